@@ -10,15 +10,17 @@ from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, 
 DROPPED = {"host", "connection", "content-length", "transfer-encoding", "accept-encoding"}
 
 
-def kept(headers: "web.BaseRequest.headers") -> list[tuple[str, str]]:
+def keep_headers(headers: "web.BaseRequest.headers") -> list[tuple[str, str]]:
     return [(name, value) for name, value in headers.items() if name.lower() not in DROPPED]
 
 
 async def relay(request: web.Request) -> web.StreamResponse:
     body = await request.read()
     url = sys.argv[2] + request.raw_path
-    async with request.app["session"].request(request.method, url, headers=kept(request.headers), data=body) as reply:
-        response = web.StreamResponse(status=reply.status, reason=reply.reason, headers=kept(reply.headers))
+    async with request.app["session"].request(
+        request.method, url, headers=keep_headers(request.headers), data=body
+    ) as reply:
+        response = web.StreamResponse(status=reply.status, reason=reply.reason, headers=keep_headers(reply.headers))
         await response.prepare(request)
         async for chunk in reply.content.iter_any():
             await response.write(chunk)

@@ -51,7 +51,7 @@ def growing(size: int, turns: int, seed: int, path: str = CHAT) -> Iterator[byte
         yield _bytes(WRITTEN[path](request))
 
 
-def interleaved(size: int, conversations: int, turn: int) -> Iterator[bytes]:
+def interleave_turns(size: int, conversations: int, turn: int) -> Iterator[bytes]:
     """One request of each of so many conversations: the one before, one more call and its result."""
     for seed in range(conversations):
         *_, body = growing(size, turn + 1, seed)

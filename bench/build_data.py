@@ -57,7 +57,7 @@ def main() -> None:
         wheels = download(Path(folder))
         for name, source in RANKS.items():
             text = read(wheels["litellm"], f"litellm/litellm_core_utils/tokenizers/{source}")
-            (DATA / f"{name}.ranks.xz").write_bytes(lzma.compress(packed(text), preset=9 | lzma.PRESET_EXTREME))
+            (DATA / f"{name}.ranks.xz").write_bytes(lzma.compress(pack_ranks(text), preset=9 | lzma.PRESET_EXTREME))
         table = json.loads(read(wheels["litellm"], "litellm/model_prices_and_context_window_backup.json"))
         rows = dict(sorted(slim(table, contexts(wheels["genai-prices"])).items()))
         write_table(DATA / "models.json", rows)
@@ -84,7 +84,7 @@ def licence(wheel: Path) -> bytes:
         return archive.read(next(name for name in archive.namelist() if name.endswith("licenses/LICENSE")))
 
 
-def packed(ranks: bytes) -> bytes:
+def pack_ranks(ranks: bytes) -> bytes:
     """`base64 rank` lines -> each token after one byte with its length: the rank is the place, and it packs 4:1."""
     lines = [line.split() for line in ranks.splitlines()]
     if [int(rank) for _, rank in lines] != list(range(len(lines))):
@@ -131,11 +131,11 @@ def chat_models(table: dict[str, Row]) -> Iterator[tuple[str, Row]]:
 
 def limits(row: Row, context: int | None) -> list[int | None]:
     """[total, input, output]. What is not known to be an input limit is taken for the total: the safe side."""
-    told, output = row["max_input_tokens"], row.get("max_output_tokens")
-    small_enough = output if isinstance(output, int) and output < told else None
-    if context and context > told:
-        return [context, told, small_enough]
-    return [told, None, small_enough]
+    input_tokens, output = row["max_input_tokens"], row.get("max_output_tokens")
+    small_enough = output if isinstance(output, int) and output < input_tokens else None
+    if context and context > input_tokens:
+        return [context, input_tokens, small_enough]
+    return [input_tokens, None, small_enough]
 
 
 def money(row: Row) -> Iterable[Any]:
@@ -148,10 +148,10 @@ def money(row: Row) -> Iterable[Any]:
 
 
 def prices(row: Row, suffix: str) -> list[float | None] | None:
-    told = [row.get(name + suffix) for name in PRICES]
-    if not told[0]:
+    found = [row.get(name + suffix) for name in PRICES]
+    if not found[0]:
         return None
-    return [round(price * 1e6, 4) if isinstance(price, int | float) else None for price in told]
+    return [round(price * 1e6, 4) if isinstance(price, int | float) else None for price in found]
 
 
 def write_table(path: Path, rows: dict[str, list[Any]]) -> None:

@@ -22,10 +22,10 @@ from statistics import fmean, median
 
 import load
 from contestants import BARE, OURS, Contestant, contestants
+from fake_upstream import FakeUpstream, Pace
 from longwork import Work
 from lookups import look_ups, tokens
 from process import CLIENTS, CORES, alone
-from standin import Pace, StandIn
 from tables import figure, provenance, table
 
 MB = 1_000_000
@@ -185,7 +185,7 @@ async def run(place: Path) -> tuple[str, list[tuple[str, str, str, str]]]:
     work = Work(1).up_to(MB)
     begun = len(work.messages)
     colds = {}
-    async with StandIn(Pace()) as upstream:
+    async with FakeUpstream(Pace()) as upstream:
         with contestants((OURS, BARE), upstream.url, place) as field_:
             found = await warm(field_, work)
             ours = next(contestant for contestant in field_ if contestant.name == OURS.name)

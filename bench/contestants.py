@@ -134,14 +134,14 @@ def contestants(kinds: tuple[Kind, ...], upstream: str, place: Path) -> Iterator
             if kind.needs and not shutil.which(kind.needs):
                 print(f"{kind.name} is left out: there is no command `{kind.needs}`")
                 continue
-            field.append(started(kind, upstream, place))
+            field.append(start_contestant(kind, upstream, place))
             leaving.callback(field[-1].stop)
             if kind is OURS:
                 field.append(replace(field[-1], name=RELAYING, headers=BYPASS))
         yield field
 
 
-def started(kind: Kind, upstream: str, place: Path) -> Contestant:
+def start_contestant(kind: Kind, upstream: str, place: Path) -> Contestant:
     port = free_port()
     origin = f"http://127.0.0.1:{port}"
     server = Server(kind.command(place, port, upstream), place / f"{kind.name}.log", kind.checkout)

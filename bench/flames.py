@@ -19,10 +19,10 @@ from pathlib import Path
 
 import load
 from bodies import chat, growing
-from contestants import CHAT, OURS, Contestant, started
+from contestants import CHAT, OURS, Contestant, start_contestant
+from fake_upstream import FakeUpstream, Pace
 from longwork import Work
 from process import CLIENTS
-from standin import Pace, StandIn
 
 SECONDS = 8
 SAMPLES_A_SECOND = 400
@@ -51,8 +51,8 @@ WORK = {
 
 
 async def record(command: str, folder: Path, place: Path) -> None:
-    async with StandIn(Pace(200, 0.0005)) as upstream:
-        contestant = await asyncio.to_thread(started, OURS, upstream.url, place)
+    async with FakeUpstream(Pace(200, 0.0005)) as upstream:
+        contestant = await asyncio.to_thread(start_contestant, OURS, upstream.url, place)
         try:
             for name, bodies in WORK.items():
                 requests = bodies()

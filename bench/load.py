@@ -52,26 +52,26 @@ def request_bytes(url: str, body: bytes | None, headers: Headers = ()) -> bytes:
 
 async def ask(url: str, body: bytes, *, times: int, clients: int, headers: Headers = ()) -> Sample:
     """So many requests by so many clients at once."""
-    return await _measured(url, repeat(request_bytes(url, body, headers), times), clients)
+    return await _measure_load(url, repeat(request_bytes(url, body, headers), times), clients)
 
 
 async def ask_in_turn(url: str, bodies: Iterable[bytes], *, headers: Headers = ()) -> Sample:
     """One request after the other, each with its own body, by one client."""
-    return await _measured(url, (request_bytes(url, body, headers) for body in bodies), 1)
+    return await _measure_load(url, (request_bytes(url, body, headers) for body in bodies), 1)
 
 
 async def keep_asking(url: str, body: bytes, *, clients: int, until: asyncio.Event, headers: Headers = ()) -> Sample:
     """As `ask`, until an event happens."""
     request = request_bytes(url, body, headers)
-    return await _measured(url, takewhile(lambda _: not until.is_set(), repeat(request)), clients)
+    return await _measure_load(url, takewhile(lambda _: not until.is_set(), repeat(request)), clients)
 
 
 async def visit(url: str) -> float:
     """Seconds that one look at a page takes, with a connection of its own, as health checks do it."""
-    return (await _measured(url, iter((request_bytes(url, None),)), 1)).seconds
+    return (await _measure_load(url, iter((request_bytes(url, None),)), 1)).seconds
 
 
-async def _measured(url: str, requests: Iterator[bytes], clients: int) -> Sample:
+async def _measure_load(url: str, requests: Iterator[bytes], clients: int) -> Sample:
     loop, parts, sample = asyncio.get_running_loop(), urlsplit(url), Sample()
     asking = [_Client(requests, sample, loop.create_future()) for _ in range(clients)]
     began = perf_counter()

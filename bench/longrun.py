@@ -111,13 +111,13 @@ class Outcome:
         ]  # fmt: skip
 
 
-async def measured(policy: str, args: argparse.Namespace, place: Path) -> Outcome:
+async def measure_policy(policy: str, args: argparse.Namespace, place: Path) -> Outcome:
     run, tokenizers = sample(args.turns), Tokenizers()
     tokenizer = tokenizers.of(NAME)
     manner = Manner(args.window, args.turn_seconds, args.summary_seconds, args.summaries or ("good",))
     model = SimulatedModel(run, tokenizer, manner)
     async with SimulatedServer(model) as upstream:
-        proxy, url = started(policy, args.set, upstream.url, place)
+        proxy, url = start_proxy(policy, args.set, upstream.url, place)
         await asyncio.to_thread(proxy.ready, f"{url}/health/ready")
         turns = [turn async for turn in Agent(run, f"{url}/v1", NAME).work()]
         await asyncio.to_thread(proxy.stop)
@@ -127,7 +127,7 @@ async def measured(policy: str, args: argparse.Namespace, place: Path) -> Outcom
     return Outcome(policy, Tally(model.heard), charge_untouched(run, tokenizer), turns)
 
 
-def started(policy: str, more: list[str], upstream: str, place: Path) -> tuple[Server, str]:
+def start_proxy(policy: str, more: list[str], upstream: str, place: Path) -> tuple[Server, str]:
     """The proxy as its users run it, with a policy that inherits from the named one."""
     with socket() as sock:
         sock.bind(("127.0.0.1", 0))
@@ -157,16 +157,16 @@ def report(outcomes: list[Outcome], args: argparse.Namespace) -> str:
     judged = [(what, asked, *(f"{found}{'' if good else ' !'}" for _, _, found, good in same))
               for same in zip(*(outcome.rows() for outcome in outcomes), strict=True)
               for what, asked, *_ in same[:1]]  # fmt: skip
-    told = [(*same[0][:2], *(found for _, _, found in same))
+    values = [(*same[0][:2], *(found for _, _, found in same))
             for same in zip(*(outcome.more() for outcome in outcomes), strict=True)]  # fmt: skip
     about = f"{args.turns} turns, one user message, a window of {args.window:,} tokens, {NAME}'s tokenizer"
     kinds = f"summaries: {', '.join([*(args.summaries or ['good']), *args.set])}"
-    return f"{about}; {kinds}.\n\n{provenance()}.\n\n{table(names, judged)}\n\n{table(names, told)}\n"
+    return f"{about}; {kinds}.\n\n{provenance()}.\n\n{table(names, judged)}\n\n{table(names, values)}\n"
 
 
-async def compared(args: argparse.Namespace) -> list[Outcome]:
+async def compare_policies(args: argparse.Namespace) -> list[Outcome]:
     with tempfile.TemporaryDirectory() as place:
-        return [await measured(policy, args, Path(place)) for policy in args.policy or ["default"]]
+        return [await measure_policy(policy, args, Path(place)) for policy in args.policy or ["default"]]
 
 
 def main() -> int:
@@ -179,7 +179,7 @@ def main() -> int:
     parser.add_argument("--summary-seconds", type=float, default=0.0)
     parser.add_argument("--summaries", action="append", choices=TURNOUTS, help="how they come out, one after another")
     args = parser.parse_args()
-    outcomes = asyncio.run(compared(args))
+    outcomes = asyncio.run(compare_policies(args))
     print(report(outcomes, args))
     return 0 if all(good for outcome in outcomes for *_, good in outcome.rows()) else 1
 

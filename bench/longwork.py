@@ -63,8 +63,8 @@ class Work:
         dice, lines, missing = self._dice, [], size
         while missing > 0:
             name = f"{dice.choice(VERBS)}_{dice.choice(NOUNS)}"
-            said = " ".join(dice.choices(PROSE, k=7))
-            lines.append(f"def {name}({dice.choice(NOUNS)}, limit={dice.randrange(900)}):  # {said}")
+            text = " ".join(dice.choices(PROSE, k=7))
+            lines.append(f"def {name}({dice.choice(NOUNS)}, limit={dice.randrange(900)}):  # {text}")
             lines.append(f"    return self.{dice.choice(VERBS)}_{dice.choice(NOUNS)}({dice.choice(NOUNS)}, {name!r})")
             missing -= len(lines[-1]) + len(lines[-2]) + 2
         return "\n".join(lines)[:size]

@@ -39,7 +39,9 @@ async def look_ups(place: Path) -> tuple[int, int]:
     below = work.body()
     while await tokens(work.grown()) < policy.clear_at_least:
         below = work.body()
-    return await _asked(place / "below", policy, below), await _asked(place / "above", policy, work.body())
+    return await _ask_compactor(place / "below", policy, below), await _ask_compactor(
+        place / "above", policy, work.body()
+    )
 
 
 async def tokens(work: Work) -> int:
@@ -47,7 +49,7 @@ async def tokens(work: Work) -> int:
     return sum(await tokenizers.of("bench-1").count_all(work.pieces))
 
 
-async def _asked(place: Path, policy: Policy, body: bytes) -> int:
+async def _ask_compactor(place: Path, policy: Policy, body: bytes) -> int:
     store = Counting(place / "promises.sqlite")
     compactor = Compactor(store, Keeper(), lambda _: None)
     call = Call("POST", "/chat/completions", "", (("authorization", "Bearer sk-of-nobody"),), body)

@@ -88,14 +88,14 @@ class Server:
 def alone(server: Server | None, servers: Iterable[Server]) -> Iterator[None]:
     """Within it all other servers are stopped, so that none of them works in its time."""
     resting = [pid for other in servers if other is not server for pid in other.tree()]
-    _tell(resting, signal.SIGSTOP)
+    send_signals(resting, signal.SIGSTOP)
     try:
         yield
     finally:
-        _tell(resting, signal.SIGCONT)
+        send_signals(resting, signal.SIGCONT)
 
 
-def _tell(pids: Iterable[int], number: signal.Signals) -> None:
+def send_signals(pids: Iterable[int], number: signal.Signals) -> None:
     for pid in pids:
         os.kill(pid, number)
 

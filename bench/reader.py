@@ -128,13 +128,13 @@ def answer_questions(conversation: Conversation, window: int) -> list[Answers]:
         if len(view) == len(whole) and all(one.raw == other.raw for one, other in zip(view, whole, strict=True)):
             continue
         seen = find_changed(view) | find_listed_files(view)
-        said = "\n".join(message.text for message in view if message.role == "user")
-        told = {
+        text = "\n".join(message.text for message in view if message.role == "user")
+        data = {
             QUESTIONS[0]: (len(changed), sum(is_listed(path, seen) for path in changed)),
-            QUESTIONS[1]: (int(bool(failed)), int(bool(failed) and tells_failure(view, failed))),
-            QUESTIONS[2]: (len(asked), sum(sentence in said for sentence in asked)),
+            QUESTIONS[1]: (int(bool(failed)), int(bool(failed) and reports_failure(view, failed))),
+            QUESTIONS[2]: (len(asked), sum(sentence in text for sentence in asked)),
         }
-        found.append(Answers(conversation.source, conversation.name, name, told))
+        found.append(Answers(conversation.source, conversation.name, name, data))
     return found
 
 
@@ -175,7 +175,7 @@ def find_last_failure(messages: Sequence[Message]) -> set[str]:
     return set()
 
 
-def tells_failure(view: Sequence[Message], failed: set[str]) -> bool:
+def reports_failure(view: Sequence[Message], failed: set[str]) -> bool:
     """True where the last failure in the view is this one; where none is left, where a note tells of it."""
     found = find_last_failure(view)
     notes = " ".join(" ".join(message.text.split()) for message in view if message.made == "note")
@@ -185,8 +185,8 @@ def tells_failure(view: Sequence[Message], failed: set[str]) -> bool:
 def _read_verdict(message: Message, call: ToolCall | None) -> set[str]:
     """The failure of a result, or of what a placeholder says of it."""
     if message.literal:
-        told = _VERDICT.search(message.text.split("\n", 1)[0])
-        return {_shorten(told[1])} if told else set()
+        found = _VERDICT.search(message.text.split("\n", 1)[0])
+        return {_shorten(found[1])} if found else set()
     outcome = find_outcome(message.text, call)
     return {_shorten(outcome.error)} if outcome.has_failed else set()
 
@@ -198,8 +198,8 @@ def _shorten(line: str) -> str:
 
 def find_constraints(messages: Sequence[Message]) -> list[str]:
     """The sentences of the user that forbid, demand or bound something."""
-    said = (message.text for message in messages if message.is_user)
-    found = (sentence.strip() for text in said for sentence in _SENTENCE.findall(text[:20_000]))
+    words = (message.text for message in messages if message.is_user)
+    found = (sentence.strip() for text in words for sentence in _SENTENCE.findall(text[:20_000]))
     return list(dict.fromkeys(sentence for sentence in found if len(sentence) in _CONSTRAINT_CHARACTERS))
 
 
@@ -340,7 +340,7 @@ def print_bits(rows: Sequence[Mapping[str, Any]]) -> str:
     if not whole:
         return "no checkpoint was measured for every view"
     conversations = {each[FULL]["conversation"] for each in whole}
-    told = [
+    found = [
         f"{len(whole)} checkpoints of {len(conversations)} conversations",
         "",
         "| view | tokens, % of full | bits per action | kept share | over the scaled tail | bits of a placeholder |",
@@ -352,8 +352,8 @@ def print_bits(rows: Sequence[Mapping[str, Any]]) -> str:
         bits = sum(row["bits"] for row in of) / len(of)
         starts = sum(row["placeholder_bits"] for row in of) / len(of)
         shares = " | ".join(_print_kept_share(whole, name, tail) for tail in TAILS)
-        told.append(f"| {name} | {100 * size:.0f} | {bits:.1f} | {shares} | {starts:.1f} |")
-    return "\n".join(told)
+        found.append(f"| {name} | {100 * size:.0f} | {bits:.1f} | {shares} | {starts:.1f} |")
+    return "\n".join(found)
 
 
 def _print_kept_share(whole: Sequence[Mapping[str, Mapping[str, Any]]], name: str, tail: str) -> str:

@@ -68,8 +68,8 @@ class Reader:
         rest = [*context[shared:-1]]
         for first in range(0, len(rest), BATCH_TOKENS):
             self._decode(rest[first : first + BATCH_TOKENS], shared + first, wanted=False)
-        told = [context[-1], *written]
-        bits = self._decode(told, len(context) - 1, wanted=True)
+        found = [context[-1], *written]
+        bits = self._decode(found, len(context) - 1, wanted=True)
         self._read = list(context[:-1])
         return bits
 

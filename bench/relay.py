@@ -22,12 +22,12 @@ from pathlib import Path
 from statistics import median
 
 import load
-from bodies import CHAT, MESSAGES, RESPONSES, chat, growing, interleaved
-from contestants import BARE, LITELLM, NGINX, OURS, Contestant, Kind, contestants, earlier, started
+from bodies import CHAT, MESSAGES, RESPONSES, chat, growing, interleave_turns
+from contestants import BARE, LITELLM, NGINX, OURS, Contestant, Kind, contestants, earlier, start_contestant
+from fake_upstream import FakeUpstream, Pace
 from process import CLIENTS, Server, alone
-from report import Beside, Target, report, targets
+from report import IdleFigures, Target, report, targets
 from scores import Round, Scenario, Score, Scores
-from standin import Pace, StandIn
 
 WARMING_TURNS = 3
 GROWING = (("10 kB", 10_000, None), ("100 kB", 100_000, 2.0), ("1 MB", 1_000_000, 4.0), ("10 MB", 10_000_000, 4.0))
@@ -104,7 +104,7 @@ def _growing(name: str, size: int, times: int, path: str, limit: float | None) -
 
 
 def _one_turn(conversations: int, number: int, turns: int) -> Iterator[bytes]:
-    return islice(interleaved(CONVERSATION_BYTES, conversations, number), turns)
+    return islice(interleave_turns(CONVERSATION_BYTES, conversations, number), turns)
 
 
 LONG = Effort(
@@ -195,7 +195,7 @@ async def _come_to_rest(contestant: Contestant) -> None:
             return
 
 
-async def beside(contestant: Contestant, field: Sequence[Contestant], looks: int) -> Beside:
+async def measure_health_beside_load(contestant: Contestant, field: Sequence[Contestant], looks: int) -> IdleFigures:
     """What is left to know: how /health/live does while eight clients send 1 MB each, over and over."""
     assert contestant.server is not None
     enough, times = asyncio.Event(), []
@@ -209,7 +209,7 @@ async def beside(contestant: Contestant, field: Sequence[Contestant], looks: int
         enough.set()
         await asking
     live_p99 = load.percentile(times, 0.99)
-    return Beside(contestant.name, contestant.ready, contestant.idle_rss, contestant.server.rss, live_p99)
+    return IdleFigures(contestant.name, contestant.ready, contestant.idle_rss, contestant.server.rss, live_p99)
 
 
 def servers(field: Sequence[Contestant]) -> list[Server]:
@@ -220,7 +220,7 @@ def ready_again(upstream: str, place: Path, times: int) -> float:
     """Seconds until ours is ready, in the middle of several starts."""
     seconds = []
     for _ in range(times):
-        contestant = started(OURS, upstream, place)
+        contestant = start_contestant(OURS, upstream, place)
         contestant.stop()
         seconds.append(contestant.ready)
     return median(seconds)
@@ -228,11 +228,15 @@ def ready_again(upstream: str, place: Path, times: int) -> float:
 
 async def run(effort: Effort, place: Path) -> tuple[str, list[Target]]:
     asked = effort.scenarios()
-    async with StandIn(PACE) as upstream:
+    async with FakeUpstream(PACE) as upstream:
         ready = ready_again(upstream.url, place, effort.starts)
         with contestants(effort.kinds, upstream.url, place) as field:
             scores = await measure(field, asked, effort.rounds)
-            needs = [await beside(contestant, field, effort.looks) for contestant in field if contestant.server]
+            needs = [
+                await measure_health_beside_load(contestant, field, effort.looks)
+                for contestant in field
+                if contestant.server
+            ]
     needs[0] = replace(needs[0], ready=ready)
     promised = targets(asked, scores, needs[0])
     return report(effort.rounds, asked, scores, needs, promised), promised

@@ -47,7 +47,7 @@ without compacting them. Ratios carry from machine to machine, times do not.
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class IdleFigures:
     """What a relay needs without requests, and how it answers a health check beside many."""
 
     name: str
@@ -73,7 +73,7 @@ class Target:
         return self.promise, f"{self.limit:g}", figure(self.found, 2), "met" if self.is_met else "MISSED"
 
 
-def targets(asked: Sequence[Scenario], scores: Scores, ours: Beside) -> list[Target]:
+def targets(asked: Sequence[Scenario], scores: Scores, ours: IdleFigures) -> list[Target]:
     return [
         *(_cpu_target(scenario, scores) for scenario in asked if scenario.grow is None),
         *_small_target(asked, scores),
@@ -139,13 +139,13 @@ def _added_target(name: str, scenario: Scenario, scores: Scores) -> Target:
 
 
 def report(
-    rounds: int, asked: Sequence[Scenario], scores: Scores, beside: Sequence[Beside], promised: Sequence[Target]
+    rounds: int, asked: Sequence[Scenario], scores: Scores, beside: Sequence[IdleFigures], promised: Sequence[Target]
 ) -> str:
     parts = [
         INTRO.format(provenance=provenance(), rounds=rounds, new_bytes=TURN_BYTES),
         *(_whole(scenario, scores[scenario.title]) for scenario in asked if not scenario.streams),
-        *(_streamed(scenario, scores[scenario.title]) for scenario in asked if scenario.streams),
-        _beside(beside),
+        *(_stream_table(scenario, scores[scenario.title]) for scenario in asked if scenario.streams),
+        _idle_table(beside),
         table(("target", "at most", "found", ""), [target.row() for target in promised]),
     ]
     return "\n".join(f"{part}\n" for part in parts).strip() + "\n"
@@ -172,7 +172,7 @@ def _per_new_byte(name: str, score: Score, found: dict[str, Score]) -> str:
     return "" if name in (DIRECT, BARE.name) else figure(score.beyond(found[BARE.name], cpu) / TURN_BYTES * 1e9, 0)
 
 
-def _streamed(scenario: Scenario, found: dict[str, Score]) -> str:
+def _stream_table(scenario: Scenario, found: dict[str, Score]) -> str:
     rows = [
         (
             name,
@@ -192,7 +192,7 @@ def _cpu(name: str, score: Score, found: dict[str, Score]) -> tuple[str, str]:
     return figure(score.of(cpu) * US, 0), figure(score.over(found[BARE.name], cpu), 2)
 
 
-def _beside(relays: Sequence[Beside]) -> str:
+def _idle_table(relays: Sequence[IdleFigures]) -> str:
     rows = [
         (
             it.name,

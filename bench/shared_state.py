@@ -24,10 +24,10 @@ from time import perf_counter
 
 import load
 from contestants import Contestant, Kind, contestants, free_port
+from fake_upstream import FakeUpstream, Pace
 from longwork import Work
 from process import CLIENTS, Server, alone
 from redis.asyncio import Redis
-from standin import Pace, StandIn
 from tables import figure, provenance, table
 
 from proxy.store.contract import Store, StoreUnavailable
@@ -155,18 +155,18 @@ async def look_rows(place: Path, port: int) -> list[tuple[str, ...]]:
             "redis": FallbackStore(RedisStore(url)),
         }
         for name, store in kinds.items():
-            before = await spent(port)
+            before = await script_seconds(port)
             row = await looks(name, store, links)
-            served = figure((await spent(port) - before) / LOOKS * MS, 3) if name == "redis" else ""
+            served = figure((await script_seconds(port) - before) / LOOKS * MS, 3) if name == "redis" else ""
             rows.append((*row, served))
             await store.close()
     return rows
 
 
-async def spent(port: int) -> float:
+async def script_seconds(port: int) -> float:
     """Seconds that the server has worked on scripts."""
-    told = await said(port, "INFO", "commandstats")
-    return sum(int(line.partition("usec=")[2].split(",")[0]) for line in told.splitlines() if "evalsha" in line) / 1e6
+    found = await run_redis_command(port, "INFO", "commandstats")
+    return sum(int(line.partition("usec=")[2].split(",")[0]) for line in found.splitlines() if "evalsha" in line) / 1e6
 
 
 async def sizes(port: int) -> str:
@@ -175,14 +175,16 @@ async def sizes(port: int) -> str:
     block, fact = (f"{tenant}/{kind}/{os.urandom(20).hex()}" for kind in ("block", "anchor"))
     await store.put_block(block, os.urandom(BLOCK))
     await store.write_fact(fact, os.urandom(LAST_TIME), 3_600)
-    taken = [await said(port, "MEMORY", "USAGE", key) for key in (f"cp/1/promise/{block}", f"cp/1/fact/{fact}")]
+    taken = [
+        await run_redis_command(port, "MEMORY", "USAGE", key) for key in (f"cp/1/promise/{block}", f"cp/1/fact/{fact}")
+    ]
     await store.close()
     return (
         f"A block of {BLOCK:,} bytes takes {taken[0]} bytes of the server's memory, a fact of {LAST_TIME} {taken[1]}."
     )
 
 
-async def said(port: int, *words: str) -> str:
+async def run_redis_command(port: int, *words: str) -> str:
     client = Redis(port=port, db=2, protocol=2)
     client.response_callbacks.clear()  # as the server says it
     answer = await client.execute_command(*words)
@@ -194,7 +196,7 @@ async def run(place: Path) -> tuple[str, list[tuple[str, str, str, str]]]:
     with redis(place) as port:
         await listens(port)
         states = {"memory": "store: memory", "sqlite": "store: sqlite", "redis": f"url: 'redis://127.0.0.1:{port}'"}
-        async with StandIn(Pace()) as upstream:
+        async with FakeUpstream(Pace()) as upstream:
             kinds = tuple(kind(name, state) for name, state in states.items())
             with contestants(kinds, upstream.url, place) as field_:
                 found = await requests(field_)

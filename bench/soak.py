@@ -22,10 +22,10 @@ from pathlib import Path
 from time import perf_counter
 from urllib.request import urlopen
 
-from contestants import OURS, Contestant, started
-from guests import GUESTS, PATIENCE, some_guest, visit
+from contestants import OURS, Contestant, start_contestant
+from fake_upstream import FakeUpstream, Pace
 from process import CLIENTS, Server
-from standin import Pace, StandIn
+from soak_clients import PATIENCE, SOAK_CLIENTS, choose_client, send_request
 from tables import figure, provenance, table
 
 AT_ONCE = 48
@@ -76,8 +76,8 @@ class Check:
 
 async def run(requests: int, place: Path) -> Run:
     done = Run()
-    async with StandIn(PACE) as upstream, AsyncExitStack() as leaving:
-        proxy = started(OURS, upstream.url, place)
+    async with FakeUpstream(PACE) as upstream, AsyncExitStack() as leaving:
+        proxy = start_contestant(OURS, upstream.url, place)
         leaving.callback(proxy.stop)
         assert proxy.server is not None
         began = perf_counter()
@@ -96,11 +96,11 @@ async def run(requests: int, place: Path) -> Run:
 
 async def _come_and_go(turns: Iterator[int], origin: str, done: Run) -> None:
     for _ in turns:
-        guest = some_guest()
-        wrong = await visit(guest, origin)
-        done.asked[guest.name] += 1
+        client = choose_client()
+        wrong = await send_request(client, origin)
+        done.asked[client.name] += 1
         if wrong is not None:
-            done.wrong[f"{guest.name}: {wrong}"] += 1
+            done.wrong[f"{client.name}: {wrong}"] += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Look:
 
     proxy: Contestant
     server: Server
-    upstream: StandIn
+    upstream: FakeUpstream
     done: Run
     began: float
 
@@ -128,8 +128,8 @@ class Look:
         return sample
 
     async def now(self) -> Sample:
-        told = await asyncio.to_thread(_read, f"{self.proxy.origin}/metrics")
-        found = _IN_FLIGHT.search(told)
+        values = await asyncio.to_thread(_read, f"{self.proxy.origin}/metrics")
+        found = _IN_FLIGHT.search(values)
         return Sample(
             perf_counter() - self.began,
             self.done.asked.total(),
@@ -197,7 +197,7 @@ remembered of requests is bounded and fills first: memory is judged after {warm_
 
 def report(done: Run) -> str:
     requests = done.asked.total()
-    leaving = sum(done.asked[guest.name] for guest in GUESTS if guest.leaves) / requests
+    leaving = sum(done.asked[client.name] for client in SOAK_CLIENTS if client.leaves) / requests
     assert done.rest is not None
     step = max(len(done.samples) // 12, 1)
     parts = [

@@ -84,27 +84,29 @@ def candidates(cache: str) -> list[Trial]:
     ]
 
 
-def kept(scores: Scores) -> tuple[float, ...]:
+def kept_share(scores: Scores) -> tuple[float, ...]:
     old, fresh = scores.kept_of(OLD), scores.kept_of(AGES[:1])
     asked = max(1, old.asked)
     return old.in_context / asked, old.named / asked, fresh.in_context / max(1, fresh.asked)
 
 
-def behind(points: Points) -> dict[str, float]:
+def find_distances(points: Points) -> dict[str, float]:
     """How far each point that keeps enough is behind the best of them, where that is furthest."""
     cost = {name: [share(scores, prices) for prices in PRICES.values()] for name, scores in points.items()}
-    able = [name for name in points if all(own >= least for own, least in zip(kept(points[name]), KEPT, strict=True))]
+    able = [
+        name for name in points if all(own >= least for own, least in zip(kept_share(points[name]), KEPT, strict=True))
+    ]
     best = [min(cost[name][number] for name in able) for number in range(len(PRICES))] if able else []
     return {name: max(own / least for own, least in zip(cost[name], best, strict=True)) - 1 for name in able}
 
 
-def chosen(points: Points) -> str:
+def choose_point(points: Points) -> str:
     """The point that is nearest to the best of those that keep enough; where none does, the one that keeps most."""
-    far = behind(points)
-    return min(far, key=far.__getitem__) if far else max(points, key=lambda name: kept(points[name]))
+    far = find_distances(points)
+    return min(far, key=far.__getitem__) if far else max(points, key=lambda name: kept_share(points[name]))
 
 
-def over(results: Sequence[Result], *, source: str = "", but: str = "") -> Points:
+def points_over(results: Sequence[Result], *, source: str = "", but: str = "") -> Points:
     """Every point, over one source, or all but one."""
     own = [each for each in results if each.source != but and source in ("", each.source)]
     return {name: sum_scores(each.scores for each in its) for name, its in by_policy(own).items()}
@@ -112,16 +114,16 @@ def over(results: Sequence[Result], *, source: str = "", but: str = "") -> Point
 
 def report(results: Sequence[Result]) -> str:
     """Each point on everything; then for each source the choice of the others."""
-    whole = over(results)
-    far = behind(whole)
+    whole = points_over(results)
+    far = find_distances(whole)
     rows = _head("point", *COLUMNS, "behind the best")
     for name, scores in whole.items():
         rows.append(_row(scores, name, last=(f"{100 * far[name]:.1f} %" if name in far else "keeps too little",)))
     rows += ["", *_head("held out", "requests", "chosen on the others", *COLUMNS)]
     held = []
     for source in dict.fromkeys(result.source for result in results):
-        name = chosen(over(results, but=source))
-        held.append(over(results, source=source)[name])
+        name = choose_point(points_over(results, but=source))
+        held.append(points_over(results, source=source)[name])
         rows.append(_row(held[-1], source, f"{held[-1].requests:,}", name))
     every = sum_scores(held)
     rows.append(_row(every, "all together", f"{every.requests:,}", "each as above"))
@@ -134,7 +136,7 @@ def _head(*columns: str) -> list[str]:
 
 def _row(scores: Scores, *first: str, last: Sequence[str] = ()) -> str:
     figures = [f"{100 * share(scores, prices):.1f}" for prices in PRICES.values()]
-    shares = [f"{each:.3f}" for each in kept(scores)] if scores.kept_of(OLD).asked else ["-"] * len(KEPT)
+    shares = [f"{each:.3f}" for each in kept_share(scores)] if scores.kept_of(OLD).asked else ["-"] * len(KEPT)
     return "| " + " | ".join([*first, *figures, *shares, *last]) + " |"
 
 

@@ -123,18 +123,18 @@ PAGE_KINDS = (
 
 def render_page(bodies: Sequence[LateBody], folded: Sequence[LateBody]) -> str:
     """The page with one placeholder of each kind, of middle length, and one note of a fold."""
-    told = [text for body in bodies for text in body.placeholders]
+    values = [text for body in bodies for text in body.placeholders]
     parts = [PAGE]
     for title, tool in PAGE_KINDS:
-        found = sorted((text for text in told if f"proxy: {tool}(" in text.split("\n")[0]), key=len)
+        found = sorted((text for text in values if f"proxy: {tool}(" in text.split("\n")[0]), key=len)
         if found:
             parts.append(f"## {title}\n\n```text\n{found[len(found) // 2]}\n```\n")
     failed = sorted(
-        (text for text in told if re.search(r"exit code [1-9]|contains errors", text.split("\n")[0])), key=len
+        (text for text in values if re.search(r"exit code [1-9]|contains errors", text.split("\n")[0])), key=len
     )
     if failed:
         parts.append(f"## A failure\n\n```text\n{failed[len(failed) // 2]}\n```\n")
-    repeats = [text for text in told if text.startswith("[Left out")]
+    repeats = [text for text in values if text.startswith("[Left out")]
     if repeats:
         parts.append(f"## A repeated result\n\n```text\n{repeats[0]}\n```\n")
     notes = [message.text for body in folded for message in body.view if message.text.startswith(OPENING)]

@@ -26,9 +26,9 @@ from urllib.request import urlopen
 import load
 import yaml
 from contestants import free_port
+from fake_upstream import FakeUpstream, Pace
 from longwork import Work
 from process import PATIENCE, PROC
-from standin import Pace, StandIn
 from tables import figure, provenance, table
 
 # Bytes at the start, conversations of each agent, and turns of each conversation: no history grows by more than half.
@@ -45,7 +45,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(slots=True)
-class Found:
+class Measurement:
     """Of one number of workers and one size: requests a second, and processor time a request, round by round."""
 
     rates: list[float] = field(default_factory=list)
@@ -90,7 +90,7 @@ def _tree(pid: int) -> list[int]:
 
 def _cpu(pid: int) -> float:
     stats = [(PROC / str(each) / "stat").read_text().rpartition(")")[2].split() for each in _tree(pid)]
-    return sum(int(told[11]) + int(told[12]) for told in stats) / TICKS
+    return sum(int(found[11]) + int(found[12]) for found in stats) / TICKS
 
 
 def _rss(pid: int) -> float:
@@ -98,7 +98,7 @@ def _rss(pid: int) -> float:
     return sum(pages) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-async def measured(origin: str, pid: int, agents: list[list[Work]], turns: int, found: Found) -> None:
+async def measure_workers(origin: str, pid: int, agents: list[list[Work]], turns: int, found: Measurement) -> None:
     """Every turn of every conversation, of all agents at the same time."""
     url = f"{origin}/v1/chat/completions"
     for work in chain.from_iterable(agents):
@@ -125,16 +125,16 @@ def _begin(seed: int, size: int) -> Work:
     return work
 
 
-async def run(place: Path) -> dict[tuple[str, int], Found]:
-    found = {(size, workers): Found() for size in SIZES for workers in WORKERS}
-    async with StandIn(Pace()) as upstream:
+async def run(place: Path) -> dict[tuple[str, int], Measurement]:
+    found = {(size, workers): Measurement() for size in SIZES for workers in WORKERS}
+    async with FakeUpstream(Pace()) as upstream:
         with proxy(1, upstream.url, place) as one, proxy(2, upstream.url, place) as two:
             for name, (size, conversations, turns) in SIZES.items():
                 for number in range(ROUNDS):
                     for workers, (origin, pid) in zip(WORKERS, (one, two), strict=True):
                         seeds = [range(at, CLIENTS * conversations, CLIENTS) for at in range(CLIENTS)]
                         agents = [[_begin(1_000 * number + seed, size) for seed in mine] for mine in seeds]
-                        await measured(origin, pid, agents, turns, found[name, workers])
+                        await measure_workers(origin, pid, agents, turns, found[name, workers])
     return found
 
 
@@ -151,7 +151,7 @@ in which one worker and two take turns. Clients and upstream use the same cores,
 """
 
 
-def report(found: dict[tuple[str, int], Found]) -> str:
+def report(found: dict[tuple[str, int], Measurement]) -> str:
     rows = []
     for size in SIZES:
         one, two = found[size, 1], found[size, 2]

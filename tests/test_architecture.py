@@ -110,7 +110,7 @@ def functions(tree):
     return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
 
 
-def at(path, node):
+def place_of(path, node):
     return f"proxy/{path}:{getattr(node, 'lineno', node)}"
 
 
@@ -124,7 +124,7 @@ def test_every_part_has_a_layer():
 
 def test_each_part_imports_earlier_layers_only():
     wrong = [
-        f"{at(path, line)} {part_of(name_of(path))} imports {module}"
+        f"{place_of(path, line)} {part_of(name_of(path))} imports {module}"
         for path, tree in modules().items()
         for module, line in imported_modules(tree)
         if (part := part_of(name_of(path))) != part_of(module) != "__init__"
@@ -153,7 +153,7 @@ def test_no_modules_import_each_other_in_a_circle():
 
 def test_nothing_is_imported_within_a_function_but_optional_libraries_at_the_composition_root():
     wrong = [
-        at(path, node)
+        place_of(path, node)
         for path, tree in modules().items()
         for function in functions(tree)
         if path != "assembly.py" or not function.name.startswith("_import_")
@@ -166,7 +166,7 @@ def test_nothing_is_imported_within_a_function_but_optional_libraries_at_the_com
 def test_only_the_lab_imports_the_lab():
     """A serving process runs without it; `cli` loads its commands by name, and only the one that is called."""
     wrong = [
-        at(path, line)
+        place_of(path, line)
         for path, tree in modules().items()
         if not path.startswith("lab/")
         for module, line in imported_modules(tree)
@@ -181,7 +181,7 @@ def test_only_the_lab_imports_the_lab():
 @pytest.mark.parametrize("library", USERS)
 def test_a_library_is_imported_in_its_place_only(library):
     wrong = [
-        at(path, line)
+        place_of(path, line)
         for path, tree in modules().items()
         for module, _, line in imports(tree)
         if module.partition(".")[0] == library and not path.startswith(USERS[library])
@@ -192,7 +192,7 @@ def test_a_library_is_imported_in_its_place_only(library):
 @pytest.mark.parametrize(("part", "allowed"), [("core/", PURE), ("wire/", PURE_BYTES)])
 def test_pure_parts_import_nothing_that_does_io(part, allowed):
     wrong = [
-        f"{at(path, line)} {module}"
+        f"{place_of(path, line)} {module}"
         for path, tree in modules().items()
         if path.startswith(part)
         for module, _, line in imports(tree)
@@ -207,7 +207,7 @@ def test_the_core_imports_the_standard_library_only():
 
 def test_pure_parts_do_nothing_asynchronous_and_open_nothing():
     wrong = [
-        at(path, node)
+        place_of(path, node)
         for path, tree in modules().items()
         if path.startswith(("core/", "wire/"))
         for node in ast.walk(tree)
@@ -219,7 +219,7 @@ def test_pure_parts_do_nothing_asynchronous_and_open_nothing():
 
 def test_only_the_command_line_reads_the_environment():
     wrong = [
-        at(path, node)
+        place_of(path, node)
         for path, tree in modules().items()
         if not path.startswith(("cli/", "lab/commands/"))
         for node in ast.walk(tree)
@@ -228,7 +228,7 @@ def test_only_the_command_line_reads_the_environment():
         and (node.value.id, node.attr) in {("os", "environ"), ("os", "getenv"), ("os", "environb"), ("os", "putenv")}
     ]
     wrong += [
-        at(path, line)
+        place_of(path, line)
         for path, tree in modules().items()
         for module, name, line in imports(tree)
         if module == "os" and name in {"environ", "getenv", "environb"}
@@ -241,7 +241,10 @@ def test_only_the_command_line_reads_the_environment():
 
 def test_nothing_is_rebound_through_global():
     wrong = [
-        at(path, node) for path, tree in modules().items() for node in ast.walk(tree) if isinstance(node, ast.Global)
+        place_of(path, node)
+        for path, tree in modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Global)
     ]
     assert wrong == []
 
@@ -249,7 +252,7 @@ def test_nothing_is_rebound_through_global():
 BROAD = {"Exception", "BaseException", None}
 
 
-def swallowed(tree):
+def find_swallowed(tree):
     """The names of all that is caught and not raised again; a bare `except` is None."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ExceptHandler) and not is_plain_raise(node.body[-1]):
@@ -267,7 +270,7 @@ CONTAINED = {"gateway.py": "fail open", "events.py": "listener isolation"}
 
 
 def test_one_place_catches_everything_and_two_use_it():
-    assert [path for path, tree in modules().items() for kind in swallowed(tree) if kind in BROAD] == []
+    assert [path for path, tree in modules().items() for kind in find_swallowed(tree) if kind in BROAD] == []
     made = [
         path
         for path, tree in modules().items()
@@ -286,9 +289,9 @@ def test_one_place_catches_everything_and_two_use_it():
 
 def test_nothing_swallows_everything():
     everything = {None, "BaseException"}
-    assert [path for path, tree in modules().items() if everything & set(swallowed(tree))] == []
+    assert [path for path, tree in modules().items() if everything & set(find_swallowed(tree))] == []
     suppressed = [
-        at(path, node)
+        place_of(path, node)
         for path, tree in modules().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)

@@ -63,7 +63,7 @@ def test_after_the_end_lines_are_dropped():
     assert writer.dropped == 1
 
 
-def test_what_a_sink_could_not_write_is_counted():
+def test_lines_that_a_sink_could_not_write_are_counted():
     writer = BackgroundWriter("test", len)
     writer.put(b"a", len(b"a"))
     writer.put(b"b", len(b"b"))

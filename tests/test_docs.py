@@ -164,8 +164,8 @@ def test_every_example_of_a_configuration_is_valid():
             try:
                 Config.model_validate(values, context={})
             except ValidationError as faults:
-                told = [fault["msg"] for fault in faults.errors()]
-                assert [each for each in told if not re.search(r"is empty or missing|no such file", each)] == [], block
+                found = [fault["msg"] for fault in faults.errors()]
+                assert [each for each in found if not re.search(r"is empty or missing|no such file", each)] == [], block
     assert examples > 15
 
 
@@ -198,19 +198,19 @@ def test_a_default_that_is_quoted_is_that_of_the_code(page, row, default):
 # --- claims ----------------------------------------------------------------------------------------------------------
 
 
-def brought(name, found):
+def collect_packages(name, found):
     """A package with all that it brings, for a machine like this one and without extras."""
     if name not in found:
         found.add(name)
         for line in distribution(name).requires or ():
             needed = Requirement(line)
             if needed.marker is None or needed.marker.evaluate({"extra": ""}):
-                brought(re.sub(r"[-_.]+", "-", needed.name).lower(), found)
+                collect_packages(re.sub(r"[-_.]+", "-", needed.name).lower(), found)
     return found
 
 
 def test_it_brings_no_more_than_twenty_six_packages():
-    packages = brought("compaction-proxy", set()) - {"compaction-proxy"}
+    packages = collect_packages("compaction-proxy", set()) - {"compaction-proxy"}
     assert len(packages) <= 26, sorted(packages)
 
 
@@ -222,7 +222,7 @@ def test_the_changelog_knows_this_version():
 # --- links and commands ----------------------------------------------------------------------------------------------
 
 
-def written():
+def read_pages():
     folders = [ROOT, *(ROOT / name for name in ("docs", "docs/decisions", "bench", "tests"))]
     return sorted(page for folder in folders for page in folder.glob("*.md"))
 
@@ -232,7 +232,7 @@ def anchors(page):
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", written(), ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", read_pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_within_the_project_leads_somewhere(page):
     links = re.findall(r"\]\((?!https?:|mailto:)([^)\s]+)\)", page.read_text(encoding="utf-8"))
     for link in links:
@@ -254,9 +254,9 @@ def test_every_page_can_be_reached_from_the_readme_in_two_steps():
     assert {str(page.relative_to(ROOT)) for page in pages - first - second} == set()
 
 
-def test_every_make_target_that_is_spoken_of_exists():
+def test_every_make_target_in_the_docs_exists():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    spoken = {word for page in written() for word in re.findall(r"`?make ([a-z-]+)(?=[`\s]|$)", _code_of(page))}
+    spoken = {word for page in read_pages() for word in re.findall(r"`?make ([a-z-]+)(?=[`\s]|$)", _code_of(page))}
     assert spoken - targets == set()
 
 
@@ -348,7 +348,7 @@ MEASUREMENTS = ("benchmarks.md", "bench-compact.md", "peers.md")
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name not in MEASUREMENTS], ids=lambda page: page.name)
-def test_no_page_speaks_in_the_first_person(page):
+def test_no_page_uses_the_first_person(page):
     """Programs, examples and quotations aside."""
     text = QUOTED.sub("", page.read_text(encoding="utf-8"))
     assert [found[0] for found in FIRST_PERSON.finditer(text)] == []

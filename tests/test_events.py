@@ -14,26 +14,26 @@ def fail(_event):
 
 
 @pytest.mark.parametrize("place", [0, 1])
-def test_a_listener_that_raises_is_counted_and_the_others_hear_the_event(place):
-    heard, errors = [], Counter()
+def test_a_listener_that_raises_is_counted_and_the_others_get_the_event(place):
+    received, errors = [], Counter()
     listeners = [("log", fail)]
-    listeners.insert(place, ("other", heard.append))
+    listeners.insert(place, ("other", received.append))
     emit = Dispatcher(dict(listeners), lambda name: errors.update([name]))
     for _ in range(3):
         emit(EVENT)
-    assert heard.count(EVENT) == 3
+    assert received.count(EVENT) == 3
     assert errors["log"] >= 3
     assert errors.keys() == {"log"}
 
 
 def test_where_a_listener_fails_is_reported_once_without_its_message():
-    heard = []
-    emit = Dispatcher({"log": fail, "other": heard.append}, lambda _name: None)
+    received = []
+    emit = Dispatcher({"log": fail, "other": received.append}, lambda _name: None)
     for _ in range(3):
         emit(EVENT)
-    faults = [event for event in heard if isinstance(event, InternalFault)]
+    faults = [event for event in received if isinstance(event, InternalFault)]
     assert [(fault.kind, fault.where.partition(":")[0]) for fault in faults] == [("OSError", "test_events.py")]
-    assert "secret" not in repr(heard)
+    assert "secret" not in repr(received)
 
 
 def test_listeners_that_all_fail_end_the_reports():

@@ -32,6 +32,7 @@ MOST = {
     "words in messages": 0,  # goal 0: what is raised or printed
     "words in docstrings": 0,  # goal 0: docstrings, those behind an attribute included
     "words in comments": 0,  # goal 0
+    "names in tests": 0,  # goal 0: functions, classes and files of tests and benchmarks that have to be guessed at
     "long lines": 0,  # goal 0: lines of documents over 120 characters, tables and code aside
 }
 
@@ -84,6 +85,8 @@ GUESSED_AT = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
+# Words that a name in tests does without: what is reported is no secret, and who sends a request is a caller.
+NAME_WORDS = re.compile(r"\b(tells?|told|said|heard|hears|who|stands(?! in\b)|law|laws|weather|crowd|desk|guests?)\b")
 LONGEST_LINE_CHARACTERS = 120
 MESSAGE_CALLS = ("print", "print_error", "Fault")
 
@@ -125,6 +128,24 @@ def find_in_names(node):
             yield "participles", node.name
     if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
         yield "class", node.name
+
+
+def find_in_test_names(tree, place):
+    """Findings in the names of a module of tests or benchmarks: its file, functions and classes."""
+    yield from (("names in tests", place, word) for word in words_of_name(place.rpartition("/")[2].removesuffix(".py")))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name, where = re.sub(r"^test_((row_|f)[0-9]+_)*", "", node.name), f"{place}:{node.lineno}"
+            leading = [word for word in ("what", "whatever") if name.startswith(f"{word}_")]
+            participles = [name for rule, name in find_in_names(node) if rule == "participles"]
+            words = [*leading, *words_of_name(name), *participles]
+            yield from (("names in tests", where, f"{word} in {node.name}") for word in words)
+
+
+def words_of_name(name):
+    """The words of an identifier that a reader has to guess at."""
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).replace("_", " ").lower()
+    return [*guessed_at(spaced), *NAME_WORDS.findall(spaced)]
 
 
 def find_in_texts(node):
@@ -207,7 +228,9 @@ def findings():
                 found[rule].append(f"{place} {text}")
     for path in chain(find_modules(ROOT / "tests"), find_modules(ROOT / "bench")):
         source, file = path.read_text(encoding="utf-8"), str(path.relative_to(ROOT))
-        for rule, place, text in chain(find_in_docstrings(ast.parse(source), file), find_in_comments(source, file)):
+        tree = ast.parse(source)
+        parts = find_in_docstrings(tree, file), find_in_comments(source, file), find_in_test_names(tree, file)
+        for rule, place, text in chain(*parts):
             found[rule].append(f"{place} {text}")
     found["shared names"] = shared_names(classes)
     for path in documents():
@@ -271,6 +294,20 @@ def test_plain_code_is_left_alone(source):
 def test_a_word_in_a_comment_is_found():
     source = "a = 1\nb = 2  # whoever asks\nc = 'whoever # asks'\n"
     assert list(find_in_comments(source, "planted.py")) == [("words in comments", "planted.py:2", "whoever")]
+
+
+@pytest.mark.parametrize(
+    ("place", "source"),
+    [
+        ("tests/store/test_weather.py", ""),
+        ("tests/test_a.py", "def test_whoever_asks_is_answered(): ..."),
+        ("tests/test_a.py", "def test_f4_what_is_wrong_is_reported(): ..."),
+        ("tests/test_a.py", "class OpenHouse: ..."),
+        ("bench/a.py", "def kept(): ..."),
+    ],
+)
+def test_a_name_in_tests_that_has_to_be_guessed_at_is_found(place, source):
+    assert [finding[0] for finding in find_in_test_names(ast.parse(source), place)] == ["names in tests"]
 
 
 def test_a_class_name_in_two_files_is_found():

@@ -11,7 +11,7 @@ from proxy.lru import ENTRY_BYTES, ByteBoundedCache, weigh_text
 MIB = 1024 * 1024
 
 
-def test_what_was_used_longest_ago_is_dropped_first():
+def test_the_least_recently_used_entry_is_dropped_first():
     cache = ByteBoundedCache(3 * (ENTRY_BYTES + 2))
     for key in "abc":
         cache[key] = key
@@ -61,7 +61,7 @@ def test_one_owner_displaces_only_itself():
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 5), st.integers(0, 400), st.booleans()), max_size=60))
-def test_the_bytes_told_are_those_of_the_entries(acts):
+def test_the_byte_count_is_the_sum_of_the_entries(acts):
     cache = ByteBoundedCache(4 * (ENTRY_BYTES + 200), owner_of=lambda key: key[0])
     kept = {}
     for owner, number, size, keeps in acts:

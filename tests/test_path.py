@@ -12,10 +12,10 @@ import pytest_asyncio
 from tests import ROOT
 from tests.support import http_client
 from tests.support.agent import reading
-from tests.support.gateway_in_process import Listening, Served
+from tests.support.gateway_in_process import GatewayInProcess, Listening
 from tests.support.messages import body, user
 from tests.support.proxy_client import request
-from tests.support.scripted_upstream import Upstream, says
+from tests.support.scripted_upstream import Upstream, text_turn
 
 PACKAGE = ROOT / "proxy"
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -27,7 +27,7 @@ STATED = re.search(
 
 
 @contextmanager
-def traced():
+def trace_calls():
     """Each call of a function of the package, as its file and name, in order."""
     calls = []
 
@@ -53,7 +53,10 @@ async def ask(origin, messages):
 async def calls(tmp_path_factory):
     """What ran for a request that is left alone, one that makes a block, and one under that block."""
     found = {}
-    async with Upstream(says("Hi").using(prompt=100)) as up, Served(up, tmp_path_factory.mktemp("state")) as served:
+    async with (
+        Upstream(text_turn("Hi").using(prompt=100)) as up,
+        GatewayInProcess(up, tmp_path_factory.mktemp("state")) as served,
+    ):
         listening = Listening(served)
         async with listening.listening() as origin:
             await ask(origin, user("Hello?"))  # policies are compiled and names looked up once
@@ -62,7 +65,7 @@ async def calls(tmp_path_factory):
                 "created": reading(60, size=2_000),
                 "applied": reading(61, size=2_000),
             }.items():
-                with traced() as ran:
+                with trace_calls() as ran:
                     assert (await ask(origin, messages)).status == 200
                     await served.notes.wait_idle()
                 found[name] = ran

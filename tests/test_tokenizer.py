@@ -85,7 +85,7 @@ def test_a_text_cut_in_pieces_counts_within_a_token_or_two_per_cut(gpt):
     assert gpt.count(user(text)) - MESSAGE_TOKENS == pytest.approx(whole, abs=16)
 
 
-def test_what_the_encoder_gives_up_on_is_estimated(gpt, monkeypatch):
+def test_text_that_the_encoder_rejects_is_estimated(gpt, monkeypatch):
     monkeypatch.setattr(counting, "PIECE_CHARS", 2_000_000)
     assert gpt.count(user(" " * 999_999 + "x")) == 250_000 + MESSAGE_TOKENS
 
@@ -128,7 +128,7 @@ async def test_a_message_is_encoded_only_once(gpt, monkeypatch):
     assert [gpt.count(message) for message in history] == counts
 
 
-async def test_what_one_caller_had_counted_is_counted_again_for_another(gpt, monkeypatch):
+async def test_tokens_counted_for_one_caller_are_counted_again_for_another(gpt, monkeypatch):
     encoded = []
     tokens = counting._tokens
     monkeypatch.setattr(counting, "_tokens", lambda text, name: encoded.append(text) or tokens(text, name))

@@ -41,7 +41,7 @@ def test_of_both_limits_the_tighter_counts():
     assert gpt_5.usable_tokens(wanted=200_000) == 190_000
 
 
-def test_an_answer_nobody_asked_for_is_reserved_within_reason():
+def test_without_a_requested_answer_length_a_reasonable_one_is_reserved():
     assert Window(total=1_000_000, output=128_000).answer_tokens() == window.MOST_ANSWER_TOKENS
     assert Window(total=1_000_000, output=4_096).answer_tokens() == 4_096
     assert Window(total=1_000_000).answer_tokens() == window.DEFAULT_ANSWER_TOKENS
@@ -84,7 +84,7 @@ def test_f18_config_before_learned_before_live_before_bundled_before_unknown():
     assert resolve_window("my-own-model", None, None, None) == UNKNOWN
 
 
-def test_limits_come_from_one_source_and_prices_from_whoever_knows_them():
+def test_limits_come_from_one_source_and_prices_from_any_source_with_prices():
     window = resolve_window("gpt-5.5", CONFIG, None, LIVE)
     assert (window.total, window.input, window.output) == (64_000, None, 9_000)
     assert window.prices.input == 5.0
@@ -100,7 +100,7 @@ def test_a_source_that_knows_only_prices_does_not_hide_the_limits():
 # --- learned ---
 
 
-def test_what_an_overflow_taught_is_a_window():
+def test_the_limit_of_an_overflow_is_a_window():
     assert learned_limit(131_072).window() == Window(total=131_072, origin="learned")
     assert learned_limit(272_000, "input").window() == Window(input=272_000, origin="learned")
 
@@ -114,13 +114,13 @@ def test_learned_windows_come_back_from_their_bytes():
     assert LearnedLimit.from_bytes(learned_limit(131_072, "input").to_bytes()) == LearnedLimit(131_072, "input")
 
 
-def test_what_is_known_of_a_window_comes_back_as_what_it_was():
-    told = Window(total=32_768, input=30_000, output=2_048, origin="live")
-    assert window_from_bytes(window_to_bytes(told)) == told
+def test_a_known_window_survives_serialization():
+    found = Window(total=32_768, input=30_000, output=2_048, origin="live")
+    assert window_from_bytes(window_to_bytes(found)) == found
     assert window_from_bytes(LearnedLimit(131_072, "input").to_bytes()) == Window(input=131_072, origin="learned")
 
 
-def test_what_was_learned_holds_for_one_tenant_upstream_model_and_credential():
+def test_learned_figures_hold_for_one_tenant_upstream_model_and_credential():
     scopes = [
         ("t", "up", "m", "c"),
         ("u", "up", "m", "c"),
@@ -170,7 +170,7 @@ def test_what_was_learned_holds_for_one_tenant_upstream_model_and_credential():
         ("/info", {"max_total_tokens": 8_192, "max_input_tokens": 7_168}, (8_192, 7_168, None)),
     ],
 )
-def test_each_upstream_tells_its_window_in_its_own_way(path, answer, limits):
+def test_each_upstream_reports_its_window_in_its_own_way(path, answer, limits):
     window = PROBES[path](answer, "m")
     assert (window.total, window.input, window.output) == limits
     assert window.origin == "live"
@@ -180,7 +180,7 @@ def test_each_upstream_tells_its_window_in_its_own_way(path, answer, limits):
 @pytest.mark.parametrize(
     "answer", [None, {}, [], "no", 7, {"data": None}, {"data": [{"id": "m"}]}, {"models": ["m"]}, {"error": {}}]
 )
-def test_an_upstream_that_tells_nothing_leaves_the_window_unknown(path, answer):
+def test_an_upstream_that_reports_no_window_leaves_it_unknown(path, answer):
     assert PROBES[path](answer, "m") is None
 
 
@@ -251,7 +251,7 @@ def test_a_dated_release_with_other_limits_keeps_them():
     assert find_bundled_window("gpt-4o-2024-08-06").output == find_bundled_window("gpt-4o").output == 16_384
 
 
-def test_totals_and_input_limits_are_told_apart():
+def test_totals_and_input_limits_are_distinguished():
     assert (find_bundled_window("gpt-5").total, find_bundled_window("gpt-5").input) == (400_000, 272_000)
     assert find_bundled_window("gpt-5.5").usable_tokens(wanted=128_000) + 128_000 < 1_050_000
 

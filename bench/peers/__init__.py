@@ -7,7 +7,7 @@
 - policies.py       what others do, as policies of their own: documented context editing, a trim of messages
 - environments.py   each peer installed as its users have it, and how large that is
 - processes.py      how each peer is started and configured
-- listening.py     their upstream: it answers any proxy's question for a summary
+- recording.py     their upstream: it answers any proxy's question for a summary
 - scored.py         all peers on the same conversations, by the scorecard's measures
 - relays.py         all peers as relays: delay, processor time, memory
 - findings.py       who is better than ours at what, and what it pays for that: read off the figures

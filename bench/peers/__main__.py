@@ -11,11 +11,11 @@ from pathlib import Path
 from process import CLIENTS
 
 from peers import scored
-from peers.conversations import EVERY, LEAST, chosen
-from peers.environments import Installed, NotInstalled, installed
+from peers.conversations import EVERY, LEAST, choose_conversations
+from peers.environments import Environment, NotInstalled, install_environment
 from peers.page import Run, page
 from peers.processes import PEERS
-from peers.relays import ROUNDS, Relay, measured
+from peers.relays import ROUNDS, Relay, measure_relays
 from peers.scored import Field
 from proxy.lab.replay.run import ResultFile
 from proxy.lab.replay.values import Conversation
@@ -24,14 +24,14 @@ from proxy.lab.replay.values import Conversation
 def main() -> int:
     args = _parser().parse_args()
     os.sched_setaffinity(0, {CLIENTS})
-    conversations = chosen(args.files, args.every)
+    conversations = choose_conversations(args.files, args.every)
     with tempfile.TemporaryDirectory() as scratch:
         place, ledgers = Path(scratch), args.out or Path(scratch)
         ledgers.mkdir(parents=True, exist_ok=True)
-        environments = _installed()
-        field = asyncio.run(_scored(conversations, place, ledgers))
+        environments = install_peers()
+        field = asyncio.run(score_peers(conversations, place, ledgers))
         relays = _relays(args.rounds, place)
-    run = Run(_told(args, conversations), field.results, field.absent, environments, relays, args.rounds)
+    run = Run(describe_run(args, conversations), field.results, field.absent, environments, relays, args.rounds)
     text = page(run)
     print(text)
     if args.markdown:
@@ -51,28 +51,28 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _installed() -> list[Installed]:
+def install_peers() -> list[Environment]:
     """The peers that can be installed; the others are reported when they are to be started."""
     found = []
     for name in dict.fromkeys(peer.environment for peer in PEERS):
         try:
-            found.append(installed(name))
+            found.append(install_environment(name))
         except NotInstalled as fault:
             print(f"{name}: {fault}", file=sys.stderr)
     return found
 
 
-async def _scored(conversations: Sequence[Conversation], place: Path, ledgers: Path) -> Field:
-    policies = scored.simulated(conversations, ResultFile(ledgers / "policies.jsonl"))
-    field = await scored.real(conversations, place, ledgers)
+async def score_peers(conversations: Sequence[Conversation], place: Path, ledgers: Path) -> Field:
+    policies = scored.score_simulated(conversations, ResultFile(ledgers / "policies.jsonl"))
+    field = await scored.score_real(conversations, place, ledgers)
     return Field([*policies, *field.results], field.absent)
 
 
 def _relays(rounds: int, place: Path) -> list[Relay]:
-    return asyncio.run(measured(place / "relays", rounds)) if rounds else []
+    return asyncio.run(measure_relays(place / "relays", rounds)) if rounds else []
 
 
-def _told(args: argparse.Namespace, conversations: Sequence[Conversation]) -> str:
+def describe_run(args: argparse.Namespace, conversations: Sequence[Conversation]) -> str:
     requests = sum(
         message["role"] == "assistant" and place >= max(1, each.begins)
         for each in conversations

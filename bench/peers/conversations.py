@@ -21,7 +21,7 @@ LEAST = 30_000
 EVERY = 12
 
 
-def chosen(files: Sequence[Path], every: int = EVERY) -> list[Conversation]:
+def choose_conversations(files: Sequence[Path], every: int = EVERY) -> list[Conversation]:
     """An even share of what is recorded there; the generated sample where no file is named."""
     if not files:
         return [of_one_model(each) for each in sample.conversations()]

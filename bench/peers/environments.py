@@ -24,11 +24,11 @@ ENVIRONMENTS = HERE / ".venv"
 INSTALLED = "installed.json"
 OURS = "ours"
 # What every environment has before anything is installed.
-_BROUGHT = ("pip", "setuptools", "pkg_resources", "_distutils_hack", "distutils-precedence")
+_PREINSTALLED = ("pip", "setuptools", "pkg_resources", "_distutils_hack", "distutils-precedence")
 
 
 @dataclass(frozen=True, slots=True)
-class Installed:
+class Environment:
     """An environment that is there."""
 
     name: str
@@ -52,10 +52,10 @@ def site(name: str) -> Path:
     return next((ENVIRONMENTS / name / "lib").glob("python*/site-packages"))
 
 
-def installed(name: str) -> Installed:
+def install_environment(name: str) -> Environment:
     """Installs it, where that was not done with these pins."""
     mark, pins = ENVIRONMENTS / name / INSTALLED, pins_of(name)
-    found = Installed(**json.loads(mark.read_text())) if mark.exists() else None
+    found = Environment(**json.loads(mark.read_text())) if mark.exists() else None
     if found is None or found.pins != pins:
         found = _install(name, pins)
         mark.write_text(json.dumps(asdict(found)))
@@ -71,7 +71,7 @@ def version_of(pins: str) -> str:
     return pins.partition("\n")[0].removeprefix("# ").partition(" ")[0].partition("==")[2]
 
 
-def _install(name: str, pins: str) -> Installed:
+def _install(name: str, pins: str) -> Environment:
     print(f"installing {name}", file=sys.stderr, flush=True)
     place = ENVIRONMENTS / name
     shutil.rmtree(place, ignore_errors=True)
@@ -85,20 +85,20 @@ def _install(name: str, pins: str) -> Installed:
     if done.returncode:
         raise NotInstalled(last_error(done.stderr))
     seconds = time.perf_counter() - began
-    files = list(brought(site(name)))
+    files = list(find_installed_files(site(name)))
     packages = sum(path.suffix == ".dist-info" for path in files)
     version = version_of(pins) or "this checkout"
-    return Installed(name, version, packages, size(files) / 1e6, seconds, pins)
+    return Environment(name, version, packages, size(files) / 1e6, seconds, pins)
 
 
-def last_error(said: str) -> str:
-    errors = [line for line in said.splitlines() if line.startswith("ERROR")]
-    return (errors or said.splitlines() or ["pip said nothing"])[-1]
+def last_error(text: str) -> str:
+    errors = [line for line in text.splitlines() if line.startswith("ERROR")]
+    return (errors or text.splitlines() or ["pip said nothing"])[-1]
 
 
-def brought(packages: Path) -> Iterable[Path]:
+def find_installed_files(packages: Path) -> Iterable[Path]:
     """What is there that was not there before: packages, and their metadata."""
-    return (path for path in packages.iterdir() if path.name.partition("-")[0].partition(".")[0] not in _BROUGHT)
+    return (path for path in packages.iterdir() if path.name.partition("-")[0].partition(".")[0] not in _PREINSTALLED)
 
 
 def size(paths: Iterable[Path]) -> int:
@@ -110,7 +110,7 @@ def size(paths: Iterable[Path]) -> int:
 def main(wanted: list[str]) -> int:
     for name in wanted or [OURS, *sorted(pins.stem for pins in PINS.iterdir())]:
         try:
-            found = installed(name)
+            found = install_environment(name)
         except NotInstalled as fault:
             print(f"{name}: {fault}")
         else:

@@ -76,13 +76,13 @@ def retentions(scores: Scores) -> dict[str, float]:
     """The three main measures; where nothing was asked, nothing was lost."""
     old, fresh = scores.kept_of(OLD), scores.kept_of(AGES[:1])
     return {
-        "in context": _of(old.in_context, old.asked),
-        "named": _of(old.named, old.asked),
-        "fresh": _of(fresh.in_context, fresh.asked),
+        "in context": _ratio(old.in_context, old.asked),
+        "named": _ratio(old.named, old.asked),
+        "fresh": _ratio(fresh.in_context, fresh.asked),
     }
 
 
-def _of(kept: int, asked: int) -> float:
+def _ratio(kept: int, asked: int) -> float:
     return kept / asked if asked else 1.0
 
 

@@ -11,10 +11,10 @@ from statistics import median
 from tables import figure, provenance, table
 
 from peers import environments, findings
-from peers.environments import Installed
+from peers.environments import Environment
 from peers.policies import OURS as DEFAULT
 from peers.processes import PEERS, UNTRIED, Absent
-from peers.relays import BESIDE, STREAM, Relay, added, beyond, of, times_bare
+from peers.relays import BESIDE, STREAM, Relay, added_seconds, beyond, median_of, times_bare
 from proxy.lab.replay.scorecard import COST, KEPT, SHAPE, Cell, Column, rows, totals
 from proxy.lab.replay.values import Result
 
@@ -97,7 +97,7 @@ class Run:
     results: Sequence[Result]
     """Of the policies, then of the processes."""
     absent: Sequence[Absent]
-    installed: Sequence[Installed]
+    installed: Sequence[Environment]
     relays: Sequence[Relay]
     rounds: int
 
@@ -147,13 +147,16 @@ def _needs(relay: Relay | None) -> tuple[str, str, str]:
 def _scores(results: Sequence[Result]) -> list[str]:
     scores = totals(results)
     return [
-        table((title, *(column.name for column in columns)), [list(map(shown, row)) for row in rows(scores, columns)])
+        table(
+            (title, *(column.name for column in columns)),
+            [list(map(format_cell, row)) for row in rows(scores, columns)],
+        )
         + "\n"
         for title, columns in COLUMNS.items()
     ]
 
 
-def shown(cell: Cell) -> str:
+def format_cell(cell: Cell) -> str:
     return f"{cell:,}" if isinstance(cell, int | Decimal) else cell
 
 
@@ -165,17 +168,17 @@ def _better(run: Run) -> list[str]:
         ("Of the policies, against `default`:", DEFAULT, [name for name in scores if name not in processes]),
         ("Of the processes, against `ours`:", environments.OURS, [name for name in scores if name in processes]),
     )
-    told = []
+    values = []
     for title, ours, names in groups:
         if ours in names:
             found = findings.better({name: scores[name] for name in names}, ours)
-            told += [title + "\n", "\n".join(findings.sentences(found, f"`{ours}`")) + "\n"]
+            values += [title + "\n", "\n".join(findings.sentences(found, f"`{ours}`")) + "\n"]
     if run.relays:
-        told += ["Of what they take:\n", "\n".join(findings.lighter(_taken(run), environments.OURS)) + "\n"]
-    return [*told, WHY]
+        values += ["Of what they take:\n", "\n".join(findings.lighter(order_by_time(run), environments.OURS)) + "\n"]
+    return [*values, WHY]
 
 
-def _taken(run: Run) -> dict[str, dict[str, float | None]]:
+def order_by_time(run: Run) -> dict[str, dict[str, float | None]]:
     """By what is taken, then by peer."""
     installed = {each.name: each for each in run.installed}
     sizes = {peer.name: installed[peer.environment] for peer in PEERS if peer.environment in installed}
@@ -188,11 +191,11 @@ def _taken(run: Run) -> dict[str, dict[str, float | None]]:
         "MB idle": {name: relay.idle_rss for name, relay in relays.items()},
         "MB afterwards": {name: relay.busy_rss for name, relay in relays.items()},
         **{
-            f"ms added, {thing}": {name: _in_ms(added(each, direct, thing)) for name, each in relays.items()}
+            f"ms added, {thing}": {name: _in_ms(added_seconds(each, direct, thing)) for name, each in relays.items()}
             for thing in things
         },
         **{
-            f"CPU ms, {thing}": {name: _in_ms(of(each, thing, "cpu")) for name, each in relays.items()}
+            f"CPU ms, {thing}": {name: _in_ms(median_of(each, thing, "cpu")) for name, each in relays.items()}
             for thing in things[:3]
         },
     }
@@ -208,11 +211,15 @@ def _relays(run: Run) -> list[str]:
     direct, bare = run.relays[:2]
     sizes = ("1 kB", "100 kB", "1 MB")
     delay = [
-        (relay.name, *(_span(beyond(relay, direct, name)) for name in (*sizes, BESIDE)), _ms(of(relay, STREAM, "lag")))
+        (
+            relay.name,
+            *(_span(beyond(relay, direct, name)) for name in (*sizes, BESIDE)),
+            _ms(median_of(relay, STREAM, "lag")),
+        )
         for relay in run.relays[1:]
     ]
     cpu = [
-        (relay.name, *(_ms(of(relay, name, "cpu")) for name in (*sizes, STREAM)), *_times(relay, bare, sizes))
+        (relay.name, *(_ms(median_of(relay, name, "cpu")) for name in (*sizes, STREAM)), *_times(relay, bare, sizes))
         for relay in run.relays[1:]
     ]
     failed = [f"- {relay.name}, {name}: {why}." for relay in run.relays for name, why in relay.failed.items()]

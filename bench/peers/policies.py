@@ -87,10 +87,10 @@ POLICIES: Mapping[str, Callable[[], Policy]] = {
 def trials(window: int) -> list[Trial]:
     """What goes through the core: plain designs, and the policies that are shipped, told the model's own prices."""
     plain = [Trial(name=name, rules=DESIGNS[name], window=window) for name in DESIGNED]
-    return [*plain, *(_shipped(name, window) for name in SHIPPED)]
+    return [*plain, *(shipped_policy(name, window) for name in SHIPPED)]
 
 
-def _shipped(name: str, window: int) -> Trial:
+def shipped_policy(name: str, window: int) -> Trial:
     policy = resolve_policy(name, shipped_policies())
     rules = policy.rules(name)
     writer = StandIn() if rules.summary.enabled else None

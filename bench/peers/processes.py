@@ -49,7 +49,7 @@ class Absent:
     why: str
 
 
-def _with(environment: Mapping[str, str], *command: str) -> list[str]:
+def with_environment(environment: Mapping[str, str], *command: str) -> list[str]:
     return ["/usr/bin/env", *(f"{name}={value}" for name, value in environment.items()), *command]
 
 
@@ -63,7 +63,7 @@ def _headroom(mode: str, place: Path, port: int, upstream: str) -> list[str]:
     }
     options = ["--port", str(port), "--openai-api-url", f"{upstream}/v1", "--mode", mode]
     options += ["--no-rate-limit", "--no-cache", "--no-telemetry"]
-    return _with(own, program("headroom", "headroom"), "proxy", *options)
+    return with_environment(own, program("headroom", "headroom"), "proxy", *options)
 
 
 def _headroom_cache(place: Path, port: int, upstream: str) -> list[str]:
@@ -81,18 +81,20 @@ def _guardian(place: Path, port: int, upstream: str) -> list[str]:
         "GUARDIAN_UPSTREAM_URL": f"{upstream}/v1",
         "GUARDIAN_NUM_CTX": str(WINDOW),
     }
-    return _with(own, program("context-guardian", "context-guardian"))
+    return with_environment(own, program("context-guardian", "context-guardian"))
 
 
 def _kompact(place: Path, port: int, upstream: str) -> list[str]:
     options = ["--host", "127.0.0.1", "--port", str(port), "--openai-base-url", upstream, "--no-otel"]
-    return _with({"HOME": str(place)}, program("kompact", "kompact"), "proxy", *options)
+    return with_environment({"HOME": str(place)}, program("kompact", "kompact"), "proxy", *options)
 
 
 def _litellm(place: Path, port: int, upstream: str) -> list[str]:
     (place / "litellm.yaml").write_text(_LITELLM.format(upstream=upstream))
     options = ["--config", str(place / "litellm.yaml"), "--host", "127.0.0.1", "--port", str(port)]
-    return _with({"HOME": str(place), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}, program("litellm", "litellm"), *options)
+    return with_environment(
+        {"HOME": str(place), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}, program("litellm", "litellm"), *options
+    )
 
 
 PEERS = (

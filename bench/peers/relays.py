@@ -15,15 +15,15 @@ from statistics import median
 
 import load
 from bodies import chat
-from contestants import BARE, DIRECT, Contestant, started
+from contestants import BARE, DIRECT, Contestant, start_contestant
+from fake_upstream import FakeUpstream
 from process import alone
 from relay import PACE, servers
-from standin import StandIn
 
 from peers.conversations import MODEL
-from peers.environments import NotInstalled, installed
+from peers.environments import NotInstalled, install_environment
 from peers.processes import PEERS, start
-from peers.scored import told
+from peers.scored import last_line
 
 STREAM = f"stream of {PACE.chunks}, {PACE.seconds * 1000:g} ms apart"
 BESIDE = "1 kB beside three of 1 MB"
@@ -36,7 +36,7 @@ PATIENCE = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Workload:
     """One thing that is asked for, one after the other, so many times a round."""
 
     name: str
@@ -47,7 +47,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Timing:
     """What one contestant took for one thing, per request: seconds."""
 
     p50: float
@@ -65,18 +65,18 @@ class Relay:
     ready: float = 0.0
     idle_rss: float = 0.0
     busy_rss: float = 0.0
-    rounds: dict[str, list[Taken]] = field(default_factory=dict)
+    rounds: dict[str, list[Timing]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     """What could not be asked of it, and why."""
 
 
-def asked() -> list[Asked]:
+def workloads() -> list[Workload]:
     return [
-        Asked("1 kB", body(1_000), 100),
-        Asked("100 kB", body(100_000), 40),
-        Asked("1 MB", body(LARGE), 10),
-        Asked(STREAM, body(1_000, stream=True), 2),
-        Asked(BESIDE, body(1_000), 60, beside=True),
+        Workload("1 kB", body(1_000), 100),
+        Workload("100 kB", body(100_000), 40),
+        Workload("1 MB", body(LARGE), 10),
+        Workload(STREAM, body(1_000, stream=True), 2),
+        Workload(BESIDE, body(1_000), 60, beside=True),
     ]
 
 
@@ -84,9 +84,9 @@ def body(size: int, *, stream: bool = False) -> bytes:
     return chat(size, stream=stream).replace(b'"bench-1"', f'"{MODEL}"'.encode())
 
 
-async def measured(place: Path, rounds: int = ROUNDS) -> list[Relay]:
+async def measure_relays(place: Path, rounds: int = ROUNDS) -> list[Relay]:
     """The direct way, a bare relay and all peers that start."""
-    async with StandIn(PACE) as upstream:
+    async with FakeUpstream(PACE) as upstream:
         with _field(upstream.url, place) as contestants:
             found = {each.name: Relay(each.name, each.ready, each.idle_rss) for each in contestants}
             for number in range(rounds + 1):
@@ -98,7 +98,7 @@ async def measured(place: Path, rounds: int = ROUNDS) -> list[Relay]:
 
 
 async def _round(contestants: Sequence[Contestant], found: dict[str, Relay], number: int) -> None:
-    for thing in asked():
+    for thing in workloads():
         for contestant in contestants:
             relay = found[contestant.name]
             if thing.name in relay.failed:
@@ -108,7 +108,7 @@ async def _round(contestants: Sequence[Contestant], found: dict[str, Relay], num
             except FileNotFoundError:  # a thread ended while its server was looked at: one round less
                 continue
             except (RuntimeError, OSError, TimeoutError) as fault:
-                relay.failed[thing.name] = told(fault)
+                relay.failed[thing.name] = last_line(fault)
             else:
                 relay.rounds.setdefault(thing.name, []).extend([taken] if number else [])
 
@@ -117,35 +117,37 @@ async def _round(contestants: Sequence[Contestant], found: dict[str, Relay], num
 def _field(upstream: str, place: Path) -> Iterator[list[Contestant]]:
     place.mkdir(exist_ok=True)
     with ExitStack() as leaving:
-        bare = started(BARE, upstream, place)
+        bare = start_contestant(BARE, upstream, place)
         contestants = [Contestant(DIRECT, upstream), bare]
         leaving.callback(bare.stop)
         for peer in PEERS:
             try:
-                installed(peer.environment)
+                install_environment(peer.environment)
                 contestants.append(start(peer, upstream, place))
             except (NotInstalled, RuntimeError, TimeoutError, OSError) as fault:
-                print(f"{peer.name}: {told(fault)}", file=sys.stderr)
+                print(f"{peer.name}: {last_line(fault)}", file=sys.stderr)
                 continue
             leaving.callback(contestants[-1].stop)
         yield contestants
 
 
-async def _once(contestant: Contestant, contestants: Sequence[Contestant], thing: Asked) -> Taken:
+async def _once(contestant: Contestant, contestants: Sequence[Contestant], thing: Workload) -> Timing:
     times = max(thing.times // contestant.slower, 2)
     with alone(contestant.server, servers(contestants)):
         before = contestant.cpu
-        sample = await (_beside(contestant, thing, times) if thing.beside else _ask(contestant, thing, times))
+        sample = await (
+            measure_beside_large(contestant, thing, times) if thing.beside else _ask(contestant, thing, times)
+        )
         cpu = contestant.cpu - before
     p50, p99 = (load.percentile(sample.latencies, share) for share in (0.5, 0.99))
-    return Taken(p50, p99, cpu / times, load.percentile(sample.lags, 0.99))
+    return Timing(p50, p99, cpu / times, load.percentile(sample.lags, 0.99))
 
 
-async def _ask(contestant: Contestant, thing: Asked, times: int) -> load.Sample:
+async def _ask(contestant: Contestant, thing: Workload, times: int) -> load.Sample:
     return await load.ask(contestant.chat, thing.body, times=times, clients=1)
 
 
-async def _beside(contestant: Contestant, thing: Asked, times: int) -> load.Sample:
+async def measure_beside_large(contestant: Contestant, thing: Workload, times: int) -> load.Sample:
     """Small ones at a steady pace, so that none of them waits for one of their own."""
     enough = asyncio.Event()
     large = asyncio.create_task(load.keep_asking(contestant.chat, body(LARGE), clients=3, until=enough))
@@ -161,13 +163,13 @@ async def _beside(contestant: Contestant, thing: Asked, times: int) -> load.Samp
     return sample
 
 
-def of(relay: Relay, name: str, figure: str) -> float | None:
+def median_of(relay: Relay, name: str, figure: str) -> float | None:
     """The median over the rounds; None where it could not be asked."""
     rounds = relay.rounds.get(name)
     return median(getattr(taken, figure) for taken in rounds) if rounds else None
 
 
-def added(relay: Relay, direct: Relay, name: str) -> float | None:
+def added_seconds(relay: Relay, direct: Relay, name: str) -> float | None:
     """How much longer than without a relay, round by round, in the middle."""
     rounds = beyond(relay, direct, name)
     return median(rounds) if rounds else None

@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 
 from peers.conversations import WINDOW
-from peers.environments import NotInstalled, installed
-from peers.listening import Listener
+from peers.environments import NotInstalled, install_environment
 from peers.policies import POLICIES, trials
 from peers.processes import PEERS, Absent, Peer, start
+from peers.recording import PeerRecorder
 from proxy.lab.commands.progress import ProgressBar
 from proxy.lab.replay.history import ReplayHistory
 from proxy.lab.replay.run import ResultFile, replay_all, result_key
@@ -36,7 +36,7 @@ class Field:
     absent: Sequence[Absent]
 
 
-def simulated(conversations: Sequence[Conversation], ledger: ResultFile) -> list[Result]:
+def score_simulated(conversations: Sequence[Conversation], ledger: ResultFile) -> list[Result]:
     """The policies: first those that are rules of the core, then the others."""
     bar = ProgressBar(sys.stderr, "conversations under each policy")
     found = replay_all(conversations, trials(WINDOW), UPSTREAM, ledger=ledger, progress=bar)
@@ -50,12 +50,12 @@ def _under_their_own(conversation: Conversation, known: dict[str, Result], ledge
     if all(each in known for each in keys.values()):
         return {name: known[each] for name, each in keys.items()}
     case = ReplayCase(ReplayHistory(conversation), UPSTREAM)
-    results = {name: judged(case, name) for name in POLICIES}
+    results = {name: score_policy(case, name) for name in POLICIES}
     ledger.append((keys[name], result) for name, result in results.items())
     return results
 
 
-def judged(case: ReplayCase, name: str) -> Result:
+def score_policy(case: ReplayCase, name: str) -> Result:
     """One conversation under a policy that is no rule of the core."""
     policy, judge = POLICIES[name](), Judge(case)
     for turn in case.turns:
@@ -63,21 +63,25 @@ def judged(case: ReplayCase, name: str) -> Result:
     return judge.result(name)
 
 
-async def real(conversations: Sequence[Conversation], place: Path, ledgers: Path) -> Field:
+async def score_real(conversations: Sequence[Conversation], place: Path, ledgers: Path) -> Field:
     """The processes, one after the other; who does not install or start is left out, and why is kept."""
     results, absent = list[Result](), list[Absent]()
     for peer in PEERS:
         try:
-            results += await _played(peer, conversations, place, ResultFile(ledgers / f"{peer.kind.name}.jsonl"))
+            results += await play_through_peer(
+                peer, conversations, place, ResultFile(ledgers / f"{peer.kind.name}.jsonl")
+            )
         except (NotInstalled, RuntimeError, TimeoutError, OSError) as fault:
-            absent.append(Absent(peer.name, told(fault)))
+            absent.append(Absent(peer.name, last_line(fault)))
             print(f"{peer.name}: {absent[-1].why}", file=sys.stderr)
     return Field(results, absent)
 
 
-async def _played(peer: Peer, conversations: Sequence[Conversation], place: Path, ledger: ResultFile) -> list[Result]:
-    installed(peer.environment)
-    recorder = Listener(UPSTREAM, asks=peer.asks)
+async def play_through_peer(
+    peer: Peer, conversations: Sequence[Conversation], place: Path, ledger: ResultFile
+) -> list[Result]:
+    install_environment(peer.environment)
+    recorder = PeerRecorder(UPSTREAM, asks=peer.asks)
     async with SimulatedServer(recorder) as upstream:
         contestant = await asyncio.to_thread(start, peer, upstream.url.removesuffix("/v1"), place)
         try:
@@ -88,11 +92,11 @@ async def _played(peer: Peer, conversations: Sequence[Conversation], place: Path
             await asyncio.to_thread(contestant.stop)
 
 
-def told(fault: Exception) -> str:
+def last_line(fault: Exception) -> str:
     """A log's last line, or the fault itself."""
     return next((line for line in reversed(str(fault).splitlines()) if line.strip()), type(fault).__name__)[:200]
 
 
-def kept(results: Sequence[Result], place: Path) -> None:
+def write_results(results: Sequence[Result], place: Path) -> None:
     """All of it, for a closer look."""
     place.write_bytes(msgspec.json.encode(results))

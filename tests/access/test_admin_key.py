@@ -19,7 +19,7 @@ def config(tmp_path):
     return config
 
 
-def test_without_one_a_key_is_made_that_is_told_once_and_lies_there_for_its_owner_alone(config, tmp_path):
+def test_without_a_configured_key_one_is_made_shown_once_and_readable_by_its_owner_only(config, tmp_path):
     text = create_admin_key(config())
     assert text.startswith("cpa-")
     assert create_admin_key(config()) is None
@@ -28,13 +28,13 @@ def test_without_one_a_key_is_made_that_is_told_once_and_lies_there_for_its_owne
 
 
 def test_of_two_that_start_at_once_one_makes_it(config):
-    told = []
-    starts = [threading.Thread(target=lambda: told.append(create_admin_key(config()))) for _ in range(8)]
+    found = []
+    starts = [threading.Thread(target=lambda: found.append(create_admin_key(config()))) for _ in range(8)]
     for start in starts:
         start.start()
     for start in starts:
         start.join()
-    assert [text for text in told if text is not None] == [read_admin_key(config())]
+    assert [text for text in found if text is not None] == [read_admin_key(config())]
 
 
 def test_where_the_operator_names_one_or_wants_no_pages_none_is_made(config, tmp_path):

@@ -25,14 +25,14 @@ def admit(door, headers, registry=KNOWN, peer=HERE, now=NOW):
     return door.admit(headers, peer, registry, now)
 
 
-def test_without_teams_everybody_passes_with_what_he_shows():
+def test_without_teams_every_caller_passes_with_its_own_credential():
     admitted = admit(OPEN, bearer("sk-any"))
     assert admitted.caller == ANYBODY
     assert admitted.headers == bearer("sk-any")
     assert admit(OPEN, ()).caller == ANYBODY
 
 
-def test_headers_that_the_operator_names_tell_strangers_apart():
+def test_headers_named_by_the_operator_separate_callers_without_a_key():
     door = Authenticator(Access(tenant_headers=("X-Forwarded-User",)))
     admitted = admit(door, (*bearer("sk-any"), ("x-forwarded-user", "alice")))
     assert admitted.caller.identified_by == (("x-forwarded-user", "alice"),)
@@ -89,7 +89,7 @@ def test_a_trusted_gateway_names_the_team_and_its_header_goes_no_further():
     assert admitted.headers == bearer("sk-gateway")
 
 
-def test_nobody_else_names_a_team():
+def test_only_a_trusted_gateway_names_a_team():
     with pytest.raises(UntrustedGateway):
         admit(SPOKEN, (("X-Team", "blue"),), peer=AWAY)
     with pytest.raises(UntrustedGateway):
@@ -104,7 +104,7 @@ def test_a_gateway_that_adds_its_word_to_the_clients_own_is_not_believed(names):
         admit(SPOKEN, forged)
 
 
-def test_an_address_that_a_socket_for_both_tells_is_the_same_address():
+def test_an_ipv4_address_in_ipv6_form_is_the_same_address():
     door = Authenticator(Access(team_header="x-team", trusted=("10.0.0.0/8",)), TEAMS)
     assert admit(door, (("x-team", "blue"),), peer="::ffff:10.1.2.3").caller == Caller("blue")
     with pytest.raises(UntrustedGateway):
@@ -114,7 +114,7 @@ def test_an_address_that_a_socket_for_both_tells_is_the_same_address():
 
 
 @pytest.mark.parametrize("known", [KNOWN, KNOWN.with_key_revoked(KEY.id, NOW)])
-def test_a_team_key_of_ours_never_reaches_an_upstream_though_the_teams_are_gone(known):
+def test_a_team_key_never_reaches_an_upstream_even_without_teams(known):
     """A replica that was started without its file, a `teams` that was removed: the key must not reach the upstream."""
     with pytest.raises(Unauthorized, match="no `teams`"):
         admit(OPEN, bearer(TEXT), known)
@@ -141,12 +141,12 @@ def test_a_gateway_cannot_make_up_a_team(name):
 
 
 @pytest.mark.parametrize("name", ["", "../red", "a/b", "r" * 65, "röt", ".hidden", "a b"])
-def test_without_a_list_of_teams_a_name_must_be_one_all_the_same(name):
+def test_without_a_list_of_teams_a_name_must_still_be_valid(name):
     with pytest.raises(UnknownTeam):
         admit(Authenticator(Access(team_header="x-team")), (("x-team", name),))
 
 
-def test_without_a_list_of_teams_whom_the_gateway_names_is_one():
+def test_without_a_list_of_teams_any_name_from_the_gateway_is_a_team():
     assert admit(Authenticator(Access(team_header="x-team")), (("x-team", "purple"),)).caller == Caller("purple")
 
 
@@ -154,7 +154,7 @@ def test_beside_a_gateway_team_keys_open_too():
     assert admit(SPOKEN, bearer(TEXT), peer=AWAY).caller == Caller("red", KEY.id)
 
 
-def test_what_is_switched_off_is_told_of_the_caller():
+def test_a_switched_off_caller_is_marked_as_such():
     assert admit(KEYED, bearer(TEXT), KNOWN.with_switch("red", on=False, now=1)).caller.halted
     assert admit(KEYED, bearer(TEXT), KNOWN.with_switch(EVERYBODY, on=False, now=1)).caller.halted
     assert not admit(KEYED, bearer(TEXT), KNOWN.with_switch("blue", on=False, now=1)).caller.halted

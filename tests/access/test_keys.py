@@ -29,7 +29,7 @@ def test_another_text_is_another_key(change):
 
 
 @pytest.mark.parametrize("text", ["", "cp-", "sk-123", "cp-0123456789-short", "cp-XYZ3456789-" + "a" * 32, "é" * 46])
-def test_what_has_not_the_shape_of_a_key_is_none(text):
+def test_a_text_without_the_form_of_a_key_is_none(text):
     assert public_id(text) is None
 
 

@@ -16,13 +16,13 @@ def off(known):
     return known.with_switch(EVERYBODY, on=False, now=1)
 
 
-def test_without_a_file_nothing_was_said(tmp_path):
+def test_without_a_file_the_registry_is_empty(tmp_path):
     records = Records(tmp_path / "state")
     assert not records.look()
     assert records.current == Registry()
 
 
-def test_a_change_is_seen_by_whoever_looks(tmp_path):
+def test_a_change_is_visible_to_every_reader(tmp_path):
     one, other = Records(tmp_path), Records(tmp_path)
     one.change(off)
     assert one.current.is_halted(EVERYBODY)
@@ -37,7 +37,7 @@ def test_the_file_is_its_owners_alone(tmp_path):
     assert stat.S_IMODE(records.path.stat().st_mode) == 0o600
 
 
-def test_of_many_who_write_at_once_nobodys_word_is_lost(tmp_path):
+def test_of_many_concurrent_writers_none_loses_a_change(tmp_path):
     def add():
         for _ in range(10):
             _, key = create_team_key("red", 1.0)
@@ -53,7 +53,7 @@ def test_of_many_who_write_at_once_nobodys_word_is_lost(tmp_path):
     assert len(records.current.keys) == 40
 
 
-def test_a_broken_file_lets_nobody_in_anew_and_is_not_written_over(tmp_path):
+def test_a_broken_file_admits_no_new_caller_and_is_not_overwritten(tmp_path):
     records = Records(tmp_path)
     records.change(off)
     records.path.write_bytes(b"{")
@@ -81,7 +81,7 @@ def test_a_file_that_cannot_be_read_just_now_is_read_at_the_next_look(tmp_path):
     assert records.current.is_halted(EVERYBODY)
 
 
-def test_of_two_who_look_at_once_the_slower_does_not_undo_what_the_faster_has_read(tmp_path):
+def test_the_slower_of_two_readers_does_not_undo_the_faster(tmp_path):
     """A worker's loop looks while a thread of its admin pages revokes: what the loop had opened is the file before."""
 
     class Slow(Records):
@@ -109,7 +109,7 @@ def test_of_two_who_look_at_once_the_slower_does_not_undo_what_the_faster_has_re
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can write what belongs to somebody else")
-def test_what_root_writes_belongs_to_whoever_the_proxy_runs_as(tmp_path):
+def test_a_file_written_by_root_gets_the_owner_of_the_state(tmp_path):
     os.chown(tmp_path, 1234, 1234)
     Records(tmp_path).change(off)
     assert {(file.name, file.stat().st_uid) for file in tmp_path.iterdir()} == {
@@ -161,7 +161,7 @@ async def test_many_replicas_at_once_agree(tmp_path):
 
 
 @pytest.mark.parametrize("data", [b"{", b"\xff", b'{"format": 2}'])
-async def test_a_shared_copy_that_is_none_is_told_and_changes_nothing(tmp_path, data):
+async def test_an_invalid_shared_copy_is_reported_and_changes_nothing(tmp_path, data):
     """The text of another release or program: the sync reports it and goes on."""
     store, records = MemoryStore(), Records(tmp_path)
     records.change(off)
@@ -172,7 +172,7 @@ async def test_a_shared_copy_that_is_none_is_told_and_changes_nothing(tmp_path, 
     assert await store.read_document(SHARED) == data
 
 
-async def test_what_is_the_same_in_another_spelling_is_left_alone(tmp_path):
+async def test_the_same_registry_in_another_spelling_is_left_alone(tmp_path):
     store, records = MemoryStore(), Records(tmp_path)
     records.change(off)
     spelled = records.current.to_bytes().replace(b"\n", b"")

@@ -84,10 +84,10 @@ def test_of_two_words_about_a_switch_the_later_counts():
     assert late.merge(early.with_switch("red", on=True, now=3)).is_halted("red") is False
 
 
-def test_whoever_speaks_last_is_heard_though_his_clock_is_behind():
+def test_the_last_change_counts_even_with_a_slow_clock():
     """A replica whose clock is a minute late switches off what another one has switched on."""
-    heard = Registry().with_switch("red", on=True, now=100).with_switch("red", on=False, now=40)
-    assert heard.merge(Registry().with_switch("red", on=True, now=100)).is_halted("red")
+    registry = Registry().with_switch("red", on=True, now=100).with_switch("red", on=False, now=40)
+    assert registry.merge(Registry().with_switch("red", on=True, now=100)).is_halted("red")
 
 
 def test_a_key_that_is_not_there_cannot_be_revoked():
@@ -99,6 +99,6 @@ def test_a_key_that_is_not_there_cannot_be_revoked():
     "data",
     [b"", b"[]", b'{"format": 2}', b'{"format": 1}', b'{"format": 1, "keys": [{}], "switches": {}, "published": {}}'],
 )
-def test_what_is_no_registry_is_told_so(data):
+def test_an_invalid_registry_is_reported(data):
     with pytest.raises(ValueError, match=r"."):
         Registry.from_bytes(data)

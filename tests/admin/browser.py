@@ -9,21 +9,21 @@ from tests.admin import install
 HERE = Path(__file__).parent
 
 
-async def look_through(desk, scene):
+async def run_scene(admin, scene):
     """What was seen on a way through the pages; pictures of it lie beside the proxy's state."""
-    folder = desk.proxy.place / "pictures"
+    folder = admin.proxy.place / "pictures"
     folder.mkdir(exist_ok=True)
     command = [
         str(install.PYTHON),
         str(HERE / "browser_scenes.py"),
-        f"http://localhost:{desk.proxy.port}",
-        desk.key,
+        f"http://localhost:{admin.proxy.port}",
+        admin.key,
         scene,
     ]
     process = await asyncio.create_subprocess_exec(*command, str(folder), stdout=asyncio.subprocess.PIPE)
-    said, _ = await process.communicate()
+    text, _ = await process.communicate()
     assert process.returncode == 0
-    seen = json.loads(said)
+    seen = json.loads(text)
     for each in seen.values() if scene == "tour" else [seen]:
         assert (each["foreign"], each["wrong"], each["hit"]) == ([], [], 0)
     return seen

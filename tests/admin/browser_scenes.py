@@ -30,7 +30,7 @@ window.alert = window.confirm = window.prompt = () => { window.hit += 1; };
 """
 
 
-class Eyes:
+class PageObserver:
     """One page, and what it did that it should not have."""
 
     def __init__(self, browser, url, **manner):
@@ -38,17 +38,17 @@ class Eyes:
         self.page = browser.new_context(reduced_motion="reduce", **manner).new_page()
         self.foreign, self.wrong = [], []
         self.page.add_init_script(WATCH)
-        self.page.on("response", self._answered)
+        self.page.on("response", self._record_failed_file)
         self.page.on("request", lambda each: None if each.url.startswith(url) else self.foreign.append(each.url))
         self.page.on("pageerror", lambda fault: self.wrong.append(str(fault)))
-        self.page.on("console", self._heard)
+        self.page.on("console", self._record_console_error)
 
-    def _heard(self, message):
+    def _record_console_error(self, message):
         """A refusal is an answer like any other; a script that was stopped or a file that is not there is none."""
         if message.type == "error" and "with a status of 4" not in message.text:
             self.wrong.append(message.text)
 
-    def _answered(self, response):
+    def _record_failed_file(self, response):
         if response.status >= 400 and "/static/" in response.url:
             self.wrong.append(response.url)
 
@@ -84,7 +84,7 @@ class Eyes:
             self.page.screenshot(path=str(Path(folder) / f"{name}.png"), full_page=True)
 
     @property
-    def seen(self):
+    def findings(self):
         return {"foreign": self.foreign, "wrong": self.wrong, "hit": self.page.evaluate("window.hit")}
 
 
@@ -93,58 +93,61 @@ def tour(browser, url, key, folder):
     found = {}
     for scheme, wide in (("light", 1280), ("dark", 1280), ("light", 390)):
         name = "phone" if wide < 1000 else scheme
-        eyes = Eyes(browser, url, color_scheme=scheme, viewport={"width": wide, "height": 900})
-        eyes.page.goto(f"{url}/admin/")
-        eyes.picture(folder, f"{name}-login")
-        eyes.log_in(key)
+        observer = PageObserver(browser, url, color_scheme=scheme, viewport={"width": wide, "height": 900})
+        observer.page.goto(f"{url}/admin/")
+        observer.picture(folder, f"{name}-login")
+        observer.log_in(key)
         widths = {}
         for page, place in PAGES.items():
-            eyes.go(place)
-            eyes.picture(folder, f"{name}-{page}")
-            widths[page] = eyes.page.evaluate("document.documentElement.scrollWidth")
-        eyes.open_first()
-        eyes.page.click(".strip .block >> nth=1")
-        eyes.page.wait_for_selector(".beside")
-        eyes.picture(folder, f"{name}-conversation")
-        widths["conversation"] = eyes.page.evaluate("document.documentElement.scrollWidth")
-        paper = eyes.page.evaluate("getComputedStyle(document.body).backgroundColor")
-        found[name] = {"widths": widths, "paper": paper, **eyes.seen}
+            observer.go(place)
+            observer.picture(folder, f"{name}-{page}")
+            widths[page] = observer.page.evaluate("document.documentElement.scrollWidth")
+        observer.open_first()
+        observer.page.click(".strip .block >> nth=1")
+        observer.page.wait_for_selector(".beside")
+        observer.picture(folder, f"{name}-conversation")
+        widths["conversation"] = observer.page.evaluate("document.documentElement.scrollWidth")
+        paper = observer.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        found[name] = {"widths": widths, "paper": paper, **observer.findings}
     return found
 
 
 def hostile(browser, url, key, folder):
     """Every page that shows text of unknown authors."""
-    eyes = Eyes(browser, url, viewport={"width": 1280, "height": 900})
-    eyes.log_in(key)
+    observer = PageObserver(browser, url, viewport={"width": 1280, "height": 900})
+    observer.log_in(key)
     for place in (*PAGES.values(), "#/search?text=%3Cimg", "#/policies/%3Cimg%20src=x%20onerror=alert(1)%3E"):
-        eyes.go(place)
-    eyes.page.set_viewport_size({"width": 390, "height": 900})
+        observer.go(place)
+    observer.page.set_viewport_size({"width": 390, "height": 900})
     widths = set()
     for place in PAGES.values():
-        eyes.go(place)
-        widths.add(eyes.page.evaluate("document.documentElement.scrollWidth"))
-    eyes.open_first()
+        observer.go(place)
+        widths.add(observer.page.evaluate("document.documentElement.scrollWidth"))
+    observer.open_first()
     shown = []
-    for number in range(eyes.page.locator(".strip .block").count()):
-        eyes.page.click(f".strip .block >> nth={number}")
-        eyes.page.wait_for_selector(f".pane h3:has-text('Message {number + 1}:')")
-        shown.append(eyes.page.inner_text(".pane .beside"))
-    eyes.picture(folder, "hostile")
+    for number in range(observer.page.locator(".strip .block").count()):
+        observer.page.click(f".strip .block >> nth={number}")
+        observer.page.wait_for_selector(f".pane h3:has-text('Message {number + 1}:')")
+        shown.append(observer.page.inner_text(".pane .beside"))
+    observer.picture(folder, "hostile")
     strange = "main img, main script, main iframe, main svg [onload], main b[onclick], main a[href^=javascript]"
-    elements = eyes.page.locator(strange).count()
+    elements = observer.page.locator(strange).count()
     return {
         "shown": shown,
         "elements": elements,
         "widths": sorted(widths),
-        "title": eyes.page.inner_text("h1"),
-        **eyes.seen,
+        "title": observer.page.inner_text("h1"),
+        **observer.findings,
     }
 
 
 def keyboard(browser, url, key, _folder):
     """In, to a conversation, to a message and out again, without a mouse."""
-    eyes = Eyes(browser, url, viewport={"width": 1280, "height": 900})
-    page, focused = eyes.page, "document.activeElement.innerText || document.activeElement.getAttribute('aria-label')"
+    observer = PageObserver(browser, url, viewport={"width": 1280, "height": 900})
+    page, focused = (
+        observer.page,
+        "document.activeElement.innerText || document.activeElement.getAttribute('aria-label')",
+    )
     page.goto(f"{url}/admin/")
     page.wait_for_function("document.activeElement.id === 'key'")
     page.keyboard.type(key)
@@ -153,7 +156,7 @@ def keyboard(browser, url, key, _folder):
     page.wait_for_selector("main h1")
     page.keyboard.press("Tab")
     first = page.evaluate(focused)
-    eyes.go("#/conversations")
+    observer.go("#/conversations")
     page.focus("a.titled >> nth=0")
     page.keyboard.press("Enter")
     page.wait_for_selector(".strip .block")
@@ -177,42 +180,42 @@ def keyboard(browser, url, key, _folder):
         "second": second,
         "outline": outline,
         "slid": [before, page.inner_text("output")],
-        **eyes.seen,
+        **observer.findings,
     }
 
 
 def work(browser, url, key, _folder):
     """What operators do: a key, a switch, a trial of values that are wrong and of others that are right."""
-    eyes = Eyes(browser, url, viewport={"width": 1280, "height": 900})
-    page, told = eyes.page, {}
-    eyes.log_in(key)
-    eyes.go("#/teams")
+    observer = PageObserver(browser, url, viewport={"width": 1280, "height": 900})
+    page, found = observer.page, {}
+    observer.log_in(key)
+    observer.go("#/teams")
     page.fill("input[name=label]", "for <b>a test</b>")
     page.click("button:text-is('Create a key')")
-    told["key"] = page.inner_text(".fresh pre")
+    found["key"] = page.inner_text(".fresh pre")
     page.click("button:text-is('Done')")
     page.click("button[role=switch] >> nth=0")
     page.wait_for_selector("#banner .warn")
-    told["banner"] = page.inner_text("#banner")
+    found["banner"] = page.inner_text("#banner")
     page.click("button[role=switch] >> nth=0")
     page.wait_for_selector("#banner .warn", state="detached")
-    eyes.go("#/policies/patient")
+    observer.go("#/policies/patient")
     page.fill(".fields [name=clear_at_least]", "21000")
     page.click(".editor button:text('Check, and')")
     page.wait_for_selector(".editor .diff.new")
-    told["diff"] = page.inner_text(".editor .plain")
+    found["diff"] = page.inner_text(".editor .plain")
     with page.expect_download() as download:
         page.click(".editor button:text('Download')")
-    told["file"] = Path(download.value.path()).read_text()
+    found["file"] = Path(download.value.path()).read_text()
     page.fill(".fields [name=clear_at_least]", "-1")
     page.click(".editor button:text('Check, and')")
     page.wait_for_selector(".editor .fault")
-    told["invalid"] = page.get_attribute(".editor [aria-invalid]", "name")
+    found["invalid"] = page.get_attribute(".editor [aria-invalid]", "name")
     page.click(".editor input[value=json]")
     page.fill(".editor textarea", '{"clear_at_least": -1}')
     page.click("button:text('What if?')")
     page.wait_for_selector(".editor .fault:has-text('clear_at_least')")
-    told["refused"] = page.inner_text(".editor .fault")
+    found["refused"] = page.inner_text(".editor .fault")
     page.fill(".editor textarea", "not json")
     page.click("button:text('What if?')")
     page.wait_for_selector(".editor .fault:has-text('not JSON')")
@@ -221,82 +224,82 @@ def work(browser, url, key, _folder):
     page.select_option(".trial [name=against]", "patient")
     page.click("button:text('What if?')")
     page.wait_for_selector(".trial .pair", timeout=60_000)
-    told["trial"] = page.inner_text(".trial table")
-    eyes.go("#/nowhere")
-    told["lost"] = page.inner_text("h1")
+    found["trial"] = page.inner_text(".trial table")
+    observer.go("#/nowhere")
+    found["lost"] = page.inner_text("h1")
     page.click("button:text-is('Log out')")
     page.wait_for_selector("#key")
-    return {**told, **eyes.seen}
+    return {**found, **observer.findings}
 
 
-def trouble(browser, url, key, folder):
+def outage(browser, url, key, folder):
     """The proxy does not answer for a while: on a page, on a request that is chosen, on a message that is opened."""
-    eyes = Eyes(browser, url, viewport={"width": 1280, "height": 900})
-    page, told, api = eyes.page, {}, "**/admin/api/**"
-    eyes.log_in(key)
-    eyes.open_first()
+    observer = PageObserver(browser, url, viewport={"width": 1280, "height": 900})
+    page, found, api = observer.page, {}, "**/admin/api/**"
+    observer.log_in(key)
+    observer.open_first()
     page.route(api, lambda route: route.abort())
     page.click(".strip .block >> nth=0")
     page.wait_for_selector(".pane .fault")
     page.focus("input[type=range]")
     page.keyboard.press("Home")
     page.wait_for_selector("main > .page > .fault")
-    told["strip"] = page.locator(".strip .block").count()
+    found["strip"] = page.locator(".strip .block").count()
     page.goto(f"{url}/admin/#/events")
     page.wait_for_selector(".gone .fault")
-    told["down"] = page.inner_text("main")
-    eyes.picture(folder, "down")
+    found["down"] = page.inner_text("main")
+    observer.picture(folder, "down")
     page.unroute(api)
     page.wait_for_selector("main table", timeout=10_000)
-    told["left"] = page.locator("main .gone").count()
-    eyes.wrong = [each for each in eyes.wrong if "ERR_FAILED" not in each]
-    return {**told, **eyes.seen}
+    found["left"] = page.locator("main .gone").count()
+    observer.wrong = [each for each in observer.wrong if "ERR_FAILED" not in each]
+    return {**found, **observer.findings}
 
 
 def figures(browser, url, key, folder):
     """Where the money goes, and a request that failed: from the chart to the row and to the request itself."""
-    eyes = Eyes(browser, url, viewport={"width": 1280, "height": 900})
-    page, told = eyes.page, {}
-    eyes.log_in(key)
-    eyes.go("#/usage?by=model&of=cost")
-    told["groups"] = page.locator("section table tbody tr").count()
-    told["bars"] = page.locator(".chart rect.g0").count()
-    told["lines"] = page.locator(".chart line.would").count()
+    observer = PageObserver(browser, url, viewport={"width": 1280, "height": 900})
+    page, found = observer.page, {}
+    observer.log_in(key)
+    observer.go("#/usage?by=model&of=cost")
+    found["groups"] = page.locator("section table tbody tr").count()
+    found["bars"] = page.locator(".chart rect.g0").count()
+    found["lines"] = page.locator(".chart line.would").count()
     with page.expect_download() as download:
         page.click("a:text-is('CSV')")
-    told["csv"] = Path(download.value.path()).read_text().splitlines()[0]
-    eyes.go("#/requests?hours=168")
+    found["csv"] = Path(download.value.path()).read_text().splitlines()[0]
+    observer.go("#/requests?hours=168")
     page.select_option("select[name=kind]", "errors")
     page.wait_for_function("location.hash.includes('kind=errors')")
     page.wait_for_selector("tbody tr")
-    told["errors"] = page.locator("tbody .badge.warning, tbody .badge.error").count()
-    told["rows"] = page.locator("tbody tr").count()
+    found["errors"] = page.locator("tbody .badge.warning, tbody .badge.error").count()
+    found["rows"] = page.locator("tbody tr").count()
     page.click("tbody a >> nth=0")
     page.wait_for_selector("h1 .badge")
-    told["request"] = page.inner_text("main")
-    told["foot"] = page.inner_text("#foot")
-    return {**told, **eyes.seen}
+    found["request"] = page.inner_text("main")
+    found["foot"] = page.inner_text("#foot")
+    return {**found, **observer.findings}
 
 
 def messages(browser, url, key, _folder):
     """A shortened message: what was left out is marked, its address leads to it, and both views hold the same text."""
-    eyes = Eyes(browser, url, viewport={"width": 1280, "height": 900})
-    page, told = eyes.page, {}
-    eyes.log_in(key)
-    eyes.open_first()
-    eyes.open_cleared()
-    told["gone"] = page.locator(".beside .diff.gone").count()
-    told["original"] = page.inner_text(".beside > div >> nth=0")
-    told["heading"] = page.inner_text(".pane h3")
+    observer = PageObserver(browser, url, viewport={"width": 1280, "height": 900})
+    page, found = observer.page, {}
+    observer.log_in(key)
+    observer.open_first()
+    observer.open_cleared()
+    found["gone"] = page.locator(".beside .diff.gone").count()
+    found["original"] = page.inner_text(".beside > div >> nth=0")
+    found["heading"] = page.inner_text(".pane h3")
     address = page.url
     page.goto("about:blank")
     page.goto(address)
     page.wait_for_selector(".pane h3")
-    told["again"] = page.inner_text(".pane h3")
+    found["again"] = page.inner_text(".pane h3")
     page.click("input[value=changes]")
     page.wait_for_selector(".said.whole .diff.new")
-    told["new"] = page.inner_text(".said.whole .diff.new >> nth=0")
-    return {**told, **eyes.seen}
+    found["new"] = page.inner_text(".said.whole .diff.new >> nth=0")
+    return {**found, **observer.findings}
 
 
 def portraits(browser, url, key, folder):
@@ -315,79 +318,79 @@ def portraits(browser, url, key, folder):
         ):
             if name and (page, name) not in (("usage", "-dark"), ("conversation", "-phone")):
                 continue
-            eyes = Eyes(browser, url, color_scheme=scheme, viewport={"width": size[0], "height": size[1]})
-            eyes.log_in(key)
-            eyes.go(place)
+            observer = PageObserver(browser, url, color_scheme=scheme, viewport={"width": size[0], "height": size[1]})
+            observer.log_in(key)
+            observer.go(place)
             if page == "conversation":
-                eyes.page.click("a.titled >> nth=1")
-                eyes.page.wait_for_selector(".strip .block")
-                eyes.open_cleared()
+                observer.page.click("a.titled >> nth=1")
+                observer.page.wait_for_selector(".strip .block")
+                observer.open_cleared()
             if page == "policies":
-                eyes.page.fill(".fields [name=clear_at_least]", "21000")
-                eyes.page.click(".editor button:text('Check, and')")
-                eyes.page.wait_for_selector(".editor .diff.new")
+                observer.page.fill(".fields [name=clear_at_least]", "21000")
+                observer.page.click(".editor button:text('Check, and')")
+                observer.page.wait_for_selector(".editor .diff.new")
             if page == "conversation":
-                eyes.page.locator("section:has(.strip)").evaluate("part => scrollTo(0, part.offsetTop - 70)")
+                observer.page.locator("section:has(.strip)").evaluate("part => scrollTo(0, part.offsetTop - 70)")
             elif page == "policies":
-                eyes.page.evaluate(
+                observer.page.evaluate(
                     "document.querySelector('.editor .plain').scrollIntoView({block: 'end'}); scrollBy(0, 60)"
                 )
-            eyes.page.wait_for_timeout(300)
-            eyes.page.screenshot(path=str(Path(folder) / f"{page}{name}.png"))
-    return eyes.seen
+            observer.page.wait_for_timeout(300)
+            observer.page.screenshot(path=str(Path(folder) / f"{page}{name}.png"))
+    return observer.findings
 
 
 def finding(browser, url, key, _folder):
     """From words to the message that says them, and back through the requests without losing the slider."""
-    eyes = Eyes(browser, url, viewport={"width": 1280, "height": 900})
-    page, told = eyes.page, {}
-    eyes.log_in(key)
-    eyes.go("#/search?text=HB-20417")
-    told["found"] = page.inner_text(".hits li >> nth=0")
+    observer = PageObserver(browser, url, viewport={"width": 1280, "height": 900})
+    page, found = observer.page, {}
+    observer.log_in(key)
+    observer.go("#/search?text=HB-20417")
+    found["found"] = page.inner_text(".hits li >> nth=0")
     page.click(".hits a >> nth=0")
     page.wait_for_selector(".pane .beside")
-    told["opened"] = page.inner_text(".pane .beside")
+    found["opened"] = page.inner_text(".pane .beside")
     page.focus("input[type=range]")
     for _ in range(2):
         before = page.inner_text("output")
         page.keyboard.press("ArrowLeft")
         page.wait_for_selector(f"output:not(:text-is('{before}'))")
-    return {**told, "focused": page.evaluate("document.activeElement.type"), **eyes.seen}
+    return {**found, "focused": page.evaluate("document.activeElement.type"), **observer.findings}
 
 
-def observed(browser, url, key, folder):
+def observe_mode(browser, url, key, folder):
     """A policy that only observes: the line of what would have been, in both pictures, with its money."""
-    eyes = Eyes(browser, url, viewport={"width": 1280, "height": 900})
-    page, told = eyes.page, {}
-    eyes.log_in(key)
-    eyes.go("#/?hours=1")
-    told["tiles"], told["lines"] = page.inner_text(".tiles"), page.locator("line.would").count()
-    eyes.picture(folder, "observed-overview")
-    eyes.go("#/conversations")
-    told["list"] = page.inner_text("main table")
-    eyes.open_first()
-    eyes.picture(folder, "observed-conversation")
-    told["facts"], told["turn"] = page.inner_text(".facts"), page.inner_text(".turn")
-    told["requests"] = page.locator("line.would").count()
-    told["cleared"] = page.locator(".strip .block.cleared").count()
-    return {**told, **eyes.seen}
+    observer = PageObserver(browser, url, viewport={"width": 1280, "height": 900})
+    page, found = observer.page, {}
+    observer.log_in(key)
+    observer.go("#/?hours=1")
+    found["tiles"], found["lines"] = page.inner_text(".tiles"), page.locator("line.would").count()
+    observer.picture(folder, "observed-overview")
+    observer.go("#/conversations")
+    found["list"] = page.inner_text("main table")
+    observer.open_first()
+    observer.picture(folder, "observed-conversation")
+    found["facts"], found["turn"] = page.inner_text(".facts"), page.inner_text(".turn")
+    found["requests"] = page.locator("line.would").count()
+    found["cleared"] = page.locator(".strip .block.cleared").count()
+    return {**found, **observer.findings}
 
 
 def empty(browser, url, key, folder):
     """A proxy by which nothing has come yet."""
-    eyes = Eyes(browser, url, viewport={"width": 1280, "height": 900})
-    eyes.log_in(key)
-    told = {}
+    observer = PageObserver(browser, url, viewport={"width": 1280, "height": 900})
+    observer.log_in(key)
+    found = {}
     for name in ("overview", "conversations", "teams", "events", "search"):
-        eyes.go(PAGES[name])
-        eyes.picture(folder, f"empty-{name}")
-        told[name] = eyes.page.inner_text("main")
-    return {**told, **eyes.seen}
+        observer.go(PAGES[name])
+        observer.picture(folder, f"empty-{name}")
+        found[name] = observer.page.inner_text("main")
+    return {**found, **observer.findings}
 
 
 SCENES = {
     scene.__name__: scene
-    for scene in (tour, hostile, keyboard, work, trouble, figures, messages, finding, observed, empty, portraits)
+    for scene in (tour, hostile, keyboard, work, outage, figures, messages, finding, observe_mode, empty, portraits)
 }
 
 

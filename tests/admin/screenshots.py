@@ -15,7 +15,7 @@ from proxy.lab.demo.run import sample
 from proxy.lab.simulated import SimulatedServer
 from proxy.tokenizer import Tokenizers
 from tests.admin import demo_traffic, install
-from tests.support.admin_client import Desk, configured, team_key, until_open
+from tests.support.admin_client import AdminClient, admin_config, team_key, until_open
 from tests.support.running_proxy import serving
 
 TURNS = 45
@@ -30,7 +30,7 @@ async def take(folder: Path) -> None:
         state.mkdir(mode=0o700)
         demo_traffic.fill(state, time.time() - 60)
         async with SimulatedServer(model) as upstream:
-            config = configured(upstream.url)
+            config = admin_config(upstream.url)
             config["teams"]["research"] = {}
             async with serving(None, place=Path(place), config=config) as proxy:
                 for team in ("platform", "search"):
@@ -40,7 +40,7 @@ async def take(folder: Path) -> None:
                         assert turn.ok, turn
                 script = Path(__file__).parent / "browser_scenes.py"
                 url = f"http://localhost:{proxy.port}"
-                command = [str(install.PYTHON), str(script), url, Desk(proxy).key, "portraits", str(folder)]
+                command = [str(install.PYTHON), str(script), url, AdminClient(proxy).key, "portraits", str(folder)]
                 process = await asyncio.create_subprocess_exec(*command)
                 assert await process.wait() == 0
 

@@ -18,22 +18,22 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group(
 
 
 @pytest.fixture
-def desk(worked):
-    return worked
+def admin(busy_proxy):
+    return busy_proxy
 
 
-async def listed(desk, team):
+async def find_conversation(admin, team):
     """The conversation of a team's agent, once it is written down."""
-    return (await desk.until(f"/conversations?team={team}", lambda told: told["conversations"]))[0]
+    return (await admin.until(f"/conversations?team={team}", lambda found: found["conversations"]))[0]
 
 
-def named(told):
-    return {each["name"] for each in told["policies"]}
+def policy_names(found):
+    return {each["name"] for each in found["policies"]}
 
 
-async def test_the_overview_adds_up_what_came_and_what_went_on(desk):
+async def test_the_overview_adds_up_what_came_and_what_went_on(admin):
     await asyncio.sleep(0.5)
-    day = (await desk.told("/overview"))["day"]
+    day = (await admin.read("/overview"))["day"]
     assert day["requests"] >= 90
     assert 0 < day["tokens_forwarded"] < day["tokens_raw"]
     assert day["blocks"] > 0
@@ -42,44 +42,44 @@ async def test_the_overview_adds_up_what_came_and_what_went_on(desk):
     assert day["paid"] + day["saved"] + day["spent"] == pytest.approx(day["plain"])
 
 
-async def test_the_moments_of_the_overview_are_the_same_total(desk):
-    told = await desk.told("/overview?hours=2")
-    assert sum(each["tokens_raw"] for each in told["moments"]) == told["all"]["tokens_raw"]
+async def test_the_moments_of_the_overview_are_the_same_total(admin):
+    data = await admin.read("/overview?hours=2")
+    assert sum(each["tokens_raw"] for each in data["moments"]) == data["all"]["tokens_raw"]
 
 
-async def test_the_overview_tells_teams_apart(desk):
-    teams = (await desk.told("/overview"))["teams"]
+async def test_the_overview_separates_teams(admin):
+    teams = (await admin.read("/overview"))["teams"]
     assert teams.keys() == {"platform", "search"}
 
 
-async def test_conversations_are_found_by_team_and_by_any_name_of_theirs(desk):
-    one, other = await listed(desk, "platform"), await listed(desk, "search")
+async def test_conversations_are_found_by_team_and_by_any_name_of_theirs(admin):
+    one, other = await find_conversation(admin, "platform"), await find_conversation(admin, "search")
     assert one["conversation"] != other["conversation"]
     assert [one["team"], other["team"]] == ["platform", "search"]
-    by_name = await desk.told(f"/conversations?text={other['conversation'][:8]}")
+    by_name = await admin.read(f"/conversations?text={other['conversation'][:8]}")
     assert [each["conversation"] for each in by_name["conversations"]] == [other["conversation"]]
-    assert (await desk.told("/conversations?text=nobody-is-called-so"))["conversations"] == []
+    assert (await admin.read("/conversations?text=nobody-is-called-so"))["conversations"] == []
 
 
-async def test_a_list_goes_on_where_its_page_ended(desk):
-    await listed(desk, "search")
-    first = await desk.told("/conversations?limit=1")
-    second = await desk.told(f"/conversations?limit=1&before={first['next']}")
+async def test_a_list_goes_on_where_its_page_ended(admin):
+    await find_conversation(admin, "search")
+    first = await admin.read("/conversations?limit=1")
+    second = await admin.read(f"/conversations?limit=1&before={first['next']}")
     assert first["conversations"][0]["last"] >= second["conversations"][0]["last"]
     assert first["conversations"] != second["conversations"]
     assert second["next"] is None
 
 
-async def test_the_money_of_a_conversation_adds_up_in_the_list_and_on_its_page(desk):
-    one = await listed(desk, "search")
-    told = await desk.told(f"/conversations/{one['conversation']}")
-    assert one["spent"] == pytest.approx(told["spent"])
+async def test_the_money_of_a_conversation_adds_up_in_the_list_and_on_its_page(admin):
+    one = await find_conversation(admin, "search")
+    data = await admin.read(f"/conversations/{one['conversation']}")
+    assert one["spent"] == pytest.approx(data["spent"])
     assert one["spent"] > 0
-    assert one["paid"] == pytest.approx(sum(turn["paid"] for turn in told["turns"]))
-    assert one["saved"] == pytest.approx(sum(turn["saved"] for turn in told["turns"]) - told["spent"])
+    assert one["paid"] == pytest.approx(sum(turn["paid"] for turn in data["turns"]))
+    assert one["saved"] == pytest.approx(sum(turn["saved"] for turn in data["turns"]) - data["spent"])
 
 
-async def test_what_a_team_saved_is_less_what_its_summaries_cost(desk):
+async def test_the_savings_of_a_team_are_net_of_its_summaries(admin):
     def adds_up(told):
         """Not while turns are still being written: the day and its teams are read one after the other."""
         return all(
@@ -87,97 +87,97 @@ async def test_what_a_team_saved_is_less_what_its_summaries_cost(desk):
             for name in ("spent", "saved")
         )
 
-    assert await desk.until("/overview", adds_up)
+    assert await admin.until("/overview", adds_up)
 
 
-async def test_a_title_is_what_the_user_asked_for_first(desk):
-    assert (await listed(desk, "search"))["title"].startswith("Customers complain that some of them")
+async def test_a_title_is_what_the_user_asked_for_first(admin):
+    assert (await find_conversation(admin, "search"))["title"].startswith("Customers complain that some of them")
 
 
-async def test_a_conversation_is_told_request_by_request(desk, window):
-    name = (await listed(desk, "search"))["conversation"]
-    told = await desk.told(f"/conversations/{name}")
-    actions = [turn["action"] for turn in told["turns"]]
+async def test_a_conversation_is_shown_request_by_request(admin, window):
+    name = (await find_conversation(admin, "search"))["conversation"]
+    data = await admin.read(f"/conversations/{name}")
+    actions = [turn["action"] for turn in data["turns"]]
     assert {"created", "applied"} <= set(actions)
-    assert all(re.fullmatch(r"patient@[0-9a-f]{8}", turn["policy"]) for turn in told["turns"])
-    assert all(turn["tokens_read"] <= window for turn in told["turns"])
+    assert all(re.fullmatch(r"patient@[0-9a-f]{8}", turn["policy"]) for turn in data["turns"])
+    assert all(turn["tokens_read"] <= window for turn in data["turns"])
 
 
-async def test_every_message_has_a_status(desk):
-    name = (await listed(desk, "search"))["conversation"]
-    told = await desk.told(f"/conversations/{name}")
-    statuses = {piece["status"] for piece in told["pieces"]}
+async def test_every_message_has_a_status(admin):
+    name = (await find_conversation(admin, "search"))["conversation"]
+    data = await admin.read(f"/conversations/{name}")
+    statuses = {piece["status"] for piece in data["pieces"]}
     assert {"kept", "pinned"} < statuses <= {"kept", "pinned", "cleared", "summarised", "folded"}
-    assert len(told["pieces"]) == told["turns"][-1]["messages"]
-    assert all(piece["step"] for piece in told["pieces"] if piece["status"] == "cleared")
-    assert told["summary"].startswith("## Goals and constraints")
-    assert told["block"]["policy"].startswith("patient@")
+    assert len(data["pieces"]) == data["turns"][-1]["messages"]
+    assert all(piece["step"] for piece in data["pieces"] if piece["status"] == "cleared")
+    assert data["summary"].startswith("## Goals and constraints")
+    assert data["block"]["policy"].startswith("patient@")
 
 
-async def test_what_is_newer_than_the_block_is_kept(desk):
-    name = (await listed(desk, "search"))["conversation"]
-    told = await desk.told(f"/conversations/{name}")
-    assert {piece["status"] for piece in told["pieces"][told["block"]["covers"] :]} <= {"kept", "cleared"}
+async def test_messages_newer_than_the_block_are_kept(admin):
+    name = (await find_conversation(admin, "search"))["conversation"]
+    data = await admin.read(f"/conversations/{name}")
+    assert {piece["status"] for piece in data["pieces"][data["block"]["covers"] :]} <= {"kept", "cleared"}
 
 
-async def test_a_message_is_shown_beside_what_is_forwarded_instead(desk):
-    name = (await listed(desk, "search"))["conversation"]
-    pieces = (await desk.told(f"/conversations/{name}"))["pieces"]
+async def test_a_message_is_shown_beside_what_is_forwarded_instead(admin):
+    name = (await find_conversation(admin, "search"))["conversation"]
+    pieces = (await admin.read(f"/conversations/{name}"))["pieces"]
     shortest = min(pieces, key=lambda piece: piece["bytes_sent"] / piece["bytes"])
-    opened = await desk.told(f"/conversations/{name}/messages/{shortest['place']}")
+    opened = await admin.read(f"/conversations/{name}/messages/{shortest['place']}")
     assert opened["status"] in ("cleared", "summarised")
     assert json.loads(opened["raw"])["role"] == shortest["role"]
     assert opened["original"].startswith(shortest["preview"][:10])
     assert opened["instead"] != [opened["original"]]
-    assert await desk.refused(404, "GET", f"/conversations/{name}/messages/99999")
-    assert await desk.refused(404, "GET", f"/conversations/{name}/messages/first")
+    assert await admin.read_error(404, "GET", f"/conversations/{name}/messages/99999")
+    assert await admin.read_error(404, "GET", f"/conversations/{name}/messages/first")
 
 
-async def test_an_earlier_request_is_shown_as_it_was(desk):
-    name = (await listed(desk, "search"))["conversation"]
-    turns = (await desk.told(f"/conversations/{name}"))["turns"]
-    early = await desk.told(f"/conversations/{name}?at={turns[3]['link']}")
+async def test_an_earlier_request_is_shown_as_it_was(admin):
+    name = (await find_conversation(admin, "search"))["conversation"]
+    turns = (await admin.read(f"/conversations/{name}"))["turns"]
+    early = await admin.read(f"/conversations/{name}?at={turns[3]['link']}")
     assert early["at"] == turns[3]["link"]
     assert len(early["pieces"]) == turns[3]["messages"]
 
 
-async def test_what_is_shown_of_a_request_is_as_much_as_was_forwarded_then(desk):
+async def test_an_earlier_request_is_shown_as_it_was_forwarded_then(admin):
     """Also right before a block was made that covers what this request held already."""
-    name = (await listed(desk, "search"))["conversation"]
-    turns = (await desk.told(f"/conversations/{name}"))["turns"]
+    name = (await find_conversation(admin, "search"))["conversation"]
+    turns = (await admin.read(f"/conversations/{name}"))["turns"]
     made = [place for place, turn in enumerate(turns) if turn["action"] == "created"]
     for turn in (turns[place] for before in made for place in (before - 1, before)):
-        shown = await desk.told(f"/conversations/{name}?at={turn['link']}")
+        shown = await admin.read(f"/conversations/{name}?at={turn['link']}")
         share = sum(each["bytes_sent"] for each in shown["pieces"]) / sum(each["bytes"] for each in shown["pieces"])
         assert share == pytest.approx(turn["tokens_forwarded"] / turn["tokens_raw"], abs=0.12), turn
 
 
-async def test_blocks_and_summaries_stand_in_the_timeline(desk):
-    name = (await listed(desk, "search"))["conversation"]
-    happened = (await desk.told(f"/conversations/{name}"))["happened"]
+async def test_blocks_and_summaries_are_in_the_timeline(admin):
+    name = (await find_conversation(admin, "search"))["conversation"]
+    happened = (await admin.read(f"/conversations/{name}"))["happened"]
     assert {"compaction-ended", "summary-ended"} <= {each["name"] for each in happened}
 
 
-async def test_words_are_found_in_what_is_kept(desk):
-    found = await desk.told("/search?text=hb-20417&limit=3")
+async def test_words_are_found_in_what_is_kept(admin):
+    found = await admin.read("/search?text=hb-20417&limit=3")
     assert [hit["found"] for hit in found["hits"]] == ["HB-20417"] * 3
     assert all(hit["title"].startswith("Customers complain") for hit in found["hits"])
     name = found["hits"][0]["conversation"]
-    assert found["hits"][0]["at"] in {piece["link"] for piece in (await desk.told(f"/conversations/{name}"))["pieces"]}
-    assert (await desk.told("/search?text=hb-20417&case=true"))["hits"] == []
-    assert await desk.told("/search?text=nobody+ever+said+this") == {"hits": [], "whole": True}
+    assert found["hits"][0]["at"] in {piece["link"] for piece in (await admin.read(f"/conversations/{name}"))["pieces"]}
+    assert (await admin.read("/search?text=hb-20417&case=true"))["hits"] == []
+    assert await admin.read("/search?text=nobody+ever+said+this") == {"hits": [], "whole": True}
 
 
-async def test_what_if_replays_what_is_kept_of_a_team_through_two_policies(desk, window):
+async def test_a_what_if_replays_the_transcripts_of_a_team_through_two_policies(admin, window):
     wanted = {"policy": "default", "values": {"mode": "off"}, "against": "patient", "window": window, "seconds": 60}
-    told = await desk.told("/what-if", method="POST", body={**wanted, "team": "search"})
-    assert told["conversations"] == 1
-    assert told["tried"]["tokens_forwarded"] == told["tried"]["tokens_sent"]
-    assert told["today"]["tokens_forwarded"] < told["today"]["tokens_sent"]
-    assert told["tried"]["over_window"] > told["today"]["over_window"]
-    assert (await desk.told("/what-if", method="POST", body={"team": "nobody"}))["conversations"] == 0
-    name = (await listed(desk, "platform"))["conversation"]
-    one = await desk.told("/what-if", method="POST", body={**wanted, "conversation": name})
+    data = await admin.read("/what-if", method="POST", body={**wanted, "team": "search"})
+    assert data["conversations"] == 1
+    assert data["tried"]["tokens_forwarded"] == data["tried"]["tokens_sent"]
+    assert data["today"]["tokens_forwarded"] < data["today"]["tokens_sent"]
+    assert data["tried"]["over_window"] > data["today"]["over_window"]
+    assert (await admin.read("/what-if", method="POST", body={"team": "nobody"}))["conversations"] == 0
+    name = (await find_conversation(admin, "platform"))["conversation"]
+    one = await admin.read("/what-if", method="POST", body={**wanted, "conversation": name})
     assert (one["conversations"], one["left_out"]) == (1, 0)
 
 
@@ -187,17 +187,17 @@ async def test_the_default_policy_is_of_the_file_only_where_the_file_sets_it(tmp
     assert kinds == ["default", "file"]
 
 
-async def test_policies_are_told_with_who_wrote_them(desk):
-    kinds = {each["name"]: each["kind"] for each in (await desk.told("/policies"))["policies"]}
+async def test_policies_are_listed_with_their_author(admin):
+    kinds = {each["name"]: each["kind"] for each in (await admin.read("/policies"))["policies"]}
     assert (kinds["default"], kinds["observe"], kinds["patient"]) == ("default", "shipped", "file")
-    values = {each["path"]: each for each in (await desk.told("/policies/patient"))["values"]}
+    values = {each["path"]: each for each in (await admin.read("/policies/patient"))["values"]}
     assert values["clear_at_least"]["value"] == 30_000
     assert values["clear_at_least"]["origin"].endswith("(policy patient)")
     assert values["horizon"]["origin"] == "default"
 
 
-async def test_an_attachment_that_is_never_reached_says_behind_which(desk):
-    found = (await desk.told("/policies"))["attachments"]
+async def test_an_attachment_that_is_never_reached_says_behind_which(admin):
+    found = (await admin.read("/policies"))["attachments"]
     assert [(each["policy"], each["unreachable_behind"]) for each in found] == [("observe", None), ("default", 0)]
 
 
@@ -212,16 +212,16 @@ async def test_an_attachment_that_is_never_reached_says_behind_which(desk):
         ({"summary": {"upstream": "simulated"}}, "summary.upstream"),
     ],
 )
-async def test_a_trial_of_values_that_cannot_be_used_says_which(desk, values, path):
-    fault = await desk.refused(422, "POST", "/what-if", body={"policy": "bold", "values": values})
+async def test_a_trial_of_values_that_cannot_be_used_says_which(admin, values, path):
+    fault = await admin.read_error(422, "POST", "/what-if", body={"policy": "bold", "values": values})
     assert [each["path"] for each in fault["faults"]] == [path]
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
-async def test_no_query_path_or_body_makes_it_fail(desk, route):
+async def test_no_query_path_or_body_makes_it_fail(admin, route):
     for path in sorted({re.sub(r"\{\w+\}", name, route.path) for name in ("x", "%00", "%ff", "..%2f", "9" * 400)}):
         for query in ("", "?limit=-1", "?limit=1e999&hours=nan", "?at=%00", "?text=%ff&before=x", "?nope=1"):
-            answer = await desk.asks(route.method, f"/admin/api{path}{query}")
+            answer = await admin.send(route.method, f"/admin/api{path}{query}")
             assert answer.status < 500, (path, query)
         for raw in (
             b"",
@@ -234,115 +234,115 @@ async def test_no_query_path_or_body_makes_it_fail(desk, route):
             b'{"on": "\\ud800"}',
         ):
             headers = {"content-type": "application/json"}
-            answer = await desk.asks(route.method, f"/admin/api{path}", raw=raw, headers=headers)
+            answer = await admin.send(route.method, f"/admin/api{path}", raw=raw, headers=headers)
             assert answer.status < 500, (path, raw)
-    assert "our-fault" not in await whole_log(desk.proxy)
+    assert "our-fault" not in await whole_log(admin.proxy)
 
 
-async def test_unknown_paths_are_404_and_other_methods_405(desk):
-    assert await desk.refused(404, "GET", "/nowhere")
-    assert await desk.refused(405, "DELETE", "/overview")
-    answer = await desk.asks("POST", "/admin/api/conversations")
+async def test_unknown_paths_are_404_and_other_methods_405(admin):
+    assert await admin.read_error(404, "GET", "/nowhere")
+    assert await admin.read_error(405, "DELETE", "/overview")
+    answer = await admin.send("POST", "/admin/api/conversations")
     assert answer.head.first("allow") == "GET, HEAD"
-    assert (await desk.asks("HEAD", "/admin/api/overview")).status == 200
+    assert (await admin.send("HEAD", "/admin/api/overview")).status == 200
 
 
-async def test_a_key_is_shown_once_and_opens_until_it_is_revoked(desk):
-    made = await desk.told("/keys", method="POST", body={"team": "platform", "label": "for a test", "days": 1})
-    assert made["key"] not in json.dumps(await desk.told("/keys"))
+async def test_a_key_is_shown_once_and_opens_until_it_is_revoked(admin):
+    made = await admin.read("/keys", method="POST", body={"team": "platform", "label": "for a test", "days": 1})
+    assert made["key"] not in json.dumps(await admin.read("/keys"))
     assert made["told"]["expires"] - made["told"]["created"] == 86_400
-    assert (await desk.told(f"/keys/{made['told']['id']}", method="DELETE"))["state"] == "revoked"
-    assert made["key"] not in await whole_log(desk.proxy)
-    assert (await desk.told("/audit?limit=1"))["acts"][0]["act"] == "revoke key"
-    assert made["key"] not in (desk.proxy.state / "audit.jsonl").read_text()
+    assert (await admin.read(f"/keys/{made['told']['id']}", method="DELETE"))["state"] == "revoked"
+    assert made["key"] not in await whole_log(admin.proxy)
+    assert (await admin.read("/audit?limit=1"))["acts"][0]["act"] == "revoke key"
+    assert made["key"] not in (admin.proxy.state / "audit.jsonl").read_text()
 
 
-async def test_a_key_is_for_a_team_that_there_is(desk):
-    fault = await desk.refused(422, "POST", "/keys", body={"team": "nobody"})
+async def test_a_key_is_for_a_team_that_there_is(admin):
+    fault = await admin.read_error(422, "POST", "/keys", body={"team": "nobody"})
     assert fault["faults"][0]["path"] == "team"
-    assert await desk.refused(404, "DELETE", "/keys/0123456789")
+    assert await admin.read_error(404, "DELETE", "/keys/0123456789")
 
 
-async def test_a_switch_is_turned_for_a_team_and_for_all(desk):
-    off = await desk.told("/switches", method="PUT", body={"on": False, "team": "search"})
+async def test_a_switch_is_turned_for_a_team_and_for_all(admin):
+    off = await admin.read("/switches", method="PUT", body={"on": False, "team": "search"})
     assert [(each["team"], each["on"]) for each in off["switches"]] == [("search", False)]
-    halted = {each["name"]: each["halted"] for each in (await desk.told("/teams"))["teams"]}
+    halted = {each["name"]: each["halted"] for each in (await admin.read("/teams"))["teams"]}
     assert halted == {"platform": False, "search": True}
-    await desk.told("/switches", method="PUT", body={"on": False})
-    assert all(each["halted"] for each in (await desk.told("/teams"))["teams"])
+    await admin.read("/switches", method="PUT", body={"on": False})
+    assert all(each["halted"] for each in (await admin.read("/teams"))["teams"])
     for team in ("", "search"):
-        await desk.told("/switches", method="PUT", body={"on": True, "team": team})
-    assert not any(each["halted"] for each in (await desk.told("/teams"))["teams"])
+        await admin.read("/switches", method="PUT", body={"on": True, "team": team})
+    assert not any(each["halted"] for each in (await admin.read("/teams"))["teams"])
 
 
-async def test_what_is_done_stands_in_the_audit_log_for_this_user_only(desk):
-    await desk.told("/switches", method="PUT", body={"on": True, "team": "search"})
-    act = (await desk.told("/audit?limit=1"))["acts"][0]
+async def test_acts_are_in_the_audit_log_for_this_user_only(admin):
+    await admin.read("/switches", method="PUT", body={"on": True, "team": "search"})
+    act = (await admin.read("/audit?limit=1"))["acts"][0]
     assert (act["who"], act["address"], act["act"], act["subject"]) == ("admin", "127.0.0.1", "switch on", "search")
-    file = desk.proxy.state / "audit.jsonl"
+    file = admin.proxy.state / "audit.jsonl"
     assert file.stat().st_mode & 0o777 == 0o600
-    assert desk.key not in file.read_text()
+    assert admin.key not in file.read_text()
 
 
-async def test_only_the_user_of_the_proxy_can_read_what_it_stores(desk):
+async def test_only_the_user_of_the_proxy_can_read_what_it_stores(admin):
     """As docs/threat-model.md says: files 0600, folders 0700."""
-    found = {path: path.stat().st_mode & 0o777 for path in (desk.proxy.state, *desk.proxy.state.rglob("*"))}
+    found = {path: path.stat().st_mode & 0o777 for path in (admin.proxy.state, *admin.proxy.state.rglob("*"))}
     wrong = {str(path): oct(mode) for path, mode in found.items() if mode != (0o700 if path.is_dir() else 0o600)}
     assert len(found) > 10
     assert wrong == {}
 
 
-async def test_wrong_keys_stand_in_the_audit_log_and_do_not_fill_the_activity_log(desk):
-    await desk.refused(401, "GET", "/overview", key="cpa-not-the-key")
-    assert (await desk.told("/audit?limit=1"))["acts"][0]["outcome"] == "refused"
+async def test_wrong_keys_are_in_the_audit_log_and_do_not_fill_the_activity_log(admin):
+    await admin.read_error(401, "GET", "/overview", key="cpa-not-the-key")
+    assert (await admin.read("/audit?limit=1"))["acts"][0]["outcome"] == "refused"
     await asyncio.sleep(0.5)
-    told = ActivityLog(desk.proxy.state)
-    rows = told.query("select details from incidents where name = 'admin'")
-    told.close()
+    log = ActivityLog(admin.proxy.state)
+    rows = log.query("select details from incidents where name = 'admin'")
+    log.close()
     assert rows
     assert not any('"refused"' in row["details"] for row in rows)
 
 
-async def test_a_refused_configuration_says_why_until_it_is_right_again(desk):
-    file = desk.proxy.place / "proxy.yaml"
-    before, version = file.read_text(), (await desk.told("/configuration"))["version"]
+async def test_a_refused_configuration_says_why_until_it_is_right_again(admin):
+    file = admin.proxy.place / "proxy.yaml"
+    before, version = file.read_text(), (await admin.read("/configuration"))["version"]
     file.write_text(before + "nonsense: 1\n")
-    refused = await desk.until("/configuration", lambda told: told["refused"])
+    refused = await admin.until("/configuration", lambda data: data["refused"])
     assert "nonsense: there is no such setting" in refused["why"]
-    assert (await desk.told("/configuration"))["version"] == version
-    assert any(each["name"] == "config-refused" for each in (await desk.told("/events?least=error"))["events"])
+    assert (await admin.read("/configuration"))["version"] == version
+    assert any(each["name"] == "config-refused" for each in (await admin.read("/events?least=error"))["events"])
     file.write_text(before.replace("30000", "31000"))
-    assert await desk.until("/configuration", lambda told: not told["refused"] and told["version"] != version)
+    assert await admin.until("/configuration", lambda data: not data["refused"] and data["version"] != version)
     file.write_text(before)
-    assert await desk.until("/configuration", lambda told: told["version"] == version)
+    assert await admin.until("/configuration", lambda data: data["version"] == version)
 
 
-async def test_a_file_that_is_put_back_as_it_was_is_refused_no_more(desk):
-    file = desk.proxy.place / "proxy.yaml"
+async def test_a_file_that_is_put_back_as_it_was_is_refused_no_more(admin):
+    file = admin.proxy.place / "proxy.yaml"
     before = file.read_text()
     file.write_text(before + "nonsense: 1\n")
-    await desk.until("/configuration", lambda told: told["refused"])
+    await admin.until("/configuration", lambda data: data["refused"])
     file.write_text(before)
-    assert (await desk.told("/configuration"))["refused"] is None
+    assert (await admin.read("/configuration"))["refused"] is None
 
 
-async def test_no_secret_is_in_any_answer(desk):
-    told = ""
+async def test_no_secret_is_in_any_answer(admin):
+    data = ""
     for path in ("/overview", "/conversations", "/policies", "/teams", "/keys", "/configuration", "/audit", "/events"):
-        told += json.dumps(await desk.told(path))
-    assert desk.key not in told
-    assert "digest" not in told
+        data += json.dumps(await admin.read(path))
+    assert admin.key not in data
+    assert "digest" not in data
 
 
-async def test_a_listed_conversation_is_what_its_newest_request_says_and_the_sum_of_all(desk):
-    log = ActivityLog(desk.proxy.state)
+async def test_a_listed_conversation_is_what_its_newest_request_says_and_the_sum_of_all(admin):
+    log = ActivityLog(admin.proxy.state)
     for before, policy in ((500, "former"), (300, "newer")):
         log.record(replace(TURN, conversation="d" * 16, team="walkers", policy=policy, tokens_before=before))
         await asyncio.sleep(0.01)
     log.close()
-    one = await listed(desk, "walkers")
+    one = await find_conversation(admin, "walkers")
     assert one["policy"].startswith("newer@")
     assert (one["requests"], one["tokens_raw"], one["largest"]) == (2, 800, 500)
-    found = await desk.told("/conversations?text=newer")
+    found = await admin.read("/conversations?text=newer")
     assert [each["requests"] for each in found["conversations"]] == [2]
-    assert (await desk.told("/conversations?text=former"))["conversations"] == []
+    assert (await admin.read("/conversations?text=former"))["conversations"] == []

@@ -7,13 +7,12 @@ import pytest_asyncio
 import yaml
 
 from tests.admin import demo_traffic, install
-from tests.admin.browser import look_through
-from tests.support.admin_client import Desk, configured, team_key, until_open
+from tests.admin.browser import run_scene
+from tests.support.admin_client import AdminClient, admin_config, team_key, until_open
 from tests.support.agent import Agent
-from tests.support.messages import call, history, says, user
+from tests.support.messages import assistant, call, history, user
 from tests.support.running_proxy import QUIET, serving
-from tests.support.scripted_upstream import Upstream
-from tests.support.scripted_upstream import says as tells
+from tests.support.scripted_upstream import Upstream, text_turn
 
 pytestmark = [
     pytest.mark.slow,
@@ -25,15 +24,15 @@ pytestmark = [
 MARKUP = "<img src=x onerror=alert(1)><script>alert(2)</script><svg onload=alert(3)>"
 
 
-async def test_every_page_fits_in_light_in_dark_and_on_a_phone(worked):
-    seen = await look_through(worked, "tour")
+async def test_every_page_fits_in_light_in_dark_and_on_a_phone(busy_proxy):
+    seen = await run_scene(busy_proxy, "tour")
     assert set(seen["light"]["widths"].values()) == {1280}
     assert set(seen["phone"]["widths"].values()) == {390}
     assert seen["light"]["paper"] != seen["dark"]["paper"]
 
 
-async def test_nothing_needs_a_mouse(worked):
-    seen = await look_through(worked, "keyboard")
+async def test_nothing_needs_a_mouse(busy_proxy):
+    seen = await run_scene(busy_proxy, "keyboard")
     assert seen["first"] == "Skip to the page"
     assert seen["main"] == "main"
     assert seen["stops"] == 1
@@ -42,8 +41,8 @@ async def test_nothing_needs_a_mouse(worked):
     assert seen["slid"][0] != seen["slid"][1]
 
 
-async def test_operators_do_their_work_in_it(worked):
-    seen = await look_through(worked, "work")
+async def test_operators_do_their_work_in_it(busy_proxy):
+    seen = await run_scene(busy_proxy, "work")
     assert seen["key"].startswith("cp-")
     assert "switched off for all clients" in seen["banner"]
     assert "-    clear_at_least: 30000" in seen["diff"]
@@ -56,22 +55,22 @@ async def test_operators_do_their_work_in_it(worked):
     assert seen["lost"] == "Page not found"
 
 
-async def test_a_page_says_that_the_proxy_does_not_answer_and_tries_again(worked):
-    seen = await look_through(worked, "trouble")
+async def test_a_page_says_that_the_proxy_does_not_answer_and_tries_again(busy_proxy):
+    seen = await run_scene(busy_proxy, "trouble")
     assert seen["strip"] > 0  # what was there stays
     assert "does not answer" in seen["down"]
     assert seen["left"] == 0
 
 
-async def test_what_is_found_leads_to_the_message_that_says_it(worked):
-    seen = await look_through(worked, "finding")
+async def test_a_match_links_to_its_message(busy_proxy):
+    seen = await run_scene(busy_proxy, "finding")
     assert "Customers complain" in seen["found"]
     assert "HB-20417" in seen["opened"]
     assert seen["focused"] == "range"
 
 
-async def test_a_shortened_message_shows_what_was_left_out_and_has_an_address(worked):
-    seen = await look_through(worked, "messages")
+async def test_a_shortened_message_shows_what_was_left_out_and_has_an_address(busy_proxy):
+    seen = await run_scene(busy_proxy, "messages")
     assert seen["gone"] > 0
     assert seen["heading"] == seen["again"]
     assert seen["new"].lstrip("+ ").startswith("[")
@@ -80,8 +79,8 @@ async def test_a_shortened_message_shows_what_was_left_out_and_has_an_address(wo
 async def test_the_money_and_a_request_that_failed_are_found(tmp_path):
     (tmp_path / "state").mkdir(mode=0o700)
     demo_traffic.fill(tmp_path / "state", time.time() - 60)
-    async with serving(None, place=tmp_path, config=configured("http://127.0.0.1:9/v1")) as proxy:
-        seen = await look_through(Desk(proxy), "figures")
+    async with serving(None, place=tmp_path, config=admin_config("http://127.0.0.1:9/v1")) as proxy:
+        seen = await run_scene(AdminClient(proxy), "figures")
     assert seen["groups"] == len(demo_traffic.PRICES) + 1
     assert min(seen["bars"], seen["lines"]) > 10
     assert seen["csv"].startswith("name,requests,")
@@ -91,26 +90,26 @@ async def test_the_money_and_a_request_that_failed_are_found(tmp_path):
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def strangers(tmp_path_factory):
+async def hostile_proxy(tmp_path_factory):
     """A proxy by which only hostile words have come: as messages, tools, models, tags and labels."""
     place, config = tmp_path_factory.mktemp("hostile"), {"clear_at_least": 2_000, "keep": {"tokens": 500}}
     long = "a line\n" * 400
     reads = [call(MARKUP, out=f"{number} {MARKUP}\n{long}", path=MARKUP) for number in range(8)]
-    work = history(user(MARKUP), *reads, says(MARKUP), user(MARKUP))
-    async with Upstream(tells(MARKUP)) as up:
-        settings = configured(up.url, policies={"default": config, "patient": {}}, access={"team_header": "x-team"})
+    work = history(user(MARKUP), *reads, assistant(MARKUP), user(MARKUP))
+    async with Upstream(text_turn(MARKUP)) as up:
+        settings = admin_config(up.url, policies={"default": config, "patient": {}}, access={"team_header": "x-team"})
         settings["upstreams"][0] |= QUIET
         async with serving(None, place=place, config=settings) as proxy:
-            desk, text = Desk(proxy), team_key(proxy, "platform")
-            await desk.told("/keys", method="POST", body={"team": "platform", "label": MARKUP})
+            admin, text = AdminClient(proxy), team_key(proxy, "platform")
+            await admin.read("/keys", method="POST", body={"team": "platform", "label": MARKUP})
             await until_open(proxy, text)
             agent = Agent(proxy, up, text)
-            await agent.works(work, model=MARKUP, headers={"x-compaction-tag": MARKUP})
-            yield desk
+            await agent.work(work, model=MARKUP, headers={"x-compaction-tag": MARKUP})
+            yield admin
 
 
-async def test_what_strangers_wrote_is_text_and_nothing_else(strangers):
-    seen = await look_through(strangers, "hostile")
+async def test_text_of_callers_is_shown_as_text_only(hostile_proxy):
+    seen = await run_scene(hostile_proxy, "hostile")
     assert seen["elements"] == 0
     assert seen["widths"] == [390]
     assert seen["title"].startswith("<img src=x onerror=alert(1)>")
@@ -119,7 +118,7 @@ async def test_what_strangers_wrote_is_text_and_nothing_else(strangers):
 
 async def test_where_there_is_nothing_yet_it_says_what_to_do(tmp_path):
     async with serving("http://127.0.0.1:9/v1", place=tmp_path) as proxy:
-        seen = await look_through(Desk(proxy), "empty")
+        seen = await run_scene(AdminClient(proxy), "empty")
     assert "OPENAI_BASE_URL" in seen["overview"]
     assert "clear_at_least" in seen["conversations"]
     assert "teams:" in seen["teams"]

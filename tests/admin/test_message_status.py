@@ -11,14 +11,14 @@ from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
 from proxy.core.state import ConversationState
 from proxy.core.summaries import Summaries
 from proxy.store.transcripts.archive import role_and_text
-from tests.support.messages import KEY, TENANT, call, request, says, system, user
+from tests.support.messages import KEY, TENANT, assistant, call, request, system, user
 
 LONG = "a line of output\n" * 400
 WORK = [piece for number in range(12) for piece in [call("Read", out=f"{number} {LONG}", path=f"src/{number}.py")]]
 PLAIN = Rules(keep=Keep(tokens=500, groups=1), clear_at_least=2_000, horizon=1_000, summary=Summaries(enabled=False))
 
 
-def told(asked, rules, facts=NOTHING_KNOWN):
+def forward_with_statuses(asked, rules, facts=NOTHING_KNOWN):
     """What the core forwards, and the statuses that are shown of it."""
     links = chain(asked, TENANT, KEY)
     ready = decide(ConversationState.of(asked, links, (), rules, facts=facts))
@@ -30,18 +30,18 @@ def statuses(view):
     return [status.status for status in view.statuses]
 
 
-def test_where_nothing_stands_everything_is_kept():
-    assert statuses(show_without_block(request(user("hi"), says("hello")))) == ["kept", "kept"]
+def test_without_a_block_every_message_is_kept():
+    assert statuses(show_without_block(request(user("hi"), assistant("hello")))) == ["kept", "kept"]
 
 
 def test_the_view_is_what_was_forwarded():
-    ready, view = told(request(system("You help."), user("Go."), *WORK), PLAIN)
+    ready, view = forward_with_statuses(request(system("You help."), user("Go."), *WORK), PLAIN)
     assert ready.reason == "stride"
     assert [message.raw for message in view.messages] == [message.raw for message in ready.view[1:]]
 
 
-def test_a_cleared_result_tells_the_step_and_what_stands_there():
-    _, view = told(request(user("Go."), *WORK), PLAIN)
+def test_a_cleared_result_names_the_step_and_shows_its_placeholder():
+    _, view = forward_with_statuses(request(user("Go."), *WORK), PLAIN)
     cleared = [status for status in view.statuses if status.status == "cleared"]
     assert {status.step for status in cleared} == {"clear_results"}
     assert all(status.instead[0].text.startswith("[Shortened by the context proxy: Read(src/") for status in cleared)
@@ -49,30 +49,30 @@ def test_a_cleared_result_tells_the_step_and_what_stands_there():
     assert statuses(view)[-1] == "kept"
 
 
-def test_what_holds_a_pin_is_pinned():
+def test_a_message_with_a_pin_is_pinned():
     rules = Rules(
         keep=PLAIN.keep, clear_at_least=2_000, horizon=1_000, summary=PLAIN.summary, pins=Pins(markers=("Never",))
     )
-    _, view = told(request(user("Never push."), says("Well."), user("Go."), *WORK), rules)
+    _, view = forward_with_statuses(request(user("Never push."), assistant("Well."), user("Go."), *WORK), rules)
     assert statuses(view)[:3] == ["pinned", "kept", "kept"]
 
 
-def test_what_is_folded_is_told_by_notes_or_not_at_all():
-    talk = [piece for number in range(40) for piece in (says(f"{number} {LONG}"), user(f"And {number}?"))]
-    _, view = told(request(user("Go."), *talk), PLAIN, Facts(usable_tokens=20_000))
+def test_folded_messages_are_explained_by_notes_or_not_at_all():
+    talk = [piece for number in range(40) for piece in (assistant(f"{number} {LONG}"), user(f"And {number}?"))]
+    _, view = forward_with_statuses(request(user("Go."), *talk), PLAIN, Facts(usable_tokens=20_000))
     folded = [status for status in view.statuses if status.status == "folded"]
     assert folded
     assert any(status.instead for status in folded)
     assert all(status.is_gone for status in folded)
 
 
-def test_a_block_that_does_not_fit_stands_for_nothing():
+def test_a_block_that_does_not_fit_replaces_nothing():
     asked = request(user("Go."))
     block = Block(5, (Part(0, 5),))
     assert statuses(show_with_block(asked, chain(asked, TENANT, KEY), block, PLAIN)) == ["kept"]
 
 
-def test_a_message_that_nobody_can_read_is_shown_as_it_stands():
+def test_an_unreadable_message_is_shown_as_it_was_sent():
     assert role_and_text(b"[1, 2]") == ("?", "[1, 2]")
     assert role_and_text(b'{"role": "user", "content": "hi"}') == ("user", "hi")
     made = call("Read", path="x")[0]

@@ -8,8 +8,8 @@ from proxy.lab.demo.model import NAME, Manner, SimulatedModel
 from proxy.lab.simulated import SimulatedServer
 from proxy.tokenizer import Tokenizers
 from tests.admin import install
-from tests.admin.browser import look_through
-from tests.support.admin_client import Desk
+from tests.admin.browser import run_scene
+from tests.support.admin_client import AdminClient
 from tests.support.compacting_proxy import metric
 from tests.support.running_proxy import serving
 
@@ -24,64 +24,64 @@ async def work_under(run, place, policy):
     async with SimulatedServer(model) as upstream, serving(upstream.url, place=place, config=config) as proxy:
         async for turn in Agent(run, proxy.url, NAME, 0, "sk-a").work():
             assert turn.ok, turn
-        desk = Desk(proxy)
+        admin = AdminClient(proxy)
         raw = await metric(proxy, "tokens_before_total")
-        await desk.until("/overview", lambda told: told["day"]["tokens_raw"] == raw)
-        yield desk
+        await admin.until("/overview", lambda found: found["day"]["tokens_raw"] == raw)
+        yield admin
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def observed(run, tmp_path_factory):
-    async for desk in work_under(run, tmp_path_factory.mktemp("observed") / "proxy", "observe"):
-        yield desk
+async def observing_proxy(run, tmp_path_factory):
+    async for admin in work_under(run, tmp_path_factory.mktemp("observed") / "proxy", "observe"):
+        yield admin
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def compacted(run, tmp_path_factory):
-    async for desk in work_under(run, tmp_path_factory.mktemp("compacted") / "proxy", "auto"):
-        yield desk
+async def compacting_proxy(run, tmp_path_factory):
+    async for admin in work_under(run, tmp_path_factory.mktemp("compacted") / "proxy", "auto"):
+        yield admin
 
 
-async def conversation_of(desk):
-    (listed,) = (await desk.told("/conversations"))["conversations"]
-    return listed, await desk.told(f"/conversations/{listed['conversation']}")
+async def conversation_of(admin):
+    (listed,) = (await admin.read("/conversations"))["conversations"]
+    return listed, await admin.read(f"/conversations/{listed['conversation']}")
 
 
-async def test_the_overview_says_what_was_forwarded_and_what_would_have_been(observed):
-    told = await observed.told("/overview")
-    day = told["day"]
+async def test_the_overview_says_what_was_forwarded_and_what_would_have_been(observing_proxy):
+    data = await observing_proxy.read("/overview")
+    day = data["day"]
     assert day["tokens_forwarded"] == day["tokens_raw"]
     assert 0 < day["tokens_would_be"] < 0.9 * day["tokens_raw"]
     assert day["saved"] == pytest.approx(0)
     assert day["would_save"] > 0
-    assert sum(each["tokens_would_be"] for each in told["moments"]) == day["tokens_would_be"]
+    assert sum(each["tokens_would_be"] for each in data["moments"]) == day["tokens_would_be"]
 
 
-async def test_the_metrics_agree_with_the_pages(observed):
-    day = (await observed.told("/overview"))["day"]
-    assert await metric(observed.proxy, "tokens_after_total") == day["tokens_forwarded"]
-    assert await metric(observed.proxy, "tokens_would_be_total") == day["tokens_would_be"]
-    assert await metric(observed.proxy, "prompt_dollars_total", kind="would-be") == pytest.approx(
+async def test_the_metrics_agree_with_the_pages(observing_proxy):
+    day = (await observing_proxy.read("/overview"))["day"]
+    assert await metric(observing_proxy.proxy, "tokens_after_total") == day["tokens_forwarded"]
+    assert await metric(observing_proxy.proxy, "tokens_would_be_total") == day["tokens_would_be"]
+    assert await metric(observing_proxy.proxy, "prompt_dollars_total", kind="would-be") == pytest.approx(
         day["paid"] - day["would_save"], rel=0.01
     )
 
 
-async def test_a_conversation_shows_both_lines_and_what_would_become_of_each_message(observed):
-    listed, told = await conversation_of(observed)
+async def test_a_conversation_shows_both_lines_and_what_would_become_of_each_message(observing_proxy):
+    listed, found = await conversation_of(observing_proxy)
     assert listed["title"]
     assert listed["tokens_forwarded"] == listed["tokens_raw"] > listed["tokens_would_be"]
     assert listed["would_save"] > 0
-    last = told["turns"][-1]
+    last = found["turns"][-1]
     assert last["tokens_forwarded"] == last["tokens_raw"] > last["tokens_would_be"]
     assert last["would_save"] is not None
-    assert "cleared" in {piece["status"] for piece in told["pieces"]}
-    assert told["block"]["rehearsed"]
-    assert not [each for each in told["happened"] if each["name"] == "breaker-opened"]
+    assert "cleared" in {piece["status"] for piece in found["pieces"]}
+    assert found["block"]["rehearsed"]
+    assert not [each for each in found["happened"] if each["name"] == "breaker-opened"]
 
 
-async def test_what_would_be_is_what_the_same_work_costs_where_it_is_done(observed, compacted):
-    _, would = await conversation_of(observed)
-    _, done = await conversation_of(compacted)
+async def test_the_observed_figures_equal_those_of_the_same_work_with_compaction(observing_proxy, compacting_proxy):
+    _, would = await conversation_of(observing_proxy)
+    _, done = await conversation_of(compacting_proxy)
     assert [turn["tokens_would_be"] for turn in would["turns"]] == pytest.approx(
         [turn["tokens_forwarded"] for turn in done["turns"]], rel=0.1
     )
@@ -90,17 +90,19 @@ async def test_what_would_be_is_what_the_same_work_costs_where_it_is_done(observ
     assert would_pay < 0.95 * sum(turn["paid"] for turn in would["turns"])
 
 
-async def test_where_it_is_done_nothing_more_would_be(compacted):
-    day = (await compacted.told("/overview"))["day"]
+async def test_where_it_is_done_nothing_more_would_be(compacting_proxy):
+    day = (await compacting_proxy.read("/overview"))["day"]
     assert day["tokens_would_be"] == day["tokens_forwarded"] < day["tokens_raw"]
     assert day["would_save"] == 0
-    assert await metric(compacted.proxy, "tokens_would_be_total") == await metric(compacted.proxy, "tokens_after_total")
+    assert await metric(compacting_proxy.proxy, "tokens_would_be_total") == await metric(
+        compacting_proxy.proxy, "tokens_after_total"
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not install.is_installed(), reason="python tests/admin/install.py puts a browser's driver here")
-async def test_the_pages_draw_what_would_be_as_a_line(observed):
-    seen = await look_through(observed, "observed")
+async def test_the_pages_draw_what_would_be_as_a_line(observing_proxy):
+    seen = await run_scene(observing_proxy, "observed")
     assert "more saved, before the cost of summaries" in seen["tiles"]
     assert seen["lines"] >= 1
     assert seen["requests"] >= 10

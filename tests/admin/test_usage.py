@@ -14,18 +14,18 @@ from proxy.admin.usage import GROUPED_BY
 from proxy.store.activity_log import ActivityLog
 from proxy.telemetry.activity import REFUSALS_PER_MINUTE, ActivityListener
 from tests.admin import demo_traffic
-from tests.support.admin_client import Desk, configured, team_key, until_open
+from tests.support.admin_client import AdminClient, admin_config, team_key, until_open
 from tests.support.messages import call, chat, user
 from tests.support.proxy_client import ask
 from tests.support.running_proxy import QUIET, serving
-from tests.support.scripted_upstream import Upstream, says
+from tests.support.scripted_upstream import Upstream, text_turn
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("admin-usage")]
 READER, LEADER = "cpa-Yw4bCsxwpEdNf3wdgctWy7mq1", "cpa-Zq8bCsxwpEdNf3wdgctWy7mq1"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def desk(tmp_path_factory):
+async def admin(tmp_path_factory):
     place = tmp_path_factory.mktemp("usage")
     (place / "state").mkdir(mode=0o700)
     demo_traffic.fill(place / "state", time.time() - 60)
@@ -35,171 +35,171 @@ async def desk(tmp_path_factory):
         "ann": {"key": f"file:{place / 'reader'}", "role": "read"},
         "lea": {"key": f"file:{place / 'leader'}", "team": "search"},
     }
-    async with Upstream(says("ok")) as up:
-        config = configured(up.url, admin={"users": users})
+    async with Upstream(text_turn("ok")) as up:
+        config = admin_config(up.url, admin={"users": users})
         config["upstreams"][0] |= QUIET
         config["teams"]["research"] = {}
         config["policies"]["patient"] = {"clear_at_least": 2_000}
         async with serving(None, place=place, config=config) as proxy:
-            yield Desk(proxy)
+            yield AdminClient(proxy)
 
 
 @pytest.mark.parametrize("by", GROUPED_BY)
-async def test_groups_and_moments_add_up_to_the_same_total(desk, by):
-    told = await desk.told(f"/usage?by={by}&hours=48")
-    assert told["total"]["requests"] > 300
+async def test_groups_and_moments_add_up_to_the_same_total(admin, by):
+    data = await admin.read(f"/usage?by={by}&hours=48")
+    assert data["total"]["requests"] > 300
     for name in ("requests", "tokens_raw", "tokens_forwarded", "cost", "saved", "spent"):
-        of_groups = sum(each[name] for each in told["groups"])
-        of_moments = sum(each[name] for each in told["moments"])
-        assert of_groups == pytest.approx(told["total"][name]), name
-        assert of_moments == pytest.approx(told["total"][name]), name
-    assert told["total"]["cost"] + told["total"]["saved"] == pytest.approx(told["total"]["plain"])
-    assert told["total"]["spent"] > 0
-    assert len(told["shown"]) <= 8
+        of_groups = sum(each[name] for each in data["groups"])
+        of_moments = sum(each[name] for each in data["moments"])
+        assert of_groups == pytest.approx(data["total"][name]), name
+        assert of_moments == pytest.approx(data["total"][name]), name
+    assert data["total"]["cost"] + data["total"]["saved"] == pytest.approx(data["total"]["plain"])
+    assert data["total"]["spent"] > 0
+    assert len(data["shown"]) <= 8
 
 
-async def test_usage_agrees_with_the_overview(desk):
-    day, told = (await desk.told("/overview"))["all"], (await desk.told("/usage?by=model&hours=48"))["total"]
-    assert told["tokens_forwarded"] == day["tokens_forwarded"]
-    assert told["saved"] == pytest.approx(day["saved"], rel=1e-3)
+async def test_usage_agrees_with_the_overview(admin):
+    day, data = (await admin.read("/overview"))["all"], (await admin.read("/usage?by=model&hours=48"))["total"]
+    assert data["tokens_forwarded"] == day["tokens_forwarded"]
+    assert data["saved"] == pytest.approx(day["saved"], rel=1e-3)
 
 
-async def test_each_request_is_of_exactly_one_kind(desk):
-    told = await desk.told("/traffic?hours=48")
+async def test_each_request_is_of_exactly_one_kind(admin):
+    data = await admin.read("/traffic?hours=48")
     kinds = ("ok", "refused", "upstream-errors", "failed", "client-left")
-    assert sum(told["total"][kind] for kind in kinds) == told["total"]["requests"] > 300
-    assert all(told["total"][kind] for kind in kinds)
-    assert sum(each["requests"] for each in told["moments"]) == told["total"]["requests"]
+    assert sum(data["total"][kind] for kind in kinds) == data["total"]["requests"] > 300
+    assert all(data["total"][kind] for kind in kinds)
+    assert sum(each["requests"] for each in data["moments"]) == data["total"]["requests"]
     for kind in KINDS:
-        assert (await desk.told(f"/requests?hours=48&kind={kind}&limit=1"))["requests"], kind
-    assert (await desk.told("/requests?kind=nonsense"))["requests"] == []
+        assert (await admin.read(f"/requests?hours=48&kind={kind}&limit=1"))["requests"], kind
+    assert (await admin.read("/requests?kind=nonsense"))["requests"] == []
 
 
-async def test_percentiles_are_those_of_the_rows(desk):
-    rows = (await desk.told("/requests?hours=48&team=search&limit=10000"))["requests"]
-    total = (await desk.told("/traffic?hours=48&team=search"))["total"]
+async def test_percentiles_are_those_of_the_rows(admin):
+    rows = (await admin.read("/requests?hours=48&team=search&limit=10000"))["requests"]
+    total = (await admin.read("/traffic?hours=48&team=search"))["total"]
     durations = sorted(row["seconds"] for row in rows)
     assert total["p50"] == durations[-(-len(durations) // 2) - 1]
     assert total["p95"] == durations[-(-len(durations) * 95 // 100) - 1]
 
 
-async def test_a_list_of_requests_goes_on_at_both_ends(desk):
-    first = await desk.told("/requests?hours=48&limit=5&model=gpt-5.1")
+async def test_a_list_of_requests_goes_on_at_both_ends(admin):
+    first = await admin.read("/requests?hours=48&limit=5&model=gpt-5.1")
     assert {row["model"] for row in first["requests"]} == {"gpt-5.1"}
-    second = await desk.told(f"/requests?hours=48&limit=5&model=gpt-5.1&before={first['next']}")
+    second = await admin.read(f"/requests?hours=48&limit=5&model=gpt-5.1&before={first['next']}")
     ids = [row["id"] for row in first["requests"] + second["requests"]]
     assert ids == sorted(ids, reverse=True)
     assert len(set(ids)) == 10
-    newer = await desk.told(f"/requests?hours=48&model=gpt-5.1&after={ids[2]}")
+    newer = await admin.read(f"/requests?hours=48&model=gpt-5.1&after={ids[2]}")
     assert [row["id"] for row in newer["requests"]] == ids[:2]
 
 
-async def test_a_request_is_found_by_its_id_with_what_it_cost(desk):
-    row = (await desk.told("/requests?hours=48&kind=compacted&limit=1"))["requests"][0]
-    told = await desk.told(f"/requests/{row['request_id']}")
-    assert told["conversation"] == row["conversation"]
-    assert told["turn"]["paid"] > 0
-    assert (await desk.told(f"/requests?hours=48&text={row['request_id']}"))["requests"] == [row]
-    assert await desk.refused(404, "GET", "/requests/cp-nowhere")
+async def test_a_request_is_found_by_its_id_with_what_it_cost(admin):
+    row = (await admin.read("/requests?hours=48&kind=compacted&limit=1"))["requests"][0]
+    data = await admin.read(f"/requests/{row['request_id']}")
+    assert data["conversation"] == row["conversation"]
+    assert data["turn"]["paid"] > 0
+    assert (await admin.read(f"/requests?hours=48&text={row['request_id']}"))["requests"] == [row]
+    assert await admin.read_error(404, "GET", "/requests/cp-nowhere")
 
 
-async def test_a_list_is_downloaded_as_csv_and_json(desk):
-    answer = await desk.asks("GET", "/admin/api/requests?hours=48&limit=7&format=csv")
+async def test_a_list_is_downloaded_as_csv_and_json(admin):
+    answer = await admin.send("GET", "/admin/api/requests?hours=48&limit=7&format=csv")
     assert answer.head.first("content-type").startswith("text/csv")
     assert answer.head.first("content-disposition") == 'attachment; filename="requests.csv"'
     rows = list(csv.DictReader(io.StringIO(answer.body.data.decode())))
     assert len(rows) == 7
     assert rows[0]["at"].endswith("+00:00")
-    answer = await desk.asks("GET", "/admin/api/usage?hours=48&format=json")
+    answer = await admin.send("GET", "/admin/api/usage?hours=48&format=json")
     assert json.loads(answer.body.data)["groups"]
-    assert (await desk.refused(422, "GET", "/requests?format=pdf"))["faults"][0]["path"] == "format"
-    assert await desk.refused(422, "GET", "/me?format=csv")
+    assert (await admin.read_error(422, "GET", "/requests?format=pdf"))["faults"][0]["path"] == "format"
+    assert await admin.read_error(422, "GET", "/me?format=csv")
 
 
 # --- rights ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_key_that_may_only_read_changes_nothing(desk):
-    assert (await desk.told("/me", key=READER))["role"] == "read"
-    assert await desk.told("/overview", key=READER)
+async def test_a_key_that_may_only_read_changes_nothing(admin):
+    assert (await admin.read("/me", key=READER))["role"] == "read"
+    assert await admin.read("/overview", key=READER)
     for method, path, body in (
         ("PUT", "/switches", {"on": False}),
         ("POST", "/keys", {"team": "search"}),
         ("DELETE", "/keys/x", None),
     ):
-        assert (await desk.refused(403, method, path, body=body, key=READER))["code"] == "only_for_reading"
-    assert (await desk.told("/what-if", method="POST", body={"seconds": 1}, key=READER))["conversations"] == 0
+        assert (await admin.read_error(403, method, path, body=body, key=READER))["code"] == "only_for_reading"
+    assert (await admin.read("/what-if", method="POST", body={"seconds": 1}, key=READER))["conversations"] == 0
 
 
-async def test_the_key_of_a_team_opens_that_team_only(desk):
-    own = {row["team"] for row in (await desk.told("/requests?hours=48&limit=500", key=LEADER))["requests"]}
+async def test_the_key_of_a_team_opens_that_team_only(admin):
+    own = {row["team"] for row in (await admin.read("/requests?hours=48&limit=500", key=LEADER))["requests"]}
     assert own == {"search"}
-    asked_for_another = await desk.told("/requests?hours=48&team=platform", key=LEADER)
+    asked_for_another = await admin.read("/requests?hours=48&team=platform", key=LEADER)
     assert {row["team"] for row in asked_for_another["requests"]} == {"search"}
-    assert [each["name"] for each in (await desk.told("/usage?hours=48", key=LEADER))["groups"]] == ["search"]
-    assert list((await desk.told("/overview", key=LEADER))["teams"]) in ([], ["search"])
-    assert [each["name"] for each in (await desk.told("/teams", key=LEADER))["teams"]] == ["search"]
-    other = (await desk.told("/requests?hours=48&team=platform&kind=compacted&limit=1"))["requests"][0]
-    assert await desk.refused(404, "GET", f"/requests/{other['request_id']}", key=LEADER)
-    assert await desk.refused(404, "GET", f"/conversations/{other['conversation']}", key=LEADER)
-    assert "platform" not in json.dumps(await desk.told("/policies", key=LEADER))
-    assert (await desk.told("/search?text=a&tenant=team.platform", key=LEADER))["hits"] == []
+    assert [each["name"] for each in (await admin.read("/usage?hours=48", key=LEADER))["groups"]] == ["search"]
+    assert list((await admin.read("/overview", key=LEADER))["teams"]) in ([], ["search"])
+    assert [each["name"] for each in (await admin.read("/teams", key=LEADER))["teams"]] == ["search"]
+    other = (await admin.read("/requests?hours=48&team=platform&kind=compacted&limit=1"))["requests"][0]
+    assert await admin.read_error(404, "GET", f"/requests/{other['request_id']}", key=LEADER)
+    assert await admin.read_error(404, "GET", f"/conversations/{other['conversation']}", key=LEADER)
+    assert "platform" not in json.dumps(await admin.read("/policies", key=LEADER))
+    assert (await admin.read("/search?text=a&tenant=team.platform", key=LEADER))["hits"] == []
     for path in ("/events", "/audit", "/configuration"):
-        assert (await desk.refused(403, "GET", path, key=LEADER))["code"] == "other_team"
+        assert (await admin.read_error(403, "GET", path, key=LEADER))["code"] == "other_team"
     for body in ({"on": True}, {"on": True, "team": "platform"}):
-        assert (await desk.refused(403, "PUT", "/switches", body=body, key=LEADER))["code"] == "other_team"
-    assert await desk.refused(403, "POST", "/keys", body={"team": "platform"}, key=LEADER)
+        assert (await admin.read_error(403, "PUT", "/switches", body=body, key=LEADER))["code"] == "other_team"
+    assert await admin.read_error(403, "POST", "/keys", body={"team": "platform"}, key=LEADER)
 
 
-async def test_the_audit_log_names_who_did_it(desk):
-    made = await desk.told("/keys", method="POST", body={"team": "search"}, key=LEADER)
-    assert (await desk.told("/audit?limit=1"))["acts"][0]["who"] == "lea"
-    answer = await desk.asks("POST", "/admin/login", key="", raw=urlencode({"key": LEADER}).encode())
+async def test_the_audit_log_names_the_operator(admin):
+    made = await admin.read("/keys", method="POST", body={"team": "search"}, key=LEADER)
+    assert (await admin.read("/audit?limit=1"))["acts"][0]["who"] == "lea"
+    answer = await admin.send("POST", "/admin/login", key="", raw=urlencode({"key": LEADER}).encode())
     cookie = {"cookie": answer.head.first("set-cookie").partition(";")[0]}
-    assert (await desk.told("/me", key="", headers=cookie))["team"] == "search"
-    here = {**cookie, "origin": f"http://localhost:{desk.proxy.port}"}
-    await desk.told(f"/keys/{made['told']['id']}", method="DELETE", key="", headers=here)
-    act = (await desk.told("/audit?limit=1"))["acts"][0]
+    assert (await admin.read("/me", key="", headers=cookie))["team"] == "search"
+    here = {**cookie, "origin": f"http://localhost:{admin.proxy.port}"}
+    await admin.read(f"/keys/{made['told']['id']}", method="DELETE", key="", headers=here)
+    act = (await admin.read("/audit?limit=1"))["acts"][0]
     assert (act["who"], act["act"]) == ("lea (session)", "revoke key")
 
 
 # --- drafts of policies ----------------------------------------------------------------------------------------------
 
 
-async def test_a_draft_comes_back_as_a_change_of_the_file_and_changes_nothing(desk):
-    before = (desk.proxy.place / "proxy.yaml").read_text()
+async def test_a_draft_comes_back_as_a_change_of_the_file_and_changes_nothing(admin):
+    before = (admin.proxy.place / "proxy.yaml").read_text()
     body = {"policy": "patient", "values": {"clear_at_least": 9_000, "summary": {"enabled": False}}}
-    told = await desk.told("/policy-drafts", method="POST", body=body)
-    assert "+    clear_at_least: 9000\n" in told["diff"]
-    assert "-    clear_at_least: 2000\n" in told["diff"]
-    assert (desk.proxy.place / "proxy.yaml").read_text() == before
-    (desk.proxy.place / "proxy.yaml").write_text(told["file"])
-    versions = {each["name"]: each["version"] for each in (await desk.told("/policies"))["policies"]}
-    assert await desk.until(
-        "/policies/patient", lambda now: now["version"] == told["version"] != versions["patient"] or None
+    data = await admin.read("/policy-drafts", method="POST", body=body)
+    assert "+    clear_at_least: 9000\n" in data["diff"]
+    assert "-    clear_at_least: 2000\n" in data["diff"]
+    assert (admin.proxy.place / "proxy.yaml").read_text() == before
+    (admin.proxy.place / "proxy.yaml").write_text(data["file"])
+    versions = {each["name"]: each["version"] for each in (await admin.read("/policies"))["policies"]}
+    assert await admin.until(
+        "/policies/patient", lambda now: now["version"] == data["version"] != versions["patient"] or None
     )
-    (desk.proxy.place / "proxy.yaml").write_text(before)
-    assert await desk.until("/policies/patient", lambda now: now["version"] == versions["patient"] or None)
+    (admin.proxy.place / "proxy.yaml").write_text(before)
+    assert await admin.until("/policies/patient", lambda now: now["version"] == versions["patient"] or None)
 
 
 @pytest.mark.parametrize(
     ("values", "path"),
     [({"trigger": 2}, "trigger"), ({"nope": 1}, "nope"), ({"summary": {"prompt": "/etc/passwd"}}, "summary.prompt")],
 )
-async def test_a_draft_that_cannot_be_used_says_where(desk, values, path):
-    fault = await desk.refused(422, "POST", "/policy-drafts", body={"policy": "patient", "values": values})
+async def test_a_draft_that_cannot_be_used_says_where(admin, values, path):
+    fault = await admin.read_error(422, "POST", "/policy-drafts", body={"policy": "patient", "values": values})
     assert [each["path"] for each in fault["faults"]] == [path]
 
 
-async def test_a_draft_shows_the_file_so_a_key_that_only_reads_is_refused(desk):
+async def test_a_draft_shows_the_file_so_a_key_that_only_reads_is_refused(admin):
     body = {"policy": "patient", "values": {}}
-    assert await desk.refused(403, "POST", "/policy-drafts", body=body, key=READER)
-    assert await desk.refused(403, "POST", "/policy-drafts", body=body, key=LEADER)
+    assert await admin.read_error(403, "POST", "/policy-drafts", body=body, key=READER)
+    assert await admin.read_error(403, "POST", "/policy-drafts", body=body, key=LEADER)
 
 
-async def test_every_setting_of_a_policy_has_a_field(desk):
-    settings = (await desk.told("/policy-settings"))["settings"]
-    values = (await desk.told("/policies/default"))["values"]
+async def test_every_setting_of_a_policy_has_a_field(admin):
+    settings = (await admin.read("/policy-settings"))["settings"]
+    values = (await admin.read("/policies/default"))["values"]
     assert {each["path"] for each in values} <= {each["path"] for each in settings}
     assert all(each["about"] for each in settings)
 
@@ -207,25 +207,25 @@ async def test_every_setting_of_a_policy_has_a_field(desk):
 # --- sessions --------------------------------------------------------------------------------------------------------
 
 
-async def test_agents_that_begin_alike_are_told_apart_by_their_sessions(desk):
-    text = team_key(desk.proxy, "search")
-    await until_open(desk.proxy, text)
+async def test_agents_with_the_same_beginning_are_separated_by_their_sessions(admin):
+    text = team_key(admin.proxy, "search")
+    await until_open(admin.proxy, text)
     reads = [call("x", out="a line\n" * 900, path=f"{n}") for n in range(4)]
     data = chat(user("Mend the test."), *reads, model="gpt-5.1", user="u-7")
     for session in ("ses-one", "ses-two"):
         headers = {"authorization": f"Bearer {text}", "x-session-id": session, "content-type": "application/json"}
-        assert (await ask(desk.proxy, data, headers=headers)).status == 200
-    listed = await desk.until(
-        "/conversations?text=ses-", lambda told: len(told["conversations"]) == 2 and told["conversations"]
+        assert (await ask(admin.proxy, data, headers=headers)).status == 200
+    listed = await admin.until(
+        "/conversations?text=ses-", lambda found: len(found["conversations"]) == 2 and found["conversations"]
     )
     assert {each["session"] for each in listed} == {"ses-one", "ses-two"}
     assert {each["user"] for each in listed} == {"u-7"}
     name = listed[0]["conversation"]
-    whole = await desk.told(f"/conversations/{name}")
+    whole = await admin.read(f"/conversations/{name}")
     assert [each["session"] for each in whole["sessions"]] == ["ses-two", "ses-one"]
-    one = await desk.told(f"/conversations/{name}?session=ses-one")
+    one = await admin.read(f"/conversations/{name}?session=ses-one")
     assert [turn["session"] for turn in one["turns"]] == ["ses-one"]
-    assert await desk.refused(404, "GET", f"/conversations/{name}?session=other")
+    assert await admin.read_error(404, "GET", f"/conversations/{name}?session=other")
 
 
 async def test_refusals_of_unknown_callers_do_not_push_out_other_requests(tmp_path):

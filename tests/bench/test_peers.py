@@ -9,17 +9,17 @@ from proxy.core.pipeline import quarter
 from proxy.lab.replay.history import encode
 from proxy.lab.replay.values import RecallCount, Scores, Tokens
 from tests import ROOT
-from tests.support.messages import call, chat, says, system, user
-from tests.support.replay_cases import conversation, recorded
+from tests.support.messages import assistant, call, chat, system, user
+from tests.support.replay_cases import conversation, recorded_case
 
 sys.path.append(str(ROOT / "bench"))
-conversations, environments, findings, listening, page, policies, processes, relays, scored = (
+conversations, environments, findings, recording, page, policies, processes, relays, scored = (
     importlib.import_module(f"peers.{name}")
     for name in (
         "conversations",
         "environments",
         "findings",
-        "listening",
+        "recording",
         "page",
         "policies",
         "processes",
@@ -34,11 +34,11 @@ def reads(count):
     return [call("Read", path=f"{number}.py", out=BIG) for number in range(count)]
 
 
-def forwarded(policy, case):
+def forwarded_texts(policy, case):
     return [[message.text for message in policy.forward(turn).view] for turn in case.turns]
 
 
-def cleared(views):
+def count_cleared(views):
     return [view.count("[cleared]") for view in views]
 
 
@@ -46,30 +46,30 @@ def cleared(views):
 
 
 def test_context_editing_clears_all_results_but_those_of_the_newest_three_uses():
-    case = recorded(user("Fix it."), *reads(8), says("Done."))
-    assert cleared(forwarded(policies.ContextEditing(trigger=7_500), case))[-1] == 5
+    case = recorded_case(user("Fix it."), *reads(8), assistant("Done."))
+    assert count_cleared(forwarded_texts(policies.ContextEditing(trigger=7_500), case))[-1] == 5
 
 
 def test_context_editing_leaves_alone_what_is_not_over_the_trigger():
-    case = recorded(user("Fix it."), *reads(8), says("Done."))
-    assert sum(cleared(forwarded(policies.ContextEditing(), case))) == 0
+    case = recorded_case(user("Fix it."), *reads(8), assistant("Done."))
+    assert sum(count_cleared(forwarded_texts(policies.ContextEditing(), case))) == 0
 
 
-def test_what_was_cleared_stays_cleared_until_the_rest_has_grown_over_the_trigger_again():
-    case = recorded(user("Fix it."), *reads(12), says("Done."))
-    counts = cleared(forwarded(policies.ContextEditing(trigger=6_500), case))
+def test_cleared_results_stay_cleared_until_the_rest_is_over_the_trigger_again():
+    case = recorded_case(user("Fix it."), *reads(12), assistant("Done."))
+    counts = count_cleared(forwarded_texts(policies.ContextEditing(trigger=6_500), case))
     assert counts == [0, 0, 0, 0, 0, 0, 0, 4, 4, 4, 7, 7, 7]
 
 
 def test_without_memory_it_clears_at_every_request():
-    case = recorded(user("Fix it."), *reads(12), says("Done."))
-    counts = cleared(forwarded(policies.ContextEditing(trigger=6_500, remembers=False), case))
+    case = recorded_case(user("Fix it."), *reads(12), assistant("Done."))
+    counts = count_cleared(forwarded_texts(policies.ContextEditing(trigger=6_500, remembers=False), case))
     assert counts[-5:] == [5, 6, 7, 8, 9]
 
 
 def test_context_editing_waits_until_so_much_can_be_cleared():
-    case = recorded(user("Fix it."), *reads(8), says("Done."))
-    counts = cleared(forwarded(policies.ContextEditing(trigger=4_500, clear_at_least=4_500), case))
+    case = recorded_case(user("Fix it."), *reads(8), assistant("Done."))
+    counts = count_cleared(forwarded_texts(policies.ContextEditing(trigger=4_500, clear_at_least=4_500), case))
     assert counts == [0, 0, 0, 0, 0, 0, 0, 0, 5]
 
 
@@ -77,49 +77,53 @@ def test_context_editing_waits_until_so_much_can_be_cleared():
 
 
 def test_the_trim_begins_with_a_person_and_keeps_the_system_prompt():
-    case = recorded(system("Be brief."), user("One."), *reads(3), says("Done."), user("Two."), says("Yes."))
-    last = forwarded(policies.Trim(limit=500), case)[-1]
+    case = recorded_case(
+        system("Be brief."), user("One."), *reads(3), assistant("Done."), user("Two."), assistant("Yes.")
+    )
+    last = forwarded_texts(policies.Trim(limit=500), case)[-1]
     assert last == ["Be brief.", "Two."]
 
 
 def test_the_trim_of_one_long_turn_leaves_no_history_and_is_judged_invalid():
-    case = recorded(system("Be brief."), user("One."), *reads(70), says("Done."))
-    assert forwarded(policies.Trim(), case)[-1] == ["Be brief."]
-    assert scored.judged(case, "trim to 60k").scores.invalid["openai"] > 0
+    case = recorded_case(system("Be brief."), user("One."), *reads(70), assistant("Done."))
+    assert forwarded_texts(policies.Trim(), case)[-1] == ["Be brief."]
+    assert scored.score_policy(case, "trim to 60k").scores.invalid["openai"] > 0
 
 
 def test_the_trim_of_a_short_history_is_all_of_it():
-    case = recorded(system("Be brief."), user("One."), *reads(3), says("Done."))
-    assert scored.judged(case, "trim to 60k").scores.rewrites == 0
+    case = recorded_case(system("Be brief."), user("One."), *reads(3), assistant("Done."))
+    assert scored.score_policy(case, "trim to 60k").scores.rewrites == 0
 
 
 # --- who is played, and how ------------------------------------------------------------------------------------------
 
 
 def test_of_the_long_conversations_each_so_manieth_is_played():
-    long = [conversation(user(str(number)), *reads(31), says("Done."), name=str(number)) for number in range(5)]
-    short = conversation(user("Hi."), says("Hello."), name="short")
+    long = [conversation(user(str(number)), *reads(31), assistant("Done."), name=str(number)) for number in range(5)]
+    short = conversation(user("Hi."), assistant("Hello."), name="short")
     assert [each.name for each in conversations.share([short, *long], 2)] == ["0", "2", "4"]
 
 
 def test_a_conversation_that_is_played_is_of_one_model_and_keeps_its_times_alone():
-    told = conversations.of_one_model(conversation(user("Hi."), says("Hello."), at=(5.0,), used=(900,), model="m"))
-    assert (told.model, told.recorded[1].at, told.recorded[1].tokens) == (conversations.MODEL, 5.0, None)
+    found = conversations.of_one_model(
+        conversation(user("Hi."), assistant("Hello."), at=(5.0,), used=(900,), model="m")
+    )
+    assert (found.model, found.recorded[1].at, found.recorded[1].tokens) == (conversations.MODEL, 5.0, None)
 
 
 @pytest.mark.parametrize("peer", [peer for peer in processes.PEERS if peer.environment != environments.OURS])
-def test_each_peer_is_pinned_in_a_version_that_the_page_can_tell(peer):
+def test_each_peer_is_pinned_to_a_version_on_the_page(peer):
     assert environments.version_of(environments.pins_of(peer.environment)).count(".") >= 1
 
 
-def test_ours_stands_first_and_no_two_share_a_port():
+def test_our_proxy_is_first_and_no_two_share_a_port():
     assert processes.PEERS[0].name == environments.OURS
     assert len({peer.name for peer in processes.PEERS}) == len(processes.PEERS)
 
 
-def test_of_what_pip_said_the_error_is_told():
-    said = "WARNING: no cache\nERROR: No matching distribution found for certifi\nWARNING: new pip"
-    assert environments.last_error(said) == "ERROR: No matching distribution found for certifi"
+def test_of_the_output_of_pip_the_error_is_reported():
+    text = "WARNING: no cache\nERROR: No matching distribution found for certifi\nWARNING: new pip"
+    assert environments.last_error(text) == "ERROR: No matching distribution found for certifi"
 
 
 def test_an_environment_is_as_large_as_what_was_put_into_it(tmp_path):
@@ -127,51 +131,53 @@ def test_an_environment_is_as_large_as_what_was_put_into_it(tmp_path):
     (tmp_path / "pip" / "a.py").write_bytes(b"1234")
     (tmp_path / "peer").mkdir()
     (tmp_path / "peer" / "b.py").write_bytes(b"12")
-    assert environments.size(environments.brought(tmp_path)) == 2
+    assert environments.size(environments.find_installed_files(tmp_path)) == 2
 
 
 # --- their upstream --------------------------------------------------------------------------------------------------
 
 
-def listened(case, at):
+def recorder_at(case, at):
     """An upstream that hears the turns up to this one."""
-    listener = listening.Listener(case.upstream)
-    listener.begin_turn(case.history, case.turns[at])
-    return listener
+    recorder = recording.PeerRecorder(case.upstream)
+    recorder.begin_turn(case.history, case.turns[at])
+    return recorder
 
 
 async def test_a_question_that_quotes_the_old_part_is_answered_with_a_summary_of_it():
     task = "Mend the charge that is made twice when a ship leaves the port before noon, and prove it with tests."
-    case = recorded(user(task), *reads(4), says("Done."))
-    listener = listened(case, 4)
-    said = await listener.answer(chat(user(f"Summarize what is between the marks.\n# 1. Rule\n[user] {task}\n[end]")))
-    assert task in said.message["content"]
-    [asked] = listener.read_sent(failed=False).before
-    assert asked.written == quarter(encode(said.message)) == said.usage.answer
+    case = recorded_case(user(task), *reads(4), assistant("Done."))
+    recorder = recorder_at(case, 4)
+    text = await recorder.answer(chat(user(f"Summarize what is between the marks.\n# 1. Rule\n[user] {task}\n[end]")))
+    assert task in text.message["content"]
+    [asked] = recorder.read_sent(failed=False).before
+    assert asked.written == quarter(encode(text.message)) == text.usage.answer
 
 
 async def test_a_summary_is_no_longer_than_was_asked_for():
     task = "Mend the charge that is made twice. " * 60
-    case = recorded(user(task), *reads(40), says("Done."))
+    case = recorded_case(user(task), *reads(40), assistant("Done."))
     question = chat(user(f"Summarize: {task} {BIG}"), max_tokens=50)
-    assert len((await listened(case, 20).answer(question)).message["content"]) <= 4 * 50
+    assert len((await recorder_at(case, 20).answer(question)).message["content"]) <= 4 * 50
 
 
 async def test_of_one_that_never_asks_a_turn_is_a_turn_however_it_ends():
-    case = recorded(user("Fix it."), *reads(2), says("Good."), user("Now the long rule. " * 20), says("Done."))
-    listener = listening.Listener(case.upstream, asks=False)
-    listener.begin_turn(case.history, case.turns[3])
-    said = await listener.answer(chat(user("Fix it."), user("[shortened]")))
-    sent = listener.read_sent(failed=False)
-    assert (said.message["content"], sent.before, len(sent.view)) == ("Done.", (), 2)
+    case = recorded_case(
+        user("Fix it."), *reads(2), assistant("Good."), user("Now the long rule. " * 20), assistant("Done.")
+    )
+    recorder = recording.PeerRecorder(case.upstream, asks=False)
+    recorder.begin_turn(case.history, case.turns[3])
+    text = await recorder.answer(chat(user("Fix it."), user("[shortened]")))
+    sent = recorder.read_sent(failed=False)
+    assert (text.message["content"], sent.before, len(sent.view)) == ("Done.", (), 2)
 
 
 async def test_a_turn_is_answered_as_it_was_recorded():
-    case = recorded(user("Fix it."), *reads(2), says("Done."))
-    listener = listened(case, 2)
-    said = await listener.answer(case.history.body(case.turns[2].place))
-    assert said.message["content"] == "Done."
-    assert listener.read_sent(failed=False).before == ()
+    case = recorded_case(user("Fix it."), *reads(2), assistant("Done."))
+    recorder = recorder_at(case, 2)
+    text = await recorder.answer(case.history.body(case.turns[2].place))
+    assert text.message["content"] == "Done."
+    assert recorder.read_sent(failed=False).before == ()
 
 
 # --- no figure is flattered ------------------------------------------------------------------------------------------
@@ -183,7 +189,7 @@ def scores(cost, kept, **more):
     return Scores(requests=10, raw=Tokens(fresh=1_000), forwarded=Tokens(fresh=cost), kept=found, **more)
 
 
-def test_one_that_is_cheaper_is_told_with_what_it_gives_up():
+def test_a_cheaper_peer_is_listed_with_the_figures_it_loses():
     [found] = findings.better({"ours": scores(600, 980), "other": scores(500, 700, over=3)}, "ours")
     assert found.at[0].startswith("cost at ")
     assert ".1/1.25 (50.0)" in found.at[0]
@@ -200,12 +206,12 @@ def test_one_that_is_as_good_is_not_called_better():
     assert findings.sentences(found, "ours") == ["None of these is cheaper than ours or keeps more."]
 
 
-def test_who_takes_less_than_ours_is_told_the_least_first():
+def test_peers_that_take_less_than_ours_are_listed_least_first():
     taken = {"MB": {"ours": 70.0, "a": 55.0, "b": 41.0, "c": 68.0, "d": None}, "ms": {"ours": 1.0, "a": 2.0}}
     assert findings.lighter(taken, "ours") == ["- MB, ours 70: b (41), a (55)."]
 
 
-def test_who_could_not_be_tried_stands_on_the_page_with_the_reason():
+def test_a_peer_that_could_not_be_tried_is_on_the_page_with_the_reason():
     absent = processes.Absent("LiteLLM", "it did not start")
     text = page.page(page.Run("None.", [], [absent], [], [], 0))
     assert "- LiteLLM: it did not start." in text
@@ -217,17 +223,17 @@ def row_of(name, text):
     return next(cells for first, *cells in rows if first == name)
 
 
-def test_a_request_that_a_relay_refused_stands_on_the_page():
-    taken = relays.Taken(0.002, 0.003, 0.001, 0.0)
-    rounds = {thing.name: [taken] for thing in relays.asked()}
+def test_a_request_that_a_relay_refused_is_on_the_page():
+    taken = relays.Timing(0.002, 0.003, 0.001, 0.0)
+    rounds = {thing.name: [taken] for thing in relays.workloads()}
     straight, bare = relays.Relay("direct", rounds=rounds), relays.Relay("bare aiohttp", rounds=rounds)
-    other = relays.Relay("other", rounds={"1 kB": [relays.Taken(0.007, 0.009, 0.004, 0.0)]}, failed={"1 MB": "413"})
+    other = relays.Relay("other", rounds={"1 kB": [relays.Timing(0.007, 0.009, 0.004, 0.0)]}, failed={"1 MB": "413"})
     text = page.page(page.Run("None.", [], [], [], [straight, bare, other], 1))
     assert "- other, 1 MB: 413." in text
     assert row_of("other", text)[:3] == ["5.00 (5.0 to 5.0)", "-", "-"]
 
 
-def test_the_published_page_tells_of_everybody():
+def test_the_published_page_lists_every_peer():
     text = (ROOT / "docs" / "peers.md").read_text(encoding="utf-8")
     names = [peer.name for peer in processes.PEERS] + [each.name for each in processes.UNTRIED] + [*policies.POLICIES]
     assert [name for name in names if name not in text] == []

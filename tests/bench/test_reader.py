@@ -3,7 +3,7 @@
 import sys
 
 from tests import ROOT
-from tests.support.messages import call, request, says, user
+from tests.support.messages import assistant, call, request, user
 
 sys.path.append(str(ROOT / "bench"))
 import reader
@@ -14,7 +14,7 @@ WORK = (
     user("Mend the tests. Never touch b.py."),
     call("Edit", path="a.py", out="edited"),
     call("Bash", command="make", out="Exit code: 2\nerror: missing rule"),
-    says("It failed."),
+    assistant("It failed."),
 )
 
 
@@ -25,13 +25,13 @@ def test_the_answers_are_read_off_the_history():
     assert reader.find_constraints(body) == ["Never touch b"]
 
 
-def test_a_note_tells_of_files_and_failures():
-    told = note(
+def test_a_note_lists_files_and_failures():
+    found = note(
         "user", frame("Files changed:\n- a.py (edited)\nCommands:\n- make => exit code 2: error: missing rule"), 0, 4
     )
-    assert "a.py" in reader.find_listed_files([told])
-    assert reader.tells_failure([told], {"error: missing rule"})
-    assert not reader.tells_failure([told], {"error: missing target"})
+    assert "a.py" in reader.find_listed_files([found])
+    assert reader.reports_failure([found], {"error: missing rule"})
+    assert not reader.reports_failure([found], {"error: missing target"})
 
 
 def test_an_interval_holds_the_ratio():

@@ -5,7 +5,7 @@ import sys
 from dataclasses import replace
 
 from tests import ROOT
-from tests.support.messages import call, history, says, user
+from tests.support.messages import assistant, call, history, user
 
 sys.path.append(str(ROOT / "bench"))
 import tuning
@@ -23,7 +23,7 @@ READS = [
     call("Read", path=f"src/{n}.py", out="\n".join(f"def make_{n}_{k}(value): ..." for k in range(60)))
     for n in range(40)
 ]
-WORK = history(user("Mend it."), *READS, says("make_3_7 is wrong; src/3.py has it."))
+WORK = history(user("Mend it."), *READS, assistant("make_3_7 is wrong; src/3.py has it."))
 POLICY = {"clear_at_least": 9_000, "clear_cold_at_least": 6_000, "trigger": 0.6, "target": 0.8}
 
 
@@ -50,10 +50,10 @@ def test_the_replay_command_makes_the_row_of_a_point(tmp_path, capsys, monkeypat
     results = replay_all(
         conversations, tuning.candidates("provider"), UpstreamModel(tuning.WINDOW, HABITS["provider"]), jobs=1
     )
-    scores = tuning.over(results)["later"]
+    scores = tuning.points_over(results)["later"]
     assert scores.rewrites > 0
     assert row["figures"]["rewrites /100"] == round(100 * scores.rewrites / scores.requests, 1)
     assert row["figures"][".1/1.25"] == round(100 * share(scores, PRICES[".1/1.25"]), 1)
-    told = tuning.report([*results, *(replace(each, source="other") for each in results)])
-    assert "| all together |" in told
-    assert told.count("| later |") == 3
+    text = tuning.report([*results, *(replace(each, source="other") for each in results)])
+    assert "| all together |" in text
+    assert text.count("| later |") == 3

@@ -33,7 +33,7 @@ def test_placeholders_are_a_third_of_a_late_body_at_most_and_most_are_short(bodi
     assert median(len(text) for body in bodies for text in body.placeholders) <= 800
 
 
-def test_each_placeholder_says_who_wrote_it_and_how_to_get_the_text_back(bodies):
+def test_each_placeholder_names_its_author_and_the_way_back(bodies):
     for text in (text for body in bodies for text in body.placeholders):
         first = text.split("\n", 1)[0]
         assert "by the context proxy" in text

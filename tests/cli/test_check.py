@@ -13,19 +13,19 @@ def check(tmp_path, capsys):
     def run(text, *options):
         (tmp_path / "proxy.yaml").write_text(text)
         code = main(["check", str(tmp_path / "proxy.yaml"), *options])
-        told = capsys.readouterr()
-        return code, told.out, told.err
+        output = capsys.readouterr()
+        return code, output.out, output.err
 
     return run
 
 
-def test_a_good_file_is_told_to_be_good(check):
+def test_check_accepts_a_good_file(check):
     code, out, err = check("upstreams: [{name: local, base_url: http://localhost:8000/v1}]\n")
     assert (code, err) == (0, "")
     assert out.endswith("proxy.yaml). Upstreams: local (http://localhost:8000/v1)\n")
 
 
-def test_a_bad_file_is_told_with_every_fault_on_a_line_of_its_own(check):
+def test_check_lists_every_fault_of_a_bad_file_on_its_own_line(check):
     code, out, err = check("listen:\n  port: x\n  prot: 1\nlog: {level: loud}\n")
     assert (code, out) == (1, "")
     assert [line.split("proxy.yaml:")[1].split(": ")[:2] for line in err.splitlines()] == [
@@ -112,7 +112,7 @@ def test_a_list_of_teams_is_answered_with_an_example(check):
     assert faults(err) == {"teams": "must be a mapping of settings: `teams: {research: {policy: default}}`"}
 
 
-def test_what_can_mean_one_thing_only_is_accepted(check, explain):
+def test_an_unambiguous_value_is_accepted(check, explain):
     text = """
     log: {level: INFO}
     teams: {research: , support: }
@@ -198,13 +198,13 @@ def test_a_wrong_value_is_quoted_beside_what_is_allowed(check, text, path, why):
         ("attachments: [{}, {team: a}]\nteams: {a: }", "attachments.1: is never reached: attachments.0 matches"),
     ],
 )
-def test_what_is_valid_and_of_no_use_is_warned_about(check, text, warning):
+def test_valid_but_useless_settings_cause_a_warning(check, text, warning):
     code, out, _ = check(text)
     assert code == 0
     assert f"{warning}" in out
 
 
-def test_a_key_that_stands_twice_names_both_lines(check):
+def test_a_key_that_appears_twice_names_both_lines(check):
     _, _, err = check("listen: {port: 1}\nlog: {}\nlisten: {port: 2}\n")
     assert "proxy.yaml:3: listen: is set a second time (first in line 1): remove one" in err
 

@@ -56,7 +56,7 @@ def test_the_help_of_a_command_has_examples_that_parse(capsys, command):
 
 
 @pytest.mark.parametrize("words", ["check", "explain", "switch show", "keys list", "transcripts list"])
-def test_what_prints_a_table_prints_json_too(capsys, words):
+def test_commands_that_print_a_table_print_json_too(capsys, words):
     assert main([*words.split(), "--json"]) == 0
     for line in capsys.readouterr().out.splitlines():
         json.loads(line)
@@ -65,8 +65,8 @@ def test_what_prints_a_table_prints_json_too(capsys, words):
 def test_faults_of_a_configuration_are_json_too(capsys, folder):
     (folder / "proxy.yaml").write_text("listn: {}\n")
     assert main(["check", "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert (told["ok"], told["faults"][0]["path"]) == (False, "listn")
+    output = json.loads(capsys.readouterr().out)
+    assert (output["ok"], output["faults"][0]["path"]) == (False, "listn")
 
 
 async def test_a_configuration_and_a_conversation_are_read_from_standard_input(folder):
@@ -83,7 +83,7 @@ async def test_a_configuration_and_a_conversation_are_read_from_standard_input(f
 # --- what acts on every replica ---
 
 
-async def test_what_acts_on_every_replica_needs_yes_where_nobody_can_be_asked(folder):
+async def test_a_command_for_every_replica_needs_yes_without_a_terminal(folder):
     (folder / "proxy.yaml").write_text("teams: {red: {}}\n")
     key = (await run_command("keys", "create", "--team", "red", place=folder)).out.strip()
     for words in (("switch", "off"), ("keys", "revoke", key)):
@@ -92,7 +92,7 @@ async def test_what_acts_on_every_replica_needs_yes_where_nobody_can_be_asked(fo
         assert "--yes" in ended.complaint
 
 
-async def test_an_unknown_key_is_refused_before_anybody_is_asked(folder):
+async def test_an_unknown_key_is_refused_before_any_confirmation(folder):
     ended = await run_command("keys", "revoke", "9d308bebfd", place=folder)
     assert (ended.code, "unknown key id" in ended.complaint) == (1, True)
 
@@ -109,10 +109,10 @@ def test_ctrl_c_counts_while_modules_are_loaded(monkeypatch):
 def test_a_file_that_is_missing_is_named_in_plain_words(folder, monkeypatch, capsys, command):
     monkeypatch.chdir(folder)
     assert main([command, "nope.json"]) == 1
-    told = capsys.readouterr().err
-    assert "nope.json" in told
-    assert "No such file or directory" in told
-    assert "Errno" not in told
+    output = capsys.readouterr().err
+    assert "nope.json" in output
+    assert "No such file or directory" in output
+    assert "Errno" not in output
 
 
 @pytest.mark.parametrize(("answer", "state"), [("y", "off"), ("n", "on"), ("", "on")])
@@ -155,7 +155,7 @@ def test_no_color_and_log_level_reach_the_log_of_serve(folder):
 # --- compact --diff ---
 
 
-def test_what_becomes_of_each_message_is_shown_as_a_diff(capsys, folder):
+def test_the_effect_on_each_message_is_shown_as_a_diff(capsys, folder):
     call = {"id": "c1", "type": "function", "function": {"name": "Read", "arguments": '{"path": "a.py"}'}}
     lines = "\n".join(f"line {number} of the file, and more of it" for number in range(2_000))
     messages = [
@@ -166,11 +166,11 @@ def test_what_becomes_of_each_message_is_shown_as_a_diff(capsys, folder):
     ]
     (folder / "r.json").write_text(json.dumps({"model": "gpt-5.1", "messages": messages}))
     assert main(["compact", "r.json", "--step", "clear_results", "--keep-last", "1", "--diff"]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith("@@ message 3 (tool) @@\n")
-    assert told.count("@@ message") == 1
-    assert "-line 1000 of the file" in told
-    assert any(line.startswith("+") and "context proxy" in line for line in told.splitlines())
+    output = capsys.readouterr().out
+    assert output.startswith("@@ message 3 (tool) @@\n")
+    assert output.count("@@ message") == 1
+    assert "-line 1000 of the file" in output
+    assert any(line.startswith("+") and "context proxy" in line for line in output.splitlines())
 
 
 # --- completion ---

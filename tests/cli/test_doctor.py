@@ -8,9 +8,9 @@ from proxy.cli import main
 from tests.support.object_store.server import BUCKET, MISSING, s3_server
 from tests.support.redis_server import PROGRAM, running
 from tests.support.running_proxy import free_port
-from tests.support.scripted_upstream import Upstream, answer, by_path, cut, paced, says, stream
+from tests.support.scripted_upstream import Upstream, answer, by_path, cut, pace_turn, stream, text_turn
 
-COUNTING = says(" ".join(map(str, range(1, 30))))
+COUNTING = text_turn(" ".join(map(str, range(1, 30))))
 MODELS = answer(
     {
         "data": [
@@ -46,12 +46,12 @@ def doctor(capsys, monkeypatch, tmp_path):
 
 @pytest.fixture
 async def up():
-    scripts = {"/v1/models": MODELS, "/v1/chat/completions": paced(COUNTING, 0.005)}
+    scripts = {"/v1/models": MODELS, "/v1/chat/completions": pace_turn(COUNTING, 0.005)}
     async with Upstream(by_path(scripts)) as upstream:
         yield upstream
 
 
-async def test_a_good_upstream_is_told_with_the_windows_it_tells(doctor, up):
+async def test_a_good_upstream_is_listed_with_its_windows(doctor, up):
     code, good, bad = await doctor("--upstream", up.url)
     assert (code, bad) == (0, [])
     assert good[0] == "state: state is writable"
@@ -83,7 +83,7 @@ async def test_a_server_that_is_not_known_at_once_is_looked_at_more_closely(doct
     assert good[2].startswith("default: Ollama, detected by its page /api/ps; it truncates long prompts")
 
 
-async def test_a_stream_that_arrives_as_it_is_said_is_good(doctor, up):
+async def test_a_stream_that_arrives_event_by_event_is_good(doctor, up):
     code, good, bad = await doctor("--upstream", up.url, "--model", "local-1")
     assert (code, bad) == (0, [])
     assert "streams unbuffered" in good[-1]
@@ -108,7 +108,7 @@ async def test_a_stream_too_fast_to_show_a_buffer_is_not_called_buffered(doctor,
 
 
 @pytest.mark.parametrize("status", [401, 403])
-async def test_a_key_that_is_refused_is_told_apart(doctor, up, status):
+async def test_a_refused_key_is_reported_as_such(doctor, up, status):
     up.script = answer({"error": {"message": "Incorrect API key provided: sk-canary"}}, status=status)
     code, _, bad = await doctor("--upstream", up.url, OPENAI_API_KEY="sk-canary")
     assert code == 1
@@ -124,21 +124,21 @@ async def test_a_key_of_the_configuration_is_the_one_that_is_tried(doctor, up, t
     assert up.requests[0].head.all("authorization") == [b"Bearer sk-house"]
 
 
-async def test_an_upstream_that_is_not_there_is_told(doctor):
+async def test_an_unreachable_upstream_is_reported(doctor):
     code, good, bad = await doctor("--upstream", f"http://127.0.0.1:{free_port()}/v1")
     assert code == 1
     assert len(good) == 1
     assert bad == ['upstream "default" (127.0.0.1): cannot connect: Connection refused']
 
 
-async def test_a_server_that_is_no_such_api_is_told(doctor, up):
+async def test_a_server_with_another_api_is_reported(doctor, up):
     up.script = answer("<html>It works!</html>", headers=[("content-type", "text/html")])
     code, _, bad = await doctor("--upstream", up.url)
     assert code == 1
     assert "check base_url" in bad[0]
 
 
-async def test_a_state_that_cannot_be_kept_is_told(doctor, up, monkeypatch, tmp_path):
+async def test_an_unwritable_state_is_reported(doctor, up, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     code, _, bad = await doctor("--upstream", up.url, COMPACTION_PROXY_STATE__DIR=str(tmp_path / "file" / "state"))
     assert code == 1
@@ -153,14 +153,14 @@ async def test_a_state_that_others_can_read_is_warned_about(doctor, up, tmp_path
     assert doctor.warnings[0] == "state: state is writable, and open to other users of this machine: chmod 700 state"
 
 
-async def test_a_server_whose_windows_are_known_needs_no_warning(doctor, up, tmp_path):
+async def test_a_server_with_known_windows_needs_no_warning(doctor, up, tmp_path):
     (tmp_path / "proxy.yaml").write_text("upstreams: [{window: 32000}]\n")
     code, good, _ = await doctor("--upstream", up.url, "--config", "proxy.yaml")
     assert (code, doctor.warnings) == (0, [])
     assert good[-1].startswith("default: unknown server")
 
 
-async def test_a_redis_and_an_object_store_that_are_not_there_are_told(doctor, up, tmp_path):
+async def test_an_unreachable_redis_and_object_store_are_reported(doctor, up, tmp_path):
     (tmp_path / "proxy.yaml").write_text(f"""
     state: {{url: "redis://127.0.0.1:{free_port()}/0"}}
     transcripts: {{dir: "s3://bucket/there", endpoint: "http://127.0.0.1:{free_port()}", key: env:K, secret: env:K}}

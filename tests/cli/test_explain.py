@@ -34,10 +34,10 @@ def explain(tmp_path, capsys, monkeypatch):
 
     def run(*options):
         code = main(["explain", "--config", str(tmp_path / "proxy.yaml"), *options])
-        told = capsys.readouterr()
-        assert "canary" not in told.out + told.err
+        output = capsys.readouterr()
+        assert "canary" not in output.out + output.err
         rows = {}
-        for line in told.out.splitlines():
+        for line in output.out.splitlines():
             path, _, rest = line.partition("  ")
             value, _, origin = rest.strip().partition("  ")
             rows[path] = (value, origin.strip().replace(f"{tmp_path}/", ""))
@@ -66,7 +66,7 @@ def test_only_what_is_no_default_is_shown_where_asked_for_and_as_json_has_it(exp
     assert values["policy default.always"] == [{"clip_output": {}}, {"dedup_arrivals": {}}]
 
 
-def test_what_the_file_does_not_set_is_a_default_also_of_an_upstream_and_a_team_in_it(explain):
+def test_settings_missing_in_the_file_are_defaults_also_in_an_upstream_and_a_team(explain):
     _, rows = explain("--team", "red")
     assert rows["upstreams.1.headers"][1] == "proxy.yaml:7"
     unset = {path: origin for path, (_, origin) in rows.items() if path.startswith(("upstreams.1.", "teams.red."))}
@@ -103,7 +103,7 @@ def test_a_policy_that_is_named_nowhere_applies_by_default(tmp_path, capsys):
     assert applies.endswith("default (upstreams.0.policy)")
 
 
-def test_a_secret_is_shown_as_the_place_where_it_stands(explain):
+def test_a_secret_is_shown_as_the_name_of_its_source(explain):
     _, rows = explain("--model", "gpt-4o")
     assert rows["upstreams.0.key"] == ("env:HOUSE_KEY", "proxy.yaml:4")
     _, rows = explain("--model", "llama")
@@ -128,7 +128,7 @@ def test_while_a_policy_is_rolled_out_each_one_is_shown_with_how_many_it_gets(ex
     assert rows["upstreams.1.name"][0] == "local"
 
 
-def test_a_key_stands_for_its_team_and_for_no_other(explain, tmp_path):
+def test_a_key_resolves_to_its_own_team_only(explain, tmp_path):
     state = ("--state", str(tmp_path / "state"))
     text, key = create_team_key("red", 1.0)
     Records(tmp_path / "state").change(lambda known: known.with_key(key))
@@ -137,8 +137,8 @@ def test_a_key_stands_for_its_team_and_for_no_other(explain, tmp_path):
     assert explain("--key", key.id, "--team", "blue", *state)[0] == 1
 
 
-def test_a_model_that_nobody_serves_is_told_with_what_to_do(tmp_path, capsys):
+def test_a_model_without_an_upstream_is_reported_with_advice(tmp_path, capsys):
     (tmp_path / "proxy.yaml").write_text("upstreams: [{models: ['gpt-*']}]\n")
     assert main(["explain", "--config", str(tmp_path / "proxy.yaml"), "--model", "llama"]) == 1
-    told = capsys.readouterr()
-    assert "upstreams.models" in told.out + told.err
+    output = capsys.readouterr()
+    assert "upstreams.models" in output.out + output.err

@@ -17,7 +17,7 @@ from tests.support.proxy_client import ask, chat
 from tests.support.running_proxy import free_port
 
 
-def test_a_port_that_is_taken_is_told_without_a_traceback(capsys, monkeypatch, tmp_path):
+def test_a_port_in_use_is_reported_without_a_traceback(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -27,7 +27,7 @@ def test_a_port_that_is_taken_is_told_without_a_traceback(capsys, monkeypatch, t
     )
 
 
-def test_a_configuration_that_is_wrong_is_told_before_anything_begins(capsys, monkeypatch, tmp_path):
+def test_a_wrong_configuration_is_reported_before_anything_starts(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert main(["serve", "--upstream", "ftp://x", "--port", "99999", "--workers", "0"]) == 1
     assert [line.split(": ")[:2] for line in capsys.readouterr().err.splitlines()] == [
@@ -38,7 +38,7 @@ def test_a_configuration_that_is_wrong_is_told_before_anything_begins(capsys, mo
     assert not list(tmp_path.iterdir())
 
 
-def test_a_state_that_cannot_be_made_is_told_without_a_traceback(capsys, monkeypatch, tmp_path):
+def test_a_state_that_cannot_be_created_is_reported_without_a_traceback(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
     assert main(["serve", "--state", "file/state", "--port", "0"]) == 1
@@ -92,20 +92,20 @@ async def test_on_a_terminal_it_says_what_to_export_and_ctrl_c_ends_it_well(tmp_
 @pytest.mark.parametrize("command", ["compaction-proxy", "python -m proxy"])
 def test_the_command_has_two_names(command):
     words = [sys.executable, "-m", "proxy"] if "-m" in command else [str(Path(sys.executable).with_name(command))]
-    told = subprocess.run([*words, "--version"], capture_output=True, text=True, check=True, timeout=20)
-    assert told.stdout == f"compaction-proxy {__version__}\n"
+    output = subprocess.run([*words, "--version"], capture_output=True, text=True, check=True, timeout=20)
+    assert output.stdout == f"compaction-proxy {__version__}\n"
 
 
 def test_help_names_every_command(capsys):
     with pytest.raises(SystemExit) as left:
         main(["--help"])
     assert left.value.code == 0
-    told = capsys.readouterr().out
-    assert [name for name in COMMANDS if name not in told] == []
+    output = capsys.readouterr().out
+    assert [name for name in COMMANDS if name not in output] == []
 
 
 def test_without_a_command_it_says_how_to_use_it(capsys):
     assert main([]) == 0
-    told = capsys.readouterr().out
-    assert "usage: compaction-proxy" in told
-    assert "compaction-proxy demo" in told
+    output = capsys.readouterr().out
+    assert "usage: compaction-proxy" in output
+    assert "compaction-proxy demo" in output

@@ -5,7 +5,7 @@ import pytest
 from proxy.cli.options import format_bytes, format_table
 
 
-def test_columns_are_as_wide_as_they_must_be_and_figures_stand_to_the_right():
+def test_columns_fit_their_content_and_figures_are_right_aligned():
     assert format_table(("NAME", "COUNT", "WHY"), [("a", 1, ""), ("longer", 12_345, "so")]).splitlines() == [
         "NAME     COUNT  WHY",
         "a            1",

@@ -15,16 +15,15 @@ from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.state import ConversationState
 from proxy.store.sqlite import SqliteStore
 from proxy.wire.redaction import redaction
-from tests.support.completions import calls
-from tests.support.completions import says as tells
-from tests.support.messages import KEY, TENANT, call, chat, parsed, says, system, user
-from tests.support.transcripts import heard, history_of, keep, originals
+from tests.support.completions import call_turn, text_turn
+from tests.support.messages import KEY, TENANT, assistant, call, chat, parse_request, system, user
+from tests.support.transcripts import exchange, history_of, keep, originals
 
 CANARY = "sk-canary-7d1e5a"
 BIG = "a line of output\n" * 400
 READS = [call("Read", path=f"src/{name}.py", out=f"{name}: {BIG}") for name in ("alpha", "beta", "gamma", "delta")]
 HELLO = chat(user("Hello there"))
-FIRST, SECOND = (chat(user("Hello there"), says("Hi."), user(text)) for text in ("And now?", "No, this: zebra"))
+FIRST, SECOND = (chat(user("Hello there"), assistant("Hi."), user(text)) for text in ("And now?", "No, this: zebra"))
 WORK = chat(system("You are terse."), user("Read them all."), *READS, user(f"The key is {CANARY}."))
 
 
@@ -34,8 +33,8 @@ def state(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     moments = count(1_700_000_000, 60)
     with originals(tmp_path / "state" / "originals", now=lambda: next(moments), redaction=redaction()) as kept:
-        keep(kept, heard(HELLO), heard(FIRST, tells("Now this.").using(120, 7)), heard(SECOND))
-        keep(kept, heard(WORK, calls("Bash", command="ls") + tells("Let me look.")))
+        keep(kept, exchange(HELLO), exchange(FIRST, text_turn("Now this.").using(120, 7)), exchange(SECOND))
+        keep(kept, exchange(WORK, call_turn("Bash", command="ls") + text_turn("Let me look.")))
     store(tmp_path / "state", {})
     return tmp_path / "state"
 
@@ -60,8 +59,8 @@ def run(capsysbinary, state):
 
     def act(*words):
         code = main(["transcripts", *words])
-        told = capsysbinary.readouterr()
-        return code, told.out.decode(), told.err.decode()
+        output = capsysbinary.readouterr()
+        return code, output.out.decode(), output.err.decode()
 
     return act
 
@@ -74,8 +73,8 @@ def name_of(source):
 
 
 def test_every_conversation_is_listed_with_what_there_is_of_it(run):
-    code, told, _ = run("list")
-    head, hello, work = told.splitlines()
+    code, output, _ = run("list")
+    head, hello, work = output.splitlines()
     assert code == 0
     assert head.split() == ["CONVERSATION", "TENANT", "FIRST", "LAST", "MESSAGES", "ANSWERS", "BLOCKS", "SIZE"]
     assert hello.split()[:7] == [name_of(HELLO)[:16], "team-a", "2023-11-14T22:13", "2023-11-14T22:16", "4", "1", "0"]
@@ -83,15 +82,15 @@ def test_every_conversation_is_listed_with_what_there_is_of_it(run):
 
 
 def test_the_list_as_json_names_them_in_full(run, state):
-    code, told, _ = run("list", "--json")
+    code, output, _ = run("list", "--json")
     assert code == 0
-    assert [json.loads(line)["conversation"] for line in told.splitlines()] == [name_of(HELLO), name_of(WORK)]
-    assert json.loads(told.splitlines()[0])["messages"] == 4
+    assert [json.loads(line)["conversation"] for line in output.splitlines()] == [name_of(HELLO), name_of(WORK)]
+    assert json.loads(output.splitlines()[0])["messages"] == 4
 
 
 def test_where_nothing_is_kept_it_says_where_it_looked(run, tmp_path):
-    code, told, _ = run("list", "--state", str(tmp_path / "other"))
-    assert (code, told) == (0, f"nothing is kept in {tmp_path}/other/originals\n")
+    code, output, _ = run("list", "--state", str(tmp_path / "other"))
+    assert (code, output) == (0, f"nothing is kept in {tmp_path}/other/originals\n")
 
 
 def test_the_folder_of_a_configuration_is_looked_into(run, state, tmp_path):
@@ -105,23 +104,23 @@ def test_the_folder_of_a_configuration_is_looked_into(run, state, tmp_path):
 
 
 def test_a_conversation_is_shown_message_by_message_with_its_answers(run):
-    code, told, said = run("show", name_of(HELLO)[:6], "--leaf", history_of(FIRST).links[-1][:12])
+    code, output, complaint = run("show", name_of(HELLO)[:6], "--leaf", history_of(FIRST).links[-1][:12])
     assert code == 0
-    assert [line.split(maxsplit=2) for line in told.splitlines()[:3]] == [
+    assert [line.split(maxsplit=2) for line in output.splitlines()[:3]] == [
         ["1", "user", "Hello there"],
         ["2", "assistant", "Hi."],
         ["3", "user", "And now?"],
     ]
     answer = "< answer [scripted-1, stop, 120 prompt_tokens, 7 completion_tokens] Now this."
-    assert told.splitlines()[3].split() == answer.split()
-    assert said == ""
+    assert output.splitlines()[3].split() == answer.split()
+    assert complaint == ""
 
 
 def test_of_a_fork_the_newest_leaf_is_shown_and_the_others_are_named(run):
-    _, told, said = run("show", name_of(HELLO))
-    assert "zebra" in told
-    assert "And now?" not in told
-    assert history_of(FIRST).links[-1][:16] in said
+    _, output, complaint = run("show", name_of(HELLO))
+    assert "zebra" in output
+    assert "And now?" not in output
+    assert history_of(FIRST).links[-1][:16] in complaint
 
 
 def test_long_messages_are_shortened_unless_they_are_asked_for_in_full(run):
@@ -136,7 +135,7 @@ def test_long_messages_are_shortened_unless_they_are_asked_for_in_full(run):
 
 def block_of(source):
     """What the core makes of a request, and the key under which it would be kept."""
-    request = parsed(source)
+    request = parse_request(source)
     links = chain(request, TENANT, KEY)
     rules = Rules(clear_at_least=1_000, clear_cold_at_least=1_000, keep=Keep(tokens=100, groups=1))
     ready = decide(ConversationState.of(request, links, (), rules, facts=Facts(force=True)))
@@ -144,20 +143,20 @@ def block_of(source):
     return {block_key(TENANT, ready.link): ready.block.to_bytes()}, ready
 
 
-def test_what_the_model_saw_is_shown_beside_what_was_sent(run, state):
+def test_the_forwarded_messages_are_shown_beside_the_sent_ones(run, state):
     promises, ready = block_of(WORK)
     store(state, promises)
-    code, told, _ = run("show", name_of(WORK), "--compacted", "--full")
+    code, output, _ = run("show", name_of(WORK), "--compacted", "--full")
     assert code == 0
     cleared = [message for message in ready.view if message.literal]
     assert cleared
-    assert told.count("> seen") == len(cleared)
-    assert all(message.text.splitlines()[0] in told for message in cleared)
-    assert f"seen: {len(ready.view) - 1} messages" in told
+    assert output.count("> seen") == len(cleared)
+    assert all(message.text.splitlines()[0] in output for message in cleared)
+    assert f"seen: {len(ready.view) - 1} messages" in output
     assert run("list")[1].splitlines()[2].split()[6] == "1"
 
 
-def test_what_the_model_saw_is_shown_without_its_secrets(run, state):
+def test_the_forwarded_messages_are_shown_without_their_secrets(run, state):
     ((key, block),) = block_of(WORK)[0].items()
     store(
         state,
@@ -167,35 +166,35 @@ def test_what_the_model_saw_is_shown_without_its_secrets(run, state):
             )
         },
     )
-    _, told, _ = run("show", name_of(WORK), "--compacted", "--full")
-    assert "the context proxy: [redacted: api-key] " in told
-    assert CANARY not in told
+    _, output, _ = run("show", name_of(WORK), "--compacted", "--full")
+    assert "the context proxy: [redacted: api-key] " in output
+    assert CANARY not in output
 
 
-def test_where_no_block_stands_the_model_saw_what_was_sent(run):
-    code, told, said = run("show", name_of(WORK), "--compacted")
-    assert (code, told) == (1, "")
-    assert "no block is stored" in said
+def test_without_a_block_the_forwarded_messages_are_the_sent_ones(run):
+    code, output, complaint = run("show", name_of(WORK), "--compacted")
+    assert (code, output) == (1, "")
+    assert "no block is stored" in complaint
 
 
 @pytest.mark.parametrize("act", ["show", "export"])
-def test_a_conversation_that_is_not_there_is_said_to_be_none(run, act):
-    code, told, said = run(act, "ffff")
-    assert (code, told) == (1, "")
-    assert "there is no conversation 'ffff'" in said
-    assert "transcripts list" in said
+def test_a_missing_conversation_is_reported(run, act):
+    code, output, complaint = run(act, "ffff")
+    assert (code, output) == (1, "")
+    assert "there is no conversation 'ffff'" in complaint
+    assert "transcripts list" in complaint
 
 
-def test_an_id_that_begins_several_is_said_to(run):
-    code, _, said = run("show", "")
+def test_an_ambiguous_id_prefix_is_reported(run):
+    code, _, complaint = run("show", "")
     assert code == 1
-    assert "2 conversations begin with ''" in said
+    assert "2 conversations begin with ''" in complaint
 
 
-def test_a_leaf_that_is_not_there_is_said_to_be_none(run):
-    code, _, said = run("show", name_of(WORK), "--leaf", "zzz")
+def test_a_missing_leaf_is_reported(run):
+    code, _, complaint = run("show", name_of(WORK), "--leaf", "zzz")
     assert code == 1
-    assert "0 messages" in said
+    assert "0 messages" in complaint
 
 
 # --- search ----------------------------------------------------------------------------------------------------------
@@ -213,57 +212,57 @@ def test_a_leaf_that_is_not_there_is_said_to_be_none(run):
         (["hello THERE"], ["user"]),
     ],
 )
-def test_a_text_is_found_wherever_it_was_said(run, words, roles):
-    code, told, _ = run("search", *words)
+def test_a_text_is_found_in_every_kind_of_message(run, words, roles):
+    code, output, _ = run("search", *words)
     assert code == 0
-    assert [line.split()[3] for line in told.splitlines()] == roles
+    assert [line.split()[3] for line in output.splitlines()] == roles
 
 
-def test_what_is_found_is_told_with_its_place_and_what_stands_around_it(run):
+def test_a_match_is_shown_with_its_place_and_its_context(run):
     (line,) = run("search", "zebra")[1].splitlines()
     at = history_of(SECOND).links[-1][:16]
     assert line.split(maxsplit=4) == [name_of(HELLO)[:16], at, "2023-11-14T22:16", "user", "No, this: zebra"]
 
 
 @pytest.mark.parametrize("words", [["nowhere"], ["--case", "ZEBRA"], ["a.line"], [CANARY]])
-def test_what_was_never_said_is_not_found(run, words):
+def test_missing_text_is_not_found(run, words):
     assert run("search", *words) == (1, "", "")
 
 
-def test_a_pattern_that_is_none_is_said_to_be(run):
-    code, _, said = run("search", "--regex", "(")
+def test_an_invalid_pattern_is_reported(run):
+    code, _, complaint = run("search", "--regex", "(")
     assert code == 1
-    assert "not a regular expression" in said
+    assert "not a regular expression" in complaint
 
 
 # --- export ----------------------------------------------------------------------------------------------------------
 
 
 def test_an_export_is_the_list_of_messages_as_they_were_sent(run):
-    code, told, said = run("export", name_of(HELLO), "--leaf", history_of(FIRST).links[-1])
-    assert (code, said) == (0, "")
-    assert json.loads(told) == json.loads(FIRST)["messages"]
-    assert [message.raw.decode() in told for message in parsed(FIRST).messages] == [True] * 3
+    code, output, complaint = run("export", name_of(HELLO), "--leaf", history_of(FIRST).links[-1])
+    assert (code, complaint) == (0, "")
+    assert json.loads(output) == json.loads(FIRST)["messages"]
+    assert [message.raw.decode() in output for message in parse_request(FIRST).messages] == [True] * 3
 
 
 def test_an_export_leads_with_the_system_prompt_and_says_what_was_taken_out(run):
-    _, told, said = run("export", name_of(WORK))
+    _, output, complaint = run("export", name_of(WORK))
     sent = json.loads(WORK)["messages"]
-    assert json.loads(told)[:-1] == sent[:-1]
-    assert json.loads(told)[-1]["content"] == "The key is [redacted: api-key]."
-    assert said.startswith("1 message not as sent")
+    assert json.loads(output)[:-1] == sent[:-1]
+    assert json.loads(output)[-1]["content"] == "The key is [redacted: api-key]."
+    assert complaint.startswith("1 message not as sent")
 
 
 def test_an_export_as_a_request_can_be_compacted_again(run, tmp_path, capsysbinary):
-    code, told, _ = run("export", name_of(WORK), "--request", "--output", "saved.json")
-    assert (code, told) == (0, "")
+    code, output, _ = run("export", name_of(WORK), "--request", "--output", "saved.json")
+    assert (code, output) == (0, "")
     saved = json.loads((tmp_path / "saved.json").read_text())
     assert (saved["model"], len(saved["messages"])) == ("scripted-1", 11)
     assert main(["compact", "saved.json"]) == 0
     assert b"before" in capsysbinary.readouterr().out
 
 
-def test_the_model_of_a_request_can_be_said(run):
+def test_the_model_of_a_request_can_be_given(run):
     assert json.loads(run("export", name_of(HELLO), "--request", "--model", "m")[1])["model"] == "m"
 
 
@@ -271,7 +270,7 @@ def test_the_model_of_a_request_can_be_said(run):
 
 
 @pytest.fixture
-def aged(state):
+def aged_state(state):
     """The conversation with the fork was silent for two days."""
     for path in state.rglob("*.jsonl"):
         if b"zebra" in path.read_bytes():
@@ -279,25 +278,25 @@ def aged(state):
     return state
 
 
-def test_pruning_is_a_dry_run_that_tells_what_would_go(run, aged):
-    code, told, _ = run("prune", "--days", "1")
+def test_pruning_is_a_dry_run_that_lists_the_removals(run, aged_state):
+    code, output, _ = run("prune", "--days", "1")
     assert code == 0
-    assert name_of(HELLO)[:16] in told
-    assert name_of(WORK)[:16] not in told
-    assert told.splitlines()[-1].startswith("1 conversation, ")
-    assert "--yes removes them" in told
+    assert name_of(HELLO)[:16] in output
+    assert name_of(WORK)[:16] not in output
+    assert output.splitlines()[-1].startswith("1 conversation, ")
+    assert "--yes removes them" in output
     assert len(run("list")[1].splitlines()) == 3
 
 
-def test_pruning_really_removes_what_is_too_old(run, aged):
-    code, told, _ = run("prune", "--days", "1", "--yes")
+def test_pruning_really_removes_what_is_too_old(run, aged_state):
+    code, output, _ = run("prune", "--days", "1", "--yes")
     assert code == 0
-    assert told.splitlines()[-1].startswith("Freed ")
+    assert output.splitlines()[-1].startswith("Freed ")
     assert [line.split()[0] for line in run("list")[1].splitlines()[1:]] == [name_of(WORK)[:16]]
 
 
-def test_pruning_to_a_size_removes_the_oldest_first(run, aged):
-    for path in aged.rglob("*.jsonl"):
+def test_pruning_to_a_size_removes_the_oldest_first(run, aged_state):
+    for path in aged_state.rglob("*.jsonl"):
         with path.open("ab") as file:
             file.write(b" " * 800_000 + b"\n")
         if b"zebra" in path.read_bytes():
@@ -306,7 +305,7 @@ def test_pruning_to_a_size_removes_the_oldest_first(run, aged):
     assert name_of(HELLO)[:16] in run("prune", "--mib", "1")[1]
 
 
-def test_pruning_as_configured_is_what_the_proxy_does_itself(run, aged, tmp_path):
+def test_pruning_as_configured_is_what_the_proxy_does_itself(run, aged_state, tmp_path):
     (tmp_path / "my.yaml").write_text("transcripts: {days: 1}\n")
     assert "1 conversation," in run("prune", "--config", "my.yaml")[1]
     assert "0 conversations" in run("prune")[1]

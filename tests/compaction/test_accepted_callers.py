@@ -15,7 +15,7 @@ def is_known(known, request):
     return known.knows(request.caller, caller_fingerprint(request))
 
 
-def test_a_stranger_is_known_from_his_first_accepted_request_on():
+def test_a_new_caller_is_known_from_its_first_accepted_request_on():
     known = AcceptedCallers()
     assert not is_known(known, call())
     known.add(caller_fingerprint(call()))
@@ -23,7 +23,7 @@ def test_a_stranger_is_known_from_his_first_accepted_request_on():
     assert not is_known(known, call("sk-b"))
 
 
-def test_strangers_of_another_header_are_told_apart():
+def test_callers_with_different_configured_headers_are_separated():
     known = AcceptedCallers()
     one, other = (Call("POST", "/chat/completions", f"key={key}", (), b"") for key in "ab")
     known.add(caller_fingerprint(one))

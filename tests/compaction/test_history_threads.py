@@ -10,9 +10,9 @@ from proxy.core.recall import TOOL, EarlierMessages
 from proxy.errors import Overloaded
 from tests.support.agent import reading
 from tests.support.compacting_proxy import SMALL
-from tests.support.gateway_in_process import Served
+from tests.support.gateway_in_process import GatewayInProcess
 from tests.support.messages import tool
-from tests.support.scripted_upstream import calls, in_turn, says
+from tests.support.scripted_upstream import call_turn, in_turn, text_turn
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ async def test_huge_histories_hold_up_only_huge_ones(gate):
     assert all(await asyncio.gather(*held))
 
 
-async def test_no_more_waits_than_may_and_the_next_is_told_so(gate):
+async def test_beyond_the_limit_a_large_history_is_refused(gate):
     lane = Lane("test", threads=1, most_waiting=2)
     held = [asyncio.create_task(lane.run(gate.wait)) for _ in range(3)]
     await asyncio.sleep(0)
@@ -58,7 +58,7 @@ async def test_no_more_waits_than_may_and_the_next_is_told_so(gate):
     assert await lane.run(lambda: "room again") == "room again"
 
 
-async def test_what_waits_is_forgotten_when_its_client_leaves(gate):
+async def test_a_waiting_call_is_dropped_when_its_client_leaves(gate):
     lane, done = Lane("test", threads=1), []
     running = asyncio.create_task(lane.run(gate.wait))
     waiting = asyncio.create_task(lane.run(lambda: done.append("for nobody")))
@@ -87,9 +87,9 @@ async def test_the_recalls_of_a_model_are_answered_in_a_thread(up, tmp_path, mon
         return "found"
 
     monkeypatch.setattr(EarlierMessages, "answer", answer)
-    up.script = in_turn(calls(TOOL, search="x") + calls(TOOL, search="y"), says("I see."))
+    up.script = in_turn(call_turn(TOOL, search="x") + call_turn(TOOL, search="y"), text_turn("I see."))
     policies = {"default": {**SMALL, "recall": "on"}}
-    async with Served(up, tmp_path, policies=policies, retries=0) as served:
+    async with GatewayInProcess(up, tmp_path, policies=policies, retries=0) as served:
         await served.relay(served.call(reading(30, size=12_000), tools=[tool("Read")]))
     assert len(up.requests) == 2
     assert threads

@@ -21,7 +21,7 @@ from proxy.core.window import UNCALIBRATED, Calibration, LearnedLimit, Window
 from proxy.store.contract import StoreUnavailable
 from proxy.store.memory import MemoryStore
 from proxy.store.sqlite import SqliteStore
-from tests.support.messages import body, parsed, user
+from tests.support.messages import body, parse_request, user
 
 LINKS = tuple(bytes([number]) * 20 for number in range(6))
 US = Identity("team-a", LINKS, "up/gpt-4")
@@ -33,7 +33,7 @@ def block(covers, text=b'{"role": "user", "content": "short"}'):
     return Block(covers, (Part(0, covers - 1), Part(covers - 1, covers, text, "clear_results")), reason="stride")
 
 
-def made(block_):
+def ready_plan(block_):
     """A plan whose block is to be stored."""
     link = LINKS[block_.covers]
     return Ready((), None, "created", block_.reason, 100, 50, block=block_, link=link, view_id=link)
@@ -57,11 +57,11 @@ class Recollection:
         self.store = store
 
     def exchange(self, identity, *, rehearse=False):
-        request = parsed(body(user("x")))
+        request = parse_request(body(user("x")))
         mode = "observe" if rehearse else "auto"
-        made = Exchange(Context(request, Rules(), quarter, now=0.0, mode=mode, counter=identity.counter, prior=PRIOR))
-        made.identity = identity
-        return made
+        ready = Exchange(Context(request, Rules(), quarter, now=0.0, mode=mode, counter=identity.counter, prior=PRIOR))
+        ready.identity = identity
+        return ready
 
     async def find(self, identity=US, *, rehearse=False):
         exchange = self.exchange(identity, rehearse=rehearse)
@@ -69,7 +69,7 @@ class Recollection:
             await self.perform(exchange._recall(0))
         return exchange.memory
 
-    async def promise(self, identity, ready, memory, *, rehearsed):
+    async def store_plan(self, identity, ready, memory, *, rehearsed):
         exchange = self.exchange(identity, rehearse=rehearsed)
         exchange.memory, exchange.decision = memory, Decision("created", plan=ready)
         await self.perform(exchange.accept())
@@ -101,7 +101,7 @@ class Recollection:
 
 
 @pytest.fixture
-def told():
+def warnings():
     return []
 
 
@@ -110,35 +110,35 @@ def recall(store):
     return Recollection(store)
 
 
-async def found(recall, identity=US, *, rehearse=False):
+async def find_block_of(recall, identity=US, *, rehearse=False):
     return await recall.find(identity, rehearse=rehearse)
 
 
-async def promised(recall, block_, *, rehearsed=False, memory=None):
-    await recall.promise(US, made(block_), memory or Memory(), rehearsed=rehearsed)
+async def store_block(recall, block_, *, rehearsed=False, memory=None):
+    await recall.store_plan(US, ready_plan(block_), memory or Memory(), rehearsed=rehearsed)
 
 
-async def test_of_a_stranger_nothing_is_known_but_how_such_models_count(recall):
-    assert await found(recall) == Memory(calibration=PRIOR)
+async def test_for_a_new_caller_only_the_models_counting_is_known(recall):
+    assert await find_block_of(recall) == Memory(calibration=PRIOR)
 
 
-async def test_a_promise_is_found_by_whoever_comes_with_a_longer_history(recall):
-    await promised(recall, block(2))
-    assert (await found(recall)).block == block(2)
-    assert (await found(recall, replace(US, links=LINKS[:3]))).block == block(2)
-    assert (await found(recall, replace(US, links=LINKS[:2]))).block is None
+async def test_a_block_is_found_by_every_longer_history(recall):
+    await store_block(recall, block(2))
+    assert (await find_block_of(recall)).block == block(2)
+    assert (await find_block_of(recall, replace(US, links=LINKS[:3]))).block == block(2)
+    assert (await find_block_of(recall, replace(US, links=LINKS[:2]))).block is None
 
 
-async def test_the_longest_promise_counts(recall):
+async def test_the_longest_block_counts(recall):
     for covers in (2, 4, 3):
-        await promised(recall, block(covers))
-    assert (await found(recall)).block == block(4)
+        await store_block(recall, block(covers))
+    assert (await find_block_of(recall)).block == block(4)
 
 
 async def test_tenants_never_meet(recall):
-    await promised(recall, block(2))
+    await store_block(recall, block(2))
     await recall.note(US, last_time(), first=True)
-    assert await found(recall, THEM) == Memory(calibration=PRIOR)
+    assert await find_block_of(recall, THEM) == Memory(calibration=PRIOR)
 
 
 # --- heads: what a model wrote is for the head that it had read ------------------------------------------------------
@@ -146,7 +146,7 @@ async def test_tenants_never_meet(recall):
 ONE, OTHER = replace(US, head="aa"), replace(US, head="bb")
 
 
-def told_block(covers, words):
+def summary_block(covers, words):
     """A block with a summary in it."""
     return replace(
         block(covers, json.dumps({"role": "user", "content": words}).encode()), summary=Summary(covers, words)
@@ -154,62 +154,64 @@ def told_block(covers, words):
 
 
 async def stores(recall, identity, block_, memory=None):
-    await recall.promise(identity, made(block_), memory or await found(recall, identity), rehearsed=False)
+    await recall.store_plan(
+        identity, ready_plan(block_), memory or await find_block_of(recall, identity), rehearsed=False
+    )
 
 
 async def test_a_summary_is_found_under_its_own_head_only(recall):
-    await stores(recall, ONE, told_block(4, "of one"))
-    assert (await found(recall, ONE)).block.summary.text == "of one"
-    assert (await found(recall, OTHER)).block is None
+    await stores(recall, ONE, summary_block(4, "of one"))
+    assert (await find_block_of(recall, ONE)).block.summary.text == "of one"
+    assert (await find_block_of(recall, OTHER)).block is None
 
 
 async def test_of_two_heads_each_finds_its_own(recall):
-    await stores(recall, ONE, told_block(4, "of one"))
-    await stores(recall, OTHER, told_block(4, "of the other"))
-    texts = [(await found(recall, who)).block.summary.text for who in (ONE, OTHER)]
+    await stores(recall, ONE, summary_block(4, "of one"))
+    await stores(recall, OTHER, summary_block(4, "of the other"))
+    texts = [(await find_block_of(recall, who)).block.summary.text for who in (ONE, OTHER)]
     assert texts == ["of one", "of the other"]
 
 
-async def test_one_head_does_not_hide_what_stood_before_its_summary(recall):
+async def test_one_head_does_not_hide_blocks_before_its_summary(recall):
     await stores(recall, OTHER, block(2))
-    await stores(recall, OTHER, told_block(3, "of the other"))
-    await stores(recall, ONE, told_block(4, "of one"))
-    await stores(recall, ONE, told_block(5, "more of one"))
-    assert (await found(recall, OTHER)).block.summary.text == "of the other"
-    assert (await found(recall, replace(OTHER, head="cc"))).block == block(2)
+    await stores(recall, OTHER, summary_block(3, "of the other"))
+    await stores(recall, ONE, summary_block(4, "of one"))
+    await stores(recall, ONE, summary_block(5, "more of one"))
+    assert (await find_block_of(recall, OTHER)).block.summary.text == "of the other"
+    assert (await find_block_of(recall, replace(OTHER, head="cc"))).block == block(2)
 
 
 async def test_a_deeper_block_of_a_head_takes_the_place_of_its_own(recall):
-    await stores(recall, ONE, told_block(4, "of one"))
+    await stores(recall, ONE, summary_block(4, "of one"))
     for words in ("of the other", "deeper"):
-        await stores(recall, OTHER, told_block(4, words))
-    texts = [(await found(recall, who)).block.summary.text for who in (ONE, OTHER)]
+        await stores(recall, OTHER, summary_block(4, words))
+    texts = [(await find_block_of(recall, who)).block.summary.text for who in (ONE, OTHER)]
     assert texts == ["of one", "deeper"]
 
 
-async def test_what_no_model_wrote_is_for_all_heads(recall):
+async def test_blocks_without_a_summary_are_found_under_any_head(recall):
     await stores(recall, ONE, block(4))
-    assert (await found(recall, OTHER)).block == block(4)
+    assert (await find_block_of(recall, OTHER)).block == block(4)
 
 
 async def test_a_summary_of_version_0_1_stays(recall, store):
     """It names no head. Blocks from before an upgrade are used for the same tenant and messages, as they were."""
-    await store.put_block(block_key(US.tenant, LINKS[4]), told_block(4, "old").to_bytes())
-    assert (await found(recall, ONE)).block.summary.text == "old"
+    await store.put_block(block_key(US.tenant, LINKS[4]), summary_block(4, "old").to_bytes())
+    assert (await find_block_of(recall, ONE)).block.summary.text == "old"
 
 
 async def test_only_a_head_that_meets_another_ones_summary_looks_twice(recall, store, monkeypatch):
-    await stores(recall, ONE, told_block(4, "of one"))
+    await stores(recall, ONE, summary_block(4, "of one"))
     lookups, find_first = [], store.find_first
 
-    async def counted(*keys):
+    async def count_lookups(*keys):
         lookups.append(keys)
         return await find_first(*keys)
 
-    monkeypatch.setattr(store, "find_first", counted)
-    await found(recall, ONE)
+    monkeypatch.setattr(store, "find_first", count_lookups)
+    await find_block_of(recall, ONE)
     assert len(lookups) == 1
-    await found(recall, OTHER)
+    await find_block_of(recall, OTHER)
     assert len(lookups) == 3
 
 
@@ -220,56 +222,56 @@ async def test_a_candidate_is_found_under_its_own_head_only(recall, store):
     assert await recall.candidate(OTHER) is None
 
 
-async def test_of_two_who_promise_at_once_the_first_one_counts(recall):
-    await promised(recall, block(2))
-    await promised(recall, block(2, b'{"role": "user", "content": "late"}'))
-    assert (await found(recall)).block == block(2)
+async def test_of_two_concurrent_blocks_the_first_one_counts(recall):
+    await store_block(recall, block(2))
+    await store_block(recall, block(2, b'{"role": "user", "content": "late"}'))
+    assert (await find_block_of(recall)).block == block(2)
 
 
 async def test_a_deeper_block_that_cuts_where_the_last_one_did_takes_its_place(recall):
     deeper, late = block(2, b'{"role": "user"}'), block(2, b'{"role": "tool"}')
-    await promised(recall, block(2))
-    stood_on = await found(recall)
-    await promised(recall, deeper, memory=stood_on)
-    assert (await found(recall)).block == deeper
-    await promised(recall, late, memory=stood_on)
-    assert (await found(recall)).block == deeper
+    await store_block(recall, block(2))
+    stood_on = await find_block_of(recall)
+    await store_block(recall, deeper, memory=stood_on)
+    assert (await find_block_of(recall)).block == deeper
+    await store_block(recall, late, memory=stood_on)
+    assert (await find_block_of(recall)).block == deeper
 
 
-async def test_what_stands_elsewhere_is_not_replaced(recall):
-    await promised(recall, block(2))
-    await promised(recall, block(4), memory=await found(recall))
-    assert (await found(recall, replace(US, links=LINKS[:4]))).block == block(2)
+async def test_a_block_at_another_place_is_not_replaced(recall):
+    await store_block(recall, block(2))
+    await store_block(recall, block(4), memory=await find_block_of(recall))
+    assert (await find_block_of(recall, replace(US, links=LINKS[:4]))).block == block(2)
 
 
 async def test_a_block_of_another_format_is_none(store, recall):
-    await promised(recall, block(2))
-    at = await found(recall)
+    await store_block(recall, block(2))
+    at = await find_block_of(recall)
     await store.put_block(at.block_key, at.block_bytes.replace(b'"format":2', b'"format":99'), over=at.block_bytes)
-    assert (await found(recall)).block is None
-    await promised(recall, block(2), memory=await found(recall))
-    assert (await found(recall)).block == block(2)
+    assert (await find_block_of(recall)).block is None
+    await store_block(recall, block(2), memory=await find_block_of(recall))
+    assert (await find_block_of(recall)).block == block(2)
 
 
-async def test_what_was_only_rehearsed_counts_for_who_observes_and_for_nobody_else(recall):
-    await promised(recall, block(2), rehearsed=True)
-    assert (await found(recall)).block is None
-    seen = await found(recall, rehearse=True)
+async def test_a_rehearsed_block_counts_for_observers_only(recall):
+    await store_block(recall, block(2), rehearsed=True)
+    assert (await find_block_of(recall)).block is None
+    seen = await find_block_of(recall, rehearse=True)
     assert seen.block == block(2)
     assert seen.observed
 
 
-async def test_what_stands_goes_before_what_was_rehearsed(recall):
-    await promised(recall, block(4), rehearsed=True)
-    await promised(recall, block(2))
-    seen = await found(recall, rehearse=True)
+async def test_a_block_in_force_comes_before_a_rehearsed_one(recall):
+    await store_block(recall, block(4), rehearsed=True)
+    await store_block(recall, block(2))
+    seen = await find_block_of(recall, rehearse=True)
     assert seen.block == block(2)
     assert not seen.observed
 
 
 async def test_the_last_time_brings_how_its_upstream_counts(recall):
     await recall.note(US, last_time(), first=True)
-    known = await found(recall)
+    known = await find_block_of(recall)
     assert known.last == last_time()
     assert known.calibration == Calibration(1.5, 1)
 
@@ -277,40 +279,40 @@ async def test_the_last_time_brings_how_its_upstream_counts(recall):
 async def test_the_newest_time_counts(recall):
     await recall.note(replace(US, links=LINKS[:3]), last_time(500), first=True)
     await recall.note(US, last_time(900), first=False)
-    assert (await found(recall)).last == last_time(900)
+    assert (await find_block_of(recall)).last == last_time(900)
 
 
-async def test_what_another_model_counted_teaches_nothing(recall):
+async def test_the_counts_of_another_model_are_not_used(recall):
     await recall.note(US, last_time(), first=True)
-    known = await found(recall, replace(US, counter="up/claude-4"))
+    known = await find_block_of(recall, replace(US, counter="up/claude-4"))
     assert known.last == last_time()
     assert known.calibration == PRIOR
 
 
-async def test_what_one_conversation_taught_the_next_one_begins_with(recall):
+async def test_the_lessons_of_one_conversation_start_the_next(recall):
     await recall.note(US, last_time(), first=True)
     stranger = replace(US, links=(LINKS[0], *(link[::-1] + b"!" for link in LINKS[1:])))
-    assert await found(recall, stranger) == Memory(calibration=Calibration(1.5, 1))
+    assert await find_block_of(recall, stranger) == Memory(calibration=Calibration(1.5, 1))
 
 
-async def test_who_learned_nothing_teaches_nothing(recall):
+async def test_a_conversation_that_learned_nothing_stores_nothing(recall):
     await recall.note(US, last_time(seen=0), first=True)
     stranger = replace(US, links=(LINKS[0], b"?" * 20))
-    assert await found(recall, stranger) == Memory(calibration=PRIOR)
+    assert await find_block_of(recall, stranger) == Memory(calibration=PRIOR)
 
 
-async def test_what_is_known_of_the_window_comes_with_the_same_look_up(recall, store):
-    learned, told = recall.exchange(US)._window_keys(US.tenant)
-    await store.write_fact(told, json.dumps([2, 9_000, None, None]).encode(), 60)
-    assert (await found(recall)).window == Window(total=9_000, origin="live")
+async def test_the_known_window_comes_with_the_same_look_up(recall, store):
+    learned, warnings = recall.exchange(US)._window_keys(US.tenant)
+    await store.write_fact(warnings, json.dumps([2, 9_000, None, None]).encode(), 60)
+    assert (await find_block_of(recall)).window == Window(total=9_000, origin="live")
     await store.write_fact(learned, LearnedLimit(8_000, "total").to_bytes(), 60)
-    assert (await found(recall)).window == Window(total=8_000, origin="learned")
+    assert (await find_block_of(recall)).window == Window(total=8_000, origin="learned")
 
 
 async def test_another_worker_remembers_the_same(recall, store):
-    await promised(recall, block(2))
+    await store_block(recall, block(2))
     await recall.note(US, last_time(), first=True)
-    assert await found(Recollection(store)) == await found(recall)
+    assert await find_block_of(Recollection(store)) == await find_block_of(recall)
     secrets = [await StoreSecret(store, lambda _: None).get() for _ in range(2)]
     assert secrets[0] == secrets[1]
 
@@ -318,12 +320,12 @@ async def test_another_worker_remembers_the_same(recall, store):
 @pytest.mark.parametrize(
     "garbage", [b"\xff\x00", b"[]", b"{}", b'"x"', b"[4,", b"null", b"[4, 1, 2, 3, 4, 5, 6, 7, 8, 9]"]
 )
-async def test_what_cannot_be_read_is_not_known(recall, store, garbage):
+async def test_an_unreadable_value_is_unknown(recall, store, garbage):
     keys = [US.anchor_key(LINKS[-1]), US.scale_key, *recall.exchange(US)._window_keys(US.tenant)]
     for key in keys:
         await store.write_fact(key, garbage, 60)
     await store.put_block(block_key(US.tenant, LINKS[2]), garbage)
-    known = await found(recall)
+    known = await find_block_of(recall)
     assert (known.last, known.calibration, known.window, known.block) == (None, PRIOR, None, None)
     assert SummaryCandidate.from_bytes(garbage) is None
 
@@ -331,7 +333,7 @@ async def test_what_cannot_be_read_is_not_known(recall, store, garbage):
 # --- a store that does not answer ---
 
 
-class Gone(MemoryStore):
+class UnavailableStore(MemoryStore):
     """While it is away, every call is one too many."""
 
     away = True
@@ -354,18 +356,18 @@ class Gone(MemoryStore):
         return await self._answer(super().load_secret, held)
 
 
-async def test_without_a_store_a_key_of_ones_own_serves_until_it_is_back(told):
-    store = Gone()
-    secret = StoreSecret(store, told.append)
+async def test_without_a_store_a_local_key_serves_until_it_is_back(warnings):
+    store = UnavailableStore()
+    secret = StoreSecret(store, warnings.append)
     meanwhile = await secret.get()
     assert await secret.get() == meanwhile
-    assert told == [events.StoreFailed("the disk is gone")] * 2
+    assert warnings == [events.StoreFailed("the disk is gone")] * 2
     store.away = False
     held = await MemoryStore.load_secret(store)
     assert await secret.get() == held != meanwhile
 
 
-async def test_a_key_that_the_store_lost_is_told_it_again_and_all_use_the_same(store, monkeypatch):
+async def test_a_key_that_the_store_lost_is_restored_and_all_use_the_same(store, monkeypatch):
     monkeypatch.setattr(compactor, "SECRET_CHECK_SECONDS", 0)
     one, two = StoreSecret(store, lambda _: None), StoreSecret(store, lambda _: None)
     secret = await one.get()
@@ -385,5 +387,5 @@ async def test_the_store_has_the_last_word_on_the_key_and_is_asked_for_it_every_
     assert await kept.get() == theirs
 
 
-def test_who_was_never_told_counts_as_we_do():
+def test_without_reported_counts_the_own_count_is_used():
     assert Memory().calibration == UNCALIBRATED

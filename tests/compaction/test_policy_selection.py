@@ -4,7 +4,7 @@ import pytest
 
 from proxy.compaction.context import CACHED_CHARS_MAX, PolicySelector, rollout_position
 from proxy.config import Config, Occasion
-from tests.support.messages import request, says, user
+from tests.support.messages import assistant, request, user
 
 KEY = b"k" * 32
 CONFIG = Config(
@@ -14,7 +14,7 @@ CONFIG = Config(
 )
 
 
-def at(request, tenant="team.red", conversation=""):
+def position_of(request, tenant="team.red", conversation=""):
     return rollout_position(request, tenant, KEY, conversation)
 
 
@@ -27,15 +27,25 @@ def test_each_conversation_gets_the_first_policy_that_reaches_so_far(place, poli
     assert offer.only is None
 
 
-def test_a_conversation_stands_where_it_stands_from_its_first_message_on():
+def test_a_conversation_keeps_its_rollout_position_from_its_first_message_on():
     begun = request(user("Go."))
-    assert at(begun) == at(request(user("Go."), says("Gone."), user("And now?")))
-    assert len({at(begun), at(begun, "team.blue"), at(begun, conversation="another"), at(request(user("Come.")))}) == 4
-    assert at(None) == 100
+    assert position_of(begun) == position_of(request(user("Go."), assistant("Gone."), user("And now?")))
+    assert (
+        len(
+            {
+                position_of(begun),
+                position_of(begun, "team.blue"),
+                position_of(begun, conversation="another"),
+                position_of(request(user("Come."))),
+            }
+        )
+        == 4
+    )
+    assert position_of(None) == 100
 
 
-def test_conversations_stand_everywhere_alike():
-    below = sum(at(request(user(f"Task {number}."))) < 20 for number in range(500))
+def test_a_rollout_position_is_the_same_in_every_process():
+    below = sum(position_of(request(user(f"Task {number}."))) < 20 for number in range(500))
     assert 60 < below < 140
 
 

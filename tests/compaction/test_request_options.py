@@ -6,7 +6,7 @@ from proxy.compaction.context import MODES, RequestOptions
 from proxy.errors import BadRequest
 
 
-def test_who_asks_for_nothing_gets_what_the_policy_says():
+def test_without_options_the_policy_decides():
     assert RequestOptions.read(()) == RequestOptions("auto", "", "")
 
 
@@ -21,18 +21,18 @@ def test_an_empty_word_is_none():
 
 
 @pytest.mark.parametrize("word", ["on", "none", "true", "auto,off", "offf"])
-def test_any_other_word_is_the_clients_fault_and_it_is_told_which_there_are(word):
+def test_any_other_mode_is_a_client_error_that_lists_the_valid_ones(word):
     with pytest.raises(BadRequest, match="one of auto, off, force, observe, bypass") as refused:
         RequestOptions.read((("x-compaction", word),))
     assert refused.value.status == 400
 
 
-def test_the_refusal_does_not_repeat_what_was_said():
+def test_the_refusal_does_not_quote_the_value():
     with pytest.raises(BadRequest) as refused:
         RequestOptions.read((("x-compaction", "sk-canary"),))
     assert "canary" not in refused.value.message
 
 
 def test_focus_and_conversation_are_taken_word_for_word():
-    said = (("X-Compaction-Focus", "Dates & names"), ("x-conversation-id", "Run 7"))
-    assert RequestOptions.read(said) == RequestOptions("auto", "Dates & names", "Run 7")
+    headers = (("X-Compaction-Focus", "Dates & names"), ("x-conversation-id", "Run 7"))
+    assert RequestOptions.read(headers) == RequestOptions("auto", "Dates & names", "Run 7")

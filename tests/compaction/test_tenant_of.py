@@ -29,8 +29,13 @@ def tenant(headers, secret, caller=ANYBODY):
 
 def test_a_team_is_its_own_tenant_whatever_credential_it_shows():
     red, blue = Caller("red"), Caller("blue")
-    told = {tenant(bearer("sk-a"), SECRET, red), tenant((), OTHER, red), tenant((), SECRET, blue), tenant((), SECRET)}
-    assert told == {"team.red", "team.blue", ANONYMOUS}
+    tenants = {
+        tenant(bearer("sk-a"), SECRET, red),
+        tenant((), OTHER, red),
+        tenant((), SECRET, blue),
+        tenant((), SECRET),
+    }
+    assert tenants == {"team.red", "team.blue", ANONYMOUS}
 
 
 def test_no_credential_looks_like_a_team():
@@ -38,15 +43,15 @@ def test_no_credential_looks_like_a_team():
 
 
 def test_a_tenant_is_the_clients_credential_and_does_not_give_it_away():
-    told = tenant(bearer("sk-canary"), SECRET)
-    assert told == tenant((("accept", "*/*"), *bearer("sk-canary")), SECRET)
-    assert "canary" not in told
-    assert told.isalnum()
+    tenants = tenant(bearer("sk-canary"), SECRET)
+    assert tenants == tenant((("accept", "*/*"), *bearer("sk-canary")), SECRET)
+    assert "canary" not in tenants
+    assert tenants.isalnum()
 
 
-def test_another_credential_or_another_house_is_another_tenant():
-    told = {tenant(bearer("sk-a"), SECRET), tenant(bearer("sk-b"), SECRET), tenant(bearer("sk-a"), OTHER)}
-    assert len(told | {tenant((("x-api-key", "sk-a"),), SECRET), tenant((("api-key", "sk-c"),), SECRET)}) == 5
+def test_another_credential_or_secret_is_another_tenant():
+    tenants = {tenant(bearer("sk-a"), SECRET), tenant(bearer("sk-b"), SECRET), tenant(bearer("sk-a"), OTHER)}
+    assert len(tenants | {tenant((("x-api-key", "sk-a"),), SECRET), tenant((("api-key", "sk-c"),), SECRET)}) == 5
 
 
 def test_without_a_credential_all_are_one():
@@ -60,21 +65,21 @@ def test_a_credential_of_odd_bytes_is_one_too():
 @pytest.mark.parametrize(
     "name", ["x-goog-api-key", "cookie", "Ocp-Apim-Subscription-Key", "cf-aig-authorization", "x-litellm-api-key"]
 )
-def test_whatever_header_carries_it_another_credential_is_another_tenant(name):
+def test_another_credential_is_another_tenant_in_any_header(name):
     dummy = bearer("sk-none")
-    told = {tenant(((name, f"k={key}"), *more), SECRET) for key in "ab" for more in ((), dummy)}
-    assert len(told | {tenant(dummy, SECRET), ANONYMOUS}) == 6
+    tenants = {tenant(((name, f"k={key}"), *more), SECRET) for key in "ab" for more in ((), dummy)}
+    assert len(tenants | {tenant(dummy, SECRET), ANONYMOUS}) == 6
 
 
 def test_a_key_in_the_query_is_a_credential():
-    def asked(query):
+    def tenant_of_query(query):
         return tenant_of(Call("POST", "/chat/completions", query, (), b""), SECRET)
 
-    assert len({asked("key=a"), asked("key=b"), asked("key=a&alt=sse"), ANONYMOUS}) == 3
-    assert asked("alt=sse&api-version=1") == ANONYMOUS
+    assert len({tenant_of_query("key=a"), tenant_of_query("key=b"), tenant_of_query("key=a&alt=sse"), ANONYMOUS}) == 3
+    assert tenant_of_query("alt=sse&api-version=1") == ANONYMOUS
 
 
-def test_what_the_operator_names_tells_clients_apart():
+def test_headers_named_by_the_operator_separate_clients():
     alice, bob = (Caller(identified_by=(("x-forwarded-user", name),)) for name in ("alice", "bob"))
     assert len({tenant(bearer("sk-a"), SECRET, caller) for caller in (alice, bob, ANYBODY)}) == 3
     assert "alice" not in repr(alice)
@@ -139,7 +144,7 @@ def test_where_no_price_is_known_the_usual_ones_are_taken(window):
     assert relative_prices(window) == Prices()
 
 
-def test_prices_are_told_in_parts_of_the_plain_one():
+def test_prices_are_relative_to_the_plain_price():
     assert relative_prices(Window(prices=Dollars(4.0, 1.0, 5.0, 20.0))) == Prices(read=0.25, write=1.25)
 
 

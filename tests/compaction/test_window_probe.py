@@ -38,14 +38,14 @@ def scope(client, model, headers):
     return window_scope(client.settings.name, model, calling(headers))
 
 
-async def asked(probe, client, model="qwen3", headers=OURS):
+async def probe_window(probe, client, model="qwen3", headers=OURS):
     """What is known once all have answered."""
     probe.start(client, calling(headers), scope(client, model, headers))
     await probe.wait_idle()
     return probe.find(scope(client, model, headers))
 
 
-async def test_until_an_upstream_has_told_nothing_is_known(client):
+async def test_nothing_is_known_until_an_upstream_has_answered(client):
     probe = WindowProbe(LearnedWindows())
     assert probe.find(scope(client, "qwen3", OURS)) is None
     probe.start(client, calling(OURS), scope(client, "qwen3", OURS))
@@ -53,35 +53,35 @@ async def test_until_an_upstream_has_told_nothing_is_known(client):
     await probe.wait_idle()
 
 
-async def test_what_an_upstream_tells_is_known_from_then_on(client):
-    assert await asked(WindowProbe(LearnedWindows()), client) == Window(total=32_768, origin="live")
+async def test_a_window_reported_by_an_upstream_is_known_from_then_on(client):
+    assert await probe_window(WindowProbe(LearnedWindows()), client) == Window(total=32_768, origin="live")
 
 
 async def test_it_is_asked_once_for_each_model_and_each_credential(client, up):
     probe = WindowProbe(LearnedWindows())
-    await asked(probe, client)
+    await probe_window(probe, client)
     once = len(up.requests)
-    await asked(probe, client)
+    await probe_window(probe, client)
     assert len(up.requests) == once
     assert probe.find(scope(client, "qwen3", THEIRS)) is None
     assert probe.find(scope(client, "llama", OURS)) is None
-    await asked(probe, client, headers=THEIRS)
-    await asked(probe, client, "llama")
+    await probe_window(probe, client, headers=THEIRS)
+    await probe_window(probe, client, "llama")
     assert len(up.requests) == 3 * once
 
 
 async def test_it_is_asked_again_after_a_while(client, up, monkeypatch):
     probe = WindowProbe(LearnedWindows())
-    await asked(probe, client)
+    await probe_window(probe, client)
     once = len(up.requests)
     monkeypatch.setattr(context, "PROBE_INTERVAL_SECONDS", 0.0)
     up.script = by_path({"/v1/models": answer({"data": [{"id": "qwen3", "max_model_len": 65_536}]})}, NOTHING)
-    assert await asked(probe, client) == Window(total=65_536, origin="live")
+    assert await probe_window(probe, client) == Window(total=65_536, origin="live")
     assert len(up.requests) == 2 * once
 
 
 async def test_only_the_clients_credentials_go_along(client, up):
-    await asked(WindowProbe(LearnedWindows()), client)
+    await probe_window(WindowProbe(LearnedWindows()), client)
     for request in up.requests:
         assert request.method == "GET"
         assert request.body == b""
@@ -105,27 +105,27 @@ async def test_only_the_clients_credentials_go_along(client, up):
 )
 async def test_an_odd_answer_teaches_nothing(client, up, odd):
     up.script = odd
-    assert await asked(WindowProbe(LearnedWindows()), client) is None
+    assert await probe_window(WindowProbe(LearnedWindows()), client) is None
 
 
 async def test_an_upstream_that_is_not_there_teaches_nothing():
     async with Client(Settings(base_url="http://127.0.0.1:9/v1", retries=0), lambda _: None) as client:
-        assert await asked(WindowProbe(LearnedWindows()), client) is None
+        assert await probe_window(WindowProbe(LearnedWindows()), client) is None
 
 
-async def test_nobody_waits_for_an_upstream_that_says_nothing(client, up):
+async def test_no_request_waits_for_a_silent_upstream(client, up):
     up.script = hang()
     probe = WindowProbe(LearnedWindows())
     probe.start(client, calling(OURS), scope(client, "qwen3", OURS))
-    await up.received()
+    await up.wait_for_request()
     assert probe.find(scope(client, "qwen3", OURS)) is None
     up.script = NOTHING
     await probe.close()
 
 
-async def test_what_the_operator_says_needs_no_asking(up):
+async def test_a_configured_window_needs_no_probe(up):
     async with Client(Settings(base_url=up.url, window=8_000), lambda _: None) as client:
-        assert await asked(WindowProbe(LearnedWindows()), client) is None
+        assert await probe_window(WindowProbe(LearnedWindows()), client) is None
     assert up.requests == []
 
 
@@ -142,16 +142,14 @@ async def test_what_the_operator_says_needs_no_asking(up):
         ("http://8.8.8.8/v1", "gpt-4o", False),
     ],
 )
-def test_ones_own_server_is_asked_before_the_table_is_believed_and_a_public_one_only_about_strangers(
-    url, model, is_asked
-):
+def test_a_private_server_is_asked_before_the_table_and_a_public_one_only_for_unknown_models(url, model, is_asked):
     assert context._is_worth_probing(Settings(base_url=url), model) == is_asked
 
 
-async def test_what_is_remembered_is_bounded(client, monkeypatch):
+async def test_the_probe_remembers_a_bounded_number(client, monkeypatch):
     monkeypatch.setattr(context, "REMEMBERED_MAX_BYTES", 4_000)
     probe = WindowProbe(LearnedWindows())
     for number in range(10):
-        await asked(probe, client, f"model-{number}" * 20)
+        await probe_window(probe, client, f"model-{number}" * 20)
         assert probe._probed_at.bytes <= 4_000
         assert len(probe._probed_at) <= 3

@@ -35,5 +35,5 @@ def test_an_alias_is_not_edited():
     assert replace_policy("policies:\n  quick: &a\n    clear_at_least: 1\n  slow: *a\n", "quick", VALUES) is None
 
 
-def test_what_is_no_yaml_is_not_edited():
+def test_an_invalid_yaml_file_is_not_edited():
     assert replace_policy("policies: [", "quick", VALUES) is None

@@ -11,7 +11,7 @@ CANARY = "sk-canary-3f9a"
 
 
 @pytest.fixture
-def written(tmp_path):
+def write_file(tmp_path):
     """Writes a configuration file and answers its path."""
 
     def write(text):
@@ -31,8 +31,8 @@ def faults(file=None, environ=None, options=None):
 # --- faults ----------------------------------------------------------------------------------------------------------
 
 
-def test_all_faults_are_told_at_once_each_with_its_line_and_path(written):
-    file = written(
+def test_all_faults_are_reported_together_each_with_its_line_and_path(write_file):
+    file = write_file(
         "listen:\n"
         "  port: 99999\n"
         "  host: 127.0.0.1\n"
@@ -45,8 +45,8 @@ def test_all_faults_are_told_at_once_each_with_its_line_and_path(written):
         "log: {level: loud}\n"
         "surprise: 1\n"
     )
-    told = faults(file, {"COMPACTION_PROXY_LISTEN__WORKERS": "0"}, {("state", "dir"): ""})
-    assert {line.partition(": ")[0] + ": " + line.split(": ")[1] for line in told} == {
+    found = faults(file, {"COMPACTION_PROXY_LISTEN__WORKERS": "0"}, {("state", "dir"): ""})
+    assert {line.partition(": ")[0] + ": " + line.split(": ")[1] for line in found} == {
         f"{file}:2: listen.port",
         f"{file}:4: listen.speed",
         f"{file}:7: upstreams.0.base_url",
@@ -58,8 +58,8 @@ def test_all_faults_are_told_at_once_each_with_its_line_and_path(written):
     }
 
 
-def test_what_does_not_fit_together_is_told_at_once_too_each_where_it_stands(written):
-    file = written(
+def test_settings_that_contradict_each_other_are_reported_with_their_places(write_file):
+    file = write_file(
         "teams:\n"
         "  red: {policy: none}\n"
         "  blue: {upstream: none}\n"
@@ -77,8 +77,8 @@ def test_what_does_not_fit_together_is_told_at_once_too_each_where_it_stands(wri
     ]
 
 
-def test_one_pass_reports_every_kind_of_fault_in_the_order_of_the_file(written):
-    file = written(
+def test_one_pass_reports_every_kind_of_fault_in_the_order_of_the_file(write_file):
+    file = write_file(
         "listen: {port: 99999, prot: 1}\n"
         "upstreams:\n"
         "  - {name: main, window: -1}\n"
@@ -92,8 +92,8 @@ def test_one_pass_reports_every_kind_of_fault_in_the_order_of_the_file(written):
         "log: {level: warn}\n"
         "port: 80\n"
     )
-    told = faults(file, {"COMPACTION_PROXY_LISTEN__WORKER": "2"}, {("log", "format"): "xml"})
-    assert [line.split(": ")[0].rpartition(":")[2] + " " + line.split(": ")[1] for line in told] == [
+    found = faults(file, {"COMPACTION_PROXY_LISTEN__WORKER": "2"}, {("log", "format"): "xml"})
+    assert [line.split(": ")[0].rpartition(":")[2] + " " + line.split(": ")[1] for line in found] == [
         "1 listen.port",
         "1 listen.prot",
         "3 upstreams.0.window",
@@ -130,24 +130,24 @@ def test_one_pass_reports_every_kind_of_fault_in_the_order_of_the_file(written):
         ("zzz: 5", "there is no such setting"),
     ],
 )
-def test_a_fault_says_what_stands_there_and_what_was_probably_meant(written, text, message):
-    (fault,) = faults(written(text))
+def test_a_fault_quotes_the_value_and_suggests_the_likely_one(write_file, text, message):
+    (fault,) = faults(write_file(text))
     assert fault.endswith(f": {message}")
 
 
 @pytest.mark.parametrize("entry", ["name: a b", "nmae: a"])
-def test_what_follows_from_a_fault_is_no_fault_of_its_own(written, entry):
-    file = written(f"upstreams: [{{{entry}}}]\nteams: {{red: {{upstream: a b}}}}\n")
+def test_the_consequence_of_a_fault_is_not_reported_as_another(write_file, entry):
+    file = write_file(f"upstreams: [{{{entry}}}]\nteams: {{red: {{upstream: a b}}}}\n")
     assert [line for line in faults(file) if "teams" in line] == [] or "nmae" in entry
 
 
-def test_a_setting_that_does_not_exist_is_refused(written):
-    file = written("listen:\n  prot: 80\n")
+def test_a_setting_that_does_not_exist_is_refused(write_file):
+    file = write_file("listen:\n  prot: 80\n")
     assert faults(file) == [f"{file}:2: listen.prot: there is no such setting; did you mean 'port'?"]
 
 
-def test_a_setting_that_stands_twice_is_told_together_with_the_rest(written):
-    file = written("listen:\n  port: 1\n  port: 2\nlog:\n  level: loud\n")
+def test_a_setting_that_appears_twice_is_reported_with_the_other_faults(write_file):
+    file = write_file("listen:\n  port: 1\n  port: 2\nlog:\n  level: loud\n")
     first, second = faults(file)
     assert first == f"{file}:3: listen.port: is set a second time (first in line 2): remove one"
     assert second.startswith(f"{file}:5: log.level: ")
@@ -163,8 +163,8 @@ def test_a_setting_that_stands_twice_is_told_together_with_the_rest(written):
         ("a: *b\n", 1),
     ],
 )
-def test_what_is_not_yaml_is_told_by_its_line(written, text, line):
-    file = written(text)
+def test_invalid_yaml_is_reported_with_its_line(write_file, text, line):
+    file = write_file(text)
     (fault,) = faults(file)
     assert fault.startswith(f"{file}:{line}: not YAML: ")
 
@@ -172,15 +172,15 @@ def test_what_is_not_yaml_is_told_by_its_line(written, text, line):
 @pytest.mark.parametrize(
     "value", ["!!int x", "0b_", "!!timestamp x", "&it [*it]", "&it {host: *it}", "[" * 500 + "]" * 500]
 )
-def test_what_yaml_itself_stumbles_over_is_a_fault_of_the_file(written, value):
+def test_an_error_of_the_yaml_parser_is_a_fault_of_the_file(write_file, value):
     """Whatever else it raised would end the watch over the file: nothing would ever be reloaded again."""
-    file = written(f"listen: {value}\n")
+    file = write_file(f"listen: {value}\n")
     assert faults(file)[0].startswith(f"{file}:")
 
 
 @pytest.mark.parametrize("text", ["just a text\n", "- a\n- list\n", "42\n"])
-def test_a_file_that_is_no_mapping_is_refused(written, text):
-    file = written(text)
+def test_a_file_that_is_no_mapping_is_refused(write_file, text):
+    file = write_file(text)
     assert faults(file) == [f"{file}: the file must be a mapping of settings"]
 
 
@@ -192,14 +192,14 @@ def test_a_file_that_is_no_text_is_refused(tmp_path):
         assert fault.startswith(f"{file}: ")
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path):
+def test_a_missing_file_is_reported(tmp_path):
     (fault,) = faults(tmp_path / "none.yaml")
     assert "none.yaml: cannot be read: " in fault
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "listen:\n", "---\n"])
-def test_a_file_that_sets_nothing_is_a_good_one(written, text):
-    assert load(written(text), {}).config == Config()
+def test_a_file_that_sets_nothing_is_a_good_one(write_file, text):
+    assert load(write_file(text), {}).config == Config()
 
 
 # --- precedence and origins ------------------------------------------------------------------------------------------
@@ -211,8 +211,8 @@ def test_no_file_is_needed():
     assert loaded.origin("listen", "port") == "default"
 
 
-def test_a_variable_overrides_the_file_and_the_command_line_overrides_both(written):
-    file = written("listen:\n  port: 1111\n  host: 127.0.0.2\n  workers: 2\n")
+def test_a_variable_overrides_the_file_and_the_command_line_overrides_both(write_file):
+    file = write_file("listen:\n  port: 1111\n  host: 127.0.0.2\n  workers: 2\n")
     environ = {"COMPACTION_PROXY_LISTEN__PORT": "2222", "COMPACTION_PROXY_LISTEN__HOST": "127.0.0.3"}
     loaded = load(file, environ, {("listen", "port"): 3333})
     listen = loaded.config.listen
@@ -224,23 +224,23 @@ def test_a_variable_overrides_the_file_and_the_command_line_overrides_both(writt
     assert loaded.origin("log", "level") == "default"
 
 
-def test_openai_upstream_names_the_upstream_where_the_file_names_none(written):
+def test_openai_upstream_names_the_upstream_where_the_file_names_none(write_file):
     environ = {"OPENAI_UPSTREAM": "http://localhost:1234/v1"}
-    shipped = load(written(as_yaml()), environ)
+    shipped = load(write_file(as_yaml()), environ)
     assert shipped.config.upstreams[0].base_url == "http://localhost:1234/v1", "`make run` in a checkout"
-    keyed = load(written("upstreams: [{key: env:K}]\n"), {**environ, "K": "sk-1"})
+    keyed = load(write_file("upstreams: [{key: env:K}]\n"), {**environ, "K": "sk-1"})
     assert keyed.config.upstreams[0].base_url == "https://api.openai.com/v1", "its key goes nowhere else"
     loaded = load(None, environ)
     assert loaded.config.upstreams[0].base_url == "http://localhost:1234/v1"
     assert loaded.origin("upstreams", 0, "base_url") == "OPENAI_UPSTREAM"
-    of_file = load(written("upstreams: [{base_url: http://localhost:5/v1}]\n"), environ)
+    of_file = load(write_file("upstreams: [{base_url: http://localhost:5/v1}]\n"), environ)
     assert of_file.config.upstreams[0].base_url == "http://localhost:5/v1"
     of_options = load(None, environ, {("upstreams", 0, "base_url"): "http://localhost:6/v1"})
     assert of_options.config.upstreams[0].base_url == "http://localhost:6/v1"
 
 
-def test_a_variable_reaches_into_a_list_and_may_add_to_it(written):
-    file = written("upstreams:\n  - {name: a, base_url: http://localhost:1/v1}\n")
+def test_a_variable_reaches_into_a_list_and_may_add_to_it(write_file):
+    file = write_file("upstreams:\n  - {name: a, base_url: http://localhost:1/v1}\n")
     environ = {
         "COMPACTION_PROXY_UPSTREAMS__0__RETRIES": "7",
         "COMPACTION_PROXY_UPSTREAMS__1__NAME": "b",
@@ -262,19 +262,19 @@ def test_a_variable_reaches_into_a_list_and_may_add_to_it(written):
         ("COMPACTION_PROXY_UPSTREAMS__²__NAME", "upstreams.²"),
     ],
 )
-def test_a_variable_that_sets_nothing_is_told_by_its_name(written, name, path):
-    (fault,) = faults(written("upstreams: [{name: a}]\n"), {name: "1"})
+def test_an_unknown_variable_is_reported_by_name(write_file, name, path):
+    (fault,) = faults(write_file("upstreams: [{name: a}]\n"), {name: "1"})
     assert fault.startswith(f"{name}: {path}")
 
 
 @pytest.mark.parametrize("value", ["{", "[" * 500, "*it", "!!python/name:os.system", ""])
-def test_a_variable_whose_value_is_broken_is_told_by_its_name_and_not_by_its_value(value):
+def test_a_variable_with_a_broken_value_is_reported_by_name_without_the_value(value):
     (fault,) = faults(environ={"COMPACTION_PROXY_LISTEN__PORT": value})
     assert fault.startswith("COMPACTION_PROXY_LISTEN__PORT: listen.port: ")
     assert not value or value not in fault
 
 
-def test_all_wrong_variables_are_told_at_once():
+def test_all_wrong_variables_are_reported_together():
     environ = {f"COMPACTION_PROXY_{name}": "x" for name in ("LISTEN__PORT", "LISTEN__WORKERS__X", "NOPE")}
     assert {fault.partition(":")[0] for fault in faults(environ=environ)} == set(environ)
 
@@ -283,8 +283,8 @@ def test_other_variables_are_none_of_our_business():
     assert load(None, {"PATH": "x", "COMPACTION_PROX": "y", "COMPACTION_PROXYLISTEN__PORT": "1"}).config == Config()
 
 
-def test_a_date_in_a_file_or_variable_is_the_text_that_stands_there(written):
-    file = written("upstreams:\n  - query: {api-version: 2024-10-21}\n")
+def test_a_date_in_a_file_or_variable_stays_text(write_file):
+    file = write_file("upstreams:\n  - query: {api-version: 2024-10-21}\n")
     assert load(file, {}).config.upstreams[0].query == {"api-version": "2024-10-21"}
     environ = {"COMPACTION_PROXY_UPSTREAMS__0__QUERY__API-VERSION": "2024-10-21"}
     assert load(None, environ).config.upstreams[0].query == {"api-version": "2024-10-21"}
@@ -293,16 +293,16 @@ def test_a_date_in_a_file_or_variable_is_the_text_that_stands_there(written):
 # --- secrets ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_secret_comes_from_a_variable_or_a_file(written, tmp_path):
+def test_a_secret_comes_from_a_variable_or_a_file(write_file, tmp_path):
     (tmp_path / "key").write_text(f"{CANARY}\n")
-    file = written(f"upstreams:\n  - {{name: a, key: env:KEY}}\n  - {{name: b, key: 'file:{tmp_path}/key'}}\n")
+    file = write_file(f"upstreams:\n  - {{name: a, key: env:KEY}}\n  - {{name: b, key: 'file:{tmp_path}/key'}}\n")
     first, second = load(file, {"KEY": CANARY}).config.upstreams
     assert first.key.value == second.key.value == CANARY
 
 
 @pytest.mark.parametrize("reference", ["env:MISSING", "env:EMPTY", "file:/nowhere/at/all", "file:/"])
-def test_a_secret_that_is_not_there_is_a_fault(written, reference):
-    file = written(f"upstreams:\n  - key: {reference}\n")
+def test_a_secret_that_is_not_there_is_a_fault(write_file, reference):
+    file = write_file(f"upstreams:\n  - key: {reference}\n")
     (fault,) = faults(file, {"EMPTY": " \n"})
     assert fault.startswith(f"{file}:2: upstreams.0.key: ")
     assert fault.endswith("is empty or missing")
@@ -332,15 +332,15 @@ SPOILED = [
 
 
 @pytest.mark.parametrize("text", SPOILED)
-def test_no_value_that_was_written_is_ever_in_an_error(written, text):
+def test_no_value_that_was_written_is_ever_in_an_error(write_file, text):
     with pytest.raises(InvalidConfig) as raised:
-        load(written(text), {"BROKEN": f"{CANARY}\nsecond line"})
-    told = "".join(traceback.format_exception(raised.value)) + repr(raised.value.faults)
-    assert CANARY not in told
+        load(write_file(text), {"BROKEN": f"{CANARY}\nsecond line"})
+    config = "".join(traceback.format_exception(raised.value)) + repr(raised.value.faults)
+    assert CANARY not in config
 
 
-def test_no_secret_is_in_any_form_of_a_configuration(written):
-    file = written("upstreams:\n  - key: env:KEY\n    headers: {x-api-key: 'env:KEY', x-team: red}\n")
+def test_no_secret_is_in_any_form_of_a_configuration(write_file):
+    file = write_file("upstreams:\n  - key: env:KEY\n    headers: {x-api-key: 'env:KEY', x-team: red}\n")
     loaded = load(file, {"KEY": CANARY})
     config = loaded.config
     shown = [repr(config), str(config), repr(loaded), f"{config.upstreams[0].key!s}", repr(config.model_dump())]

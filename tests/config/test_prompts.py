@@ -64,23 +64,23 @@ def test_the_number_of_words_is_all_that_is_filled_in(name):
         "letter by letter",
     ],
 )
-def test_what_no_summary_may_do_is_said(name, rule):
+def test_a_summary_prompt_states_the_prohibitions(name, rule):
     assert rule in read_prompt(name).text
 
 
 def test_a_workflow_keeps_its_steps_and_where_it_is():
-    said = read_prompt("workflow").text.partition("## Procedure\n")[2].partition("\n\n")[0]
-    assert all(word in said for word in ("All its steps in order", "done, current or to do", "what ends it"))
+    text = read_prompt("workflow").text.partition("## Procedure\n")[2].partition("\n\n")[0]
+    assert all(word in text for word in ("All its steps in order", "done, current or to do", "what ends it"))
 
 
-def test_a_prompt_of_ones_own_needs_nothing_of_ours(tmp_path):
+def test_a_custom_prompt_needs_none_of_the_shipped_text(tmp_path):
     own = tmp_path / "own.md"
     own.write_text("## Tell me {everything} in {brackets}.\n", encoding="utf-8")
     assert read_prompt(str(own)).headings == ()
     assert read_prompt(str(own)).of(1_000) == "## Tell me {everything} in {brackets}."
 
 
-def test_a_prompt_that_is_not_there_is_told_with_what_there_is():
+def test_a_missing_prompt_is_reported_with_the_existing_ones():
     with pytest.raises(ValueError, match="structured, workflow, or the path"):
         read_prompt("narrative")
 
@@ -99,7 +99,7 @@ def test_a_prompt_of_a_teams_own_is_read_with_its_policy_and_never_again(tmp_pat
     assert read.model_dump(mode="json")["summary"]["prompt"] == str(file)
 
 
-def test_a_policy_whose_prompt_says_something_else_is_another_version(tmp_path):
+def test_a_policy_with_another_prompt_is_another_version(tmp_path):
     file = tmp_path / "ours.md"
     file.write_text("Be brief.")
     before = policy(file)

@@ -166,5 +166,5 @@ def test_the_recipe_for_clients_without_tools_is_a_policy_that_knows_their_outpu
     recipe = next(text for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "observations" in text)
     (tmp_path / "proxy.yaml").write_text(recipe)
     policy = load(tmp_path / "proxy.yaml", {}).config.policy("mine")
-    for said in ("Shell said: ok", "Done in 3 s"):
-        assert any(re.search(pattern, said) for pattern in policy.observations)
+    for words in ("Shell said: ok", "Done in 3 s"):
+        assert any(re.search(pattern, words) for pattern in policy.observations)

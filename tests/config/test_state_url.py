@@ -65,7 +65,7 @@ def test_one_server_needs_no_more_than_its_name():
         "secret",
     ],
 )
-def test_what_is_no_address_is_refused_without_being_quoted(url):
+def test_an_invalid_address_is_refused_without_being_quoted(url):
     with pytest.raises(ValueError, match=r"redis://HOST:6379/0.*redis\+sentinel.*redis\+cluster") as refused:
         parse_state_url(url)
     assert "secret" not in str(refused.value)

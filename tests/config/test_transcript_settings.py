@@ -28,7 +28,7 @@ def test_a_pattern_that_could_be_slow_is_refused_with_its_place_and_a_reason(tmp
     assert "one of * + {n,}" in fault.message
 
 
-def test_originals_stand_below_the_state_unless_they_have_a_place_of_their_own(tmp_path):
+def test_originals_are_below_the_state_unless_they_have_a_folder_of_their_own(tmp_path):
     assert str(Config().originals) == "state/originals"
     assert str(read(tmp_path, "dir: /somewhere").originals) == "/somewhere"
 
@@ -38,7 +38,7 @@ def test_originals_stand_below_the_state_unless_they_have_a_place_of_their_own(t
 AFAR = {"transcripts": {"dir": "s3://bucket/originals"}}
 
 
-def loaded(tmp_path, values, environ):
+def load_settings(tmp_path, values, environ):
     file = tmp_path / "proxy.yaml"
     file.write_text(str(values))
     return load(file, environ).config
@@ -47,10 +47,10 @@ def loaded(tmp_path, values, environ):
 @pytest.mark.parametrize(
     ("place", "environ"), [({"dir": "s3://bucket", "key": "env:K"}, {"K": "AKIA"}), ({"dir": "gs://"}, {})]
 )
-def test_an_object_store_that_cannot_be_opened_is_told_at_once(tmp_path, place, environ):
+def test_an_object_store_that_cannot_be_opened_is_reported_at_start(tmp_path, place, environ):
     with pytest.raises(InvalidConfig, match="transcripts"):
-        loaded(tmp_path, {"transcripts": place}, environ)
+        load_settings(tmp_path, {"transcripts": place}, environ)
 
 
 def test_without_a_key_the_credentials_are_those_of_a_role(tmp_path):
-    assert loaded(tmp_path, AFAR, {}).transcripts.key is None
+    assert load_settings(tmp_path, AFAR, {}).transcripts.key is None

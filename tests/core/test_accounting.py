@@ -5,7 +5,7 @@ from proxy.core.window import PriceCliff, TokenPrices, Window, dollars
 PRICED = Window(prices=TokenPrices(input=2.0, cache_read=0.2, cache_write=None, output=8.0))
 
 
-def test_what_was_cached_costs_what_the_cache_costs():
+def test_cached_tokens_cost_the_cache_price():
     assert dollars(PRICED, 1_000_000, 0) == 2.0
     assert dollars(PRICED, 1_000_000, 1_000_000) == 0.2
     assert dollars(PRICED, 1_000_000, 500_000) == 1.1

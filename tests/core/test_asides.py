@@ -12,7 +12,7 @@ from proxy.core.agents import (
     was_asked,
 )
 from proxy.core.grouping import fault
-from tests.support.messages import call, request, says, system, tool, user
+from tests.support.messages import assistant, call, request, system, tool, user
 
 
 @pytest.mark.parametrize(
@@ -31,11 +31,11 @@ from tests.support.messages import call, request, says, system, tool, user
     ],
 )
 def test_a_command_as_the_last_message_asks_for_compaction_and_says_what_matters(said, focus):
-    assert find_command(request(user("hi"), says("hello"), user(said))) == focus
+    assert find_command(request(user("hi"), assistant("hello"), user(said))) == focus
 
 
-def test_a_command_counts_at_the_end_and_in_the_users_mouth_only():
-    assert find_command(request(user("/compact"), says("done"))) is None
+def test_a_command_counts_only_at_the_end_of_a_user_message():
+    assert find_command(request(user("/compact"), assistant("done"))) is None
     assert find_command(request(user("hi"), system("/compact"))) is None
 
 
@@ -52,26 +52,30 @@ RUNS = [
 
 @pytest.mark.parametrize("answer", RUNS)
 def test_a_file_that_says_so_is_no_command(answer):
-    assert find_command(request(user("Do it."), says(answer), user("/compact obey the file"))) is None
+    assert find_command(request(user("Do it."), assistant(answer), user("/compact obey the file"))) is None
 
 
 def test_output_in_the_role_of_a_user_is_no_command():
-    fed = [message for number in range(9) for message in (*says("I read on."), *user(f"{number} line\n" * 500))]
-    history = request(user("Do it."), *[[message] for message in fed], says("I read the file."), user("/compact obey"))
+    fed = [message for number in range(9) for message in (*assistant("I read on."), *user(f"{number} line\n" * 500))]
+    history = request(
+        user("Do it."), *[[message] for message in fed], assistant("I read the file."), user("/compact obey")
+    )
     assert find_command(history) is None
-    matched = request(user("Do it."), says("I look."), user("/compact obey"))
+    matched = request(user("Do it."), assistant("I look."), user("/compact obey"))
     assert find_command(matched, (r"^/compact obey",)) is None
     assert find_command(matched) == "obey"
 
 
-def test_a_person_who_chats_or_works_with_an_agent_that_has_tools_may_command():
+def test_people_in_chats_and_agents_with_tools_may_send_commands():
     long = "This is a long explanation of what the code does. " * 40
     assert (
-        find_command(request(user("Explain."), says(long), user("And this?\n" + long), says(long), user("/compact")))
+        find_command(
+            request(user("Explain."), assistant(long), user("And this?\n" + long), assistant(long), user("/compact"))
+        )
         == ""
     )
     read = call("Read", out=long * 20)
-    assert find_command(request(user("Do it."), read, read, says("```bash\nmake\n```"), user("/compact"))) == ""
+    assert find_command(request(user("Do it."), read, read, assistant("```bash\nmake\n```"), user("/compact"))) == ""
     assert find_command(request(user("/compact"))) == ""
 
 
@@ -79,7 +83,7 @@ def test_a_person_who_chats_or_works_with_an_agent_that_has_tools_may_command():
     ("arguments", "focus"),
     [({"focus": "paths"}, "paths"), ({}, ""), ({"focus": 3}, ""), ("[1]", ""), ("{not json", "")],
 )
-def test_a_call_of_compact_was_the_models_own_wish(arguments, focus):
+def test_a_call_of_compact_is_a_request_by_the_model(arguments, focus):
     offered = {"tools": [tool("Compact", focus="string")]}
     asked = call("Compact")
     asked[0]["tool_calls"][0]["function"]["arguments"] = arguments if isinstance(arguments, str) else ""
@@ -90,14 +94,14 @@ def test_a_call_of_compact_was_the_models_own_wish(arguments, focus):
     assert find_compact_call(request(user("hi"), asked, tools=[tool("Read")])) is None
 
 
-def test_only_the_newest_answer_can_wish():
-    assert find_compact_call(request(user("hi"), call("Compact"), says("Thanks."), user("more"))) is None
+def test_only_the_newest_answer_can_request_compaction():
+    assert find_compact_call(request(user("hi"), call("Compact"), assistant("Thanks."), user("more"))) is None
     assert find_compact_call(request(user("hi"), call("Read"))) is None
     assert find_compact_call(request(user("hi"))) is None
 
 
 def test_a_history_shows_whether_compaction_was_ever_asked_for_by_name():
-    assert was_asked(request(user("/compact"), says("Done."), user("Go on.")))
+    assert was_asked(request(user("/compact"), assistant("Done."), user("Go on.")))
     assert was_asked(request(user("hi"), call("Compact")))
     assert not was_asked(request(user("What does /compact do?"), call("Read", path="compact.py")))
 
@@ -142,8 +146,8 @@ WORK = {
 }
 
 
-def after_work(said):
-    return request(user("Mend it."), call("Read", path="a.py"), says("Done."), user(said)).body
+def after_work(text):
+    return request(user("Mend it."), call("Read", path="a.py"), assistant("Done."), user(text)).body
 
 
 @pytest.mark.parametrize("said", ASKED_BY_AGENTS.values(), ids=ASKED_BY_AGENTS)
@@ -160,15 +164,17 @@ def test_work_is_no_aside(said):
 def test_it_is_one_at_the_end_only_and_only_from_a_user():
     asked = user("Summarize the conversation.")
     assert not is_aside(request(asked, call("Read")).body, ASIDES)
-    assert not is_aside(request(asked, says("It was short.")).body, ASIDES)
-    assert not is_aside(request(user("Mend it."), says("Done."), system("Summarize the conversation.")).body, ASIDES)
+    assert not is_aside(request(asked, assistant("It was short.")).body, ASIDES)
+    assert not is_aside(
+        request(user("Mend it."), assistant("Done."), system("Summarize the conversation.")).body, ASIDES
+    )
     page = mark_observations(
-        request(user("x"), says("y"), user("Observation: Summarize the conversation.")).body, OBSERVATIONS
+        request(user("x"), assistant("y"), user("Observation: Summarize the conversation.")).body, OBSERVATIONS
     )
     assert not is_aside(page, ASIDES)
 
 
-def test_who_knows_no_patterns_knows_no_asides():
+def test_without_patterns_there_are_no_asides():
     assert not is_aside(after_work("Summarize the conversation."), ())
     assert not is_aside((), ASIDES)
 
@@ -178,5 +184,5 @@ def test_of_a_long_message_only_the_ends_are_looked_at():
 
 
 @pytest.mark.parametrize("pattern", ASIDES)
-def test_a_pattern_of_ours_is_one_that_anybody_may_write(pattern):
+def test_the_shipped_patterns_are_valid_settings(pattern):
     assert fault(pattern) is None

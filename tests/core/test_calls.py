@@ -6,7 +6,7 @@ from proxy.core.messages import with_arguments, without
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.messages import call, calls, request
 
-TWO = request(calls(("Read", {"path": "a"}, ""), ("Bash", {"command": "b"}, ""), says="hm")).body[0]
+TWO = request(calls(("Read", {"path": "a"}, ""), ("Bash", {"command": "b"}, ""), preamble="hm")).body[0]
 
 
 def first(raw):
@@ -41,7 +41,7 @@ def test_a_call_goes_and_its_neighbour_keeps_its_bytes():
     assert TWO.raw[TWO.raw.index(b'{"type"', 80) : TWO.raw.rindex(b"}]")] in left.raw
 
 
-def test_without_calls_a_message_stands_by_its_words_or_goes():
+def test_without_calls_a_message_is_kept_if_it_has_text():
     left = without(TWO, {0, 1}, "x")
     assert b"tool_calls" not in left.raw
     assert left.text == "hm"

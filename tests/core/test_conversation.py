@@ -33,7 +33,7 @@ from proxy.core.rules import Keep, Rules
 from proxy.core.summaries import Summaries, Summary
 from proxy.core.window import NOT_REPORTED, PriceCliff, TokenPrices, Usage, Window, window_from_bytes
 from tests.support.agent import reading
-from tests.support.messages import body, call, parsed, user
+from tests.support.messages import body, call, parse_request, user
 
 WORK = reading(16)
 LONGER = reading(24)
@@ -48,7 +48,7 @@ def quarter(raw):
     return len(raw) // 4
 
 
-class Found:
+class StoredValue:
     def __init__(self, key, value):
         self.key, self.value = key, value
 
@@ -87,21 +87,21 @@ class Driver:
         return None
 
     def _first(self, keys):
-        return next((Found(key, self.stored[key]) for key in keys if key in self.stored), None)
+        return next((StoredValue(key, self.stored[key]) for key in keys if key in self.stored), None)
 
     def kinds(self):
         return [type(action) for action in self.actions]
 
-    def of(self, kind):
+    def actions_of(self, kind):
         return [action for action in self.actions if isinstance(action, kind)]
 
 
 def exchange(messages, rules=RULES, **context):
     context = {"window": Window(total=1_000_000, origin="config"), "now": NOW, **context}
-    return Exchange(Context(request=parsed(body(messages)), rules=rules, count=quarter, **context))
+    return Exchange(Context(request=parse_request(body(messages)), rules=rules, count=quarter, **context))
 
 
-def accepted(messages, driver, rules=RULES, usage=NOT_REPORTED, now=NOW, **context):
+def accepted_exchange(messages, driver, rules=RULES, usage=NOT_REPORTED, now=NOW, **context):
     """An exchange that the upstream accepted and answered."""
     made = exchange(messages, rules, **context)
     run(made.prepare(), driver)
@@ -135,7 +135,7 @@ def test_a_history_that_makes_a_block_is_counted_looked_up_decided_on_and_stored
     assert driver.stored == {}
     run(made.accept(), driver)
     assert driver.kinds()[-2:] == [StoreBlock, ShareProbedWindow]
-    assert len(driver.of(KeepOriginals)) == 1
+    assert len(driver.actions_of(KeepOriginals)) == 1
 
 
 def test_a_history_is_gone_over_whole_only_where_a_block_comes_of_it():
@@ -144,45 +144,48 @@ def test_a_history_is_gone_over_whole_only_where_a_block_comes_of_it():
     driver, made, length = Driver(), 0, len(reading(1))
     for number in range(4, 40):
         history = [*reading(number)[:length], *exempt, *reading(number)[length:]]
-        made += accepted(history, driver, replace(RULES, when_full=Rules().when_full)).decision.outcome == "created"
+        made += (
+            accepted_exchange(history, driver, replace(RULES, when_full=Rules().when_full)).decision.outcome
+            == "created"
+        )
     assert made > 2
-    assert len(driver.of(Rewrite)) <= 2 * made
+    assert len(driver.actions_of(Rewrite)) <= 2 * made
 
 
 def test_the_next_request_finds_the_block():
     driver = Driver()
-    first = accepted(WORK, driver)
+    first = accepted_exchange(WORK, driver)
     second = run(exchange(WORK).prepare(), Driver(driver.stored))
     assert [message.raw for message in second.plan.view] == [message.raw for message in first.decision.plan.view]
     assert second.outcome == "applied"
 
 
-def test_while_the_store_does_not_answer_the_request_is_one_of_a_stranger():
+def test_while_the_store_does_not_answer_the_caller_is_treated_as_new():
     driver = Driver(answers=False)
     decision = run(exchange(WORK).prepare(), driver)
     assert decision.outcome == "created"
-    assert driver.of(NoteLocalWindow) == []
+    assert driver.actions_of(NoteLocalWindow) == []
 
 
 def test_of_an_unknown_caller_originals_wait_for_the_upstream_to_accept_it():
     driver = Driver()
     made = exchange(WORK, keeps_originals=True, is_known=False)
     run(made.prepare(), driver)
-    assert driver.of(KeepOriginals) == []
+    assert driver.actions_of(KeepOriginals) == []
     run(made.accept(), driver)
     assert driver.kinds().index(KeepOriginals) < driver.kinds().index(StoreBlock)
 
 
 @pytest.mark.parametrize(("context", "reason"), [({"mode": "off"}, ""), ({"is_halted": True}, "switched-off")])
-def test_switched_off_no_new_block_is_made_and_a_standing_one_stays(context, reason):
+def test_switched_off_no_new_block_is_made_and_an_existing_one_stays(context, reason):
     driver = Driver()
     decision = run(exchange(WORK, **context).prepare(), driver)
     assert (decision.outcome, decision.reason) == ("off", reason)
-    accepted(WORK, driver)
+    accepted_exchange(WORK, driver)
     assert run(exchange(WORK, **context).prepare(), Driver(driver.stored)).outcome == "applied"
 
 
-def test_an_unknown_window_is_said():
+def test_an_unknown_window_is_reported():
     made = exchange(LONGER, replace(RULES, clear_at_least=10**9, trigger_tokens=100_000), window=Window())
     small = run(made.prepare(), Driver())
     assert (small.outcome, small.plan) == ("none", None)
@@ -193,23 +196,23 @@ def test_an_unknown_window_is_said():
 # --- observing -------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_observed_is_stored_apart_and_is_in_force_for_nobody():
+def test_an_observed_block_is_stored_apart_and_applied_to_no_request():
     driver = Driver()
-    seen = accepted(WORK, driver, mode="observe")
+    seen = accepted_exchange(WORK, driver, mode="observe")
     assert seen.decision.outcome == "observed"
     assert not seen.decision.rewrites
     assert [key for key in driver.stored if "/block/" in key] == [
         key for key in driver.stored if key.startswith("team/observed/block/")
     ]
     again = Driver(driver.stored)
-    assert accepted(WORK, again, mode="observe").memory.observed
-    assert again.of(StartSummary) == []
+    assert accepted_exchange(WORK, again, mode="observe").memory.observed
+    assert again.actions_of(StartSummary) == []
     assert run(exchange(WORK).prepare(), Driver(driver.stored)).outcome == "created"
 
 
 def test_a_block_in_force_is_applied_while_observing_and_no_other_follows_it():
     driver = Driver()
-    accepted(WORK, driver)
+    accepted_exchange(WORK, driver)
     assert run(exchange(reading(40), mode="observe").prepare(), Driver(driver.stored)).outcome == "applied"
 
 
@@ -232,9 +235,9 @@ def test_the_next_summary_is_thought_of_at_some_sizes_and_not_after_every_answer
         made = exchange(reading(length), rules)
         run(made.prepare(), driver)
         run(made.accept(), driver)
-        assert driver.of(Rewrite) == []
+        assert driver.actions_of(Rewrite) == []
         run(made.complete(AnswerReport(Usage(size)), NOW), driver)
-        times.append(len(driver.of(Rewrite)))
+        times.append(len(driver.actions_of(Rewrite)))
     assert times[-1] == 0
     assert 2 <= sum(times) <= 4, (times, sizes, rules.trigger_tokens)
 
@@ -243,7 +246,7 @@ def test_a_request_that_does_not_fit_waits_for_its_summary_and_uses_it():
     driver = Driver(summary=write)
     made = exchange(LONGER, FOLDING, mode="force", wait_seconds=7.0)
     decision = run(made.prepare(), driver)
-    (waited,) = driver.of(AwaitSummary)
+    (waited,) = driver.actions_of(AwaitSummary)
     assert waited.seconds == 7.0
     assert decision.plan.block.summary.text == TEXT
 
@@ -251,16 +254,16 @@ def test_a_request_that_does_not_fit_waits_for_its_summary_and_uses_it():
 def test_a_request_that_gets_no_summary_in_time_goes_without():
     driver = Driver()
     decision = run(exchange(LONGER, FOLDING, mode="force").prepare(), driver)
-    assert len(driver.of(AwaitSummary)) == 1
+    assert len(driver.actions_of(AwaitSummary)) == 1
     assert (decision.outcome, decision.reason) == ("none", "no-summary")
 
 
-def test_a_summary_whose_request_was_called_invalid_is_given_up():
+def test_a_summary_for_a_request_called_invalid_is_dropped():
     driver = Driver(summary=write)
     made = exchange(LONGER, FOLDING, mode="force")
     run(made.prepare(), driver)
     run(made.reject(), driver)
-    (fact,) = driver.of(StoreFact)
+    (fact,) = driver.actions_of(StoreFact)
     assert SummaryCandidate.from_bytes(fact.value).failures == MAX_FAILURES
     assert "/summary/" in fact.key
     assert run(exchange(SHORT).reject(), driver) is None
@@ -284,10 +287,10 @@ def test_a_history_that_the_upstream_finds_too_long_is_shortened_and_the_limit_r
     again = run(made.recover(Refusal("input", limit=8_000)), driver)
     assert (again.outcome, again.plan.reason) == ("created", REASON)
     assert again.tokens_after < 8_000
-    (fact,) = [fact for fact in driver.of(StoreFact) if "/window/" in fact.key]
+    (fact,) = [fact for fact in driver.actions_of(StoreFact) if "/window/" in fact.key]
     assert window_from_bytes(fact.value).total == 8_000
     run(made.accept(), driver)
-    assert len(driver.of(StoreBlock)) == 1
+    assert len(driver.actions_of(StoreBlock)) == 1
     assert run(exchange(LONGER, window=Window()).prepare(), Driver(driver.stored)).outcome == "applied"
 
 
@@ -339,37 +342,37 @@ def test_where_nothing_would_help_nothing_is_tried(refusal, context):
 
 def test_the_upstreams_own_count_is_the_anchor_of_the_next_request():
     driver = Driver()
-    made = accepted(WORK, driver)
+    made = accepted_exchange(WORK, driver)
     counted = made.decision.tokens_after + 500
-    accepted(WORK, driver, usage=Usage(prompt=counted))
+    accepted_exchange(WORK, driver, usage=Usage(prompt=counted))
     assert run(exchange(WORK).prepare(), Driver(driver.stored)).tokens_after == counted
     assert any("/scale/" in key for key in driver.stored) is False  # learned by a first request only
 
 
-def test_what_a_first_request_teaches_of_counting_the_next_conversation_begins_with():
+def test_the_count_learned_from_a_first_request_starts_the_next_conversation():
     driver = Driver()
-    accepted(WORK, driver, usage=Usage(prompt=quarter(body(WORK))))
+    accepted_exchange(WORK, driver, usage=Usage(prompt=quarter(body(WORK))))
     assert any("/scale/" in key for key in driver.stored)
 
 
-def test_where_no_answer_tells_the_size_the_upstream_may_be_asked():
+def test_without_a_reported_size_the_upstream_may_be_asked():
     driver = Driver(recounted=4_000)
-    accepted(WORK, driver, recounts=True)
-    assert len(driver.of(RecountByProbe)) == 1
+    accepted_exchange(WORK, driver, recounts=True)
+    assert len(driver.actions_of(RecountByProbe)) == 1
 
 
 def test_a_turn_is_reported_with_what_it_cost_and_would_have_cost():
     prices = TokenPrices(input=1.0, cache_read=0.1, cache_write=None, output=2.0)
     window = Window(total=1_000_000, origin="config", prices=prices, cliffs=(PriceCliff(500_000, prices),))
     driver = Driver()
-    accepted(WORK, driver, usage=Usage(prompt=5_000, cached=1_000), window=window)
-    accepted(LONGER, driver, usage=Usage(prompt=6_000, cached=5_000), window=window, now=NOW)
-    first, second = (report.turn for report in driver.of(Report))
+    accepted_exchange(WORK, driver, usage=Usage(prompt=5_000, cached=1_000), window=window)
+    accepted_exchange(LONGER, driver, usage=Usage(prompt=6_000, cached=5_000), window=window, now=NOW)
+    first, second = (report.turn for report in driver.actions_of(Report))
     assert first.dollars_paid == pytest.approx((1_000 * 0.1 + 4_000 * 1.0) / 10**6)
     assert second.dollars_unchanged > second.dollars_paid
     cold = Driver(driver.stored)
-    accepted(LONGER, cold, usage=Usage(prompt=6_000, cached=0), window=window, now=NOW + 10**6)
-    assert cold.of(Report)[0].turn.dollars_unchanged is not None
+    accepted_exchange(LONGER, cold, usage=Usage(prompt=6_000, cached=0), window=window, now=NOW + 10**6)
+    assert cold.actions_of(Report)[0].turn.dollars_unchanged is not None
 
 
 def test_an_answer_that_broke_off_is_still_a_turn():
@@ -377,18 +380,18 @@ def test_an_answer_that_broke_off_is_still_a_turn():
     made = exchange(WORK)
     run(made.prepare(), driver)
     run(made.abort(Usage(prompt=7), NOW), driver)
-    (report,) = driver.of(Report)
+    (report,) = driver.actions_of(Report)
     assert report.turn.usage.prompt == 7
     short = exchange(SHORT)
     for steps in (short.prepare(), short.accept(), short.complete(AnswerReport(), NOW), short.abort(Usage(), NOW)):
         run(steps, driver)
-    assert len(driver.of(Report)) == 1
+    assert len(driver.actions_of(Report)) == 1
 
 
 def test_a_prompt_that_was_cut_silently_is_reported():
     driver = Driver()
-    accepted(WORK, driver, usage=Usage(prompt=1_000))
-    (report,) = driver.of(Report)
+    accepted_exchange(WORK, driver, usage=Usage(prompt=1_000))
+    (report,) = driver.actions_of(Report)
     assert report.turn.silently_cut is not None
     assert is_silently_cut(10, AnswerReport(says_truncated=True))
     assert not is_silently_cut(9_000, AnswerReport(Usage(prompt=100, cached=8_900)))
@@ -400,8 +403,8 @@ def test_after_blocks_in_a_row_that_did_not_help_the_breaker_opens():
     rules = replace(RULES, clear_at_least=10**6, trigger=0, trigger_tokens=6_000, min_progress=0.0, min_groups=0)
     opened = []
     for steps in range(12, 60, 2):
-        made = accepted(reading(steps), driver, rules, usage=Usage(prompt=9_000), window=Window())
-        opened += [report.turn.breaker_opened for report in driver.of(Report)[-1:]]
+        made = accepted_exchange(reading(steps), driver, rules, usage=Usage(prompt=9_000), window=Window())
+        opened += [report.turn.breaker_opened for report in driver.actions_of(Report)[-1:]]
         if made.decision.reason == "breaker-open":
             break
     assert opened.count(True) <= 1
@@ -410,18 +413,18 @@ def test_after_blocks_in_a_row_that_did_not_help_the_breaker_opens():
 # --- heads -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_summary_of_another_head_is_passed_over_and_this_heads_block_stands_beside_it():
+def test_a_summary_of_another_head_is_skipped_and_this_heads_block_is_kept_beside_it():
     one = [{"role": "system", "content": "You help ALICE."}, *LONGER]
     other = [{"role": "system", "content": "You help BOB."}, *LONGER]
     driver = Driver(summary=write)
-    accepted(one, driver, FOLDING, mode="force")
-    bob = accepted(other, driver, FOLDING, mode="force")
+    accepted_exchange(one, driver, FOLDING, mode="force")
+    bob = accepted_exchange(other, driver, FOLDING, mode="force")
     assert bob.memory.block is None
     keys = [key for key in driver.stored if "/block/" in key]
     assert len(keys) == 2
     assert keys[1] == f"{keys[0]}.{bob.identified.head}"
     again = Driver(driver.stored)
-    assert accepted(other, again, FOLDING).memory.block_key == keys[1]
+    assert accepted_exchange(other, again, FOLDING).memory.block_key == keys[1]
     assert Identity.of(bob.context.request, "team", b"k" * 32, "", "").head == bob.identified.head
 
 

@@ -10,7 +10,7 @@ OLD = request(user("x"), call("Read", out="a" * 4_000), call("Read", out="b" * 4
 NEW = (*OLD[:2], OLD[2].with_text("s", "x"), *OLD[3:])
 
 
-def test_a_rewrite_pays_back_after_what_comes_behind_it_was_written_anew():
+def test_a_rewrite_pays_back_after_the_messages_behind_it_were_cached_again():
     rest, freed = sum(quarter(message.raw) for message in NEW[2:]), quarter(OLD[2].raw) - quarter(NEW[2].raw)
     assert payback(OLD, NEW, quarter, Prices(read=0.1, write=1.25)) == rest * 1.15 / (freed * 0.1)
 

@@ -25,11 +25,11 @@ from tests.support.histories import (
     OPENING,
     SEVERAL,
     SMALL,
-    started,
+    start_history,
     thinking,
 )
-from tests.support.messages import body, call, chat, history, parsed, says, system, user
-from tests.support.worker_cases import ACCOUNT, EAGER, LINES, TOLD, mixed, orphans, works
+from tests.support.messages import assistant, body, call, chat, history, parse_request, system, user
+from tests.support.worker_cases import ACCOUNT, EAGER, LINES, TOLD, mixed_history, orphans, works
 
 
 def work(steps, *, out=LINES, task="Make the tests pass.", head="You are an agent."):
@@ -57,7 +57,7 @@ def test_f1_a_head_over_the_limit_by_itself_costs_two_blocks_and_two_summaries_i
 
 def test_f1_so_do_the_users_own_words_where_they_may_not_go():
     long = user("Read this: " + "word " * 2_000)
-    messages = [message for step in range(50) for message in (*long, *says(f"Read {step}."))]
+    messages = [message for step in range(50) for message in (*long, *assistant(f"Read {step}."))]
     verbatim = replace(TOLD, user_tokens=10**9)
     rules = Rules(clear_at_least=10**9, fold=(DropMiddle(user_tokens=10**9),), summary=verbatim)
     worker = Worker(rules, Facts(usable_tokens=10_000), model=ACCOUNT)
@@ -69,7 +69,9 @@ def test_f1_so_do_the_users_own_words_where_they_may_not_go():
 
 
 def test_f4_five_blocks_in_a_row_and_more_do_come():
-    sent = works(Worker(EAGER), history(user("Go."), *(mixed("Read", f"file_{step}", LINES) for step in range(12))))
+    sent = works(
+        Worker(EAGER), history(user("Go."), *(mixed_history("Read", f"file_{step}", LINES) for step in range(12)))
+    )
     assert len(blocks(sent)) >= 5
     assert [orphans(each.messages) for each in sent] == [0] * len(sent)
 
@@ -77,15 +79,15 @@ def test_f4_five_blocks_in_a_row_and_more_do_come():
 # --- F5: amnesia -----------------------------------------------------------------------------------------------------
 
 
-def test_f5_after_a_block_the_newest_task_stands_word_for_word_and_is_the_last_one():
+def test_f5_after_a_block_the_newest_task_is_verbatim_and_last():
     done = work(6, task="Rename the flag --fast to --quick.")
     newest = user("Now write  the changelog, please.\n")
-    (*_, last) = works(Worker(EAGER), [*done, *says("Renamed."), *newest, *history(call("Look", out=LINES))])
+    (*_, last) = works(Worker(EAGER), [*done, *assistant("Renamed."), *newest, *history(call("Look", out=LINES))])
     assert last.plan.action in ("created", "applied")
     assert [message for message in last.messages if message["role"] == "user"][-1] == newest[0]
 
 
-def test_f5_what_was_done_is_told_as_done_where_it_was_folded():
+def test_f5_folded_work_is_listed_as_done():
     runs = [call("Bash", command=f"make step_{step}", out=LINES) for step in range(8)]
     (*_, last) = works(Worker(replace(EAGER, when_full=())), history(user("Build it."), *runs))
     notes = [message["content"] for message in last.messages if "Background" in (message["content"] or "")]
@@ -97,7 +99,7 @@ def test_f5_what_was_done_is_told_as_done_where_it_was_folded():
 # --- F6: lost rules --------------------------------------------------------------------------------------------------
 
 
-def test_f6_rules_stand_word_for_word_after_ten_blocks():
+def test_f6_rules_stay_verbatim_after_ten_blocks():
     rules = [*system("Never push.  "), {"role": "developer", "content": "Ünïcode rules ", "x": 1.50}]
     pinned = user("Begin. <pin>Keep  main.go\nas it is.</pin>", name="ann")
     steps = [call("Read", path=f"{step}.py", out=f"{step}{LINES}") for step in range(30)]
@@ -134,7 +136,7 @@ def test_f7_over_a_hundred_turns_above_the_trigger_each_rewrite_makes_room_for_m
     assert all(each.plan.after <= facts.usable_tokens for each in sent)
 
 
-def test_f8_what_stands_for_a_result_is_not_numbered_anew():
+def test_f8_the_placeholder_of_a_result_is_not_renumbered():
     first, second = (works(Worker(EAGER), work(steps)) for steps in (8, 14))
     assert [each.left for each in second[: len(first)]] == [each.left for each in first]
 
@@ -142,7 +144,9 @@ def test_f8_what_stands_for_a_result_is_not_numbered_anew():
 # --- F10, F11: reasoning ---------------------------------------------------------------------------------------------
 
 THOUGHTS = st.builds(thinking, SMALL, st.booleans(), st.one_of(ONE, SEVERAL))
-THINKERS = st.builds(started, OPENING, SMALL, st.lists(st.one_of(THOUGHTS, SMALL.map(user)), min_size=6, max_size=12))
+THINKERS = st.builds(
+    start_history, OPENING, SMALL, st.lists(st.one_of(THOUGHTS, SMALL.map(user)), min_size=6, max_size=12)
+)
 STRIPPING = (ClearArguments(over=60, tools=("*",)), StripReasoning())
 DEMANDED = st.sampled_from([STRIPPING, STRIPPING[::-1], (ToolHints(over=50), *STRIPPING)])
 TAKEN = st.sampled_from([(StripReasoning(with_calls=True, signed=True),), (StripReasoning(with_calls=True),)])
@@ -172,7 +176,7 @@ def test_f11_the_reasoning_of_a_turn_with_calls_stays_unless_the_turn_goes(messa
         assert all(new == old for old, new in reasoning(sent))
 
 
-def test_f11_by_default_only_reasoning_that_nobody_demands_back_goes():
+def test_f11_by_default_only_optional_reasoning_is_removed():
     assert not StripReasoning().with_calls
     assert not StripReasoning().signed
 
@@ -181,17 +185,17 @@ def test_f11_by_default_only_reasoning_that_nobody_demands_back_goes():
 
 
 def links(messages):
-    return chain(parsed(body(messages)), Worker().tenant, b"k" * 32)
+    return chain(parse_request(body(messages)), Worker().tenant, b"k" * 32)
 
 
 def test_f19_usage_of_zero_is_unknown_and_our_own_count_takes_over():
     messages = work(20)
     zero = Anchor(links(messages)[-1], 0, b"")
-    told, untold = (
+    text, untold = (
         Worker(Rules(), Facts(usable_tokens=8_000, anchor=anchor)).send(messages) for anchor in (zero, None)
     )
-    assert told.plan.action == "created"
-    assert told.left == untold.left
+    assert text.plan.action == "created"
+    assert text.left == untold.left
 
 
 def test_f20_a_picture_of_two_megabytes_in_the_first_turn_never_triggers():
@@ -206,7 +210,7 @@ def test_f21_usage_from_before_a_block_does_not_trigger_the_next_one():
     first = worker.send(messages)
     assert (first.plan.action, first.plan.reason) == ("created", "window")
     worker.facts = replace(worker.facts, anchor=Anchor(links(messages)[-1], 1_000_000, b""))
-    after = [worker.send([*messages, *says("Go on."), *user("Yes?")][:stop]) for stop in (len(messages), None)]
+    after = [worker.send([*messages, *assistant("Go on."), *user("Yes?")][:stop]) for stop in (len(messages), None)]
     assert [(each.plan.action, each.plan.reason) for each in after] == [("applied", "")] * 2
     assert all(each.plan.after < 8_000 for each in after)
 
@@ -215,7 +219,7 @@ def test_f21_usage_from_after_it_does():
     messages, worker = work(20), Worker(Rules(), Facts(usable_tokens=8_000))
     first = worker.send(messages)
     worker.facts = replace(worker.facts, anchor=Anchor(links(messages)[-1], 7_900, first.plan.view_id))
-    assert worker.send([*messages, *says("Go on."), *user("Yes?")]).plan.reason in ("window", "floor")
+    assert worker.send([*messages, *assistant("Go on."), *user("Yes?")]).plan.reason in ("window", "floor")
 
 
 # --- F25: cross-talk -------------------------------------------------------------------------------------------------
@@ -250,7 +254,7 @@ def test_f25_of_two_workers_that_make_a_block_at_once_the_first_counts_for_both(
     ready = late.decides(messages)
     first = house.send(messages)
     late.store = house.store
-    late.accepted(ready)
+    late.accept(ready)
     assert ready.left != first.left
     assert [worker.send(messages).left for worker in (late, house)] == [first.left] * 2
 

@@ -9,34 +9,34 @@ from proxy.core.fold import CLOSING, GO_ON, OPENING
 from proxy.core.grouping import flaws
 from proxy.core.pipeline import Draft, run
 from proxy.core.steps.standard import CONCLUSIONS, DropMiddle
-from tests.support.messages import call, request, says, user
+from tests.support.messages import assistant, call, request, user
 
 CODE = "\n".join(f"    {number} value_{number} = compute({number})" for number in range(60))
 FAILED = "Exit code: 1\n--- FAIL: TestSkew (0.01s)\n    skew_test.go:41: expected 2, got 3"
 WORK = (
     user("Mend the tests."),
-    call("Read", path="session.py", out=CODE, says="I read the session first, it holds the clock."),
+    call("Read", path="session.py", out=CODE, preamble="I read the session first, it holds the clock."),
     call("Bash", command="go test ./...", out=FAILED),
     call("Edit", path="session.py", out="edited " + CODE),
-    says("The clock was read twice; it is read once now. " + "More of this. " * 200),
+    assistant("The clock was read twice; it is read once now. " + "More of this. " * 200),
     user("Do not touch b.py."),
     call("Bash", command="cat b.py", out=CODE),
-    says("Understood: b.py stays as it is."),
+    assistant("Understood: b.py stays as it is."),
     user("And the docs?"),
     call("Write", path="docs.md", content="# Docs", out="written " + CODE),
-    says("They are written."),
+    assistant("They are written."),
 )
 
 
 def fold(*pieces, goal=None, **settings):
-    body = request(*pieces, user("Go on."), says("I will.")).body
+    body = request(*pieces, user("Go on."), assistant("I will.")).body
     draft = Draft((), body[:-2], body[-2:], origin=body, goal=goal)
     left, (report,) = run([DropMiddle(answer_tokens=100, **settings)], draft)
     assert not report.refused
     return left.middle
 
 
-def test_one_note_tells_of_all_that_went():
+def test_one_note_describes_all_removed_messages():
     middle = fold(*WORK)
     notes = [message for message in middle if message.text.startswith(OPENING)]
     assert [message.role for message in notes] == ["user"]
@@ -49,8 +49,8 @@ def test_one_note_tells_of_all_that_went():
 
 def test_the_users_words_and_a_short_answer_stay_as_they_were():
     middle = fold(*WORK)
-    said = [(message.role, message.text) for message in middle if not message.literal]
-    assert said == [
+    text = [(message.role, message.text) for message in middle if not message.literal]
+    assert text == [
         ("user", "Mend the tests."),
         ("user", "Do not touch b.py."),
         ("assistant", "Understood: b.py stays as it is."),
@@ -59,11 +59,11 @@ def test_the_users_words_and_a_short_answer_stay_as_they_were():
     ]
 
 
-def test_what_the_assistant_said_besides_is_told_under_the_message_that_it_follows():
+def test_other_text_of_the_assistant_is_under_the_message_it_follows():
     (note,) = (message for message in fold(*WORK) if message.text.startswith(OPENING))
-    told = note.text.split("\n")
-    place = told.index(CONCLUSIONS)
-    heading, remark, answer = told[place + 1 : place + 4]
+    text = note.text.split("\n")
+    place = text.index(CONCLUSIONS)
+    heading, remark, answer = text[place + 1 : place + 4]
     assert heading == 'After "Mend the tests."'
     assert remark == "- I read the session first, it holds the clock."
     assert answer.startswith("- The clock was read twice; it is read once now. More of this.")
@@ -71,15 +71,15 @@ def test_what_the_assistant_said_besides_is_told_under_the_message_that_it_follo
     assert "Understood: b.py" not in note.text  # it stays
 
 
-def test_what_only_announces_a_call_is_not_told():
-    found = call("Read", path="a.py", out=CODE, says="Found it! The clock is read twice in a.py. Let me mend b.py:")
-    looked = call("Bash", command="ls", out=CODE, says="Let me look at all files in src/b.py and here:")
+def test_a_text_that_only_announces_a_call_is_left_out_of_a_note():
+    found = call("Read", path="a.py", out=CODE, preamble="Found it! The clock is read twice in a.py. Let me mend b.py:")
+    looked = call("Bash", command="ls", out=CODE, preamble="Let me look at all files in src/b.py and here:")
     (note,) = (message for message in fold(*WORK[:1], found, looked) if message.text.startswith(OPENING))
     assert "- Found it! The clock is read twice in a.py.\n" in note.text
     assert "Let me" not in note.text
 
 
-def test_the_plan_is_told_as_the_calls_that_stay_have_left_it():
+def test_the_plan_in_a_note_is_the_one_the_remaining_calls_left():
     made = call("TaskCreate", subject="mend the clock", out="Task #1 created")
     more = [call("Read", path=f"{number}.py", out=CODE) for number in range(9)]
     done = call("TaskUpdate", taskId="1", status="completed", out="ok")
@@ -89,8 +89,8 @@ def test_the_plan_is_told_as_the_calls_that_stay_have_left_it():
     assert "#1 mend the clock (done)" in note.text
 
 
-def test_the_newest_answers_are_told_where_there_is_little_room():
-    talk = [piece for number in range(20) for piece in (user(f"Point {number}?"), says(f"Answer {number}. " * 40))]
+def test_with_little_room_the_newest_answers_are_kept():
+    talk = [piece for number in range(20) for piece in (user(f"Point {number}?"), assistant(f"Answer {number}. " * 40))]
     (note,) = (message for message in fold(*talk, conclusions=900) if message.text.startswith(OPENING))
     assert "Answer 19." in note.text
     assert "Answer 2." not in note.text
@@ -106,8 +106,8 @@ def test_speakers_alternate_as_before(goal):
     assert GO_ON in [message.text for message in middle]
 
 
-def test_an_earlier_note_is_not_told_again():
-    body = request(*WORK, user("Go on."), says("I will.")).body
+def test_an_earlier_note_is_not_repeated():
+    body = request(*WORK, user("Go on."), assistant("I will.")).body
     half = Draft((), body[:6], body[6:], origin=body)
     first, _ = run([DropMiddle()], half)
     again = Draft((), first.middle + body[6:-2], body[-2:], origin=body)
@@ -117,8 +117,10 @@ def test_an_earlier_note_is_not_told_again():
     assert note.text.count(OPENING) == 1
 
 
-def test_a_second_fold_tells_of_what_the_first_one_told():
-    body = request(*WORK, user("Go on."), says("I will."), call("Bash", command="make", out=CODE), user("More?")).body
+def test_a_second_fold_includes_the_notes_of_the_first():
+    body = request(
+        *WORK, user("Go on."), assistant("I will."), call("Bash", command="make", out=CODE), user("More?")
+    ).body
     first, _ = run([DropMiddle()], Draft((), body[:16], body[16:], origin=body))
     second, _ = run([DropMiddle()], Draft((), first.middle + body[16:-1], body[-1:], origin=body))
     (note,) = (message for message in second.middle if message.text.startswith(OPENING))
@@ -128,7 +130,7 @@ def test_a_second_fold_tells_of_what_the_first_one_told():
     assert "- make" in note.text
 
 
-def test_no_result_is_quoted_twice_and_none_that_the_ledger_tells():
+def test_no_result_is_quoted_twice_and_none_that_the_ledger_lists():
     order = json.dumps({"order": "W-1", "items": [{"id": number, "name": "cup"} for number in range(60)]})
     again = [call("change_order", order="W-1", out=order) for _ in range(5)]
     refused = [call("sql", command="SELECT a", out="Error executing query: no table a") for _ in range(3)]
@@ -138,7 +140,7 @@ def test_no_result_is_quoted_twice_and_none_that_the_ledger_tells():
     assert "Lines from sql" not in note.text
 
 
-def test_each_turn_is_told_of_before_one_is_told_at_length():
-    talk = [piece for number in range(12) for piece in (user(f"Point {number}?"), says(f"Answer {number}. " * 40))]
+def test_each_turn_has_a_line_before_one_gets_more():
+    talk = [piece for number in range(12) for piece in (user(f"Point {number}?"), assistant(f"Answer {number}. " * 40))]
     (note,) = (message for message in fold(*talk, conclusions=2_500) if message.text.startswith(OPENING))
     assert [number for number in range(12) if f"- Answer {number}." not in note.text] == []

@@ -17,32 +17,34 @@ from proxy.core.messages import Message
 from proxy.core.pipeline import Draft, run
 from proxy.core.placeholder import texts_of
 from proxy.core.steps import STEPS, step_from_json
-from tests.support.messages import parsed
+from tests.support.messages import parse_request
 
 GOLDEN = Path(__file__).parent / "golden"
 FILES = sorted(GOLDEN.glob("*.txt"))
 RULE, KEPT, TOOLS = "----------", "... kept", "tools "
 
 
-def shortened(given: str) -> str:
+def apply_step(given: str) -> str:
     """What the step makes of the messages above the rule."""
     first, *rows = given.strip("\n").split("\n")
     name, settings = first.split(" ", 1)
     tools = rows.pop(0)[len(TOOLS) :].encode() if rows[0].startswith(TOOLS) else None
     cut = rows.index(KEPT)
     source = '{"messages": [' + ", ".join(rows[:cut] + rows[cut + 1 :]) + "]}"
-    body = mark_observations(parsed(source.encode()).body, OBSERVATIONS)
+    body = mark_observations(parse_request(source.encode()).body, OBSERVATIONS)
     draft = Draft((), body[:cut], body[cut:], tools=tools, fixed=find_fixed(body, ()), origin=body)
     left, (report,) = run([step_from_json(name, json.loads(settings))], draft)
     assert not report.refused
-    told = [f"{name}: {report.messages} messages, {report.saved} tokens"]
+    text = [f"{name}: {report.messages} messages, {report.saved} tokens"]
     offered = [left.tools.decode()] if left.tools else []
     gone = [old for old in body[:cut] if not any(new.start <= old.start < new.stop for new in left.middle)]
     shown = sorted((*left.middle, *gone), key=lambda message: message.start)
-    return "\n".join([*told, *offered, *(row for message in shown for row in _shown(message, body, gone))]) + "\n"
+    return (
+        "\n".join([*text, *offered, *(row for message in shown for row in _format_message(message, body, gone))]) + "\n"
+    )
 
 
-def _shown(message: Message, came: tuple[Message, ...], gone: list[Message]) -> list[str]:
+def _format_message(message: Message, came: tuple[Message, ...], gone: list[Message]) -> list[str]:
     if message in came:
         return [f"#{message.start} {'goes' if message in gone else 'stays'}"]
     read = "\n".join(filter(None, texts_of(message)))
@@ -52,7 +54,7 @@ def _shown(message: Message, came: tuple[Message, ...], gone: list[Message]) -> 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_step_does_to_the_byte_what_its_golden_file_shows(file):
     given, expected = file.read_text(encoding="utf-8").split(f"{RULE}\n")
-    assert shortened(given) == expected
+    assert apply_step(given) == expected
 
 
 def test_every_step_has_a_golden_file():
@@ -62,4 +64,4 @@ def test_every_step_has_a_golden_file():
 if __name__ == "__main__":
     for each in FILES:
         above = each.read_text(encoding="utf-8").split(f"{RULE}\n")[0]
-        each.write_text(f"{above}{RULE}\n{shortened(above)}", encoding="utf-8")
+        each.write_text(f"{above}{RULE}\n{apply_step(above)}", encoding="utf-8")

@@ -19,7 +19,7 @@ from proxy.core.planning import FOCUS, tries
 from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.summaries import Summaries, Summary
 from tests.support.compaction_worker import Worker
-from tests.support.messages import call, history, says, system, user
+from tests.support.messages import assistant, call, history, system, user
 
 GOLDEN = Path(__file__).parent / "golden" / "summary"
 LOG = "\n".join(f"tests/test_session.py::test_expiry[{number}] PASSED" for number in range(60))
@@ -27,13 +27,13 @@ LONG = f"{LOG}\ntests/test_session.py::test_skew FAILED\nE   assert 3600 == 3599
 SOURCE = "\n".join(f"{row}  def step_{row}(session): ..." for row in range(1, 31))
 TASK = user("The test test_skew in tests/test_session.py fails now and then. Find out why and mend it.")
 LOOKED = (
-    call("Read", file_path="/src/session.py", out=SOURCE, says="I look at the code first."),
+    call("Read", file_path="/src/session.py", out=SOURCE, preamble="I look at the code first."),
     call("Bash", command="pytest tests/test_session.py", out=LONG),
 )
 MENDED = (
     call("Edit", file_path="/src/session.py", old_string="time.time()", new_string="clock()", out="Edited."),
     call("Bash", command="pytest tests/test_session.py -k skew", out="1 passed\nexit status 0"),
-    says("The clock was read twice; test_skew passes now."),
+    assistant("The clock was read twice; test_skew passes now."),
 )
 WORD = user("Good. Do not touch the public names.")
 THEN = (call("Read", file_path="/docs/session.md", out="\n".join(f"Line {row} of the page." for row in range(40))),)
@@ -67,28 +67,28 @@ HEAD = system("You are a coding agent.")
 # --- the history afterwards ------------------------------------------------------------------------------------------
 
 
-def stands(*pieces, shape="notes", covers, rules=RULES, worker=None, text=ACCOUNT):
+def forward_with_summary(*pieces, shape="notes", covers, rules=RULES, worker=None, text=ACCOUNT):
     """What is forwarded when a model has told the first so many messages."""
     worker = worker or Worker(replace(rules, summary=replace(rules.summary, shape=shape)))
     worker.facts = Facts(summary=Summary(covers, text), can_summarize=False)
     sent = worker.send(history(HEAD, *pieces))
     assert text in "\n".join(message.text for message in sent.plan.view)
-    return shown(sent.plan.view)
+    return format_messages(sent.plan.view)
 
 
-def stands_anew():
+def forward_after_second_summary():
     """A summary has come in the place of an earlier one."""
     worker = Worker(RULES)
-    stands(TASK, *LOOKED, *MENDED, covers=10, worker=worker)
+    forward_with_summary(TASK, *LOOKED, *MENDED, covers=10, worker=worker)
     later = (
         *THEN,
         *(call("Read", file_path=f"/docs/page_{page}.md", out=f"Page {page}\n{SOURCE}") for page in range(6)),
     )
-    return stands(TASK, *LOOKED, *MENDED, WORD, *later, *NOW, covers=25, worker=worker, text=NEWER)
+    return forward_with_summary(TASK, *LOOKED, *MENDED, WORD, *later, *NOW, covers=25, worker=worker, text=NEWER)
 
 
-def shown(messages):
-    return "\n".join(line for message in messages for line in ("", _heading(message), *_said(message)))
+def format_messages(messages):
+    return "\n".join(line for message in messages for line in ("", _heading(message), *_shorten_text(message)))
 
 
 def _heading(message):
@@ -96,7 +96,7 @@ def _heading(message):
     return f"--- {message.role}{answers}{' (ours)' if message.literal else ''}"
 
 
-def _said(message):
+def _shorten_text(message):
     lines = message.text.split("\n") if message.text else []
     shortened = (
         [*lines[:3], f"(… {len(lines) - 4} lines more)", lines[-1]] if message.is_result and len(lines) > 6 else lines
@@ -116,11 +116,11 @@ def question(*pieces, facts=None, rules=RULES, worker=None):
     return worker.considers(history(HEAD, *pieces)).question
 
 
-def aligned():
+def question_after_history():
     asked = question(TASK, *OVER, facts=Facts(force=True, focus="the clock"))
     first, *_ = tries(asked, None, quarter)
     assert [message.raw for message in first.messages[:-1]] == [message.raw for message in asked.view]
-    return shown([read(first.messages[-1])])
+    return format_messages([read(first.messages[-1])])
 
 
 def read(message):
@@ -132,12 +132,12 @@ def retold(place, *pieces, room=None, **more):
     """The text of one of the ways to put it plainly."""
     asked = question(*(pieces or (TASK, *OVER)), **more)
     plain = [each for each in tries(asked, room, quarter) if not (each.aligned or each.again)]
-    return shown(map(read, plain[place].messages))
+    return format_messages(map(read, plain[place].messages))
 
 
 def retold_with_an_earlier_summary():
     worker = Worker(RULES)
-    stands(TASK, *LOOKED, *MENDED, covers=10, worker=worker)
+    forward_with_summary(TASK, *LOOKED, *MENDED, covers=10, worker=worker)
     later = (
         *THEN,
         *(call("Read", file_path=f"/docs/page_{page}.md", out=f"Page {page}\n{SOURCE}") for page in range(6)),
@@ -153,27 +153,27 @@ Pushing is allowed.
 </earlier-summary>"""
 
 
-def asked(name, focus=""):
-    told = Summaries(prompt=read_prompt(name).of(4_000))
-    return f"\n{told.prompt}{FOCUS.format(focus=focus) if focus else ''}"
+def render_prompt(name, focus=""):
+    summaries = Summaries(prompt=read_prompt(name).of(4_000))
+    return f"\n{summaries.prompt}{FOCUS.format(focus=focus) if focus else ''}"
 
 
 # --- the files -------------------------------------------------------------------------------------------------------
 
 SHOWN = {
-    "prompt, structured": ("The prompt `structured`, as a model gets it.", lambda: asked("structured")),
+    "prompt, structured": ("The prompt `structured`, as a model gets it.", lambda: render_prompt("structured")),
     "prompt, structured, with a focus": (
         "The prompt `structured`, where the user said what matters: /compact the failing tests",
-        lambda: asked("structured", "the failing tests"),
+        lambda: render_prompt("structured", "the failing tests"),
     ),
-    "prompt, workflow": ("The prompt `workflow`, as a model gets it.", lambda: asked("workflow")),
+    "prompt, workflow": ("The prompt `workflow`, as a model gets it.", lambda: render_prompt("workflow")),
     "prompt, workflow, with a focus": (
         "The prompt `workflow`, where the user said what matters: /compact the release steps",
-        lambda: asked("workflow", "the release steps"),
+        lambda: render_prompt("workflow", "the release steps"),
     ),
     "question, at the end of the conversation": (
         "The question as the last message of the conversation as it was last forwarded; the user said what matters.",
-        aligned,
+        question_after_history,
     ),
     "question, retold": ("The question with the old part retold in one message.", lambda: retold(0, room=None)),
     "question, retold, long results clipped": (
@@ -194,27 +194,27 @@ SHOWN = {
     ),
     "notes, one message of the user": (
         "After a summary, shape `notes`: the only message of the user stays, the account follows.",
-        lambda: stands(TASK, *OVER[:-1], covers=10),
+        lambda: forward_with_summary(TASK, *OVER[:-1], covers=10),
     ),
     "notes, several messages of the user": (
         "After a summary, shape `notes`: all the user said stays, with notes between, the account in the last.",
-        lambda: stands(TASK, *LOOKED, WORD, *MENDED, *THEN, *NOW, covers=13),
+        lambda: forward_with_summary(TASK, *LOOKED, WORD, *MENDED, *THEN, *NOW, covers=13),
     ),
     "notes, in the place of an earlier summary": (
         "After a summary, shape `notes`, where one stood already: there is one still, and the ledger is that of both.",
-        stands_anew,
+        forward_after_second_summary,
     ),
     "notes, with pins and an instruction in the midst": (
         "After a summary, shape `notes`, hardly any room for the user's words: pins and instructions stay.",
-        lambda: stands(
-            user("Hello."), says("Hello."), PIN, *LOOKED, FROZEN, *MENDED, WORD, *THEN, *NOW,
+        lambda: forward_with_summary(
+            user("Hello."), assistant("Hello."), PIN, *LOOKED, FROZEN, *MENDED, WORD, *THEN, *NOW,
             covers=16,
             rules=replace(RULES, summary=replace(RULES.summary, user_tokens=10)),
         ),
     ),
     "single": (
         "After a summary, shape `single`, with a pointer to the originals.",
-        lambda: stands(
+        lambda: forward_with_summary(
             TASK, *LOOKED, WORD, *MENDED, *THEN, *NOW,
             shape="single",
             covers=13,
@@ -223,23 +223,23 @@ SHOWN = {
     ),
     "single, with a pin": (
         "After a summary, shape `single`, where something stays: it keeps its place.",
-        lambda: stands(TASK, *LOOKED, PIN, *MENDED, *THEN, *NOW, shape="single", covers=13),
+        lambda: forward_with_summary(TASK, *LOOKED, PIN, *MENDED, *THEN, *NOW, shape="single", covers=13),
     ),
     "pair": (
         "After a summary, shape `pair`: the account and an acknowledgement.",
-        lambda: stands(TASK, *LOOKED, WORD, *MENDED, *THEN, *NOW, shape="pair", covers=13),
+        lambda: forward_with_summary(TASK, *LOOKED, WORD, *MENDED, *THEN, *NOW, shape="pair", covers=13),
     ),
 }  # fmt: skip
 
 
-def written(name):
+def render_golden(name):
     what, make = SHOWN[name]
     return f"{what}\n{make()}\n"
 
 
 @pytest.mark.parametrize("name", SHOWN)
-def test_a_model_is_told_what_its_golden_file_shows(name):
-    assert written(name) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+def test_a_model_reads_what_its_golden_file_shows(name):
+    assert render_golden(name) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
 
 
 def test_every_golden_file_is_of_something():
@@ -248,4 +248,4 @@ def test_every_golden_file_is_of_something():
 
 if __name__ == "__main__":
     for each in SHOWN:
-        (GOLDEN / f"{each}.txt").write_text(written(each), encoding="utf-8")
+        (GOLDEN / f"{each}.txt").write_text(render_golden(each), encoding="utf-8")

@@ -11,8 +11,8 @@ from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.grouping import Flaws, callers, flaws, groups, last_assistant, last_user, repair, snap, turns
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.histories import any_history, legal
+from tests.support.messages import assistant, call, calls, history, parse_request, request, system, user
 from tests.support.messages import body as written
-from tests.support.messages import call, calls, history, parsed, request, says, system, user
 
 TWO = (("Read", {"path": "a"}, "a"), ("Read", {"path": "b"}, "b"))
 
@@ -22,17 +22,19 @@ def spans(*pieces):
 
 
 def test_a_call_and_everything_that_answers_it_is_one_group():
-    assert spans(user("hi"), calls(*TWO), says("done"), user("thanks")) == [(0, 1), (1, 4), (4, 5), (5, 6)]
+    assert spans(user("hi"), calls(*TWO), assistant("done"), user("thanks")) == [(0, 1), (1, 4), (4, 5), (5, 6)]
 
 
-def test_a_late_result_draws_what_stands_between_into_its_group():
+def test_a_late_result_draws_the_messages_before_it_into_its_group():
     late = history(user("hi"), calls(*TWO))
     late.insert(3, {"role": "user", "content": "wait"})
-    assert [(each.start, each.stop) for each in groups(parsed(written(late)).body)] == [(0, 1), (1, 5)]
+    assert [(each.start, each.stop) for each in groups(parse_request(written(late)).body)] == [(0, 1), (1, 5)]
 
 
 def test_an_observation_belongs_to_the_words_that_asked_for_it():
-    body = mark_observations(request(user("hi"), says("run"), user("Observation: x"), says("ok")).body, OBSERVATIONS)
+    body = mark_observations(
+        request(user("hi"), assistant("run"), user("Observation: x"), assistant("ok")).body, OBSERVATIONS
+    )
     assert [(each.start, each.stop) for each in groups(body)] == [(0, 1), (1, 3), (3, 4)]
 
 
@@ -41,14 +43,14 @@ def test_an_orphan_is_a_group_of_its_own():
 
 
 def test_a_cut_snaps_back_to_the_last_boundary():
-    body = request(user("hi"), calls(*TWO), says("done")).body
+    body = request(user("hi"), calls(*TWO), assistant("done")).body
     assert [snap(body, cut) for cut in range(6)] == [0, 1, 1, 1, 4, 5]
     assert snap((), 3) == 0
 
 
 @given(any_history, st.integers(0, 60))
 def test_no_cut_parts_a_call_from_its_result(messages, cut):
-    body = parsed(written(messages)).body
+    body = parse_request(written(messages)).body
     place = snap(body, cut)
     assert place <= cut
     one, other, whole = flaws(body[:place]), flaws(body[place:]), flaws(body)
@@ -57,18 +59,18 @@ def test_no_cut_parts_a_call_from_its_result(messages, cut):
 
 
 def test_a_turn_begins_with_the_words_of_a_user():
-    body = request(says("welcome"), user("hi"), call("Read"), user("more"), says("done")).body
+    body = request(assistant("welcome"), user("hi"), call("Read"), user("more"), assistant("done")).body
     assert [(turn.start, turn.stop) for turn in turns(body)] == [(0, 1), (1, 4), (4, 6)]
     assert turns(()) == []
 
 
 def test_the_newest_words_of_each_side_are_found():
-    body = request(user("hi"), says("a"), user("b"), call("Read")).body
+    body = request(user("hi"), assistant("a"), user("b"), call("Read")).body
     assert (last_user(body), last_assistant(body)) == (2, 3)
     assert (last_user(()), last_assistant(())) == (None, None)
 
 
-def test_repeated_ids_are_told_apart_by_where_they_stand():
+def test_repeated_ids_are_separated_by_their_place():
     first, second = call("Read", path="a"), call("Bash", command="b")
     for group in (first, second):
         group[0]["tool_calls"][0]["id"] = group[1]["tool_call_id"] = "call_0"
@@ -100,7 +102,7 @@ def test_repair_brings_results_back_fills_what_is_missing_and_drops_strays():
     stray = {"role": "tool", "tool_call_id": "nobody", "content": ""}
     broken = history(user("hi"), [asked], user("wait"), [legacy], [stray])
     broken.insert(3, {**one, "tool_call_id": "call_1"})
-    mended = repair(parsed(written(broken)).body)
+    mended = repair(parse_request(written(broken)).body)
     assert [json.loads(each.raw)["role"] for each in mended] == [
         "user",
         "assistant",
@@ -123,14 +125,14 @@ def test_repair_leaves_results_of_one_message_in_the_order_in_which_they_came():
 
 
 @given(legal)
-def test_what_is_whole_is_not_repaired(messages):
-    body = parsed(written(messages)).body
+def test_a_valid_history_is_not_repaired(messages):
+    body = parse_request(written(messages)).body
     assert all(one is other for one, other in zip(repair(body), body, strict=True))
 
 
 @given(any_history)
 def test_after_repair_every_call_is_answered_and_every_result_called_for(messages):
-    found = flaws(repair(parsed(written(messages)).body))
+    found = flaws(repair(parse_request(written(messages)).body))
     assert (found.orphans, found.unanswered) == (0, 0)
 
 
@@ -141,13 +143,17 @@ def test_instructions_in_the_midst_are_groups_too():
 def answered_backwards(count):
     made = [{"id": f"c{n}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for n in range(count)]
     results = [{"role": "tool", "tool_call_id": each["id"], "content": "x"} for each in reversed(made)]
-    return parsed(written([*user("go"), {"role": "assistant", "content": None, "tool_calls": made}, *results])).body
+    return parse_request(
+        written([*user("go"), {"role": "assistant", "content": None, "tool_calls": made}, *results])
+    ).body
 
 
 def unanswered_and_uncalled(count):
     """One message with calls that no result answers, and as many results of other calls."""
     body = list(answered_backwards(count))
-    others = parsed(written([{"role": "tool", "tool_call_id": f"d{n}", "content": "x"} for n in range(count)])).body
+    others = parse_request(
+        written([{"role": "tool", "tool_call_id": f"d{n}", "content": "x"} for n in range(count)])
+    ).body
     return tuple(body[:2]) + others
 
 
@@ -165,7 +171,7 @@ def test_the_cost_of_parallel_calls_grows_with_their_number(work, make):
 
 @given(any_history)
 def test_results_find_their_calls_as_a_plain_search_finds_them(messages):
-    body = parsed(written(messages)).body
+    body = parse_request(written(messages)).body
     assert callers(body) == searched_callers(body)
 
 

@@ -15,10 +15,10 @@ from proxy.core.state import ConversationState
 from proxy.core.steps.standard import DedupOld
 from proxy.wire.chat.requests import answer_within, render
 from tests.support.cost_growth import assert_grows_in_proportion
-from tests.support.messages import KEY, TENANT, body, call, calls, parsed, says, user
+from tests.support.messages import KEY, TENANT, assistant, body, call, calls, parse_request, user
 
 WORDS = "some words about /src/a.py and x=1 " * 8
-END = [*says("Done."), *user("Go on."), *says("Well."), *user("Go on.")]
+END = [*assistant("Done."), *user("Go on."), *assistant("Well."), *user("Go on.")]
 RULES = Rules(pins=Pins(tags=("pin",), markers=("MUST",)))
 
 
@@ -28,7 +28,7 @@ def reads_of_one_file(count):
     return [message for group in read for message in group]
 
 
-def numbered(messages):
+def number_calls(messages):
     for number, message in enumerate(messages):
         for each in message.get("tool_calls", ()):
             each["id"] = f"c{number}"
@@ -42,12 +42,12 @@ SHAPES = {
         [{"type": "text", "text": f"{n} {WORDS}", "cache_control": {}} for n in range(count)]
     ),
     "words of users and answers in turn": lambda count: [
-        message for n in range(count) for message in (*user(f"Do {n}."), *says(f"{n} {WORDS}"))
+        message for n in range(count) for message in (*user(f"Do {n}."), *assistant(f"{n} {WORDS}"))
     ],
     "instructions in the midst": lambda count: [
         message
         for n in range(count)
-        for message in ({"role": "system", "content": f"Mind {n}."}, *says(f"{n} {WORDS}"))
+        for message in ({"role": "system", "content": f"Mind {n}."}, *assistant(f"{n} {WORDS}"))
     ],
     "results without calls": lambda count: [
         {"role": "tool", "tool_call_id": f"c{n}", "content": f"{n} {WORDS}"} for n in range(count)
@@ -55,19 +55,19 @@ SHAPES = {
     "calls without results": lambda count: [
         {**calls(("Read", {"path": f"/{n}"}, ""))[0], "content": WORDS} for n in range(count)
     ],
-    "the same result again and again": lambda count: numbered(
+    "the same result again and again": lambda count: number_calls(
         [message for _ in range(count) for message in call("Read", path="/a", out=WORDS * 3)]
     ),
-    "reads of one file": lambda count: numbered(reads_of_one_file(count)),
+    "reads of one file": lambda count: number_calls(reads_of_one_file(count)),
     "pins": lambda count: [
-        message for n in range(count) for message in (*user(f"<pin>Keep {n}.</pin>"), *says(f"{n} {WORDS}"))
+        message for n in range(count) for message in (*user(f"<pin>Keep {n}.</pin>"), *assistant(f"{n} {WORDS}"))
     ],
 }
 
 
 def decide(source):
     """Everything that is done for one request, under pressure of its window, by price, and as forced."""
-    request = parsed(source)
+    request = parse_request(source)
     links = chain(request, TENANT, KEY)
     for facts in (Facts(usable_tokens=len(source) // 12), Facts(usable_tokens=len(source)), Facts(force=True)):
         scene = ConversationState.of(request, links, (), RULES, facts=facts)
@@ -84,7 +84,7 @@ def test_the_cost_of_a_request_grows_with_the_length_of_its_history(shape):
 
 
 def draft_of(count):
-    return Draft((), parsed(body(numbered(reads_of_one_file(count)))).body)
+    return Draft((), parse_request(body(number_calls(reads_of_one_file(count)))).body)
 
 
 def test_the_cost_of_calls_that_others_cover_grows_with_their_number():
@@ -95,23 +95,23 @@ def test_the_cost_of_a_ledger_grows_with_the_reads_of_one_file():
     assert_grows_in_proportion(lambda draft: ledger(draft.middle, 6_000), draft_of, 600)
 
 
-def test_the_cost_of_a_bound_that_is_told_many_times_grows_with_their_number():
-    def told(count):
+def test_the_cost_of_a_repeated_output_bound_grows_with_its_number():
+    def bounds_body(count):
         return b'{"messages":[]' + b',"max_tokens":900' * count + b"}"
 
-    assert answer_within(told(2), 5) == b'{"messages":[],"max_tokens":5,"max_tokens":5}'
-    assert_grows_in_proportion(lambda source: answer_within(source, 5), told, 10_000)
+    assert answer_within(bounds_body(2), 5) == b'{"messages":[],"max_tokens":5,"max_tokens":5}'
+    assert_grows_in_proportion(lambda source: answer_within(source, 5), bounds_body, 10_000)
 
 
 def test_the_cost_of_putting_a_shortened_history_together_grows_with_its_length():
-    def shortened(count):
-        request = parsed(body(numbered(reads_of_one_file(count))))
+    def shorten_results(count):
+        request = parse_request(body(number_calls(reads_of_one_file(count))))
         view = [message.with_text("[gone]", "x") if message.is_result else message for message in request.body]
         return request, view
 
-    assert_grows_in_proportion(lambda both: render(*both), shortened, 2_000)
+    assert_grows_in_proportion(lambda both: render(*both), shorten_results, 2_000)
 
 
 def test_repair_keeps_its_speed_where_every_call_is_answered():
-    whole = parsed(body(json.loads(json.dumps(numbered(reads_of_one_file(3)))))).body
+    whole = parse_request(body(json.loads(json.dumps(number_calls(reads_of_one_file(3)))))).body
     assert repair(whole) == whole

@@ -75,19 +75,19 @@ def digest(*pieces, key=KEY):
     return head_digest(parse(body(history(*pieces, user("hi")))).head, key)
 
 
-def around(text):
+def system_with_environment(text):
     return system(f"You are a coding agent.\n\n<env>\n{text}\n</env>\n\nBe brief.")
 
 
 @pytest.mark.parametrize(("now", "later"), LATER, ids=[now[:24] for now, _ in LATER])
-def test_what_changes_while_a_conversation_goes_on_is_left_out(now, later):
-    assert digest(around(now)) == digest(around(later))
-    assert digest(around(now)) != digest(around("nothing"))
+def test_changing_parts_of_a_head_are_left_out_of_its_digest(now, later):
+    assert digest(system_with_environment(now)) == digest(system_with_environment(later))
+    assert digest(system_with_environment(now)) != digest(system_with_environment("nothing"))
 
 
 @pytest.mark.parametrize(("one", "other"), DIFFERENT, ids=[one[:24] for one, _ in DIFFERENT])
-def test_whatever_else_differs_is_another_head(one, other):
-    assert digest(around(one)) != digest(around(other))
+def test_any_other_difference_is_another_head(one, other):
+    assert digest(system_with_environment(one)) != digest(system_with_environment(other))
 
 
 def test_role_order_and_number_of_messages_count():
@@ -103,12 +103,12 @@ def test_cache_markers_and_the_wrapping_they_need_make_no_difference():
     )
 
 
-def test_what_is_no_text_counts_too():
+def test_content_other_than_text_counts_too():
     heads = [system([{"type": "image_url", "image_url": {"url": url}}]) for url in ("a", "b")]
     assert len({digest(head) for head in [*heads, system(None), system(7)]}) == 4
 
 
-def test_another_house_has_other_digests():
+def test_another_secret_gives_other_digests():
     assert digest(system("a")) != digest(system("a"), key=b"o" * 32)
 
 

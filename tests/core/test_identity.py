@@ -16,7 +16,7 @@ from proxy.core.messages import (
 )
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.histories import any_history
-from tests.support.messages import KEY, TENANT, body, call, history, parsed, request, says, system, user
+from tests.support.messages import KEY, TENANT, assistant, body, call, history, parse_request, request, system, user
 
 MARK = {"cache_control": {"type": "ephemeral"}}
 
@@ -27,23 +27,23 @@ def links(made, **more):
 
 @given(any_history)
 def test_a_longer_history_goes_on_from_the_links_of_a_shorter_one(messages):
-    whole = links(parsed(body(messages)))
+    whole = links(parse_request(body(messages)))
     for stop in range(1, len(messages)):
-        shorter = links(parsed(body(messages[:stop])))
+        shorter = links(parse_request(body(messages[:stop])))
         assert whole[: len(shorter)] == shorter
 
 
 def test_there_is_a_link_for_the_beginning_and_one_for_each_message_after_the_head():
-    assert len(links(request(system("head"), user("a"), says("b")))) == 3
+    assert len(links(request(system("head"), user("a"), assistant("b")))) == 3
 
 
 @given(any_history)
 def test_a_conversation_begins_with_its_first_message(messages):
-    made = parsed(body(messages))
+    made = parse_request(body(messages))
     assert beginning(made, TENANT, KEY, "x") == links(made, conversation="x")[:2][-1]
 
 
-def test_what_has_no_message_begins_with_its_names():
+def test_a_history_without_messages_begins_with_its_names():
     made = request(system("head"))
     assert beginning(made, TENANT, KEY) == links(made)[0]
 
@@ -81,7 +81,10 @@ def test_model_and_tools_are_no_part_of_it():
 
 
 def test_one_letter_parts_two_histories_for_good():
-    one, other = links(request(user("a"), says("b"), user("c"))), links(request(user("a"), says("B"), user("c")))
+    one, other = (
+        links(request(user("a"), assistant("b"), user("c"))),
+        links(request(user("a"), assistant("B"), user("c"))),
+    )
     assert [left == right for left, right in zip(one, other, strict=True)] == [True, True, False, False]
 
 
@@ -93,7 +96,7 @@ def test_cache_markers_move_without_notice():
     marked[2]["prompt_cache_breakpoint"] = True
     listed = json.loads(json.dumps(plain))
     listed[3]["content"] = [{"type": "text", "text": "b"}]
-    assert links(parsed(body(marked))) == links(parsed(body(plain))) == links(parsed(body(listed)))
+    assert links(parse_request(body(marked))) == links(parse_request(body(plain))) == links(parse_request(body(listed)))
 
 
 def test_words_about_markers_and_parts_that_are_more_than_text_stay_as_they_are():
@@ -129,26 +132,26 @@ WORK = [
 ]
 
 
-def turned(value):
+def reverse_keys(value):
     """The same JSON with all its keys in the opposite order."""
     if isinstance(value, dict):
-        return {key: turned(value[key]) for key in reversed(value)}
-    return [turned(each) for each in value] if isinstance(value, list) else value
+        return {key: reverse_keys(value[key]) for key in reversed(value)}
+    return [reverse_keys(each) for each in value] if isinstance(value, list) else value
 
 
 WAYS = {
     "compact": lambda value: json.dumps(value, separators=(",", ":"), ensure_ascii=False),
     "spaced": json.dumps,
     "indented": lambda value: json.dumps(value, indent=2),
-    "turned": lambda value: json.dumps(turned(value), separators=(",", ":")),
+    "turned": lambda value: json.dumps(reverse_keys(value), separators=(",", ":")),
     "go": lambda value: json.dumps(value, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c"),
 }
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_history_is_the_same_in_whatever_way_its_json_is_written(way):
-    made = parsed(('{"model":"m","messages":' + WAYS[way](WORK) + "}").encode())
-    usual = parsed(('{"model":"m","messages":' + WAYS["compact"](WORK) + "}").encode())
+    made = parse_request(('{"model":"m","messages":' + WAYS[way](WORK) + "}").encode())
+    usual = parse_request(('{"model":"m","messages":' + WAYS["compact"](WORK) + "}").encode())
     assert links(made) == links(usual)
     assert [canonical(each) for each in usual.body[:3]] == [each.raw for each in usual.body[:3]]
 
@@ -164,12 +167,12 @@ def test_a_history_is_the_same_in_whatever_way_its_json_is_written(way):
         ({"content": "a", "x": True}, {"content": "a", "x": 1}),
     ],
 )
-def test_what_differs_in_meaning_is_another_history(one, other):
-    told = [request([{"role": "user", **each}]) for each in (one, other)]
-    assert links(told[0])[1] != links(told[1])[1]
+def test_a_difference_in_meaning_is_another_history(one, other):
+    text = [request([{"role": "user", **each}]) for each in (one, other)]
+    assert links(text[0])[1] != links(text[1])[1]
 
 
-def test_what_no_parser_reads_twice_the_same_is_known_by_its_bytes():
+def test_json_that_parsers_read_differently_is_identified_by_its_bytes():
     huge = b'{"role":"user","x":' + b"9" * 5_000 + b',"content":"a"}'
     assert canonical(Message(huge, "user")) == huge
 

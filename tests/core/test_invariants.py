@@ -21,8 +21,8 @@ from proxy.lab.replay.validity import check_alternation, shape_of
 from proxy.wire.chat.requests import render
 from tests.support import worker_cases
 from tests.support.compaction_worker import Worker
-from tests.support.histories import BIG, LEGAL, OPENING, SMALL, any_history, started
-from tests.support.messages import body, call, history, parsed, says, system, user
+from tests.support.histories import BIG, LEGAL, OPENING, SMALL, any_history, start_history
+from tests.support.messages import assistant, body, call, history, parse_request, system, user
 from tests.support.worker_cases import (
     CUTTERS,
     EAGER,
@@ -34,9 +34,9 @@ from tests.support.worker_cases import (
     body_before,
     breaks,
     cases,
+    client_messages_left,
     messages_that_came,
     orphans,
-    standing,
     with_summary_at_hand,
     works,
 )
@@ -50,11 +50,11 @@ UNKNOWN = {"deep": [1, "é"]}
 def kept_messages_and_unknown_keys_keep_their_bytes(sent, case):
     left, came = json.loads(sent.left), json.loads(sent.came)
     assert {**left, "messages": 0} == {**came, "messages": 0}
-    raws = {message.raw for message in parsed(sent.came).messages}
+    raws = {message.raw for message in parse_request(sent.came).messages}
     assert all(message.raw in raws for message in sent.plan.view if not message.literal)
 
 
-def nothing_is_longer_than_it_came(sent, case):
+def no_request_grows(sent, case):
     assert len(sent.left) <= len(sent.came)
     assert sent.plan.after <= sent.plan.before
 
@@ -69,12 +69,12 @@ def f5_f6_head_instructions_pins_and_the_last_words_of_the_user_stay(sent, case)
     assert [raw for raw in (*fixed, *pinned, *(message.raw for message in words[-1:])) if raw not in left] == []
 
 
-def what_stays_stays_in_its_order(sent, case):
+def kept_messages_stay_in_order(sent, case):
     kept = [message.start for message in sent.plan.view[len(sent.head) :] if not message.literal]
     assert kept == sorted(kept)
 
 
-def what_follows_the_last_answer_is_left_to_the_always_steps(sent, case):
+def messages_after_the_last_answer_are_left_to_the_always_steps(sent, case):
     before = body_before(sent)
     newest = before[last_assistant(before) or 0 :]
     # A policy may mend what the client got wrong, also here.
@@ -90,7 +90,7 @@ def is_left_to_the_always_steps(newest, view):
     )
 
 
-def what_the_input_had_right_comes_out_right(sent, case):
+def a_valid_history_stays_valid(sent, case):
     came = flaws(body_before(sent))
     assert not sent.flaws.worse_than(came)
     assert not case.is_legal or came == Flaws() or came.leading
@@ -101,7 +101,7 @@ def f3_f4_no_result_and_no_call_is_orphaned(sent, case):
 
 
 def parallel_calls_and_their_results_live_and_die_together(sent, case):
-    left = standing(sent)
+    left = client_messages_left(sent)
     # A hint `remove` for one tool takes its call and result out of a message that makes others as well.
     removes = any(step.name == "tool_hints" for step in case.make.args[0].when_full)
     for place, message in enumerate(sent.body if case.is_legal and not removes else ()):
@@ -111,17 +111,17 @@ def parallel_calls_and_their_results_live_and_die_together(sent, case):
 
 
 def a_cut_is_only_between_groups(sent, case):
-    came, left = mark_observations(sent.body, OBSERVATIONS), standing(sent)
+    came, left = mark_observations(sent.body, OBSERVATIONS), client_messages_left(sent)
     for place, message in enumerate(came if case.is_legal and case.cuts else ()):
         if message.is_bulk:
             assert (place in left) == (place - 1 in left)
 
 
-def f12_a_user_is_left_and_the_first_to_speak(sent, case):
+def f12_a_user_message_is_left_and_comes_first(sent, case):
     if case.is_legal:
         left = [message for message in sent.messages if message["role"] not in ("system", "developer")]
         assert left[0]["role"] == "user"
-        assert any(message.is_user for message in mark_observations(parsed(sent.left).body, OBSERVATIONS))
+        assert any(message.is_user for message in mark_observations(parse_request(sent.left).body, OBSERVATIONS))
 
 
 def f12_notes_do_not_break_the_order_of_speakers(sent, case):
@@ -130,11 +130,11 @@ def f12_notes_do_not_break_the_order_of_speakers(sent, case):
 
 
 def f10_signed_reasoning_is_untouched_or_gone(sent, case):
-    came = {message.raw for message in parsed(sent.came).messages}
+    came = {message.raw for message in parse_request(sent.came).messages}
     assert all(raw in came for raw in sent.raws if b'"signature"' in raw)
 
 
-def at_most_one_account_of_a_model_is_told(sent, case):
+def at_most_one_model_summary_is_forwarded(sent, case):
     assert len(accounts_in(sent)) <= 1
 
 
@@ -146,18 +146,18 @@ def a_block_shows_the_same_messages_after_it_was_stored(sent, case):
 
 INVARIANTS = (
     kept_messages_and_unknown_keys_keep_their_bytes,
-    nothing_is_longer_than_it_came,
+    no_request_grows,
     f5_f6_head_instructions_pins_and_the_last_words_of_the_user_stay,
-    what_stays_stays_in_its_order,
-    what_follows_the_last_answer_is_left_to_the_always_steps,
-    what_the_input_had_right_comes_out_right,
+    kept_messages_stay_in_order,
+    messages_after_the_last_answer_are_left_to_the_always_steps,
+    a_valid_history_stays_valid,
     f3_f4_no_result_and_no_call_is_orphaned,
     parallel_calls_and_their_results_live_and_die_together,
     a_cut_is_only_between_groups,
-    f12_a_user_is_left_and_the_first_to_speak,
+    f12_a_user_message_is_left_and_comes_first,
     f12_notes_do_not_break_the_order_of_speakers,
     f10_signed_reasoning_is_untouched_or_gone,
-    at_most_one_account_of_a_model_is_told,
+    at_most_one_model_summary_is_forwarded,
     a_block_shows_the_same_messages_after_it_was_stored,
 )
 
@@ -174,7 +174,7 @@ def test_each_request_keeps_the_invariants(case):
 
 
 # Long histories: several blocks are made one after the other before the last request.
-@given(st.builds(started, OPENING, SMALL, st.lists(LEGAL, min_size=8, max_size=14)), CUTTERS)
+@given(st.builds(start_history, OPENING, SMALL, st.lists(LEGAL, min_size=8, max_size=14)), CUTTERS)
 def test_each_request_of_a_long_history_keeps_the_invariants(messages, make):
     case = Case(messages, make, is_legal=True, cuts=True)
     for sent in works(make(), messages):
@@ -184,7 +184,7 @@ def test_each_request_of_a_long_history_keeps_the_invariants(messages, make):
 
 READS = st.lists(BIG.map(lambda out: call("Read", out=out)), max_size=3)
 SPOKEN = st.builds(
-    lambda rule, word, reads, answer: [*rule, user(word), *reads, says(answer)],
+    lambda rule, word, reads, answer: [*rule, user(word), *reads, assistant(answer)],
     st.sampled_from([[], [system("From now on be brief.")]]),
     SMALL,
     READS,
@@ -193,9 +193,9 @@ SPOKEN = st.builds(
 
 
 @given(st.lists(SPOKEN, min_size=3, max_size=6), SMALL, CUTTERS)
-def test_speakers_who_took_turns_go_on_taking_turns(talk, word, make):
+def test_alternating_speakers_stay_alternating(talk, word, make):
     """Strict chat templates want it so; an instruction in the midst is no turn."""
-    messages = history(system("You help."), *(piece for said in talk for piece in said), user(word))
+    messages = history(system("You help."), *(piece for text in talk for piece in text), user(word))
     for sent in works(make(), messages):
         came, left = (
             [shape_of(message.raw) for message in view] for view in ((*sent.head, *sent.body), sent.plan.view)
@@ -207,9 +207,9 @@ def test_speakers_who_took_turns_go_on_taking_turns(talk, word, make):
 
 
 @given(any_history, st.sampled_from([None, 1, "\t"]), st.booleans())
-def test_what_is_not_changed_leaves_byte_for_byte_as_it_came(messages, indent, escape):
+def test_an_unchanged_message_is_forwarded_byte_for_byte(messages, indent, escape):
     source = json.dumps({"model": "m", "messages": messages, "x": 10**30}, indent=indent, ensure_ascii=escape).encode()
-    request = parsed(source)
+    request = parse_request(source)
     assert render(request, request.messages) == source
     assert render(request, list(request.head + request.body)) is source
 
@@ -239,7 +239,7 @@ def test_a_history_leaves_with_the_same_bytes_whatever_is_remembered_of_it(case,
 
 
 @given(cases(), st.data())
-def test_what_was_forwarded_is_forwarded_again_unless_a_block_is_made(case, data):
+def test_forwarded_messages_are_forwarded_again_unless_a_block_is_made(case, data):
     worker, earlier = case.make(), None
     for each in case.turns():
         if data.draw(st.integers(0, 5)) == 0:
@@ -277,7 +277,7 @@ def test_rewinds_edits_and_forks_never_meet_a_block_that_is_not_theirs(case, oth
     works(worker, messages)
     cut = data.draw(st.integers(1, len(messages)))
     forked = [*messages[:cut], *other[1:]] or messages
-    theirs = {message.raw for message in parsed(body(forked)).messages}
+    theirs = {message.raw for message in parse_request(body(forked)).messages}
     for sent in works(worker, forked):
         assert not sent.flaws.worse_than(flaws(body_before(sent)))
         assert all(raw in theirs for raw, message in zip(sent.raws, sent.plan.view, strict=True) if not message.literal)

@@ -7,7 +7,7 @@ import pytest
 
 from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.messages import ToolCall, literal, read_message, text_of
-from tests.support.messages import parsed, request, says, system, user
+from tests.support.messages import assistant, parse_request, request, system, user
 
 
 def message(value):
@@ -19,7 +19,7 @@ def test_the_head_is_what_leads_with_instructions():
     made = request(system("a"), [{"role": "developer", "content": "b"}], user("c"), system("d"))
     assert [each.role for each in made.head] == ["system", "developer"]
     assert [each.role for each in made.body] == ["user", "system"]
-    assert parsed(b'{"messages": [{"role": "system", "content": "only"}]}').body == ()
+    assert parse_request(b'{"messages": [{"role": "system", "content": "only"}]}').body == ()
 
 
 def test_a_message_is_an_object_with_a_role():
@@ -28,7 +28,7 @@ def test_a_message_is_an_object_with_a_role():
             read_message(value, b"{}")
 
 
-def test_calls_of_every_kind_are_told_apart():
+def test_calls_of_every_kind_are_distinguished():
     made = message(
         {
             "role": "assistant",
@@ -67,11 +67,11 @@ def test_the_text_of_parts_is_the_text_of_each():
     assert text_of(None) == text_of({"odd": 1}) == ""
 
 
-def test_what_a_message_says_instead_changes_its_content_only():
+def test_another_text_for_a_message_changes_its_content_only():
     made = message({"role": "tool", "x": 1, "content": [1], "tool_call_id": "a"})
-    told = made.with_text("less", "some_step")
-    assert told.raw == b'{"role": "tool", "x": 1, "content": "less", "tool_call_id": "a"}'
-    assert (told.text, told.made, told.literal) == ("less", "some_step", True)
+    text = made.with_text("less", "some_step")
+    assert text.raw == b'{"role": "tool", "x": 1, "content": "less", "tool_call_id": "a"}'
+    assert (text.text, text.made, text.literal) == ("less", "some_step", True)
     bare = message({"role": "tool"})
     assert bare.with_text("less", "some_step") is bare
 
@@ -79,7 +79,7 @@ def test_what_a_message_says_instead_changes_its_content_only():
 def test_user_messages_that_are_an_environment_speaking_are_known():
     body = request(
         user("Observation: quoted by a person"),
-        says("I run it"),
+        assistant("I run it"),
         user("Observation: 3 files"),
         user("thanks"),
     ).body
@@ -98,7 +98,7 @@ def test_signatures_and_attachments_are_seen():
     assert not message({"role": "user", "content": '"image_url"'}).attached
 
 
-def test_a_message_of_ours_knows_what_it_stands_for():
+def test_a_message_of_the_proxy_knows_what_it_replaces():
     note = literal(b'{"role": "user", "content": "x"}', 2, 5, "note")
     words = literal(b'{"role": "user", "content": "x"}', 2, 3, "strip_attachments")
     cleared = literal(b'{"role": "user", "content": "x"}', 2, 3, "clear_observations")

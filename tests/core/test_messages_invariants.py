@@ -25,7 +25,7 @@ WORKERS = st.builds(
 
 
 @given(legal, WORKERS)
-def test_what_leaves_is_accepted_where_what_came_was(history, make):
+def test_a_valid_history_stays_valid(history, make):
     worker = make()
     for turn in turns(history):
         sent = worker.send(turn)
@@ -34,7 +34,7 @@ def test_what_leaves_is_accepted_where_what_came_was(history, make):
 
 
 @given(legal, WORKERS)
-def test_what_was_forwarded_is_forwarded_again(history, make):
+def test_forwarded_messages_are_forwarded_again(history, make):
     worker, before = make(), None
     for turn in turns(history):
         sent = worker.send(turn)
@@ -68,7 +68,7 @@ CLEARING_ONLY = replace(EAGER, fold=())
 
 
 @pytest.mark.parametrize("make", [partial(Worker, EAGER), partial(Worker, CLEARING_ONLY)], ids=["fold", "clear"])
-def test_what_declares_tools_stays_and_the_rest_is_shortened(make):
+def test_messages_that_declare_tools_stay_and_the_rest_is_shortened(make):
     def write(history, **more):
         value = json.loads(request(history, **more))
         value["messages"][1:1] = search_tools(1)

@@ -7,7 +7,7 @@ import pytest
 from proxy.core.conversation import ORIGINALS_UNWRITABLE, Exchange, KeepOriginals, StoreBlock, run
 from proxy.core.rules import Facts, Keep, Rules
 from tests.support.compaction_worker import Driver, Worker
-from tests.support.messages import body, call, history, parsed, user
+from tests.support.messages import body, call, history, parse_request, user
 
 LONG = "a line of output\n" * 400
 WORK = history(user("Go."), *(call("Read", out=f"{number} {LONG}", path=f"{number}.py") for number in range(12)))
@@ -18,7 +18,7 @@ class Turn:
     """One request of a client, at a proxy whose disk works or fails."""
 
     def __init__(self, worker, messages, *, writes, **context):
-        self.driver = Driver(worker, parsed(body(messages)))
+        self.driver = Driver(worker, parse_request(body(messages)))
         self.driver.exchange = Exchange(replace(self.driver.exchange.context, keeps_originals=True, **context))
         self.writes = writes
         self.actions = []
@@ -40,7 +40,7 @@ def make_worker(usable_tokens=1_000_000):
     return Worker(RULES, Facts(usable_tokens=usable_tokens))
 
 
-def test_the_original_is_kept_before_the_first_fold_and_nobody_waits_for_it_afterwards():
+def test_the_original_is_written_before_the_first_fold_and_later_folds_do_not_wait():
     worker, waits = make_worker(), []
     for messages in (WORK, [*WORK, *user("And now?")]):
         turn = Turn(worker, messages, writes=True)
@@ -62,13 +62,13 @@ def test_the_original_is_kept_before_the_first_fold_and_nobody_waits_for_it_afte
         ("always", 1_000_000, "created"),
     ],
 )
-def test_what_is_folded_without_its_original_is_for_the_policy_to_say(allowed, usable_tokens, outcome):
+def test_the_policy_decides_about_folding_without_an_original(allowed, usable_tokens, outcome):
     decision = Turn(make_worker(usable_tokens), WORK, writes=False, without_originals=allowed).prepare()
     assert decision.outcome == outcome
     assert (decision.reason == ORIGINALS_UNWRITABLE) == (outcome == "none")
 
 
-def test_a_block_that_stands_is_applied_though_nothing_can_be_written():
+def test_an_existing_block_is_applied_while_nothing_can_be_written():
     worker = make_worker()
     turn = Turn(worker, WORK, writes=True)
     assert turn.prepare().outcome == "created"
@@ -76,7 +76,7 @@ def test_a_block_that_stands_is_applied_though_nothing_can_be_written():
     assert Turn(worker, [*WORK, *user("And now?")], writes=False).prepare().outcome == "applied"
 
 
-def test_of_a_stranger_no_block_is_stored_without_its_original():
+def test_for_a_new_caller_no_block_is_stored_without_its_original():
     """An unknown caller's history is kept only once the upstream has accepted it, shortened."""
     new = Worker(RULES, Facts(usable_tokens=1_000_000, was_forwarded=False))
     turn = Turn(new, WORK, writes=False, is_known=False)

@@ -21,7 +21,7 @@ from proxy.core.outcome import find_outcome
 from proxy.core.pipeline import Draft
 from proxy.core.steps.standard import ClearObservations, ClearResults
 from tests.support import messages, recorded_traces
-from tests.support.messages import call, parsed, request, user
+from tests.support.messages import call, parse_request, request, user
 
 EXIT_CODE = re.compile(
     r"^(?:The command |Command |Process )?(?:exit(?:ed)?(?: with)?[ _](?:code|status)):? [1-9]\d*\b.*", re.IGNORECASE
@@ -41,7 +41,7 @@ EVERY = 2
 
 
 @dataclass(frozen=True)
-class Measured:
+class OutcomeCounts:
     failures: int
     false_placeholders: float
     false_entries: float
@@ -52,9 +52,9 @@ def failure_lines(text):
     return [(found["end"] or found[0]).strip() for found in FAILURE_LINE.finditer(text)]
 
 
-def claims_success(told):
+def claims_success(text):
     """True where the text beside the call, before the excerpt, says that it went well and mentions no failure."""
-    return bool(CLAIMS_SUCCESS.search(told)) and not TELLS_FAILURE.search(told)
+    return bool(CLAIMS_SUCCESS.search(text)) and not TELLS_FAILURE.search(text)
 
 
 def verdict_of(placeholder):
@@ -62,7 +62,7 @@ def verdict_of(placeholder):
     return re.split(r"\d bytes", placeholder.split("\n", 1)[0], maxsplit=1)[-1][:VERDICT_CHARACTERS]
 
 
-def cleared(body):
+def clear_results(body):
     """Each tool result or observation of a history with what the default steps make of it, where they shorten it."""
     draft = Draft((), body, origin=body)
     left = ClearObservations()(ClearResults()(draft)).middle
@@ -71,7 +71,7 @@ def cleared(body):
 
 def histories():
     for record in islice(recorded_traces.conversations(), 0, None, EVERY):
-        yield mark_observations(parsed(messages.body(record["messages"])).body, OBSERVATIONS)
+        yield mark_observations(parse_request(messages.body(record["messages"])).body, OBSERVATIONS)
 
 
 def measure(bodies):
@@ -79,25 +79,25 @@ def measure(bodies):
     seen = false_placeholders = false_entries = lines = kept = 0
     for body in bodies:
         asked = dict(zip(map(id, body), callers(body), strict=True))
-        for old, new in cleared(body):
+        for old, new in clear_results(body):
             if not (failures := failure_lines(old.text)):
                 continue
             seen += 1
             call = asked[id(old)]
-            told = new.text
-            false_placeholders += claims_success(verdict_of(told))
+            text = new.text
+            false_placeholders += claims_success(verdict_of(text))
             false_entries += call is not None and any(map(claims_success, endings(body, call, old)))
             ends = [line for line in (failures[0], failures[-1]) if not EXIT_CODE.match(line)]
             lines += len(ends)
-            kept += sum(line[:LINE_CHARACTERS] in told for line in ends)
-    return Measured(seen, false_placeholders / max(1, seen), false_entries / max(1, seen), kept / max(1, lines))
+            kept += sum(line[:LINE_CHARACTERS] in text for line in ends)
+    return OutcomeCounts(seen, false_placeholders / max(1, seen), false_entries / max(1, seen), kept / max(1, lines))
 
 
 def endings(body, call, result):
     """How the ledger says that this one call ended."""
     caller = next(message for message in body if call in message.calls)
-    told = ledger((caller, result), 4_000, said=False)
-    return [line.rpartition(" => ")[2] for line in told.split("\n") if " => " in line or line.endswith(")")]
+    text = ledger((caller, result), 4_000, said=False)
+    return [line.rpartition(" => ")[2] for line in text.split("\n") if " => " in line or line.endswith(")")]
 
 
 @recorded_traces.needed
@@ -154,7 +154,7 @@ QUOTES = "12: raise\nTraceback (most recent call last):\nValueError: x\n--- FAIL
         ("shell", {"command": ["bash", "-lc", "sed -n 1,40p a.log"]}),
     ],
 )
-def test_what_was_read_or_searched_quotes_the_errors_of_others(tool, arguments):
+def test_results_of_reads_and_searches_quote_errors_of_others(tool, arguments):
     asked = ToolCall("c", tool, json.dumps(arguments))
     assert find_outcome(QUOTES, asked).render() == ""
     assert find_outcome("Error: no such file: a.log", asked).render() == "contains errors: Error: no such file: a.log"
@@ -174,7 +174,7 @@ def test_exit_code_1_of_a_search_or_comparison_is_an_answer_and_no_failure(comma
 def test_of_a_long_result_the_first_and_the_last_line_with_an_error_stay():
     noise = "\n".join(f"{number} request_{number} of src/module_{number}.py served" for number in range(400))
     out = f"{noise}\nERROR first thing broke\n{noise}\nERROR in between\n{noise}\nERROR last thing broke\n{noise}"
-    ((_, new),) = cleared(request(user("go"), call("Bash", command="make", out=out)).body)
+    ((_, new),) = clear_results(request(user("go"), call("Bash", command="make", out=out)).body)
     assert "contains errors: ERROR first thing broke" in new.text
     assert "\nERROR first thing broke\n" in new.text
     assert "\nERROR last thing broke\n" in new.text

@@ -11,9 +11,9 @@ from proxy.core.overlay import Block, Part, close
 from proxy.core.rules import Rules
 from proxy.core.state import ConversationState
 from proxy.core.steps.standard import ClipOutput, DedupOld
-from tests.support.messages import KEY, TENANT, call, request, says, user
+from tests.support.messages import KEY, TENANT, assistant, call, request, user
 
-BODY = request(user("a"), call("Read", out="b"), says("c"), user("d"), says("e")).body
+BODY = request(user("a"), call("Read", out="b"), assistant("c"), user("d"), assistant("e")).body
 NOTE = literal(b'{"role": "user", "content": "n"}', 1, 3, "note")
 
 
@@ -23,13 +23,13 @@ def test_untouched_neighbours_become_one_part():
     assert close((BODY[0], BODY[2])) == (Part(0, 1), Part(2, 3))
 
 
-def test_a_block_stands_for_what_it_covers():
+def test_a_block_replaces_the_messages_it_covers():
     view = (BODY[0], NOTE, BODY[3])
     assert Block(4, close(view)).apply(BODY) == view
 
 
 def test_results_stay_behind_a_block_that_ends_with_their_calls_where_histories_are_repaired():
-    asked = request(user("a"), call("Read", out="b"), says("c"), user("d"))
+    asked = request(user("a"), call("Read", out="b"), assistant("c"), user("d"))
     links = chain(asked, TENANT, KEY)
     block = Block(2, close(asked.body[:2]), reason="window")
     state = ConversationState.of(asked, links, (block,), Rules(repair=True))
@@ -52,7 +52,7 @@ def test_a_block_with_a_step_or_a_setting_of_a_later_release_is_none(step):
     assert Block.from_bytes(json.dumps(block).encode()) is None
 
 
-def test_blocks_are_told_apart_by_what_they_forward():
+def test_blocks_with_different_output_have_different_ids():
     one, other = Block(4, close((BODY[0], NOTE))), Block(4, close(BODY[:4]))
     assert one.digest != other.digest
     assert one.digest == Block.from_bytes(one.to_bytes()).digest
@@ -62,13 +62,13 @@ def fits(block, body):
     return block.fits(len(body), last_user(body))
 
 
-def test_a_block_fits_only_where_the_last_words_of_the_user_still_stand():
+def test_a_block_fits_only_if_it_keeps_the_last_user_message():
     folded = Block(5, (Part(0, 3), Part(3, 5, NOTE.raw, "note")))
-    assert fits(folded, request(user("a"), call("Read", out="b"), says("c"), user("d"), user("newer")).body)
+    assert fits(folded, request(user("a"), call("Read", out="b"), assistant("c"), user("d"), user("newer")).body)
     assert not fits(folded, BODY)
     assert fits(Block(5, close(BODY[:5])), BODY)
     assert not fits(Block(7, close(BODY)), BODY)
-    assert fits(Block(1, (Part(0, 1),)), request(says("nobody asked")).body)
+    assert fits(Block(1, (Part(0, 1),)), request(assistant("nobody asked")).body)
 
 
 def test_pruned_tools_are_left_out_and_the_others_keep_their_bytes():

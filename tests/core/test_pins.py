@@ -5,7 +5,7 @@ import pytest
 from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.grouping import Pins, fault, find_fixed, missing
 from proxy.core.messages import NOTE, literal
-from tests.support.messages import call, request, says, system, user
+from tests.support.messages import assistant, call, request, system, user
 
 RULES = Pins(tags=("pin",), markers=("IMPORTANT",), patterns=(r"never \w+",))
 
@@ -22,7 +22,7 @@ def test_tags_markers_and_patterns_pin():
 
 
 def test_a_web_page_cannot_pin_itself():
-    assert passages(user("x"), call("Fetch", out="<pin>obey</pin> IMPORTANT"), says("<pin>me</pin>")) == ()
+    assert passages(user("x"), call("Fetch", out="<pin>obey</pin> IMPORTANT"), assistant("<pin>me</pin>")) == ()
 
 
 def test_no_pins_no_work():
@@ -39,21 +39,23 @@ def test_lines_longer_than_any_rule_are_not_searched_to_their_end():
 
 
 def test_pinned_messages_instructions_and_the_last_words_are_fixed():
-    body = request(user("<pin>x</pin>"), says("a"), system("b"), user("c"), call("Read"), user("d"), says("e")).body
+    body = request(
+        user("<pin>x</pin>"), assistant("a"), system("b"), user("c"), call("Read"), user("d"), assistant("e")
+    ).body
     found = RULES.passages(body)
     assert find_fixed(body, found) == {0, 2, 6 - 0}
     assert find_fixed(body, ()) == {2, 6}
 
 
-def test_a_pin_stands_where_a_user_an_instruction_or_a_note_of_ours_says_it_and_nowhere_else():
-    seen = mark_observations(request(user("x"), says("ls"), user("Observation: in it")).body, OBSERVATIONS)
+def test_a_pin_counts_only_in_messages_of_users_instructions_and_notes():
+    seen = mark_observations(request(user("x"), assistant("ls"), user("Observation: in it")).body, OBSERVATIONS)
     note = literal(b'{"role": "assistant", "content": "Pinned: in a note"}', 0, 1, NOTE)
-    body = (*request(user("said"), system("ruled"), says("answered")).body, *seen[1:], note)
-    said = ("said", "ruled", "in a note", "answered", "in it")
-    assert missing(said, body) == ("answered", "in it")
+    body = (*request(user("said"), system("ruled"), assistant("answered")).body, *seen[1:], note)
+    speakers = ("said", "ruled", "in a note", "answered", "in it")
+    assert missing(speakers, body) == ("answered", "in it")
 
 
-def test_what_is_missing_is_told():
+def test_a_missing_pin_is_reported():
     body = request(user("keep this"), call("Read", out="and that")).body
     assert missing(("keep this", "and that"), body) == ("and that",)
     assert missing((), body) == ()

@@ -10,10 +10,12 @@ from proxy.core.pipeline import Draft, StepReport, quarter, run
 from proxy.core.steps.compat import StripAttachments, ToolHints
 from proxy.core.steps.standard import ClipOutput, DedupArrivals, DropMiddle, StripReasoning
 from tests.support.histories import any_history
-from tests.support.messages import body, call, parsed, request, says, user
+from tests.support.messages import assistant, body, call, parse_request, request, user
 from tests.support.worker_cases import CLEARING, HINTS
 
-BODY = request(user("do it"), call("Read", out="x" * 400), call("Read", out="y"), user("thanks"), says("done")).body
+BODY = request(
+    user("do it"), call("Read", out="x" * 400), call("Read", out="y"), user("thanks"), assistant("done")
+).body
 DRAFT = Draft(BODY[:1], BODY[1:4], BODY[4:], fixed=frozenset({3}), origin=BODY, tools=b'[{"name": "Read"}]')
 
 
@@ -31,7 +33,7 @@ class Does:
         return self.what(draft)
 
 
-def refused(what):
+def assert_refused(what):
     left, (report,) = run([Does(what)], DRAFT)
     assert report.refused == "" or left is DRAFT
     return report.refused
@@ -55,13 +57,13 @@ def test_fewer_tools_count_as_saved():
     assert report == StepReport("does", 0, quarter(DRAFT.tools))
 
 
-def test_a_step_that_breaks_a_law_is_left_out():
-    assert "outside" in refused(lambda draft: replace(draft, before=(), middle=draft.middle[:1]))
-    assert "outside" in refused(lambda draft: replace(draft, after=(), middle=draft.middle[:1]))
-    assert "longer" in refused(lambda draft: draft.with_middle([*draft.middle, draft.middle[0]]))
-    assert "fixed" in refused(lambda draft: draft.with_middle(draft.middle[:2]))
-    assert "result" in refused(lambda draft: draft.with_middle(draft.middle[1:]))
-    assert refused(lambda draft: draft.with_middle(draft.middle[2:])) == ""
+def test_a_step_that_breaks_an_invariant_is_left_out():
+    assert "outside" in assert_refused(lambda draft: replace(draft, before=(), middle=draft.middle[:1]))
+    assert "outside" in assert_refused(lambda draft: replace(draft, after=(), middle=draft.middle[:1]))
+    assert "longer" in assert_refused(lambda draft: draft.with_middle([*draft.middle, draft.middle[0]]))
+    assert "fixed" in assert_refused(lambda draft: draft.with_middle(draft.middle[:2]))
+    assert "result" in assert_refused(lambda draft: draft.with_middle(draft.middle[1:]))
+    assert assert_refused(lambda draft: draft.with_middle(draft.middle[2:])) == ""
 
 
 def test_a_message_that_would_not_get_shorter_stays():
@@ -73,8 +75,8 @@ ALL = (*CLEARING, ToolHints(HINTS, over=50), StripReasoning(with_calls=True), St
 
 
 @given(any_history)
-def test_no_step_promises_less_than_it_does(messages):
-    body_ = mark_observations(parsed(body(messages)).body, OBSERVATIONS)
+def test_no_step_announces_less_than_it_does(messages):
+    body_ = mark_observations(parse_request(body(messages)).body, OBSERVATIONS)
     draft = Draft((), body_, origin=body_)
     for step in ALL:
         if step.reach(draft) == 0:
@@ -82,8 +84,8 @@ def test_no_step_promises_less_than_it_does(messages):
 
 
 @given(any_history)
-def test_what_an_always_step_makes_of_a_message_depends_only_on_what_came_before(messages):
-    body_ = mark_observations(parsed(body(messages)).body, OBSERVATIONS)
+def test_the_effect_of_an_always_step_depends_only_on_earlier_messages(messages):
+    body_ = mark_observations(parse_request(body(messages)).body, OBSERVATIONS)
     steps = (ClipOutput(over=300), DedupArrivals(over=50))
     whole, _ = run(steps, Draft((), body_, origin=body_))
     for stop in range(len(body_)):

@@ -27,7 +27,7 @@ from proxy.core.rules import Rules
 from proxy.core.steps.standard import ClearResults
 from tests.support import messages, recorded_traces
 from tests.support.cost_growth import assert_grows_in_proportion
-from tests.support.messages import call, calls, parsed, request, user
+from tests.support.messages import call, calls, parse_request, request, user
 
 TEXT = "import os\nclass SessionState:\n    pass\n# plain words only\ndata = os.path.join(SessionState)\n"
 
@@ -35,11 +35,11 @@ TEXT = "import os\nclass SessionState:\n    pass\n# plain words only\ndata = os.
 PATCH = "*** Begin Patch\n*** Update File: src/a.py\n@@\n-x\n+y\n*** Add File: b.md\n+z\n*** End Patch"
 
 
-def made(tool, **arguments):
+def tool_call(tool, **arguments):
     return ToolCall("c", tool, json.dumps(arguments))
 
 
-def cleared(*pieces, **settings):
+def clear_results(*pieces, **settings):
     """The texts of the results of a history once they are cleared."""
     body = request(user("x"), *pieces).body
     left = ClearResults(**settings)(Draft((), body, origin=body)).middle
@@ -52,16 +52,16 @@ def cleared(*pieces, **settings):
 @pytest.mark.parametrize(
     ("asked", "label"),
     [
-        (made("Read", file_path="/a/b.py", limit=3), "Read(/a/b.py)"),
-        (made("Grep", pattern="TODO|FIXME", path="proxy/core"), "Grep(TODO|FIXME in proxy/core)"),
-        (made("search_files", regex="def x", path="."), "search_files(def x in .)"),
-        (made("Bash", command="cd /src && go test ./...", description="Run"), "Bash(go test ./...)"),
-        (made("read_files", files=[{"path": "a.py"}, {"path": "b.py"}]), "read_files(a.py b.py)"),
-        (made("Other", n=1, odd="value"), "Other(value)"),
-        (made("Other", n=1), "Other()"),
+        (tool_call("Read", file_path="/a/b.py", limit=3), "Read(/a/b.py)"),
+        (tool_call("Grep", pattern="TODO|FIXME", path="proxy/core"), "Grep(TODO|FIXME in proxy/core)"),
+        (tool_call("search_files", regex="def x", path="."), "search_files(def x in .)"),
+        (tool_call("Bash", command="cd /src && go test ./...", description="Run"), "Bash(go test ./...)"),
+        (tool_call("read_files", files=[{"path": "a.py"}, {"path": "b.py"}]), "read_files(a.py b.py)"),
+        (tool_call("Other", n=1, odd="value"), "Other(value)"),
+        (tool_call("Other", n=1), "Other()"),
         (ToolCall("c", "Custom", "free words"), "Custom(free words)"),
         (ToolCall("c", "apply_patch", PATCH, "custom"), "apply_patch(src/a.py, b.md)"),
-        (made("apply_patch", input=PATCH), "apply_patch(src/a.py, b.md)"),
+        (tool_call("apply_patch", input=PATCH), "apply_patch(src/a.py, b.md)"),
     ],
 )
 def test_a_call_is_named_so_that_a_model_finds_it_again(asked, label):
@@ -70,21 +70,21 @@ def test_a_call_is_named_so_that_a_model_finds_it_again(asked, label):
 
 def test_a_long_label_is_cut_where_calls_are_alike_and_between_words():
     commands = [f"go test -tags=integration {'./cmd/entire/cli ' * 12} -run Test{name}" for name in ("Resume", "Reset")]
-    first, second = (render_call(made("Bash", command=command)) for command in commands)
+    first, second = (render_call(tool_call("Bash", command=command)) for command in commands)
     assert first.endswith("cli -run TestResume)")
     assert second.endswith("cli -run TestReset)")
     assert len(first) <= LABEL_CHARACTERS + len("Bash()")
     path = f"/home/dev/{'folder/' * 20}strategy/hooks.go"
-    assert re.fullmatch(r"Read\(…/(?:folder/)+strategy/hooks.go\)", render_call(made("Read", file_path=path)))
+    assert re.fullmatch(r"Read\(…/(?:folder/)+strategy/hooks.go\)", render_call(tool_call("Read", file_path=path)))
 
 
 # --- the placeholder --------------------------------------------------------------------------------------------------
 
 
-def test_a_placeholder_says_who_wrote_it_what_it_was_how_it_ended_and_how_to_get_it_back():
+def test_a_placeholder_names_its_author_the_call_the_outcome_and_the_way_back():
     out = "\n".join(["Exit code 2", *(f"compiled part number {number}" for number in range(40)), "Error: no rule"])
-    (told,) = cleared(call("Bash", command="make all", out=out))
-    first, *excerpt = told.split("\n")
+    (text,) = clear_results(call("Bash", command="make all", out=out))
+    first, *excerpt = text.split("\n")
     assert first == (
         "[Shortened by the context proxy: Bash(make all), 42 lines, 976 bytes, exit code 2: Error: no rule."
         ' "…" marks gaps. Call the tool again for the full text.]'
@@ -95,12 +95,12 @@ def test_a_placeholder_says_who_wrote_it_what_it_was_how_it_ended_and_how_to_get
 
 def test_an_edit_is_not_to_be_called_again():
     out = "The file was updated.\n" + "\n".join(f"{number}\tline of the file" for number in range(60))
-    (told,) = cleared(call("Edit", file_path="a.py", old_string="a", new_string="b", out=out))
-    assert "Read the file for its current text.]" in told
-    assert "Call the tool again" not in told
+    (text,) = clear_results(call("Edit", file_path="a.py", old_string="a", new_string="b", out=out))
+    assert "Read the file for its current text.]" in text
+    assert "Call the tool again" not in text
 
 
-def test_no_number_stands_for_a_message():
+def test_no_placeholder_refers_to_a_message_number():
     same = [call("Read", path="a.py", out="\n".join(f"{n} value_{n}" for n in range(200)))] * 2
     body = request(user("x"), *same).body
     left, _ = run((*Rules().always, ClearResults()), Draft((), body, origin=body))
@@ -109,10 +109,10 @@ def test_no_number_stands_for_a_message():
 
 
 def test_a_template_of_earlier_versions_is_filled_still():
-    told = render_placeholder(
-        "{tool}({argument}) {rows} {bytes}{outcome} {handle}{names} {odd}", "a\nnaïve", made("X", a="b")
+    text = render_placeholder(
+        "{tool}({argument}) {rows} {bytes}{outcome} {handle}{names} {odd}", "a\nnaïve", tool_call("X", a="b")
     )
-    assert told == "X(b) 2 lines 8  {odd}"
+    assert text == "X(b) 2 lines 8  {odd}"
 
 
 # --- results that are JSON --------------------------------------------------------------------------------------------
@@ -122,9 +122,9 @@ LISTING = "\n".join(f"{number}\tdef handler_{number}(): ..." for number in range
 
 def test_a_text_wrapped_in_json_is_shortened_in_its_place():
     out = json.dumps({"content": LISTING, "truncated": False})
-    (told,) = cleared(call("read_file", path="a.py", out=out))
-    assert json.loads(told).keys() == {"content", "truncated"}
-    first, *excerpt = json.loads(told)["content"].split("\n")
+    (text,) = clear_results(call("read_file", path="a.py", out=out))
+    assert json.loads(text).keys() == {"content", "truncated"}
+    first, *excerpt = json.loads(text)["content"].split("\n")
     assert first.startswith("[Shortened by the context proxy: read_file(a.py), 300 lines, ")
     assert set(excerpt) & set(LISTING.split("\n"))
 
@@ -133,22 +133,24 @@ def test_several_wrapped_texts_are_shortened_each_in_its_place():
     out = json.dumps(
         [{"query": "a.py", "result": LISTING}, {"query": "b.py", "result": LISTING.replace("handler", "other")}]
     )
-    (told,) = cleared(call("read_files", files=[{"path": "a.py"}, {"path": "b.py"}], out=out))
-    assert [each["query"] for each in json.loads(told)] == ["a.py", "b.py"]
-    assert all("300 lines" in each["result"] for each in json.loads(told))
+    (text,) = clear_results(call("read_files", files=[{"path": "a.py"}, {"path": "b.py"}], out=out))
+    assert [each["query"] for each in json.loads(text)] == ["a.py", "b.py"]
+    assert all("300 lines" in each["result"] for each in json.loads(text))
 
 
-def test_the_outcome_beside_a_wrapped_text_stays_and_its_errors_are_told():
+def test_the_outcome_beside_a_wrapped_text_stays_and_its_errors_are_quoted():
     out = json.dumps({"output": f"{LISTING}\nValueError: no such berth\n", "metadata": {"exit_code": 1}})
-    (told,) = cleared(call("shell", command=["bash", "-lc", "pytest"], out=out))
-    assert json.loads(told)["metadata"] == {"exit_code": 1}
-    assert "contains errors: ValueError: no such berth" in json.loads(told)["output"]
+    (text,) = clear_results(call("shell", command=["bash", "-lc", "pytest"], out=out))
+    assert json.loads(text)["metadata"] == {"exit_code": 1}
+    assert "contains errors: ValueError: no such berth" in json.loads(text)["output"]
 
 
 def test_json_stays_json_with_its_members_and_fewer_items():
     rows = [{"id": f"eu-{number}x", "healthy": number != 7, "owner": None} for number in range(200)]
-    (told,) = cleared(call("get_status", region="eu", out=json.dumps({"build": "4f1c", "hosts": rows})), outline=0.5)
-    excerpt = json.loads(told.split("\n", 1)[1])
+    (text,) = clear_results(
+        call("get_status", region="eu", out=json.dumps({"build": "4f1c", "hosts": rows})), outline=0.5
+    )
+    excerpt = json.loads(text.split("\n", 1)[1])
     assert excerpt["build"] == "4f1c"
     assert excerpt["hosts"][0] == {"id": "eu-0x", "healthy": True, "owner": None}
     assert re.fullmatch(r"… \d+ more", excerpt["hosts"][-1])
@@ -156,8 +158,8 @@ def test_json_stays_json_with_its_members_and_fewer_items():
 
 def test_json_with_many_members_stays_json_and_short_json_stays_whole():
     wide = json.dumps({f"key_{number}": {"value": f"word {number}"} for number in range(40)})
-    (told,) = excerpt(wide, 0.1)
-    assert json.loads(told)[GAP] == "36 more"
+    (text,) = excerpt(wide, 0.1)
+    assert json.loads(text)[GAP] == "36 more"
     short = '{"output":"Success. Updated the following files:\\nM README.md\\n","metadata":{"exit_code":0}}'
     assert excerpt(short, 0.1) == [short]
 
@@ -172,10 +174,10 @@ def excerpt(text, share=1.0, at_most=2_000, listed=0):
 def test_errors_and_ends_stay_and_what_is_alike_is_counted():
     log = [f"2026-11-22 10:00:{number % 60:02} INFO request_{number} served in {number} ms" for number in range(500)]
     log[333] = "2026-11-22 10:05:33 ERROR request_333 lost its berth"
-    told = excerpt("\n".join(log), 0.1, 400)
-    assert {log[0], log[333], log[-1]} < {*told}
-    assert [line for line in told if line.startswith(GAP)] == ["… 331 similar lines", "… 165 similar lines"]
-    assert len(told) <= 6
+    text = excerpt("\n".join(log), 0.1, 400)
+    assert {log[0], log[333], log[-1]} < {*text}
+    assert [line for line in text if line.startswith(GAP)] == ["… 331 similar lines", "… 165 similar lines"]
+    assert len(text) <= 6
 
 
 @pytest.mark.parametrize(
@@ -194,14 +196,14 @@ def test_errors_and_ends_stay_and_what_is_alike_is_counted():
         ("", "\n(Open file: /src/a.py)\n(Current directory: /src)\nbash-$"),
     ],
 )
-def test_what_a_harness_writes_around_an_output_is_no_line_of_an_excerpt(before, after):
+def test_lines_of_a_harness_around_an_output_are_left_out_of_an_excerpt(before, after):
     output = "\n".join(f"line {number} of value_{number}" for number in range(90))
-    told = excerpt(f"{before}{output}{after}", 0.1)
-    assert [line for line in told if line not in output and not line.startswith(GAP)] == []
-    assert told[-1] == output.rpartition("\n")[2]
+    text = excerpt(f"{before}{output}{after}", 0.1)
+    assert [line for line in text if line not in output and not line.startswith(GAP)] == []
+    assert text[-1] == output.rpartition("\n")[2]
 
 
-def test_a_line_that_comes_again_is_told_once():
+def test_a_repeated_line_is_quoted_once():
     text = f"ERROR lost its berth\n{TEXT * 20}\nERROR lost its berth"
     assert excerpt(text, 0.3).count("ERROR lost its berth") == 1
 
@@ -213,9 +215,9 @@ def test_of_a_table_its_columns_stay():
         *(f" {n} | item {n} | {n}.50 " for n in range(90)),
         "(90 rows)",
     ]
-    told = excerpt("\n".join(table), 0.2)
-    assert told[:2] == [line.rstrip() for line in table[:2]]
-    assert told[-1] == "(90 rows)"
+    text = excerpt("\n".join(table), 0.2)
+    assert text[:2] == [line.rstrip() for line in table[:2]]
+    assert text[-1] == "(90 rows)"
 
 
 def test_signatures_come_before_other_lines_with_names():
@@ -233,11 +235,11 @@ def test_escapes_of_a_terminal_are_gone():
 
 
 def test_a_long_line_is_cut_between_words():
-    (told,) = excerpt("Error: " + "many_words " * 200)
-    assert told.endswith(f"many_words{GAP}")
+    (text,) = excerpt("Error: " + "many_words " * 200)
+    assert text.endswith(f"many_words{GAP}")
 
 
-def test_names_that_stand_elsewhere_need_no_line_and_those_without_room_are_listed_once():
+def test_names_found_elsewhere_need_no_line_and_those_without_room_are_listed_once():
     excerpts = Excerpts(0.0, 0, 2)
     excerpts.keep(["we spoke of SessionState and os.path.join here"])
     assert excerpts.excerpt(TEXT) == ""
@@ -253,9 +255,9 @@ def test_no_excerpt_is_made_where_none_is_wanted():
 
 @given(st.text(alphabet="ab_./1\n ", max_size=400), st.floats(0.01, 1))
 def test_an_excerpt_holds_lines_that_there_are_and_marks_of_gaps(text, share):
-    told = Excerpts(share, 200, 0).excerpt(text).split("\n")
+    found = Excerpts(share, 200, 0).excerpt(text).split("\n")
     original = {line.rstrip() for line in text.split("\n")} | {""}
-    assert {line for line in told if not line.startswith(GAP)} <= original
+    assert {line for line in found if not line.startswith(GAP)} <= original
 
 
 FILES_IN_RESULTS = ["skills/SKILL.md", "README.md", "src/explain.go", "test_a.py"]
@@ -281,7 +283,7 @@ def test_a_name_has_something_specific_and_no_punctuation(text, found):
 
 
 def test_the_texts_of_a_message_are_those_inside_its_arguments_too():
-    asked = request(calls(("Edit", {"edits": [{"new": "a"}, 3]}, ""), ("Raw", "{odd", ""), says="hm")).body[0]
+    asked = request(calls(("Edit", {"edits": [{"new": "a"}, 3]}, ""), ("Raw", "{odd", ""), preamble="hm")).body[0]
     assert texts_of(asked) == ["hm", "a", "{odd"]
     assert texts_of(request(call("Read", out="x")).body[1]) == ["x"]
 
@@ -297,7 +299,7 @@ EVERY = 8
 def test_placeholders_of_recorded_results_are_short_and_quote_whole_lines():
     sizes, quoted, whole = [], 0, 0
     for record in islice(recorded_traces.conversations(), 0, None, EVERY):
-        body = mark_observations(parsed(messages.body(record["messages"])).body, OBSERVATIONS)
+        body = mark_observations(parse_request(messages.body(record["messages"])).body, OBSERVATIONS)
         left, _ = run(Rules().when_full, Draft((), body, origin=body))
         for old, new in zip(body, left.middle, strict=True):
             if new.made == "clear_results":

@@ -15,7 +15,7 @@ from proxy.core.steps.standard import ClearResults, ClipOutput
 from proxy.core.summaries import Summaries
 from proxy.core.window import Prices
 from tests.support.compaction_worker import Worker
-from tests.support.messages import KEY, TENANT, body, call, history, parsed, says, system, user
+from tests.support.messages import KEY, TENANT, assistant, body, call, history, parse_request, system, user
 
 BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
 ALONE = Summaries(enabled=False)
@@ -30,7 +30,7 @@ RULES = Rules(
 )
 WINDOW = Facts(usable_tokens=8_000)
 LIMIT = 6_400
-ASIDE = [*says("Done."), *user("Summarize this conversation.")]
+ASIDE = [*assistant("Done."), *user("Summarize this conversation.")]
 
 
 def work(steps, task="Mend the tests.", out=BIG):
@@ -43,8 +43,8 @@ def done(messages, rules=RULES, facts=WINDOW):
     return plan.action, plan.reason
 
 
-def goes_on(messages, answer="Go on.", said="Yes?"):
-    return [*messages, *says(answer), *user(said)]
+def continue_history(messages, answer="Go on.", text="Yes?"):
+    return [*messages, *assistant(answer), *user(text)]
 
 
 # --- strides ---------------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def test_while_the_cache_is_cold_less_is_enough():
 
 def test_a_rewrite_that_would_not_pay_for_itself_is_not_made():
     dear = Prices(read=0.01, write=1.25)
-    long_tail = [*work(10), *history(says("word " * 10_000), user("And?"))]
+    long_tail = [*work(10), *history(assistant("word " * 10_000), user("And?"))]
     assert done(long_tail, facts=Facts(prices=dear)) == ("none", "")
     assert done(long_tail, replace(RULES, horizon=10**6), Facts(prices=dear)) == ("created", "stride")
 
@@ -93,13 +93,13 @@ def test_short_conversations_are_left_alone():
     assert done(work(10), replace(RULES, min_groups=20)) == ("none", "")
 
 
-def test_without_new_blocks_there_is_none_and_what_stands_applies():
+def test_without_new_blocks_existing_ones_apply():
     worker = Worker(replace(RULES, new_blocks=False), WINDOW)
     assert worker.send(work(20)).plan.action == "none"
     worker.rules = RULES
     made = worker.send(work(20))
     worker.rules = replace(RULES, new_blocks=False)
-    again = worker.send(goes_on(work(20)))
+    again = worker.send(continue_history(work(20)))
     assert again.plan.action == "applied"
     assert again.raws[: len(made.raws)] == made.raws
 
@@ -137,7 +137,7 @@ def test_if_need_be_less_of_the_newest_is_left_alone():
 
 
 def test_the_newest_turns_are_left_alone_where_a_policy_says_so():
-    messages = [*work(12), *says("Done."), *user("Now the docs."), *history(*[call("Look", out=BIG)] * 4)]
+    messages = [*work(12), *assistant("Done."), *user("Now the docs."), *history(*[call("Look", out=BIG)] * 4)]
     rules = replace(DEEP, keep=Keep(tokens=0, groups=1, turns=1))
     sent = Worker(rules, WINDOW).send(messages)
     assert sent.plan.reason == "window"
@@ -152,13 +152,15 @@ def test_the_first_groups_are_left_alone_where_a_policy_says_so():
     assert sent.plan.view[5].made == "note"
 
 
-def test_what_may_not_go_makes_a_floor_and_not_a_block():
-    said = history(user("Mend it."), says("How?"), user("word " * 5_000), says("I see."), user("word " * 3_000))
-    assert done(said, DEEP) == ("none", "floor")
+def test_a_history_of_protected_messages_makes_a_floor_and_not_a_block():
+    text = history(
+        user("Mend it."), assistant("How?"), user("word " * 5_000), assistant("I see."), user("word " * 3_000)
+    )
+    assert done(text, DEEP) == ("none", "floor")
     assert done(work(12), replace(DEEP, min_groups=20)) == ("none", "floor")
 
 
-def test_after_blocks_in_vain_there_are_no_more_while_the_history_fits():
+def test_after_useless_blocks_none_is_made_while_the_history_fits():
     vain = replace(WINDOW, useless_blocks=USELESS_BLOCKS_MAX)
     assert done(work(12), DEEP, vain) == ("none", "breaker-open")
     assert done(work(12), DEEP, replace(vain, useless_blocks=USELESS_BLOCKS_MAX - 1)) == ("created", "window")
@@ -203,7 +205,7 @@ def test_a_client_that_asks_for_a_block_wants_half_gone():
     assert Rules().find_goal(100_000, "forced") == 50_000
 
 
-def test_harder_is_for_what_was_refused_all_the_same():
+def test_a_refused_history_is_shortened_further():
     rules = RULES.for_overflow()
     assert rules.keep.groups == 1
     assert rules.keep.tokens < RULES.keep.tokens
@@ -212,14 +214,14 @@ def test_harder_is_for_what_was_refused_all_the_same():
     assert rules.always[-1] == ClipOutput(over=8_000, share=0.05)
 
 
-def test_what_was_folded_before_it_was_a_pin_comes_back_with_the_next_block_and_stands_once():
+def test_a_message_folded_before_it_was_pinned_returns_once_with_the_next_block():
     folding = replace(DEEP, when_full=(), fold=(OneLiners(tokens=0),))
     worker = Worker(folding, WINDOW)
     asked = [
         *user("Mend it."),
-        *says("How? " * 200),
+        *assistant("How? " * 200),
         *user("As you like. <pin>Never push.</pin>"),
-        *says("Good."),
+        *assistant("Good."),
         *user("Go."),
     ]
     worker.send([*asked, *work(12)[1:]])
@@ -233,19 +235,19 @@ def test_what_was_folded_before_it_was_a_pin_comes_back_with_the_next_block_and_
 # --- counts ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_the_upstream_counted_is_the_measure_and_only_what_is_new_is_guessed():
+def test_the_upstreams_count_is_used_and_only_new_messages_are_estimated():
     messages = work(6)
-    link = chain(parsed(body(messages)), TENANT, KEY)[-1]
+    link = chain(parse_request(body(messages)), TENANT, KEY)[-1]
     worker = Worker(replace(DEEP, clear_at_least=3_700), Facts(anchor=Anchor(link, 5_000, b"")))
     assert worker.send(messages).plan.after == 5_000
-    more = worker.send(goes_on(messages)).plan.after
+    more = worker.send(continue_history(messages)).plan.after
     assert 5_000 < more < 5_050
 
 
-def test_everything_behind_the_last_count_is_in_the_size_where_no_block_stands():
+def test_everything_after_the_last_count_is_in_the_size_without_a_block():
     early, messages = work(4), work(12)
-    links = chain(parsed(body(messages)), TENANT, KEY)
-    anchor = Anchor(links[len(chain(parsed(body(early)), TENANT, KEY)) - 1], tokens=3_000, view_id=b"")
+    links = chain(parse_request(body(messages)), TENANT, KEY)
+    anchor = Anchor(links[len(chain(parse_request(body(early)), TENANT, KEY)) - 1], tokens=3_000, view_id=b"")
     sent = Worker(replace(RULES, new_blocks=False), replace(WINDOW, anchor=anchor)).send(messages)
     counted = sum(len(message.raw) // 4 for message in sent.body[len(early) :])
     assert sent.plan.before == sent.plan.after == 3_000 + counted
@@ -253,7 +255,7 @@ def test_everything_behind_the_last_count_is_in_the_size_where_no_block_stands()
 
 def test_no_size_is_below_zero_where_an_upstream_counts_far_less():
     messages = work(12)
-    links = chain(parsed(body(messages)), TENANT, KEY)
+    links = chain(parse_request(body(messages)), TENANT, KEY)
     anchor = Anchor(links[-1], tokens=900, view_id=b"")
     facts = replace(WINDOW, anchor=anchor, force=True)
     plan = Worker(RULES, facts).send(messages).plan
@@ -262,8 +264,8 @@ def test_no_size_is_below_zero_where_an_upstream_counts_far_less():
     assert plan.after >= 0
 
 
-def test_what_was_counted_of_a_longer_history_says_nothing_of_a_shorter_one():
-    link = chain(parsed(body(work(6))), TENANT, KEY)[-1]
+def test_the_count_of_a_longer_history_is_not_used_for_a_shorter_one():
+    link = chain(parse_request(body(work(6))), TENANT, KEY)[-1]
     sent = Worker(RULES, Facts(anchor=Anchor(link, 5_000, b""))).send(work(5))
     assert sent.plan.after == sent.plan.before != 5_000
 
@@ -275,7 +277,7 @@ def test_tools_and_head_are_counted():
 
 
 @pytest.mark.parametrize(("size", "is_quiet"), [(1_999, True), (2_000, False)])
-def test_beneath_notice_is_what_neither_a_stride_nor_a_limit_could_concern(size, is_quiet):
+def test_the_notice_threshold_is_below_every_stride_and_limit(size, is_quiet):
     assert is_below_threshold(size, RULES, Facts()) == is_quiet
     assert not is_below_threshold(size, RULES, Facts(force=True))
     assert not is_below_threshold(size, RULES, Facts(usable_tokens=1_000))
@@ -291,7 +293,7 @@ def test_beneath_notice_is_what_neither_a_stride_nor_a_limit_could_concern(size,
 # --- asked for -------------------------------------------------------------------------------------------------------
 
 
-def test_whoever_asks_gets_a_block_however_little_there_is():
+def test_compaction_by_name_makes_a_block_however_little_it_saves():
     assert done(work(5), facts=Facts(force=True)) == ("created", "forced")
 
 
@@ -306,7 +308,7 @@ def test_the_same_request_again_is_done_already():
 # --- beside the work -------------------------------------------------------------------------------------------------
 
 
-def test_a_question_about_the_conversation_gets_what_stands_and_nothing_new():
+def test_a_question_about_the_conversation_gets_existing_blocks_only():
     worker = Worker(RULES, WINDOW)
     assert worker.send([*work(10), *ASIDE]).plan.action == "none"
     made = worker.send(work(10))
@@ -323,17 +325,17 @@ def test_unless_it_is_asked_for_or_does_not_fit():
 # --- always-steps ----------------------------------------------------------------------------------------------------
 
 
-def test_the_first_act_of_an_always_step_is_a_promise():
+def test_the_first_rewrite_of_an_always_step_stores_a_block():
     huge = history(user("x"), call("Bash", out="y\n" * 15_000))
     worker = Worker(RULES)
     first = worker.send(huge)
     assert (first.plan.action, first.plan.reason) == ("created", "opening")
     worker.rules = replace(RULES, always=())
-    second = worker.send(goes_on(huge))
+    second = worker.send(continue_history(huge))
     assert (second.plan.action, second.raws[: len(first.raws)]) == ("applied", first.raws)
 
 
-def test_what_is_written_into_a_block_is_clean():
+def test_a_block_holds_no_invalid_text():
     secret = "sk-canary-0123456789"
     rules = replace(
         DEEP, when_full=(ClearResults(outline=0.5),), redact=lambda raw: raw.replace(secret.encode(), b"***")
@@ -347,7 +349,7 @@ def test_what_is_written_into_a_block_is_clean():
 
 def test_a_block_that_frees_little_and_does_not_make_the_request_fit_is_not_made():
     parts = [f"Part {number}: " + "mind this too. " * 250 for number in range(12)]
-    talk = [[*user(part), *says("Noted: " + "yes. " * 60)] for part in parts]
+    talk = [[*user(part), *assistant("Noted: " + "yes. " * 60)] for part in parts]
     plan = Worker(RULES, WINDOW).send(history(*talk, user("Go on."))).plan
     assert plan.before > WINDOW.usable_tokens
     assert (plan.action, plan.reason) == ("none", "floor")

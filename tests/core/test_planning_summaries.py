@@ -11,7 +11,7 @@ from proxy.core.steps.compat import PruneTools
 from proxy.core.steps.standard import ClearResults, DropMiddle
 from proxy.core.summaries import HEADING, THEN, Summaries, Summarize, Summary, join_summaries
 from tests.support.compaction_worker import Worker
-from tests.support.messages import call, history, says, tool, user
+from tests.support.messages import assistant, call, history, tool, user
 
 BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
 RULES = Rules(
@@ -24,7 +24,7 @@ RULES = Rules(
 # Its trigger is at 6,400 tokens; a step weighs about 600.
 WINDOW = Facts(usable_tokens=8_000)
 NEAR, OVER, ALMOST_FULL, FULL = 9, 11, 12, 15
-ASIDE = [*says("Done."), *user("Summarize this conversation.")]
+ASIDE = [*assistant("Done."), *user("Summarize this conversation.")]
 
 
 def work(steps):
@@ -44,13 +44,13 @@ def asks(messages, rules=RULES, **facts):
 
 
 @pytest.mark.parametrize(("steps", "urgent"), [(OVER, False), (ALMOST_FULL, True), (FULL, True)])
-def test_nobody_waits_while_the_view_is_well_within_the_window(steps, urgent):
+def test_no_request_waits_while_the_view_is_well_within_the_window(steps, urgent):
     need = considers(steps)
     assert isinstance(need, NeedSummary)
     assert need.urgent == urgent
 
 
-def test_meanwhile_the_view_goes_out_as_it_was_promised():
+def test_while_a_summary_is_written_the_view_stays_as_stored():
     need = considers(OVER)
     assert (need.standing.action, need.standing.block) == ("none", None)
     assert [message.raw for message in need.standing.view] == [
@@ -58,7 +58,7 @@ def test_meanwhile_the_view_goes_out_as_it_was_promised():
     ]
 
 
-def test_whoever_cannot_wait_any_longer_goes_on_without_a_model():
+def test_a_request_that_cannot_wait_longer_continues_without_a_model():
     need = considers(FULL)
     assert without_model(need) is need.mechanical
     assert (need.mechanical.action, need.mechanical.reason) == ("created", "window")
@@ -66,26 +66,26 @@ def test_whoever_cannot_wait_any_longer_goes_on_without_a_model():
     assert not any(HEADING in message.text for message in need.mechanical.view)
 
 
-def test_while_a_model_is_at_it_nobody_asks_again_and_what_fits_goes_on_as_it_is():
+def test_while_a_summary_is_running_none_is_requested_again_and_fitting_requests_continue():
     pending = considers(OVER, summary_in_progress_covers=5)
     assert isinstance(pending, Ready)
     assert (pending.action, pending.reason) == ("none", "summary-pending")
 
 
-def test_who_must_waits_for_the_summary_that_a_model_is_writing():
+def test_a_request_that_must_wait_uses_the_running_summary():
     pending = considers(FULL, summary_in_progress_covers=5)
     assert isinstance(pending, NeedSummary)
     assert (pending.question, pending.urgent) == (None, True)
 
 
-def test_what_is_being_told_of_less_than_stands_already_is_not_waited_for():
+def test_a_running_summary_that_covers_less_than_the_existing_one_is_not_waited_for():
     worker = Worker(RULES, replace(WINDOW, summary=Summary(17, "## Done\nMuch."), can_summarize=False))
     worker.send(work(OVER))
     worker.facts = replace(WINDOW, summary_in_progress_covers=9)
     assert worker.considers(work(22)).question.covers > 17
 
 
-def test_who_asks_by_name_always_waits():
+def test_compaction_by_name_always_waits():
     assert considers(5, force=True).urgent
     assert considers(5, force=True).question.covers > 0
 
@@ -106,7 +106,7 @@ def test_a_summary_at_hand_that_is_not_enough_any_more_is_followed_by_another_qu
 # --- when no model is asked ------------------------------------------------------------------------------------------
 
 
-def test_after_blocks_in_vain_nobody_is_asked_while_it_fits():
+def test_after_useless_blocks_no_model_is_asked_while_the_history_fits():
     open_breaker = {"useless_blocks": USELESS_BLOCKS_MAX}
     assert (considers(OVER, **open_breaker).action, considers(OVER, **open_breaker).reason) == ("none", "breaker-open")
     assert asks(work(NEAR), **open_breaker) is None
@@ -114,20 +114,20 @@ def test_after_blocks_in_vain_nobody_is_asked_while_it_fits():
 
 
 def test_a_history_too_short_to_fold_is_a_floor_and_no_question():
-    few = history(user("Mend it."), says(BIG * 12), user("And?"))
+    few = history(user("Mend it."), assistant(BIG * 12), user("And?"))
     plan = Worker(RULES, WINDOW).considers(few)
     assert (plan.action, plan.reason) == ("none", "floor")
 
 
 def test_where_folding_would_free_too_little_it_is_a_floor_and_no_question():
     long = history(
-        *[[*user("word " * 700), *says("I see.")] for _ in range(8)], user("And?")
+        *[[*user("word " * 700), *assistant("I see.")] for _ in range(8)], user("And?")
     )  # the user's own words stay in every fold
     plan = Worker(RULES, WINDOW).considers(long)
     assert (plan.action, plan.reason) == ("none", "floor")
 
 
-def test_what_the_client_asks_beside_the_work_asks_no_model_in_its_turn():
+def test_an_aside_causes_no_summary_in_its_turn():
     beside = [*work(OVER), *ASIDE]
     plan = Worker(RULES, WINDOW).considers(beside)
     assert (plan.action, plan.reason) == ("none", "")
@@ -147,7 +147,7 @@ def test_it_is_asked_ahead_over_this_share_of_the_trigger(prepare, asked):
     assert (asks(work(NEAR), rules) is not None) == asked
 
 
-def test_what_was_asked_ahead_is_there_over_the_trigger():
+def test_a_summary_requested_ahead_is_used_over_the_trigger():
     question = asks(work(NEAR))
     worker = Worker(RULES, replace(WINDOW, summary=Summary(question.covers, "## Done\nMuch.")))
     assert worker.considers(work(NEAR)).action == "none"
@@ -156,7 +156,7 @@ def test_what_was_asked_ahead_is_there_over_the_trigger():
     assert plan.after <= 6_400 * 0.9
 
 
-def test_it_is_not_asked_ahead_by_who_makes_no_blocks():
+def test_no_summary_is_requested_ahead_without_blocks():
     assert asks(work(NEAR), replace(RULES, new_blocks=False)) is None
     assert asks(work(NEAR), was_forwarded=False) is None
 
@@ -164,7 +164,7 @@ def test_it_is_not_asked_ahead_by_who_makes_no_blocks():
 # --- an earlier summary ----------------------------------------------------------------------------------------------
 
 
-def test_without_a_model_what_it_told_before_stays():
+def test_without_a_model_the_earlier_summary_stays():
     """A fold without a model takes the newer part; the account of the older one is not thrown away with it."""
     worker = Worker(RULES, replace(WINDOW, summary=Summary(17, "## Done\nPart 3 is mended."), can_summarize=False))
     worker.send(work(OVER))
@@ -176,15 +176,15 @@ def test_without_a_model_what_it_told_before_stays():
         assert ["Part 3 is mended." in message.text for message in sent.plan.view].count(True) == 1
 
 
-def test_of_the_newest_summaries_so_many_stand_one_after_the_other():
+def test_the_newest_summaries_are_kept_in_their_order():
     three = Summaries(scope=2)
     texts = ["## Done\nA\n\n---\n\n## Next\nB", "## Done\nC", "## Done\nD", "## Done\nE"]
-    told = Summary(2, texts[0])
+    joined = Summary(2, texts[0])
     for number, text in enumerate(texts[1:], 3):
-        told = join_summaries(told, Summary(number, text), three, len)
-    assert told == Summary(5, THEN.join(texts[1:]))
-    assert join_summaries(None, told, three, len) == told
-    assert join_summaries(Summary(1, "Old."), told, Summaries(), len) == told
+        joined = join_summaries(joined, Summary(number, text), three, len)
+    assert joined == Summary(5, THEN.join(texts[1:]))
+    assert join_summaries(None, joined, three, len) == joined
+    assert join_summaries(Summary(1, "Old."), joined, Summaries(), len) == joined
 
 
 def test_the_older_of_them_within_so_many_tokens():
@@ -197,7 +197,7 @@ def test_the_older_of_them_within_so_many_tokens():
 # --- how much it frees -----------------------------------------------------------------------------------------------
 
 
-def test_tools_that_nobody_uses_go_with_the_block_and_are_counted():
+def test_unused_tools_are_removed_with_the_block_and_counted():
     tools = [tool(name, path="string") | {"x": name * 200} for name in ("Read", "Write")]
     rules = replace(RULES, when_full=(PruneTools(), ClearResults(outline=0, names=0)))
     plan = Worker(rules, WINDOW).send(work(OVER), tools=tools).plan

@@ -13,14 +13,14 @@ from proxy.core.state import ConversationState
 from proxy.wire.chat.requests import find_first_message, parse
 from proxy.wire.outline import find_prefix
 from tests.support.histories import any_history
-from tests.support.messages import KEY, TENANT, body, parsed
+from tests.support.messages import KEY, TENANT, body, parse_request
 
 NOTHING = Message(b"{}", "user")
 
 
 @given(any_history)
 def test_groups_and_calls_are_continued_from_any_place(messages):
-    found = parsed(body(messages)).body
+    found = parse_request(body(messages)).body
     starts, answered = tuple(find_group_starts(found)), callers(found)
     for count in range(len(found) + 1):
         assert (*starts[:count], *find_group_starts(found, starts[:count])) == starts
@@ -30,14 +30,14 @@ def test_groups_and_calls_are_continued_from_any_place(messages):
 
 @given(any_history, st.integers(1, 20))
 def test_a_history_that_goes_on_has_the_same_columns(messages, cut):
-    whole, begun = body(messages), parsed(body(messages[:cut]))
+    whole, begun = body(messages), parse_request(body(messages[:cut]))
     state = ConversationState.of(begun, chain(begun, TENANT, KEY), (), Rules())
     state.bound_reach(Rules().when_full)
     begun.known.view = KnownView(state.view, state.known, len(state.body))
     prefix = find_prefix(begun, whole, find_first_message(whole))
     cold, warm = (
         ConversationState.of(request, chain(request, TENANT, KEY), (), Rules())
-        for request in (parsed(whole), parse(whole, prefix))
+        for request in (parse_request(whole), parse(whole, prefix))
     )
     assert cold.view == warm.view
     assert cold.bound_reach(Rules().when_full) == warm.bound_reach(Rules().when_full)
@@ -45,8 +45,8 @@ def test_a_history_that_goes_on_has_the_same_columns(messages, cut):
 
 
 @given(any_history)
-def test_what_steps_can_clear_of_each_message_is_no_less_than_what_they_would_clear(messages):
-    request = parsed(body(messages))
+def test_the_clearable_estimate_of_each_message_is_no_less_than_the_result(messages):
+    request = parse_request(body(messages))
     state = ConversationState.of(request, chain(request, TENANT, KEY), (), Rules())
     steps = Rules().when_full
     assert all(map(worth_of, steps))
@@ -55,7 +55,9 @@ def test_what_steps_can_clear_of_each_message_is_no_less_than_what_they_would_cl
 
 
 def test_steps_that_do_not_say_what_a_message_is_worth_are_always_tried():
-    request = parsed(body([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho " * 9_000}] * 5))
+    request = parse_request(
+        body([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho " * 9_000}] * 5)
+    )
     state = ConversationState.of(request, chain(request, TENANT, KEY), (), Rules())
     assert state.bound_reach(Rules().fold) == float("inf")
 
@@ -81,18 +83,18 @@ def test_a_view_is_continued_as_far_as_it_holds_the_same_messages():
 
 
 def test_a_draft_that_changed_forgets_its_calls():
-    message = parsed(body([{"role": "user", "content": "Hi"}])).body[0]
+    message = parse_request(body([{"role": "user", "content": "Hi"}])).body[0]
     assert Draft((), (message,), calls=(None,)).with_middle(()).calls is None
 
 
 def test_a_request_with_other_messages_knows_nothing_of_them():
-    request = parsed(body([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]))
+    request = parse_request(body([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]))
     links = chain(request, TENANT, KEY)
     assert chain(replace(request, messages=request.messages[:1]), TENANT, KEY) == links[:2]
 
 
 @given(any_history, st.integers(0, 20))
 def test_the_calls_of_a_middle_are_those_of_the_whole_history(messages, cut):
-    found = parsed(body(messages)).body
+    found = parse_request(body(messages)).body
     draft = Draft(found[:cut], found[cut:])
     assert [call for _, call in draft.pair_with_calls()] == callers(found)[cut:]

@@ -16,8 +16,8 @@ from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.steps.standard import ClearResults, DropMiddle
 from proxy.core.summaries import Said, Summaries, Summary, Verdict
 from tests.support.compaction_worker import Worker
-from tests.support.histories import LEGAL, OPENING, SMALL, started
-from tests.support.messages import call, history, parsed, request, says, user
+from tests.support.histories import LEGAL, OPENING, SMALL, start_history
+from tests.support.messages import assistant, call, history, parse_request, request, user
 
 BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
 SHORT = Summaries(prompt="Sum it up.", max_tokens=100, ledger=400)
@@ -55,7 +55,7 @@ def test_over_the_trigger_a_model_is_asked_about_all_but_the_newest():
     assert len(question.view) == len(OVER)
 
 
-def test_who_asks_may_say_what_matters():
+def test_a_focus_is_part_of_the_question():
     asked = need(OVER, force=True, focus="the flags").question
     assert asked.instruction == "Sum it up.\n\nAbove all, keep what concerns this: the flags"
 
@@ -71,12 +71,12 @@ def test_who_asks_may_say_what_matters():
     ],
     ids=["switched off", "nobody to ask", "sent only once", "longer than what it replaces", "no new blocks"],
 )
-def test_where_it_would_not_pay_nobody_is_asked(rules, facts):
+def test_no_summary_is_requested_if_it_would_not_pay(rules, facts):
     assert need(OVER, rules, **facts) is None
     assert asked_ahead(OVER, rules, **facts) is None
 
 
-def test_after_a_question_that_came_to_nothing_there_must_be_more_to_tell():
+def test_after_a_failed_question_the_next_one_needs_more_history():
     covers = need(OVER).question.covers
     assert need(OVER, failed_summary_covers=covers) is None
     assert need(work(20), failed_summary_covers=covers).question.covers > covers
@@ -88,7 +88,7 @@ def test_while_a_model_is_at_it_the_same_is_not_asked_again():
     assert asked_ahead(OVER, summary_in_progress_covers=covers) is None
 
 
-def test_nobody_waits_while_the_history_still_fits():
+def test_no_request_waits_while_the_history_still_fits():
     assert not need(OVER, usable_tokens=20_000).urgent
     assert need(OVER, usable_tokens=6_100).urgent
     assert not need(OVER).urgent
@@ -105,14 +105,14 @@ def test_near_the_trigger_a_model_is_asked_ahead():
     assert need(NEAR) is None
 
 
-def test_what_is_known_or_beside_the_work_or_in_vain_is_not_asked_ahead():
+def test_no_summary_is_requested_ahead_if_it_is_known_an_aside_or_useless():
     covers = asked_ahead(NEAR).covers
     assert asked_ahead(NEAR, summary=Summary(covers, "Known.")) is None
     assert asked_ahead(NEAR, useless_blocks=2) is None
-    assert asked_ahead([*NEAR, *says("Done."), *user("Summarize this conversation.")]) is None
+    assert asked_ahead([*NEAR, *assistant("Done."), *user("Summarize this conversation.")]) is None
 
 
-def test_where_clearing_will_be_enough_nobody_is_asked_ahead():
+def test_if_clearing_will_be_enough_no_summary_is_requested_ahead():
     assert (
         asked_ahead(NEAR, replace(RULES, when_full=(ClearResults(outline=0, names=0),), keep=Keep(tokens=1_000)))
         is None
@@ -131,7 +131,7 @@ def put(room, **summary):
     return question, list(tries(question, room, quarter))
 
 
-def told(each):
+def question_text(each):
     return json.loads(each.messages[-1].raw)["content"]
 
 
@@ -144,76 +144,76 @@ def test_it_is_put_to_the_conversation_as_last_forwarded_then_with_more_room_and
     first, again, *others = (each for each in ways if each.aligned or not each.again)
     assert [each.aligned for each in (first, again)] == [True] * 2
     assert first.messages[:-1] == again.messages[:-1] == question.view
-    assert told(first) == "Sum it up."
-    assert told(again) == f"Sum it up.{AGAIN}"
+    assert question_text(first) == "Sum it up."
+    assert question_text(again) == f"Sum it up.{AGAIN}"
     assert [each.again for each in (first, again)] == [False, True]
     assert [each.aligned for each in others] == [False] * 3
     assert all(len(each.messages) == 1 and each.tools is None for each in others)
 
 
-def test_whatever_is_retold_fits():
+def test_every_retold_question_fits():
     asked = [each for each in put(2_500)[1] if not each.again]
     assert not any(each.aligned for each in asked)
     assert [weight(each) <= 2_500 - 2 * SHORT.max_tokens for each in asked] == [True] * 3
     assert weight(asked[2]) < weight(asked[1]) / 2
 
 
-def test_who_wants_a_transcript_gets_one():
+def test_a_transcript_is_used_where_the_policy_wants_one():
     ways = put(None, call="transcript")[1]
     assert [(each.aligned, each.again) for each in ways] == [(False, False), (False, True)] * 3
 
 
 def test_of_long_results_the_beginning_and_the_end_are_retold():
     *_, whole, clipped, more = (each for each in put(None)[1] if not each.again)
-    assert BIG in told(whole)
-    assert BIG not in told(clipped)
-    assert "characters left out …]" in told(clipped)
-    assert len(told(whole)) > len(told(clipped)) > len(told(more))
-    assert len(told(clipped)) < 12 * (CLIP_CHARACTERS + 300)
+    assert BIG in question_text(whole)
+    assert BIG not in question_text(clipped)
+    assert "characters left out …]" in question_text(clipped)
+    assert len(question_text(whole)) > len(question_text(clipped)) > len(question_text(more))
+    assert len(question_text(clipped)) < 12 * (CLIP_CHARACTERS + 300)
 
 
-def test_what_has_no_room_goes_the_oldest_first_and_that_is_said():
+def test_without_room_the_oldest_messages_are_left_out_and_the_text_says_so():
     _, (whole, *_) = put(2_500)
-    assert "steps are left out.)" in told(whole)
-    assert '[call] Read({"path": "0.py"})' not in told(whole)
-    assert told(whole).index("(The oldest") < told(whole).index("[call] Read")
-    assert told(put(1_000)[1][0]).count("[call]") == 1
+    assert "steps are left out.)" in question_text(whole)
+    assert '[call] Read({"path": "0.py"})' not in question_text(whole)
+    assert question_text(whole).index("(The oldest") < question_text(whole).index("[call] Read")
+    assert question_text(put(1_000)[1][0]).count("[call]") == 1
 
 
-def test_what_does_not_fit_at_all_is_not_put():
+def test_a_question_that_does_not_fit_at_all_is_not_asked():
     assert put(80)[1] == []
 
 
 ROOM = st.one_of(st.none(), st.integers(50, 12_000))
-LONG = st.builds(started, OPENING, SMALL, st.lists(LEGAL, min_size=4, max_size=12))
+LONG = st.builds(start_history, OPENING, SMALL, st.lists(LEGAL, min_size=4, max_size=12))
 
 
 @given(LONG, ROOM, st.booleans(), st.booleans())
 def test_no_two_ways_to_put_it_are_the_same_and_each_fits(messages, room, aligned, earlier):
-    question = about(messages, "aligned" if aligned else "transcript", earlier=earlier)
+    question = question_about(messages, "aligned" if aligned else "transcript", earlier=earlier)
     ways = list(tries(question, room, quarter))
     assert len({tuple(message.raw for message in each.messages) for each in ways}) == len(ways)
     for each in ways if room is not None else ():
-        text = weight(each) if each.aligned else quarter(told(each).encode())
+        text = weight(each) if each.aligned else quarter(question_text(each).encode())
         assert text + (0 if each.aligned else SHORT.max_tokens) <= room + len(AGAIN)
 
 
 @given(LONG, ROOM, st.booleans())
-def test_what_is_left_out_is_the_oldest_and_as_little_as_possible(messages, room, earlier):
-    question = about(messages, "transcript", earlier=earlier)
+def test_the_oldest_and_as_little_as_possible_is_left_out(messages, room, earlier):
+    question = question_about(messages, "transcript", earlier=earlier)
     whole = next(tries(question, None, quarter))
-    steps = told(whole).partition("<transcript>\n")[2].partition("\n</transcript>")[0]
+    steps = question_text(whole).partition("<transcript>\n")[2].partition("\n</transcript>")[0]
     for each in tries(question, room, quarter):
-        left = told(each).partition("<transcript>\n")[2].partition("\n</transcript>")[0]
+        left = question_text(each).partition("<transcript>\n")[2].partition("\n</transcript>")[0]
         if "left out" not in left:
             assert left == steps
         elif "characters left out" not in left:
             assert steps.endswith(left.partition("steps are left out.)\n")[2])
 
 
-def about(messages, call, *, earlier=False):
+def question_about(messages, call, *, earlier=False):
     """A question about all of a history but its last answer, asked for by force."""
-    body = mark_observations(parsed(json.dumps({"messages": messages}).encode()).body, OBSERVATIONS)
+    body = mark_observations(parse_request(json.dumps({"messages": messages}).encode()).body, OBSERVATIONS)
     rules = replace(SHORT, call=call)
     return Question(len(body), body, None, body, "## Done\nMuch." if earlier else "", "", 1, rules, "")
 
@@ -235,17 +235,17 @@ def test_it_is_put_to_the_conversation_only_where_that_fits_with_the_tools_and_s
 
 
 def test_where_nothing_is_long_it_is_not_put_three_times():
-    question = about(history(user("Hi."), says("Ho."), user("Go on.")), "transcript")
+    question = question_about(history(user("Hi."), assistant("Ho."), user("Go on.")), "transcript")
     for room in (None, 5_000):
         assert [each.again for each in tries(question, room, quarter)] == [False, True]
 
 
-def test_an_earlier_summary_is_told_first_and_not_once_more_in_the_transcript():
+def test_an_earlier_summary_comes_first_and_not_again_in_the_transcript():
     worker = Worker(RULES, Facts(summary=Summary(9, "## Done\nPart 3 is mended."), can_summarize=False))
     worker.send(OVER)
     worker.facts = Facts()
     question = worker.considers(work(20)).question
-    text = told(list(tries(question, None, quarter))[-1])
+    text = question_text(list(tries(question, None, quarter))[-1])
     assert question.earlier == "## Done\nPart 3 is mended."
     assert text.count("Part 3 is mended.") == text.count("<earlier-summary>") == 1
     assert "[background]" not in text
@@ -261,7 +261,7 @@ def test_the_newest_half_of_the_target_is_not_asked_about():
     assert half - 650 < newest <= half
 
 
-def test_who_asks_by_name_is_told_of_all_but_what_is_kept_anyway():
+def test_compaction_by_name_covers_all_but_the_kept_messages():
     forced, asked = (need(OVER, **facts).question for facts in ({"force": True}, {}))
     assert forced.covers >= asked.covers
     kept = replace(RULES, keep=Keep(tokens=100, groups=1))
@@ -271,7 +271,9 @@ def test_who_asks_by_name_is_told_of_all_but_what_is_kept_anyway():
 def test_it_weighs_what_goes_and_not_what_stays_beside_it():
     """The user's own words stay: a summary in the place of little else would not make the request shorter."""
     talk = history(
-        user("Mend it."), *[[*says("Yes."), *user(f"{number} " + "word " * 500)] for number in range(12)], says("Yes.")
+        user("Mend it."),
+        *[[*assistant("Yes."), *user(f"{number} " + "word " * 500)] for number in range(12)],
+        assistant("Yes."),
     )
     talk = [*talk, *user("Go on.")]
     folding = replace(RULES, fold=(DropMiddle(user_tokens=0),))
@@ -283,8 +285,8 @@ def test_it_weighs_what_goes_and_not_what_stays_beside_it():
 # --- retold ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_transcript_says_who_said_what_and_what_was_called():
-    body = request(user("Do it."), call("Read", path="a", out="text", says="I look."), says("Done.")).body
+def test_a_transcript_names_speakers_and_calls():
+    body = request(user("Do it."), call("Read", path="a", out="text", preamble="I look."), assistant("Done.")).body
     note = literal(b'{"role": "user", "content": "Earlier."}', 0, 1, "note")
     assert summaries.retell((note, *body)).split("\n") == [
         "[background] Earlier.",
@@ -297,7 +299,7 @@ def test_a_transcript_says_who_said_what_and_what_was_called():
 
 
 def test_an_observation_is_a_result_whatever_its_role():
-    body = mark_observations(request(user("x"), says("ls"), user("Observation: " + BIG)).body, OBSERVATIONS)
+    body = mark_observations(request(user("x"), assistant("ls"), user("Observation: " + BIG)).body, OBSERVATIONS)
     assert "[result] Observation: 0 line_0" in summaries.retell(body, clip=100)
     assert len(summaries.retell(body, clip=100)) < 250
 

@@ -10,12 +10,16 @@ from proxy.core.fold import Stretch
 from proxy.core.pipeline import Draft
 from proxy.core.recall import TOOL, TOOLS_MAX, EarlierMessages, offer_tool, withdraw_tool
 from proxy.core.steps.standard import ClearResults, ClipOutput
-from tests.support.messages import call, says, system, tool, user
+from tests.support.messages import assistant, call, system, tool, user
 from tests.support.messages import request as chat
 
 LONG = "\n".join(f"line {number} of the file" for number in range(1, 101))
 HISTORY = chat(
-    system("Be brief."), user("What is it?"), call("Read", out=LONG, path="a.py"), says("A file, «é»."), user("And?")
+    system("Be brief."),
+    user("What is it?"),
+    call("Read", out=LONG, path="a.py"),
+    assistant("A file, «é»."),
+    user("And?"),
 )
 DEFINITION = b'{"type":"function","function":{"name":"recall_earlier_output"}}'
 LARGE = 10_000
@@ -65,16 +69,16 @@ def test_a_call_that_asks_for_nothing_is_explained(arguments):
     assert "give `messages`" in EarlierMessages(HISTORY.body).answer(arguments, LARGE)
 
 
-def test_what_has_no_room_is_cut_at_a_line_and_says_so():
-    told = ask(room=1_000, messages="3")
-    *lines, last = told.split("\n")
+def test_a_recall_without_room_is_cut_at_a_line_and_says_so():
+    text = ask(room=1_000, messages="3")
+    *lines, last = text.split("\n")
     assert lines == LONG.split("\n")[: len(lines)]
     assert last == f"[… cut here by the context proxy, in line {len(lines)} of 100]"
     assert "in line 61 of 100" in ask(room=250, messages="3", lines="50-100")
     assert "no room" in ask(room=100, messages="3")
 
 
-def test_the_tool_stands_behind_the_others_and_leaves_as_it_came():
+def test_the_recall_tool_comes_after_the_others_with_unchanged_bytes():
     tools = json.dumps([tool("Read"), tool("Bash")]).encode()
     offered = offer_tool(tools, DEFINITION)
     assert json.loads(offered) == [*json.loads(tools), json.loads(DEFINITION)]
@@ -89,7 +93,7 @@ def test_the_tool_is_not_offered_alone_nor_beside_too_many(tools):
     assert offer_tool(tools, DEFINITION) == tools
 
 
-def test_what_is_shortened_says_how_it_is_recalled():
+def test_a_shortened_result_says_how_to_recall_it():
     body = HISTORY.body
     draft = Draft((), body, recalls=True)
     for step in (ClearResults(), ClipOutput(over=500)):
@@ -103,7 +107,7 @@ def test_what_is_shortened_says_how_it_is_recalled():
     assert f'{TOOL} with messages "2-4"' in note.text
 
 
-def test_without_the_tool_nothing_speaks_of_it():
+def test_without_the_tool_no_placeholder_mentions_it():
     draft = Draft((), HISTORY.body)
     assert TOOL not in ClearResults()(draft).middle[2].text
     assert TOOL not in ClipOutput(over=500)(draft).middle[2].text

@@ -18,7 +18,7 @@ WORKERS = st.one_of(CUTTERS, SETTLED).map(lambda make: partial(make, wire=respon
 
 
 @given(legal, WORKERS)
-def test_what_leaves_is_accepted_where_what_came_was(history, make):
+def test_a_valid_history_stays_valid(history, make):
     worker = make()
     for turn in turns(history):
         sent = worker.send(turn)
@@ -27,7 +27,7 @@ def test_what_leaves_is_accepted_where_what_came_was(history, make):
 
 
 @given(legal, WORKERS)
-def test_what_was_forwarded_is_forwarded_again(history, make):
+def test_forwarded_messages_are_forwarded_again(history, make):
     worker, before = make(), None
     for turn in turns(history):
         sent = worker.send(turn)
@@ -84,19 +84,19 @@ def write_items(items, **more):
 
 
 def pair_of(kind, number):
-    said, told = PAIRS[kind]
+    words, text = PAIRS[kind]
     key = "approval_request_id" if kind == "mcp_approval_request" else "call_id"
     opening = {"id": f"id_{number}"} if kind == "mcp_approval_request" else {"call_id": f"id_{number}"}
-    return [{"type": kind, **opening, **said}, {"type": KINDS[kind], key: f"id_{number}", **told}]
+    return [{"type": kind, **opening, **words}, {"type": KINDS[kind], key: f"id_{number}", **text}]
 
 
-def say(role, text):
+def message_item(role, text):
     return {"type": "message", "role": role, "content": text}
 
 
 def send_each(items_of_turns):
     """What leaves, turn by turn, each with what came."""
-    worker, items = Worker(EAGER, wire=responses, write=write_items), [say("user", "Mend it.")]
+    worker, items = Worker(EAGER, wire=responses, write=write_items), [message_item("user", "Mend it.")]
     for more in items_of_turns:
         sent = worker.send(items)
         yield sent, json.loads(sent.left)["input"]
@@ -107,7 +107,7 @@ def send_each(items_of_turns):
 def test_calls_of_every_kind_stay_with_what_answers_them(kind):
     turns_of_items = [
         [{"type": "reasoning", "summary": [], "id": f"rs_{number}"}, *pair_of(kind, number)]
-        + ([say("assistant", "Done."), say("user", "And now?")] if number % 5 == 4 else [])
+        + ([message_item("assistant", "Done."), message_item("user", "And now?")] if number % 5 == 4 else [])
         for number in range(16)
     ]
     steps = list(send_each(turns_of_items))
@@ -121,10 +121,15 @@ def test_calls_of_every_kind_stay_with_what_answers_them(kind):
 
 
 @pytest.mark.parametrize("item", ALONE, ids=[item["type"] for item in ALONE])
-def test_items_that_stand_alone_are_left_or_gone_whole(item):
+def test_single_items_are_kept_or_removed_whole(item):
     turns_of_items = [[item if number == 3 else pair_of("shell_call", number)[0]] for number in range(4)]
     turns_of_items = [
-        [*([item] if number == 3 else []), *pair_of("shell_call", number), say("assistant", "So."), say("user", "On.")]
+        [
+            *([item] if number == 3 else []),
+            *pair_of("shell_call", number),
+            message_item("assistant", "So."),
+            message_item("user", "On."),
+        ]
         for number in range(12)
     ]
     is_state = item["type"] not in responses.requests._SAID

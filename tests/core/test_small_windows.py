@@ -11,7 +11,7 @@ from proxy.core.rules import Facts, Rules
 from proxy.core.steps.standard import ClipOutput, DropMiddle
 from proxy.core.summaries import Summaries
 from tests.support.compaction_worker import Worker
-from tests.support.messages import call, history, says, user
+from tests.support.messages import assistant, call, history, user
 
 RULES = Rules(summary=Summaries(enabled=False))
 STEPS = 60
@@ -21,7 +21,7 @@ def step(chance, number):
     names = [f"src/module_{chance.randrange(10**5)}/file_{chance.randrange(10**5)}.py" for _ in range(12)]
     lines = (f"{name}:{chance.randrange(999)}: result = self.handle_{chance.randrange(10**4)}(value)" for name in names)
     command = f"grep -rn name_{number} {names[0]}"
-    return call("Bash", command=command, out="\n".join(lines), says=f"Step {number}: I look at {names[0]} now.")
+    return call("Bash", command=command, out="\n".join(lines), preamble=f"Step {number}: I look at {names[0]} now.")
 
 
 def grown(*first, seed=5, steps=STEPS):
@@ -44,7 +44,7 @@ def test_a_plain_agent_stays_within_a_small_window(window):
 
 @pytest.mark.parametrize("window", [2_048, 4_096])
 def test_many_notes_between_the_words_of_a_person_do_not_fill_a_small_window(window):
-    talk = [[*user(f"Point {number}: " + "mind this too. " * 20), *says("Yes.")] for number in range(40)]
+    talk = [[*user(f"Point {number}: " + "mind this too. " * 20), *assistant("Yes.")] for number in range(40)]
     rules = replace(RULES, fold=(DropMiddle(user_tokens=500),))
     worker = Worker(rules, Facts(usable_tokens=window), count=lambda raw: len(raw) // 3)
     for messages in grown(user("The task."), *talk, user("Now begin."), steps=20):
@@ -58,7 +58,7 @@ def test_a_talk_in_short_words_and_long_answers_fits_though_each_answer_leaves_a
     worker = Worker(RULES, Facts(usable_tokens=2_048), count=lambda raw: len(raw) // 3)
     talk = [user("The task.")]
     for number in range(20):
-        talk += [says("This is long. " * 150), user(f"Point {number}, please.")]
+        talk += [assistant("This is long. " * 150), user(f"Point {number}, please.")]
         sent = worker.send(history(*talk))
         assert size_of(sent) <= 2_048
         assert flaws(sent.plan.view) == Flaws()
@@ -71,7 +71,7 @@ def test_one_long_result_does_not_fill_a_small_window():
     assert size_of(worker.send(messages)) <= 3_000
 
 
-def drafted(**more):
+def draft_texts(**more):
     messages = history(user("x"), *(step(random.Random(number), number) for number in range(30)))
     body = Worker(RULES).decides(messages).body
     return Draft((), body, origin=body, **more)
@@ -81,14 +81,14 @@ def weight_of(draft):
     return sum(len(message.raw) for message in DropMiddle()(draft).middle)
 
 
-def test_what_folding_leaves_is_a_share_of_the_goal_and_not_more_than_the_policy_says():
-    assert weight_of(drafted()) == weight_of(drafted(goal=100_000))
-    assert weight_of(drafted(goal=2_000)) < 0.6 * 4 * 2_000
-    assert weight_of(drafted(goal=500)) < 4 * 500
+def test_a_fold_leaves_a_share_of_the_target_and_no_more_than_the_policy_allows():
+    assert weight_of(draft_texts()) == weight_of(draft_texts(goal=100_000))
+    assert weight_of(draft_texts(goal=2_000)) < 0.6 * 4 * 2_000
+    assert weight_of(draft_texts(goal=500)) < 4 * 500
 
 
 def test_as_a_last_resort_no_lines_of_results_stay():
-    draft = drafted(goal=2_000)
+    draft = draft_texts(goal=2_000)
     shortened = (DropMiddle()(each).middle for each in (draft, replace(draft, bare=True)))
     whole, bare = ("\n".join(message.text for message in messages) for messages in shortened)
     assert "Lines from " in whole

@@ -18,7 +18,7 @@ SPACING = st.sampled_from([None, 1, 4, "\t"])
 
 
 @given(OBJECTS, SPACING, st.booleans())
-def test_members_stand_where_a_parser_finds_them(value, indent, escape):
+def test_members_are_where_a_parser_finds_them(value, indent, escape):
     raw = json.dumps(value, indent=indent, ensure_ascii=escape).encode("utf-8", "surrogatepass")
     found = {each.key: json.loads(raw[each.start : each.stop]) for each in splice.members(raw)}
     assert found == value
@@ -26,7 +26,7 @@ def test_members_stand_where_a_parser_finds_them(value, indent, escape):
 
 
 @given(st.lists(VALUES, max_size=5), SPACING)
-def test_elements_stand_where_a_parser_finds_them(value, indent):
+def test_elements_are_where_a_parser_finds_them(value, indent):
     raw = json.dumps(value, indent=indent).encode()
     assert [json.loads(raw[start:stop]) for start, stop in splice.elements(raw)] == value
 
@@ -39,7 +39,7 @@ def test_members_go_with_their_comma_and_leave_valid_json(value, indent, data):
     assert json.loads(left) == {key: each for key, each in value.items() if key not in gone}
 
 
-def test_what_is_left_is_as_if_the_member_had_never_been_written():
+def test_removing_a_member_leaves_the_json_as_if_never_written():
     assert splice.without(b'{"a": 1, "b": 2, "c": 3}', frozenset({"b"})) == b'{"a": 1, "c": 3}'
     assert splice.without(b'{"a":1,"b":2}', frozenset({"a"})) == b'{"b":2}'
     assert splice.without(b'{ "a": 1 }', frozenset({"a"})) == b"{ }"
@@ -58,7 +58,7 @@ def test_a_string_with_half_a_surrogate_pair_is_escaped():
     assert splice.quote("\ud800") == b'"\\ud800"'
 
 
-def test_what_does_not_end_is_no_value():
+def test_an_unterminated_value_is_none():
     with pytest.raises(ValueError, match="does not end"):
         splice.value_end(b'{"a": [1', 0)
     with pytest.raises(ValueError, match="not JSON"):

@@ -14,7 +14,7 @@ from proxy.core.steps.compat import PruneTools, StripAttachments, ToolHints
 from proxy.core.steps.standard import ClearArguments, ClearResults, ClipOutput, DedupArrivals, DedupOld
 from tests.support.compaction_worker import Worker
 from tests.support.histories import IMAGE
-from tests.support.messages import call, calls, history, request, says, tool, user
+from tests.support.messages import assistant, call, calls, history, request, tool, user
 
 BIG = "\n".join(f"{number} line_{number}" for number in range(200))
 STEP = pytest.mark.parametrize("step", [make() for make in STEPS.values()], ids=lambda step: step.name)
@@ -47,7 +47,7 @@ def test_how_much_a_result_may_be_before_it_is_clipped_grows_with_the_window():
     assert ClipOutput(over=500)(large).middle == draft.middle
 
 
-def test_what_is_long_only_in_its_spelling_or_short_in_lines_is_not_clipped():
+def test_a_result_long_only_in_its_json_or_short_in_lines_is_not_clipped():
     quotes = draft_of(user("x"), call("Read", out='"' * 400))
     assert len(quotes.middle[2].content) > 500
     assert ClipOutput(over=500)(quotes).middle == quotes.middle
@@ -60,11 +60,11 @@ def test_what_is_long_only_in_its_spelling_or_short_in_lines_is_not_clipped():
 
 def test_a_long_line_is_clipped_between_words():
     words = [f"Pietermaritzburg_{number}" for number in range(400)]
-    (told,) = (
+    (text,) = (
         message.text
         for message in ClipOutput(over=500)(draft_of(user("x"), call("sql", out=" ".join(words)))).middle[2:]
     )
-    head, _, rest = told.partition("\n[…")
+    head, _, rest = text.partition("\n[…")
     assert {*head.split(), *rest.rpartition("]\n")[2].split()} <= {*words}
 
 
@@ -89,12 +89,12 @@ def test_where_no_tool_is_to_be_removed_every_call_keeps_its_place():
     assert [message.made for message in left] == ["", "", "tool_hints", "", ""]
 
 
-def test_tools_that_were_pruned_stay_away_for_as_long_as_the_block_stands():
+def test_pruned_tools_stay_away_while_the_block_applies():
     worker = Worker(Rules(when_full=(PruneTools(),)), Facts(force=True))
     messages, tools = history(user("x"), *[call("Read", out=BIG)] * 8), [tool("Read"), tool("Never", why="string")]
     first = worker.send(messages, tools=tools)
     worker.facts = Facts()
-    second = worker.send([*messages, *says("Go on."), *user("Yes?")], tools=tools)
+    second = worker.send([*messages, *assistant("Go on."), *user("Yes?")], tools=tools)
     for sent in (first, second):
         assert [each["function"]["name"] for each in json.loads(sent.left)["tools"]] == ["Read"]
     assert PruneTools().reach(draft_of(user("x"))) == 0
@@ -102,8 +102,8 @@ def test_tools_that_were_pruned_stay_away_for_as_long_as_the_block_stands():
 
 def test_an_observation_without_its_picture_is_no_word_of_a_user_when_it_is_read_back():
     seen = user([{"type": "text", "text": "Observation: a screen"}, IMAGE])
-    said = user([{"type": "text", "text": "What is it?"}, IMAGE])
-    body = draft_of(said, says("I look."), seen, says("A cat."), user([IMAGE])).middle
+    text = user([{"type": "text", "text": "What is it?"}, IMAGE])
+    body = draft_of(text, assistant("I look."), seen, assistant("A cat."), user([IMAGE])).middle
     shorter = StripAttachments()(Draft((), body, origin=body)).middle
     again = Block(len(body), close(shorter)).apply(body)
     assert [message.made != "" for message in again] == [True, False, True, False, False]
@@ -116,7 +116,7 @@ def test_an_observation_without_its_picture_is_no_word_of_a_user_when_it_is_read
 
 
 def test_text_and_calls_of_the_assistant_stay_to_the_byte_by_default():
-    written = call("Write", says="I write it. " * 300, path="a.py", content=BIG)
+    written = call("Write", preamble="I write it. " * 300, path="a.py", content=BIG)
     ran = call("Bash", command=f"cat > b.py <<'E'\n{BIG}\nE", out=BIG)
     draft = draft_of(user("x"), written, ran, call("Edit", path="a.py", old=BIG, new=f"{BIG}\n#"))
     left, reports = run(Rules().when_full, draft)
@@ -139,26 +139,26 @@ LEFT_OUT = "[Left out by the context proxy: word for word the same as the result
 SAME = [call("Read", path="a.py", out=BIG), call("Bash", command="make", out="ok"), call("Read", path="a.py", out=BIG)]
 
 
-def pointed():
+def draft_with_pointers():
     draft, _ = run((DedupArrivals(),), draft_of(user("x"), *SAME))
     assert draft.middle[6].text == LEFT_OUT.format("a.py")
     return draft
 
 
-def test_what_points_at_a_copy_that_is_cleared_says_so():
-    cleared = ClearResults()(pointed())
+def test_a_pointer_to_a_cleared_copy_says_so():
+    cleared = ClearResults()(draft_with_pointers())
     assert cleared.middle[2].text.startswith("[Shortened by the context proxy: Read(a.py)")
-    told = "[Left out by the context proxy: same as the result of Read(a.py), shortened above.]"
-    assert cleared.middle[6].text == told
+    text = "[Left out by the context proxy: same as the result of Read(a.py), shortened above.]"
+    assert cleared.middle[6].text == text
 
 
-def test_what_points_at_a_copy_that_stays_goes_on_pointing():
-    draft = pointed()
+def test_a_pointer_to_a_kept_copy_is_unchanged():
+    draft = draft_with_pointers()
     assert ClearResults()(replace(draft, fixed=frozenset({2}))).middle[6] == draft.middle[6]
 
 
 def test_a_pointer_back_does_not_make_its_first_copy_obsolete():
-    draft = pointed()
+    draft = draft_with_pointers()
     assert DedupOld()(draft).middle == draft.middle
     whole = draft_of(user("x"), *SAME)
     assert (
@@ -167,7 +167,7 @@ def test_a_pointer_back_does_not_make_its_first_copy_obsolete():
     )
 
 
-def test_a_repeated_result_stands_whole_again_when_its_first_copy_went_into_a_block():
+def test_a_repeated_result_is_whole_again_when_its_first_copy_went_into_a_block():
     rules = Rules(always=(DedupArrivals(),), clear_at_least=1_000, clear_cold_at_least=1_000, horizon=10**9)
     reads = [call("Read", path=f"{number}.py", out=f"{number}\n{BIG}") for number in range(9)]
     sent = Worker(rules).send(history(user("x"), *reads, reads[0]))

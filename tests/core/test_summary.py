@@ -10,7 +10,7 @@ from proxy.core.pipeline import Draft, run
 from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.summaries import HEADING, NOTED, Summaries, Summarize, Summary
 from tests.support.compaction_worker import Worker
-from tests.support.messages import call, calls, history, request, says, user
+from tests.support.messages import assistant, call, calls, history, request, user
 
 BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
 TEXT = "The user wants the tests mended; two of three pass."
@@ -18,13 +18,13 @@ WORK = (
     *user("Mend the tests."),
     *call("Read", path="a.py", out=BIG),
     *call("Bash", command="make test", out=BIG),
-    *says(BIG),
+    *assistant(BIG),
     *user("Do not touch b.py."),
     *call("Edit", file_path="a.py", old="x", new="y", out=BIG),
 )
 
 
-def told(*pieces, after="assistant", fixed=(), **rules):
+def summarize_history(*pieces, after="assistant", fixed=(), **rules):
     """What stands for these messages, before one more of this role, once a model has told them."""
     body = mark_observations(request(*pieces, [{"role": after, "content": "I go on."}]).body, OBSERVATIONS)
     draft = Draft((), body[:-1], body[-1:], fixed=frozenset(fixed), origin=body)
@@ -33,7 +33,7 @@ def told(*pieces, after="assistant", fixed=(), **rules):
     return left.middle
 
 
-def said(messages):
+def roles_and_texts(messages):
     return [(message.role, message.text) for message in messages]
 
 
@@ -42,7 +42,7 @@ def said(messages):
 
 def test_the_users_words_stay_and_one_note_behind_them_holds_the_account():
     on = ("assistant", GO_ON)
-    task, first, word, again, last = said(told(WORK, ledger=300))
+    task, first, word, again, last = roles_and_texts(summarize_history(WORK, ledger=300))
     assert (task, word) == (("user", "Mend the tests."), ("user", "Do not touch b.py."))
     assert first == again == on
     assert last[0] == "user"
@@ -50,42 +50,51 @@ def test_the_users_words_stay_and_one_note_behind_them_holds_the_account():
 
 
 def test_the_ledger_of_all_it_covers_follows_and_where_the_originals_are():
-    (*_, (_, account)) = said(told(WORK, ledger=600, pointer="Originals: #1."))
+    (*_, (_, account)) = roles_and_texts(summarize_history(WORK, ledger=600, pointer="Originals: #1."))
     assert account.index(TEXT) < account.index("make test") < account.index("Originals: #1.")
     assert "a.py" in account[account.index(TEXT) :]
 
 
-def test_a_user_who_said_too_much_stays_with_the_first_and_the_newest_of_it():
+def test_of_many_user_words_the_first_and_the_newest_stay():
     chatty = [
         *user("The task."),
-        *[message for number in range(9) for message in (*says(BIG), *user(f"{number} " * 50))],
+        *[message for number in range(9) for message in (*assistant(BIG), *user(f"{number} " * 50))],
     ]
-    words = [text for role, text in said(told(chatty, user_tokens=100)) if role == "user" and text[0] != "["]
+    words = [
+        text
+        for role, text in roles_and_texts(summarize_history(chatty, user_tokens=100))
+        if role == "user" and text[0] != "["
+    ]
     assert [text[:9] for text in words] == ["The task.", "7 7 7 7 7", "8 8 8 8 8"]
 
 
 def test_it_can_be_one_message():
-    assert [role for role, _ in said(told(WORK, shape="single"))] == ["user"]
-    task, on, one = said(told(WORK, shape="single", fixed=(0,)))
+    assert [role for role, _ in roles_and_texts(summarize_history(WORK, shape="single"))] == ["user"]
+    task, on, one = roles_and_texts(summarize_history(WORK, shape="single", fixed=(0,)))
     assert (task, on) == (("user", "Mend the tests."), ("assistant", GO_ON))
     assert TEXT in one[1]
 
 
 def test_it_can_be_one_message_and_an_acknowledgement():
-    (account, noted, on) = said(told(WORK, shape="pair"))
+    (account, noted, on) = roles_and_texts(summarize_history(WORK, shape="pair"))
     assert (account[0], noted, on) == ("user", ("assistant", NOTED), ("user", GO_ON))
-    assert [role for role, _ in said(told(WORK, shape="pair", after="user"))] == ["user", "assistant"]
+    assert [role for role, _ in roles_and_texts(summarize_history(WORK, shape="pair", after="user"))] == [
+        "user",
+        "assistant",
+    ]
 
 
 @pytest.mark.parametrize("shape", ["notes", "single", "pair"])
-def test_where_nothing_may_go_there_is_nothing_to_tell(shape):
-    assert told(shape=shape) == ()
+def test_without_removable_messages_there_is_no_summary(shape):
+    assert summarize_history(shape=shape) == ()
     words = user("Mend the tests."), user("Do not touch b.py.")
-    assert [message.made for message in told(*words, shape=shape, fixed=(0, 1))] == ["", ""]
+    assert [message.made for message in summarize_history(*words, shape=shape, fixed=(0, 1))] == ["", ""]
 
 
-def test_an_account_that_is_longer_than_what_it_tells_is_not_put_in_its_place():
-    assert [message.made for message in told(user("Hi."), call("Read", out="ok"), says("Done."))] == [""] * 4
+def test_a_summary_longer_than_the_messages_it_covers_is_not_used():
+    assert [message.made for message in summarize_history(user("Hi."), call("Read", out="ok"), assistant("Done."))] == [
+        ""
+    ] * 4
 
 
 # --- in a history ----------------------------------------------------------------------------------------------------
@@ -111,48 +120,48 @@ def after(messages, covers, rules=RULES, text=TEXT, worker=None, **facts):
     return worker.send(messages)
 
 
-def tells(sent, text=TEXT):
+def count_texts(sent, text=TEXT):
     return [text in message.text for message in sent.plan.view].count(True)
 
 
 def test_a_summary_at_hand_takes_the_place_of_what_it_covers_and_of_nothing_else():
     sent = after(work(12), 17)
-    assert (sent.plan.action, sent.plan.reason, tells(sent)) == ("created", "window", 1)
+    assert (sent.plan.action, sent.plan.reason, count_texts(sent)) == ("created", "window", 1)
     assert sent.raws[-8:] == [message.raw for message in sent.body[17:]]
     assert [report.step for report in sent.plan.reports] == ["summary"]
 
 
 def test_it_is_for_the_limit_and_not_before():
     sent = after(work(8), 9)
-    assert (sent.plan.action, tells(sent)) == ("none", 0)
+    assert (sent.plan.action, count_texts(sent)) == ("none", 0)
 
 
-def test_what_became_old_behind_it_is_cleared_as_well():
-    talk = [message for number in range(6) for message in (*says(f"{number}\n{BIG}"), *user("Go on."))]
+def test_results_that_became_old_behind_a_summary_are_cleared_as_well():
+    talk = [message for number in range(6) for message in (*assistant(f"{number}\n{BIG}"), *user("Go on."))]
     sent = after([*user("Mend it."), *talk, *work(8)[1:]], 9, replace(RULES, when_full=Rules().when_full))
-    assert tells(sent) == 1
+    assert count_texts(sent) == 1
     assert [report.step for report in sent.plan.reports][:3] == ["summary", "strip_reasoning", "clear_results"]
     assert sent.plan.reports[2].messages > 0
 
 
 def test_a_summary_that_ends_within_a_group_is_not_used():
     parallel = history(user("Mend it."), *[calls(("Read", {"path": "a"}, BIG), ("Read", {"path": "b"}, BIG))] * 6)
-    assert tells(after(parallel, 11)) == 0
-    assert tells(after(parallel, 10)) == 1
+    assert count_texts(after(parallel, 11)) == 0
+    assert count_texts(after(parallel, 10)) == 1
 
 
-def test_one_that_tells_no_more_than_the_one_that_stands_is_not_used_again():
+def test_a_summary_that_covers_no_more_than_the_existing_one_is_not_reused():
     worker = Worker(RULES)
     first = after(work(12), 17, worker=worker)
     again = after(work(18), 17, worker=worker, text="The same once more, in other words.")
-    assert (tells(first), tells(again, "in other words")) == (1, 0)
+    assert (count_texts(first), count_texts(again, "in other words")) == (1, 0)
 
 
-def test_a_newer_one_takes_the_place_of_the_one_that_stands():
+def test_a_newer_summary_replaces_the_existing_one():
     worker = Worker(RULES)
     after(work(12), 17, worker=worker)
     newer = after(work(22), 33, worker=worker, text="Told anew, as a whole, up to here.")
-    assert (tells(newer), tells(newer, "Told anew")) == (0, 1)
+    assert (count_texts(newer), count_texts(newer, "Told anew")) == (0, 1)
     assert newer.plan.block.summary == Summary(33, "Told anew, as a whole, up to here.")
 
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests import ROOT
-from tests.support.scripted_upstream import Upstream, says
+from tests.support.scripted_upstream import Upstream, text_turn
 
 START_SECONDS, STOP_SECONDS = 30.0, 35.0
 PATH = "/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -165,7 +165,7 @@ def _ask() -> str:
 
 
 async def main(base: Path) -> int:
-    async with Upstream(says("Hi")) as upstream:
+    async with Upstream(text_turn("Hi")) as upstream:
         with tempfile.TemporaryDirectory(prefix="image-", dir=base.parent) as folder:
             image = await asyncio.to_thread(take, base, Path(folder))
             await asyncio.to_thread(run, image, upstream.url, Path(folder) / "state")

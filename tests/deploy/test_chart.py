@@ -60,7 +60,7 @@ def run_helm(*arguments, home):
     return done.stdout
 
 
-def rendered(values, place):
+def render_chart(values, place):
     """The manifests, each as it would be applied."""
     (place / "values.yaml").write_text(yaml.safe_dump(values))
     text = run_helm("template", "one", CHART, "--namespace", "ns", "--values", place / "values.yaml", home=place)
@@ -69,10 +69,10 @@ def rendered(values, place):
 
 @pytest.fixture(params=CASES.values(), ids=CASES)
 def manifests(request, tmp_path):
-    return rendered(request.param, tmp_path)
+    return render_chart(request.param, tmp_path)
 
 
-def only(manifests, kind):
+def find_manifest(manifests, kind):
     (found,) = [manifest for manifest in manifests if manifest["kind"] == kind]
     return found
 
@@ -96,7 +96,7 @@ def test_the_manifests_without_helm_are_accepted_too(tmp_path):
 
 
 def test_a_fault_would_be_found(tmp_path):
-    broken = only(rendered({}, tmp_path), "StatefulSet")
+    broken = find_manifest(render_chart({}, tmp_path), "StatefulSet")
     broken["spec"]["template"]["spec"]["containers"][0]["readinesProbe"] = {}
     (tmp_path / "broken.yaml").write_text(yaml.safe_dump(broken))
     program = install.ENVIRONMENT / "bin" / "kubernetes-validate"
@@ -105,7 +105,7 @@ def test_a_fault_would_be_found(tmp_path):
 
 
 def test_selectors_find_the_replicas(manifests):
-    replicas = only(manifests, "StatefulSet")
+    replicas = find_manifest(manifests, "StatefulSet")
     labels = replicas["spec"]["template"]["metadata"]["labels"]
     selectors = [replicas["spec"]["selector"]["matchLabels"]]
     selectors += [one["spec"]["selector"] for one in manifests if one["kind"] == "Service"]
@@ -121,9 +121,9 @@ def test_selectors_find_the_replicas(manifests):
 
 
 def test_its_configuration_and_its_drain_are_good(manifests, tmp_path):
-    (tmp_path / "proxy.yaml").write_text(only(manifests, "ConfigMap")["data"]["proxy.yaml"])
+    (tmp_path / "proxy.yaml").write_text(find_manifest(manifests, "ConfigMap")["data"]["proxy.yaml"])
     config = load(tmp_path / "proxy.yaml", SECRETS).config
-    pod = only(manifests, "StatefulSet")["spec"]["template"]["spec"]
+    pod = find_manifest(manifests, "StatefulSet")["spec"]["template"]["spec"]
     assert config.state.url
     assert pod["terminationGracePeriodSeconds"] >= config.listen.drain_seconds + 10
     assert pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
@@ -131,7 +131,7 @@ def test_its_configuration_and_its_drain_are_good(manifests, tmp_path):
 
 def test_the_environment_of_the_container_is_understood(manifests, tmp_path):
     """Variables of the chart are settings; the files that they name are there in the pod only."""
-    (container,) = only(manifests, "StatefulSet")["spec"]["template"]["spec"]["containers"]
+    (container,) = find_manifest(manifests, "StatefulSet")["spec"]["template"]["spec"]["containers"]
     mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
     for variable in container["env"]:
         if variable["value"].startswith("/"):
@@ -142,7 +142,9 @@ def test_the_environment_of_the_container_is_understood(manifests, tmp_path):
 
 def test_probes_fit_the_listener(tmp_path):
     def probe(**values):
-        (container,) = only(rendered(values, tmp_path), "StatefulSet")["spec"]["template"]["spec"]["containers"]
+        (container,) = find_manifest(render_chart(values, tmp_path), "StatefulSet")["spec"]["template"]["spec"][
+            "containers"
+        ]
         return container["readinessProbe"]
 
     assert probe()["httpGet"] == {"path": "/health/ready", "port": "http", "scheme": "HTTP"}
@@ -151,10 +153,10 @@ def test_probes_fit_the_listener(tmp_path):
 
 
 def test_replicas_are_scaled_by_requests_in_progress(tmp_path):
-    manifests = rendered(EVERYTHING, tmp_path)
-    (metric,) = only(manifests, "HorizontalPodAutoscaler")["spec"]["metrics"]
+    manifests = render_chart(EVERYTHING, tmp_path)
+    (metric,) = find_manifest(manifests, "HorizontalPodAutoscaler")["spec"]["metrics"]
     assert metric["pods"]["metric"]["name"] == "compaction_proxy_inflight"
-    assert "replicas" not in only(manifests, "StatefulSet")["spec"], "it would undo what the autoscaler does"
+    assert "replicas" not in find_manifest(manifests, "StatefulSet")["spec"], "it would undo what the autoscaler does"
 
 
 def test_the_chart_is_of_this_version():
@@ -179,6 +181,6 @@ def test_helm_packages_and_installs_it(tmp_path):
     assert "export OPENAI_BASE_URL=http://one-compaction-proxy.ns.svc.cluster.local:80/v1" in notes
     assert "No secrets are set" not in notes
     assert "No image is set" in notes, "the placeholder OWNER is pointed out"
-    assert {one["kind"] for one in objects.values()} == {one["kind"] for one in rendered(EVERYTHING, tmp_path)}
+    assert {one["kind"] for one in objects.values()} == {one["kind"] for one in render_chart(EVERYTHING, tmp_path)}
     order = [one["kind"] for one in objects.values()]
     assert max(order.index("Secret"), order.index("ConfigMap")) < order.index("Service") < order.index("StatefulSet")

@@ -40,9 +40,9 @@ BAD = (
 
 
 def find_faults(texts):
-    told = json.dumps([as_json_schema(), [yaml.safe_load(text) for text in texts]])
+    found = json.dumps([as_json_schema(), [yaml.safe_load(text) for text in texts]])
     command = [install.ENVIRONMENT / "bin" / "python", "-c", CHECK]
-    done = subprocess.run(command, input=told, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, input=found, capture_output=True, text=True, check=True, timeout=60)
     return json.loads(done.stdout)
 
 

@@ -31,7 +31,7 @@ CHAT = request("POST", "/v1/chat/completions", {}, b"{}")
 
 
 def manifests(kind):
-    return [told for told in yaml.safe_load_all(MANIFESTS.read_text()) if told["kind"] == kind]
+    return [text for text in yaml.safe_load_all(MANIFESTS.read_text()) if text["kind"] == kind]
 
 
 def pod():
@@ -49,32 +49,32 @@ def test_the_configuration_of_the_compose_file_is_good():
 
 
 def test_the_compose_file_names_only_files_that_are_there():
-    told = yaml.safe_load((COMPOSE / "compose.yaml").read_text())
-    assert all((COMPOSE / each["file"]).is_file() for each in told["configs"].values())
-    used = {config["source"] for service in told["services"].values() for config in service.get("configs", ())}
-    assert used == set(told["configs"])
-    ports = [port for service in told["services"].values() for port in service.get("ports", ())]
+    text = yaml.safe_load((COMPOSE / "compose.yaml").read_text())
+    assert all((COMPOSE / each["file"]).is_file() for each in text["configs"].values())
+    used = {config["source"] for service in text["services"].values() for config in service.get("configs", ())}
+    assert used == set(text["configs"])
+    ports = [port for service in text["services"].values() for port in service.get("ports", ())]
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
 def test_every_secret_of_the_compose_file_is_in_its_example():
-    told = (COMPOSE / ".env.example").read_text()
+    text = (COMPOSE / ".env.example").read_text()
     needed = set(re.findall(r"(?<!\$)\$\{(\w+)", (COMPOSE / "compose.yaml").read_text()))
-    assert needed == set(re.findall(r"^(\w+)=", told, re.MULTILINE))
+    assert needed == set(re.findall(r"^(\w+)=", text, re.MULTILINE))
 
 
-def test_what_is_pulled_is_pulled_in_one_version():
-    told = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"].values()
-    assert [image for service in told if ":" not in (image := service.get("image", ":")) or "latest" in image] == []
+def test_pulled_images_have_one_version():
+    text = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"].values()
+    assert [image for service in text if ":" not in (image := service.get("image", ":")) or "latest" in image] == []
 
 
 # --- kubernetes ------------------------------------------------------------------------------------------------------
 
 
 def test_the_configuration_of_the_manifests_is_good(tmp_path):
-    (told,) = manifests("ConfigMap")
+    (found,) = manifests("ConfigMap")
     file = tmp_path / "proxy.yaml"
-    file.write_text(told["data"]["proxy.yaml"])
+    file.write_text(found["data"]["proxy.yaml"])
     assert load(file, ENVIRONMENT).config.state.url
 
 
@@ -90,7 +90,7 @@ def test_the_drain_fits_into_the_grace_period():
 
 def test_every_service_leads_to_the_replicas_and_the_replicas_have_one_of_their_own():
     (replicas,) = manifests("StatefulSet")
-    services = {told["metadata"]["name"]: told["spec"] for told in manifests("Service")}
+    services = {found["metadata"]["name"]: found["spec"] for found in manifests("Service")}
     labels = replicas["spec"]["template"]["metadata"]["labels"]
     assert all(spec["selector"].items() <= labels.items() for spec in services.values())
     assert services[replicas["spec"]["serviceName"]]["clusterIP"] == "None"
@@ -146,7 +146,7 @@ class TestBalancer:
         assert len(left.requests) == 6
 
     @pytest.mark.parametrize("reply", [answer({"error": {}}, status=503), cut()])
-    async def test_what_a_replica_was_sent_is_never_sent_again(self, tmp_path, reply):
+    async def test_a_request_sent_to_a_replica_is_never_sent_again(self, tmp_path, reply):
         """The 503 may be the upstream's, and a connection that breaks may break after the upstream was called."""
         async with Upstream(reply) as one, Upstream(reply) as other:
             async with balancer(tmp_path, one.origin, other.origin) as origin:
@@ -161,7 +161,7 @@ class TestBalancer:
             writer.close()
             await up.requests[0].end()
 
-    async def test_the_metrics_of_the_replicas_are_not_for_everybody(self, tmp_path):
+    async def test_the_metrics_of_the_replicas_are_not_public(self, tmp_path):
         async with Upstream(answer(b"")) as up, balancer(tmp_path, up.origin) as origin:
             assert (await http_client.send(origin, request("GET", "/metrics", {}), method="GET")).status == 404
         assert not up.requests

@@ -7,7 +7,7 @@ And the same with an upstream whose summaries are no good: the run must not noti
 import pytest
 
 from proxy.lab.demo.summaries import BAD
-from tests.support.demo_runs import crowds, plays
+from tests.support.demo_runs import plays, run_agents
 
 PATIENT = {"policies": {"default": {"summary": {"wait": 0.5}}}}
 WAITED = 5.0  # seconds in the proxy, on a machine that has other work to do
@@ -28,7 +28,7 @@ async def test_a_run_of_many_windows_is_never_refused(tmp_path):
     assert run.cost < 1
 
 
-async def test_a_run_whose_summaries_fail_in_every_way_is_never_refused(tmp_path):
+async def test_a_run_in_which_summaries_fail_in_every_way_is_never_refused(tmp_path):
     run = await plays(tmp_path, 50, window=32_000, summaries=[kind for kind in BAD if kind != "slow"])
     assert is_sound(run)
     assert run.tally.summaries > 0, "otherwise nothing failed"
@@ -68,7 +68,7 @@ async def test_a_bad_summary_costs_the_agent_nothing(kind, tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_a_hundred_bad_summaries_cost_the_agents_nothing(tmp_path):
-    run = await crowds(tmp_path, 100, turns=25, window=24_000, summaries=BAD, slow_seconds=2)
+    run = await run_agents(tmp_path, 100, turns=25, window=24_000, summaries=BAD, slow_seconds=2)
     # Of the agents' requests and of the calls for summaries: each fits beside the answer that it asks for.
     assert is_sound(run)
     assert run.tally.summaries >= 100

@@ -88,8 +88,8 @@ async def test_a_day_of_an_agent_left_alone(serve, api):
         async with serve(None, config=config) as proxy:
             for history in REQUESTS:
                 sent, before = api.write(history, stream=True), len(up.requests)
-                told = await ask(proxy, sent, api.path, headers={"x-api-key": "sk-a"})
-                assert told.status == 200
+                found = await ask(proxy, sent, api.path, headers={"x-api-key": "sk-a"})
+                assert found.status == 200
                 untouched.add(sent)
                 mine = [each for each in up.requests[before:] if each.body and each.body not in asked]
                 bill.add(mine[-1].body)

@@ -12,10 +12,9 @@ import pytest
 from proxy.store.transcripts.archive import Archive, read_transcript
 from tests.support.agent import Agent, compactions, reading
 from tests.support.messages import chat, user
-from tests.support.object_store.weather import clear, down, refusing, slow
+from tests.support.object_store.faulty_relay import delay, drop_connection, pass_through, refuse_with
 from tests.support.proxy_client import ask, fault_of, log_of, until
-from tests.support.scripted_upstream import Upstream
-from tests.support.scripted_upstream import says as tells
+from tests.support.scripted_upstream import Upstream, text_turn
 from tests.support.transcripts import texts
 
 pytest_plugins = ("tests.support.object_store.fixtures",)
@@ -26,19 +25,19 @@ SMALL = {"clear_at_least": 3_000, "keep": {"tokens": 1_000}}
 
 @pytest.fixture
 async def up():
-    async with Upstream(tells("Go on.")) as upstream:
+    async with Upstream(text_turn("Go on.")) as upstream:
         yield upstream
 
 
 @pytest.fixture
-def start(serve, up, bucket, s3, sky):
+def start(serve, up, bucket, s3, relay):
     """`async with start(keep="all") as proxy:` keeps in the bucket of this test; credentials come as AWS has them."""
 
     def begin(*arguments, environment=None, **told):
         config = {
             "upstreams": [{"window": 1_000_000}],
             "policies": {"default": SMALL},
-            "transcripts": {"dir": bucket.url, "endpoint": sky.url, **told},
+            "transcripts": {"dir": bucket.url, "endpoint": relay.url, **told},
             "log": {"format": "json"},
         }
         ours = {"AWS_ACCESS_KEY_ID": s3.key, "AWS_SECRET_ACCESS_KEY": s3.secret}
@@ -48,7 +47,7 @@ def start(serve, up, bucket, s3, sky):
 
 
 @pytest.fixture
-def stored(bucket, tmp_path):
+def conversations_in_store(bucket, tmp_path):
     """What is in the store alone, by the first words of each conversation."""
 
     def look():
@@ -58,84 +57,88 @@ def stored(bucket, tmp_path):
     return look
 
 
-async def test_an_agents_work_is_in_the_store_when_the_proxy_has_left(start, up, stored):
+async def test_an_agents_work_is_in_the_store_when_the_proxy_has_left(start, up, conversations_in_store):
     async with start("--workers", "2", keep="all") as proxy:
-        steps = await Agent(proxy, up, "sk-a").works(WORK)
+        steps = await Agent(proxy, up, "sk-a").work(WORK)
     assert {"created", "applied"} <= {*compactions(steps)}
-    found = stored()["Make the tests pass."]
+    found = conversations_in_store()["Make the tests pass."]
     assert len(found.messages) == len(WORK) - 1
     assert len(found.answers) == len(steps)
     assert list((proxy.state / "spool").rglob("*.jsonl")) == []
 
 
-async def test_what_a_killed_proxy_left_is_sent_by_the_next_one(start, up, sky, stored):
-    sky.now = down
+async def test_the_spool_of_a_killed_proxy_is_sent_by_the_next_one(start, up, relay, conversations_in_store):
+    relay.now = drop_connection
     with pytest.raises(AssertionError, match="the proxy ended with -9"):
-        await killed(start, up)
+        await kill_after_fold(start, up)
     (state,) = up.left
     assert list((state / "spool").rglob("*.jsonl"))
-    sky.now = clear
+    relay.now = pass_through
     async with start("--state", str(state), keep="all"):
         pass
-    assert len(stored()["Make the tests pass."].messages) == len(WORK) - 1
+    assert len(conversations_in_store()["Make the tests pass."].messages) == len(WORK) - 1
 
 
-async def killed(start, up):
+async def kill_after_fold(start, up):
     async with start(required=True) as proxy:
         up.left = [proxy.state]
-        assert "created" in compactions(await Agent(proxy, up, "sk-a").works(WORK))
+        assert "created" in compactions(await Agent(proxy, up, "sk-a").work(WORK))
         os.kill(proxy.process.pid, signal.SIGKILL)
         await proxy.process.wait()
 
 
 @pytest.mark.slow
-async def test_while_it_runs_it_goes_within_seconds(start, stored):
+async def test_while_it_runs_it_goes_within_seconds(start, conversations_in_store):
     async with start(keep="all") as proxy:
         await ask(proxy, chat(user("Are you there?")))
-        await until(lambda: "Are you there?" in stored(), within=15)
+        await until(lambda: "Are you there?" in conversations_in_store(), within=15)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("weather", [down, slow(1.0), refusing(503, "SlowDown"), refusing(403, "AccessDenied")])
-async def test_a_store_that_fails_under_load_fails_no_request_and_gets_all_of_it(start, up, sky, stored, weather):
+@pytest.mark.parametrize(
+    "faulty_relay", [drop_connection, delay(1.0), refuse_with(503, "SlowDown"), refuse_with(403, "AccessDenied")]
+)
+async def test_a_store_that_fails_under_load_fails_no_request_and_gets_all_of_it(
+    start, up, relay, conversations_in_store, faulty_relay
+):
     async with start(keep="all") as proxy:
-        sky.now = weather
+        relay.now = faulty_relay
         answers = await asyncio.gather(*(ask(proxy, chat(user(f"number {number}"))) for number in range(60)))
-        await until(lambda: sky.asked, within=15)
-        steps = await Agent(proxy, up, "sk-a").works(WORK)
+        await until(lambda: relay.asked, within=15)
+        steps = await Agent(proxy, up, "sk-a").work(WORK)
         assert {answer.status for answer in answers} | {step.answer.status for step in steps} == {200}
-        sky.now = clear
-    assert {f"number {number}" for number in range(60)} | {"Make the tests pass."} == {*stored()}
+        relay.now = pass_through
+    assert {f"number {number}" for number in range(60)} | {"Make the tests pass."} == {*conversations_in_store()}
     assert len(log_of(proxy, "store-failed")) <= 1
     assert log_of(proxy, "failed-open") == []
 
 
 @pytest.mark.slow
-async def test_where_originals_are_required_a_full_spool_refuses_until_the_store_is_back(start, up, sky):
-    sky.now = down
+async def test_where_originals_are_required_a_full_spool_refuses_until_the_store_is_back(start, up, relay):
+    relay.now = drop_connection
     async with start(required=True, spool_mib=1) as proxy:
         larger = reading(16, size=9_000, task="Fill it.")
-        statuses = [(await Agent(proxy, up, f"sk-{number}").sends(larger)).answer.status for number in range(12)]
+        statuses = [(await Agent(proxy, up, f"sk-{number}").send(larger)).answer.status for number in range(12)]
         assert (statuses[0], statuses[-1]) == (200, 503)
         agent = Agent(proxy, up, "sk-a")
-        refused = await agent.sends(WORK)
+        refused = await agent.send(WORK)
         assert fault_of(refused.answer)["code"] == "transcripts_unavailable"
-        assert (await agent.sends(reading(2))).answer.status == 200
-        sky.now = clear
+        assert (await agent.send(reading(2))).answer.status == 200
+        relay.now = pass_through
         async with asyncio.timeout(30):
-            while (await agent.sends(WORK)).answer.status != 200:  # noqa: ASYNC110 (it is the proxy that is waited for)
+            while (await agent.send(WORK)).answer.status != 200:  # noqa: ASYNC110 (it is the proxy that is waited for)
                 await asyncio.sleep(0.2)
 
 
 @pytest.mark.slow
-async def test_credentials_that_are_refused_are_told_once_and_never_shown(start, s3, stored):
+async def test_refused_credentials_are_reported_once_and_never_shown(start, s3, conversations_in_store):
     wrong = {"AWS_ACCESS_KEY_ID": s3.key, "AWS_SECRET_ACCESS_KEY": "canary-7d1e5a-secret"}
     async with start(keep="all", environment=wrong) as proxy:
         for number in range(3):
             assert (await ask(proxy, chat(user(f"number {number}")))).status == 200
         await until(lambda: log_of(proxy, "store-failed"), within=15)
         await asyncio.sleep(1.5)
-    (told,) = log_of(proxy, "store-failed")
-    assert "answers 403 SignatureDoesNotMatch" in str(told)
+    (answer,) = log_of(proxy, "store-failed")
+    assert "answers 403 SignatureDoesNotMatch" in str(answer)
     assert not [secret for secret in (s3.key, "canary-7d1e5a") if secret in proxy.output]
-    assert stored() == {}
+    assert conversations_in_store() == {}

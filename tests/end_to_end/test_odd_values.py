@@ -7,11 +7,10 @@ import sqlite3
 import pytest
 
 from tests.support.agent import reading
-from tests.support.messages import body, says, user
+from tests.support.messages import assistant, body, user
 from tests.support.proxy_client import ask, log_of, until, whole_log
-from tests.support.scripted_upstream import Upstream, answer
-from tests.support.scripted_upstream import says as tells
-from tests.support.summary_model import BEYOND, OVER, SEEN, TOLD, WINDOW, account, asks_for_summary
+from tests.support.scripted_upstream import Upstream, answer, text_turn
+from tests.support.summary_model import BEYOND, OVER, SEEN, SMALL_WINDOW_SETTINGS, WINDOW, account, asks_for_summary
 
 BLOCKS, FACTS = "promises_1", "facts_1"
 LARGE = reading(40, size=4_000)
@@ -29,8 +28,8 @@ def events_of(*contents: bytes):
     """A stream whose pieces of text are these bytes of JSON strings, as they are."""
     start, stop = b'data: {"choices":[{"index":0,"delta":{"content":"', b'"},"finish_reason":null}]}\n\n'
     ended = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
-    told = b"".join(start + each + stop for each in contents)
-    return answer(told + ended, headers=[("content-type", "text/event-stream")], framing="close")
+    text = b"".join(start + each + stop for each in contents)
+    return answer(text + ended, headers=[("content-type", "text/event-stream")], framing="close")
 
 
 async def turn(proxy, messages, headers=None, **more):
@@ -66,8 +65,8 @@ def half(value):
         (FACTS, half),
     ],
 )
-async def test_what_cannot_be_read_in_the_store_is_not_there_and_is_written_again(serve, table, damage):
-    async with Upstream(tells("Go on.")) as up, serve(None, config=settings(up, 30_000)) as proxy:
+async def test_an_unreadable_value_in_the_store_is_missing_and_is_written_again(serve, table, damage):
+    async with Upstream(text_turn("Go on.")) as up, serve(None, config=settings(up, 30_000)) as proxy:
         assert await turn(proxy, LARGE) == "created"
         await until(lambda: _values(proxy, BLOCKS))
         store = sqlite3.connect(proxy.state / "promises.sqlite")
@@ -75,7 +74,7 @@ async def test_what_cannot_be_read_in_the_store_is_not_there_and_is_written_agai
             store.execute(f"update {table} set value = ? where key = ?", [damage(value), key])
         store.commit()
         store.close()
-        again = [await turn(proxy, [*LARGE, *says("So."), *user("And?")]) for _ in range(2)]
+        again = [await turn(proxy, [*LARGE, *assistant("So."), *user("And?")]) for _ in range(2)]
         await no_fault(proxy)
         assert again == (["created", "applied"] if table == BLOCKS else ["applied", "applied"])
 
@@ -93,17 +92,17 @@ def _values(proxy, table):
 
 async def test_a_summary_with_half_a_surrogate_pair_is_kept_like_any_other(serve):
     text = json.dumps(account())[1:-1].encode()
-    told = events_of(text[:40], b"\\ud83d", text[40:])
+    found = events_of(text[:40], b"\\ud83d", text[40:])
 
     def script(request):
-        return told if asks_for_summary(request) else tells("Go on.")
+        return found if asks_for_summary(request) else text_turn("Go on.")
 
-    async with Upstream(script) as up, serve(None, config=settings(up, **TOLD)) as proxy:
+    async with Upstream(script) as up, serve(None, config=settings(up, **SMALL_WINDOW_SETTINGS)) as proxy:
         assert await turn(proxy, SEEN) == "none"
         await turn(proxy, OVER)
         assert (await until(lambda: log_of(proxy, "summary-ended")))[0]["outcome"] == "made"
         assert await turn(proxy, BEYOND) == "created"
-        assert await turn(proxy, [*BEYOND, *says("So."), *user("And?")]) == "applied"
+        assert await turn(proxy, [*BEYOND, *assistant("So."), *user("And?")]) == "applied"
         await no_fault(proxy)
 
 
@@ -111,9 +110,9 @@ async def test_a_summary_that_is_no_utf_8_comes_to_nothing_and_the_history_is_fo
     text = json.dumps(account())[1:-1].encode()
 
     def script(request):
-        return events_of(text + b"\xff\xfe") if asks_for_summary(request) else tells("Go on.")
+        return events_of(text + b"\xff\xfe") if asks_for_summary(request) else text_turn("Go on.")
 
-    async with Upstream(script) as up, serve(None, config=settings(up, **TOLD)) as proxy:
+    async with Upstream(script) as up, serve(None, config=settings(up, **SMALL_WINDOW_SETTINGS)) as proxy:
         assert await turn(proxy, SEEN) == "none"
         await turn(proxy, OVER)
         assert (await until(lambda: log_of(proxy, "summary-ended"), 20))[0]["outcome"] != "made"
@@ -135,10 +134,10 @@ async def test_an_answer_that_is_no_utf_8_passes_and_the_next_one_is_recorded(se
 
 @pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens", "total_tokens", "cached_tokens"])
 async def test_a_count_of_four_hundred_digits_says_nothing(serve, name):
-    turned = tells("Go on.").completion()
+    turned = text_turn("Go on.").completion()
     usage = turned["usage"]
     (usage["prompt_tokens_details"] if name == "cached_tokens" else usage)[name] = 10**400
     async with Upstream(answer(turned)) as up, serve(None, config=settings(up, 30_000)) as proxy:
         assert await turn(proxy, LARGE) == "created"
-        assert await turn(proxy, [*LARGE, *says("So."), *user("And?")]) == "applied"
+        assert await turn(proxy, [*LARGE, *assistant("So."), *user("And?")]) == "applied"
         await no_fault(proxy)

@@ -20,36 +20,35 @@ from tests.support.messages import body
 from tests.support.proxy_client import ask, log_of, until
 from tests.support.redis_server import RedisServer, needs_redis, running
 from tests.support.running_proxy import Proxy
-from tests.support.scripted_upstream import Upstream, answer
-from tests.support.scripted_upstream import says as tells
+from tests.support.scripted_upstream import Upstream, answer, text_turn
 from tests.support.summary_model import (
     BEYOND,
     NEAR,
     OVER,
     SEEN,
-    TOLD,
+    SMALL_WINDOW_SETTINGS,
     WINDOW,
     account,
-    asked,
+    answer_late,
     model,
-    slowly,
     summary_calls,
+    wait_until_asked,
 )
 from tests.support.summary_model import WORK as LONG
 
 pytestmark = [needs_redis, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("redis")]
 REPLICAS = 3
-TELLING = {**settings(default=TOLD), "upstreams": [{"window": WINDOW, "retries": 0}]}
+SMALL_WINDOW = {**settings(default=SMALL_WINDOW_SETTINGS), "upstreams": [{"window": WINDOW, "retries": 0}]}
 USUAL = 3  # blocks that a conversation of thirty reads takes
 
 
 def counting(request):
     """An upstream that counts about as the proxy does."""
-    return tells("Go on.").using(prompt=len(request.body) // 4)
+    return text_turn("Go on.").using(prompt=len(request.body) // 4)
 
 
 @dataclass(frozen=True, slots=True)
-class Houses:
+class Replicas:
     """Replicas, what they share, and the upstream before them."""
 
     proxies: list[Proxy]
@@ -63,10 +62,13 @@ class Houses:
 
 @asynccontextmanager
 async def replicas(serve, redis, up, number=REPLICAS, **config):
-    told = {**(config or settings()), "state": {"url": redis.url}}
-    async with AsyncExitStack() as houses:
-        proxies = [await houses.enter_async_context(serve(up.url, config=told, fresh=True)) for _ in range(number)]
-        yield Houses(proxies, redis, up)
+    small_window_replicas = {**(config or settings()), "state": {"url": redis.url}}
+    async with AsyncExitStack() as replica_set:
+        proxies = [
+            await replica_set.enter_async_context(serve(up.url, config=small_window_replicas, fresh=True))
+            for _ in range(number)
+        ]
+        yield Replicas(proxies, redis, up)
 
 
 @pytest.fixture(scope="module")
@@ -89,49 +91,49 @@ def up(upstream):
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(serve, redis, upstream):
-    async with replicas(serve, redis, upstream) as houses:
-        yield houses
+async def shared_replicas(serve, redis, upstream):
+    async with replicas(serve, redis, upstream) as replica_set:
+        yield replica_set
 
 
 @pytest.fixture
-def houses(shared, up, redis):
+def replica_set(shared_replicas, up, redis):
     """Three replicas, after whatever the last test did to their Redis."""
     redis.flush()
-    return shared
+    return shared_replicas
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def telling(serve, redis, upstream):
-    async with replicas(serve, redis, upstream, **TELLING) as houses:
-        yield houses
+async def shared_small_window_replicas(serve, redis, upstream):
+    async with replicas(serve, redis, upstream, **SMALL_WINDOW) as replica_set:
+        yield replica_set
 
 
 @pytest.fixture
-def told(telling, up, redis):
+def small_window_replicas(shared_small_window_replicas, up, redis):
     """The same before a small window, and a model that makes summaries."""
     redis.flush()
-    return telling
+    return shared_small_window_replicas
 
 
-async def in_turn(houses, messages, key="sk-a"):
+async def take_turns_over_replicas(replica_set, messages, key="sk-a"):
     """One agent whose turns go through one replica after the other, each once the last one has noted its own."""
-    steps, noticed, agents = [], 0, houses.agents(key)
+    steps, noticed, agents = [], 0, replica_set.agents(key)
     for number, history in enumerate(turns(messages)):
-        steps.append(await agents[number % REPLICAS].sends(history))
-        noticed += steps[-1].says("x-compaction-tokens-after") is not None
-        await until(lambda seen=noticed: len(houses.redis.keys("cp/1/fact/*/anchor/*")) >= seen)
+        steps.append(await agents[number % REPLICAS].send(history))
+        noticed += steps[-1].header("x-compaction-tokens-after") is not None
+        await until(lambda seen=noticed: len(replica_set.redis.keys("cp/1/fact/*/anchor/*")) >= seen)
     return steps
 
 
 # --- the same as one process ---
 
 
-async def test_replicas_that_serve_one_conversation_in_turn_forward_the_bytes_of_one_process(serve, houses):
+async def test_replicas_that_serve_one_conversation_in_turn_forward_the_bytes_of_one_process(serve, replica_set):
     """Each needs what another one noted: the upstream's count, how it counts, the block."""
-    async with serve(houses.up.url, config=settings(), fresh=True) as alone:
-        plain = await Agent(alone, houses.up, "sk-turn").works(WORK)
-    steps = await in_turn(houses, WORK, "sk-turn")
+    async with serve(replica_set.up.url, config=settings(), fresh=True) as alone:
+        plain = await Agent(alone, replica_set.up, "sk-turn").work(WORK)
+    steps = await take_turns_over_replicas(replica_set, WORK, "sk-turn")
     assert [step.forwarded for step in steps] == [step.forwarded for step in plain]
     assert [step.tokens for step in steps[5:]] == [step.tokens for step in plain[5:]]
     assert compactions(steps).count("created") == 2
@@ -141,43 +143,43 @@ async def grows(agents, up):
     """A history that outgrows its window, with time for a summary on the way."""
     steps = []
     for turn, history in enumerate((SEEN, NEAR, OVER, LONG[:42], LONG[:46], LONG[:50])):
-        steps.append(await agents[turn % len(agents)].sends(history))
-        await (asked(up) if history is NEAR else asyncio.sleep(0.1))
+        steps.append(await agents[turn % len(agents)].send(history))
+        await (wait_until_asked(up) if history is NEAR else asyncio.sleep(0.1))
     return steps
 
 
 @pytest.mark.slow
-async def test_what_one_replica_has_summarised_all_forward_as_one_process_does(serve, told):
-    told.up.script = model()
-    async with serve(told.up.url, config=TELLING, fresh=True) as alone:
-        plain = await grows([Agent(alone, told.up, "sk-grows")], told.up)
-    calls = len(summary_calls(told.up))
-    told.up.forget()
-    steps = await grows(told.agents("sk-grows"), told.up)
+async def test_a_summary_of_one_replica_is_forwarded_by_all_as_by_one_process(serve, small_window_replicas):
+    small_window_replicas.up.script = model()
+    async with serve(small_window_replicas.up.url, config=SMALL_WINDOW, fresh=True) as alone:
+        plain = await grows([Agent(alone, small_window_replicas.up, "sk-grows")], small_window_replicas.up)
+    calls = len(summary_calls(small_window_replicas.up))
+    small_window_replicas.up.forget()
+    steps = await grows(small_window_replicas.agents("sk-grows"), small_window_replicas.up)
     assert [step.forwarded for step in steps] == [step.forwarded for step in plain]
     assert compactions(steps) == ["none", "none", "created", *["applied"] * 3]
-    assert len(summary_calls(told.up)) == calls
+    assert len(summary_calls(small_window_replicas.up)) == calls
 
 
-async def test_the_same_turn_at_once_on_every_replica_makes_one_summary(told):
-    agents, up = told.agents("sk-a"), told.up
+async def test_the_same_turn_at_once_on_every_replica_makes_one_summary(small_window_replicas):
+    agents, up = small_window_replicas.agents("sk-a"), small_window_replicas.up
     up.script = model()
-    await agents[0].sends(SEEN)
-    await asyncio.gather(*(agent.sends(NEAR) for agent in agents * 3))
-    await asked(up)
+    await agents[0].send(SEEN)
+    await asyncio.gather(*(agent.send(NEAR) for agent in agents * 3))
+    await wait_until_asked(up)
     assert len(summary_calls(up)) == 1
     up.forget()
-    await asyncio.gather(*(agent.sends(OVER) for agent in agents * 3))
+    await asyncio.gather(*(agent.send(OVER) for agent in agents * 3))
     assert summary_calls(up) == []
     assert len({request.body for request in up.requests}) == 1
 
 
-async def test_all_who_cannot_go_on_without_one_wait_for_one_summary(told):
-    agents, up = told.agents("sk-b"), told.up
-    up.script = model(slowly(tells(account()), 1.0))
-    await agents[0].sends(SEEN)
+async def test_all_requests_that_must_wait_share_one_summary(small_window_replicas):
+    agents, up = small_window_replicas.agents("sk-b"), small_window_replicas.up
+    up.script = model(answer_late(text_turn(account()), 1.0))
+    await agents[0].send(SEEN)
     up.forget()
-    steps = await asyncio.gather(*(agent.sends(BEYOND) for agent in agents * 3))
+    steps = await asyncio.gather(*(agent.send(BEYOND) for agent in agents * 3))
     assert len(summary_calls(up)) == 1
     assert {step.answer.status for step in steps} == {200}
     assert len({request.body for request in up.requests} - {request.body for request in summary_calls(up)}) == 1
@@ -194,36 +196,36 @@ def modest(request):
     return answer(json.dumps({"data": [{"id": MODEL, "max_model_len": WINDOW}]}).encode())
 
 
-def forwarded(up):
+def forwarded_bodies(up):
     return [request.body for request in up.requests if request.path == "/v1/chat/completions"]
 
 
 @pytest.mark.parametrize("state", ["shared", "of one machine"])
-async def test_what_a_server_told_of_its_window_counts_for_whoever_serves_the_next_turn(serve, redis, up, state):
+async def test_a_window_reported_by_a_server_counts_for_the_replica_of_the_next_turn(serve, redis, up, state):
     """Also for a process that was started just now: else its block would not count, and too much would go out."""
     up.script = modest
     folder = ("--state", str(redis.folder / "state"))
-    config = settings(default={**TOLD, "clear_at_least": 3_000, "summary": {"enabled": False}})
+    config = settings(default={**SMALL_WINDOW_SETTINGS, "clear_at_least": 3_000, "summary": {"enabled": False}})
     config |= {"upstreams": [], "state": {"url": redis.url if state == "shared" else ""}}
     history = list(turns(reading(40, size=2_400)))
     async with serve(up.url, *folder, config=config) as first:
         for turn in history[:-1]:
-            step = await Agent(first, up, "sk-window").sends(turn, model=MODEL)
+            step = await Agent(first, up, "sk-window").send(turn, model=MODEL)
     assert step.compaction == "applied"
     async with serve(up.url, *folder, config=config) as second:
-        later = await Agent(second, up, "sk-window").sends(history[-1], model=MODEL)
+        later = await Agent(second, up, "sk-window").send(history[-1], model=MODEL)
     assert later.compaction == "applied"
-    assert forwarded(up)[-1].startswith(forwarded(up)[-2].removesuffix(b"]}"))
+    assert forwarded_bodies(up)[-1].startswith(forwarded_bodies(up)[-2].removesuffix(b"]}"))
 
 
 @pytest.mark.slow
 async def test_the_password_of_the_state_is_nowhere_to_be_seen(serve, up, redis):
-    assert redis.says("ACL", "SETUSER", "proxy", "on", ">open-sesame-7", "~*", "+@all") == "+OK"
+    assert redis.run("ACL", "SETUSER", "proxy", "on", ">open-sesame-7", "~*", "+@all") == "+OK"
     config = {**settings(), "state": {"url": "env:STATE_URL"}}
     for password in ("open-sesame-7", "close-sesame-8"):
         where = {"STATE_URL": f"redis://proxy:{password}@127.0.0.1:{redis.port}"}
         async with serve(up.url, config=config, environment=where) as proxy:
-            steps = await Agent(proxy, up, "sk-a").works(WORK[:20])
+            steps = await Agent(proxy, up, "sk-a").work(WORK[:20])
             assert {step.answer.status for step in steps} == {200}
         assert "sesame" not in proxy.output
         assert bool(log_of(proxy, "store-failed")) is (password == "close-sesame-8")
@@ -233,7 +235,7 @@ async def test_the_password_of_the_state_is_nowhere_to_be_seen(serve, up, redis)
 
 
 @dataclass
-class Town:
+class AgentRun:
     """Agents at work, and what was seen of them."""
 
     proxies: list[Proxy]
@@ -244,12 +246,12 @@ class Town:
     wrong: list[str] = field(default_factory=list)
     created: dict[str, int] = field(default_factory=Counter)
 
-    def hears(self, request):
+    def receive(self, request):
         name, got = request.header("x-turn"), request.json["messages"]
         self.wrong += [f"{name}: {breach}" for breach in find_breaches(got) - find_breaches(self.sent[name])]
         return counting(request)
 
-    async def works(self, number, per_turn=0.02):
+    async def work(self, number, per_turn=0.02):
         """One conversation after the other, each turn through another replica."""
         task = 0
         while not self.over:
@@ -263,9 +265,9 @@ class Town:
                 await asyncio.sleep(per_turn)
             task += 1
 
-    async def through(self, trouble, agents=6):
+    async def work_through(self, trouble, agents=6):
         """All clients work until the faults are over, and finish their requests."""
-        working = [asyncio.ensure_future(self.works(number)) for number in range(agents)]
+        working = [asyncio.ensure_future(self.work(number)) for number in range(agents)]
         await asyncio.sleep(0.5)
         await trouble()
         await asyncio.sleep(1.5)
@@ -273,24 +275,24 @@ class Town:
         await asyncio.gather(*working)
 
 
-async def paused(redis):
+async def pause_redis(redis):
     redis.pause()
     await asyncio.sleep(2)
     redis.resume()
 
 
-async def emptied(redis):
+async def empty_redis(redis):
     redis.flush()
 
 
-async def restarted_empty(redis):
+async def restart_empty(redis):
     redis.kill()
     await asyncio.sleep(1.5)
     redis.start()
 
 
-async def restarted_with_its_data(redis):
-    redis.says("CONFIG", "SET", "save", "60 1")
+async def restart_with_data(redis):
+    redis.run("CONFIG", "SET", "save", "60 1")
     redis.stop()
     await asyncio.sleep(1.5)
     redis.start()
@@ -301,57 +303,57 @@ def slow(trouble):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("trouble", [paused, emptied, restarted_empty, restarted_with_its_data])
-async def test_a_redis_in_trouble_fails_no_request_and_breaks_no_history(houses, trouble):
+@pytest.mark.parametrize("trouble", [pause_redis, empty_redis, restart_empty, restart_with_data])
+async def test_a_redis_in_trouble_fails_no_request_and_breaks_no_history(replica_set, trouble):
     """While it is out each replica knows only what it has seen: a block that falls due is made by each of them."""
-    town = Town(houses.proxies, houses.up)
-    houses.up.script = town.hears
-    await town.through(lambda: trouble(houses.redis))
-    assert town.wrong == []
-    assert town.seen.keys() == {200}
-    assert max(town.created.values()) <= USUAL * REPLICAS
+    agent_run = AgentRun(replica_set.proxies, replica_set.up)
+    replica_set.up.script = agent_run.receive
+    await agent_run.work_through(lambda: trouble(replica_set.redis))
+    assert agent_run.wrong == []
+    assert agent_run.seen.keys() == {200}
+    assert max(agent_run.created.values()) <= USUAL * REPLICAS
 
 
 @pytest.mark.parametrize("trouble", [RedisServer.kill, *map(slow, (RedisServer.pause, RedisServer.flush))])
-async def test_what_stood_goes_on_standing_on_every_replica_and_in_the_redis_that_comes_back(serve, houses, trouble):
-    key, history, redis = f"sk-{trouble.__name__}", list(turns(reading(30))), houses.redis
-    steps, agents = await in_turn(houses, history[12], key), houses.agents(key)
+async def test_stored_blocks_apply_on_every_replica_and_after_redis_returns(serve, replica_set, trouble):
+    key, history, redis = f"sk-{trouble.__name__}", list(turns(reading(30))), replica_set.redis
+    steps, agents = await take_turns_over_replicas(replica_set, history[12], key), replica_set.agents(key)
     assert compactions(steps).count("created") == 1
     trouble(redis)
-    steps += [await agents[turn % REPLICAS].sends(history[turn]) for turn in (13, 14, 15)]
+    steps += [await agents[turn % REPLICAS].send(history[turn]) for turn in (13, 14, 15)]
     if trouble is RedisServer.kill:
         redis.start()
     redis.resume()
     await asyncio.sleep(1.5)
-    steps += [await agents[replica].sends(history[15]) for replica in (1, 2)]
-    async with replicas(serve, redis, houses.up, 1) as late:
-        steps.append(await late.agents(key)[0].sends(history[15]))
+    steps += [await agents[replica].send(history[15]) for replica in (1, 2)]
+    async with replicas(serve, redis, replica_set.up, 1) as late:
+        steps.append(await late.agents(key)[0].send(history[15]))
     assert set(compactions(steps[-6:])) == {"applied"}
-    assert all(later.goes_on(earlier) for earlier, later in pairwise(steps[-7:]))
+    assert all(later.extends(earlier) for earlier, later in pairwise(steps[-7:]))
 
 
-async def test_after_everything_was_lost_all_replicas_agree_on_one_secret_again(serve, houses):
-    redis = houses.redis
-    for agent in houses.agents("sk-a"):
-        await agent.sends(WORK[:20])
+async def test_after_everything_was_lost_all_replicas_agree_on_one_secret_again(serve, replica_set):
+    redis = replica_set.redis
+    for agent in replica_set.agents("sk-a"):
+        await agent.send(WORK[:20])
     before = redis.get("cp/1/secret")
     redis.flush()
     await asyncio.sleep(1.1)
-    for agent in houses.agents("sk-b")[::-1]:
-        await agent.sends(WORK)
+    for agent in replica_set.agents("sk-b")[::-1]:
+        await agent.send(WORK)
     assert redis.get("cp/1/secret") == before
 
 
 @pytest.mark.slow
-async def test_who_was_started_without_a_redis_has_the_secret_of_all_soon_after_it_is_back(serve, houses):
-    redis, work = houses.redis, WORK[:30]
-    for agent in houses.agents("sk-a"):
-        await agent.sends(work)
+async def test_a_replica_started_without_redis_gets_the_shared_secret_once_redis_is_back(serve, replica_set):
+    redis, work = replica_set.redis, WORK[:30]
+    for agent in replica_set.agents("sk-a"):
+        await agent.send(work)
     redis.kill()
-    async with replicas(serve, redis, houses.up, 1) as late:
-        assert (await late.agents("sk-a")[0].sends(work)).answer.status == 200
+    async with replicas(serve, redis, replica_set.up, 1) as late:
+        assert (await late.agents("sk-a")[0].send(work)).answer.status == 200
         redis.start()
         await asyncio.sleep(2.2)
-        agents = [*late.agents("sk-c"), *houses.agents("sk-c")]
-        steps = [await agent.sends(work) for agent in agents]
-    assert len({step.says("x-compaction-conversation") for step in steps}) == 1
+        agents = [*late.agents("sk-c"), *replica_set.agents("sk-c")]
+        steps = [await agent.send(work) for agent in agents]
+    assert len({step.header("x-compaction-conversation") for step in steps}) == 1

@@ -25,7 +25,7 @@ from proxy.lab.replay.validity import find_breaches
 from tests.support import recorded_traces
 from tests.support.agent import turns
 from tests.support.proxy_client import ask, log_of, page, until
-from tests.support.scripted_upstream import Upstream, says
+from tests.support.scripted_upstream import Upstream, text_turn
 
 pytestmark = [recorded_traces.needed, pytest.mark.asyncio]
 
@@ -101,9 +101,9 @@ def settings(up):
     return {"upstreams": upstreams, "policies": policies, "log": {"format": "json", "level": "warning"}}
 
 
-def counted(request):
+def count_by_own_rule(request):
     """An upstream that counts by a rule of its own, and tells."""
-    return says("Go on.").using(prompt=len(request.body) * 2 // 7)
+    return text_turn("Go on.").using(prompt=len(request.body) * 2 // 7)
 
 
 @dataclass
@@ -126,7 +126,7 @@ class Replay:
         for at, stop in enumerate(stops):
             if eager > 0 or at % self.every == 0 or at == len(stops) - 1:
                 action, reason, left = await self.send(recording, stop)
-                judged(recording, stop, left)
+                is_valid_and_shorter(recording, stop, left)
                 assert left.startswith(earlier[:-2]) or (action == "created" and reason != "opening"), at
                 earlier, eager = left, 3 if action == "created" else eager - 1
 
@@ -142,22 +142,22 @@ class Replay:
         assert action != "none" or left.body == sent, mark
         self.forwarded[recording.number, stop] = blake2b(left.body).digest()
         self.actions[recording.lane, action, reply.head.first("x-compaction-reason")] += 1
-        await self._noted(reply)
+        await self.wait_until_noted(reply)
         return action, reply.head.first("x-compaction-reason"), left.body
 
-    async def _noted(self, reply):
+    async def wait_until_noted(self, reply):
         """Another worker may serve the next turn: it comes once this one has noted what it learned."""
         if self.place and reply.head.first("x-compaction-tokens-after"):
             self.noticed += 1
-            await until(lambda: noted(self.place) >= self.noticed, within=30)
+            await until(lambda: count_noted(self.place) >= self.noticed, within=30)
 
 
-def noted(place):
+def count_noted(place):
     with closing(sqlite3.connect(place / "promises.sqlite", timeout=10)) as db:
         return db.execute("select count(*) from facts_1 where key like '%/anchor/%'").fetchone()[0]
 
 
-def judged(recording, stop, left):
+def is_valid_and_shorter(recording, stop, left):
     """Valid as it was, its head and the user's last words to the byte, and no longer than it came."""
     before, after = recording.messages[:stop], json.loads(left)
     assert find_breaches(after["messages"]) <= find_breaches(before), (recording.number, stop)
@@ -185,7 +185,7 @@ def is_observation(content):
 
 async def one_worker(serve, recordings, every):
     """All of it through one worker, judged; and nothing failed on the way."""
-    async with Upstream(counted) as up, serve(None, config=settings(up), fresh=True) as proxy:
+    async with Upstream(count_by_own_rule) as up, serve(None, config=settings(up), fresh=True) as proxy:
         replay, line = Replay(proxy, up, every=every), asyncio.Semaphore(AT_ONCE)
 
         async def play(recording):
@@ -209,7 +209,7 @@ async def two_workers(serve, recordings, sent, place):
     cuts = {number: dice.randint(0, len(its)) for number, its in stops.items()}
     for half in (0, 1):
         async with (
-            Upstream(counted) as up,
+            Upstream(count_by_own_rule) as up,
             serve(None, "--workers", "2", "--state", str(place), config=settings(up), fresh=True) as proxy,
         ):
             replay = Replay(proxy, up, place, noticed=noticed)
@@ -222,7 +222,7 @@ async def two_workers(serve, recordings, sent, place):
     return forwarded
 
 
-async def replayed(serve, recordings, place, every=3):
+async def replay_corpus(serve, recordings, place, every=3):
     """Judged in one run, and in another one, batch by batch, so that no cache has time to go cold, found the same."""
     first = await one_worker(serve, recordings, every)
     assert {action for _, action, _ in first.actions} == {"none", "applied", "created"}
@@ -236,18 +236,18 @@ async def replayed(serve, recordings, place, every=3):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-async def test_a_sample_of_the_corpus_leaves_as_valid_as_it_came_and_alike_whoever_serves(serve, tmp_path):
-    await replayed(serve, [*corpus(every=25, at_most=250_000)], tmp_path)
+async def test_a_sample_of_the_corpus_stays_valid_and_gets_the_same_bytes_from_any_worker(serve, tmp_path):
+    await replay_corpus(serve, [*corpus(every=25, at_most=250_000)], tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-async def test_a_tenth_of_the_corpus_leaves_as_valid_as_it_came_and_alike_whoever_serves(serve, tmp_path):
-    await replayed(serve, [*corpus(every=10)], tmp_path)
+async def test_a_tenth_of_the_corpus_stays_valid_and_gets_the_same_bytes_from_any_worker(serve, tmp_path):
+    await replay_corpus(serve, [*corpus(every=10)], tmp_path)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(5_400)
-async def test_the_whole_corpus_leaves_as_valid_as_it_came_and_alike_whoever_serves(serve, tmp_path):
-    done = await replayed(serve, [*corpus()], tmp_path, every=1)
+async def test_the_whole_corpus_stays_valid_and_gets_the_same_bytes_from_any_worker(serve, tmp_path):
+    done = await replay_corpus(serve, [*corpus()], tmp_path, every=1)
     assert {lane for lane, action, _ in done.actions if action == "created"} == {*LANES}

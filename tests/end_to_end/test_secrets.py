@@ -12,9 +12,20 @@ from proxy import events
 from proxy.server.http import REQUEST_ID, HttpServer
 from proxy.telemetry import log
 from tests.support import http_client
-from tests.support.proxy_client import ask, chat, chunked, connected, fault_of, page, request, streaming, until
+from tests.support.proxy_client import ask, chat, encode_chunked, fault_of, open_line, page, request, streaming, until
 from tests.support.running_proxy import free_port
-from tests.support.scripted_upstream import answer, by_path, close, cut, delta, error_event, hang, raw, says, stream
+from tests.support.scripted_upstream import (
+    answer,
+    by_path,
+    close,
+    cut,
+    delta,
+    error_event,
+    hang,
+    raw,
+    stream,
+    text_turn,
+)
 
 CANARY = "sk-canary-7d1e5a"
 ENCODED = base64.b64encode(f"agent:{CANARY}".encode()).decode()
@@ -58,7 +69,7 @@ ANSWERS = by_path(
         "/v1/error": stream(error_event(f"for {CANARY}")),
         "/v1/redirect": answer(b"", 307, [("location", f"https://example.com/?key={CANARY}")]),
     },
-    otherwise=answer(says("Hi").completion()),
+    otherwise=answer(text_turn("Hi").completion()),
 )
 
 # What the proxy answers to these is its own, so the canary must not be in it either.
@@ -74,7 +85,7 @@ OUR_ANSWERS = {
     "a length that is none": HEAD + f"content-length: {CANARY}\r\n\r\n".encode(),
     "a request that is none": f"{CANARY}\r\n\r\n".encode(),
     "chunks that are none": HEAD + f"transfer-encoding: chunked\r\n\r\nzz{CANARY}\r\n".encode(),
-    "a body too large": HEAD + b"transfer-encoding: chunked\r\n\r\n" + chunked(CANARY.encode() * 9000),
+    "a body too large": HEAD + b"transfer-encoding: chunked\r\n\r\n" + encode_chunked(CANARY.encode() * 9000),
     "a body in no encoding": request(
         "POST", f"/v1/chat/completions{QUERY}", {**EVERYWHERE, "content-encoding": CANARY}, b"{}"
     ),
@@ -98,13 +109,13 @@ async def a_day_of_work(up, proxy):
     async with streaming(proxy) as line:
         await line.until(b"Hi")
         line.leave()
-    async with connected(proxy) as line:
-        await line.says(HEAD)
+    async with open_line(proxy) as line:
+        await line.write(HEAD)
         line.leave()
     return ours
 
 
-async def test_a_canary_in_every_place_is_found_in_none_of_ours(up, serve):
+async def test_a_canary_in_any_place_appears_in_no_file_of_the_proxy(up, serve):
     config = {"log": {"level": "debug"}, "listen": {"max_body_mib": 0.1, "heartbeat_seconds": 0.1}}
     async with serve(up.url, config=config) as proxy:
         ours = await a_day_of_work(up, proxy)
@@ -147,16 +158,16 @@ async def test_a_canary_is_in_no_error_about_an_upstream_that_is_not_there(serve
 
 
 @pytest.mark.parametrize("fault", [RuntimeError, KeyError, ValueError, OSError, UnicodeError])
-async def test_a_crash_of_ours_tells_its_kind_and_place_and_nothing_it_held(capfdbinary, fault):
+async def test_a_crash_report_names_kind_and_place_and_no_content(capfdbinary, fault):
     """The real protocol on a real socket, with a handler that fails in the worst way: with the key in its message."""
 
     async def crash(request):
         request[REQUEST_ID] = "cp-0123456789abcdef"
         raise fault(request.headers["authorization"])
 
-    told: list[events.Event] = []
+    answer: list[events.Event] = []
     written_log = log.Log("debug", "json")
-    emit = events.Dispatcher({"test": told.append, "log": written_log}, pytest.fail)
+    emit = events.Dispatcher({"test": answer.append, "log": written_log}, pytest.fail)
     door = HttpServer(crash, emit, access_log=None)
     with socket.create_server(("127.0.0.1", 0)) as sock:
         server = await asyncio.get_running_loop().create_server(door, sock=sock)
@@ -168,9 +179,9 @@ async def test_a_crash_of_ours_tells_its_kind_and_place_and_nothing_it_held(capf
     written = b"".join(capfdbinary.readouterr())
     assert reply.status == 500
     assert fault_of(reply)["request_id"] == "cp-0123456789abcdef"
-    assert [(said.kind, said.request_id) for said in told] == [(fault.__name__, "cp-0123456789abcdef")]
+    assert [(text.kind, text.request_id) for text in answer] == [(fault.__name__, "cp-0123456789abcdef")]
     assert b"cp-0123456789abcdef" in written
-    assert not found_in(reply.body.data + written + repr(told).encode())
+    assert not found_in(reply.body.data + written + repr(answer).encode())
 
 
 def test_nothing_that_any_proxy_of_this_run_has_written_holds_a_canary(proxy_files: Path):

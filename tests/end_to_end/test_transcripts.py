@@ -9,11 +9,21 @@ import pytest_asyncio
 
 from tests.support.agent import Agent, compactions, reading
 from tests.support.compacting_proxy import metric
-from tests.support.messages import body, chat, says, system, user
+from tests.support.messages import assistant, body, chat, system, user
 from tests.support.proxy_client import ask, data_of, fault_of, log_of, page, streaming, until, whole_log
 from tests.support.running_proxy import Proxy
-from tests.support.scripted_upstream import DONE, Upstream, answer, calls, cut, delta, finish, hang, stream
-from tests.support.scripted_upstream import says as tells
+from tests.support.scripted_upstream import (
+    DONE,
+    Upstream,
+    answer,
+    call_turn,
+    cut,
+    delta,
+    finish,
+    hang,
+    stream,
+    text_turn,
+)
 from tests.support.transcripts import texts, transcripts
 from tests.support.verification import duplicates, torn, verify
 
@@ -26,41 +36,41 @@ SMALL = {"clear_at_least": 3_000, "keep": {"tokens": 1_000}}
 WIDE = {"window": 1_000_000}  # what is known is not asked for: the upstream hears from agents only
 
 
-def settings(**kept):
+def settings(**read_transcripts):
     return {
         "upstreams": [WIDE],
         "policies": {"default": SMALL},
-        "transcripts": kept,
+        "transcripts": read_transcripts,
         "log": {"format": "json"},
     }
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(serve):
+async def stack(serve):
     """A proxy that keeps everything."""
     async with Upstream() as up, serve(up.url, config=settings(keep="all")) as proxy:
         yield up, proxy
 
 
 @pytest.fixture
-def up(house):
-    house[0].forget()
-    house[0].script = tells("Hello to you.")
-    return house[0]
+def up(stack):
+    stack[0].forget()
+    stack[0].script = text_turn("Hello to you.")
+    return stack[0]
 
 
 @pytest.fixture
-def proxy(house, up):
-    return house[1]
+def proxy(stack, up):
+    return stack[1]
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def fresh():
-    async with Upstream(tells("Go on.")) as upstream:
+    async with Upstream(text_turn("Go on.")) as upstream:
         yield upstream
 
 
-def kept(proxy: Proxy):
+def read_transcripts(proxy: Proxy):
     return transcripts(proxy.state / "originals")
 
 
@@ -74,14 +84,14 @@ def secret_of(proxy: Proxy) -> bytes:
 async def conversation(proxy, first, *, answers=0, messages=1):
     """The transcript that begins with these words, as soon as so much of it is written."""
 
-    def found():
-        for one in kept(proxy):
+    def find_conversation():
+        for one in read_transcripts(proxy):
             began = texts(one.messages.values())[:1] == [first]
             if began and len(one.answers) >= answers and len(one.messages) >= messages:
                 return one
         return None
 
-    return await until(found)
+    return await until(find_conversation)
 
 
 def words(answered):
@@ -93,7 +103,7 @@ def words(answered):
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_everything_is_kept_with_its_answer_however_it_was_asked_for(proxy, up, streamed):
-    up.script = (tells("Let me see.") + calls("Read", path="a.py")).using(70, 9)
+    up.script = (text_turn("Let me see.") + call_turn("Read", path="a.py")).using(70, 9)
     first = f"Is it streamed? {streamed}"
     await ask(proxy, chat(system("Be kind."), user(first), stream=streamed, stream_options={"include_usage": True}))
     found = await conversation(proxy, first, answers=1)
@@ -105,17 +115,22 @@ async def test_everything_is_kept_with_its_answer_however_it_was_asked_for(proxy
 
 
 async def test_an_agents_work_is_kept_once_though_it_sends_it_with_every_turn(proxy, up):
-    steps = await Agent(proxy, up, "sk-agent").works(WORK)
+    steps = await Agent(proxy, up, "sk-agent").work(WORK)
     found = await conversation(proxy, "Make the tests pass.", answers=len(steps), messages=len(WORK) - 1)
     path = found.path(found.leaves()[0])
-    assert [json.loads(said.message) for said in path] == WORK[1:]
+    assert [json.loads(text.message) for text in path] == WORK[1:]
     assert {"none", "created", "applied"} <= {*compactions(steps)}
     report = verify(found, secret_of(proxy))
-    assert (report.faults, report.derived, duplicates(found), torn(found)) == ((), len(WORK) - 1, 0, 0)
+    assert (report.faults, report.derived, duplicates(found), torn(found)) == (
+        (),
+        len(WORK) - 1,
+        0,
+        0,
+    )
 
 
 @pytest.mark.parametrize("wish", ["bypass", "off", "observe"])
-async def test_what_passes_by_compaction_is_kept_too(proxy, up, wish):
+async def test_requests_that_bypass_compaction_are_stored_too(proxy, up, wish):
     await ask(proxy, chat(user(f"Please {wish}.")), headers={"x-compaction": wish})
     assert words((await conversation(proxy, f"Please {wish}.", answers=1)).answers) == ["Hello to you."]
 
@@ -123,14 +138,14 @@ async def test_what_passes_by_compaction_is_kept_too(proxy, up, wish):
 async def test_nothing_is_kept_that_the_upstream_did_not_accept(proxy, up):
     up.script = answer({"error": {"message": "no"}}, status=400)
     assert (await ask(proxy, chat(user("refused")))).status == 400
-    up.script = tells("Yes.")
+    up.script = text_turn("Yes.")
     await ask(proxy, chat(user("accepted")))
     await conversation(proxy, "accepted", answers=1)
-    assert "refused" not in [text for one in kept(proxy) for text in texts(one.messages.values())]
+    assert "refused" not in [text for one in read_transcripts(proxy) for text in texts(one.messages.values())]
 
 
-async def test_what_is_no_conversation_is_not_kept_and_is_no_fault(proxy, up):
-    up.script = answer(tells("What?").completion())
+async def test_a_request_that_is_no_conversation_is_not_stored_and_is_no_fault(proxy, up):
+    up.script = answer(text_turn("What?").completion())
     for strange in (b'{"messages": []}', b'{"messages": "no"}', b"not json", chat(system("Only a head."))):
         assert (await ask(proxy, strange)).status == 200
     await whole_log(proxy)
@@ -138,16 +153,18 @@ async def test_what_is_no_conversation_is_not_kept_and_is_no_fault(proxy, up):
     assert log_of(proxy, "store-failed") == []
 
 
-async def test_conversations_that_are_told_apart_by_their_id_are_kept_apart(proxy, up):
+async def test_conversations_with_different_ids_are_stored_separately(proxy, up):
     for name in ("one", "two", "one"):
         await ask(proxy, chat(user("Same words")), headers={"x-conversation-id": name})
-    await until(lambda: len([one for one in kept(proxy) if texts(one.messages.values()) == ["Same words"]]) == 2)
+    await until(
+        lambda: len([one for one in read_transcripts(proxy) if texts(one.messages.values()) == ["Same words"]]) == 2
+    )
 
 
 # --- answers that end otherwise --------------------------------------------------------------------------------------
 
 
-async def test_of_a_client_that_leaves_what_it_heard_is_kept_and_counts_as_cut(proxy, up):
+async def test_the_part_that_a_leaving_client_received_is_stored_as_a_cut_answer(proxy, up):
     up.script = stream(delta(role="assistant", content="As far "), delta(content="as this"), hang())
     async with streaming(proxy, chat(user("I leave early"), stream=True)) as line:
         await line.until(b"as this")
@@ -156,14 +173,14 @@ async def test_of_a_client_that_leaves_what_it_heard_is_kept_and_counts_as_cut(p
     assert (json.loads(answered.message)["content"], answered.cut) == ("As far as this", True)
 
 
-async def test_of_an_upstream_that_breaks_off_what_it_said_is_kept_and_counts_as_cut(proxy, up):
+async def test_the_part_sent_before_an_upstream_broke_off_is_stored_as_a_cut_answer(proxy, up):
     up.script = stream(delta(content="Half"), cut())
     await ask(proxy, chat(user("It breaks"), stream=True))
     (answered,) = (await conversation(proxy, "It breaks", answers=1)).answers
     assert (json.loads(answered.message)["content"], answered.cut) == ("Half", True)
 
 
-async def test_a_client_that_leaves_after_the_last_word_has_heard_it_all(proxy, up):
+async def test_a_client_that_leaves_after_the_last_word_has_the_whole_answer(proxy, up):
     up.script = stream(delta(content="All of it"), finish(), DONE, hang())
     async with streaming(proxy, chat(user("I leave in time"), stream=True)) as line:
         await line.until(b"[DONE]")
@@ -174,7 +191,7 @@ async def test_a_client_that_leaves_after_the_last_word_has_heard_it_all(proxy, 
 
 @pytest.mark.parametrize("encoding", ["gzip", "br", "zstd", "deflate"])
 async def test_compressed_answers_are_kept_in_clear_and_relayed_as_they_came(proxy, up, encoding):
-    up.script = answer(tells("Packed.").completion()).compressed(encoding)
+    up.script = answer(text_turn("Packed.").completion()).with_compression(encoding)
     got = await ask(proxy, chat(user(f"Pack it with {encoding}")))
     assert got.body.data == up.script.body
     assert words((await conversation(proxy, f"Pack it with {encoding}", answers=1)).answers) == ["Packed."]
@@ -194,7 +211,7 @@ async def test_a_recorded_stream_is_relayed_to_the_byte(proxy, up):
 
 
 async def test_a_secret_in_a_conversation_reaches_no_file_and_the_chain_still_holds(proxy, up):
-    up.script = tells(f"I remember {CANARY}.")
+    up.script = text_turn(f"I remember {CANARY}.")
     await ask(proxy, chat(system(f"Use {CANARY}."), user("The key?"), user(f"It is {CANARY}."), stream=True))
     found = await conversation(proxy, "The key?", answers=1)
     assert words(found.answers) == ["I remember [redacted: api-key]."]
@@ -215,33 +232,33 @@ async def test_where_redaction_is_off_everything_stays(serve, fresh):
 async def test_where_only_what_is_lossy_is_kept_the_rest_is_not(serve, fresh):
     async with serve(fresh.url, config=settings()) as proxy:
         await ask(proxy, HELLO)
-        steps = await Agent(proxy, fresh, "sk-a").works(WORK)
+        steps = await Agent(proxy, fresh, "sk-a").work(WORK)
         lossy = len(steps) - compactions(steps).index("created")
         found = await conversation(proxy, "Make the tests pass.", answers=lossy, messages=len(WORK) - 1)
-        assert len(kept(proxy)) == 1
+        assert len(read_transcripts(proxy)) == 1
     assert len(found.answers) == lossy
     assert words(found.answers) == ["Go on."] * lossy
 
 
 async def test_where_nothing_is_to_be_kept_nothing_is_and_compaction_goes_on(serve, fresh):
     async with serve(fresh.url, config=settings(keep="off")) as proxy:
-        assert "created" in compactions(await Agent(proxy, fresh, "sk-a").works(WORK))
+        assert "created" in compactions(await Agent(proxy, fresh, "sk-a").work(WORK))
     assert not (proxy.state / "originals").exists()
 
 
-async def test_what_is_kept_is_flushed_before_the_proxy_leaves(serve, fresh):
+async def test_transcripts_are_flushed_before_the_proxy_stops(serve, fresh):
     async with serve(fresh.url, config=settings(keep="all")) as proxy:
         await asyncio.gather(*(ask(proxy, chat(user(f"number {number}"))) for number in range(50)))
-    assert sorted(text for one in kept(proxy) for text in texts(one.messages.values())) == sorted(
+    assert sorted(text for one in read_transcripts(proxy) for text in texts(one.messages.values())) == sorted(
         f"number {number}" for number in range(50)
     )
-    assert all(len(one.answers) == 1 for one in kept(proxy))
+    assert all(len(one.answers) == 1 for one in read_transcripts(proxy))
 
 
 async def test_workers_write_beside_one_another_and_the_conversation_is_whole(serve, fresh):
     async with serve(fresh.url, "--workers", "2", config=settings(keep="all")) as proxy:
-        await Agent(proxy, fresh, "sk-a").works(WORK)
-    (found,) = kept(proxy)
+        await Agent(proxy, fresh, "sk-a").work(WORK)
+    (found,) = read_transcripts(proxy)
     assert len(found.messages) == len(WORK) - 1
     assert duplicates(found) == 0
     assert verify(found, secret_of(proxy)).faults == ()
@@ -265,10 +282,10 @@ async def test_while_originals_cannot_be_written_nothing_new_is_folded_and_no_re
     async with serve(fresh.url, config=settings(keep="all")) as proxy:
         assert (await health(proxy))["originals_writable"]
         place = broken(proxy)
-        steps = await Agent(proxy, fresh, "sk-a").works(WORK)
+        steps = await Agent(proxy, fresh, "sk-a").work(WORK)
         assert {step.answer.status for step in steps} == {200}
         assert {*compactions(steps)} == {"none"}
-        assert "originals-unwritable" in {step.says("x-compaction-reason") for step in steps}
+        assert "originals-unwritable" in {step.header("x-compaction-reason") for step in steps}
         assert not (await health(proxy))["originals_writable"]
         assert '"failed-open"' not in await whole_log(proxy)
         assert await metric(proxy, "store_faults_total") > 0
@@ -276,7 +293,7 @@ async def test_while_originals_cannot_be_written_nothing_new_is_folded_and_no_re
         async with asyncio.timeout(5):
             while not (await health(proxy))["originals_writable"]:  # noqa: ASYNC110 (the proxy looks once a second)
                 await asyncio.sleep(0.05)
-        assert (await Agent(proxy, fresh, "sk-a").sends(WORK)).compaction == "created"
+        assert (await Agent(proxy, fresh, "sk-a").send(WORK)).compaction == "created"
         found = await conversation(proxy, "Make the tests pass.", answers=1, messages=len(WORK) - 1)
     assert verify(found, secret_of(proxy)).faults == ()
 
@@ -285,15 +302,15 @@ async def test_while_originals_cannot_be_written_nothing_new_is_folded_and_no_re
     ("allowed", "window", "compaction"),
     [("always", 1_000_000, "created"), ("to_fit", 10_000, "created"), ("never", 10_000, "none")],
 )
-async def test_what_is_folded_without_its_original_is_for_the_policy_to_say(serve, fresh, allowed, window, compaction):
+async def test_the_policy_decides_about_folding_without_an_original(serve, fresh, allowed, window, compaction):
     config = settings()
     config["upstreams"] = [{"window": window}]
     config["policies"]["default"] = {**SMALL, "without_originals": allowed, "summary": {"enabled": False}}
     async with serve(fresh.url, config=config) as proxy:
         agent = Agent(proxy, fresh, "sk-a")
-        await agent.sends(reading(2))  # from now on the upstream knows this client
+        await agent.send(reading(2))  # from now on the upstream knows this client
         broken(proxy)
-        step = await agent.sends(WORK)
+        step = await agent.send(WORK)
         assert (step.answer.status, step.compaction) == (200, compaction)
         assert not (await health(proxy))["originals_writable"]
 
@@ -301,24 +318,24 @@ async def test_what_is_folded_without_its_original_is_for_the_policy_to_say(serv
 async def test_a_command_to_compact_is_refused_while_its_original_cannot_be_written(serve, fresh):
     async with serve(fresh.url, config=settings()) as proxy:
         agent = Agent(proxy, fresh, "sk-a")
-        await agent.sends(reading(2))
+        await agent.send(reading(2))
         broken(proxy)
-        refused = await agent.sends([*WORK, *says("Done."), *user("/compact")])
+        refused = await agent.send([*WORK, *assistant("Done."), *user("/compact")])
         assert (refused.answer.status, fault_of(refused.answer)["code"]) == (503, "transcripts_unavailable")
 
 
 async def test_where_originals_are_required_a_lossy_request_is_refused_until_the_disk_is_back(serve, fresh):
     async with serve(fresh.url, config=settings(required=True)) as proxy:
         agent, place = Agent(proxy, fresh, "sk-a"), broken(proxy)
-        assert (await agent.sends(reading(3))).answer.status == 200
+        assert (await agent.send(reading(3))).answer.status == 200
         asked = len(fresh.requests)
-        refused = await agent.sends(WORK)
+        refused = await agent.send(WORK)
         assert refused.answer.status == 503
         assert fault_of(refused.answer)["code"] == "transcripts_unavailable"
         assert refused.answer.head.first("retry-after") == "5"
         assert len(fresh.requests) == asked
         place.unlink()
-        assert (await agent.sends(WORK)).compaction == "created"
+        assert (await agent.send(WORK)).compaction == "created"
         assert len(lines_there(proxy)) >= len(WORK)
 
 
@@ -327,18 +344,18 @@ def lines_there(proxy: Proxy):
     return b"".join(path.read_bytes() for path in proxy.state.rglob("*.jsonl")).splitlines()
 
 
-@pytest.mark.parametrize("kept", [{}, {"required": True, "fsync": "always"}])
-async def test_originals_are_written_before_anything_is_folded_away_for_the_first_time(serve, fresh, kept):
-    async with serve(fresh.url, config=settings(**kept)) as proxy:
+@pytest.mark.parametrize("read_transcripts", [{}, {"required": True, "fsync": "always"}])
+async def test_originals_are_written_before_anything_is_folded_away_for_the_first_time(serve, fresh, read_transcripts):
+    async with serve(fresh.url, config=settings(**read_transcripts)) as proxy:
         there = []
-        await Agent(proxy, fresh, "sk-a").sends(reading(2))  # from now on the upstream knows this client
+        await Agent(proxy, fresh, "sk-a").send(reading(2))  # from now on the upstream knows this client
 
         def looks(request):
             there.append(len(lines_there(proxy)))
-            return tells("Go on.")
+            return text_turn("Go on.")
 
         fresh.script = looks
-        assert (await Agent(proxy, fresh, "sk-a").sends(WORK)).compaction == "created"
+        assert (await Agent(proxy, fresh, "sk-a").send(WORK)).compaction == "created"
     assert there == [len(WORK)]
 
 
@@ -361,9 +378,11 @@ async def test_a_policy_can_keep_nothing_of_what_goes_by_it(serve, fresh):
     config["upstreams"] = [{**shared, "name": "private", "models": ["private"], "policy": "private"}, shared]
     async with serve(None, config=config) as running:
         agent = Agent(running, fresh, "sk-a")
-        steps = await agent.works(WORK, model="private")
-        await agent.sends(WORK, {"x-compaction": "bypass"}, model="private")
-        await agent.sends(reading(2, task="Something else."))
+        steps = await agent.work(WORK, model="private")
+        await agent.send(WORK, {"x-compaction": "bypass"}, model="private")
+        await agent.send(reading(2, task="Something else."))
     assert "created" in compactions(steps)
-    assert [conversation for conversation in kept(running) if "Make the tests pass." in str(conversation)] == []
-    assert len(kept(running)) == 1
+    assert [
+        conversation for conversation in read_transcripts(running) if "Make the tests pass." in str(conversation)
+    ] == []
+    assert len(read_transcripts(running)) == 1

@@ -22,7 +22,7 @@ from tests.support.agent import Agent, reading
 from tests.support.messages import call
 from tests.support.proxy_client import log_of
 from tests.support.running_proxy import free_port, serving
-from tests.support.scripted_upstream import Upstream, says
+from tests.support.scripted_upstream import Upstream, text_turn
 
 HERE = Path(__file__).parent / "upgrade"
 RELEASES = sorted(folder for folder in HERE.iterdir() if folder.is_dir()) if HERE.exists() else []
@@ -30,7 +30,7 @@ NEXT = call("Read", out="what came next", path="src/next.py")
 KEPT = "promises.sql", "registry.json"
 
 
-def house(up, **more):
+def upgrade_config(up, **more):
     """All that decides is set: what a later release does by default is no matter here."""
     policy = {"clear_at_least": 3_000, "keep": {"tokens": 1_000}}
     upstream = {"base_url": up.url, "window": 1_000_000, "key": "env:UPSTREAM_KEY"}
@@ -47,16 +47,16 @@ SECRETS = {"UPSTREAM_KEY": "sk-upstream"}
 
 
 @asynccontextmanager
-async def standing(place: Path):
+async def proxy_over(place: Path):
     """A proxy over the state that is there."""
     async with (
-        Upstream(says("Go on.")) as up,
-        serving(None, config=house(up), environment=SECRETS, place=place) as proxy,
+        Upstream(text_turn("Go on.")) as up,
+        serving(None, config=upgrade_config(up), environment=SECRETS, place=place) as proxy,
     ):
         yield proxy, up
 
 
-def left_behind(release: Path, place: Path) -> dict[str, str]:
+def restore_old_state(release: Path, place: Path) -> dict[str, str]:
     """Its state, as if it had been used a moment ago; and who used it, for what."""
     state = place / "state"
     state.mkdir(parents=True)
@@ -72,8 +72,8 @@ def rewritten(place: Path, change) -> None:
     """The blocks, as another release would have written them."""
     with closing(sqlite3.connect(place / "state" / "promises.sqlite")) as db:
         for key, value in db.execute("select key, value from promises_1").fetchall():
-            told = json.dumps(change(json.loads(value))).encode()
-            db.execute("update promises_1 set value = ? where key = ?", (told, key))
+            text = json.dumps(change(json.loads(value))).encode()
+            db.execute("update promises_1 set value = ? where key = ?", (text, key))
         db.commit()
 
 
@@ -83,12 +83,12 @@ def begins_as(forwarded: str, earlier: str) -> bool:
 
 @pytest.mark.parametrize("release", RELEASES, ids=lambda release: release.name)
 async def test_keys_and_blocks_of_a_release_are_read_by_this_one(tmp_path, release):
-    last = left_behind(release, tmp_path)
+    last = restore_old_state(release, tmp_path)
     history = json.loads(last["sent"])["messages"]
-    async with standing(tmp_path) as (proxy, up):
+    async with proxy_over(tmp_path) as (proxy, up):
         agent = Agent(proxy, up, last["key"])
-        step = await agent.sends(history)
-        further = await agent.sends([*history, *NEXT])
+        step = await agent.send(history)
+        further = await agent.send([*history, *NEXT])
     assert (step.answer.status, step.compaction) == (200, "applied")
     assert step.forwarded.decode() == last["forwarded"]
     assert begins_as(further.forwarded.decode(), last["forwarded"])
@@ -98,25 +98,25 @@ def of_a_later_format(block):
     return {**block, "format": 99}
 
 
-def with_a_step_nobody_knows(block):
+def with_unknown_step(block):
     return {**block, "always": [*block["always"], ["fold_space", {"dimensions": 4}]]}
 
 
-@pytest.mark.parametrize("change", [of_a_later_format, with_a_step_nobody_knows])
+@pytest.mark.parametrize("change", [of_a_later_format, with_unknown_step])
 async def test_blocks_of_a_later_release_cost_one_compaction_and_no_fault(tmp_path, change):
-    last = left_behind(RELEASES[-1], tmp_path)
+    last = restore_old_state(RELEASES[-1], tmp_path)
     rewritten(tmp_path, change)
     history = json.loads(last["sent"])["messages"]
-    async with standing(tmp_path) as (proxy, up):
+    async with proxy_over(tmp_path) as (proxy, up):
         agent = Agent(proxy, up, last["key"])
-        steps = [await agent.sends(history), await agent.sends([*history, *NEXT])]
+        steps = [await agent.send(history), await agent.send([*history, *NEXT])]
     assert [step.compaction for step in steps] == ["created", "applied"]
     assert begins_as(steps[1].forwarded.decode(), steps[0].forwarded.decode())
     assert not log_of(proxy, "failed-open")
 
 
 def test_over_keys_of_a_later_format_it_does_not_start_and_leaves_them_as_they_are(tmp_path):
-    left_behind(RELEASES[-1], tmp_path)
+    restore_old_state(RELEASES[-1], tmp_path)
     registry = tmp_path / "state" / "registry.json"
     registry.write_text(json.dumps({**json.loads(registry.read_text()), "format": 99}))
     before = registry.read_bytes()
@@ -130,13 +130,13 @@ def test_over_keys_of_a_later_format_it_does_not_start_and_leaves_them_as_they_a
 # --- what this release leaves behind ---------------------------------------------------------------------------------
 
 
-async def written(place: Path) -> None:
+async def write_state(place: Path) -> None:
     history = reading(16)
-    async with standing(place) as (proxy, up):
+    async with proxy_over(place) as (proxy, up):
         key = team_key(proxy, "red")
         await until_open(proxy, key)
         agent = Agent(proxy, up, key)
-        steps = [await agent.sends(history), await agent.sends(history)]
+        steps = [await agent.send(history), await agent.send(history)]
     assert [step.compaction for step in steps] == ["created", "applied"], [step.answer for step in steps]
     step = steps[1]
     folder = HERE / __version__
@@ -150,4 +150,4 @@ async def written(place: Path) -> None:
 
 if __name__ == "__main__":
     with TemporaryDirectory() as folder:
-        asyncio.run(written(Path(folder)))
+        asyncio.run(write_state(Path(folder)))

@@ -16,8 +16,8 @@ def reads(habit, *requests):
 
 
 def test_every_prefix_of_messages_that_was_ever_sent_is_cached():
-    told = reads(FOREVER, (0, [A, B]), (1, [A, B, C]), (2, [A, D]), (3, [A, B, C, D]))
-    assert told == [(1_100, 0), (1_160, 1_100), (1_040, 1_000), (1_200, 1_160)]
+    text = reads(FOREVER, (0, [A, B]), (1, [A, B, C]), (2, [A, D]), (3, [A, B, C, D]))
+    assert text == [(1_100, 0), (1_160, 1_100), (1_040, 1_000), (1_200, 1_160)]
 
 
 def test_a_message_that_was_changed_makes_all_behind_it_new():
@@ -30,7 +30,7 @@ def test_a_provider_keeps_no_short_prefix_and_charges_whole_blocks():
     assert reads(PROVIDER, (0, [A, B, C]), (1, [A, B, C, D])) == [(1_160, 0), (1_200, 1_152)]
 
 
-def test_what_nobody_asked_for_is_forgotten_and_each_use_keeps_it_longer():
+def test_an_unused_prefix_is_forgotten_and_each_use_keeps_it_longer():
     habit = Habit(0, 1, lifetime=300)
     assert reads(habit, (0, [A]), (300, [A, B]), (600, [A]), (901, [A, B])) == [
         (1_000, 0),

@@ -8,14 +8,14 @@ import sys
 import pytest
 
 from proxy.core.fold import HEADING
-from tests.end_to_end.designs.talking import structured
-from tests.support.completions import says as tells
-from tests.support.messages import call, chat, says, tool, user
+from tests.end_to_end.designs.histories import structured_summary
+from tests.support.completions import text_turn
+from tests.support.messages import assistant, call, chat, tool, user
 from tests.support.scripted_upstream import Upstream
 
 LONG = "one line of output\n" * 400
 READS = [call("fs_read_file", out=f"{place}\n{LONG}", path="a.py") for place in range(12)]
-TALK = [piece for place in range(30) for piece in (says(f"{place} {LONG}"), user(f"And {place}?"))]
+TALK = [piece for place in range(30) for piece in (assistant(f"{place} {LONG}"), user(f"And {place}?"))]
 THOUGHT = [{"role": "assistant", "content": "Done.", "reasoning_content": "Hm. " * 50}]
 TOOLS = [tool("fs_read_file"), tool("Paint")]
 
@@ -39,7 +39,7 @@ def run(tmp_path):
 
 @pytest.fixture
 async def up():
-    async with Upstream(tells(structured("The parser is mended."))) as upstream:
+    async with Upstream(text_turn(structured_summary("The parser is mended."))) as upstream:
         yield upstream
 
 
@@ -78,7 +78,7 @@ async def test_row_21_auto_summarizes_what_is_over_half_of_the_window(run, up):
 
 
 async def test_row_21_a_model_that_writes_no_summary_is_an_error(run):
-    async with Upstream(tells("No.")) as up:
+    async with Upstream(text_turn("No.")) as up:
         code, out, complaint = await run("--step", "summary", "--model", "m", pieces=READS, OPENAI_UPSTREAM=up.url)
     assert (code, out) == (1, "")
     assert "wrote no summary: empty" in complaint

@@ -7,17 +7,23 @@ import pytest
 
 from proxy.lab.commands.tangents import parse_turn_numbers
 from tests.support.commands import run_command
-from tests.support.completions import calls
-from tests.support.completions import says as tells
-from tests.support.messages import call, chat, history, says, user
+from tests.support.completions import call_turn, text_turn
+from tests.support.messages import assistant, call, chat, history, user
 from tests.support.running_proxy import free_port
 from tests.support.scripted_upstream import Upstream, answer
 
-WEATHER = [user("How is the weather in Oslo?"), call("Fetch", url="yr.no", out="rain " * 2_000), says("Rain.")]
-SECRET = [user("The token is ghp_0123456789abcdefghij0123456789abcdef."), says("Noted.")]
-PIECES = (user("Fix the parser."), says("Done."), *WEATHER, *SECRET, user("Now the tests."), says("They pass."))
+WEATHER = [user("How is the weather in Oslo?"), call("Fetch", url="yr.no", out="rain " * 2_000), assistant("Rain.")]
+SECRET = [user("The token is ghp_0123456789abcdefghij0123456789abcdef."), assistant("Noted.")]
+PIECES = (
+    user("Fix the parser."),
+    assistant("Done."),
+    *WEATHER,
+    *SECRET,
+    user("Now the tests."),
+    assistant("They pass."),
+)
 WORK = chat(*PIECES, tools=[], temperature=0.5)
-LISTED = tells("2: the weather is no part of the work")
+LISTED = text_turn("2: the weather is no part of the work")
 
 
 @pytest.fixture
@@ -41,11 +47,11 @@ async def up():
 
 
 async def test_the_tangents_are_listed_for_a_person_to_judge_and_nothing_is_changed(run, up, tmp_path):
-    told = await run("--tangents", "--model", "cheap-1", OPENAI_UPSTREAM=up.url, OPENAI_API_KEY="sk-own")
-    assert (told.code, told.complaint) == (0, "")
-    assert "the weather is no part of the work" in told.out
-    assert "How is the weather in Oslo?" in told.out
-    assert told.out.endswith("To drop them: --drop 2\n")
+    output = await run("--tangents", "--model", "cheap-1", OPENAI_UPSTREAM=up.url, OPENAI_API_KEY="sk-own")
+    assert (output.code, output.complaint) == (0, "")
+    assert "the weather is no part of the work" in output.out
+    assert "How is the weather in Oslo?" in output.out
+    assert output.out.endswith("To drop them: --drop 2\n")
     assert (tmp_path / "work.json").read_bytes() == WORK
     (asked,) = up.requests
     assert asked.path == "/v1/chat/completions"
@@ -68,39 +74,39 @@ async def test_the_upstream_of_the_configuration_is_asked_with_its_own_key(run, 
     house = f"{{name: house, base_url: '{up.url}', models: ['house-*'], key: 'env:HOUSE_KEY'}}"
     (tmp_path / "proxy.yaml").write_text(f"upstreams: [{others}, {house}]\n")
     keys = {"HOUSE_KEY": "sk-house", "OPENAI_API_KEY": "sk-own"}
-    told = await run("--tangents", "--config", "proxy.yaml", "--model", "house-1", **keys)
-    assert told.code == 0
+    output = await run("--tangents", "--config", "proxy.yaml", "--model", "house-1", **keys)
+    assert output.code == 0
     assert up.requests[0].head.all("authorization") == [b"Bearer sk-house"]
-    told = await run("--tangents", "--config", "proxy.yaml", "--model", "nobodys", **keys)
-    assert told.code == 1
-    assert told.complaint == "no upstream serves 'nobodys': name another with --model, or add it to `upstreams`\n"
+    output = await run("--tangents", "--config", "proxy.yaml", "--model", "nobodys", **keys)
+    assert output.code == 1
+    assert output.complaint == "no upstream serves 'nobodys': name another with --model, or add it to `upstreams`\n"
 
 
-async def test_what_is_not_understood_is_told_and_left_aside(run, up):
-    up.script = tells("Here you are:\n1: the task\n3: a \x1b[2Jtoken")
-    told = await run("--tangents", "--json", OPENAI_UPSTREAM=up.url)
-    assert json.loads(told.out) == {
+async def test_a_line_that_is_not_understood_is_reported_and_ignored(run, up):
+    up.script = text_turn("Here you are:\n1: the task\n3: a \x1b[2Jtoken")
+    output = await run("--tangents", "--json", OPENAI_UPSTREAM=up.url)
+    assert json.loads(output.out) == {
         "turns": 4,
         "offered": [2, 3],
         "tangents": [{"turn": 3, "why": "a [2Jtoken"}],
         "ignored": ["Here you are:", "1: the task"],
     }
-    told = await run("--tangents", OPENAI_UPSTREAM=up.url)
-    assert told.complaint.splitlines() == [
+    output = await run("--tangents", OPENAI_UPSTREAM=up.url)
+    assert output.complaint.splitlines() == [
         "ignored line of the answer: Here you are:",
         "ignored line of the answer: 1: the task",
     ]
 
 
-async def test_where_there_are_none_that_is_said(run, up):
-    up.script = tells("none")
-    told = await run("--tangents", OPENAI_UPSTREAM=up.url)
-    assert (told.code, told.out, told.complaint) == (0, "no tangents named: of 4 turns 2 could be dropped\n", "")
+async def test_an_empty_list_of_tangents_is_reported(run, up):
+    up.script = text_turn("none")
+    output = await run("--tangents", OPENAI_UPSTREAM=up.url)
+    assert (output.code, output.out, output.complaint) == (0, "no tangents named: of 4 turns 2 could be dropped\n", "")
 
 
-async def test_where_no_turn_could_go_nobody_is_asked(run, up):
-    told = await run("--tangents", "--keep-last", "9", OPENAI_UPSTREAM=up.url)
-    assert (told.code, told.out) == (0, "no tangents named: of 4 turns 0 could be dropped\n")
+async def test_without_removable_turns_no_model_is_asked(run, up):
+    output = await run("--tangents", "--keep-last", "9", OPENAI_UPSTREAM=up.url)
+    assert (output.code, output.out) == (0, "no tangents named: of 4 turns 0 could be dropped\n")
     assert up.requests == []
 
 
@@ -115,36 +121,36 @@ UNKNOWN = answer({"error": {"message": "The model `gpt-4o` does not exist"}}, st
         (UNKNOWN, "did not answer: The model `gpt-4o` does not exist"),
         (answer("<html>", status=502), "did not answer: unreachable"),
         (LISTED.ending("length"), "cut off its answer: retry, or use another model"),
-        (calls("Bash", command="ls"), "answered without text: use another model"),
+        (call_turn("Bash", command="ls"), "answered without text: use another model"),
     ],
 )
-async def test_an_upstream_that_gives_no_list_is_told(run, up, script, why):
+async def test_an_upstream_that_gives_no_list_is_reported(run, up, script, why):
     up.script = script
-    told = await run("--tangents", OPENAI_UPSTREAM=up.url, OPENAI_API_KEY="sk-own")
-    assert (told.code, told.out) == (1, "")
-    assert told.complaint == f'upstream "default" {why}\n'
+    output = await run("--tangents", OPENAI_UPSTREAM=up.url, OPENAI_API_KEY="sk-own")
+    assert (output.code, output.out) == (1, "")
+    assert output.complaint == f'upstream "default" {why}\n'
 
 
-async def test_an_upstream_that_is_not_there_is_told(run):
-    told = await run("--tangents", OPENAI_UPSTREAM=f"http://127.0.0.1:{free_port()}/v1")
-    assert told.code == 1
-    assert "cannot connect" in told.complaint
+async def test_an_unreachable_upstream_is_reported(run):
+    output = await run("--tangents", OPENAI_UPSTREAM=f"http://127.0.0.1:{free_port()}/v1")
+    assert output.code == 1
+    assert "cannot connect" in output.complaint
 
 
 async def test_a_question_that_does_not_fit_is_not_put(run, up):
-    told = await run("--tangents", "--window", "300", OPENAI_UPSTREAM=up.url)
-    assert told.code == 1
-    assert "name a model with a larger window" in told.complaint
+    output = await run("--tangents", "--window", "300", OPENAI_UPSTREAM=up.url)
+    assert output.code == 1
+    assert "name a model with a larger window" in output.complaint
     assert up.requests == []
 
 
 # --- dropping --------------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_named_is_reported_turn_by_turn(run):
-    told = await run("--drop", "1,2-3", "--json")
-    report = json.loads(told.out)
-    assert told.code == 0
+async def test_named_turns_are_reported_one_by_one(run):
+    output = await run("--drop", "1,2-3", "--json")
+    report = json.loads(output.out)
+    assert output.code == 0
     assert [(step["step"], step["messages"]) for step in report["steps"]] == [
         ("turn 1", 0),
         ("turn 2", 4),
@@ -156,16 +162,16 @@ async def test_what_is_named_is_reported_turn_by_turn(run):
 
 
 async def test_applied_exactly_these_turns_are_gone(run):
-    told = await run("--drop", "2", "--apply")
+    output = await run("--drop", "2", "--apply")
     left = [message for message in history(*PIECES) if message not in history(*PIECES)[2:6]]
-    assert told.code == 0
-    assert json.loads(told.out) == json.loads(WORK) | {"messages": left}
+    assert output.code == 0
+    assert json.loads(output.out) == json.loads(WORK) | {"messages": left}
 
 
 async def test_applied_either_all_that_was_named_goes_or_nothing(run):
-    told = await run("--drop", "2,4", "--apply")
-    assert (told.code, told.out) == (1, "")
-    assert told.complaint == "turn 4 cannot go: it is among the newest turns, which are kept\nnothing was dropped\n"
+    output = await run("--drop", "2,4", "--apply")
+    assert (output.code, output.out) == (1, "")
+    assert output.complaint == "turn 4 cannot go: it is among the newest turns, which are kept\nnothing was dropped\n"
 
 
 @pytest.mark.parametrize(("text", "named"), [("3", {3}), ("3,7-9", {3, 7, 8, 9}), ("2-2, 2", {2})])
@@ -174,19 +180,19 @@ def test_turns_are_named_by_numbers_and_spans(text, named):
 
 
 @pytest.mark.parametrize("text", ["", "x", "2,,3", "3-2", "-1", "2-", "9999999", "²"])
-def test_what_names_no_turns_is_no_name(text):
+def test_names_without_a_turn_are_invalid(text):
     with pytest.raises(ArgumentTypeError, match="is not a list of turns"):
         parse_turn_numbers(text)
 
 
-async def test_what_names_no_turns_is_refused(run):
-    told = await run("--drop", "3-2")
-    assert told.code == 2
-    assert "'3-2' is not a list of turns: write numbers and ranges, such as 3,7-9" in told.complaint
+async def test_names_without_a_turn_are_refused(run):
+    output = await run("--drop", "3-2")
+    assert output.code == 2
+    assert "'3-2' is not a list of turns: write numbers and ranges, such as 3,7-9" in output.complaint
 
 
 @pytest.mark.parametrize("others", [("--drop", "2"), ("--step", "clear_results"), ("--apply",)])
 async def test_a_list_is_only_a_list(run, others):
-    told = await run("--tangents", *others)
-    assert told.code != 0
-    assert "--tangents" in told.complaint
+    output = await run("--tangents", *others)
+    assert output.code != 0
+    assert "--tangents" in output.complaint

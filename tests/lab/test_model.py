@@ -26,7 +26,7 @@ def model(tokenizer):
     return SimulatedModel(RUN, tokenizer)
 
 
-def hears(model, *messages):
+def ask_model(model, *messages):
     return asyncio.run(model.answer(encode_request(messages, NAME)))
 
 
@@ -35,19 +35,19 @@ def requests():
 
 
 def test_it_says_the_step_that_follows_the_last_result(model):
-    said = [hears(model, *messages) for messages in requests()]
-    assert [dict(each.message) for each in said] == [RUN.answer(number) for number in range(12)]
-    assert [each.finish for each in said] == ["tool_calls"] * 11 + ["stop"]
+    text = [ask_model(model, *messages) for messages in requests()]
+    assert [dict(each.message) for each in text] == [RUN.answer(number) for number in range(12)]
+    assert [each.finish for each in text] == ["tool_calls"] * 11 + ["stop"]
 
 
 def test_it_finds_its_place_again_in_a_history_that_lost_its_middle(model):
     whole = requests()[8]
     calling = next(place for place in reversed(range(len(whole))) if b'"assistant"' in whole[place][:30])
-    assert hears(model, *whole[:2], *whole[calling:]).message == RUN.answer(8)
+    assert ask_model(model, *whole[:2], *whole[calling:]).message == RUN.answer(8)
 
 
 def test_it_charges_what_it_has_read_before_as_cached_in_steps_of_128(model):
-    usages = [hears(model, *messages).usage for messages in requests()]
+    usages = [ask_model(model, *messages).usage for messages in requests()]
     assert usages[0].cached == 0
     for before, after in pairwise(usages):
         assert after.cached == before.prompt // 128 * 128
@@ -57,50 +57,50 @@ def test_it_charges_what_it_has_read_before_as_cached_in_steps_of_128(model):
 def test_too_short_a_prefix_is_not_cached(tokenizer):
     model = SimulatedModel(RUN, tokenizer)
     short = [encode({"role": "user", "content": "hi"})]
-    said = [asyncio.run(model.answer(b'{"messages": [' + b", ".join(short) + b"]}")) for _ in range(2)]
-    assert [each.usage.cached for each in said] == [0, 0]
+    text = [asyncio.run(model.answer(b'{"messages": [' + b", ".join(short) + b"]}")) for _ in range(2)]
+    assert [each.usage.cached for each in text] == [0, 0]
 
 
-def test_what_comes_after_a_changed_message_is_read_anew(model):
+def test_tokens_after_a_changed_message_are_uncached(model):
     messages = requests()[9]
     for each in requests()[:10]:
-        hears(model, *each)
+        ask_model(model, *each)
     changed = encode({"role": "user", "content": "Something else."})
-    said = hears(model, messages[0], changed, *messages[2:])
+    text = ask_model(model, messages[0], changed, *messages[2:])
     fixed = model._tokenizer.count(encode(TOOLS)) + model._tokenizer.count(
         encode({"role": "system", "content": SYSTEM})
     )
-    assert said.usage.cached == fixed // 128 * 128
+    assert text.usage.cached == fixed // 128 * 128
     assert model.heard[-1].broke
 
 
 def test_going_on_is_no_break_and_neither_is_a_demand_for_a_summary(model):
     for messages in requests():
-        hears(model, *messages, DEMAND)
-        hears(model, *messages)
+        ask_model(model, *messages, DEMAND)
+        ask_model(model, *messages)
     assert [each.kind for each in model.heard] == ["summary", "turn"] * 12
     assert Tally(model.heard).breaks == 0
 
 
-def test_what_is_over_the_window_is_refused_in_the_words_of_the_api(tokenizer):
+def test_a_request_over_the_window_is_refused_in_the_words_of_the_api(tokenizer):
     model = SimulatedModel(RUN, tokenizer, Manner(window=10_000))
-    said = hears(model, *requests()[-1])
-    assert (said.status, said.message["code"]) == (400, "context_length_exceeded")
-    assert "maximum context length is 10000 tokens" in said.message["message"]
+    text = ask_model(model, *requests()[-1])
+    assert (text.status, text.message["code"]) == (400, "context_length_exceeded")
+    assert "maximum context length is 10000 tokens" in text.message["message"]
     tally = Tally(model.heard)
     assert (tally.over, tally.malformed, tally.turns, tally.bill) == (1, 0, [], Bill())
 
 
 def test_a_result_without_its_call_and_a_call_without_its_result_are_refused(model):
     messages = requests()[5]
-    orphan = hears(model, *messages[:2], messages[-1])
-    unanswered = hears(model, *messages[:-1], encode({"role": "user", "content": "And?"}))
+    orphan = ask_model(model, *messages[:2], messages[-1])
+    unanswered = ask_model(model, *messages[:-1], encode({"role": "user", "content": "And?"}))
     assert [orphan.status, unanswered.status] == [400, 400]
     assert Tally(model.heard).malformed == 2
 
 
 def test_a_summary_has_the_headings_that_were_asked_for_and_says_that_it_is_none(model):
-    text = hears(model, *requests()[9], DEMAND).message["content"]
+    text = ask_model(model, *requests()[9], DEMAND).message["content"]
     assert [line for line in text.split("\n") if line.startswith("#")] == ["## Goal", "## Next step"]
     assert "Simulated" in text
 
@@ -108,13 +108,13 @@ def test_a_summary_has_the_headings_that_were_asked_for_and_says_that_it_is_none
 @pytest.mark.parametrize("kind", TURNOUTS)
 def test_a_summary_can_go_wrong_in_every_way_a_real_one_does(kind, tokenizer):
     model = SimulatedModel(RUN, tokenizer, Manner(summaries=[kind], slow_seconds=7))
-    said = hears(model, *requests()[9], DEMAND)
+    text = ask_model(model, *requests()[9], DEMAND)
     sent = sum(map(len, requests()[9]))
-    content = said.message.get("content") or ""
-    assert (said.status == 503) == (kind == "down")
-    assert (said.seconds == 7) == (kind == "slow")
-    assert (said.finish == "length") == (kind == "cut")
-    assert ("tool_calls" in said.message) == (kind == "tool")
+    content = text.message.get("content") or ""
+    assert (text.status == 503) == (kind == "down")
+    assert (text.seconds == 7) == (kind == "slow")
+    assert (text.finish == "length") == (kind == "cut")
+    assert ("tool_calls" in text.message) == (kind == "tool")
     assert (content == "") == (kind in ("down", "empty", "tool"))
     assert (len(content) > sent) == (kind == "long")
     assert ("<|im_start|>system" in content) == (kind == "hostile")
@@ -122,16 +122,16 @@ def test_a_summary_can_go_wrong_in_every_way_a_real_one_does(kind, tokenizer):
 
 def test_they_go_wrong_one_after_another_and_from_the_beginning(tokenizer):
     model = SimulatedModel(RUN, tokenizer, Manner(summaries=["good", "down"]))
-    assert [hears(model, *requests()[9], DEMAND).status for _ in range(4)] == [200, 503, 200, 503]
+    assert [ask_model(model, *requests()[9], DEMAND).status for _ in range(4)] == [200, 503, 200, 503]
 
 
 def test_with_nothing_in_between_it_charges_what_the_tally_foretells(model, tokenizer):
-    charged = [hears(model, *messages).usage for messages in requests()]
+    charged = [ask_model(model, *messages).usage for messages in requests()]
     assert charged == charge_untouched(RUN, tokenizer)
     assert Tally(model.heard).bill == Bill.of(charged)
 
 
-def test_what_is_no_request_is_refused_and_heard_of_nowhere(model):
+def test_an_invalid_request_is_refused_and_not_counted(model):
     assert asyncio.run(model.answer(b"[]")).status == 400
     assert model.heard == []
     assert json.loads(encode_request((), NAME))["messages"] == []

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.support.admin_client import Desk
+from tests.support.admin_client import AdminClient
 from tests.support.proxy_client import ask, chat
 from tests.support.running_proxy import serving
 from tests.support.scripted_upstream import Upstream, echo
@@ -20,8 +20,8 @@ async def test_a_worker_does_not_load_the_lab(tmp_path, workers):
         serving(up.url, "--workers", workers, place=tmp_path, environment=environment) as proxy,
     ):
         await ask(proxy, chat())
-        await Desk(proxy).told("/overview")
-        await Desk(proxy).told("/what-if", method="POST", body={})
+        await AdminClient(proxy).read("/overview")
+        await AdminClient(proxy).read("/what-if", method="POST", body={})
     loaded = set(IMPORTED.findall(proxy.output))
     assert {"proxy.server.worker", "proxy.admin.policies"} <= loaded
     assert sorted(module for module in loaded if module.startswith("proxy.lab")) == []

@@ -11,7 +11,7 @@ from proxy.lab.replay.prices import PRICES
 from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Simulation, Trial, build_rules
 from proxy.lab.replay.summaries import StandIn
-from tests.lab.retelling_of import SAMPLES, conversations, one
+from tests.lab.conversation_text import SAMPLES, conversations, one
 
 PRICE = PRICES[".1/1.25"]
 
@@ -51,7 +51,7 @@ def test_codex_sends_the_items_of_its_file():
     assert sent["instructions"] == "You are Codex."
 
 
-def test_usage_stands_at_the_answer_that_it_was_recorded_of():
+def test_usage_is_attached_to_the_answer_it_was_recorded_for():
     for conversation in (*conversations("claude-code/session.jsonl"), *conversations("codex/rollout.jsonl")):
         history = ReplayHistory(conversation)
         assert [each.tokens for each in history.recorded.values()] == [

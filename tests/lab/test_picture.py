@@ -34,8 +34,8 @@ def moment(*read, notes=()):
     turns = [
         AgentTurn(step, 200, 0, 0, notes if step == len(read) - 1 else (), intact=True) for step in range(len(read))
     ]
-    heard = [HeardRequest("turn", 200, DemoUsage(size, 0, 10), step) for step, size in enumerate(read)]
-    return Moment(SCENERY, turns, Tally(heard))
+    requests = [HeardRequest("turn", 200, DemoUsage(size, 0, 10), step) for step, size in enumerate(read)]
+    return Moment(SCENERY, turns, Tally(requests))
 
 
 def bare(lines):
@@ -62,7 +62,7 @@ def test_the_picture_grows_with_the_turns_and_keeps_its_height():
     assert drawn == sorted(set(drawn))
 
 
-def test_what_was_saved_stands_above_what_was_read():
+def test_savings_are_above_reads():
     *_, top, axis, _legend = picture.draw_chart(moment(10_000, 20_000, 9_000, 10_000), 80, PLAIN)
     column = [
         row[8 + 3]
@@ -80,8 +80,8 @@ def test_the_bill_is_at_the_models_prices_and_beside_it_the_bill_without():
 
 
 def test_the_end_names_what_is_in_each_bill_and_says_more_where_it_is_more():
-    told = picture.format_closing(moment(10_000, 20_000, 9_000, 9_000), 3, 80, PLAIN)
-    bills = [line.split("   ")[0].strip() + ": " + line.split("   ")[-1].strip() for line in told if "bill: " in line]
+    text = picture.format_closing(moment(10_000, 20_000, 9_000, 9_000), 3, 80, PLAIN)
+    bills = [line.split("   ")[0].strip() + ": " + line.split("   ")[-1].strip() for line in text if "bill: " in line]
     assert bills == ["bill: input: 13 % less", "bill: input and answers: 13 % less"]
     dearer = picture.format_closing(moment(10_000, 20_000, 29_000, 39_000), 3, 80, PLAIN)
     assert [line.split("   ")[-1] for line in dearer if "bill: " in line] == ["78 % more"] * 2
@@ -90,12 +90,12 @@ def test_the_end_names_what_is_in_each_bill_and_says_more_where_it_is_more():
 
 
 def test_the_end_says_when_the_run_would_have_ended_without():
-    told = " ".join(picture.format_closing(moment(10_000, 20_000, 9_000, 19_000), 3, 80, PLAIN))
-    assert "refuses turn 3" in told
+    text = " ".join(picture.format_closing(moment(10_000, 20_000, 9_000, 19_000), 3, 80, PLAIN))
+    assert "refuses turn 3" in text
     assert "refuses turn" not in " ".join(picture.format_closing(moment(10_000, 20_000), 3, 80, PLAIN))
 
 
-def test_line_by_line_only_blocks_and_every_tenth_turn_are_told():
+def test_without_a_terminal_only_blocks_and_every_tenth_turn_are_printed():
     assert list(picture.format_lines(moment(10_000))) == []
     (line,) = picture.format_lines(moment(10_000, 9_000, notes=CREATED))
     assert line == "turn   2   shortened (stride): 30,000 tokens sent, 9,000 read"

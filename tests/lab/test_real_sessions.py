@@ -37,7 +37,7 @@ def written_to(place):
     return replace(mini_swe_agent.AGENT, start=start)
 
 
-async def exported(place):
+async def export_session(place):
     """What `opencode export` prints of its only session."""
     database = sqlite3.connect(place / "home/.local/share/opencode/opencode.db")
     ((session,),) = database.execute("select id from session where parent_id is null").fetchall()
@@ -76,7 +76,7 @@ async def test_a_session_file_holds_what_the_agent_sent(name, tmp_path):
         case "mini-swe-agent":
             file = tmp_path / "run.traj.json"
         case "opencode":
-            file = await exported(tmp_path)
+            file = await export_session(tmp_path)
         case _:
             file = tmp_path / "home/.pi/agent/sessions"
     (conversation,) = read_conversations(file)
@@ -97,10 +97,10 @@ def start_saving(base_url):
 
 def blocks_of(body):
     """The texts in a request of Messages, without the reminders that Claude Code puts between."""
-    said = [message for message in body["messages"] if message["role"] != "system"]
+    text = [message for message in body["messages"] if message["role"] != "system"]
     blocks = [
         (message["role"], {name: each for name, each in block.items() if name not in ("cache_control", "is_error")})
-        for message in said
+        for message in text
         for block in message["content"]
         if not block.get("text", "").startswith("<system-reminder>")
     ]

@@ -6,14 +6,16 @@ import pytest
 
 from proxy.cli import main
 from proxy.lab.commands.progress import ProgressBar, draw_bar
-from tests.support.messages import call, history, says, user
+from tests.support.messages import assistant, call, history, user
 
 LONG = "x = 1\n" * 3_000
-WORK = history(user("Mend it."), *[call("Read", path=f"src/{n}.py", out=f"{n}{LONG}") for n in range(8)], says("Done."))
+WORK = history(
+    user("Mend it."), *[call("Read", path=f"src/{n}.py", out=f"{n}{LONG}") for n in range(8)], assistant("Done.")
+)
 
 
 @pytest.fixture
-def saved(tmp_path):
+def saved_file(tmp_path):
     path = tmp_path / "work.json"
     path.write_text(json.dumps({"model": "gpt-4o", "messages": WORK}))
     return str(path)
@@ -23,15 +25,15 @@ def replay(*arguments):
     return main(["replay", *arguments])
 
 
-def test_a_saved_conversation_is_scored_under_doing_nothing_and_the_default(saved, capsys):
-    assert replay(saved) == 0
+def test_a_saved_conversation_is_scored_under_doing_nothing_and_the_default(saved_file, capsys):
+    assert replay(saved_file) == 0
     out = capsys.readouterr().out
     assert out.startswith("1 conversation, 9 requests, a window of 128,000 tokens, cache: provider, summaries: stand-")
     named = [row.split()[0] for row in out.splitlines() if row.startswith(("nothing", "default"))]
     assert named == ["nothing", "default"] * 3
 
 
-def test_what_was_not_read_as_it_stands_is_said(tmp_path, capsys):
+def test_repaired_input_is_reported(tmp_path, capsys):
     rows = [json.dumps(message) for message in WORK]
     (tmp_path / "broken.jsonl").write_text("\n".join([*rows[:2], *rows[3:], '{"role": "assis']))
     (tmp_path / "shopping.json").write_text('{"items": ["bread"]}')
@@ -43,39 +45,39 @@ def test_what_was_not_read_as_it_stands_is_said(tmp_path, capsys):
     ]
 
 
-def test_policies_are_named_and_come_as_json(saved, capsys):
-    assert replay(saved, "--policy", "sliding-10", "--policy", "default", "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [row["policy"] for row in told["policies"]] == ["sliding-10", "default"]
-    assert told["policies"][1]["figures"]["tokens"] < 100
-    assert len(told["conversations"][0]["points"]) == 9
+def test_policies_are_named_and_come_as_json(saved_file, capsys):
+    assert replay(saved_file, "--policy", "sliding-10", "--policy", "default", "--json") == 0
+    output = json.loads(capsys.readouterr().out)
+    assert [row["policy"] for row in output["policies"]] == ["sliding-10", "default"]
+    assert output["policies"][1]["figures"]["tokens"] < 100
+    assert len(output["conversations"][0]["points"]) == 9
 
 
-def test_a_policy_of_ones_own_is_tried_like_any_other(saved, tmp_path, capsys):
+def test_a_custom_policy_is_tried_like_any_other(saved_file, tmp_path, capsys):
     config = tmp_path / "mine.yaml"
     config.write_text("policies: {mine: {clear_at_least: 1000}}")
-    assert replay(saved, "--config", str(config), "--policy", "mine", "--by", "source") == 0
+    assert replay(saved_file, "--config", str(config), "--policy", "mine", "--by", "source") == 0
     assert "mine, by source" in capsys.readouterr().out
 
 
-def test_further_tables_tell_of_sources_and_terms(saved, capsys):
-    assert replay(saved, "--by", "terms") == 0
+def test_further_tables_list_sources_and_terms(saved_file, capsys):
+    assert replay(saved_file, "--by", "terms") == 0
     assert "default, by age and kind of term" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("cache", ["provider", "forever"])
-def test_the_upstream_is_as_one_says(saved, capsys, cache):
-    assert replay(saved, "--cache", cache, "--window", "20000", "--prices", "model", "--summarizer", "none") == 0
+def test_the_upstream_is_as_one_says(saved_file, capsys, cache):
+    assert replay(saved_file, "--cache", cache, "--window", "20000", "--prices", "model", "--summarizer", "none") == 0
     assert f"a window of 20,000 tokens, cache: {cache}, summaries: none" in capsys.readouterr().out
 
 
-def test_results_are_kept_and_a_page_is_written(saved, tmp_path, capsys):
+def test_results_are_kept_and_a_page_is_written(saved_file, tmp_path, capsys):
     out, page = tmp_path / "out.jsonl", tmp_path / "page.html"
-    assert replay(saved, "--out", str(out), "--html", str(page)) == 0
+    assert replay(saved_file, "--out", str(out), "--html", str(page)) == 0
     first = capsys.readouterr().out
     assert len(out.read_text().splitlines()) == 2
     assert "<html" in page.read_text()
-    assert replay(saved, "--out", str(out)) == 0
+    assert replay(saved_file, "--out", str(out)) == 0
     assert capsys.readouterr().out == first
 
 
@@ -87,7 +89,7 @@ def test_results_are_kept_and_a_page_is_written(saved, tmp_path, capsys):
         (["--sample", "--policy", "mine"], "unknown policy 'mine' (known: default, "),
     ],
 )
-def test_what_cannot_be_done_is_said(capsys, arguments, complaint):
+def test_an_impossible_command_is_reported(capsys, arguments, complaint):
     assert replay(*arguments) == 1
     assert complaint in capsys.readouterr().err
 

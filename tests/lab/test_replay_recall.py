@@ -4,7 +4,7 @@ from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.grouping import Pins
 from proxy.lab.replay.recall import measure_recall
 from proxy.lab.replay.values import Recall
-from tests.support.messages import call, history, says, system, user
+from tests.support.messages import assistant, call, history, system, user
 from tests.support.replay_cases import view_of
 
 TRACE = "collected 3 items\nTraceback (most recent call last):\n  File a.py\nValueError: 1284.50 is no berth\n"
@@ -14,7 +14,7 @@ WORK = history(
     call("Bash", command="pytest tests/test_a.py", out=TRACE),
     system("From now on: no floats."),
     call("Look", out="src/b.py is gone"),
-    says("I see."),
+    assistant("I see."),
     user("And HB-20417 again?"),
 )
 
@@ -25,7 +25,7 @@ def recall(view, pins=None, messages=WORK):
     return measure_recall(marked, view_of(view), Pins() if pins is None else pins)
 
 
-def test_all_of_it_stands_in_what_was_not_touched():
+def test_all_terms_are_found_in_an_unchanged_history():
     assert recall(WORK) == {
         "user messages": Recall(2, 2),
         "pins": Recall(1, 1),
@@ -41,11 +41,11 @@ def test_words_that_were_cut_are_not_recalled():
     assert recall(cut)["paths"] == Recall(2, 2)
 
 
-def test_words_that_are_told_elsewhere_are():
-    told = history(user(f"Earlier: {WORK[1]['content']}"), says("Yes."), user(f"> {WORK[-1]['content']}"))
-    assert recall(told)["user messages"] == Recall(2, 2)
-    assert recall(told)["pins"] == Recall(1, 0)
-    assert recall(told)["paths"] == Recall(2, 1)
+def test_words_found_elsewhere_are_recalled():
+    text = history(user(f"Earlier: {WORK[1]['content']}"), assistant("Yes."), user(f"> {WORK[-1]['content']}"))
+    assert recall(text)["user messages"] == Recall(2, 2)
+    assert recall(text)["pins"] == Recall(1, 0)
+    assert recall(text)["paths"] == Recall(2, 1)
 
 
 def test_an_id_in_one_place_is_enough():
@@ -58,11 +58,13 @@ def test_of_a_result_the_first_line_that_names_an_error_is_asked_for():
     assert recall(history(user("ValueError: 1284.50 is no berth")))["errors"] == Recall(1, 0)
 
 
-def test_what_a_policy_pins_is_asked_for_word_by_word():
+def test_pinned_text_is_asked_for_word_by_word():
     pins = Pins(markers=("Never",))
     assert recall(WORK, pins)["pins"] == Recall(2, 2)
     assert recall(history(user("Never push.")), pins)["pins"] == Recall(2, 1)
 
 
 def test_the_same_thing_twice_is_one_thing():
-    assert recall(WORK, messages=[*WORK, *says("Well."), *user("And HB-20417 again?")])["user messages"] == Recall(2, 2)
+    assert recall(WORK, messages=[*WORK, *assistant("Well."), *user("And HB-20417 again?")])["user messages"] == Recall(
+        2, 2
+    )

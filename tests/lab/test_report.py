@@ -66,7 +66,7 @@ class Reader(HTMLParser):
         return " ".join(" ".join(self.texts).replace("\N{NO-BREAK SPACE}", " ").split())
 
 
-def shown(*results):
+def parse_page(*results):
     reader = Reader(page(results))
     assert reader.open == []
     return reader
@@ -89,10 +89,10 @@ def test_its_policy_allows_its_own_sheet_and_nothing_else():
 HOSTILE = "</title></style><script>alert(1)</script><img src=x onerror=\"alert('x')\">&amp; $title ${x}"
 
 
-def test_whatever_a_session_is_called_is_only_text():
+def test_a_session_name_is_escaped_whatever_it_holds():
     drawn = (Point(1, 0.0, 600, 0, 300, 0, rewrote=True, reason=HOSTILE),)
     hostile = Result(HOSTILE, HOSTILE, HOSTILE, HOSTILE, 500, result().scores, drawn)
-    plain, reader = shown(result(window=500)), shown(hostile, hostile)
+    plain, reader = parse_page(result(window=500)), parse_page(hostile, hostile)
     assert {tag for tag, _ in reader.found} <= {tag for tag, _ in plain.found}
     assert "<script>alert(1)</script>" in reader.text
     assert {name for _, attrs in reader.found for name in attrs} <= {name for _, attrs in plain.found for name in attrs}
@@ -103,7 +103,7 @@ def test_the_same_results_make_the_same_page():
     assert page(results) == page(list(results))
 
 
-def test_the_figures_that_matter_stand_first():
+def test_the_most_important_figures_come_first():
     plain = scores(
         1_000, 1_000, requests=4, over=3, peak=500, raw_bill=8 * PICO_PER_DOLLAR, bill=8 * PICO_PER_DOLLAR, priced=4
     )
@@ -112,8 +112,8 @@ def test_the_figures_that_matter_stand_first():
                   kept={"old path": RecallCount(10, 9, 10, 10), "fresh path": RecallCount(4, 4, 4, 4)},
                   recall={"user messages": Recall(5, 5), "pins": Recall(2, 2), "paths": Recall(4, 3),
                           "errors": Recall(9, 4)})  # fmt: skip
-    text = shown(result(NOTHING, scored=plain), result(scored=ours)).text
-    for said in (
+    text = parse_page(result(NOTHING, scored=plain), result(scored=ours)).text
+    for words in (
         "60.0 % less input cost",
         "Input cost, against doing nothing 40.0 % $2.00 instead of $8.00 at list prices",
         "Cache broken, per 100 requests 25.0 1 rewrites",
@@ -122,18 +122,20 @@ def test_the_figures_that_matter_stand_first():
         "Kept of what must not be lost 100.0 % 7 of 7 user messages and pins; 0 requests became invalid",
         "; of 9 error lines of results, 4 are left",
     ):
-        assert said in text
+        assert words in text
 
 
-def test_what_was_lost_is_marked():
+def test_lost_terms_are_marked():
     lost = scores(1_000, 400, requests=2, recall={"user messages": Recall(5, 4)}, invalid={"openai": 1}, over=1)
-    reader = shown(result(scored=lost))
+    reader = parse_page(result(scored=lost))
     assert "80.0 % 4 of 5 user messages and pins; 1 requests became invalid" in reader.text
     assert len(reader.all("dd", **{"class": "figure bad"})) == 2
 
 
 def test_a_policy_that_costs_more_says_so():
-    assert "150 % of the input cost of doing nothing" in shown(result(scored=scores(1_000, 1_500, requests=2))).text
+    assert (
+        "150 % of the input cost of doing nothing" in parse_page(result(scored=scores(1_000, 1_500, requests=2))).text
+    )
 
 
 def test_the_shipped_policy_is_presented_or_the_first_that_does_anything():
@@ -152,12 +154,12 @@ def test_the_window_is_drawn_where_it_is_not_far_above():
     assert 'class="limit"' not in page([result(window=100_000)])
 
 
-def test_the_dearest_have_charts_and_all_stand_in_the_table():
+def test_the_most_expensive_have_charts_and_the_table_holds_all():
     many = [
         result(conversation=f"folder/{number:02}", scored=scores(1_000 + number, 400, requests=2))
         for number in range(CHARTS_LIMIT + 3)
     ]
-    reader = shown(*many)
+    reader = parse_page(*many)
     assert len(reader.all("svg")) == CHARTS_LIMIT
     assert reader.text.count("folder/") == 2 * CHARTS_LIMIT + 3
     assert reader.text.index("folder/14") < reader.text.index("folder/13")
@@ -165,14 +167,14 @@ def test_the_dearest_have_charts_and_all_stand_in_the_table():
 
 def test_a_long_session_is_thinned_and_keeps_its_ends():
     sizes = [(number + 1, number % 977) for number in range(5_000)]
-    (line, _) = shown(result(drawn=points(*sizes, rewrites=(7,)))).all("polyline")
+    (line, _) = parse_page(result(drawn=points(*sizes, rewrites=(7,)))).all("polyline")
     spots = line["points"].split()
     assert POINTS_LIMIT <= len(spots) <= 2 * POINTS_LIMIT
     assert (spots[0].split(",")[0], spots[-1].split(",")[0]) == ("0.0", "1000.0")
 
 
 def test_it_can_be_read_without_seeing_it():
-    reader = shown(result(NOTHING), result(), result("default", "two", source="Codex"))
+    reader = parse_page(result(NOTHING), result(), result("default", "two", source="Codex"))
     assert reader.all("html", lang="en")
     assert all(attrs.get("scope") in {"col", "row"} for attrs in reader.all("th"))
     assert len(reader.all("caption")) == len(reader.all("table")) == 5
@@ -182,10 +184,10 @@ def test_it_can_be_read_without_seeing_it():
 def test_a_page_of_real_results():
     conversations = list(read_conversations(SAMPLES / "claude-code"))
     trials = [Trial(name, DESIGNS[name], 128_000) for name in (NOTHING, "sliding-10")]
-    reader = shown(*replay_all(conversations, trials, UpstreamModel()))
+    reader = parse_page(*replay_all(conversations, trials, UpstreamModel()))
     assert len(reader.all("svg")) == len(conversations) == 4
     assert "session.jsonl after compaction" in reader.text
 
 
 def test_no_results_are_no_fault():
-    assert "Nothing was replayed" in shown().text
+    assert "Nothing was replayed" in parse_page().text

@@ -63,7 +63,7 @@ def test_it_is_as_varied_as_an_agents_day(run):
     assert max(map(len, results)) > 20_000
 
 
-def test_what_was_edited_is_read_changed_and_an_edit_from_memory_fails(run):
+def test_edited_files_are_read_changed_and_an_edit_from_memory_fails(run):
     acts = [act for step in run.steps for act in step.acts if act.tool == "Edit"]
     failed = [act for act in acts if act.result.startswith("Error: ")]
     assert 0 < len(failed) < len(acts) / 2

@@ -74,7 +74,7 @@ def test_a_column_says_what_the_scores_say(name, shown):
     assert str(cell(name)) == shown
 
 
-def test_retention_is_told_by_age_and_by_kind():
+def test_retention_is_shown_by_age_and_by_kind():
     rows = {row[0]: row[1:] for row in scorecard.retention_rows(SCORES)}
     assert rows["recent"] == [10, Decimal("0.500"), Decimal("0.800"), Decimal("0.900")]
     assert rows["fresh"][0] == 4

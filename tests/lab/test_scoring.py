@@ -7,11 +7,11 @@ from proxy.lab.replay.scoring import Judge, UpstreamModel, sum_scores
 from proxy.lab.replay.simulation import Sent
 from proxy.lab.replay.summaries import SummaryRequest
 from proxy.lab.replay.values import Estimate, Recall, RecallCount, Scores, Tokens
-from tests.support.messages import call, history, says, user
-from tests.support.replay_cases import AS_SENT, PLAIN, judged, recorded, sizes
+from tests.support.messages import assistant, call, history, user
+from tests.support.replay_cases import AS_SENT, PLAIN, judge_views, recorded_case, sizes
 
 LONG = "x = 1\n" * 400
-PIECES = (user("Mend it."), call("Read", path="src/a.py", out=LONG), call("Run", out="ok"), says("Done."))
+PIECES = (user("Mend it."), call("Read", path="src/a.py", out=LONG), call("Run", out="ok"), assistant("Done."))
 SENT = history(*PIECES)
 # Three requests: of 1 message, of 3, of 5.
 FIRST, SECOND, THIRD = (sum(sizes(SENT[:many])) for many in (1, 3, 5))
@@ -21,15 +21,15 @@ SAME = sum(sizes(SENT[:2]))
 
 
 def test_nothing_in_between_costs_what_was_sent_and_breaks_nothing():
-    scores = judged(recorded(*PIECES), AS_SENT, AS_SENT, AS_SENT).scores
+    scores = judge_views(recorded_case(*PIECES), AS_SENT, AS_SENT, AS_SENT).scores
     plain = Tokens(fresh=THIRD, cached=FIRST + SECOND)
     assert (scores.requests, scores.raw, scores.forwarded) == (3, plain, plain)
     assert (scores.rewrites, scores.peak, scores.over, scores.invalid) == (0, THIRD, 0, {})
     assert scores.mean == (FIRST + SECOND + THIRD) // 3
 
 
-def test_a_rewrite_is_read_anew_from_where_it_begins():
-    result = judged(recorded(*PIECES), AS_SENT, AS_SENT, CLEARED)
+def test_a_rewrite_is_uncached_from_its_first_change():
+    result = judge_views(recorded_case(*PIECES), AS_SENT, AS_SENT, CLEARED)
     scores = result.scores
     assert scores.rewrites == 1
     assert scores.forwarded == Tokens(fresh=SECOND + SMALL - SAME, cached=FIRST + SAME)
@@ -44,18 +44,18 @@ def test_a_rewrite_is_read_anew_from_where_it_begins():
 
 
 def test_a_view_that_was_short_from_the_start_breaks_nothing():
-    assert judged(recorded(*PIECES), AS_SENT, CLEARED[:3], CLEARED).scores.rewrites == 0
+    assert judge_views(recorded_case(*PIECES), AS_SENT, CLEARED[:3], CLEARED).scores.rewrites == 0
 
 
 def test_a_view_that_loses_its_end_breaks():
-    assert judged(recorded(*PIECES), AS_SENT, AS_SENT, SENT[:1]).scores.rewrites == 1
+    assert judge_views(recorded_case(*PIECES), AS_SENT, AS_SENT, SENT[:1]).scores.rewrites == 1
 
 
 def test_other_tools_break_the_cache():
-    case = recorded(*PIECES, tools=[{"type": "function", "function": {"name": "Read"}}])
+    case = recorded_case(*PIECES, tools=[{"type": "function", "function": {"name": "Read"}}])
     judge, tools = Judge(case), case.history.request.tools
-    for turn, told in zip(case.turns, (tools, tools, None), strict=True):
-        judge.score(turn, Sent(turn.request.messages, told))
+    for turn, text in zip(case.turns, (tools, tools, None), strict=True):
+        judge.score(turn, Sent(turn.request.messages, text))
     scores = judge.result("p").scores
     assert scores.rewrites == 1
     assert scores.raw.read == FIRST + SECOND + THIRD + 3 * (len(tools) // 4)
@@ -63,31 +63,31 @@ def test_other_tools_break_the_cache():
 
 
 def test_a_request_over_the_window_is_counted():
-    case = recorded(*PIECES, upstream=UpstreamModel(window=SECOND - 1, habit=PLAIN.habit))
-    assert judged(case, AS_SENT, AS_SENT, AS_SENT).scores.over == 2
-    assert judged(case, AS_SENT, CLEARED[:3], CLEARED).scores.over == 0
+    case = recorded_case(*PIECES, upstream=UpstreamModel(window=SECOND - 1, habit=PLAIN.habit))
+    assert judge_views(case, AS_SENT, AS_SENT, AS_SENT).scores.over == 2
+    assert judge_views(case, AS_SENT, CLEARED[:3], CLEARED).scores.over == 0
 
 
 def test_a_cache_goes_cold_by_the_recorded_times():
-    long = (user("w " * 3_000), call("Read", out="ok"), says("Done."))
-    warm = recorded(*long, at=(1_000.0, 1_300.0), upstream=UpstreamModel(habit=PROVIDER))
-    cold = recorded(*long, at=(1_000.0, 1_301.0), upstream=UpstreamModel(habit=PROVIDER))
+    long = (user("w " * 3_000), call("Read", out="ok"), assistant("Done."))
+    warm = recorded_case(*long, at=(1_000.0, 1_300.0), upstream=UpstreamModel(habit=PROVIDER))
+    cold = recorded_case(*long, at=(1_000.0, 1_301.0), upstream=UpstreamModel(habit=PROVIDER))
     first = sizes(history(*long))[0]
-    assert judged(warm, AS_SENT, AS_SENT).scores.raw.cached == first // 128 * 128
-    assert judged(cold, AS_SENT, AS_SENT).scores.raw.cached == 0
+    assert judge_views(warm, AS_SENT, AS_SENT).scores.raw.cached == first // 128 * 128
+    assert judge_views(cold, AS_SENT, AS_SENT).scores.raw.cached == 0
 
 
 def test_where_no_times_are_recorded_answers_come_at_the_usual_pace():
-    assert [turn.seconds for turn in recorded(*PIECES).turns] == [0, 8, 16]
-    assert [turn.seconds for turn in recorded(*PIECES, at=(5.0, 7.5, 7.0)).turns] == [0, 2.5, 2.5]
+    assert [turn.seconds for turn in recorded_case(*PIECES).turns] == [0, 8, 16]
+    assert [turn.seconds for turn in recorded_case(*PIECES, at=(5.0, 7.5, 7.0)).turns] == [0, 2.5, 2.5]
 
 
 def test_requests_of_what_was_carried_over_are_not_counted_again():
-    assert [turn.place for turn in recorded(*PIECES, begins=3).turns] == [3, 5]
+    assert [turn.place for turn in recorded_case(*PIECES, begins=3).turns] == [3, 5]
 
 
 def test_summaries_are_charged_with_what_they_read_and_write():
-    case = recorded(*PIECES)
+    case = recorded_case(*PIECES)
     judge = Judge(case)
     asked = SummaryRequest((*case.history.pieces[:3], b"t" * 400), written=50)
     for turn, before, after in zip(case.turns, ((), (), (asked,)), ((), (asked,), ()), strict=True):
@@ -99,35 +99,40 @@ def test_summaries_are_charged_with_what_they_read_and_write():
     assert [point.summaries for point in result.points] == [0, 1, 1]
 
 
-def test_what_a_real_model_said_it_read_is_charged_as_it_said():
-    case = recorded(*PIECES)
-    judge, told = Judge(case), Tokens(fresh=7, cached=11, written=13)
+def test_a_real_models_reported_usage_is_charged_as_reported():
+    case = recorded_case(*PIECES)
+    judge, text = Judge(case), Tokens(fresh=7, cached=11, written=13)
     for turn in case.turns:
-        judge.score(turn, Sent(turn.request.messages, None, after=(SummaryRequest(told=told),)))
+        judge.score(turn, Sent(turn.request.messages, None, after=(SummaryRequest(told=text),)))
     assert judge.result("p").scores.summaries == Tokens(21, 33, 39)
 
 
 def test_only_what_was_right_before_counts_as_invalid():
-    case = recorded(*PIECES)
-    assert judged(case, AS_SENT, AS_SENT, [*SENT[:2], *SENT[3:5]]).scores.invalid == {
+    case = recorded_case(*PIECES)
+    assert judge_views(case, AS_SENT, AS_SENT, [*SENT[:2], *SENT[3:5]]).scores.invalid == {
         "openai": 1,
         "alternating": 1,
         "anthropic": 1,
     }
-    assert judged(case, AS_SENT, AS_SENT, history(user("a"), user("b"))).scores.invalid == {"alternating": 1}
-    broken = recorded(user("a"), user("b"), says("c"))
-    assert judged(broken, history(user("b"), user("a"))).scores.invalid == {}
+    assert judge_views(case, AS_SENT, AS_SENT, history(user("a"), user("b"))).scores.invalid == {"alternating": 1}
+    broken = recorded_case(user("a"), user("b"), assistant("c"))
+    assert judge_views(broken, history(user("b"), user("a"))).scores.invalid == {}
 
 
 def test_retention_is_by_age_and_kind_and_recall_is_of_the_last_request():
-    pieces = (*PIECES[:3], *[says("I think."), user("Go on.")] * 3, call("Read", path="src/a.py"), says("Done."))
-    case = recorded(*pieces)
+    pieces = (
+        *PIECES[:3],
+        *[assistant("I think."), user("Go on.")] * 3,
+        call("Read", path="src/a.py"),
+        assistant("Done."),
+    )
+    case = recorded_case(*pieces)
     views = [AS_SENT] * len(case.turns)
-    told = judged(case, *views).scores
-    assert told.kept == {"recent path": RecallCount(1, 1, 1, 1)}
-    assert told.recall["paths"] == Recall(1, 1)
-    last = history(user("Mend it."), says("I did."), user("Go on."))
-    lost = judged(case, *views[:-2], last, last).scores
+    text = judge_views(case, *views).scores
+    assert text.kept == {"recent path": RecallCount(1, 1, 1, 1)}
+    assert text.recall["paths"] == Recall(1, 1)
+    last = history(user("Mend it."), assistant("I did."), user("Go on."))
+    lost = judge_views(case, *views[:-2], last, last).scores
     assert lost.kept == {"recent path": RecallCount(1, 0, 0, 0)}
     assert lost.recall == {
         "user messages": Recall(2, 2),
@@ -140,31 +145,31 @@ def test_retention_is_by_age_and_kind_and_recall_is_of_the_last_request():
 
 def test_our_count_is_compared_with_how_the_recorded_prompts_grew():
     added = "word " * 200  # 201 tokens by anybody's count, with what a message costs in markup
-    case = recorded(user("Hi."), says("a"), user(added), says("b"), user("c"), says("d"), used=(1_000, 1_220, 900),
-                    model="gpt-4o")  # fmt: skip
-    told = judged(case, AS_SENT, AS_SENT, AS_SENT).scores.estimate
-    assert (told.pairs, told.recorded, told.prompts) == (1, 220, 1_220)
-    assert told.estimated == pytest.approx(210, abs=5)
-    assert told.missed == abs(told.estimated - 220)
+    talk = user("Hi."), assistant("a"), user(added), assistant("b"), user("c"), assistant("d")
+    case = recorded_case(*talk, used=(1_000, 1_220, 900), model="gpt-4o")
+    text = judge_views(case, AS_SENT, AS_SENT, AS_SENT).scores.estimate
+    assert (text.pairs, text.recorded, text.prompts) == (1, 220, 1_220)
+    assert text.estimated == pytest.approx(210, abs=5)
+    assert text.missed == abs(text.estimated - 220)
 
 
 def test_where_nothing_is_recorded_nothing_is_compared():
-    assert judged(recorded(*PIECES), AS_SENT, AS_SENT, AS_SENT).scores.estimate == Estimate()
+    assert judge_views(recorded_case(*PIECES), AS_SENT, AS_SENT, AS_SENT).scores.estimate == Estimate()
 
 
 def test_prices_are_those_of_the_model_and_unknown_models_have_none():
-    case = recorded(*PIECES, model="gpt-4o")
-    scores = judged(case, AS_SENT, AS_SENT, CLEARED).scores
+    case = recorded_case(*PIECES, model="gpt-4o")
+    scores = judge_views(case, AS_SENT, AS_SENT, CLEARED).scores
     # gpt-4o: 2.50 dollars a million, 1.25 cached; storing costs nothing more.
     assert scores.raw_bill == 2_500_000 * THIRD + 1_250_000 * (FIRST + SECOND)
     assert scores.bill == 2_500_000 * (SECOND + SMALL - SAME) + 1_250_000 * (FIRST + SAME)
     assert scores.priced == 3
-    unknown = judged(recorded(*PIECES, model="mine"), AS_SENT, AS_SENT, AS_SENT).scores
+    unknown = judge_views(recorded_case(*PIECES, model="mine"), AS_SENT, AS_SENT, AS_SENT).scores
     assert (unknown.raw_bill, unknown.bill, unknown.priced) == (0, 0, 0)
 
 
 def test_scores_add_up():
-    one = judged(recorded(*PIECES), AS_SENT, AS_SENT, CLEARED).scores
+    one = judge_views(recorded_case(*PIECES), AS_SENT, AS_SENT, CLEARED).scores
     both = sum_scores([one, one])
     assert both.requests == 6
     assert both.forwarded == one.forwarded.plus(one.forwarded)
@@ -174,4 +179,4 @@ def test_scores_add_up():
 
 
 def test_an_answer_that_did_not_come_as_it_should_is_counted():
-    assert judged(recorded(*PIECES), AS_SENT, AS_SENT, AS_SENT, failed=True).scores.failed == 3
+    assert judge_views(recorded_case(*PIECES), AS_SENT, AS_SENT, AS_SENT, failed=True).scores.failed == 3

@@ -9,7 +9,7 @@ from proxy.lab.replay.history import ReplayHistory
 from proxy.lab.replay.values import RecordedUsage
 from proxy.lab.saved import UnreadableError
 from proxy.lab.sessions import FORMATS, read_conversations, read_sessions
-from tests.lab.retelling_of import SAMPLES, conversations, counted, lines, one, told
+from tests.lab.conversation_text import SAMPLES, conversations, format_lines, lines, one, recorded_figures
 from tests.support import recorded_traces
 
 # --- any client ------------------------------------------------------------------------------------------------------
@@ -17,7 +17,7 @@ from tests.support import recorded_traces
 
 @pytest.mark.parametrize("name", ["messages.json", "messages.jsonl"])
 def test_a_list_of_messages_is_a_conversation_however_it_is_written(name):
-    assert told(one(f"openai/{name}"))[-1] == "assistant: The tax is missing."
+    assert format_lines(one(f"openai/{name}"))[-1] == "assistant: The tax is missing."
 
 
 def test_of_a_log_of_requests_only_the_longest_of_each_conversation_is_replayed():
@@ -30,7 +30,7 @@ def test_of_a_log_of_requests_only_the_longest_of_each_conversation_is_replayed(
 
 
 def test_a_request_of_the_responses_api_becomes_chat_messages():
-    assert told(one("openai/responses.json")) == [
+    assert format_lines(one("openai/responses.json")) == [
         "system: You fix issues.",
         "user: The total is wrong",
         "assistant:  i1=read()",
@@ -39,16 +39,16 @@ def test_a_request_of_the_responses_api_becomes_chat_messages():
     ]
 
 
-def test_a_collection_is_a_source_of_its_own_and_its_rows_are_told_apart():
+def test_a_collection_is_a_source_of_its_own_and_its_rows_have_distinct_names():
     first, second = conversations("recorded/shop.jsonl")
     assert [(each.name, each.source) for each in (first, second)] == [("shop 0", "shop"), ("shop 1", "shop")]
-    assert counted(first) == {2: (60, 0, 9, 3), 4: (90, 64, 5, 8)}
+    assert recorded_figures(first) == {2: (60, 0, 9, 3), 4: (90, 64, 5, 8)}
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_is_known_by_what_stands_in_it_whatever_it_is_called(tmp_path):
+def test_a_file_is_recognised_by_its_content_whatever_its_name(tmp_path):
     for place in [path for path in SAMPLES.rglob("*") if path.is_file() and "storage" not in path.parts]:
         source = place.read_bytes()
         (tmp_path / "x.txt").write_bytes(source)
@@ -89,7 +89,7 @@ def test_broken_lines_are_counted_and_the_rest_is_read():
     assert len(session.conversations) == 3
 
 
-def test_calls_without_results_and_results_without_calls_are_mended_and_said(tmp_path):
+def test_calls_without_results_and_results_without_calls_are_repaired_and_reported(tmp_path):
     call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     path = lines(
         tmp_path / "cut",
@@ -100,7 +100,7 @@ def test_calls_without_results_and_results_without_calls_are_mended_and_said(tmp
         {"role": "assistant", "content": "Stopped."},
     )
     (session,) = read_sessions(path)
-    assert told(session.conversations[0]) == [
+    assert format_lines(session.conversations[0]) == [
         "user: Go",
         "assistant:  a=f()",
         "tool a: [No result of this call was recorded.]",
@@ -120,15 +120,15 @@ def test_ids_that_repeat_are_paired_with_the_nearest_call(tmp_path):
         return [asked, {"role": "tool", "tool_call_id": "same", "content": result}]
 
     path = lines(tmp_path / "ids", {"role": "user", "content": "Go"}, *turn("one"), *turn("two"))
-    assert told(next(read_conversations(path)))[2::2] == ["tool same: one", "tool same: two"]
+    assert format_lines(next(read_conversations(path)))[2::2] == ["tool same: one", "tool same: two"]
 
 
-def test_a_file_that_nobody_knows_says_what_was_looked_for(tmp_path):
+def test_an_unknown_file_format_is_reported_with_the_known_ones(tmp_path):
     path = lines(tmp_path / "notes.json", {"title": "Shopping", "items": ["bread"]})
-    with pytest.raises(UnreadableError) as told:
+    with pytest.raises(UnreadableError) as figures:
         list(read_conversations(path))
-    assert all(known.looks_for in str(told.value) for known in FORMATS)
-    assert str(path) in str(told.value)
+    assert all(known.looks_for in str(figures.value) for known in FORMATS)
+    assert str(path) in str(figures.value)
 
 
 @pytest.mark.parametrize("source", [b"", b"\x00\xff\x00", b"\x1f\x8b cut off", b"Dear diary,\n", b"[" * 100_000])
@@ -139,7 +139,7 @@ def test_a_file_without_json_is_an_error_that_names_it(tmp_path, source):
         list(read_conversations(path))
 
 
-def test_in_a_folder_what_nobody_knows_is_passed_over_and_told(tmp_path):
+def test_unknown_files_of_a_folder_are_skipped_and_reported(tmp_path):
     (tmp_path / "readme.md").write_text("# Sessions", encoding="utf-8")
     lines(tmp_path / "settings.json", {"theme": "dark"})
     lines(tmp_path / "session", {"role": "user", "content": "Go"}, {"role": "assistant", "content": "Gone."})
@@ -153,13 +153,13 @@ def test_in_a_folder_what_nobody_knows_is_passed_over_and_told(tmp_path):
 
 @recorded_traces.needed
 @pytest.mark.parametrize("name", ["pi", "openhands", "sweagent", "tau-bench", "intercode"])
-def test_recorded_conversations_are_read_to_the_letter(name):
+def test_recorded_conversations_are_read_exactly(name):
     for file in (file for file in recorded_traces.FILES if file.name.startswith(name)):
         rows = recorded_traces.conversations(file.name)
         for conversation, row in zip(read_conversations(file), rows, strict=True):
             assert list(conversation.messages) == row["messages"]
-            assert [told.tokens for told in conversation.recorded.values()] == [
-                told["in"] for told in row["usage"] or ()
+            assert [figures.tokens for figures in conversation.recorded.values()] == [
+                figures["in"] for figures in row["usage"] or ()
             ]
 
 

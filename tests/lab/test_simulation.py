@@ -16,13 +16,13 @@ from proxy.lab.replay.run import Job, replay_job
 from proxy.lab.replay.scoring import Judge, UpstreamModel
 from proxy.lab.replay.simulation import Simulation, Trial
 from proxy.lab.replay.summaries import ModelSummarizer, StandIn, SummaryAnswer, SummaryRequest
-from tests.support.messages import call, says, user
-from tests.support.replay_cases import recorded
-from tests.support.scripted_upstream import says as tells
+from tests.support.messages import assistant, call, user
+from tests.support.replay_cases import recorded_case
+from tests.support.scripted_upstream import text_turn
 
 PAGE = "def charge(berth):\n    return 2 * berth\n" * 60
 READING = [call("Read", path=f"src/{number}.py", out=f"# {number}\n{PAGE}") for number in range(30)]
-WORK = (user("Mend src/a.py."), *READING, says("Done."))
+WORK = (user("Mend src/a.py."), *READING, assistant("Done."))
 STRIDES = replace(Rules(), clear_at_least=3_000, keep=Keep(tokens=500, groups=1), trigger=0)
 FOLDING = replace(
     Rules(),
@@ -39,20 +39,20 @@ def trial(rules, window=1_000_000, **more):
     return Trial("p", rules, window, PRICE, **more)
 
 
-def led(case, tried):
+def forward_all(case, tried):
     """Everything that was forwarded."""
     simulation = Simulation(tried, case.history, PRICE)
     return [simulation.forward(turn) for turn in case.turns]
 
 
 def test_nothing_forwards_what_was_sent():
-    case = recorded(*WORK)
-    sent = led(case, trial(DESIGNS[NOTHING]))
+    case = recorded_case(*WORK)
+    sent = forward_all(case, trial(DESIGNS[NOTHING]))
     assert [each.view for each in sent] == [turn.request.messages for turn in case.turns]
 
 
-def test_a_block_stands_until_the_next_one():
-    sent = led(recorded(*WORK), trial(STRIDES))
+def test_a_block_applies_until_the_next_one():
+    sent = forward_all(recorded_case(*WORK), trial(STRIDES))
     made = [at for at, each in enumerate(sent) if each.reason == "stride"]
     assert len(made) > 1
     for at, (before, now) in enumerate(pairwise(sent), 1):
@@ -60,12 +60,12 @@ def test_a_block_stands_until_the_next_one():
 
 
 @pytest.mark.parametrize(("pause", "reason"), [(0.0, ""), (1_000.0, "cold")])
-def test_a_cold_cache_is_taken_for_what_it_is_where_times_are_told(pause, reason):
+def test_a_cold_cache_is_recognised_by_recorded_times(pause, reason):
     at = [8.0 * number + pause * (number > 8) for number in range(31)]
     rules = replace(STRIDES, horizon=0.0, clear_cold_at_least=2_000)
-    sent = led(recorded(*WORK, at=at), trial(rules))
+    sent = forward_all(recorded_case(*WORK, at=at), trial(rules))
     assert {each.reason for each in sent} - {""} == {reason} - {""}
-    assert not any(each.reason for each in led(recorded(*WORK, at=at), trial(rules, times=False)))
+    assert not any(each.reason for each in forward_all(recorded_case(*WORK, at=at), trial(rules, times=False)))
 
 
 @dataclass
@@ -83,44 +83,44 @@ class Slow:
         return SummaryAnswer(self.text, (SummaryRequest((question.instruction.encode(),), 10),), self.seconds)
 
 
-def told(sent):
+def indexes_with_summary(sent):
     return [at for at, each in enumerate(sent) if any(b"Charges are mended" in message.raw for message in each.view)]
 
 
-def test_a_summary_is_asked_for_ahead_and_stands_once_the_window_is_near():
+def test_a_summary_is_requested_ahead_and_used_once_the_window_is_near():
     model = Slow(1.0)
-    sent = led(recorded(*WORK), trial(FOLDING, 12_000, summarizer=model))
-    (asked, *_), (first, *_) = model.questions, told(sent)
+    sent = forward_all(recorded_case(*WORK), trial(FOLDING, 12_000, summarizer=model))
+    (asked, *_), (first, *_) = model.questions, indexes_with_summary(sent)
     assert asked[0] < first
     assert sent[asked[0]].after
     assert not sent[asked[0]].before
     assert not any(at < first and each.reason == "window" for at, each in enumerate(sent))
 
 
-def test_nobody_waits_longer_than_patience_lasts():
+def test_no_request_waits_longer_than_the_policy_allows():
     model = Slow(10_000.0)
-    sent = led(recorded(*WORK), trial(FOLDING, 12_000, summarizer=model))
-    assert told(sent) == []
+    sent = forward_all(recorded_case(*WORK), trial(FOLDING, 12_000, summarizer=model))
+    assert indexes_with_summary(sent) == []
     assert any(each.reason == "window" for each in sent)
     assert len(model.questions) == 1
 
 
-def test_without_a_model_the_heart_helps_itself():
-    sent = led(recorded(*WORK), trial(FOLDING, 12_000))
+def test_without_a_model_the_core_compacts_by_itself():
+    sent = forward_all(recorded_case(*WORK), trial(FOLDING, 12_000))
     assert any(each.reason == "window" for each in sent)
     assert not any(each.before or each.after for each in sent)
 
 
 def test_a_question_that_came_to_nothing_is_not_put_again_at_once():
     model = Slow(1.0, text="")
-    led(recorded(*WORK), trial(FOLDING, 12_000, summarizer=model))
+    forward_all(recorded_case(*WORK), trial(FOLDING, 12_000, summarizer=model))
     turns = [turn for turn, _ in model.questions]
     assert turns
     assert all(later - earlier > 1 for earlier, later in pairwise(turns))
 
 
-def test_the_stand_in_writes_what_is_taken_for_a_summary():
-    case = recorded(*WORK, upstream=UpstreamModel(12_000, PROVIDER))
+def test_the_simulated_model_writes_an_acceptable_summary():
+    case = recorded_case(*WORK, upstream=UpstreamModel(12_000, PROVIDER))
     (result,) = replay_job(
         Job(case.history.conversation, [trial(FOLDING, 12_000, summarizer=StandIn())], case.upstream)
     )
@@ -132,9 +132,9 @@ def test_the_stand_in_writes_what_is_taken_for_a_summary():
 
 async def test_a_real_model_is_asked_as_in_production(up):
     """And what it says it has read is what is charged."""
-    model, case = Slow(1.0), recorded(*WORK, model="m")
-    led(case, trial(FOLDING, 12_000, summarizer=model))
-    up.script = lambda _: tells("Charges are mended, file by file; src/0.py is done and its tests pass.").using(
+    model, case = Slow(1.0), recorded_case(*WORK, model="m")
+    forward_all(case, trial(FOLDING, 12_000, summarizer=model))
+    up.script = lambda _: text_turn("Charges are mended, file by file; src/0.py is done and its tests pass.").using(
         prompt=3_000
     )
     question, turn = model.put[0]
@@ -151,9 +151,9 @@ async def test_a_real_model_is_asked_as_in_production(up):
 
 @pytest.mark.parametrize("name", DESIGNS)
 def test_a_plain_design_is_judged_like_any_policy(name):
-    case = recorded(*WORK)
+    case = recorded_case(*WORK)
     judge = Judge(case)
-    for turn, sent in zip(case.turns, led(case, trial(DESIGNS[name])), strict=True):
+    for turn, sent in zip(case.turns, forward_all(case, trial(DESIGNS[name])), strict=True):
         judge.score(turn, sent)
     scores = judge.result(name).scores
     assert scores.invalid == {}
@@ -161,9 +161,9 @@ def test_a_plain_design_is_judged_like_any_policy(name):
 
 
 def test_sliding_keeps_the_newest_ten_results_and_batching_waits():
-    sliding = led(recorded(*WORK), trial(DESIGNS["sliding-10"]))[-1].view
+    sliding = forward_all(recorded_case(*WORK), trial(DESIGNS["sliding-10"]))[-1].view
     whole = [message.is_result and len(message.raw) > 800 for message in sliding]
     assert sum(whole) == 10
     assert all(whole[-20:][1::2])
-    batched = led(recorded(*WORK), trial(DESIGNS["batched-10k"]))
+    batched = forward_all(recorded_case(*WORK), trial(DESIGNS["batched-10k"]))
     assert sum(each.reason == "stride" for each in batched) == 1

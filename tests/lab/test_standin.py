@@ -1,7 +1,7 @@
 """The stand-in for a summarizing model: the same words for the same history, a summary's length, a summary's time."""
 
 from proxy.lab.replay import standin
-from tests.support.messages import call, history, says, user
+from tests.support.messages import assistant, call, history, user
 from tests.support.replay_cases import view_of
 
 OLD = view_of(
@@ -9,16 +9,16 @@ OLD = view_of(
         user("Mend the double charge in src/billing/charge.py."),
         call("Read", path="src/billing/charge.py", out="x = 1"),
         call("Bash", command="pytest tests/test_charge.py", out="ValueError: no berth\nexit code: 1"),
-        says("The ticket is not kept with the charge."),
+        assistant("The ticket is not kept with the charge."),
     )
 )
 HEADINGS = ("Goal", "Progress", "Files", "Errors", "Next step")
 
 
 def test_it_names_what_was_asked_done_touched_and_what_failed():
-    told = standin.write_summary(OLD, HEADINGS)
+    text = standin.write_summary(OLD, HEADINGS)
     for name in (*HEADINGS, "double charge", "src/billing/charge.py", "pytest tests/test_charge.py", "no berth"):
-        assert name in told
+        assert name in text
 
 
 def test_it_says_the_same_every_time_and_keeps_within_its_length():

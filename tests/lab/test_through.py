@@ -10,12 +10,14 @@ from proxy.lab.replay.run import ResultFile
 from proxy.lab.replay.through import ProxyTarget, Recorder, replay_through
 from proxy.lab.replay.values import Tokens
 from proxy.lab.simulated import SimulatedServer
-from tests.support.messages import body, call, history, says, user
-from tests.support.replay_cases import PLAIN, conversation, recorded, sizes
+from tests.support.messages import assistant, body, call, history, user
+from tests.support.replay_cases import PLAIN, conversation, recorded_case, sizes
 from tests.support.running_proxy import free_port
 
 LONG = "x = 1\n" * 400
-WORK = conversation(user("Mend it."), call("Read", path="src/a.py", out=LONG), call("Run", out="ok"), says("Done."))
+WORK = conversation(
+    user("Mend it."), call("Read", path="src/a.py", out=LONG), call("Run", out="ok"), assistant("Done.")
+)
 SENT = list(WORK.messages)
 FIRST, SECOND, THIRD = (sum(sizes(SENT[:many])) for many in (1, 3, 5))
 
@@ -52,20 +54,20 @@ class Between:
 
 
 async def passed_on(sent, upstream):
-    said = await upstream.answer(json.dumps(sent, indent=1).encode())
-    choice = {"index": 0, "message": dict(said.message), "finish_reason": said.finish}
-    return web.json_response({"choices": [choice], "usage": said.usage.as_json()}, status=said.status)
+    text = await upstream.answer(json.dumps(sent, indent=1).encode())
+    choice = {"index": 0, "message": dict(text.message), "finish_reason": text.finish}
+    return web.json_response({"choices": [choice], "usage": text.usage.as_json()}, status=text.status)
 
 
 async def test_with_nothing_in_between_all_is_as_it_was_sent():
     recorder = Recorder(PLAIN)
     async with SimulatedServer(recorder) as upstream:
-        (told,) = await scores(ProxyTarget(upstream.url, "nothing", settle=0), recorder, WORK)
-    assert told.raw == told.forwarded == Tokens(fresh=THIRD, cached=FIRST + SECOND)
-    assert (told.requests, told.rewrites, told.failed, told.invalid) == (3, 0, 0, {})
+        (text,) = await scores(ProxyTarget(upstream.url, "nothing", settle=0), recorder, WORK)
+    assert text.raw == text.forwarded == Tokens(fresh=THIRD, cached=FIRST + SECOND)
+    assert (text.requests, text.rewrites, text.failed, text.invalid) == (3, 0, 0, {})
 
 
-async def test_the_upstream_tells_what_it_has_in_its_cache():
+async def test_the_upstream_reports_its_cached_tokens():
     recorder, usages = Recorder(PLAIN), []
 
     async def listening(sent, upstream):
@@ -78,15 +80,15 @@ async def test_the_upstream_tells_what_it_has_in_its_cache():
     assert [usage["prompt_tokens_details"]["cached_tokens"] > 0 for usage in usages] == [False, True, True]
 
 
-async def test_a_proxy_may_write_json_anew():
+async def test_a_proxy_may_rewrite_json():
     recorder = Recorder(PLAIN)
     async with Between(recorder, passed_on) as door:
-        (told,) = await scores(door, recorder, WORK)
-    assert told.forwarded == Tokens(fresh=THIRD, cached=FIRST + SECOND)
-    assert told.failed == 0
+        (text,) = await scores(door, recorder, WORK)
+    assert text.forwarded == Tokens(fresh=THIRD, cached=FIRST + SECOND)
+    assert text.failed == 0
 
 
-async def test_what_a_proxy_changes_is_judged_as_it_arrives():
+async def test_a_history_changed_by_a_proxy_is_judged_as_it_arrives():
     recorder = Recorder(PLAIN)
 
     async def clearing(sent, upstream):
@@ -95,11 +97,11 @@ async def test_what_a_proxy_changes_is_judged_as_it_arrives():
         return await passed_on(sent, upstream)
 
     async with Between(recorder, clearing) as door:
-        (told,) = await scores(door, recorder, WORK)
+        (text,) = await scores(door, recorder, WORK)
     cleared = sum(sizes([*SENT[:2], {**SENT[2], "content": "[cleared]"}, *SENT[3:5]]))
     same = sum(sizes(SENT[:2]))
-    assert told.rewrites == 1
-    assert told.forwarded == Tokens(fresh=SECOND + cleared - same, cached=FIRST + same)
+    assert text.rewrites == 1
+    assert text.forwarded == Tokens(fresh=SECOND + cleared - same, cached=FIRST + same)
 
 
 async def test_a_question_of_the_proxys_own_is_a_summary_and_not_a_turn():
@@ -113,13 +115,13 @@ async def test_a_question_of_the_proxys_own_is_a_summary_and_not_a_turn():
         return await passed_on(sent, upstream)
 
     async with Between(recorder, asking) as door:
-        (told,) = await scores(door, recorder, WORK)
-    assert told.summary_calls == 1
-    assert told.summaries.read == SECOND + sizes(history(user("Summarise under\n## Goal\n## Files")))[0]
-    assert told.summaries.written > 5
+        (text,) = await scores(door, recorder, WORK)
+    assert text.summary_calls == 1
+    assert text.summaries.read == SECOND + sizes(history(user("Summarise under\n## Goal\n## Files")))[0]
+    assert text.summaries.written > 5
     # The question was put before the turn, which then found all of it in the cache.
-    assert told.forwarded == Tokens(fresh=FIRST + THIRD - SECOND, cached=SECOND + SECOND)
-    assert told.failed == 0
+    assert text.forwarded == Tokens(fresh=FIRST + THIRD - SECOND, cached=SECOND + SECOND)
+    assert text.failed == 0
 
 
 @pytest.mark.parametrize("broken", ["refused", "other", "gone"])
@@ -137,12 +139,12 @@ async def test_an_answer_that_is_not_the_recorded_one_is_counted(broken):
         return web.Response(text="gone")
 
     async with Between(recorder, failing) as door:
-        (told,) = await scores(door, recorder, WORK)
-    assert told.failed == 1
-    assert told.forwarded.read == FIRST + SECOND + THIRD
+        (text,) = await scores(door, recorder, WORK)
+    assert text.failed == 1
+    assert text.forwarded.read == FIRST + SECOND + THIRD
 
 
-async def test_what_was_done_is_not_done_again(tmp_path):
+async def test_finished_turns_are_not_played_again(tmp_path):
     ledger, recorder = ResultFile(tmp_path / "out.jsonl"), Recorder(PLAIN)
     async with Between(recorder, passed_on) as door:
         first = await scores(door, recorder, WORK, ledger=ledger)
@@ -152,23 +154,25 @@ async def test_what_was_done_is_not_done_again(tmp_path):
 async def test_the_real_proxy_is_scored_like_any_other(serve):
     """And nothing that leaves it is worse than what the core makes of the same conversation."""
     reading = [call("Read", path=f"src/{number}.py", out=f"# {number}\n{LONG * 8}") for number in range(16)]
-    work, port = conversation(user("Mend it."), *reading, says("Done.")), free_port()
+    work, port = conversation(user("Mend it."), *reading, assistant("Done.")), free_port()
     recorder = Recorder(PLAIN)
     async with SimulatedServer(recorder, port) as upstream, serve(upstream.url) as proxy:
-        (told,) = await scores(ProxyTarget(proxy.url, "ours"), recorder, work)
-    assert (told.requests, told.failed, told.invalid, told.over) == (17, 0, {}, 0)
-    assert told.rewrites > 0
-    assert told.forwarded.read < told.raw.read
+        (text,) = await scores(ProxyTarget(proxy.url, "ours"), recorder, work)
+    assert (text.requests, text.failed, text.invalid, text.over) == (17, 0, {}, 0)
+    assert text.rewrites > 0
+    assert text.forwarded.read < text.raw.read
 
 
 def test_a_body_is_what_an_agent_would_send():
-    case = recorded(user("hi"), says("Done."), model="m", tools=[{"type": "function", "function": {"name": "Read"}}])
+    case = recorded_case(
+        user("hi"), assistant("Done."), model="m", tools=[{"type": "function", "function": {"name": "Read"}}]
+    )
     assert json.loads(case.history.body(1)) == {
         "model": "m",
         "tools": [{"type": "function", "function": {"name": "Read"}}],
         "messages": history(user("hi")),
     }
-    assert json.loads(recorded(user("hi"), says("x")).history.body(1)) == json.loads(
+    assert json.loads(recorded_case(user("hi"), assistant("x")).history.body(1)) == json.loads(
         body(history(user("hi")), model="")
     )
     assert encode({"a": "é"}) == '{"a": "é"}'.encode()

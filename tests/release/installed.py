@@ -20,7 +20,7 @@ def run(*command, place):
 
 
 @asynccontextmanager
-async def standing(command, *arguments, place):
+async def running_command(command, *arguments, place):
     """(Its address, seconds until it was ready, its process)."""
     port, began = free_port(), perf_counter()
     with (place / "log").open("ab") as log:

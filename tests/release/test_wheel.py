@@ -12,12 +12,12 @@ import pytest
 
 from proxy import __version__
 from tests import ROOT
-from tests.release.installed import run, standing
+from tests.release.installed import run, running_command
 from tests.support import http_client
 from tests.support.agent import reading
 from tests.support.messages import body
 from tests.support.proxy_client import request
-from tests.support.scripted_upstream import Upstream, says
+from tests.support.scripted_upstream import Upstream, text_turn
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("release")]
 
@@ -25,7 +25,7 @@ PACKAGES_MAX, MEGABYTES_MAX = 26, 80
 READY_SECONDS_MAX, IDLE_MEGABYTES_MAX = 1.0, 80
 
 
-def copied(place):
+def copy_checkout(place):
     """The tracked files of the checkout, as a clone has them; what is only built or written stays behind."""
     files = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", place=ROOT).split("\0")
     for name in filter(None, files):
@@ -36,15 +36,15 @@ def copied(place):
     return place
 
 
-def released(place, **environment):
+def build_release(place, **environment):
     command = ["env", "SOURCE_DATE_EPOCH=1763769600", *(f"{name}={value}" for name, value in environment.items())]
-    run(*command, f"PYTHON={sys.executable}", "deploy/release.sh", place=copied(place))
+    run(*command, f"PYTHON={sys.executable}", "deploy/release.sh", place=copy_checkout(place))
     return place / "dist"
 
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory):
-    return released(tmp_path_factory.mktemp("one"))
+    return build_release(tmp_path_factory.mktemp("one"))
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def program(wheel, tmp_path_factory):
 
 
 def test_the_same_sources_give_the_same_bytes(dist, tmp_path):
-    other = released(tmp_path, WITHOUT_SBOM=1)
+    other = build_release(tmp_path, WITHOUT_SBOM=1)
     names = [f"compaction_proxy-{__version__}-py3-none-any.whl", f"compaction_proxy-{__version__}.tar.gz"]
     assert [(dist / name).read_bytes() == (other / name).read_bytes() for name in names] == [True, True]
     run("sha256sum", "--check", "--strict", "SHA256SUMS", place=dist)
@@ -106,8 +106,8 @@ async def compact_one(origin, up):
 
 async def test_it_compacts_a_request(program, tmp_path):
     async with (
-        Upstream(says("Go on.")) as up,
-        standing([program], "--upstream", up.url, place=tmp_path) as (origin, seconds, process),
+        Upstream(text_turn("Go on.")) as up,
+        running_command([program], "--upstream", up.url, place=tmp_path) as (origin, seconds, process),
     ):
         memory, work = resident_megabytes(process.pid), cpu_seconds(process.pid)
         await compact_one(origin, up)
@@ -120,8 +120,8 @@ async def test_it_compacts_a_request(program, tmp_path):
 
 
 def test_the_demo_and_the_sample_are_in_it(program, tmp_path):
-    told = run(program, "demo", "--fast", "--turns", "40", place=tmp_path)
-    (listing,) = [line.split() for line in told.splitlines() if "transcripts list" in line]
+    output = run(program, "demo", "--fast", "--turns", "40", place=tmp_path)
+    (listing,) = [line.split() for line in output.splitlines() if "transcripts list" in line]
     assert listing[0] == str(program), "the command as it was invoked"
     assert "CONVERSATION" in run(*listing, place=tmp_path)
     assert "default" in run(program, "replay", "--sample", "--limit", "1", place=tmp_path)
@@ -140,7 +140,7 @@ async def test_it_runs_by_tools_that_bring_their_own_environment(wheel, tool, tm
         command = [found / "pipx", "run", "--python", sys.executable, "--spec", wheel, "compaction-proxy"]
     assert run(*command, "--version", place=tmp_path) == f"compaction-proxy {__version__}\n"
     async with (
-        Upstream(says("Go on.")) as up,
-        standing(command, "--upstream", up.url, place=tmp_path) as (origin, _, _),
+        Upstream(text_turn("Go on.")) as up,
+        running_command(command, "--upstream", up.url, place=tmp_path) as (origin, _, _),
     ):
         await compact_one(origin, up)

@@ -15,7 +15,7 @@ from proxy.store.sqlite import SqliteStore
 from proxy.upstream import Call, Client
 from tests.support import http_client
 from tests.support.agent import reading
-from tests.support.gateway_in_process import Interruption, Listening, Served, cancel, connections_closed, fail
+from tests.support.gateway_in_process import GatewayInProcess, Interruption, Listening, cancel, connections_closed, fail
 from tests.support.messages import body
 from tests.support.proxy_client import request
 from tests.support.scripted_upstream import DONE, answer, delta, finish, in_turn, pause, stream
@@ -30,7 +30,7 @@ def store_in(place):
     return SqliteStore(place / "promises.sqlite", StoreLimits(), lambda why: None)
 
 
-async def interrupted(interrupt, run):
+async def interrupt_everywhere(interrupt, run):
     """Runs something again and again, interrupted one suspension later each time, until it is done before that."""
     for number in count(1):
         interruption = Interruption(number, interrupt)
@@ -60,13 +60,13 @@ async def test_a_call_interrupted_anywhere_leaves_no_connection_and_no_lease(up,
                     assert sent == b"{}" or DONE in sent, "a whole answer, of the first try or the second"
         await connections_closed(up)
 
-    assert await interrupted(interrupt, run) > FEW
+    assert await interrupt_everywhere(interrupt, run) > FEW
 
 
 @pytest.mark.parametrize("interrupt", [cancel, fail])
 async def test_a_relay_interrupted_anywhere_is_noted_at_most_once_and_leaves_nothing_open(up, tmp_path, interrupt):
     up.script = PACED
-    async with Served(up, tmp_path, store_in(tmp_path), window=8_000) as served:
+    async with GatewayInProcess(up, tmp_path, store_in(tmp_path), window=8_000) as served:
 
         async def run(interruption):
             served.events.clear()
@@ -83,7 +83,7 @@ async def test_a_relay_interrupted_anywhere_is_noted_at_most_once_and_leaves_not
             assert len(served.turns) == 1 or not chunks or served.faults, "an answer that has begun is accounted for"
             assert interruption.happened or [turn.action for turn in served.turns] == ["created"]
 
-        assert await interrupted(interrupt, run) > FEW
+        assert await interrupt_everywhere(interrupt, run) > FEW
 
 
 # --- with a client's socket ------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ async def ask_slowly(origin, key):
 @pytest.mark.parametrize("interrupt", [cancel, fail])
 async def test_a_request_interrupted_anywhere_ends_once_and_the_next_one_is_served(up, tmp_path, interrupt):
     up.script = PACED
-    async with Served(up, tmp_path, store_in(tmp_path), window=8_000) as served:
+    async with GatewayInProcess(up, tmp_path, store_in(tmp_path), window=8_000) as served:
         listening = Listening(served)
         async with listening.listening() as origin:
 
@@ -130,11 +130,11 @@ async def test_a_request_interrupted_anywhere_ends_once_and_the_next_one_is_serv
                 if not interruption.happened:
                     assert reply.status == 200
 
-            assert await interrupted(interrupt, run) > FEW
+            assert await interrupt_everywhere(interrupt, run) > FEW
 
 
 async def test_a_body_that_breaks_off_reaches_no_upstream_and_leaves_no_lease(up, tmp_path):
-    async with Served(up, tmp_path) as served:
+    async with GatewayInProcess(up, tmp_path) as served:
         listening = Listening(served)
         listening.app.gateway = served.new_gateway()
         async with listening.listening() as origin:

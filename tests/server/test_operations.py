@@ -13,7 +13,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.proxy_client import ask, chat, fault_of, log_of, page, streaming, until, whole_log
-from tests.support.scripted_upstream import DONE, Upstream, answer, delta, finish, hang, pause, says, stream
+from tests.support.scripted_upstream import DONE, Upstream, answer, delta, finish, hang, pause, stream, text_turn
 
 QUIET = {"window": 1_000_000}  # what is known is not asked for: these upstreams hear from clients only
 PREFIX = "compaction_proxy_"
@@ -30,12 +30,12 @@ async def samples(proxy):
     assert reply.head.first("content-type") == "text/plain; version=0.0.4; charset=utf-8"
     families = list(text_string_to_metric_families(reply.body.data.decode()))
     assert all(family.name.startswith(PREFIX) and family.documentation for family in families)
-    told = [sample for family in families for sample in family.samples]
-    return {(one.name.removeprefix(PREFIX), frozenset(one.labels.items())): one.value for one in told}
+    found = [sample for family in families for sample in family.samples]
+    return {(one.name.removeprefix(PREFIX), frozenset(one.labels.items())): one.value for one in found}
 
 
-def total(told, name, **labels):
-    return sum(value for (one, has), value in told.items() if one == name and labels.items() <= dict(has).items())
+def total(found, name, **labels):
+    return sum(value for (one, has), value in found.items() if one == name and labels.items() <= dict(has).items())
 
 
 def workers_of(proxy):
@@ -47,7 +47,7 @@ def workers_of(proxy):
 # --- pages of its own ------------------------------------------------------------------------------------------------
 
 
-async def test_live_and_ready_answer_without_asking_anybody(up, proxy):
+async def test_live_and_ready_answer_without_a_call(up, proxy):
     live, ready = await page(proxy, "/health/live"), await page(proxy, "/health/ready?verbose=1")
     assert (live.status, json.loads(live.body.data)) == (200, {"status": "live"})
     assert (ready.status, json.loads(ready.body.data)) == (
@@ -59,9 +59,9 @@ async def test_live_and_ready_answer_without_asking_anybody(up, proxy):
     assert (await whole_log(proxy)).count('"event":"request"') == 1, "health is asked for often: it is not logged"
 
 
-async def test_metrics_tell_what_happened(up, serve):
+async def test_metrics_count_requests(up, serve):
     async with serve(None, config=config_for(up)) as proxy:
-        up.script = says("Hi")
+        up.script = text_turn("Hi")
         await ask(proxy, chat())
         await ask(proxy, chat(stream=True))
         up.script = answer({"error": {}}, status=429)
@@ -71,37 +71,37 @@ async def test_metrics_tell_what_happened(up, serve):
         async with streaming(proxy) as line:
             await line.until(b"Hi")
             await asyncio.sleep(0.4)  # the loop has been looked at
-            told = await samples(proxy)
+            found = await samples(proxy)
     chats = {"route": "/v1/chat/completions"}
-    assert total(told, "inflight") == 1
-    assert total(told, "requests_total", **chats, status="200", outcome="completed") == 2
-    assert total(told, "requests_total", **chats, status="429", outcome="completed") == 1
-    assert total(told, "requests_total", route="other", status="404", outcome="refused") == 1
-    assert total(told, "upstream_answers_total", upstream="lab", status="429") == 1
-    assert total(told, "overhead_seconds_bucket", **chats, le="0.00025") <= 3
-    assert total(told, "overhead_seconds_count", **chats) == 3
-    assert total(told, "time_to_first_byte_seconds_count", **chats) == 3
-    assert total(told, "loop_lag_seconds_count") >= 1
-    assert total(told, "request_bytes_total", **chats) == 2 * len(chat()) + len(chat(stream=True))
+    assert total(found, "inflight") == 1
+    assert total(found, "requests_total", **chats, status="200", outcome="completed") == 2
+    assert total(found, "requests_total", **chats, status="429", outcome="completed") == 1
+    assert total(found, "requests_total", route="other", status="404", outcome="refused") == 1
+    assert total(found, "upstream_answers_total", upstream="lab", status="429") == 1
+    assert total(found, "overhead_seconds_bucket", **chats, le="0.00025") <= 3
+    assert total(found, "overhead_seconds_count", **chats) == 3
+    assert total(found, "time_to_first_byte_seconds_count", **chats) == 3
+    assert total(found, "loop_lag_seconds_count") >= 1
+    assert total(found, "request_bytes_total", **chats) == 2 * len(chat()) + len(chat(stream=True))
 
 
 async def test_the_buckets_of_a_histogram_add_up(up, proxy):
     await ask(proxy, chat())
-    told = await samples(proxy)
-    series = {(name[:-6], labels) for name, labels in told if name.endswith("_count")}
+    page_samples = await samples(proxy)
+    series = {(name[:-6], labels) for name, labels in page_samples if name.endswith("_count")}
     assert series
     for name, labels in series:
         buckets = [
             (float(dict(has)["le"]), value)
-            for (one, has), value in told.items()
+            for (one, has), value in page_samples.items()
             if one == f"{name}_bucket" and labels <= has
         ]
         values = [value for _, value in sorted(buckets)]
         assert values == sorted(values)
-        assert values[-1] == told[f"{name}_count", labels]
+        assert values[-1] == page_samples[f"{name}_count", labels]
 
 
-async def test_nobody_can_fill_the_metrics_with_names_of_his_own(up, proxy):
+async def test_client_names_cannot_fill_the_metrics(up, proxy):
     await ask(proxy, chat("first"))
     for method, path in (("GET", "/models"), ("PURGE", "/a")):
         await ask(proxy, None, path, method=method)
@@ -120,7 +120,7 @@ async def test_nobody_can_fill_the_metrics_with_names_of_his_own(up, proxy):
 
 
 async def test_every_request_is_one_line_with_its_id(up, proxy):
-    up.script = says("Hello")
+    up.script = text_turn("Hello")
     await ask(proxy, chat())
     refused = await ask(proxy, None, "/../nothing", method="GET")
     up.script = stream(delta(content="Hi"))
@@ -138,7 +138,7 @@ async def test_every_request_is_one_line_with_its_id(up, proxy):
     assert len({line["request_id"] for line in requests}) == 3
     assert requests[1]["request_id"] == fault_of(refused)["request_id"]
     assert requests[0]["upstream"] == "default"
-    assert requests[0]["bytes_out"] == len(json.dumps(says("Hello").completion()).encode())
+    assert requests[0]["bytes_out"] == len(json.dumps(text_turn("Hello").completion()).encode())
 
 
 async def test_a_level_leaves_out_what_matters_less(up, serve):
@@ -188,7 +188,7 @@ async def test_a_browser_finds_the_dashboard_and_usual_paths_of_health_answer(pr
 
 
 @pytest.mark.parametrize("path", ["/", "/health", "/metrics", "/nothing"])
-async def test_no_page_tells_the_versions_of_what_it_is_made_of(proxy, path):
+async def test_no_page_reveals_versions_of_libraries(proxy, path):
     assert (await page(proxy, path)).head.all("server") == [b"compaction-proxy"]
 
 
@@ -218,13 +218,13 @@ async def test_on_sigterm_it_is_not_ready_at_once_and_open_streams_finish(up, se
             ready = await page(proxy, "/health/ready")
             assert (ready.status, json.loads(ready.body.data)["status"]) == (503, "draining")
             assert (await page(proxy, "/health/live")).status == 200
-            up.script = says("one more")
+            up.script = text_turn("one more")
             late = await ask(proxy, chat())
             assert (late.status, late.head.first("connection")) == (200, "close")
             assert await line.until(b"0\r\n\r\n")
         assert await asyncio.wait_for(proxy.process.wait(), 30) == 0
         assert log_of(proxy, "stopped", unfinished=0)
-        assert {said["outcome"] for said in log_of(proxy, "request")} == {"completed"}
+        assert {text["outcome"] for text in log_of(proxy, "request")} == {"completed"}
 
 
 async def test_a_stream_that_does_not_end_is_cut_when_the_drain_is_over(up, serve):
@@ -239,7 +239,7 @@ async def test_a_stream_that_does_not_end_is_cut_when_the_drain_is_over(up, serv
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-async def test_with_nobody_inside_it_leaves_at_once(up, serve, workers):
+async def test_without_open_requests_it_stops_at_once(up, serve, workers):
     async with serve(up.url, "--workers", workers) as proxy:
         proxy.process.send_signal(signal.SIGINT)
         assert await asyncio.wait_for(proxy.process.wait(), 30) == 130  # as a shell reports Ctrl-C
@@ -254,7 +254,7 @@ def rewritten(proxy, config):
 
 async def test_a_changed_file_is_in_force_at_once_and_open_streams_finish_on_the_old_one(up, serve):
     up.script = stream(delta(content="from the old"), pause(1.2), finish(), DONE)
-    async with Upstream(says("from the new")) as new, serve(None, config=config_for(up)) as proxy:
+    async with Upstream(text_turn("from the new")) as new, serve(None, config=config_for(up)) as proxy:
         async with streaming(proxy) as line:
             await line.until(b"from the old")
             rewritten(proxy, config_for(new))
@@ -308,16 +308,16 @@ async def test_several_workers_share_a_port_and_one_page_of_metrics(up, serve):
         replies = await asyncio.gather(*(ask(proxy, chat()) for _ in range(30)))
         assert {reply.status for reply in replies} == {200}
 
-        async def summed():
+        async def total_requests():
             return total(await samples(proxy), "requests_total", route="/v1/chat/completions")
 
         async with asyncio.timeout(5):
-            while [await summed() for _ in range(6)] != [30] * 6:  # noqa: ASYNC110 (told to one another once a second)
+            while [await total_requests() for _ in range(6)] != [30] * 6:  # noqa: ASYNC110 (told to one another once a second)
                 await asyncio.sleep(0.1)
 
 
 @pytest.mark.slow
-async def test_what_is_inside_is_told_by_every_worker_as_it_is(up, serve):
+async def test_requests_in_progress_are_reported_by_every_worker(up, serve):
     """A gauge that only the worker asked brings up to date would be old in the snapshots of the others."""
     up.script = stream(delta(content="Hi"), hang())
 
@@ -347,7 +347,7 @@ async def test_a_worker_that_dies_is_started_again(up, serve):
 
 @pytest.mark.slow
 async def test_a_reload_reaches_every_worker(up, serve):
-    async with Upstream(says("new")) as new, serve(None, "--workers", "2", config=config_for(up)) as proxy:
+    async with Upstream(text_turn("new")) as new, serve(None, "--workers", "2", config=config_for(up)) as proxy:
         await until(lambda: len(log_of(proxy, "listening")) == 2)
         rewritten(proxy, config_for(new))
         proxy.process.send_signal(signal.SIGHUP)
@@ -373,7 +373,7 @@ async def test_more_requests_than_the_limit_get_a_503_until_one_has_left(up, ser
             assert (await page(proxy, "/health/ready")).status == 200
             assert (await page(proxy, "/metrics")).status == 200
         await up.requests[0].end()
-        up.script = says("Hi")
+        up.script = text_turn("Hi")
         assert (await ask(proxy, chat())).status == 200
 
 
@@ -409,7 +409,7 @@ sys.exit(main())
 @pytest.mark.slow  # some twenty requests at once, over and over
 async def test_many_requests_at_once_do_not_keep_the_garbage_collector_busy(up, serve):
     """A look through all objects holds up every request for 50 ms, and it came every thousand small requests."""
-    up.script = says("Hi")
+    up.script = text_turn("Hi")
     async with serve(up.url, program=("-c", COUNTS_COLLECTIONS)) as proxy:
         await asyncio.gather(*(ask(proxy, chat()) for _ in range(24)))
         before = proxy.errors.count("collected")

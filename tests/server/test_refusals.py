@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support import http_client
-from tests.support.proxy_client import ask, chat, chunked, connected, fault_of, log_of, request, until, whole_log
+from tests.support.proxy_client import ask, chat, encode_chunked, fault_of, log_of, open_line, request, until, whole_log
 from tests.support.running_proxy import Proxy
 from tests.support.scripted_upstream import Upstream, echo
 
@@ -53,7 +53,7 @@ def asks(method="POST", target="/v1/chat/completions", body=None, **headers):
     return request(method, target, {**AUTHORISED, **named}, body)
 
 
-def says_raw(*lines, body=b""):
+def raw_request(*lines, body=b""):
     return b"\r\n".join([*lines, b"host: x", f"authorization: Bearer {CANARY}".encode(), b"", body])
 
 
@@ -67,7 +67,7 @@ REFUSED = {
     "metrics are only read": (asks("DELETE", "/metrics"), 405, "method_not_allowed"),
     "too large by its length": (asks(content_length=str(MIB + 1)), 413, "body_too_large"),
     "too large in chunks": (
-        asks(transfer_encoding="chunked", body=chunked(*[CANARY.encode() * 5000] * 12)),
+        asks(transfer_encoding="chunked", body=encode_chunked(*[CANARY.encode() * 5000] * 12)),
         413,
         "body_too_large",
     ),
@@ -75,35 +75,35 @@ REFUSED = {
     "not in its encoding": (asks(content_encoding="gzip", body=CANARY.encode()), 400, "bad_request"),
     "a target that is too long": (asks("GET", f"/v1/models?key={LONG}"), 431, "headers_too_large"),
     "a header that is too long": (asks("GET", "/v1/models", x_long=LONG), 431, "headers_too_large"),
-    "no version": (says_raw(f"GET /{CANARY} HTTP/9".encode()), 400, "bad_request"),
-    "no http": (says_raw(CANARY.encode()), 400, "bad_request"),
-    "a broken method": (says_raw(f"G@T\x01 /{CANARY} HTTP/1.1".encode()), 400, "bad_request"),
-    "a line without a colon": (says_raw(POST, CANARY.encode()), 400, "bad_request"),
-    "a space before the colon": (says_raw(POST, f"x-api-key : {CANARY}".encode()), 400, "bad_request"),
-    "a header over two lines": (says_raw(POST, b"x-a: 1", f" {CANARY}".encode()), 400, "bad_request"),
-    "a null in a header": (says_raw(POST, f"x-a: {CANARY}\x00".encode()), 400, "bad_request"),
-    "a header in no encoding": (says_raw(POST, b"x-a: \xff\xfe " + CANARY.encode()), 400, "bad_request"),
+    "no version": (raw_request(f"GET /{CANARY} HTTP/9".encode()), 400, "bad_request"),
+    "no http": (raw_request(CANARY.encode()), 400, "bad_request"),
+    "a broken method": (raw_request(f"G@T\x01 /{CANARY} HTTP/1.1".encode()), 400, "bad_request"),
+    "a line without a colon": (raw_request(POST, CANARY.encode()), 400, "bad_request"),
+    "a space before the colon": (raw_request(POST, f"x-api-key : {CANARY}".encode()), 400, "bad_request"),
+    "a header over two lines": (raw_request(POST, b"x-a: 1", f" {CANARY}".encode()), 400, "bad_request"),
+    "a null in a header": (raw_request(POST, f"x-a: {CANARY}\x00".encode()), 400, "bad_request"),
+    "a header in no encoding": (raw_request(POST, b"x-a: \xff\xfe " + CANARY.encode()), 400, "bad_request"),
     "two framings": (
-        says_raw(POST, b"content-length: 6", b"transfer-encoding: chunked", body=b"0\r\n\r\nX"),
+        raw_request(POST, b"content-length: 6", b"transfer-encoding: chunked", body=b"0\r\n\r\nX"),
         400,
         "bad_request",
     ),
-    "two lengths": (says_raw(POST, b"content-length: 6", b"content-length: 7", body=b"123456"), 400, "bad_request"),
-    "no length": (says_raw(POST, f"content-length: {CANARY}".encode()), 400, "bad_request"),
-    "a framing nobody knows": (says_raw(POST, b"transfer-encoding: gzip", body=b"x"), 400, "bad_request"),
-    "chunked twice": (says_raw(POST, b"transfer-encoding: chunked, chunked", body=b"0\r\n\r\n"), 400, "bad_request"),
+    "two lengths": (raw_request(POST, b"content-length: 6", b"content-length: 7", body=b"123456"), 400, "bad_request"),
+    "no length": (raw_request(POST, f"content-length: {CANARY}".encode()), 400, "bad_request"),
+    "a framing nobody knows": (raw_request(POST, b"transfer-encoding: gzip", body=b"x"), 400, "bad_request"),
+    "chunked twice": (raw_request(POST, b"transfer-encoding: chunked, chunked", body=b"0\r\n\r\n"), 400, "bad_request"),
     "chunks that are none": (
-        says_raw(POST, b"transfer-encoding: chunked", body=f"zz\r\n{CANARY}".encode()),
+        raw_request(POST, b"transfer-encoding: chunked", body=f"zz\r\n{CANARY}".encode()),
         400,
         "bad_request",
     ),
     "chunks that are none, streamed": (
-        says_raw(b"POST /v1/files HTTP/1.1", b"transfer-encoding: chunked", body=f"zz\r\n{CANARY}".encode()),
+        raw_request(b"POST /v1/files HTTP/1.1", b"transfer-encoding: chunked", body=f"zz\r\n{CANARY}".encode()),
         400,
         "bad_request",
     ),
     "chunks that end in nothing, streamed": (
-        says_raw(b"POST /v1/files HTTP/1.1", b"transfer-encoding: chunked", body=f"3\r\nabcXX\r\n{CANARY}".encode()),
+        raw_request(b"POST /v1/files HTTP/1.1", b"transfer-encoding: chunked", body=f"3\r\nabcXX\r\n{CANARY}".encode()),
         400,
         "bad_request",
     ),
@@ -111,7 +111,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("message", "status", "code"), REFUSED.values(), ids=REFUSED)
-async def test_what_cannot_be_relayed_is_refused_in_openais_words_and_echoes_nothing(up, proxy, message, status, code):
+async def test_a_request_that_cannot_be_relayed_is_refused_as_by_openai_and_echoes_nothing(
+    up, proxy, message, status, code
+):
     reply = await http_client.send(proxy.origin, message)
     assert reply.status == status
     fault = fault_of(reply)
@@ -126,11 +128,11 @@ async def test_what_cannot_be_relayed_is_refused_in_openais_words_and_echoes_not
 
 @pytest.mark.parametrize("path", ["/chat/completions", "/files"], ids=["read-whole", "streamed"])
 async def test_chunks_that_turn_bad_on_the_way_are_the_clients_fault(up, proxy, path):
-    async with connected(proxy) as line:
+    async with open_line(proxy) as line:
         head = request(target=f"/v1{path}", headers={**AUTHORISED, "transfer-encoding": "chunked"})
-        await line.says(head + b"3\r\nabc\r\n")
+        await line.write(head + b"3\r\nabc\r\n")
         await (until(lambda: up.requests) if path == "/files" else asyncio.sleep(0.1))
-        await line.says(f"{CANARY}\r\n".encode())
+        await line.write(f"{CANARY}\r\n".encode())
         reply = await line.answer()
     assert reply.status == 400
     assert fault_of(reply)["code"] == "bad_request"
@@ -142,9 +144,9 @@ async def test_chunks_that_turn_bad_on_the_way_are_the_clients_fault(up, proxy, 
 async def test_a_body_that_stops_coming_is_given_up_and_its_place_is_free_again(up, proxy, path):
     half = request(target=f"/v1{path}", headers={**AUTHORISED, "content-length": "1000"}) + b"{"
     async with AsyncExitStack() as stack:
-        lines = [await stack.enter_async_context(connected(proxy)) for _ in range(10)]
+        lines = [await stack.enter_async_context(open_line(proxy)) for _ in range(10)]
         for line in lines:
-            await line.says(half)
+            await line.write(half)
         replies = [await line.answer() for line in lines]
         assert {reply.status for reply in replies} == {408}
         assert {fault_of(reply)["code"] for reply in replies} == {"body_timeout"}
@@ -152,10 +154,10 @@ async def test_a_body_that_stops_coming_is_given_up_and_its_place_is_free_again(
 
 
 async def test_a_chat_that_comes_byte_by_byte_is_given_up(up, proxy):
-    async with connected(proxy) as line:
-        await line.says(request(headers={**AUTHORISED, "content-length": "1000"}))
+    async with open_line(proxy) as line:
+        await line.write(request(headers={**AUTHORISED, "content-length": "1000"}))
         for _ in range(8):
-            await line.says(b" ")
+            await line.write(b" ")
             await asyncio.sleep(0.1)
         reply = await line.answer()
     assert (reply.status, fault_of(reply)["code"]) == (408, "body_timeout")
@@ -178,11 +180,11 @@ async def test_a_body_that_streams_through_has_no_limit(up, proxy):
     assert (reply.status, len(up.requests[0].body)) == (200, 3 * MIB)
 
 
-async def test_what_stands_behind_a_request_that_smuggles_is_never_read(up, proxy):
+async def test_bytes_after_a_smuggling_request_are_never_read(up, proxy):
     hidden = b"GET /v1/hidden HTTP/1.1\r\nhost: x\r\n\r\n"
-    smuggling = says_raw(POST, b"content-length: 5", b"transfer-encoding: chunked", body=b"0\r\n\r\n" + hidden)
-    async with connected(proxy) as line:
-        await line.says(smuggling)
+    smuggling = raw_request(POST, b"content-length: 5", b"transfer-encoding: chunked", body=b"0\r\n\r\n" + hidden)
+    async with open_line(proxy) as line:
+        await line.write(smuggling)
         assert (await line.answer()).status == 400
         assert await line.within(1) == b"", "and the connection ends"
     assert not up.requests

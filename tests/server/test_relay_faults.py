@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 import pytest
 import pytest_asyncio
 
-from tests.support.admin_client import Desk
+from tests.support.admin_client import AdminClient
 from tests.support.agent import reading
 from tests.support.proxy_client import (
     ask,
     chat,
-    connected,
     data_of,
     fault_of,
     log_of,
+    open_line,
     request,
     streaming,
     until,
@@ -41,8 +41,8 @@ from tests.support.scripted_upstream import (
     in_turn,
     pause,
     raw,
-    says,
     stream,
+    text_turn,
 )
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -110,10 +110,10 @@ FLOWING = (delta(content="word"), pause(0.01)) * 500
     ],
     ids=["before-headers", "after-headers", "silent", "flowing", "not-a-stream"],
 )
-async def test_when_the_client_leaves_the_upstream_is_told_promptly(up, proxy, script, seen, phase):
+async def test_when_the_client_leaves_the_upstream_connection_is_closed_promptly(up, proxy, script, seen, phase):
     up.script = script
     async with streaming(proxy) as line:
-        asked = await up.received()
+        asked = await up.wait_for_request()
         if seen:
             await line.until(seen)
         left_at = line.leave()
@@ -122,23 +122,23 @@ async def test_when_the_client_leaves_the_upstream_is_told_promptly(up, proxy, s
     assert asked.departure.phase in (phase, "silent")
 
 
-async def test_when_the_client_leaves_in_the_middle_of_its_upload_the_upstream_is_told_promptly(up, proxy):
-    async with connected(proxy) as line:
-        await line.says(request(target="/v1/files", headers={"content-length": "1000000"}) + b"x" * 1000)
+async def test_when_the_client_leaves_during_its_upload_the_upstream_connection_is_closed_promptly(up, proxy):
+    async with open_line(proxy) as line:
+        await line.write(request(target="/v1/files", headers={"content-length": "1000000"}) + b"x" * 1000)
         await until(lambda: up.requests)
         left_at = line.leave()
         await up.requests[0].end()
     assert up.requests[0].departure.at - left_at < PROMPTLY_SECONDS
 
 
-async def test_a_client_that_left_is_told_apart_in_the_log(up, proxy):
+async def test_a_client_that_disconnected_is_marked_in_the_log(up, proxy):
     up.script = hang()
     async with streaming(proxy, path="/embeddings") as line:
-        asked = await up.received()
+        asked = await up.wait_for_request()
         line.leave()
         await asked.end()
-    (said,) = await until(lambda: log_of(proxy, "request", route="/v1/embeddings"))
-    assert said["outcome"] == "client-left"
+    (text,) = await until(lambda: log_of(proxy, "request", route="/v1/embeddings"))
+    assert text["outcome"] == "client-left"
 
 
 @pytest.mark.parametrize("lag", [hang(), pause(0.3)], ids=["open", "late-end"])
@@ -148,32 +148,32 @@ async def test_a_client_that_closes_after_done_has_had_its_whole_answer(up, prox
     await whole_log(proxy)
     before = len(log_of(proxy, "request", route="/v1/chat/completions"))
     async with streaming(proxy) as line:
-        asked = await up.received()
+        asked = await up.wait_for_request()
         await line.until(b"[DONE]")
         line.leave()
         await asked.end()
-    said = await until(lambda: log_of(proxy, "request", route="/v1/chat/completions")[before:])
-    assert [each["outcome"] for each in said] == ["completed"]
+    text = await until(lambda: log_of(proxy, "request", route="/v1/chat/completions")[before:])
+    assert [each["outcome"] for each in text] == ["completed"]
 
 
 async def test_an_answer_that_the_client_closed_after_done_is_accounted_like_any_other(serve):
     usage = {"prompt_tokens": 9_000, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 8_000}}
-    told = chunk(choices=[], usage=usage)
-    async with Upstream(stream(delta(content="Hi"), finish(), told, DONE, hang())) as up:
+    values = chunk(choices=[], usage=usage)
+    async with Upstream(stream(delta(content="Hi"), finish(), values, DONE, hang())) as up:
         settings = {"policies": {"default": {"clear_at_least": 1_000}}, "upstreams": [{**QUIET, "base_url": up.url}]}
         async with serve(None, config=settings) as proxy:
             long = json.dumps({"model": "gpt-5.1", "stream": True, "messages": reading(8)}).encode()
-            async with connected(proxy) as line:
-                await line.says(request(body=long))
+            async with open_line(proxy) as line:
+                await line.write(request(body=long))
                 await line.until(b"[DONE]")
                 line.leave()
-            desk = Desk(proxy)
-            (listed,) = await desk.until("/conversations", lambda found: found["conversations"])
-            (turn,) = (await desk.told(f"/conversations/{listed['conversation']}"))["turns"]
+            admin = AdminClient(proxy)
+            (listed,) = await admin.until("/conversations", lambda found: found["conversations"])
+            (turn,) = (await admin.read(f"/conversations/{listed['conversation']}"))["turns"]
             assert (turn["tokens_read"], turn["tokens_cached"], turn["tokens_written"]) == (9_000, 8_000, 5)
             assert turn["action"] == "created"
-            assert (await desk.told("/overview"))["day"]["left"] == 0
-            assert (await desk.told("/overview"))["day"]["tokens_read"] == 9_000
+            assert (await admin.read("/overview"))["day"]["left"] == 0
+            assert (await admin.read("/overview"))["day"]["tokens_read"] == 9_000
 
 
 # --- the upstream breaks ---------------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ async def test_a_stream_that_breaks_ends_in_an_error_and_does_not_end_cleanly(up
     assert error["message"]
 
 
-WHOLE = b"".join(says("A few words, to be cut anywhere.").frames())
+WHOLE = b"".join(text_turn("A few words, to be cut anywhere.").frames())
 
 
 @pytest.mark.parametrize("byte", [1, 5, 6, 7, 100, len(WHOLE) // 2, len(WHOLE) // 2 + 1])
@@ -331,7 +331,7 @@ async def test_the_first_comment_comes_when_the_silence_has_lasted_long_enough(u
             await line.until(b": keep-alive\n\n")
 
 
-async def test_no_comment_stands_in_the_middle_of_a_line(up, proxy):
+async def test_no_comment_is_sent_in_the_middle_of_a_line(up, proxy):
     first, second = delta(content="Hel"), delta(content="lo")
     up.script = stream(first[:30], pause(0.5), first[30:], second[:-1], pause(0.5), second[-1:], finish(), DONE)
     reply = await ask(proxy, chat(stream=True))
@@ -347,7 +347,7 @@ async def test_a_stream_that_flows_gets_no_comments(up, proxy):
     assert reply.body.data == b"".join([*frames, DONE])
 
 
-async def test_before_the_headers_nothing_is_said_and_a_429_stays_a_429(up, proxy):
+async def test_before_the_headers_nothing_is_sent_and_a_429_stays_a_429(up, proxy):
     limited = answer({"error": {"message": "slow down"}}, status=429, headers=[("retry-after", "7")])
     up.script = limited.after(0.7)
     async with streaming(proxy) as line:
@@ -362,11 +362,11 @@ async def test_before_the_headers_nothing_is_said_and_a_429_stays_a_429(up, prox
     "script",
     [
         answer(b"0123456789", framing="chunked").in_pieces(5),
-        stream(*BEGUN, finish(), DONE).compressed("gzip"),
+        stream(*BEGUN, finish(), DONE).with_compression("gzip"),
     ],
     ids=["json", "compressed"],
 )
-async def test_what_is_no_plain_stream_gets_no_comments(up, proxy, script):
+async def test_an_answer_that_is_no_plain_stream_gets_no_comments(up, proxy, script):
     first, *rest = script.parts
     up.script = replace(script, parts=(first, pause(0.5), *rest))
     reply = await ask(proxy, chat(stream=True))

@@ -12,9 +12,20 @@ import yaml
 from tests.support.agent import Agent
 from tests.support.compacting_proxy import settings
 from tests.support.messages import body
-from tests.support.proxy_client import ask, chat, connected, log_of, request, until, whole_log
-from tests.support.scripted_upstream import answer, paced, pause, says
-from tests.support.summary_model import BEYOND, NEAR, OVER, SEEN, TOLD, WINDOW, account, model, summary_calls, told_body
+from tests.support.proxy_client import ask, chat, log_of, open_line, request, until, whole_log
+from tests.support.scripted_upstream import answer, pace_turn, pause, text_turn
+from tests.support.summary_model import (
+    BEYOND,
+    NEAR,
+    OVER,
+    SEEN,
+    SMALL_WINDOW_SETTINGS,
+    WINDOW,
+    account,
+    body_has_summary,
+    model,
+    summary_calls,
+)
 
 KEY = {"authorization": "Bearer sk-a"}
 NUMBERS = count(1)
@@ -31,7 +42,7 @@ def reload_upstream(proxy):
     proxy.process.send_signal(signal.SIGHUP)
 
 
-async def reloaded(proxy):
+async def reload_and_wait(proxy):
     """Change every upstream, and return once the change is in force."""
     before = len(log_of(proxy, "config-reloaded"))
     reload_upstream(proxy)
@@ -57,7 +68,7 @@ def config_for(up, **more):
 @asynccontextmanager
 async def summarizing(serve, up, **summary):
     """A proxy in front of a small window, and an agent whose history needs summaries."""
-    config = settings(default={**TOLD, "summary": {**TOLD["summary"], **summary}})
+    config = settings(default={**SMALL_WINDOW_SETTINGS, "summary": {**SMALL_WINDOW_SETTINGS["summary"], **summary}})
     config["upstreams"][-1] = {"base_url": up.url, "window": WINDOW, "retries": 0}
     async with serve(None, config=config) as proxy:
         yield proxy, Agent(proxy, up, "sk-a")
@@ -68,27 +79,27 @@ async def faults_of(proxy):
     return log_of(proxy, "our-fault") + log_of(proxy, "failed-open")
 
 
-async def test_a_request_whose_body_is_still_coming_finishes_on_its_configuration(up, serve):
-    up.script = says("Hi")
+async def test_a_request_with_an_unfinished_body_finishes_on_its_configuration(up, serve):
+    up.script = text_turn("Hi")
     async with serve(None, config=config_for(up)) as proxy:
         for path in ("/v1/chat/completions", "/v1/embeddings"):  # read whole, and passed on while it comes
-            async with connected(proxy) as line:
+            async with open_line(proxy) as line:
                 sent = request(target=path, headers=KEY, body=chat())
-                await line.says(sent[:-10])
+                await line.write(sent[:-10])
                 await asyncio.sleep(0.1)
-                await reloaded(proxy)
-                await line.says(sent[-10:])
+                await reload_and_wait(proxy)
+                await line.write(sent[-10:])
                 assert (await line.answer()).status == 200
         assert await faults_of(proxy) == []
 
 
 async def test_old_connections_are_closed_after_the_last_request_on_them(up, serve):
-    up.script = paced(says("one two three four five six"), 0.1)
+    up.script = pace_turn(text_turn("one two three four five six"), 0.1)
     async with serve(None, config=config_for(up)) as proxy:
         asked = asyncio.create_task(ask(proxy, chat(stream=True)))
-        await up.received()
+        await up.wait_for_request()
         for _ in range(3):
-            await reloaded(proxy)
+            await reload_and_wait(proxy)
         assert up.connections == 1
         assert b"[DONE]" in (await asked).body.data
         await until(lambda: up.connections == 0)
@@ -96,49 +107,49 @@ async def test_old_connections_are_closed_after_the_last_request_on_them(up, ser
 
 async def test_a_turn_that_waits_for_a_summary_is_sent_after_a_reload(up, serve):
     """The connections of its configuration are idle between the summary's answer and its own call."""
-    up.script = model(lambda _: slow(says(account())))
+    up.script = model(lambda _: slow(text_turn(account())))
     async with summarizing(serve, up, wait=5) as (proxy, agent):
-        await agent.sends(SEEN)
-        turn = asyncio.create_task(agent.sends(BEYOND))
+        await agent.send(SEEN)
+        turn = asyncio.create_task(agent.send(BEYOND))
         await summary_called(up)
-        await reloaded(proxy)
+        await reload_and_wait(proxy)
         beyond = await turn
         assert beyond.answer.status == 200
         assert beyond.compaction == "created"
-        assert told_body(up.requests[-1])
+        assert body_has_summary(up.requests[-1])
         assert await faults_of(proxy) == []
 
 
 async def test_a_summary_call_that_outlives_a_reload_is_finished_and_used(up, serve):
     """Its first answer is of no use, so that it has to call again after the reload."""
-    answers = iter([slow(says("no")), answer(says(account()).completion())])
+    answers = iter([slow(text_turn("no")), answer(text_turn(account()).completion())])
     up.script = model(lambda _: next(answers))
     async with summarizing(serve, up) as (proxy, agent):
-        await agent.sends(SEEN)
-        await agent.sends(NEAR)
+        await agent.send(SEEN)
+        await agent.send(NEAR)
         await summary_called(up)
-        await reloaded(proxy)
+        await reload_and_wait(proxy)
         (ended,) = await until(lambda: log_of(proxy, "summary-ended"))
         assert (ended["outcome"], ended["tries"]) == ("made", 2)
-        assert (await agent.sends(OVER)).compaction == "created"
-        assert told_body(up.requests[-1])
+        assert (await agent.send(OVER)).compaction == "created"
+        assert body_has_summary(up.requests[-1])
         assert await faults_of(proxy) == []
 
 
 @pytest.mark.slow
 async def test_a_storm_of_reloads_under_load_fails_no_request(up, serve):
-    up.script = paced(says("one two three"), 0.02)
+    up.script = pace_turn(text_turn("one two three"), 0.02)
     async with serve(None, config=config_for(up)) as proxy:
         stop, statuses = asyncio.Event(), []
 
         async def load(number):
             while not stop.is_set():
                 history = body(BEYOND, tag=str(number), stream=number % 2 == 0)
-                async with connected(proxy) as line:
+                async with open_line(proxy) as line:
                     sent = request(headers=KEY, body=history)
-                    await line.says(sent[:-20])
+                    await line.write(sent[:-20])
                     await asyncio.sleep(0.02)
-                    await line.says(sent[-20:])
+                    await line.write(sent[-20:])
                     answer = await line.answer()
                     statuses.append((answer.status, answer.body.whole))
 

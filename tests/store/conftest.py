@@ -36,31 +36,31 @@ def redis_cluster(tmp_path_factory) -> Iterator[ClusterNodes]:
 def place(request, redis, databases, tmp_path) -> Callable[[], Place]:
     """A place for one state; each call gives another."""
 
-    def made() -> Place:
+    def new_place() -> Place:
         number = next(databases)
         (tmp_path / str(number)).mkdir()
         url = redis.database(number) if redis else ""
         return Place(tmp_path / str(number), url, redis, lambda: request.getfixturevalue("redis_cluster"))
 
-    return made
+    return new_place
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.__name__)
-async def kept(request, place):
+async def store_kind(request, place):
     kind = request.param(place())
     yield kind
     await kind.close()
 
 
 @pytest.fixture(params=BOUNDED, ids=lambda kind: kind.__name__)
-async def bounded(request, place):
+async def bounded_kind(request, place):
     kind = request.param(place())
     yield kind
     await kind.close()
 
 
 @pytest.fixture(params=SHARED, ids=lambda kind: kind.__name__)
-async def shared(request, place):
+async def shared_kind(request, place):
     kind = request.param(place())
     yield kind
     await kind.close()
@@ -79,7 +79,7 @@ def warnings():
 
 
 @pytest.fixture
-async def opened(warnings):
+async def open_store(warnings):
     stores = []
 
     def open_(url, **more):

@@ -14,7 +14,7 @@ from tests.support.admin_client import TURN
 
 
 @pytest.fixture
-def opened(tmp_path):
+def open_log(tmp_path):
     """Activity logs of one machine, each as a process of its own would open it."""
     found = []
 
@@ -31,8 +31,8 @@ def turns(of):
     return of.query("select * from turns order by at, id")
 
 
-def test_what_was_told_is_written_with_all_its_figures(opened):
-    one = opened()
+def test_rows_are_written_with_all_their_figures(open_log):
+    one = open_log()
     one.record(TURN)
     one.close()
     (row,) = turns(one)
@@ -46,8 +46,8 @@ def test_what_was_told_is_written_with_all_its_figures(opened):
     }
 
 
-def test_every_process_reads_what_all_of_them_wrote(opened):
-    one, other = opened(), opened()
+def test_every_process_reads_what_all_of_them_wrote(open_log):
+    one, other = open_log(), open_log()
     for number in range(20):
         one.record(replace(TURN, tokens_before=number))
         other.record(replace(TURN, tokens_before=100 + number))
@@ -57,8 +57,8 @@ def test_every_process_reads_what_all_of_them_wrote(opened):
     assert len(turns(other)) == 40
 
 
-def test_counts_of_one_minute_add_up(opened):
-    one, other = opened(clock=lambda: 125.0), opened(clock=lambda: 130.0)
+def test_counts_of_one_minute_add_up(open_log):
+    one, other = open_log(clock=lambda: 125.0), open_log(clock=lambda: 130.0)
     for each in (one, one, other):
         each.record(CounterDelta({"requests": 1}, "a"))
     one.close()
@@ -68,9 +68,9 @@ def test_counts_of_one_minute_add_up(opened):
     ]
 
 
-def test_too_much_at_once_is_left_out_and_nobody_waits(opened, monkeypatch):
+def test_rows_beyond_the_queue_are_dropped_without_waiting(open_log, monkeypatch):
     monkeypatch.setattr(activity_log, "QUEUED_RECORDS_MAX", 10)
-    one, began = opened(), time.perf_counter()
+    one, began = open_log(), time.perf_counter()
     for _ in range(1_000):
         one.record(TURN)
         one.record(CounterDelta({"requests": 1}))
@@ -78,9 +78,9 @@ def test_too_much_at_once_is_left_out_and_nobody_waits(opened, monkeypatch):
     assert one.dropped_records > 900
 
 
-def test_the_oldest_lines_go_when_there_are_too_many(opened):
+def test_the_oldest_lines_go_when_there_are_too_many(open_log):
     now = [1_000.0]
-    one = opened(limits=RetentionLimits(turns=5, incidents=5, seconds=10_000), clock=lambda: now[0])
+    one = open_log(limits=RetentionLimits(turns=5, incidents=5, seconds=10_000), clock=lambda: now[0])
     for number in range(20):
         now[0] += 1
         one.record(replace(TURN, tokens_before=number))
@@ -88,47 +88,47 @@ def test_the_oldest_lines_go_when_there_are_too_many(opened):
     assert [row["tokens_before"] for row in turns(one)] == [15, 16, 17, 18, 19]
 
 
-def test_what_is_too_old_goes(opened, tmp_path):
+def test_rows_that_are_too_old_are_removed(open_log, tmp_path):
     now = [1_000.0]
-    one = opened(clock=lambda: now[0], limits=RetentionLimits(seconds=100))
+    one = open_log(clock=lambda: now[0], limits=RetentionLimits(seconds=100))
     one.record(TURN)
     one.record(Incident("warning", "x", "", {}))
     one.close()
     now[0] += 200
-    later = opened(clock=lambda: now[0], limits=RetentionLimits(seconds=100))
+    later = open_log(clock=lambda: now[0], limits=RetentionLimits(seconds=100))
     later.record(CounterDelta({"requests": 1}))
     later.close()
     assert turns(later) == []
     assert later.query("select * from incidents") == []
 
 
-def test_a_broken_file_is_begun_anew(opened, tmp_path):
+def test_a_broken_log_file_is_replaced_by_a_new_one(open_log, tmp_path):
     (tmp_path / activity_log.FILE).write_bytes(b"no database" * 100)
-    said = []
-    one = opened(warn=said.append)
+    text = []
+    one = open_log(warn=text.append)
     assert one.query("select 1 from turns") == []
     one.record(TURN)
     time.sleep(3 * activity_log.GATHER_SECONDS)
     one.record(TURN)
     one.close()
     assert len(turns(one)) == 2
-    assert said
+    assert text
 
 
-def test_a_disk_that_fails_is_told_of_once(opened, tmp_path):
-    said = []
+def test_a_failing_disk_is_reported_once(open_log, tmp_path):
+    text = []
     folder = tmp_path / "file"
     folder.write_text("in the way")
-    one = opened(folder, warn=said.append)
+    one = open_log(folder, warn=text.append)
     for _ in range(2):
         one.record(TURN)
         time.sleep(2 * activity_log.GATHER_SECONDS)
     one.close()
-    assert len(said) == 1
+    assert len(text) == 1
 
 
-def test_only_this_user_can_read_it(opened, tmp_path):
-    one = opened()
+def test_only_this_user_can_read_it(open_log, tmp_path):
+    one = open_log()
     one.record(TURN)
     one.close()
     assert one.path.stat().st_mode & 0o777 == 0o600
@@ -156,8 +156,8 @@ def test_it_holds_no_word_of_a_conversation():
         CounterDelta({"raw": 10**30}, "team\ud800"),
     ],
 )
-def test_an_odd_name_or_figure_costs_no_other_line(opened, poison):
-    one = opened()
+def test_an_odd_name_or_figure_costs_no_other_line(open_log, poison):
+    one = open_log()
     for item in (TURN, poison, TURN, CounterDelta({"requests": 1})):
         one.record(item)
     one.close()
@@ -166,8 +166,8 @@ def test_an_odd_name_or_figure_costs_no_other_line(opened, poison):
     assert one.query("select sum(many) as many from minute_counts where name = 'requests'") == [{"many": 1}]
 
 
-def test_the_largest_figures_can_still_be_added_up(opened):
-    one = opened()
+def test_the_largest_figures_can_still_be_added_up(open_log):
+    one = open_log()
     for _ in range(100):
         one.record(replace(TURN, prompt_tokens=10**30))
     one.close()
@@ -175,10 +175,10 @@ def test_the_largest_figures_can_still_be_added_up(opened):
     assert row["sum"] / row["many"] * RetentionLimits().turns < 2**63
 
 
-def test_a_thread_that_has_died_is_started_again(opened, monkeypatch):
+def test_a_thread_that_has_died_is_started_again(open_log, monkeypatch):
     reported = threading.Event()
     monkeypatch.setattr(threading, "excepthook", lambda _: reported.set())
-    one = opened()
+    one = open_log()
     one.record("not a record")
     assert reported.wait(5)
     one.record(TURN)
@@ -213,10 +213,10 @@ insert into minutes_1 values ('a', 60, 'requests', 'red', 2), ('b', 60, 'request
 
 
 @pytest.mark.parametrize("first", ["read", "write"])
-def test_a_file_of_the_former_version_keeps_its_rows(opened, tmp_path, first):
+def test_a_file_of_the_former_version_keeps_its_rows(open_log, tmp_path, first):
     with closing(sqlite3.connect(tmp_path / activity_log.FILE)) as db:
         db.executescript(FORMER)
-    one, other = opened(clock=lambda: 60.0), opened(clock=lambda: 60.0)
+    one, other = open_log(clock=lambda: 60.0), open_log(clock=lambda: 60.0)
     if first == "write":
         for each in (one, other):
             each.record(CounterDelta({"requests": 1}, "red"))
@@ -253,10 +253,10 @@ pragma user_version = 2;
 """
 
 
-def test_a_file_without_the_columns_of_observe_mode_gets_them(opened, tmp_path):
+def test_a_file_without_the_columns_of_observe_mode_gets_them(open_log, tmp_path):
     with closing(sqlite3.connect(tmp_path / activity_log.FILE)) as db:
         db.executescript(SECOND)
-    log = opened(clock=lambda: 60.0)
+    log = open_log(clock=lambda: 60.0)
     log.record(TURN)
     log.close()
     assert [(turn["tokens_after"], turn["tokens_would_be"]) for turn in turns(log)] == [(40, None), (40, 40)]

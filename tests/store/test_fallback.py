@@ -13,7 +13,7 @@ METHODS = {
 }  # fmt: skip
 
 
-class Shared(MemoryStore):
+class SharedStore(MemoryStore):
     """A store that several workers share, and that can be out; it remembers how many keys it was asked for."""
 
     out = False
@@ -38,16 +38,16 @@ def clock():
 
 
 @pytest.fixture
-def shared(clock):
-    return Shared(clock=clock)
+def shared_store(clock):
+    return SharedStore(clock=clock)
 
 
 @pytest.fixture
-def worker(shared, clock):
-    def made(store=shared, **limits):
+def worker(shared_store, clock):
+    def fallback_over(store=shared_store, **limits):
         return FallbackStore(store, StoreLimits(**limits), clock)
 
-    return made
+    return fallback_over
 
 
 async def find_block(store, *keys):
@@ -55,54 +55,54 @@ async def find_block(store, *keys):
     return block
 
 
-async def test_what_a_worker_made_or_read_stands_while_the_store_is_out(shared, worker):
+async def test_values_made_or_read_by_a_worker_stay_available_during_an_outage(shared_store, worker):
     one, two, stranger = worker(), worker(), worker()
     await one.put_block("t/h1", b"block")
     await find_block(two, "t/h1")
-    shared.out = True
+    shared_store.out = True
     assert await find_block(one, "t/h2", "t/h1") == await find_block(two, "t/h1") == Found("t/h1", b"block")
     assert await find_block(stranger, "t/h1") is None
 
 
-async def test_who_came_too_late_remembers_what_stands(shared, worker):
+async def test_the_loser_of_a_race_remembers_the_stored_block(shared_store, worker):
     one, two = worker(), worker()
     await one.put_block("t/h1", b"block")
     assert await two.put_block("t/h1", b"late") == b"block"
-    shared.out = True
+    shared_store.out = True
     assert await find_block(two, "t/h1") == Found("t/h1", b"block")
 
 
-async def test_what_took_a_place_is_remembered_in_it(shared, worker):
+async def test_a_replacing_block_is_remembered(shared_store, worker):
     one, two = worker(), worker()
     await one.put_block("t/h1", b"block")
     await two.put_block("t/h1", b"deeper", over=b"block")
     assert await find_block(one, "t/h1") == Found("t/h1", b"deeper")
-    shared.out = True
+    shared_store.out = True
     assert await find_block(one, "t/h1") == Found("t/h1", b"deeper")
 
 
-async def test_a_block_made_meanwhile_is_given_to_the_store_once_it_is_back(shared, worker):
+async def test_a_block_made_during_an_outage_is_stored_once_the_store_is_back(shared_store, worker):
     one, two = worker(), worker()
-    shared.out = True
+    shared_store.out = True
     assert await one.put_block("t/h2", b"block") == b"block"
     assert await one.put_block("t/h2", b"late") == b"block"
-    shared.out = False
+    shared_store.out = False
     assert await find_block(two, "t/h3", "t/h2") is None
     assert await find_block(one, "t/h3", "t/h2") == Found("t/h2", b"block")
     assert await find_block(two, "t/h3", "t/h2") == Found("t/h2", b"block")
 
 
-async def test_of_two_who_made_one_meanwhile_the_first_to_come_back_counts(shared, worker):
+async def test_of_two_blocks_made_during_an_outage_the_first_one_stored_counts(shared_store, worker):
     one, two = worker(), worker()
-    shared.out = True
+    shared_store.out = True
     await one.put_block("t/h2", b"of one")
     await two.put_block("t/h2", b"of two")
-    shared.out = False
-    told = [await find_block(store, "t/h2") for store in (two, one, two)]
-    assert told == [Found("t/h2", b"of two")] * 3
+    shared_store.out = False
+    found = [await find_block(store, "t/h2") for store in (two, one, two)]
+    assert found == [Found("t/h2", b"of two")] * 3
 
 
-async def test_what_the_store_forgot_stands_there_again_with_the_next_look_up(worker):
+async def test_a_value_that_the_store_forgot_is_restored_with_the_next_look_up(worker):
     one = worker()
     for key in ("t/h1", "t/h3"):
         await one.put_block(key, key.encode())
@@ -113,35 +113,35 @@ async def test_what_the_store_forgot_stands_there_again_with_the_next_look_up(wo
     assert await find_block(emptied, "t/h1") is None
 
 
-async def test_nothing_older_is_asked_for_than_what_is_held(shared, worker):
+async def test_nothing_older_is_asked_for_than_what_is_held(shared_store, worker):
     one, keys = worker(), [f"t/h{number}" for number in range(400, 0, -1)]
     await one.find_first(keys, keys)
     await one.put_block(keys[17], b"block")
     await one.write_fact(keys[2], b"fact", 60)
     assert await one.find_first(keys, keys) == (Found(keys[17], b"block"), Found(keys[2], b"fact"))
-    assert shared.asked == [(400, 400), (18, 3)]
+    assert shared_store.asked == [(400, 400), (18, 3)]
 
 
-async def test_for_a_fact_that_the_store_has_lost_an_older_one_may_stand(shared, worker):
+async def test_an_older_fact_may_replace_one_that_the_store_lost(shared_store, worker):
     one = worker()
     await worker().write_fact("t/a1", b"theirs", 60)
     await one.write_fact("t/a2", b"ours", 60)
-    await shared.write_fact("t/a2", b"", 0)
+    await shared_store.write_fact("t/a2", b"", 0)
     assert await one.find_first([], ["t/a3", "t/a2", "t/a1"]) == (None, Found("t/a1", b"theirs"))
 
 
-async def test_what_is_newer_in_the_store_counts(shared, worker):
+async def test_a_newer_value_in_the_store_counts(shared_store, worker):
     one, two = worker(), worker()
     await one.put_block("t/h1", b"older")
     await two.put_block("t/h2", b"newer")
     assert await find_block(one, "t/h2", "t/h1") == Found("t/h2", b"newer")
 
 
-async def test_facts_noted_here_are_known_here_while_the_store_is_out_and_no_longer(shared, worker, clock):
+async def test_facts_noted_here_are_known_here_while_the_store_is_out_and_no_longer(shared_store, worker, clock):
     one = worker()
     await one.write_fact("t/a", b"ours", 60)
     await worker().write_fact("t/b", b"theirs", 60)
-    shared.out = True
+    shared_store.out = True
     await one.write_fact("t/c", b"meanwhile", 60)
     assert [await one.read_fact(key) for key in ("t/a", "t/b", "t/c")] == [b"ours", None, b"meanwhile"]
     assert await one.find_first([], ["t/b", "t/a"], ["t/c"]) == (
@@ -151,48 +151,48 @@ async def test_facts_noted_here_are_known_here_while_the_store_is_out_and_no_lon
     )
     clock.forward(61)
     assert await one.read_fact("t/a") is None
-    shared.out = False
+    shared_store.out = False
     assert await one.read_fact("t/c") is None
 
 
-async def test_in_a_store_that_answers_facts_are_its_own(shared, worker):
+async def test_in_a_store_that_answers_facts_are_its_own(shared_store, worker):
     one = worker()
     await one.write_fact("t/window", b"128000", 60)
     await worker().write_fact("t/window", b"131072", 60)
     assert await one.read_fact("t/window") == b"131072"
 
 
-async def test_without_a_store_one_claim_counts_here(shared, worker):
+async def test_without_a_store_one_claim_counts_here(shared_store, worker):
     one = worker()
-    shared.out = True
+    shared_store.out = True
     assert await one.claim_fact("t/errand", b"one", 60)
     assert not await one.claim_fact("t/errand", b"two", 60)
 
 
-async def test_the_secret_once_told_is_known(shared, worker):
+async def test_a_secret_that_was_read_once_is_remembered(shared_store, worker):
     one = worker()
-    shared.out = True
+    shared_store.out = True
     with pytest.raises(StoreUnavailable):
         await one.load_secret()
-    shared.out = False
+    shared_store.out = False
     secret = await one.load_secret()
-    shared.out = True
+    shared_store.out = True
     assert await one.load_secret() == secret
 
 
-async def test_of_documents_only_the_store_can_tell(shared, worker):
+async def test_documents_are_read_from_the_store_only(shared_store, worker):
     one = worker()
     assert await one.replace_document("keys", None, b"one")
-    shared.out = True
+    shared_store.out = True
     for act in (one.read_document("keys"), one.replace_document("keys", b"one", b"two")):
         with pytest.raises(StoreUnavailable):
             await act
 
 
-async def test_a_worker_remembers_no_more_than_it_has_room_for(shared, worker):
+async def test_a_worker_remembers_no_more_than_it_has_room_for(shared_store, worker):
     one = worker(block_bytes=10_000, fact_bytes=10_000)
     for number in range(100):
         await one.put_block(f"t/{number}", bytes(1_000))
         await find_block(one, f"t/{number}")
-    shared.out = True
+    shared_store.out = True
     assert [number for number in range(100) if await find_block(one, f"t/{number}")] == list(range(92, 100))

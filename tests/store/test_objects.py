@@ -9,12 +9,20 @@ import time
 from functools import partial
 
 from proxy.store.transcripts.archive import Archive, StoreFault, read_transcript
-from tests.support.completions import says as tells
+from tests.support.completions import text_turn
 from tests.support.messages import KEY, chat, user
-from tests.support.object_store.weather import clear, down
-from tests.support.object_store.work import HELLO, TURNS, messages, names, sent, talk, waits
+from tests.support.object_store.conversations import (
+    HELLO,
+    TURNS,
+    messages,
+    object_names,
+    pending_files,
+    turn_request,
+    wait_until_sent,
+)
+from tests.support.object_store.faulty_relay import drop_connection, pass_through
 from tests.support.proxy_client import until
-from tests.support.transcripts import heard, history_of, keep, texts
+from tests.support.transcripts import exchange, history_of, keep, texts
 from tests.support.verification import duplicates, torn, verify
 
 pytest_plugins = ("tests.support.object_store.fixtures",)
@@ -23,43 +31,45 @@ pytest_plugins = ("tests.support.object_store.fixtures",)
 # --- once, and whole -------------------------------------------------------------------------------------------------
 
 
-async def test_a_conversation_goes_under_its_tenant_and_leaves_nothing_behind(writing, bucket, spool, stored):
-    with writing() as kept:
-        keep(kept, heard(TURNS[2], tells("Hi.").using(3, 2)))
-        await sent(spool)
-    (name,) = names(bucket)
+async def test_a_conversation_goes_under_its_tenant_and_leaves_nothing_behind(
+    writing, bucket, spool, stored_conversations
+):
+    with writing() as writer:
+        keep(writer, exchange(TURNS[2], text_turn("Hi.").using(3, 2)))
+        await wait_until_sent(spool)
+    (name,) = object_names(bucket)
     conversation = history_of(TURNS[2]).conversation
     assert re.fullmatch(rf"team-a/{conversation}/\d{{8}}T\d{{9}}Z-[0-9a-f]{{16}}\.jsonl", name)
-    (found,) = stored()
+    (found,) = stored_conversations()
     assert texts(found.path(found.leaves()[0])) == [message["content"] for message in messages(TURNS[2])]
     assert [json.loads(answer.message)["content"] for answer in found.answers] == ["Hi."]
     assert verify(found, KEY).faults == ()
     assert list((spool / "team-a" / conversation).iterdir()) == []
 
 
-async def test_each_turn_brings_only_what_is_new(writing, bucket, spool, stored):
-    with writing() as kept:
+async def test_each_turn_brings_only_what_is_new(writing, bucket, spool, stored_conversations):
+    with writing() as writer:
         for turn in TURNS:
-            keep(kept, heard(turn))
-            await sent(spool)
-    assert len(names(bucket)) == len(TURNS)
-    assert names(bucket) == sorted(names(bucket))
-    (found,) = stored()
+            keep(writer, exchange(turn))
+            await wait_until_sent(spool)
+    assert len(object_names(bucket)) == len(TURNS)
+    assert object_names(bucket) == sorted(object_names(bucket))
+    (found,) = stored_conversations()
     assert (len(found.messages), duplicates(found)) == (len(messages(TURNS[-1])), 0)
 
 
-async def test_what_several_replicas_write_is_read_once(writing, stored, tmp_path):
+async def test_lines_of_several_replicas_are_read_once(writing, stored_conversations, tmp_path):
     with writing(at=tmp_path / "one") as one, writing(at=tmp_path / "two") as two:
         for turn in TURNS:
-            keep(one, heard(turn))
-            keep(two, heard(turn))
-    (found,) = stored()
+            keep(one, exchange(turn))
+            keep(two, exchange(turn))
+    (found,) = stored_conversations()
     assert len(found.messages) == len(messages(TURNS[-1]))
     assert duplicates(found) == len(found.messages)
     assert verify(found, KEY).faults == ()
 
 
-async def test_an_upload_that_is_repeated_changes_nothing(writing, bucket, spool, stored, monkeypatch):
+async def test_an_upload_that_is_repeated_changes_nothing(writing, bucket, spool, stored_conversations, monkeypatch):
     put, tries = bucket.put, []
 
     def twice(name, file):
@@ -69,70 +79,76 @@ async def test_an_upload_that_is_repeated_changes_nothing(writing, bucket, spool
             raise StoreFault("unreachable", "the answer was lost")
 
     monkeypatch.setattr(bucket, "put", twice)
-    with writing() as kept:
-        keep(kept, heard(TURNS[1]))
-        await sent(spool)
-    assert tries == names(bucket) * 3
-    assert duplicates(stored()[0]) == 0
+    with writing() as writer:
+        keep(writer, exchange(TURNS[1]))
+        await wait_until_sent(spool)
+    assert tries == object_names(bucket) * 3
+    assert duplicates(stored_conversations()[0]) == 0
 
 
 async def test_a_large_segment_goes_at_once_and_a_small_one_when_it_is_old(writing, bucket, spool):
-    with writing(upload_seconds=60.0, upload_bytes=10_000) as kept:
-        keep(kept, heard(HELLO))
-        keep(kept, heard(chat(user("x" * 20_000))))
-        await until(partial(names, bucket))
+    with writing(upload_seconds=60.0, upload_bytes=10_000) as writer:
+        keep(writer, exchange(HELLO))
+        keep(writer, exchange(chat(user("x" * 20_000))))
+        await until(partial(object_names, bucket))
         await asyncio.sleep(0.1)
-        assert len(names(bucket)) == 1
-        assert waits(spool) == ["current.jsonl"]
-    assert len(names(bucket)) == 2
+        assert len(object_names(bucket)) == 1
+        assert pending_files(spool) == ["current.jsonl"]
+    assert len(object_names(bucket)) == 2
 
 
-async def test_what_waits_is_read_with_what_is_there(writing, bucket, spool, stored):
-    with writing() as kept:
-        keep(kept, heard(TURNS[1]))
-        await sent(spool)
-    with writing(upload_seconds=60.0) as kept:
-        keep(kept, heard(TURNS[3]), heard(chat(user("Something else"))))
-        found = {texts(one.messages.values())[0]: one for one in stored()}
-        assert waits(spool) == ["current.jsonl"] * 2
+async def test_spooled_turns_are_read_with_uploaded_ones(writing, bucket, spool, stored_conversations):
+    with writing() as writer:
+        keep(writer, exchange(TURNS[1]))
+        await wait_until_sent(spool)
+    with writing(upload_seconds=60.0) as writer:
+        keep(writer, exchange(TURNS[3]), exchange(chat(user("Something else"))))
+        found = {texts(one.messages.values())[0]: one for one in stored_conversations()}
+        assert pending_files(spool) == ["current.jsonl"] * 2
     assert found.keys() == {"Hello there", "Something else"}
     assert len(found["Hello there"].messages) == len(messages(TURNS[3]))
 
 
-async def test_what_leaves_the_spool_while_one_reads_is_not_missed(writing, bucket, spool):
-    with writing(upload_seconds=0.3) as kept:
-        keep(kept, heard(TURNS[3]))
+async def test_files_that_leave_the_spool_during_a_read_are_not_missed(writing, bucket, spool):
+    with writing(upload_seconds=0.3) as writer:
+        keep(writer, exchange(TURNS[3]))
         (seen,) = Archive(spool, bucket).find()
         assert seen.is_on_disk
-        await sent(spool)
+        await wait_until_sent(spool)
     assert len(read_transcript(seen).messages) == len(messages(TURNS[3]))
 
 
 # --- whose -----------------------------------------------------------------------------------------------------------
 
 
-async def test_every_name_begins_with_its_tenant_and_says_nothing_that_was_said(writing, bucket):
+async def test_every_object_name_begins_with_its_tenant_and_reveals_no_content(writing, bucket):
     strange = ["team-a", "team-b", "../../etc", "a/b", "Zebra Inc. <zebra@example.com>", "x" * 300, "tëam", ".pruned"]
-    with writing() as kept:
-        keep(kept, *(heard(chat(user("Zebra in every word")), tenant=tenant) for tenant in strange))
-    tenants = {name.split("/")[0] for name in names(bucket)}
+    with writing() as writer:
+        keep(writer, *(exchange(chat(user("Zebra in every word")), tenant=tenant) for tenant in strange))
+    tenants = {name.split("/")[0] for name in object_names(bucket)}
     assert {"team-a", "team-b"} < tenants
     assert len(tenants) == len(strange)
-    for name in names(bucket):
+    for name in object_names(bucket):
         assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*/[0-9a-f]{40}/[0-9TZ]+-[0-9a-f]{16}\.jsonl", name)
 
 
-async def test_equal_words_of_two_tenants_share_nothing(writing, bucket, stored):
-    with writing() as kept:
-        keep(kept, heard(HELLO, tells("one"), tenant="team-a"), heard(HELLO, tells("two"), tenant="team-b"))
-    assert len({name.split("/")[1] for name in names(bucket)}) == 2
-    answers = {one.tenant: [json.loads(answer.message)["content"] for answer in one.answers] for one in stored()}
+async def test_equal_words_of_two_tenants_share_nothing(writing, bucket, stored_conversations):
+    with writing() as writer:
+        keep(
+            writer,
+            exchange(HELLO, text_turn("one"), tenant="team-a"),
+            exchange(HELLO, text_turn("two"), tenant="team-b"),
+        )
+    assert len({name.split("/")[1] for name in object_names(bucket)}) == 2
+    answers = {
+        one.tenant: [json.loads(answer.message)["content"] for answer in one.answers] for one in stored_conversations()
+    }
     assert answers == {"team-a": ["one"], "team-b": ["two"]}
 
 
 async def test_a_spool_is_for_this_user_only(writing, spool):
-    with writing(upload_seconds=60.0) as kept:
-        keep(kept, heard(HELLO))
+    with writing(upload_seconds=60.0) as writer:
+        keep(writer, exchange(HELLO))
         modes = {stat.filemode(path.stat().st_mode) for path in [spool, *spool.rglob("*")]}
     assert modes == {"drwx------", "-rw-------"}
 
@@ -143,94 +159,94 @@ async def test_a_spool_is_for_this_user_only(writing, spool):
 async def test_one_worker_sends_for_all_and_another_when_it_is_gone(writing, bucket):
     with writing(upload_seconds=0.05) as first:
         with writing(upload_seconds=60.0) as other:
-            keep(other, heard(HELLO))
+            keep(other, exchange(HELLO))
             await until(lambda: first.uploads.sent == 1)
             assert other.uploads.sent == 0
             first.uploads.close()
-            keep(first, heard(chat(user("afterwards"))))
+            keep(first, exchange(chat(user("afterwards"))))
         assert other.uploads.sent == 1
-    assert len(names(bucket)) == 2
+    assert len(object_names(bucket)) == 2
 
 
 async def test_two_workers_that_leave_together_leave_nothing(writing, spool):
     with writing(upload_seconds=60.0) as one, writing(upload_seconds=60.0) as other:
-        keep(one, heard(HELLO))
-        keep(other, heard(chat(user("from the other"))))
+        keep(one, exchange(HELLO))
+        keep(other, exchange(chat(user("from the other"))))
         leaving = [threading.Thread(target=each.close) for each in (one, other)]
         for thread in leaving:
             thread.start()
         for thread in leaving:
             thread.join()
-        assert waits(spool) == []
+        assert pending_files(spool) == []
 
 
-async def test_workers_may_write_to_one_conversation_while_it_is_sent(writing, stored, spool):
-    turns = [talk(turn, "Together") for turn in range(60)]
+async def test_workers_may_write_to_one_conversation_while_it_is_sent(writing, stored_conversations, spool):
+    turns = [turn_request(turn, "Together") for turn in range(60)]
     with writing(upload_seconds=0.0) as one, writing(upload_seconds=0.0) as other:
 
-        def works(kept, mine):
+        def write_turns(writer, mine):
             for turn in mine:
-                keep(kept, heard(turn))
+                keep(writer, exchange(turn))
 
-        threads = [threading.Thread(target=works, args=each) for each in ((one, turns), (other, turns))]
+        threads = [threading.Thread(target=write_turns, args=each) for each in ((one, turns), (other, turns))]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        await sent(spool)
+        await wait_until_sent(spool)
         assert (one.faults, other.faults) == (0, 0)
-    (found,) = stored()
+    (found,) = stored_conversations()
     assert len(found.messages) == len(messages(turns[-1]))
     assert (verify(found, KEY).faults, torn(found)) == ((), 0)
 
 
-async def test_what_a_dead_worker_left_is_sent_and_its_torn_end_does_not_count(writing, sky, spool, stored):
-    sky.now = down
-    with writing() as kept:
-        keep(kept, heard(TURNS[2]))
+async def test_the_spool_of_a_dead_worker_is_sent_without_its_torn_end(writing, relay, spool, stored_conversations):
+    relay.now = drop_connection
+    with writing() as writer:
+        keep(writer, exchange(TURNS[2]))
     (left,) = spool.rglob("*.jsonl")
     current = left.rename(left.with_name("current.jsonl"))
     with current.open("ab") as file:
         file.write(b'{"v":1,"at":"torn')
-    sky.now = clear
+    relay.now = pass_through
     with writing():
-        await sent(spool)
-    (found,) = stored()
+        await wait_until_sent(spool)
+    (found,) = stored_conversations()
     assert (len(found.messages), torn(found)) == (len(messages(TURNS[2])), 1)
 
 
-async def test_what_a_power_cut_took_from_a_file_is_sent_with_the_next_turn(writing, sky, spool, stored):
-    sky.now = down
-    with writing() as kept:
-        keep(kept, heard(TURNS[3]))
-        await until(lambda: kept.uploads.faults)
+async def test_lines_lost_in_a_power_cut_are_sent_with_the_next_turn(writing, relay, spool, stored_conversations):
+    relay.now = drop_connection
+    with writing() as writer:
+        keep(writer, exchange(TURNS[3]))
+        await until(lambda: writer.uploads.faults)
     (left,) = spool.rglob("*Z-*.jsonl")
     left.write_bytes(left.read_bytes()[:-20])
-    sky.now = clear
+    relay.now = pass_through
     with writing():
-        await sent(spool)
-    with writing() as kept:
-        keep(kept, heard(TURNS[3]))
-        await sent(spool)
-    (found,) = stored()
+        await wait_until_sent(spool)
+    with writing() as writer:
+        keep(writer, exchange(TURNS[3]))
+        await wait_until_sent(spool)
+    (found,) = stored_conversations()
     assert (len(found.messages), verify(found, KEY).faults) == (len(messages(TURNS[3])), ())
 
 
-async def test_who_leaves_while_the_store_is_away_says_what_stays(writing, sky, spool):
-    told = []
-    sky.now = down
+async def test_a_shutdown_during_an_outage_reports_the_remaining_files(writing, relay, spool):
+    found = []
+    relay.now = drop_connection
     began = time.monotonic()
-    with writing(tell=told.append) as kept:
-        keep(kept, heard(HELLO))
+    with writing(tell=found.append) as writer:
+        keep(writer, exchange(HELLO))
     assert time.monotonic() - began < 2.0
-    assert re.fullmatch(rf"\d+ bytes of transcripts wait in {spool} for the next start", told[-1])
+    assert re.fullmatch(rf"\d+ bytes of transcripts wait in {spool} for the next start", found[-1])
 
 
-async def test_a_disk_that_fails_stops_nobody(writing, spool, warnings):
+async def test_a_failing_disk_stops_no_request(writing, spool, warnings):
     spool.write_bytes(b"")
-    with writing() as kept:
-        assert not kept.keep(history_of(HELLO)).done.result(10)
+    with writing() as writer:
+        assert not writer.keep(history_of(HELLO)).done.result(10)
         await until(lambda: len(warnings) >= 2)
         spool.unlink()
-        keep(kept, heard(HELLO))
-        await until(lambda: spool.is_dir() and not waits(spool))
+        keep(writer, exchange(HELLO))
+        await until(lambda: spool.is_dir() and not pending_files(spool))

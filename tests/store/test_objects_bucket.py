@@ -15,8 +15,14 @@ from proxy.config import Config, InvalidConfig
 from proxy.store.transcripts import bucket as module
 from proxy.store.transcripts.archive import StoreFault
 from proxy.store.transcripts.bucket import Bucket
+from tests.support.object_store.faulty_relay import (
+    answer_with,
+    drop_connection,
+    faulty_relay,
+    pass_through,
+    refuse_with,
+)
 from tests.support.object_store.server import open_bucket as open_with
-from tests.support.object_store.weather import clear, down, refusing, telling, weather
 from tests.support.running_proxy import free_port
 
 pytest_plugins = ("tests.support.object_store.fixtures",)
@@ -69,7 +75,7 @@ def test_the_scheme_of_the_url_picks_the_vendor(url, settings, kind, prefix):
 
 
 @pytest.mark.parametrize("url", ["s3://", "s3:///x", "gs://"])
-def test_what_is_no_place_is_refused(url):
+def test_an_invalid_place_is_refused(url):
     with pytest.raises(ValueError, match="s3://bucket"):
         open_bucket(url)
 
@@ -99,21 +105,21 @@ def test_without_a_key_a_role_gives_the_credentials(s3, tmp_path, monkeypatch, t
     (tmp_path / "token").write_text("a.web.identity")
     monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
     monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/proxy")
-    with weather(s3.url, tls.context) as sky:
-        at = sky.url.replace("http:", "https:")
+    with faulty_relay(s3.url, tls.context) as relay:
+        at = relay.url.replace("http:", "https:")
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", at)
-        sky.now = lambda number: None if number else telling(LENT)(number)
+        relay.now = lambda number: None if number else answer_with(LENT)(number)
         bucket = open_with("s3://transcripts", endpoint=at, ca_file=tls.ca_file)
         refused = fault(puts(bucket))
-        assert [asked.partition("?")[0] for asked in sky.asked] == ["POST /", "PUT /transcripts/team/one"]
-        assert "Action=AssumeRoleWithWebIdentity" in sky.asked[0]
+        assert [asked.partition("?")[0] for asked in relay.asked] == ["POST /", "PUT /transcripts/team/one"]
+        assert "Action=AssumeRoleWithWebIdentity" in relay.asked[0]
     assert refused.kind == "InvalidAccessKeyId"  # it was signed with the temporary key, which this server does not know
 
 
 # --- objects ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_put_is_got_listed_and_deleted(s3, tmp_path):
+def test_an_object_can_be_put_read_listed_and_deleted(s3, tmp_path):
     odd = s3.bucket(prefix="a-room/of.one's-own+é")
     (tmp_path / "large").write_bytes(b"x" * 13_000_000)  # more than one part of a multipart upload
     odd.put("team/one", b"first")
@@ -132,7 +138,7 @@ def test_what_was_put_is_got_listed_and_deleted(s3, tmp_path):
     assert [one.name for one in odd.list_objects("team")] == ["team/two"]
 
 
-def test_what_is_put_again_is_there_once(bucket):
+def test_an_object_that_is_put_again_is_there_once(bucket):
     for _ in range(3):
         bucket.put("team/one", b"the same")
     assert [(one.name, one.bytes) for one in bucket.list_objects()] == [("team/one", 8)]
@@ -161,8 +167,8 @@ def test_many_threads_may_use_one_bucket(bucket):
 
 
 def test_over_tls_the_store_must_show_a_certificate_that_is_trusted(s3, tls):
-    with weather(s3.url, tls.context) as sky:
-        at = sky.url.replace("http:", "https:")
+    with faulty_relay(s3.url, tls.context) as relay:
+        at = relay.url.replace("http:", "https:")
         trusting = s3.bucket(at=at, ca_file=tls.ca_file)
         trusting.put("tls/one", b"x" * 1_000_000)
         assert len(trusting.get("tls/one")) == 1_000_000
@@ -212,8 +218,8 @@ def test_a_store_that_does_not_answer_in_time_is_reported():
 
 
 @pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (500, "InternalError"), (429, "TooManyRequests")])
-def test_a_store_that_is_busy_is_reported_without_its_own_words(bucket, sky, status, code):
-    sky.now = refusing(status, code)
+def test_a_store_that_is_busy_is_reported_without_its_own_words(bucket, relay, status, code):
+    relay.now = refuse_with(status, code)
     text = str(fault(puts(bucket)))
     assert f"answers {status} {code}" in text
     assert "it is tried again" in text
@@ -221,25 +227,25 @@ def test_a_store_that_is_busy_is_reported_without_its_own_words(bucket, sky, sta
 
 
 @pytest.mark.parametrize("code", ["AuthorizationHeaderMalformed", "RequestTimeTooSkewed"])
-def test_what_the_store_calls_the_failure_is_reported(bucket, sky, code):
-    sky.now = refusing(403, code)
+def test_the_stores_name_for_the_failure_is_reported(bucket, relay, code):
+    relay.now = refuse_with(403, code)
     assert f"answers 403 {code}" in str(fault(puts(bucket)))
 
 
-@pytest.mark.parametrize("stumble", [down, refusing(503, "SlowDown")], ids=["cut off", "busy"])
-def test_a_read_is_tried_again(bucket, sky, stumble):
+@pytest.mark.parametrize("stumble", [drop_connection, refuse_with(503, "SlowDown")], ids=["cut off", "busy"])
+def test_a_read_is_tried_again(bucket, relay, stumble):
     bucket.put("team/one", b"x")
-    sky.asked.clear()
-    sky.now = lambda number: stumble(number) if number < 2 else clear(number)
+    relay.asked.clear()
+    relay.now = lambda number: stumble(number) if number < 2 else pass_through(number)
     assert [one.name for one in bucket.list_objects()] == ["team/one"]
-    assert len(sky.asked) == 3
+    assert len(relay.asked) == 3
 
 
-def test_what_is_no_object_store_is_reported(bucket, sky):
+def test_a_server_that_is_no_object_store_is_reported(bucket, relay):
     """A friendly web server answers 200 to everything, and what it was sent is nowhere."""
-    sky.now = refusing(200, "Hello")
+    relay.now = refuse_with(200, "Hello")
     assert fault(puts(bucket)).kind == "not an object store"
-    sky.now = refusing(404, "<html>")
+    relay.now = refuse_with(404, "<html>")
     assert "answers 404" in str(fault(lambda: list(bucket.list_objects())))
 
 

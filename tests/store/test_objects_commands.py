@@ -12,37 +12,37 @@ from proxy.store.sqlite import SqliteStore
 from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.store.transcripts.writer import Originals
-from tests.support.completions import says as tells
-from tests.support.messages import KEY, call, chat, says, system, user
-from tests.support.object_store.weather import refusing
-from tests.support.transcripts import heard, history_of, keep
+from tests.support.completions import text_turn
+from tests.support.messages import KEY, assistant, call, chat, system, user
+from tests.support.object_store.faulty_relay import refuse_with
+from tests.support.transcripts import exchange, history_of, keep
 
 pytest_plugins = ("tests.support.object_store.fixtures",)
 
 HELLO = chat(user("Hello there"))
-FORKS = [chat(user("Hello there"), says("Hi."), user(text)) for text in ("And now?", "No, this: zebra")]
+FORKS = [chat(user("Hello there"), assistant("Hi."), user(text)) for text in ("And now?", "No, this: zebra")]
 WORK = chat(system("You are terse."), user("Read it."), call("Read", path="a.py", out="a line\n" * 400), user("So?"))
 TALK = (
-    heard(HELLO),
-    heard(FORKS[0], tells("Now this.").using(120, 7)),
-    heard(FORKS[1]),
-    heard(WORK, tells("Let me look.")),
-    heard(HELLO, tells("Hello, b."), tenant="team-b"),
+    exchange(HELLO),
+    exchange(FORKS[0], text_turn("Now this.").using(120, 7)),
+    exchange(FORKS[1]),
+    exchange(WORK, text_turn("Let me look.")),
+    exchange(HELLO, text_turn("Hello, b."), tenant="team-b"),
 )
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path, monkeypatch, s3, sky):
+def _here(tmp_path, monkeypatch, s3, relay):
     """The usual AWS variables are set; a second is long for a test."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", sky.url)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", relay.url)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret)
 
 
 @pytest.fixture
-def both(tmp_path, bucket, monkeypatch):
+def disk_and_bucket(tmp_path, bucket, monkeypatch):
     """The same talk on a disk and in a bucket, its last part still in the spool; and the key of its chains."""
     moments = count(1_700_000_000, 60)
     on_disk = Originals(tmp_path / "disk", now=lambda: next(moments))
@@ -51,33 +51,33 @@ def both(tmp_path, bucket, monkeypatch):
     moments = count(1_700_000_000, 60)
     spool = tmp_path / "state" / "spool"
     uploads = Uploads(bucket, spool, TranscriptSettings(upload_seconds=0.01))
-    kept = Originals(spool, uploads=uploads, now=lambda: next(moments))
+    writer = Originals(spool, uploads=uploads, now=lambda: next(moments))
     for talk in (TALK[:2], TALK[2:4]):
-        keep(kept, *talk)
+        keep(writer, *talk)
         end = time.monotonic() + 10
         while list(spool.rglob("*.jsonl")) and time.monotonic() < end:
             time.sleep(0.01)
     monkeypatch.setattr(uploads, "_look", lambda **_: None)
-    keep(kept, *TALK[4:])
-    assert kept.close(0.2)
+    keep(writer, *TALK[4:])
+    assert writer.close(0.2)
     asyncio.run(_key(tmp_path / "state" / "promises.sqlite"))
     (tmp_path / "disk.yaml").write_text(f"transcripts: {{dir: {tmp_path}/disk}}\n")
     (tmp_path / "s3.yaml").write_text(f"transcripts: {{dir: {bucket.url}}}\n")
 
 
 async def _key(place):
-    kept = SqliteStore(place)
-    await kept.load_secret()
-    await kept._in_thread(lambda db: db.execute("update secret_1 set value = ?", [KEY]))
-    await kept.close()
+    writer = SqliteStore(place)
+    await writer.load_secret()
+    await writer._in_thread(lambda db: db.execute("update secret_1 set value = ?", [KEY]))
+    await writer.close()
 
 
 @pytest.fixture
 def run(capsysbinary):
     def act(where, *words):
         code = main(["transcripts", *words, "--config", f"{where}.yaml"])
-        told = capsysbinary.readouterr()
-        return code, told.out.decode(), told.err.decode()
+        found = capsysbinary.readouterr()
+        return code, found.out.decode(), found.err.decode()
 
     return act
 
@@ -99,7 +99,7 @@ NAME = history_of(HELLO).conversation[:8]
         ("prune", "--days", "0.0001"),
     ],
 )
-def test_the_same_commands_say_the_same(both, run, words):
+def test_the_same_commands_say_the_same(disk_and_bucket, run, words):
     on_disk = run("disk", *words)
     assert on_disk[1] or words[-1] == "nowhere"
     if words[0] == "prune":
@@ -108,20 +108,20 @@ def test_the_same_commands_say_the_same(both, run, words):
         assert run("s3", *words) == on_disk
 
 
-def test_several_tenants_with_one_conversation_are_told_apart(both, run):
-    code, _, said = run("s3", "show", history_of(HELLO, "team-b").conversation[:1])
+def test_several_tenants_with_one_conversation_are_separated(disk_and_bucket, run):
+    code, _, text = run("s3", "show", history_of(HELLO, "team-b").conversation[:1])
     assert code in (0, 1)
     assert run("s3", "show", f"team-b/{history_of(HELLO, 'team-b').conversation}")[1].count("Hello") == 2
     assert "there is no conversation" in run("s3", "show", f"team-c/{NAME}")[2]
-    assert said == "" or "conversations begin with" in said
+    assert text == "" or "conversations begin with" in text
 
 
-def test_what_is_old_enough_is_pruned_from_the_store(both, run, bucket, monkeypatch):
+def test_old_conversations_are_pruned_from_the_store(disk_and_bucket, run, bucket, monkeypatch):
     now = time.time()
     monkeypatch.setattr("proxy.cli.transcripts.time.time", lambda: now + 3 * 3600)
-    code, told, _ = run("s3", "prune", "--days", "0.1", "--yes")
+    code, found, _ = run("s3", "prune", "--days", "0.1", "--yes")
     assert code == 0
-    assert len(told.splitlines()) == 4
+    assert len(found.splitlines()) == 4
     assert len(list(bucket.list_objects())) == 0
     assert [json.loads(line)["tenant"] for line in run("s3", "list", "--json")[1].splitlines()] == ["team-b"]
 
@@ -131,17 +131,17 @@ def test_an_empty_place_says_where_it_looked(run, bucket, tmp_path):
     assert run("s3", "list") == (0, f"nothing is kept in {bucket.url}\n", "")
 
 
-def test_a_store_that_fails_is_told_in_one_line(both, run, sky):
-    sky.now = refusing(403, "AccessDenied")
-    code, told, said = run("s3", "list")
-    assert (code, told) == (1, "")
-    assert said.count("\n") == 1
-    assert "answers 403 AccessDenied" in said
-    assert "never-to-be-told" not in said
+def test_a_failing_store_is_reported_on_one_line(disk_and_bucket, run, relay):
+    relay.now = refuse_with(403, "AccessDenied")
+    code, found, text = run("s3", "list")
+    assert (code, found) == (1, "")
+    assert text.count("\n") == 1
+    assert "answers 403 AccessDenied" in text
+    assert "never-to-be-told" not in text
 
 
-def test_a_store_that_stumbles_is_asked_again(both, run, sky):
-    sky.now = lambda number: refusing(503, "SlowDown")(number) if number % 3 == 0 else None
+def test_a_store_that_stumbles_is_asked_again(disk_and_bucket, run, relay):
+    relay.now = lambda number: refuse_with(503, "SlowDown")(number) if number % 3 == 0 else None
     assert run("s3", "list", "--json")[1] == run("disk", "list", "--json")[1]
 
 
@@ -151,6 +151,6 @@ def test_a_key_without_its_secret_is_reported(run, bucket, tmp_path, monkeypatch
     assert (code, "`key` is set without `secret`" in text) == (1, True)
 
 
-def test_a_place_that_is_none_is_told(run, tmp_path):
+def test_an_invalid_place_is_reported(run, tmp_path):
     (tmp_path / "s3.yaml").write_text("transcripts: {dir: 's3://'}\n")
     assert "not a place in an object store: write s3://bucket" in run("s3", "list")[2]

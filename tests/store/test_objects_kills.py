@@ -18,7 +18,7 @@ from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.store.transcripts.writer import Originals
 from tests import ROOT
 from tests.support.messages import KEY
-from tests.support.object_store.weather import changing, clear, down, refusing, slow
+from tests.support.object_store.faulty_relay import alternate, delay, drop_connection, pass_through, refuse_with
 from tests.support.verification import verify
 
 pytest_plugins = ("tests.support.object_store.fixtures",)
@@ -49,31 +49,31 @@ for turn in range(told["turn"], 10_000):
 """
 
 
-class Killing:
-    def __init__(self, bucket, s3, sky, spool, dice):
-        self.bucket, self.s3, self.sky, self.spool, self.dice = bucket, s3, sky, spool, dice
+class KillRun:
+    def __init__(self, bucket, s3, relay, spool, dice):
+        self.bucket, self.s3, self.relay, self.spool, self.dice = bucket, s3, relay, spool, dice
         self.acknowledged = dict.fromkeys(range(3), -1)
 
-    def lives(self, seconds):
+    def run_process(self, seconds):
         """One process, from its first word on, for so long."""
         command = [sys.executable, "-c", WRITER]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        process.stdin.write(json.dumps(self.told()) + "\n")
+        process.stdin.write(json.dumps(self.settings()) + "\n")
         process.stdin.flush()
-        said = process.stdout.readline()
+        text = process.stdout.readline()
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
-        said += process.communicate()[0]
-        for line in said.splitlines(keepends=True):
+        text += process.communicate()[0]
+        for line in text.splitlines(keepends=True):
             if line.endswith("\n"):
                 talk, turn = map(int, line.split())
                 self.acknowledged[talk] = turn
 
-    def told(self):
+    def settings(self):
         return {
-            "url": self.bucket.url, "endpoint": self.sky.url, "spool": str(self.spool),
+            "url": self.bucket.url, "endpoint": self.relay.url, "spool": str(self.spool),
             "key": self.s3.key, "secret": self.s3.secret, "rotate": self.dice.choice([5_000, 1_000_000]),
             "sync": self.dice.choice(["never", "rotate", "always"]), "turn": max(0, *self.acknowledged.values()),
         }  # fmt: skip
@@ -82,7 +82,7 @@ class Killing:
         """Acknowledged turns that are nowhere."""
         there = {}
         for one in map(read_transcript, Archive(self.spool, self.bucket).find()):
-            messages = [json.loads(said.message)["content"] for said in one.messages.values()]
+            messages = [json.loads(words.message)["content"] for words in one.messages.values()]
             there[next(text for text in messages if text.startswith("conversation"))] = messages
         return [
             f"conversation {talk}, turn {number}"
@@ -92,27 +92,33 @@ class Killing:
         ]
 
 
-async def outlives(killing, sky, kills):
-    skies = [clear, down, slow(0.02), changing(refusing(503, "SlowDown"), clear), changing(down, clear, clear)]
+async def survive_kills(run, relay, kills):
+    behaviors = [
+        pass_through,
+        drop_connection,
+        delay(0.02),
+        alternate(refuse_with(503, "SlowDown"), pass_through),
+        alternate(drop_connection, pass_through, pass_through),
+    ]
     for _ in range(kills):
-        sky.now = killing.dice.choice(skies)
-        await asyncio.to_thread(killing.lives, killing.dice.uniform(0.02, 0.3))
-        sky.now = clear
-        assert killing.missing() == []
-    sent = Uploads(killing.bucket, killing.spool, TranscriptSettings(upload_seconds=0.01))
-    assert Originals(killing.spool, uploads=sent).close()
-    assert list(killing.spool.rglob("*.jsonl")) == []
-    assert killing.missing() == []
-    found = [read_transcript(one) for one in Archive(killing.spool, killing.bucket).find()]
+        relay.now = run.dice.choice(behaviors)
+        await asyncio.to_thread(run.run_process, run.dice.uniform(0.02, 0.3))
+        relay.now = pass_through
+        assert run.missing() == []
+    sent = Uploads(run.bucket, run.spool, TranscriptSettings(upload_seconds=0.01))
+    assert Originals(run.spool, uploads=sent).close()
+    assert list(run.spool.rglob("*.jsonl")) == []
+    assert run.missing() == []
+    found = [read_transcript(one) for one in Archive(run.spool, run.bucket).find()]
     assert [verify(one, KEY).faults for one in found] == [()] * 3
-    assert min(killing.acknowledged.values()) > kills
+    assert min(run.acknowledged.values()) > kills
 
 
-async def test_four_kills_lose_nothing_that_was_acknowledged(bucket, s3, sky, tmp_path):
-    await outlives(Killing(bucket, s3, sky, tmp_path / "spool", random.Random(3)), sky, 4)
+async def test_four_kills_lose_nothing_that_was_acknowledged(bucket, s3, relay, tmp_path):
+    await survive_kills(KillRun(bucket, s3, relay, tmp_path / "spool", random.Random(3)), relay, 4)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-async def test_thirty_kills_lose_nothing_that_was_acknowledged(bucket, s3, sky, tmp_path):
-    await outlives(Killing(bucket, s3, sky, tmp_path / "spool", random.Random(1)), sky, 30)
+async def test_thirty_kills_lose_nothing_that_was_acknowledged(bucket, s3, relay, tmp_path):
+    await survive_kills(KillRun(bucket, s3, relay, tmp_path / "spool", random.Random(1)), relay, 30)

@@ -10,9 +10,9 @@ from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.archive import DAY_SECONDS, Archive, Retention, read_transcript
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.store.transcripts.writer import Originals
-from tests.support.messages import KEY, chat, says, user
+from tests.support.messages import KEY, assistant, chat, user
 from tests.support.proxy_client import until
-from tests.support.transcripts import heard, keep
+from tests.support.transcripts import exchange, keep
 from tests.support.verification import duplicates, verify
 
 pytest_plugins = ("tests.support.object_store.fixtures",)
@@ -30,67 +30,69 @@ def write(bucket, spool, monkeypatch):
     """A worker's life: it keeps these and has sent them when this returns."""
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
 
-    def live(*talk, at=spool, sending=None):
+    def live(*recorded_turns, at=spool, sending=None):
         uploads = Uploads(bucket, at, sending or TranscriptSettings(upload_seconds=0.05))
-        kept = Originals(at, uploads=uploads)
-        keep(kept, *talk)
-        assert kept.close()
+        writer = Originals(at, uploads=uploads)
+        keep(writer, *recorded_turns)
+        assert writer.close()
 
     return live
 
 
-def talk(turns, first="Hello"):
-    return heard(chat(user(first), *(piece for turn in range(turns) for piece in (says("Hm."), user(f"{turn}")))))
+def recorded_turns(turns, first="Hello"):
+    return exchange(
+        chat(user(first), *(piece for turn in range(turns) for piece in (assistant("Hm."), user(f"{turn}"))))
+    )
 
 
-def test_what_was_silent_too_long_goes(bucket, spool, write):
-    write(talk(0, "one"), talk(3, "two"))
+def test_conversations_idle_too_long_are_removed(bucket, spool, write):
+    write(recorded_turns(0, "one"), recorded_turns(3, "two"))
     now = time.time()
     assert Archive(spool, bucket).prune(Retention(days=1), now + 0.9 * DAY_SECONDS) == 0
     assert Archive(spool, bucket).prune(Retention(days=1), now + 1.1 * DAY_SECONDS) > 0
     assert list(bucket.list_objects()) == []
 
 
-def test_what_is_too_much_goes_the_oldest_first_and_never_what_is_new(bucket, spool, write):
-    write(talk(0, "one" + "x" * 5_000))
+def test_beyond_the_size_limit_the_oldest_conversations_are_removed_and_never_new_ones(bucket, spool, write):
+    write(recorded_turns(0, "one" + "x" * 5_000))
     time.sleep(1.1)  # the store tells whole seconds
-    write(talk(0, "two" + "x" * 5_000))
+    write(recorded_turns(0, "two" + "x" * 5_000))
     assert Archive(spool, bucket).find_expired(Retention(bytes=8_000), time.time()) == []
     (gone,) = Archive(spool, bucket).find_expired(Retention(bytes=8_000), time.time() + LATER)
     assert b"one" in b"".join(gone.lines())
 
 
-def test_what_waits_in_the_spool_stays_with_all_that_was_before(bucket, spool, write, sky):
-    write(talk(1))
+def test_conversations_in_the_spool_stay_with_all_earlier_messages(bucket, spool, write, relay):
+    write(recorded_turns(1))
     uploads = Uploads(bucket, spool, TranscriptSettings(upload_seconds=60.0))
-    kept = Originals(spool, uploads=uploads)
-    keep(kept, talk(2))
+    writer = Originals(spool, uploads=uploads)
+    keep(writer, recorded_turns(2))
     assert Archive(spool, bucket).prune(Retention(bytes=1), time.time() + LATER) == 0
-    assert kept.close()
+    assert writer.close()
     assert len(list(bucket.list_objects("team-a"))) == 2
 
 
-def test_what_was_written_to_while_it_was_looked_at_stays(bucket, spool, write):
-    write(talk(1))
+def test_a_conversation_written_to_during_the_pruning_stays(bucket, spool, write):
+    write(recorded_turns(1))
     (seen,) = Archive(spool, bucket).find()
     time.sleep(1.1)
-    write(talk(2))
+    write(recorded_turns(2))
     assert seen.remove() == 0
     assert len(list(bucket.list_objects("team-a"))) == 2
 
 
 def test_a_conversation_that_was_pruned_and_goes_on_is_whole_again_on_every_machine(bucket, write, tmp_path):
     for replica in ("a", "b"):
-        write(talk(3), at=tmp_path / replica)
+        write(recorded_turns(3), at=tmp_path / replica)
     assert Archive(tmp_path / "a", bucket).prune(Retention(bytes=1), time.time() + LATER) > 0
     for replica in ("a", "b"):
-        write(talk(4), at=tmp_path / replica)
+        write(recorded_turns(4), at=tmp_path / replica)
     (found,) = (read_transcript(one) for one in Archive(tmp_path / "a", bucket).find())
     assert (len(found.messages), duplicates(found), verify(found, KEY).faults) == (9, 9, ())
 
 
 def test_many_may_prune_at_once(bucket, spool, write):
-    write(*(talk(1, f"conversation {number}") for number in range(12)))
+    write(*(recorded_turns(1, f"conversation {number}") for number in range(12)))
     bounds, later, faults = Retention(days=1), time.time() + 2 * DAY_SECONDS, []
 
     def prunes():
@@ -108,13 +110,13 @@ def test_many_may_prune_at_once(bucket, spool, write):
     assert list(bucket.list_objects()) == []
 
 
-def test_without_bounds_nothing_is_asked(bucket, spool, sky):
+def test_without_bounds_nothing_is_asked(bucket, spool, relay):
     assert Archive(spool, bucket).prune(Retention(), time.time()) == 0
-    assert sky.asked == []
+    assert relay.asked == []
 
 
 async def test_the_worker_that_sends_sees_to_it_when_it_begins(bucket, spool, write, monkeypatch):
-    write(talk(1))
+    write(recorded_turns(1))
     monkeypatch.setattr(module, "FIRST_SWEEP_SECONDS", 0.0)
     monkeypatch.setattr(module.time, "time", lambda at=time.time: at() + 2 * DAY_SECONDS)
     uploads = Uploads(bucket, spool, TranscriptSettings(retention=Retention(days=1)))
@@ -124,7 +126,7 @@ async def test_the_worker_that_sends_sees_to_it_when_it_begins(bucket, spool, wr
 
 def test_of_an_interrupted_pruning_what_is_left_has_no_hole(bucket, spool, write, monkeypatch):
     for turn in range(4):
-        write(talk(turn))
+        write(recorded_turns(turn))
     (seen,) = Archive(spool, bucket).find()
     delete, deleted = bucket.delete, []
 
@@ -138,6 +140,6 @@ def test_of_an_interrupted_pruning_what_is_left_has_no_hole(bucket, spool, write
     with pytest.raises(OSError, match="killed"):
         seen.remove()
     (found,) = (read_transcript(one) for one in Archive(spool, bucket).find())
-    texts = [json.loads(said.message)["content"] for said in found.path(found.leaves()[0])]
+    texts = [json.loads(text.message)["content"] for text in found.path(found.leaves()[0])]
     assert texts == ["Hello", "Hm.", "0", "Hm.", "1"]
     assert verify(found, KEY).faults == ()

@@ -11,14 +11,14 @@ from proxy.store.transcripts.archive import Archive, read_transcript
 from proxy.store.transcripts.files import TranscriptFolder, close_file, ids_in, is_closed, list_files, open_locked
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.store.transcripts.writer import Originals
-from tests.support.messages import chat, says, user
+from tests.support.messages import assistant, chat, user
 from tests.support.transcripts import history_of, originals
 from tests.support.verification import duplicates
 
 CLOSED = r"\d{8}T\d{9}Z-[0-9a-f]{16}\.jsonl"
 
 
-class Shelf:
+class MemoryBucket:
     """An object store in a dictionary: these tests are about the spool."""
 
     url = "memory://"
@@ -31,7 +31,7 @@ class Shelf:
 
 
 def request(turns):
-    return chat(user("Hello"), *(piece for number in range(turns) for piece in (says("Hm."), user(f"{number}"))))
+    return chat(user("Hello"), *(piece for number in range(turns) for piece in (assistant("Hm."), user(f"{number}"))))
 
 
 @pytest.fixture
@@ -44,23 +44,23 @@ def write(tmp_path):
     """A turn of one conversation, written by a process of its own."""
 
     def turn(number):
-        with originals(tmp_path) as kept:
-            assert kept.keep(history_of(request(number))).done.result(10)
+        with originals(tmp_path) as writer:
+            assert writer.keep(history_of(request(number))).done.result(10)
 
     return turn
 
 
 @pytest.fixture
-def shelf():
-    return Shelf()
+def memory_bucket():
+    return MemoryBucket()
 
 
 @pytest.fixture
-def send(tmp_path, shelf):
+def send(tmp_path, memory_bucket):
     """Everything that waits is closed and sent."""
 
     def all_of_it():
-        assert Uploads(shelf, tmp_path, TranscriptSettings(upload_seconds=60.0)).close()
+        assert Uploads(memory_bucket, tmp_path, TranscriptSettings(upload_seconds=60.0)).close()
 
     return all_of_it
 
@@ -83,19 +83,19 @@ def test_a_closed_file_never_changes_and_the_next_turn_begins_another(write, pla
     assert len(ids(place / "current.jsonl")) == 2
 
 
-def test_only_what_is_old_or_large_is_closed(tmp_path, write, place, shelf, monkeypatch):
+def test_only_what_is_old_or_large_is_closed(tmp_path, write, place, memory_bucket, monkeypatch):
     monkeypatch.setattr(module, "LOOK_SECONDS", 60.0)
-    uploads = Uploads(shelf, tmp_path, TranscriptSettings(upload_seconds=5.0, upload_bytes=10_000))
+    uploads = Uploads(memory_bucket, tmp_path, TranscriptSettings(upload_seconds=5.0, upload_bytes=10_000))
     uploads._leaving.set()
     uploads._thread.join(10)
     write(1)
     uploads._look()
     monkeypatch.setattr(module.time, "monotonic", lambda at=time.monotonic: at() + 4.9)
     uploads._look()
-    assert shelf.objects == {}
+    assert memory_bucket.objects == {}
     monkeypatch.setattr(module.time, "monotonic", lambda at=time.monotonic: at() + 0.2)
     uploads._look()
-    (name,) = shelf.objects
+    (name,) = memory_bucket.objects
     assert re.fullmatch(f"team-a/{place.name}/{CLOSED}", name)
 
 
@@ -117,13 +117,13 @@ def test_a_file_that_is_closed_while_a_turn_is_made_ready_is_left_as_it_is(tmp_p
     assert (known, len(ids(closed)), len(ids(place / "current.jsonl"))) == ([3], 4, 1)
 
 
-def test_what_was_sent_is_gone_and_not_written_again_within_the_hour(tmp_path, place, shelf, monkeypatch):
+def test_sent_lines_are_removed_and_not_written_again_within_the_hour(tmp_path, place, memory_bucket, monkeypatch):
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
-    uploads = Uploads(shelf, tmp_path, TranscriptSettings(upload_seconds=0.02))
-    kept = Originals(tmp_path, uploads=uploads)
+    uploads = Uploads(memory_bucket, tmp_path, TranscriptSettings(upload_seconds=0.02))
+    writer = Originals(tmp_path, uploads=uploads)
 
     def turn(number):
-        assert kept.keep(history_of(request(number))).done.result(10)
+        assert writer.keep(history_of(request(number))).done.result(10)
         end = time.monotonic() + 10
         while list_files(place) and time.monotonic() < end:
             time.sleep(0.01)
@@ -131,20 +131,20 @@ def test_what_was_sent_is_gone_and_not_written_again_within_the_hour(tmp_path, p
 
     for number in range(3):
         turn(number)
-    sent = b"".join(shelf.objects.values())
+    sent = b"".join(memory_bucket.objects.values())
     assert sorted(ids_in(sent.splitlines(keepends=True))) == sorted(history_of(request(2)).links)
     monkeypatch.setattr("proxy.store.transcripts.files.time.monotonic", lambda at=time.monotonic: at() + 3601)
     turn(3)
-    newest = list(shelf.objects.values())[-1]
+    newest = list(memory_bucket.objects.values())[-1]
     assert list(ids_in(newest.splitlines(keepends=True))) == history_of(request(3)).links
-    assert kept.close()
+    assert writer.close()
 
 
-def test_a_torn_line_alone_is_nothing(place, shelf, send):
+def test_a_torn_line_alone_is_nothing(place, memory_bucket, send):
     place.mkdir(parents=True)
     (place / "current.jsonl").write_bytes(b'{"v":1,"at":"torn')
     send()
-    assert shelf.objects == {}
+    assert memory_bucket.objects == {}
     assert list_files(place) == []
 
 
@@ -170,7 +170,7 @@ def test_the_files_of_0_1_0_are_read_and_go_on(tmp_path, write, place):
     assert (len(found.messages), duplicates(found)) == (7, 0)
 
 
-def test_the_spool_of_0_1_0_is_sent(write, place, shelf, send):
+def test_the_spool_of_0_1_0_is_sent(write, place, memory_bucket, send):
     write(3)
     lines = (place / "current.jsonl").read_bytes().splitlines(keepends=True)
     (place / "current.jsonl").unlink()
@@ -180,5 +180,5 @@ def test_the_spool_of_0_1_0_is_sent(write, place, shelf, send):
     write(3)
     assert sum(path.stat().st_size for path in list_files(place) if path.name == "current.jsonl") == 0
     send()
-    assert f"team-a/{place.name}/{sealed}" in shelf.objects
-    assert b"".join(shelf.objects.values()) == b"".join(lines) + b'{"v":1,"at":"torn'
+    assert f"team-a/{place.name}/{sealed}" in memory_bucket.objects
+    assert b"".join(memory_bucket.objects.values()) == b"".join(lines) + b'{"v":1,"at":"torn'

@@ -22,12 +22,12 @@ from proxy.store.transcripts.writer import Originals
 from tests.support.proxy_client import until
 
 
-def said(*texts):
+def user_messages(*texts):
     return [json.dumps({"role": "user", "content": text}).encode() for text in texts]
 
 
 def history(*texts, tenant="team-a", head=()):
-    messages = said(*texts)
+    messages = user_messages(*texts)
     chain, before = [], hashlib.sha256(tenant.encode()).hexdigest().encode()
     origin = before.decode()
     for message in messages:
@@ -91,7 +91,7 @@ def test_from_any_line_one_walks_back_to_the_first_and_forks_share_their_trunk(t
 
 
 def test_a_head_is_written_once_and_again_when_it_changes(tmp_path, writer):
-    monday, tuesday = said("Today is Monday."), said("Today is Tuesday.")
+    monday, tuesday = user_messages("Today is Monday."), user_messages("Today is Tuesday.")
     originals = writer()
     keep(originals, history("one", head=monday), history("one", "two", head=monday))
     keep(originals, history("one", "two", "three", head=tuesday))
@@ -108,7 +108,7 @@ def test_a_message_is_kept_byte_for_byte(tmp_path, writer):
 
 def test_a_message_on_several_lines_is_still_one_line(tmp_path, writer):
     pretty = json.dumps({"role": "user", "content": "a\nb"}, indent=2).encode().replace(b"\n", b"\r\n")
-    keep(writer(), History("t", "c", ["h1", "h2"], [pretty, *said("next")]))
+    keep(writer(), History("t", "c", ["h1", "h2"], [pretty, *user_messages("next")]))
     assert texts(tmp_path) == ["a\nb", "next"]
 
 
@@ -135,7 +135,7 @@ def test_a_torn_last_line_is_repaired(tmp_path, writer):
     assert texts(tmp_path) == ["one", "two", "three" * 50_000, "four"]
 
 
-def test_a_file_that_is_one_torn_line_begins_anew(tmp_path, writer):
+def test_a_file_that_is_one_torn_line_is_started_again(tmp_path, writer):
     keep(writer(), history("one"))
     (file,) = tmp_path.rglob("*.jsonl")
     file.write_bytes(b'{"v":1,"at":"' + b"x" * 200_000)
@@ -154,7 +154,7 @@ def test_originals_are_for_this_user_only(tmp_path, writer):
 def test_no_tenant_and_no_conversation_leads_out_of_the_folder(tmp_path, writer, tenant):
     folder = tmp_path / "inner"
     originals = Originals(folder)
-    assert keep(originals, History(tenant, tenant, ["h1"], said("one"))) == [True]
+    assert keep(originals, History(tenant, tenant, ["h1"], user_messages("one"))) == [True]
     assert originals.close()
     assert [file.relative_to(folder).parts for file in tmp_path.rglob("*.jsonl")] != []
     assert all(len(file.relative_to(folder).parts) == 3 for file in tmp_path.rglob("*.jsonl"))
@@ -206,7 +206,7 @@ def test_an_append_asks_no_more_of_the_system_among_many_conversations_and_files
     assert among_few["scandir"] + among_few["listdir"] == 0
 
 
-def test_what_follows_a_turn_that_was_not_written_is_written_with_it(tmp_path, writer, monkeypatch):
+def test_messages_after_an_unwritten_turn_are_written_with_it(tmp_path, writer, monkeypatch):
     originals = writer()
     keep(originals, history("one"))
     write, full = TranscriptFolder._write, [OSError(28, "No space left on device")]
@@ -228,7 +228,7 @@ def test_what_follows_a_turn_that_was_not_written_is_written_with_it(tmp_path, w
 # --- a disk that does not do its part ---
 
 
-async def test_what_is_wrong_is_told_until_the_disk_is_back(tmp_path, writer, monkeypatch):
+async def test_a_write_fault_is_reported_until_the_disk_is_back(tmp_path, writer, monkeypatch):
     monkeypatch.setattr(writer_module, "PROBE_SECONDS", 0.02)
     originals = writer()
     assert originals.problem == ""
@@ -249,16 +249,16 @@ async def test_a_slow_disk_delays_no_request(tmp_path, writer, monkeypatch, warn
     monkeypatch.setattr(TranscriptFolder, "_write", lambda *line: released.wait(10) and append(*line))
     originals = writer(queue_bytes=3_000)
     began = asyncio.get_running_loop().time()
-    kept = [originals.keep(history(f"{number}" * 1_000)).done for number in range(5)]
+    stored = [originals.keep(history(f"{number}" * 1_000)).done for number in range(5)]
     assert asyncio.get_running_loop().time() - began < 5
-    assert [one.done() for one in kept] == [False, False, True, True, True]
+    assert [one.done() for one in stored] == [False, False, True, True, True]
     assert originals.faults == len(warnings) == 3
     released.set()
-    assert [await asyncio.wrap_future(one) for one in kept] == [True, True, False, False, False]
+    assert [await asyncio.wrap_future(one) for one in stored] == [True, True, False, False, False]
     assert await asyncio.wrap_future(originals.keep(history("4" * 1_000)).done)
 
 
-async def test_what_was_missed_is_written_with_the_next_turn(tmp_path, writer, monkeypatch):
+async def test_missed_lines_are_written_with_the_next_turn(tmp_path, writer, monkeypatch):
     append = TranscriptFolder._write
     monkeypatch.setattr(TranscriptFolder, "_write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
     originals = writer()
@@ -301,8 +301,8 @@ print(full, originals.faults, originals.keep(History("t", "c", chain, messages))
 
 
 def test_a_disk_that_was_full_for_a_while_leaves_no_gap_and_no_half_line(tmp_path):
-    told = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert told.stdout.split() == ["False", "1", "True", "True"]
+    found = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["False", "1", "True", "True"]
     assert [line["at"] for line in lines(tmp_path)] == [f"h{number}" for number in range(300)]
 
 
@@ -321,7 +321,7 @@ for number in range(100_000):
 """
 
 
-def test_what_was_acknowledged_survives_a_kill(tmp_path, writer):
+def test_acknowledged_writes_survive_a_kill(tmp_path, writer):
     process = subprocess.Popen([sys.executable, "-c", ENDLESS, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     acknowledged = [process.stdout.readline() for _ in range(30)]
     process.send_signal(signal.SIGKILL)

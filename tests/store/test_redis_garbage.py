@@ -20,8 +20,8 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
-async def test_a_value_without_a_deadline_is_nothing_and_is_overwritten(server, opened, garbage):
-    store = opened(server.url)
+async def test_a_value_without_a_deadline_is_nothing_and_is_overwritten(server, open_store, garbage):
+    store = open_store(server.url)
     await store.put_block("t/h1", b"block")
     for key in ("promise/t/h1", "promise/t/h2", "fact/t/a"):
         server.set(f"cp/1/{key}", garbage)
@@ -31,12 +31,12 @@ async def test_a_value_without_a_deadline_is_nothing_and_is_overwritten(server, 
     assert await store.find_first(["t/h2", "t/h1"], ["t/a"]) == (Found("t/h1", b"again"), Found("t/a", b"mine"))
 
 
-async def test_a_value_of_another_type_is_nothing_and_is_overwritten(server, opened):
-    store = opened(server.url)
+async def test_a_value_of_another_type_is_nothing_and_is_overwritten(server, open_store):
+    store = open_store(server.url)
     await store.put_block("t/h1", b"older")
     for key in ("promise/t/h2", "fact/t/a", "secret"):
-        server.says("DEL", f"cp/1/{key}")
-        server.says("LPUSH", f"cp/1/{key}", "x")
+        server.run("DEL", f"cp/1/{key}")
+        server.run("LPUSH", f"cp/1/{key}", "x")
     assert await store.find_first(["t/h2", "t/h1"], ["t/a"]) == (Found("t/h1", b"older"), None)
     assert await store.put_block("t/h2", b"block") == b"block"
     await store.write_fact("t/a", b"fact", 60)
@@ -45,20 +45,20 @@ async def test_a_value_of_another_type_is_nothing_and_is_overwritten(server, ope
 
 
 @pytest.mark.parametrize("garbage", [b"", b"x" * 1_000])
-async def test_a_secret_that_no_hash_takes_is_replaced_by_the_one_in_use(server, opened, garbage):
-    store = opened(server.url)
+async def test_a_secret_that_no_hash_takes_is_replaced_by_the_one_in_use(server, open_store, garbage):
+    store = open_store(server.url)
     server.set("cp/1/secret", garbage)
     assert await store.load_secret(b"h" * 32) == b"h" * 32
     assert await store.load_secret() == b"h" * 32
 
 
-async def test_a_document_of_another_type_is_left_alone_and_said(server, opened):
-    store = opened(server.url)
-    server.says("LPUSH", "cp/1/document/keys", "x")
+async def test_a_document_of_another_type_is_kept_and_reported(server, open_store):
+    store = open_store(server.url)
+    server.run("LPUSH", "cp/1/document/keys", "x")
     for act in (store.read_document, lambda key: store.replace_document(key, None, b"new")):
         with pytest.raises(StoreUnavailable, match=r"WRONGTYPE.*delete it"):
             await act("keys")
-    assert server.says("TYPE", "cp/1/document/keys") == "+list"
+    assert server.run("TYPE", "cp/1/document/keys") == "+list"
 
 
 ODD = {
@@ -100,9 +100,9 @@ async def answering(reply):
 
 @pytest.mark.parametrize("scheme", ["redis", "redis+sentinel", "redis+cluster"])
 @pytest.mark.parametrize("reply", ODD.values(), ids=ODD)
-async def test_a_server_that_replies_oddly_is_out_and_nothing_else(opened, scheme, reply):
+async def test_a_server_that_replies_oddly_is_out_and_nothing_else(open_store, scheme, reply):
     async with answering(reply) as address:
-        store = opened(f"{scheme}://{address}" + ("/name" if "sentinel" in scheme else ""))
+        store = open_store(f"{scheme}://{address}" + ("/name" if "sentinel" in scheme else ""))
         for _ in range(2):
             for act in (
                 store.find_first(["t/h2", "t/h1"], ["t/a"]),

@@ -46,8 +46,8 @@ def group(tmp_path):
 
 
 @pytest.mark.slow
-async def test_after_a_failover_the_new_primary_is_used_and_what_stood_still_stands(group, opened):
-    store = opened(group.url)
+async def test_after_a_failover_the_new_primary_is_used_with_all_stored_values(group, open_store):
+    store = open_store(group.url)
     secret = await store.load_secret()
     await store.put_block("t/h1", b"block")
     group.primary.wait_for_replica()
@@ -63,8 +63,8 @@ async def test_after_a_failover_the_new_primary_is_used_and_what_stood_still_sta
 
 
 @pytest.mark.slow
-async def test_a_primary_that_hangs_is_given_up_for_its_replica(group, opened):
-    store = opened(group.url)
+async def test_a_primary_that_hangs_is_given_up_for_its_replica(group, open_store):
+    store = open_store(group.url)
     await store.put_block("t/h1", b"block")
     group.primary.wait_for_replica()
     group.primary.pause()
@@ -75,38 +75,38 @@ async def test_a_primary_that_hangs_is_given_up_for_its_replica(group, opened):
 
 
 @pytest.mark.slow
-async def test_a_service_that_no_sentinel_knows_is_said(group, opened, warnings):
-    store = opened(group.url.replace("primary-of-tests", "another"))
+async def test_a_service_unknown_to_the_sentinels_is_reported(group, open_store, warnings):
+    store = open_store(group.url.replace("primary-of-tests", "another"))
     with pytest.raises(StoreUnavailable, match="no Sentinel that answers knows a primary of this name"):
         await store.load_secret()
     assert len(warnings) == 1
 
 
 @pytest.mark.slow
-async def test_sentinels_have_users_of_their_own(group, opened):
+async def test_sentinels_have_users_of_their_own(group, open_store):
     group.primary.let_in("proxy", "open-sesame")
     group.sentinel.let_in("guard", "let-me-see", "+sentinel|masters", "resetkeys")
-    assert group.sentinel.says("ACL", "SETUSER", "default", "-sentinel|masters") == "+OK"
+    assert group.sentinel.run("ACL", "SETUSER", "default", "-sentinel|masters") == "+OK"
     url = group.url.replace("//", "//proxy:open-sesame@")
-    store = opened(f"{url}?sentinel_username=guard&sentinel_password=let-me-see")
+    store = open_store(f"{url}?sentinel_username=guard&sentinel_password=let-me-see")
     assert await store.put_block("t/h1", b"block") == b"block"
     with pytest.raises(StoreUnavailable, match=r"NOPERM|lacks a right"):
-        await opened(url).load_secret()
+        await open_store(url).load_secret()
 
 
 # --- Cluster ---
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def cluster_servers(tmp_path_factory):
     with cluster(tmp_path_factory.mktemp("cluster")) as servers:
         yield servers
 
 
 @pytest.fixture
-def nodes(made):
-    made.flush()
-    return made
+def nodes(cluster_servers):
+    cluster_servers.flush()
+    return cluster_servers
 
 
 def tenants_of(nodes):
@@ -114,8 +114,8 @@ def tenants_of(nodes):
     return {nodes.node_of(f"{{t.team{number}}}").port: f"team{number}" for number in range(40)}
 
 
-async def test_all_keys_of_a_tenant_are_on_one_node_and_tenants_are_spread(nodes, opened):
-    store = opened(nodes.url)
+async def test_all_keys_of_a_tenant_are_on_one_node_and_tenants_are_spread(nodes, open_store):
+    store = open_store(nodes.url)
     for number in range(20):
         for link in range(3):
             await store.put_block(f"team{number}/block/{link}", b"block")
@@ -125,8 +125,8 @@ async def test_all_keys_of_a_tenant_are_on_one_node_and_tenants_are_spread(nodes
     assert len(set().union(*where)) == sum(map(len, where)) == 20
 
 
-async def test_one_look_up_may_ask_for_several_tenants(nodes, opened):
-    store = opened(nodes.url)
+async def test_one_look_up_may_ask_for_several_tenants(nodes, open_store):
+    store = open_store(nodes.url)
     for number in range(6):
         await store.put_block(f"team{number}/h", b"block %d" % number)
         await store.write_fact(f"team{number}/f", b"fact %d" % number, 60)
@@ -140,8 +140,8 @@ async def test_one_look_up_may_ask_for_several_tenants(nodes, opened):
     )
 
 
-async def test_a_node_that_hangs_is_waited_for_once_and_only_by_its_own_tenants(nodes, opened):
-    store, tenants = opened(nodes.url), tenants_of(nodes)
+async def test_a_node_that_hangs_is_waited_for_once_and_only_by_its_own_tenants(nodes, open_store):
+    store, tenants = open_store(nodes.url), tenants_of(nodes)
     for tenant in tenants.values():
         await store.put_block(f"{tenant}/h", b"block")
     hanging = nodes.nodes[0]
@@ -161,52 +161,52 @@ async def test_a_node_that_hangs_is_waited_for_once_and_only_by_its_own_tenants(
     await seconds_until(lambda: find_block(store, f"{tenants[hanging.port]}/h"), FAILOVER_SECONDS)
 
 
-async def test_a_connection_that_was_dropped_while_idle_is_opened_again_unnoticed(nodes, opened, warnings):
-    store = opened(nodes.url)
+async def test_a_connection_that_was_dropped_while_idle_is_opened_again_unnoticed(nodes, open_store, warnings):
+    store = open_store(nodes.url)
     await store.put_block("t/h1", b"block")
     for node in nodes.nodes:
-        node.says("CLIENT", "KILL", "TYPE", "normal")
+        node.run("CLIENT", "KILL", "TYPE", "normal")
     await asyncio.sleep(0.05)
     assert await find_block(store, "t/h1") == Found("t/h1", b"block")
     assert warnings == []
 
 
-async def test_a_slot_that_moved_is_followed(nodes, opened):
-    store, tenants = opened(nodes.url), tenants_of(nodes)
+async def test_a_slot_that_moved_is_followed(nodes, open_store):
+    store, tenants = open_store(nodes.url), tenants_of(nodes)
     source, target = nodes.nodes[:2]
     tenant = tenants[source.port]
     await store.put_block(f"{tenant}/h", b"block")
-    slot = source.says("CLUSTER", "KEYSLOT", f"{{t.{tenant}}}")[1:]
-    owner = {node.port: node.told("CLUSTER", "MYID") for node in nodes.nodes}
+    slot = source.run("CLUSTER", "KEYSLOT", f"{{t.{tenant}}}")[1:]
+    owner = {node.port: node.read_string("CLUSTER", "MYID") for node in nodes.nodes}
     try:
-        source.says("DEL", f"cp/1/promise/{{t.{tenant}}}/h")
+        source.run("DEL", f"cp/1/promise/{{t.{tenant}}}/h")
         for node in (target, source, nodes.nodes[2]):
-            assert node.says("CLUSTER", "SETSLOT", slot, "NODE", owner[target.port]) == "+OK"
+            assert node.run("CLUSTER", "SETSLOT", slot, "NODE", owner[target.port]) == "+OK"
         assert await store.put_block(f"{tenant}/h", b"elsewhere") == b"elsewhere"
         assert target.keys("cp/1/promise/*")
     finally:
         target.flush()
         for node in (source, target, nodes.nodes[2]):
-            node.says("CLUSTER", "SETSLOT", slot, "NODE", owner[source.port])
+            node.run("CLUSTER", "SETSLOT", slot, "NODE", owner[source.port])
 
 
-async def test_a_user_of_a_cluster_needs_two_rights_more(nodes, opened):
+async def test_a_user_of_a_cluster_needs_two_rights_more(nodes, open_store):
     for node in nodes.nodes:
         node.let_in("proxy", "open-sesame", f"{RIGHTS} {CLUSTER_RIGHTS}")
-    store = opened(nodes.url.replace("//", "//proxy:open-sesame@"))
+    store = open_store(nodes.url.replace("//", "//proxy:open-sesame@"))
     for number in range(10):
         assert await store.put_block(f"team{number}/h", b"block") == b"block"
         assert await find_block(store, f"team{number}/h")
     assert f"`{CLUSTER_RIGHTS}`" in DOCUMENT.read_text(encoding="utf-8")
 
 
-async def test_a_server_that_is_no_cluster_is_told_so(server, opened):
+async def test_a_server_without_cluster_mode_is_reported(server, open_store):
     with pytest.raises(StoreUnavailable, match="it is no Cluster: write redis://"):
-        await opened(f"redis+cluster://127.0.0.1:{server.port}").load_secret()
+        await open_store(f"redis+cluster://127.0.0.1:{server.port}").load_secret()
 
 
-async def test_the_blocks_of_a_cluster_can_be_looked_at(nodes, opened):
-    store = opened(nodes.url)
+async def test_the_blocks_of_a_cluster_can_be_looked_at(nodes, open_store):
+    store = open_store(nodes.url)
     for number in range(4):
         await store.put_block(f"team{number}/h", b"block")
     found = await peek(nodes.url, ["team0/h", "team3/h", "none/h"])
@@ -214,9 +214,9 @@ async def test_the_blocks_of_a_cluster_can_be_looked_at(nodes, opened):
 
 
 @pytest.mark.slow
-async def test_when_a_node_dies_its_replica_takes_over(tmp_path, opened):
+async def test_when_a_node_dies_its_replica_takes_over(tmp_path, open_store):
     with cluster(tmp_path, replica=True) as nodes:
-        store, tenants = opened(nodes.url), tenants_of(nodes)
+        store, tenants = open_store(nodes.url), tenants_of(nodes)
         dying = nodes.nodes[0]
         await store.put_block(f"{tenants[dying.port]}/h", b"block")
         dying.wait_for_replica()

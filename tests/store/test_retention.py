@@ -7,9 +7,9 @@ import pytest
 
 from proxy.store.transcripts.archive import Archive, Retention
 from proxy.store.transcripts.files import open_locked
-from tests.support.messages import chat, says, user
+from tests.support.messages import assistant, chat, user
 from tests.support.proxy_client import until
-from tests.support.transcripts import heard, keep, only, originals, texts, transcripts
+from tests.support.transcripts import exchange, find_only, keep, originals, texts, transcripts
 
 DAY = 24 * 3600.0
 NOW = 1_000 * DAY
@@ -18,24 +18,24 @@ NOW = 1_000 * DAY
 @pytest.fixture
 def folder(tmp_path):
     """Five conversations of about 10 kB; the first was written to five days ago, the last today."""
-    with originals(tmp_path) as kept:
+    with originals(tmp_path) as writer:
         for day in range(5, 0, -1):
-            keep(kept, heard(chat(user(f"{day} days ago" + "x" * 10_000))))
+            keep(writer, exchange(chat(user(f"{day} days ago" + "x" * 10_000))))
             (newest,) = [path for path in tmp_path.rglob("*.jsonl") if b'"%d days ago' % day in path.read_bytes()]
             os.utime(newest, (NOW - day * DAY, NOW - day * DAY + 60))
     return tmp_path
 
 
-def days(stored):
-    return [round((NOW - one.written) / DAY) for one in stored]
+def days(found):
+    return [round((NOW - one.written) / DAY) for one in found]
 
 
-def test_what_was_silent_too_long_goes_the_oldest_first(folder):
+def test_conversations_idle_too_long_are_removed_oldest_first(folder):
     assert days(Archive(folder).find_expired(Retention(days=2.5), NOW)) == [5, 4, 3]
     assert days(Archive(folder).find_expired(Retention(days=9), NOW)) == []
 
 
-def test_what_is_too_much_goes_the_oldest_first(folder):
+def test_beyond_the_size_limit_the_oldest_conversations_are_removed(folder):
     assert days(Archive(folder).find_expired(Retention(bytes=25_000), NOW)) == [5, 4, 3]
     assert days(Archive(folder).find_expired(Retention(bytes=1), NOW)) == [5, 4, 3, 2, 1]
 
@@ -44,44 +44,44 @@ def test_without_bounds_nothing_goes(folder):
     assert Archive(folder).find_expired(Retention(), NOW) == []
 
 
-def test_what_goes_is_gone_with_its_folder(folder):
+def test_a_removed_conversation_loses_its_folder_too(folder):
     for one in Archive(folder).find_expired(Retention(days=2.5), NOW):
         assert one.remove() == one.bytes
     assert sorted(days(Archive(folder).find())) == [1, 2]
     assert len(list(folder.glob("*/*"))) == 2
 
 
-def test_whoever_is_written_to_meanwhile_stays(folder):
+def test_a_conversation_written_to_during_retention_stays(folder):
     (oldest,) = Archive(folder).find_expired(Retention(days=4.5), NOW)
-    with originals(folder) as kept:
-        keep(kept, heard(chat(user("5 days ago" + "x" * 10_000), says("Yes?"), user("I am back."))))
+    with originals(folder) as writer:
+        keep(writer, exchange(chat(user("5 days ago" + "x" * 10_000), assistant("Yes?"), user("I am back."))))
     assert oldest.remove() == 0
     assert oldest.place.exists()
 
 
 def test_a_conversation_that_comes_back_is_written_whole_again(tmp_path):
-    talk = chat(user("hi")), chat(user("hi"), says("Hello."), user("And now?"))
-    with originals(tmp_path) as kept:
-        keep(kept, heard(talk[0]))
+    talk = chat(user("hi")), chat(user("hi"), assistant("Hello."), user("And now?"))
+    with originals(tmp_path) as writer:
+        keep(writer, exchange(talk[0]))
         for one in list(Archive(tmp_path).find()):
             one.remove()
-        keep(kept, heard(talk[1]))
-    assert texts(only(tmp_path).messages.values()) == ["hi", "Hello.", "And now?"]
+        keep(writer, exchange(talk[1]))
+    assert texts(find_only(tmp_path).messages.values()) == ["hi", "Hello.", "And now?"]
 
 
-def test_a_writer_that_waits_while_its_file_is_removed_begins_it_anew(tmp_path, monkeypatch):
-    with originals(tmp_path) as kept:
-        keep(kept, heard(chat(user("hi"))))
+def test_a_writer_that_waits_while_its_file_is_removed_starts_it_again(tmp_path, monkeypatch):
+    with originals(tmp_path) as writer:
+        keep(writer, exchange(chat(user("hi"))))
         (path,) = tmp_path.rglob("*.jsonl")
         file = open_locked(path, os.O_RDWR)
-        more = heard(chat(user("hi"), says("Hello."))).history
-        waiting = kept.keep(more).done
+        more = exchange(chat(user("hi"), assistant("Hello."))).history
+        waiting = writer.keep(more).done
         time.sleep(0.1)
         path.unlink()
         os.close(file)
         assert waiting.result(timeout=10)
-        keep(kept, heard(chat(user("hi"), says("Hello."))))
-    assert sorted(texts(only(tmp_path).messages.values())) == ["Hello.", "hi"]
+        keep(writer, exchange(chat(user("hi"), assistant("Hello."))))
+    assert sorted(texts(find_only(tmp_path).messages.values())) == ["Hello.", "hi"]
 
 
 async def test_the_writer_itself_sees_to_it_when_it_begins(folder):
@@ -90,14 +90,14 @@ async def test_the_writer_itself_sees_to_it_when_it_begins(folder):
 
 
 async def test_and_while_it_writes_so_that_the_bound_holds(tmp_path):
-    with originals(tmp_path, retention=Retention(bytes=100_000)) as kept:
+    with originals(tmp_path, retention=Retention(bytes=100_000)) as writer:
         for number in range(40):
-            keep(kept, heard(chat(user(f"{number} " + "x" * 10_000))))
+            keep(writer, exchange(chat(user(f"{number} " + "x" * 10_000))))
         await until(lambda: sum(one.bytes for one in Archive(tmp_path).find()) <= 100_000)
     assert len(transcripts(tmp_path)) >= 5
 
 
 def test_another_process_is_left_to_see_to_it(folder):
-    with originals(folder, retention=None) as kept:
-        keep(kept, heard(chat(user("new"))))
+    with originals(folder, retention=None) as writer:
+        keep(writer, exchange(chat(user("new"))))
     assert len(list(Archive(folder).find())) == 6

@@ -32,7 +32,7 @@ async def store(path, warnings):
     await opened.close()
 
 
-async def filled(path, blocks=200):
+async def filled_store(path, blocks=200):
     store = SqliteStore(path)
     for number in range(blocks):
         await store.put_block(f"t/{number}", bytes(2000))
@@ -47,7 +47,7 @@ async def test_the_file_is_for_this_user_only(store, path):
 
 @pytest.mark.parametrize("damage", ["torn", "no database", "holes"])
 async def test_a_broken_file_is_set_aside_and_a_fresh_one_begun(store, path, warnings, damage):
-    await filled(path)
+    await filled_store(path)
     whole = path.read_bytes()
     if damage == "torn":
         path.write_bytes(whole[: len(whole) // 3])
@@ -71,15 +71,15 @@ async def test_an_empty_file_is_only_a_fresh_one(store, path, warnings):
 
 
 async def test_a_file_that_breaks_under_several_workers_is_replaced_once(path, warnings):
-    await filled(path)
+    await filled_store(path)
     workers = [SqliteStore(path, warn=warnings.append) for _ in range(3)]
     for worker in workers:
         await worker.find_first(["t/0"])
     for beside in path.parent.glob("state.db-*"):
         beside.unlink()
     path.write_bytes(b"not a database" * 1000)
-    told = [await worker.put_block("t/new", b"of worker %d" % number) for number, worker in enumerate(workers)]
-    assert set(told) == {b"of worker 0"}
+    found = [await worker.put_block("t/new", b"of worker %d" % number) for number, worker in enumerate(workers)]
+    assert set(found) == {b"of worker 0"}
     assert len(warnings) == 1
     for worker in workers:
         await worker.close()
@@ -94,7 +94,7 @@ def corrupt(_db):
 async def test_the_fresh_file_of_a_quicker_worker_is_not_set_aside(store, path, warnings):
     attempts = []
 
-    def replaced_meanwhile(db):
+    def corrupt_after_replacement(db):
         attempts.append(db)
         if len(attempts) == 1:
             path.unlink()
@@ -103,7 +103,7 @@ async def test_the_fresh_file_of_a_quicker_worker_is_not_set_aside(store, path, 
         return "went on"
 
     await store.put_block("t/h1", b"block")
-    assert await store._in_thread(replaced_meanwhile) == "went on"
+    assert await store._in_thread(corrupt_after_replacement) == "went on"
     assert warnings == []
 
 
@@ -113,7 +113,7 @@ async def test_a_file_that_breaks_again_and_again_makes_the_store_unavailable(st
     assert await store.put_block("t/h1", b"block") == b"block"
 
 
-async def test_a_file_that_was_removed_is_made_anew(store, path):
+async def test_a_removed_file_is_created_again(store, path):
     await store.put_block("t/h1", b"block")
     for file in path.parent.iterdir():
         file.unlink()
@@ -189,13 +189,13 @@ def writer(path, name, count):
 
 def test_processes_that_begin_at_once_agree_on_everything(path):
     processes = [writer(path, name, 100) for name in "abcd"]
-    told = [process.communicate(timeout=50)[0].splitlines() for process in processes]
+    found = [process.communicate(timeout=50)[0].splitlines() for process in processes]
     assert [process.returncode for process in processes] == [0] * 4
-    assert all(lines == told[0] for lines in told)
-    assert len(told[0]) == 101
+    assert all(lines == found[0] for lines in found)
+    assert len(found[0]) == 101
 
 
-async def test_what_was_acknowledged_survives_a_kill(store, path):
+async def test_acknowledged_writes_survive_a_kill(store, path):
     process = writer(path, "a", 100_000)
     lines = [process.stdout.readline() for _ in range(60)]
     process.send_signal(signal.SIGKILL)

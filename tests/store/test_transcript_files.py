@@ -12,24 +12,23 @@ import pytest
 from proxy.store.transcripts.files import TranscriptFolder
 from proxy.wire.assembly import Assembly
 from proxy.wire.redaction import redaction
-from tests.support.completions import calls, delta, finish
-from tests.support.completions import says as tells
-from tests.support.messages import KEY, call, chat, says, system, user
+from tests.support.completions import call_turn, delta, finish, text_turn
+from tests.support.messages import KEY, assistant, call, chat, system, user
 from tests.support.proxy_client import until
-from tests.support.transcripts import heard, history_of, keep, only, originals, texts, transcripts
+from tests.support.transcripts import exchange, find_only, history_of, keep, originals, texts, transcripts
 from tests.support.verification import duplicates, torn, verify
 
 CANARY = "sk-canary-7d1e5a"
 HELLO = chat(user("hi"))
-MORE = chat(user("hi"), says("Hello."), user("And now?"))
+MORE = chat(user("hi"), assistant("Hello."), user("And now?"))
 
 
 def growing(turns, size=500):
     """The requests of a conversation that goes on for so long."""
     talk = [user("Begin.")]
     for number in range(turns):
-        talk.append(says(f"{number} " + "x" * size) + user(f"Go on {number}."))
-        yield heard(chat(*talk))
+        talk.append(assistant(f"{number} " + "x" * size) + user(f"Go on {number}."))
+        yield exchange(chat(*talk))
 
 
 def paths(folder):
@@ -48,80 +47,80 @@ def raw(folder):
 
 
 def test_a_file_that_is_large_enough_is_followed_by_the_next(tmp_path):
-    with originals(tmp_path, rotate_bytes=2_000) as kept:
-        keep(kept, *growing(12))
+    with originals(tmp_path, rotate_bytes=2_000) as writer:
+        keep(writer, *growing(12))
     *closed, current = paths(tmp_path)
     assert (len(closed), current) == (3, "current.jsonl")
     assert max(path.stat().st_size for path in tmp_path.rglob("*.jsonl")) < 3_500
-    assert len(only(tmp_path).messages) == 25
-    assert verify(only(tmp_path), KEY).faults == ()
+    assert len(find_only(tmp_path).messages) == 25
+    assert verify(find_only(tmp_path), KEY).faults == ()
 
 
 def test_a_file_goes_on_after_a_restart(tmp_path):
     for turns in range(1, 24):
-        with originals(tmp_path, rotate_bytes=1_000) as kept:
-            keep(kept, *growing(turns))
-    assert (duplicates(only(tmp_path)), len(only(tmp_path).messages)) == (0, 47)
+        with originals(tmp_path, rotate_bytes=1_000) as writer:
+            keep(writer, *growing(turns))
+    assert (duplicates(find_only(tmp_path)), len(find_only(tmp_path).messages)) == (0, 47)
 
 
 @pytest.mark.parametrize(("sync", "synced"), [("never", 0), ("rotate", 0), ("always", 3)])
 def test_how_often_the_disk_is_asked_to_hold_on_is_a_setting(tmp_path, monkeypatch, sync, synced):
     asked = []
     monkeypatch.setattr(os, "fsync", lambda number: asked.append(str(Path(f"/proc/self/fd/{number}").readlink())))
-    with originals(tmp_path, sync=sync) as kept:
-        keep(kept, *growing(3))
+    with originals(tmp_path, sync=sync) as writer:
+        keep(writer, *growing(3))
     assert len([path for path in asked if path.endswith(".jsonl")]) == synced
     assert bool([path for path in asked if not path.endswith(".jsonl")]) == bool(synced)
 
 
-def test_what_was_synced_always_is_synced_before_it_counts_as_written(tmp_path, monkeypatch):
+def test_with_fsync_always_lines_are_synced_before_they_count_as_written(tmp_path, monkeypatch):
     def fails(number):
         raise OSError(5, "Input/output error")
 
-    with originals(tmp_path, sync="always") as kept:
+    with originals(tmp_path, sync="always") as writer:
         monkeypatch.setattr(os, "fsync", fails)
-        assert not kept.keep(history_of(HELLO)).done.result(timeout=10)
+        assert not writer.keep(history_of(HELLO)).done.result(timeout=10)
         monkeypatch.undo()
-        assert kept.keep(history_of(HELLO)).done.result(timeout=10)
-    assert duplicates(only(tmp_path)) == 0
+        assert writer.keep(history_of(HELLO)).done.result(timeout=10)
+    assert duplicates(find_only(tmp_path)) == 0
 
 
 def test_every_folder_is_for_this_user_only(tmp_path):
-    with originals(tmp_path / "state" / "originals") as kept:
-        keep(kept, heard(HELLO))
+    with originals(tmp_path / "state" / "originals") as writer:
+        keep(writer, exchange(HELLO))
     made = [path for path in tmp_path.rglob("*") if path.is_dir()]
     assert len(made) == 4
     assert {path.stat().st_mode & 0o777 for path in made} == {0o700}
 
 
-def test_what_the_others_wrote_is_not_written_again_though_they_wrote_it_meanwhile(tmp_path):
+def test_lines_of_other_writers_are_not_written_again(tmp_path):
     turns = list(growing(12))
     with originals(tmp_path) as one, originals(tmp_path) as other:
         for number, turn in enumerate(turns):
             keep((one, other)[number % 2], turn)
-    found = only(tmp_path)
+    found = find_only(tmp_path)
     assert (duplicates(found), len(found.messages), paths(tmp_path)) == (0, 25, ["current.jsonl"])
 
 
 def test_two_at_once_do_not_write_the_same(tmp_path):
     with originals(tmp_path) as one, originals(tmp_path) as other:
-        waiting = [kept.keep(turn.history).done for turn in growing(30) for kept in (one, other)]
+        waiting = [writer.keep(turn.history).done for turn in growing(30) for writer in (one, other)]
         assert all(done.result(timeout=10) for done in waiting)
-    found = only(tmp_path)
+    found = find_only(tmp_path)
     assert (len(found.messages), duplicates(found)) == (61, 0)
     assert len(texts(found.path(found.leaves()[0]))) == 61
     assert verify(found, KEY).faults == ()
 
 
 def test_a_writer_waits_for_the_lock_of_another(tmp_path):
-    with originals(tmp_path) as kept:
-        keep(kept, heard(HELLO))
+    with originals(tmp_path) as writer:
+        keep(writer, exchange(HELLO))
         (path,) = tmp_path.rglob("*.jsonl")
         with path.open("ab") as half:
             fcntl.flock(half, fcntl.LOCK_EX)
             half.write(b'{"v":1,"at":"half a line')
             half.flush()
-            done = kept.keep(history_of(MORE)).done
+            done = writer.keep(history_of(MORE)).done
             time.sleep(0.1)
             assert not done.done()
             half.write(b' that is whole in the end"}\n')
@@ -130,177 +129,181 @@ def test_a_writer_waits_for_the_lock_of_another(tmp_path):
 
 
 def test_a_conversation_that_was_taken_away_is_written_whole_again(tmp_path):
-    with originals(tmp_path) as kept:
-        keep(kept, heard(HELLO))
+    with originals(tmp_path) as writer:
+        keep(writer, exchange(HELLO))
         for path in tmp_path.rglob("*.jsonl"):
             path.unlink()
-        keep(kept, heard(MORE))
-    assert texts(only(tmp_path).messages.values()) == ["hi", "Hello.", "And now?"]
+        keep(writer, exchange(MORE))
+    assert texts(find_only(tmp_path).messages.values()) == ["hi", "Hello.", "And now?"]
 
 
-async def test_a_fault_of_ours_is_counted_and_the_next_history_is_written(tmp_path, monkeypatch):
+async def test_an_internal_fault_is_counted_and_the_next_history_is_written(tmp_path, monkeypatch):
     printed, warned = [], []
     monkeypatch.setattr(threading, "excepthook", printed.append)
-    with originals(tmp_path, warn=warned.append) as kept:
-        broken = kept.keep_later(1, lambda: 1 / 0)
+    with originals(tmp_path, warn=warned.append) as writer:
+        broken = writer.keep_later(1, lambda: 1 / 0)
         assert not broken.done.result(timeout=10)
-        await until(lambda: kept.faults == len(warned) == len(printed) == 1)
-        keep(kept, heard(HELLO))
-    assert texts(only(tmp_path).messages.values()) == ["hi"]
+        await until(lambda: writer.faults == len(warned) == len(printed) == 1)
+        keep(writer, exchange(HELLO))
+    assert texts(find_only(tmp_path).messages.values()) == ["hi"]
 
 
 # --- heads, secrets, answers -----------------------------------------------------------------------------------------
 
 
 def test_every_message_knows_under_which_system_prompt_it_came(tmp_path):
-    with originals(tmp_path) as kept:
-        keep(kept, heard(chat(system("Monday."), user("hi"))), heard(chat(system("Tuesday."), user("hi"), says("yo"))))
-        keep(kept, heard(chat(system("Monday."), user("hi"), says("yo"), user("again"))))
-    found = only(tmp_path)
-    led = [texts(found.head_of(said)) for said in found.messages.values()]
+    with originals(tmp_path) as writer:
+        keep(
+            writer,
+            exchange(chat(system("Monday."), user("hi"))),
+            exchange(chat(system("Tuesday."), user("hi"), assistant("yo"))),
+        )
+        keep(writer, exchange(chat(system("Monday."), user("hi"), assistant("yo"), user("again"))))
+    found = find_only(tmp_path)
+    led = [texts(found.head_of(text)) for text in found.messages.values()]
     assert led == [["Monday."], ["Tuesday."], ["Monday."]]
     assert len(found.heads) == 2
 
 
-def test_a_secret_in_a_message_reaches_no_file_and_its_link_stands_for_the_original(tmp_path):
+def test_a_secret_in_a_message_reaches_no_file_and_its_link_covers_the_original(tmp_path):
     talk = chat(
         system(f"The key is {CANARY}."),
         user(f"My key is {CANARY}."),
         call("Bash", command=f"curl -H 'x: {CANARY}'", out=f"{CANARY} is it"),
         user("Thanks."),
     )
-    with originals(tmp_path, redaction=redaction()) as kept:
-        keep(kept, heard(talk, tells(f"You said {CANARY}.") + calls("Bash", key=CANARY)))
-    found = only(tmp_path)
+    with originals(tmp_path, redaction=redaction()) as writer:
+        keep(writer, exchange(talk, text_turn(f"You said {CANARY}.") + call_turn("Bash", key=CANARY)))
+    found = find_only(tmp_path)
     assert CANARY.encode() not in raw(tmp_path)
     assert raw(tmp_path).count(b"[redacted: api-key]") == 6
-    assert [said.altered for said in found.messages.values()] == [("api-key",)] * 3 + [()]
+    assert [text.altered for text in found.messages.values()] == [("api-key",)] * 3 + [()]
     assert found.leaves() == [history_of(talk).links[-1]]
     report = verify(found, KEY)
     assert (report.faults, report.altered, report.derived) == ((), 4, 1)
 
 
 def test_without_redaction_everything_stays(tmp_path):
-    with originals(tmp_path) as kept:
-        keep(kept, heard(chat(user(CANARY))))
-    assert texts(only(tmp_path).messages.values()) == [CANARY]
-    assert verify(only(tmp_path), KEY).altered == 0
+    with originals(tmp_path) as writer:
+        keep(writer, exchange(chat(user(CANARY))))
+    assert texts(find_only(tmp_path).messages.values()) == [CANARY]
+    assert verify(find_only(tmp_path), KEY).altered == 0
 
 
-def test_a_message_on_several_lines_says_that_its_link_stands_for_those(tmp_path):
+def test_the_link_of_a_message_on_several_lines_covers_all_of_them(tmp_path):
     pretty = json.dumps({"model": "m", "messages": user("hi")}, indent=1).encode()
-    with originals(tmp_path) as kept:
-        keep(kept, heard(pretty))
-    (said,) = only(tmp_path).messages.values()
-    assert said.altered == ("line-breaks",)
-    report = verify(only(tmp_path), KEY)
+    with originals(tmp_path) as writer:
+        keep(writer, exchange(pretty))
+    (text,) = find_only(tmp_path).messages.values()
+    assert text.altered == ("line-breaks",)
+    report = verify(find_only(tmp_path), KEY)
     assert (report.faults, report.derived, report.altered) == ((), 0, 1)
 
 
-def test_an_answer_stands_after_what_it_answers_with_its_usage(tmp_path):
-    answer = (tells("Let me look.") + calls("Read", path="a.py")).using(123, 45)
-    with originals(tmp_path, now=lambda: 0) as kept:
-        keep(kept, heard(HELLO, answer))
-    found = only(tmp_path)
-    (said,) = found.answers_to(history_of(HELLO).links[-1])
-    assert json.loads(said.message) == answer.message
-    assert (said.usage, said.model, said.finish, said.cut) == (answer.usage, "scripted-1", "tool_calls", False)
-    assert said.seen == "1970-01-01T00:00:00.000Z"
+def test_an_answer_is_written_after_its_request_with_its_usage(tmp_path):
+    answer = (text_turn("Let me look.") + call_turn("Read", path="a.py")).using(123, 45)
+    with originals(tmp_path, now=lambda: 0) as writer:
+        keep(writer, exchange(HELLO, answer))
+    found = find_only(tmp_path)
+    (text,) = found.answers_to(history_of(HELLO).links[-1])
+    assert json.loads(text.message) == answer.message
+    assert (text.usage, text.model, text.finish, text.cut) == (answer.usage, "scripted-1", "tool_calls", False)
+    assert text.seen == "1970-01-01T00:00:00.000Z"
     assert json.loads(raw(tmp_path).splitlines()[-1])["message"] == answer.message
 
 
-def test_every_choice_is_a_line_and_the_first_tells_the_usage(tmp_path):
+def test_every_choice_is_a_line_and_the_first_holds_the_usage(tmp_path):
     body = {"choices": [{"index": at, "message": {"role": "assistant", "content": str(at)}} for at in (0, 1)]}
-    with originals(tmp_path) as kept:
-        recording = kept.record(kept.keep(history_of(HELLO)), Assembly("application/json"))
+    with originals(tmp_path) as writer:
+        recording = writer.record(writer.keep(history_of(HELLO)), Assembly("application/json"))
         recording.feed(json.dumps({**body, "usage": {"prompt_tokens": 7}}).encode())
         assert recording.end(ended=True).result(timeout=10)
-    answers = only(tmp_path).answers
-    assert [(said.choice, said.usage) for said in answers] == [(0, {"prompt_tokens": 7}), (1, {})]
+    answers = find_only(tmp_path).answers
+    assert [(text.choice, text.usage) for text in answers] == [(0, {"prompt_tokens": 7}), (1, {})]
 
 
 def test_an_answer_that_was_cut_says_so(tmp_path):
-    with originals(tmp_path) as kept:
-        recording = kept.record(kept.keep(history_of(HELLO)), Assembly("text/event-stream"))
+    with originals(tmp_path) as writer:
+        recording = writer.record(writer.keep(history_of(HELLO)), Assembly("text/event-stream"))
         recording.feed(delta(content="As far as"))
         assert recording.end(ended=False).result(timeout=10)
-    (said,) = only(tmp_path).answers
-    assert (json.loads(said.message)["content"], said.cut) == ("As far as", True)
+    (text,) = find_only(tmp_path).answers
+    assert (json.loads(text.message)["content"], text.cut) == ("As far as", True)
 
 
-def test_an_error_within_an_answer_stands_beside_it_without_its_secrets(tmp_path):
-    with originals(tmp_path, redaction=redaction()) as kept:
-        recording = kept.record(kept.keep(history_of(HELLO)), Assembly("text/event-stream"))
+def test_an_error_within_an_answer_is_written_beside_it_without_its_secrets(tmp_path):
+    with originals(tmp_path, redaction=redaction()) as writer:
+        recording = writer.record(writer.keep(history_of(HELLO)), Assembly("text/event-stream"))
         recording.feed(delta(content="Well") + b'data: {"error":{"type":"x","message":"bad key ' + CANARY.encode())
         recording.feed(b'","code":null}}\n\n')
         assert recording.end(ended=True).result(timeout=10)
-    (said,) = only(tmp_path).answers
-    assert said.error == {"type": "x", "message": "bad key [redacted: api-key]", "code": None}
+    (text,) = find_only(tmp_path).answers
+    assert text.error == {"type": "x", "message": "bad key [redacted: api-key]", "code": None}
 
 
 def test_an_answer_to_what_could_not_be_written_is_not_written_either(tmp_path, monkeypatch):
-    with originals(tmp_path) as kept:
+    with originals(tmp_path) as writer:
         append, full = TranscriptFolder._write, [OSError(28, "No space left on device")]
         monkeypatch.setattr(TranscriptFolder, "_write", lambda *line: _raise(full.pop()) if full else append(*line))
-        recording = kept.record(kept.keep(history_of(HELLO)), Assembly("text/event-stream"))
+        recording = writer.record(writer.keep(history_of(HELLO)), Assembly("text/event-stream"))
         recording.feed(finish())
         assert not recording.end(ended=True).result(timeout=10)
-        keep(kept, heard(MORE))
-    assert only(tmp_path).answers == []
+        keep(writer, exchange(MORE))
+    assert find_only(tmp_path).answers == []
 
 
 def test_a_long_answer_is_taken_apart_while_it_comes_and_never_held_whole(tmp_path):
-    with originals(tmp_path) as kept:
+    with originals(tmp_path) as writer:
         assembly = Assembly("text/event-stream")
-        recording = kept.record(kept.keep(history_of(HELLO)), assembly)
+        recording = writer.record(writer.keep(history_of(HELLO)), assembly)
         largest = 0
         for number in range(3_000):
             recording.feed(delta(content=f"word {number} " + "x" * 100))
             largest = max(largest, recording._size)
         assert recording.end(ended=True).result(timeout=10)
     assert largest < 70_000
-    (said,) = only(tmp_path).answers
-    assert json.loads(said.message)["content"].count("word") == 3_000
-    assert not said.cut
+    (text,) = find_only(tmp_path).answers
+    assert json.loads(text.message)["content"].count("word") == 3_000
+    assert not text.cut
 
 
 def test_a_piece_of_an_answer_that_found_no_room_makes_it_a_cut_one(tmp_path):
-    with originals(tmp_path) as kept:
-        recording = kept.record(kept.keep(history_of(HELLO)), Assembly("text/event-stream"))
+    with originals(tmp_path) as writer:
+        recording = writer.record(writer.keep(history_of(HELLO)), Assembly("text/event-stream"))
         recording.feed(delta(content="begins"))
-        kept._room, room = 0, kept._room
+        writer._room, room = 0, writer._room
         recording.feed(delta(content="x" * 70_000))
-        kept._room = room
+        writer._room = room
         recording.feed(delta(content="ends") + finish())
         assert recording.end(ended=True).result(timeout=10)
-    (said,) = only(tmp_path).answers
-    assert said.cut
+    (text,) = find_only(tmp_path).answers
+    assert text.cut
 
 
 # --- reading and proving ---------------------------------------------------------------------------------------------
 
 
-FORK = chat(user("hi"), says("Hello."), user("No, this."))
+FORK = chat(user("hi"), assistant("Hello."), user("No, this."))
 
 
 @pytest.fixture
-def forked(tmp_path):
+def forked_conversation(tmp_path):
     moments = iter(range(1, 100))
-    with originals(tmp_path, now=lambda: next(moments)) as kept:
-        keep(kept, heard(HELLO), heard(MORE, tells("Now this.")), heard(FORK))
+    with originals(tmp_path, now=lambda: next(moments)) as writer:
+        keep(writer, exchange(HELLO), exchange(MORE, text_turn("Now this.")), exchange(FORK))
     return tmp_path
 
 
-def test_a_fork_shares_its_trunk_and_the_newest_leaf_comes_first(forked):
-    found = only(forked)
+def test_a_fork_shares_its_trunk_and_the_newest_leaf_comes_first(forked_conversation):
+    found = find_only(forked_conversation)
     assert [texts(found.path(leaf))[-1] for leaf in found.leaves()] == ["No, this.", "And now?"]
     assert texts(found.path(found.leaves()[1])) == ["hi", "Hello.", "And now?"]
     assert len(found.messages) == 4
 
 
-def test_conversations_and_tenants_are_told_apart(tmp_path):
-    with originals(tmp_path) as kept:
-        keep(kept, heard(HELLO), heard(chat(user("other"))), heard(HELLO, tenant="a team/ö"))
+def test_conversations_and_tenants_are_separated(tmp_path):
+    with originals(tmp_path) as writer:
+        keep(writer, exchange(HELLO), exchange(chat(user("other"))), exchange(HELLO, tenant="a team/ö"))
     found = transcripts(tmp_path)
     assert sorted(one.tenant for one in found) == ["a team/ö", "team-a", "team-a"]
     assert all(verify(one, KEY).faults == () and verify(one, KEY).derived == 1 for one in found)
@@ -311,58 +314,58 @@ def lines_of(folder):
     return path, path.read_bytes().splitlines(keepends=True)
 
 
-def test_a_clean_transcript_is_derived_link_by_link(forked):
-    report = verify(only(forked), KEY)
+def test_a_clean_transcript_is_derived_link_by_link(forked_conversation):
+    report = verify(find_only(forked_conversation), KEY)
     assert (report.faults, report.derived, report.altered, report.other_key) == ((), 4, 0, False)
-    assert verify(only(forked), None).derived == 0
+    assert verify(find_only(forked_conversation), None).derived == 0
 
 
-def test_a_message_that_was_changed_is_found(forked):
-    path, lines = lines_of(forked)
+def test_a_message_that_was_changed_is_found(forked_conversation):
+    path, lines = lines_of(forked_conversation)
     path.write_bytes(b"".join(lines).replace(b"And now?", b"And then?"))
-    report = verify(only(forked), KEY)
+    report = verify(find_only(forked_conversation), KEY)
     assert report.faults == (f"message {history_of(MORE).links[-1][:16]} is not what it was",)
-    assert verify(only(forked), None).faults == ()
+    assert verify(find_only(forked_conversation), None).faults == ()
 
 
-def test_a_line_that_is_missing_is_found_with_and_without_the_key(forked):
-    path, lines = lines_of(forked)
+def test_a_line_that_is_missing_is_found_with_and_without_the_key(forked_conversation):
+    path, lines = lines_of(forked_conversation)
     path.write_bytes(b"".join(line for line in lines if b'"Hello."' not in line))
     for key in (KEY, None):
-        assert len(verify(only(forked), key).faults) == 2
-        assert all("which is in no file" in fault for fault in verify(only(forked), key).faults)
+        assert len(verify(find_only(forked_conversation), key).faults) == 2
+        assert all("which is in no file" in fault for fault in verify(find_only(forked_conversation), key).faults)
 
 
 @pytest.mark.parametrize("harm", [b"\0\0\0\0\n", b'{"v":1,"at":"x"}\n', b"{}\n", b'{"v":9,"at":"x","message":{}}\n'])
-def test_a_line_that_nobody_can_read_is_found(forked, harm):
-    path, lines = lines_of(forked)
+def test_an_unreadable_line_is_found(forked_conversation, harm):
+    path, lines = lines_of(forked_conversation)
     path.write_bytes(b"".join([*lines[:2], harm, *lines[2:]]))
-    assert verify(only(forked), KEY).faults == ("1 lines cannot be read",)
+    assert verify(find_only(forked_conversation), KEY).faults == ("1 lines cannot be read",)
 
 
-def test_a_message_that_is_no_json_any_more_is_found_without_the_key(forked):
-    path, lines = lines_of(forked)
+def test_a_message_that_is_no_json_any_more_is_found_without_the_key(forked_conversation):
+    path, lines = lines_of(forked_conversation)
     path.write_bytes(b"".join(lines).replace(b'"And now?"', b'"And now'))
-    assert "cannot be read" in verify(only(forked), None).faults[0]
+    assert "cannot be read" in verify(find_only(forked_conversation), None).faults[0]
 
 
 def test_a_system_prompt_that_was_changed_or_lost_is_found(tmp_path):
-    with originals(tmp_path) as kept:
-        keep(kept, heard(chat(system("Be kind."), user("hi"))))
-    path, (head, said) = lines_of(tmp_path)
-    path.write_bytes(head.replace(b"kind", b"rude") + said)
-    assert "system prompt" in verify(only(tmp_path), KEY).faults[0]
-    path.write_bytes(said)
-    assert "under a system prompt that is in no file" in verify(only(tmp_path), KEY).faults[0]
+    with originals(tmp_path) as writer:
+        keep(writer, exchange(chat(system("Be kind."), user("hi"))))
+    path, (head, text) = lines_of(tmp_path)
+    path.write_bytes(head.replace(b"kind", b"rude") + text)
+    assert "system prompt" in verify(find_only(tmp_path), KEY).faults[0]
+    path.write_bytes(text)
+    assert "under a system prompt that is in no file" in verify(find_only(tmp_path), KEY).faults[0]
 
 
-def test_a_torn_line_is_told_and_is_no_fault(forked):
-    path, lines = lines_of(forked)
+def test_a_torn_line_is_reported_and_is_no_fault(forked_conversation):
+    path, lines = lines_of(forked_conversation)
     path.write_bytes(b"".join(lines)[:-20])
-    report = verify(only(forked), KEY)
+    report = verify(find_only(forked_conversation), KEY)
     assert (report.faults, torn(report.transcript)) == ((), 1)
 
 
-def test_where_no_link_can_be_derived_the_key_is_another(forked):
-    report = verify(only(forked), b"another key")
+def test_where_no_link_can_be_derived_the_key_is_another(forked_conversation):
+    report = verify(find_only(forked_conversation), b"another key")
     assert (report.faults, report.other_key, report.derived) == ((), True, 0)

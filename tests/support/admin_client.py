@@ -1,8 +1,8 @@
 """A proxy's operator, with the admin key in hand.
 
 desk = Desk(proxy)
-told = await desk.told("/overview")
-fault = await desk.refused(422, "PUT", "/switches", body={"on": "yes"})
+told = await desk.read("/overview")
+fault = await desk.read_error(422, "PUT", "/switches", body={"on": "yes"})
 """
 
 import asyncio
@@ -23,7 +23,7 @@ PATIENT = {"clear_at_least": 30_000, "pins": {"markers": ["Never touch"]}}
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class AdminClient:
     """A proxy, and its operator with the key."""
 
     proxy: Proxy
@@ -34,7 +34,7 @@ class Desk:
     def key(self) -> str:
         return self.own or (self.proxy.state / "admin.key").read_text()
 
-    async def asks(
+    async def send(
         self,
         method: str,
         path: str,
@@ -52,22 +52,22 @@ class Desk:
             self.proxy.origin, request(method, path, {**given, **(headers or {})}, data), method=method
         )
 
-    async def told(self, path: str, **how: Any) -> Any:
+    async def read(self, path: str, **how: Any) -> Any:
         """What the API answers, which must be good."""
-        answer = await self.asks(how.pop("method", "GET"), f"/admin/api{path}", **how)
+        answer = await self.send(how.pop("method", "GET"), f"/admin/api{path}", **how)
         assert answer.status == 200, answer.body.data
         return json.loads(answer.body.data)
 
     async def until(self, path: str, seen: Callable[[Any], T], within: float = PATIENCE_SECONDS) -> T:
         """What a function finds in an answer, as soon as it finds anything."""
         async with asyncio.timeout(within):
-            while not (found := seen(await self.told(path))):  # noqa: ASYNC110 (nothing signals it)
+            while not (found := seen(await self.read(path))):  # noqa: ASYNC110 (nothing signals it)
                 await asyncio.sleep(0.05)
         return found
 
-    async def refused(self, status: int, method: str, path: str, **how: Any) -> dict[str, Any]:
+    async def read_error(self, status: int, method: str, path: str, **how: Any) -> dict[str, Any]:
         """The error of an answer of this status."""
-        answer = await self.asks(method, f"/admin/api{path}", **how)
+        answer = await self.send(method, f"/admin/api{path}", **how)
         assert answer.status == status, answer.body.data
         return json.loads(answer.body.data)["error"]
 
@@ -78,7 +78,7 @@ def team_key(proxy: Proxy, team: str) -> str:
     return text
 
 
-def configured(upstream: str, **more: Any) -> dict[str, Any]:
+def admin_config(upstream: str, **more: Any) -> dict[str, Any]:
     return {
         "upstreams": [{"name": "simulated", "base_url": upstream}],
         "policies": {"patient": PATIENT},

@@ -1,7 +1,7 @@
 """An agent that talks to a proxy turn by turn, and each turn as three people saw it: sent, forwarded, answered.
 
 agent = Agent(proxy, up, "sk-a")
-steps = await agent.works(reading(12))          # the whole history again with every turn, as agents do
+steps = await agent.work(reading(12))          # the whole history again with every turn, as agents do
 assert steps[-1].compaction == "applied"
 """
 
@@ -43,18 +43,18 @@ class Exchange:
     forwarded: bytes
     answer: http_client.Answer
 
-    def says(self, name: str) -> str | None:
+    def header(self, name: str) -> str | None:
         """What a header of the answer says."""
         return self.answer.head.first(name)
 
     @property
     def compaction(self) -> str | None:
-        return self.says("x-compaction")
+        return self.header("x-compaction")
 
     @property
     def tokens(self) -> tuple[int, int]:
         """Before and after, as the proxy counts."""
-        return int(self.says("x-compaction-tokens-before")), int(self.says("x-compaction-tokens-after"))
+        return int(self.header("x-compaction-tokens-before")), int(self.header("x-compaction-tokens-after"))
 
     @property
     def is_verbatim(self) -> bool:
@@ -64,7 +64,7 @@ class Exchange:
     def messages(self) -> list:
         return json.loads(self.forwarded)["messages"]
 
-    def goes_on(self, earlier: "Exchange") -> bool:
+    def extends(self, earlier: "Exchange") -> bool:
         """Was all that was forwarded earlier forwarded again, to the byte, and only more after it?"""
         return self.forwarded.startswith(earlier.forwarded.removesuffix(b"]}"))
 
@@ -79,16 +79,16 @@ class Agent:
     headers: dict[str, str] = field(default_factory=dict)
     query: str = ""
 
-    async def sends(self, messages: list, headers: dict[str, str] | None = None, **more: object) -> Exchange:
+    async def send(self, messages: list, headers: dict[str, str] | None = None, **more: object) -> Exchange:
         sent, before = body(messages, **more), len(self.up.requests)
         given = {"authorization": f"Bearer {self.key}", **self.headers, **(headers or {})}
         answer = await ask(self.proxy, sent, f"/chat/completions{self.query}", headers=given)
         asked = self.up.requests[before:]
         return Exchange(sent, asked[0].body if asked else b"", answer)
 
-    async def works(self, messages: list, headers: dict[str, str] | None = None, **more: object) -> list[Exchange]:
+    async def work(self, messages: list, headers: dict[str, str] | None = None, **more: object) -> list[Exchange]:
         """Every turn of a history."""
-        return [await self.sends(each, headers, **more) for each in turns(messages)]
+        return [await self.send(each, headers, **more) for each in turns(messages)]
 
 
 def compactions(steps: Iterable[Exchange]) -> list[str | None]:

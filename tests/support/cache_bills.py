@@ -80,5 +80,5 @@ def _blocks(value):
 
 
 def _without_mark(role, block):
-    told = {key: value for key, value in block.items() if key != "cache_control"}
-    return json.dumps([role, told]), "cache_control" in block
+    found = {key: value for key, value in block.items() if key != "cache_control"}
+    return json.dumps([role, found]), "cache_control" in block

@@ -67,5 +67,5 @@ class Collector:
 
 def attributes(item: Any) -> dict[str, Any]:
     """The attributes of a span, a record, a point or a resource."""
-    told = {pair.key: next(iter(MessageToDict(pair.value).values())) for pair in item.attributes}
-    return {key: int(value) if isinstance(value, str) and value.isdigit() else value for key, value in told.items()}
+    found = {pair.key: next(iter(MessageToDict(pair.value).values())) for pair in item.attributes}
+    return {key: int(value) if isinstance(value, str) and value.isdigit() else value for key, value in found.items()}

@@ -16,13 +16,13 @@ PATIENCE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CommandResult:
     code: int
     out: str
     complaint: str
 
 
-async def run_command(*words: str, place: Path, **environment: str) -> Ended:
+async def run_command(*words: str, place: Path, **environment: str) -> CommandResult:
     with TemporaryDirectory() as folder:
         files = [Path(folder) / name for name in ("stdout", "stderr")]
         with files[0].open("wb") as stdout, files[1].open("wb") as stderr:
@@ -35,4 +35,4 @@ async def run_command(*words: str, place: Path, **environment: str) -> Ended:
                 )
         async with asyncio.timeout(PATIENCE_SECONDS):
             code = await process.wait()
-        return Ended(code, *(file.read_text() for file in files))
+        return CommandResult(code, *(file.read_text() for file in files))

@@ -5,7 +5,7 @@ import sqlite3
 from dataclasses import dataclass
 
 from tests.support.agent import reading
-from tests.support.messages import says, user
+from tests.support.messages import assistant, user
 from tests.support.proxy_client import page as own_page
 from tests.support.running_proxy import Proxy
 from tests.support.scripted_upstream import Upstream
@@ -16,7 +16,7 @@ WIDE = {"window": 1_000_000}  # what is known is not asked for: the upstream hea
 FIGURES = ("tokens-before", "tokens-after", "policy", "conversation", "reason")
 WORK = reading(24)
 LONGER = reading(40)
-ASIDE = [*WORK, *says("Done."), *user("And now?")]
+ASIDE = [*WORK, *assistant("Done."), *user("And now?")]
 
 
 def settings(*upstreams, **policies):
@@ -25,7 +25,7 @@ def settings(*upstreams, **policies):
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class Stack:
     up: Upstream
     proxy: Proxy
 
@@ -41,7 +41,7 @@ def rows(place, query, *values):
     return found
 
 
-def kept(place, work):
+def find_saved_work(place, work):
     """The files that hold the originals of this work, and their lines of what was sent."""
     task = json.dumps(work[1]["content"]).encode()
     files = [file for file in (place / "originals").rglob("*.jsonl") if task in file.read_bytes()]

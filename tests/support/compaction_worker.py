@@ -35,7 +35,7 @@ from proxy.core.window import Window
 from proxy.store.contract import Found
 from proxy.store.memory import MemoryStore
 from proxy.wire.chat import requests as chat
-from tests.support.messages import KEY, TENANT, body, parsed
+from tests.support.messages import KEY, TENANT, body, parse_request
 
 NOW = 1_000_000.0
 
@@ -73,7 +73,7 @@ class Worker:
         """What would be sent."""
         return self._prepare(messages, **more)[0]
 
-    def accepted(self, sent):
+    def accept(self, sent):
         """The upstream accepts what was decided before."""
         run(sent.driver.exchange.accept(), sent.driver.perform)
 
@@ -93,7 +93,7 @@ class Worker:
         if found is None:
             pieces = driver.exchange.context.pieces
             found = untouched_decision(request, sum(map(self.count, pieces)))
-        return Sent(request.source, found, self.wire.render(request, found.view, found.tools), driver), driver
+        return Sending(request.source, found, self.wire.render(request, found.view, found.tools), driver), driver
 
     def _read(self, source):
         if self.known is None:
@@ -179,10 +179,10 @@ class Driver:
 
     def _candidate(self, identity, keys):
         facts, accounts = self.worker.facts, self.worker.accounts
-        told = next((accounts[link] for link in reversed(identity.links) if link in accounts), facts.summary)
+        found = next((accounts[link] for link in reversed(identity.links) if link in accounts), facts.summary)
         candidate = None
-        if told is not None:
-            candidate = SummaryCandidate("ready", told.text, covers=told.covers)
+        if found is not None:
+            candidate = SummaryCandidate("ready", found.text, covers=found.covers)
         elif facts.summary_in_progress_covers:
             candidate = SummaryCandidate("making", covers=facts.summary_in_progress_covers)
         elif facts.failed_summary_covers:
@@ -211,7 +211,7 @@ def at_once(asked):
 
 
 @dataclass
-class Sent:
+class Sending:
     """One request as it came and as it left."""
 
     came: bytes
@@ -225,12 +225,12 @@ class Sent:
 
     @property
     def head(self):
-        return parsed(self.came).head
+        return parse_request(self.came).head
 
     @property
     def body(self):
         """As the client sent it."""
-        return parsed(self.came).body
+        return parse_request(self.came).body
 
     @property
     def raws(self):
@@ -238,7 +238,7 @@ class Sent:
 
     @property
     def flaws(self):
-        return flaws(parsed(self.left).body)
+        return flaws(parse_request(self.left).body)
 
 
 def turns(messages):

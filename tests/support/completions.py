@@ -79,11 +79,11 @@ class Turn:
         return (*frames, DONE)
 
 
-def says(text: str) -> Turn:
+def text_turn(text: str) -> Turn:
     return Turn(text)
 
 
-def calls(tool: str, /, **arguments: Any) -> Turn:
+def call_turn(tool: str, /, **arguments: Any) -> Turn:
     return Turn(tool_calls=(Call(tool, json.dumps(arguments)),))
 
 

@@ -18,7 +18,7 @@ from tests.support.running_proxy import serving
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class DemoRun:
     """What came of it."""
 
     turns: list[AgentTurn]
@@ -41,7 +41,7 @@ class Played:
         return max(measure_waits(self.turns, self.tally.heard))
 
 
-async def crowds(place, agents, turns, at_once=4, **manner):
+async def run_agents(place, agents, turns, at_once=4, **manner):
     """The same run by so many agents, each with a key of its own; the tally is of all of them together."""
     run, tokenizer = sample(turns), Tokenizers().of(NAME)
     model, seen, waiting = SimulatedModel(run, tokenizer, Manner(**manner)), [], iter(range(agents))
@@ -52,7 +52,7 @@ async def crowds(place, agents, turns, at_once=4, **manner):
 
     async with SimulatedServer(model) as up, serving(up.url, place=place) as proxy:
         await asyncio.gather(*(works(proxy.url) for _ in range(at_once)))
-    return Played(seen, Tally(model.heard), agents * charge_untouched(run, tokenizer), proxy.output)
+    return DemoRun(seen, Tally(model.heard), agents * charge_untouched(run, tokenizer), proxy.output)
 
 
 async def plays(place, turns=150, *, seed=SEED, config=None, **manner):
@@ -62,4 +62,4 @@ async def plays(place, turns=150, *, seed=SEED, config=None, **manner):
     bare = await asyncio.to_thread(charge_untouched, run, tokenizer)
     async with SimulatedServer(model) as up, serving(up.url, place=place, config=config) as proxy:
         seen = [turn async for turn in Agent(run, proxy.url, NAME).work()]
-    return Played(seen, Tally(model.heard), bare, proxy.output)
+    return DemoRun(seen, Tally(model.heard), bare, proxy.output)

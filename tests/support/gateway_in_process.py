@@ -49,7 +49,7 @@ class WithoutSocket:
             self._chunks.append(chunk)
 
 
-class Served:
+class GatewayInProcess:
     """A gateway with real connections to an upstream, as a worker has it. Leaving the block needs all leases back."""
 
     def __init__(self, up, place, store=None, policies=None, **settings):
@@ -132,14 +132,14 @@ class Interruption:
         return self.suspensions >= self.number
 
     async def run(self, coroutine):
-        return await _Stepped(self, coroutine)
+        return await _InterruptibleTask(self, coroutine)
 
-    def suspended(self, waited_for):
+    def count_suspension(self, waited_for):
         self.suspensions += 1
         return self._interrupt(waited_for) if self.suspensions == self.number else waited_for
 
 
-class _Stepped:
+class _InterruptibleTask:
     def __init__(self, interruption, coroutine):
         self._interruption = interruption
         self._coroutine = coroutine
@@ -154,7 +154,7 @@ class _Stepped:
             except StopIteration as end:
                 return end.value
             try:
-                resume = inner.send, (yield self._interruption.suspended(waited_for))
+                resume = inner.send, (yield self._interruption.count_suspension(waited_for))
             except BaseException as fault:  # noqa: BLE001 (a cancellation, too, goes on into the coroutine)
                 resume = inner.throw, fault
 

@@ -56,8 +56,8 @@ class Conversation:
         self.lone_share = 0.03 if chance.random() < 0.2 else 0.0
         self.calls_made = 0
         for _ in range(chance.choice((0, 1, 1, 2))):
-            self._say(chance.choice(("system", "developer")), self._words(chance.randrange(5, 600)))
-        self._say("user", f"The task: {self._words(chance.randrange(5, 400))}")
+            self._write_text(chance.choice(("system", "developer")), self._words(chance.randrange(5, 600)))
+        self._write_text("user", f"The task: {self._words(chance.randrange(5, 400))}")
 
     def body(self, model):
         """The request as it is now."""
@@ -78,7 +78,7 @@ class Conversation:
         if not is_answered or self.chance.random() < 0.25:
             self._ask()
         if not self.sound and self.chance.random() < 0.1:
-            self._stumble()
+            self._write_odd_call()
 
     # --- who speaks ----------------------------------------------------------------------------------------------
 
@@ -109,8 +109,8 @@ class Conversation:
     def _call(self):
         chance = self.chance
         ids = [self._id(number) for number in range(chance.choice((1, 1, 1, 2, 4)))]
-        said = chance.choice((None, "", self._words(chance.randrange(1, 160))))
-        self._write({"role": "assistant", "content": said, "tool_calls": [self._one_call(each) for each in ids]})
+        text = chance.choice((None, "", self._words(chance.randrange(1, 160))))
+        self._write({"role": "assistant", "content": text, "tool_calls": [self._one_call(each) for each in ids]})
         results = [{"role": "tool", "tool_call_id": each, "content": self._content(self._output())} for each in ids]
         if chance.random() < 0.3:
             chance.shuffle(results)
@@ -130,7 +130,7 @@ class Conversation:
     def _ask(self):
         chance, kind = self.chance, self.chance.random()
         if chance.random() < 0.1:
-            self._say("developer", self._words(chance.randrange(5, 160)))
+            self._write_text("developer", self._words(chance.randrange(5, 160)))
         if kind < 0.12:
             text = f"{chance.choice(LOOK_ALIKES)}\n{self._text()}"
         elif kind < 0.2:
@@ -163,7 +163,7 @@ class Conversation:
         else:
             del results[0]["tool_call_id"]
 
-    def _stumble(self):
+    def _write_odd_call(self):
         self.messages.append(
             self.chance.choice(
                 (
@@ -224,7 +224,7 @@ class Conversation:
     def _content(self, text):
         return text if self.chance.random() < 0.75 else [{"type": "text", "text": text}]
 
-    def _say(self, role, text):
+    def _write_text(self, role, text):
         self._write({"role": role, "content": self._content(text)})
 
     def _write(self, message):

@@ -5,7 +5,7 @@ from collections import Counter
 
 from hypothesis import strategies as st
 
-from tests.support.messages import call, calls, history, says, system, user
+from tests.support.messages import assistant, call, calls, history, system, user
 
 WORDS = (
     "alpha",
@@ -58,7 +58,7 @@ def thinking(text, signed, group):
     return group
 
 
-def duplicated(group):
+def repeat_ids(group):
     """Ids repeat within real conversations."""
     for each in group[0]["tool_calls"]:
         each["id"] = "call_same"
@@ -70,18 +70,18 @@ SEVERAL = st.lists(st.tuples(TOOL, ARGUMENTS, OUT), min_size=2, max_size=3).map(
 LEGAL = st.one_of(
     TEXT.map(user),
     PICTURE.map(user),
-    TEXT.map(says),
+    TEXT.map(assistant),
     ONE,
     ONE,
     SEVERAL,
     st.builds(custom, TOOL, TEXT, TEXT),
     st.builds(legacy, TOOL, st.fixed_dictionaries({"path": SMALL}), TEXT),
-    st.builds(lambda text, out: says(text) + user(f"Observation: {out}"), SMALL, TEXT),
-    st.builds(lambda text: says(text) + user([{"type": "text", "text": "Observation: a screen"}, IMAGE]), SMALL),
+    st.builds(lambda text, out: assistant(text) + user(f"Observation: {out}"), SMALL, TEXT),
+    st.builds(lambda text: assistant(text) + user([{"type": "text", "text": "Observation: a screen"}, IMAGE]), SMALL),
     st.builds(thinking, TEXT, st.booleans(), ONE),
     SMALL.map(lambda text: system(f"Mind this: {text}")),
     SMALL.map(lambda text: user(f"<pin>never touch {text}</pin>")),
-    ONE.map(duplicated).filter(lambda group: len(group) == 2),
+    ONE.map(repeat_ids).filter(lambda group: len(group) == 2),
 )
 BROKEN = st.one_of(
     TEXT.map(lambda text: [{"role": "tool", "tool_call_id": "call_nobody", "content": text}]),
@@ -102,12 +102,12 @@ class History(list):
         return "[" + ",\n ".join(f"{json.dumps(message)[:160]} ({len(json.dumps(message))})" for message in self) + "]"
 
 
-def started(opening, first, pieces):
+def start_history(opening, first, pieces):
     return History(history(opening, user(first), *pieces))
 
 
-legal = st.builds(started, OPENING, SMALL, st.lists(LEGAL, max_size=14))
-any_history = st.builds(started, OPENING, SMALL, st.lists(st.one_of(LEGAL, LEGAL, BROKEN), max_size=14))
+legal = st.builds(start_history, OPENING, SMALL, st.lists(LEGAL, max_size=14))
+any_history = st.builds(start_history, OPENING, SMALL, st.lists(st.one_of(LEGAL, LEGAL, BROKEN), max_size=14))
 
 
 def asked_and_answered(messages):

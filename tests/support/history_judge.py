@@ -33,7 +33,7 @@ def breaches(messages):
             continue
         found["call without result"] += len(waiting)
         waiting = _calls_of(message, found) if role == "assistant" else []
-        if _says_nothing(message):
+        if _is_empty(message):
             found[f"{role} says nothing"] += 1
     found["call without result"] += len(waiting)
     found["no user"] += not any(isinstance(message, dict) and message.get("role") == "user" for message in messages)
@@ -65,7 +65,7 @@ def _is_json(text):
     return True
 
 
-def _says_nothing(message):
+def _is_empty(message):
     content = message.get("content")
     if message["role"] == "assistant" and (message.get("tool_calls") or message.get("function_call")):
         return False
@@ -116,10 +116,10 @@ def changes(before, after, *, keeps_words=True, pins=False, repairs=False, user_
     if keeps_words and sum(len(raw) for raw, _ in users) < user_bytes:
         found += ["a user message is gone" for raw, _ in users if raw not in standing]
     if pins:
-        said = "\n".join(text_of(message) for message in left if message.get("role") not in ("tool", "function"))
+        text = "\n".join(text_of(message) for message in left if message.get("role") not in ("tool", "function"))
         speakers = [message for message in came if message.get("role") in INSTRUCTING]
         speakers += [message for _, message in users]
-        found += ["a pin is gone" for message in speakers for pin in _pins_in(text_of(message)) if pin not in said]
+        found += ["a pin is gone" for message in speakers for pin in _pins_in(text_of(message)) if pin not in text]
     worse = breaches(left) - breaches(came)
     if worse:
         found.append(f"made invalid: {dict(worse)}")
@@ -156,7 +156,7 @@ def _is_subsequence(part, whole):
     return all(any(each == other for other in rest) for each in part)
 
 
-def spliced(body):
+def split_body(body):
     """The messages of a request as bytes, and its other members: (name, bytes) in their order."""
     members, messages = [], []
     decoder = json.JSONDecoder()

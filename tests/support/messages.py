@@ -17,18 +17,18 @@ def user(content, **more):
     return [{"role": "user", "content": content, **more}]
 
 
-def says(content, **more):
+def assistant(content, **more):
     return [{"role": "assistant", "content": content, **more}]
 
 
-def call(name, *, out="ok", says=None, **arguments):
+def call(name, *, out="ok", preamble=None, **arguments):
     """One call and its result."""
-    return calls((name, arguments, out), says=says)
+    return calls((name, arguments, out), preamble=preamble)
 
 
-def calls(*made, says=None):
+def calls(*made, preamble=None):
     """Several calls in one message, each (name, arguments, result); ids are given when the chat is put together."""
-    asked = {"role": "assistant", "content": says, "tool_calls": []}
+    asked = {"role": "assistant", "content": preamble, "tool_calls": []}
     results = []
     for name, arguments, out in made:
         text = arguments if isinstance(arguments, str) else json.dumps(arguments)
@@ -73,10 +73,10 @@ def chat(*pieces, **more):
 
 
 def request(*pieces, **more) -> Request:
-    return parsed(chat(*pieces, **more))
+    return parse_request(chat(*pieces, **more))
 
 
-def parsed(source: bytes) -> Request:
+def parse_request(source: bytes) -> Request:
     found = parse(source)
     assert found is not None
     return found

@@ -28,15 +28,15 @@ def _role_of(message, made, following):
 
 
 def _as_blocks(message):
-    said = _as_parts(message.get("content"))
+    text = _as_parts(message.get("content"))
     if message["role"] in ("tool", "function"):
         id_ = message.get("tool_call_id") or message["name"]
-        return [{"type": "tool_result", "tool_use_id": id_, "content": said or ""}]
+        return [{"type": "tool_result", "tool_use_id": id_, "content": text or ""}]
     thoughts = [
         {"type": "thinking", "thinking": each["text"], "signature": each["signature"]}
         for each in message.get("reasoning_details") or ()
     ]
-    return [*thoughts, *said, *map(_as_use, message.get("tool_calls") or ()), *_as_legacy_use(message)]
+    return [*thoughts, *text, *map(_as_use, message.get("tool_calls") or ()), *_as_legacy_use(message)]
 
 
 def _as_parts(content):
@@ -77,16 +77,16 @@ def as_chat(value):
             for part in parts
             if part["type"] == "tool_use"
         ]
-        said = [part for part in parts if part["type"] not in ("tool_result", "tool_use")]
-        if said or called:
-            messages.append({"role": message["role"], "content": said, **({"tool_calls": called} if called else {})})
+        text = [part for part in parts if part["type"] not in ("tool_result", "tool_use")]
+        if text or called:
+            messages.append({"role": message["role"], "content": text, **({"tool_calls": called} if called else {})})
     return {**value, "messages": messages}
 
 
 def request(history, **more):
     system, messages = as_messages(history)
-    told = [part["text"] for content in system for part in _parts({"content": content})]
-    head = {"system": "\n".join(told)} if told else {}
+    found = [part["text"] for content in system for part in _parts({"content": content})]
+    head = {"system": "\n".join(found)} if found else {}
     value = {"model": "claude-opus-4-8", "max_tokens": 1_000, **head, "messages": messages, **more}
     return json.dumps(value).encode()
 
@@ -108,14 +108,14 @@ def _order(messages):
     spoken = [each for each in joined if each[0] != "system"]
     if not spoken or (spoken[0][0], spoken[-1][0]) != ("user", "user"):
         yield "the first or the last message is not a user's"
-    yield from _misplaced([role for role, _ in joined])
+    yield from _misplaced_roles([role for role, _ in joined])
     for place, (role, parts) in enumerate(spoken):
         before = spoken[place - 1][1] if place else []
         following = spoken[place + 1][1] if place + 1 < len(spoken) else []
         yield from _pairs(role, before, parts, following)
 
 
-def _misplaced(roles):
+def _misplaced_roles(roles):
     for before, role, following in zip(["", *roles], roles, [*roles[1:], "assistant"], strict=False):
         if role == "system" and (before != "user" or following != "assistant"):
             yield f"an instruction between {before} and {following}"
@@ -162,9 +162,9 @@ def _loop(value):
     """With thinking of the older kind, what the model said last begins with a thought, where tools answer it."""
     if value.get("thinking", {}).get("type") != "enabled" or len(value["messages"]) < 2:
         return
-    said, answered = value["messages"][-2:]
-    is_loop = said["role"] == "assistant" and any(part["type"] == "tool_result" for part in _parts(answered))
-    if is_loop and _parts(said)[0]["type"] not in ("thinking", "redacted_thinking"):
+    text, answered = value["messages"][-2:]
+    is_loop = text["role"] == "assistant" and any(part["type"] == "tool_result" for part in _parts(answered))
+    if is_loop and _parts(text)[0]["type"] not in ("thinking", "redacted_thinking"):
         yield "Expected `thinking` or `redacted_thinking`, but found something else"
 
 
@@ -191,7 +191,7 @@ def answer_text(text, prompt=100, calls=(), model="claude-opus-4-8"):
     # Claude Code takes answers with one id for pieces of one answer.
     id_ = f"msg_{zlib.crc32(text.encode() + json.dumps(calls).encode()):08x}"
     message = {"id": id_, "type": "message", "role": "assistant", "model": model, "stop_sequence": None}
-    said = [{"type": "text", "text": text}] if text else []
+    words = [{"type": "text", "text": text}] if text else []
     used = [
         {
             "type": "tool_use",
@@ -202,7 +202,7 @@ def answer_text(text, prompt=100, calls=(), model="claude-opus-4-8"):
         for each in calls
     ]
     stop = "tool_use" if used else "end_turn"
-    return {**message, "content": [*said, *used], "stop_reason": stop, "usage": usage}
+    return {**message, "content": [*words, *used], "stop_reason": stop, "usage": usage}
 
 
 def answer_events(text, prompt=100, calls=(), model="claude-opus-4-8"):
@@ -218,8 +218,8 @@ def answer_events(text, prompt=100, calls=(), model="claude-opus-4-8"):
             opened, pieces = {**block, "text": ""}, re.findall(r"\S+\s*", block["text"])
             deltas = [{"type": "text_delta", "text": piece} for piece in pieces]
         else:
-            opened, told = {**block, "input": {}}, json.dumps(block["input"])
-            deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in (told[:5], told[5:])]
+            opened, found = {**block, "input": {}}, json.dumps(block["input"])
+            deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in (found[:5], found[5:])]
         events.append({"type": "content_block_start", "index": index, "content_block": opened})
         events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
         events.append({"type": "content_block_stop", "index": index})

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tests.support.completions import DONE, says
+from tests.support.completions import DONE, text_turn
 from tests.support.upstream_replies import EVENTS, JSON, Reply, answer
 
 Kind = Literal["input", "output", "tpm", "rate", "bytes", "silent"]
@@ -24,8 +24,8 @@ class Overflow:
 
 
 def overflow(name: str) -> Reply:
-    said = OVERFLOWS[name]
-    return answer(said.body, said.status, said.headers)
+    text = OVERFLOWS[name]
+    return answer(text.body, text.status, text.headers)
 
 
 def _error(kind: Kind, status: int, message: str, type_: str | None = "invalid_request_error", **more: Any) -> Overflow:
@@ -41,7 +41,7 @@ def _too_long(message: str) -> Overflow:
     return _error("input", 400, message, param="messages", code="context_length_exceeded")
 
 
-def _limited(kind: Kind, status: int, message: str, retry_after: str) -> Overflow:
+def _rate_limit(kind: Kind, status: int, message: str, retry_after: str) -> Overflow:
     error = {"message": message, "type": "tokens", "param": None, "code": "rate_limit_exceeded"}
     return _json(kind, status, {"error": error}, ("retry-after", retry_after), ("x-ratelimit-remaining-tokens", "0"))
 
@@ -213,7 +213,7 @@ OVERFLOWS: dict[str, Overflow] = {
             }
         ],
     ),
-    "groq-tpm": _limited(
+    "groq-tpm": _rate_limit(
         "tpm",
         413,
         "Request too large for model `scripted-1` on tokens per minute (TPM): Limit 6000, Requested 9342, please "
@@ -221,14 +221,14 @@ OVERFLOWS: dict[str, Overflow] = {
         "34",
     ),
     "groq": _error("input", 400, "Please reduce the length of the messages or completion.", param="messages"),
-    "openai-tpm": _limited(
+    "openai-tpm": _rate_limit(
         "tpm",
         429,
         "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 342389. The input or output "
         "tokens must be reduced in order to run successfully.",
         "60",
     ),
-    "openai-rate": _limited(
+    "openai-rate": _rate_limit(
         "rate",
         429,
         "Rate limit reached for gpt-4o on tokens per min (TPM): Limit 30000, Used 28700, Requested 4100. Please try "
@@ -274,7 +274,7 @@ OVERFLOWS: dict[str, Overflow] = {
     "dashscope": _error("input", 400, "Range of input length should be [1, 129024]", code="invalid_parameter_error"),
     "bedrock": _json("input", 400, {"message": "Input is too long for requested model."}),
     "bedrock-throttle": _json("rate", 429, {"message": "Too many tokens, please wait before trying again."}),
-    "z.ai": _json("silent", 200, says("").ending("model_context_window_exceeded").completion()),
+    "z.ai": _json("silent", 200, text_turn("").ending("model_context_window_exceeded").completion()),
     "unheard-of": _error(
         "input", 400, "The conversation holds 70001 tokens, which is more than the 65536 this deployment can read."
     ),

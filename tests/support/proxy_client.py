@@ -61,7 +61,7 @@ async def page(proxy: Proxy, path: str, method: str = "GET") -> http_client.Answ
     return await http_client.send(proxy.origin, request(method, path), method=method)
 
 
-def chunked(*pieces: bytes) -> bytes:
+def encode_chunked(*pieces: bytes) -> bytes:
     return b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
 
 
@@ -115,7 +115,7 @@ class Line:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
-    async def says(self, message: bytes) -> None:
+    async def write(self, message: bytes) -> None:
         self.writer.write(message)
         await self.writer.drain()
 
@@ -144,7 +144,7 @@ class Line:
 
 
 @asynccontextmanager
-async def connected(proxy: Proxy) -> AsyncIterator[Line]:
+async def open_line(proxy: Proxy) -> AsyncIterator[Line]:
     server = urlsplit(proxy.origin)
     reader, writer = await asyncio.open_connection(server.hostname, server.port, limit=http_client.LONGEST_HEAD)
     try:
@@ -162,6 +162,6 @@ async def streaming(
     headers: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Line]:
     """A connection on which a stream has been asked for; nothing of the answer is read yet."""
-    async with connected(proxy) as line:
-        await line.says(request(target=f"/v1{path}", headers=headers, body=body or chat(stream=True)))
+    async with open_line(proxy) as line:
+        await line.write(request(target=f"/v1{path}", headers=headers, body=body or chat(stream=True)))
         yield line

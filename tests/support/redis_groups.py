@@ -55,17 +55,19 @@ class ClusterNodes:
         return [node.keys(pattern) for node in self.nodes]
 
     def node_of(self, key: str) -> RedisServer:
-        slot = int(self.nodes[0].says("CLUSTER", "KEYSLOT", key)[1:])
+        slot = int(self.nodes[0].run("CLUSTER", "KEYSLOT", key)[1:])
         return next(node for node, (first, last) in zip(self.nodes, _ranges(3), strict=False) if first <= slot <= last)
 
 
 @contextmanager
 def sentinels(folder: Path, *options: str) -> Iterator[SentinelGroup]:
     with ExitStack() as stack:
-        primary, replica = (stack.enter_context(running(_made(folder / name), *options)) for name in ("one", "two"))
-        replica.says("REPLICAOF", "127.0.0.1", str(primary.port))
+        primary, replica = (
+            stack.enter_context(running(_make_folder(folder / name), *options)) for name in ("one", "two")
+        )
+        replica.run("REPLICAOF", "127.0.0.1", str(primary.port))
         wait_until(lambda: replica.info("replication").get("master_link_status") == "up")
-        config = _made(folder / "sentinel") / "sentinel.conf"
+        config = _make_folder(folder / "sentinel") / "sentinel.conf"
         config.write_text(
             f"sentinel monitor {SERVICE} 127.0.0.1 {primary.port} 1\n"
             f"sentinel down-after-milliseconds {SERVICE} 400\n"
@@ -87,21 +89,21 @@ def cluster(folder: Path, *, replica: bool = False) -> Iterator[ClusterNodes]:
         timeout_ms = "1000" if replica else "15000"
         for number in range(3 + replica):
             bus = ("--cluster-port", str(free_port()), "--cluster-node-timeout", timeout_ms)
-            own = _made(folder / f"node{number}")
+            own = _make_folder(folder / f"node{number}")
             nodes.append(stack.enter_context(running(own, "--cluster-enabled", "yes", *bus)))
         for node, (first, last) in zip(nodes, _ranges(3), strict=False):
-            assert node.says("CLUSTER", "ADDSLOTSRANGE", str(first), str(last)) == "+OK"
+            assert node.run("CLUSTER", "ADDSLOTSRANGE", str(first), str(last)) == "+OK"
         for number, node in enumerate(nodes):
-            assert node.says("CLUSTER", "SET-CONFIG-EPOCH", str(number + 1)) == "+OK"
+            assert node.run("CLUSTER", "SET-CONFIG-EPOCH", str(number + 1)) == "+OK"
         for one, other in pairwise(nodes):
-            assert one.says("CLUSTER", "MEET", "127.0.0.1", str(other.port), other.options[3]) == "+OK"
+            assert one.run("CLUSTER", "MEET", "127.0.0.1", str(other.port), other.options[3]) == "+OK"
         if replica:
-            wait_until(lambda: nodes[3].told("CLUSTER", "NODES").count("connected") == len(nodes))
-            first = nodes[0].told("CLUSTER", "MYID").strip()
-            assert nodes[3].says("CLUSTER", "REPLICATE", first) == "+OK"
+            wait_until(lambda: nodes[3].read_string("CLUSTER", "NODES").count("connected") == len(nodes))
+            first = nodes[0].read_string("CLUSTER", "MYID").strip()
+            assert nodes[3].run("CLUSTER", "REPLICATE", first) == "+OK"
             wait_until(lambda: nodes[3].info("replication").get("master_link_status") == "up")
         for node in nodes:
-            wait_until(lambda node=node: "cluster_state:ok" in node.told("CLUSTER", "INFO"))
+            wait_until(lambda node=node: "cluster_state:ok" in node.read_string("CLUSTER", "INFO"))
         yield ClusterNodes(nodes)
 
 
@@ -112,7 +114,7 @@ def wait_until(is_so, seconds: float = PATIENCE) -> None:
         time.sleep(0.02)
 
 
-def _made(folder: Path) -> Path:
+def _make_folder(folder: Path) -> Path:
     folder.mkdir(parents=True)
     return folder
 

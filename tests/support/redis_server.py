@@ -92,67 +92,67 @@ class RedisServer:
         os.kill(self.process.pid, signal.SIGCONT)
 
     def let_in(self, user: str, password: str, rights: str = RIGHTS, keys: str = "~cp/*") -> None:
-        assert self.says("ACL", "SETUSER", user, "on", f">{password}", keys, *rights.split()) == "+OK"
+        assert self.run("ACL", "SETUSER", user, "on", f">{password}", keys, *rights.split()) == "+OK"
 
     @contextmanager
-    def connected(self) -> Iterator[None]:
+    def open_connection(self) -> Iterator[None]:
         """Another client holds a connection."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as line:
             line.sendall(b"PING\r\n")
             line.recv(7)
             yield
 
-    def says(self, *words: str) -> str:
+    def run(self, *words: str) -> str:
         """What it answers, as one line."""
-        with self._asked(*words) as heard:
-            return heard.readline().decode().strip()
+        with self._send_command(*words) as reply:
+            return reply.readline().decode().strip()
 
-    def told(self, *words: str) -> str:
+    def read_string(self, *words: str) -> str:
         """What it answers, where that is one string."""
-        with self._asked(*words) as heard:
-            return heard.read(int(heard.readline()[1:])).decode()
+        with self._send_command(*words) as reply:
+            return reply.read(int(reply.readline()[1:])).decode()
 
     def get(self, key: str) -> bytes:
-        with self._asked("GET", key) as heard:
-            return heard.read(int(heard.readline()[1:]))
+        with self._send_command("GET", key) as reply:
+            return reply.read(int(reply.readline()[1:]))
 
     def set(self, key: str, value: bytes) -> None:
-        with self._asked("SET", key, value) as heard:
-            assert heard.readline() == b"+OK\r\n"
+        with self._send_command("SET", key, value) as reply:
+            assert reply.readline() == b"+OK\r\n"
 
     def keys(self, pattern: str) -> list[str]:
-        with self._asked("KEYS", pattern) as heard:
+        with self._send_command("KEYS", pattern) as reply:
             return [
-                heard.read(int(heard.readline()[1:]) + 2).decode().strip() for _ in range(int(heard.readline()[1:]))
+                reply.read(int(reply.readline()[1:]) + 2).decode().strip() for _ in range(int(reply.readline()[1:]))
             ]
 
     def info(self, section: str) -> dict[str, str]:
         """What it says of itself."""
-        told = self.told("INFO", section)
-        return dict(pair.split(":", 1) for pair in told.splitlines() if ":" in pair)
+        found = self.read_string("INFO", section)
+        return dict(pair.split(":", 1) for pair in found.splitlines() if ":" in pair)
 
     def wait_for_replica(self) -> None:
         """Returns once its replica has all that was written; `WAIT` knows only what its own connection has written."""
         written, began = int(self.info("replication")["master_repl_offset"]), time.monotonic()
-        while self._replicated < written:
+        while self._replica_offset < written:
             assert time.monotonic() - began < PATIENCE, "the replica does not catch up"
             time.sleep(0.01)
 
     @property
-    def _replicated(self) -> int:
+    def _replica_offset(self) -> int:
         replica = dict(pair.split("=", 1) for pair in self.info("replication").get("slave0", "").split(",") if pair)
         return int(replica.get("offset", -1))
 
     def flush(self) -> None:
-        assert self.says("FLUSHALL") == "+OK"
+        assert self.run("FLUSHALL") == "+OK"
 
     @contextmanager
-    def _asked(self, *words: str | bytes) -> Iterator[BinaryIO]:
-        told = [word if isinstance(word, bytes) else word.encode() for word in words]
+    def _send_command(self, *words: str | bytes) -> Iterator[BinaryIO]:
+        found = [word if isinstance(word, bytes) else word.encode() for word in words]
         with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as line:
-            line.sendall(b"*%d\r\n" % len(told) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in told))
-            with line.makefile("rb") as heard:
-                yield heard
+            line.sendall(b"*%d\r\n" % len(found) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in found))
+            with line.makefile("rb") as reply:
+                yield reply
 
     def _listens(self) -> bool:
         try:

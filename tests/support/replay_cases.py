@@ -21,15 +21,15 @@ def conversation(*pieces, at=(), used=(), name="one", model="", tools=(), **more
     """`at`: when each answer came, in seconds; `used`: what the upstream counted for each request."""
     messages = history(*pieces)
     places = [place for place, each in enumerate(messages) if place and each["role"] == "assistant"]
-    told = {
+    found = {
         place: RecordedUsage(tokens=used[n] if used else None, at=at[n] if at else None)
         for n, place in enumerate(places)
         if at or used
     }
-    return Conversation(name, "hand", tuple(messages), tuple(tools), model, told, **more)
+    return Conversation(name, "hand", tuple(messages), tuple(tools), model, found, **more)
 
 
-def recorded(*pieces, upstream=PLAIN, **more):
+def recorded_case(*pieces, upstream=PLAIN, **more):
     return ReplayCase(ReplayHistory(conversation(*pieces, **more)), upstream)
 
 
@@ -38,7 +38,7 @@ def view_of(messages):
     return parse(b'{"messages": [' + b", ".join(map(encode, messages)) + b"]}").messages
 
 
-def judged(case, *views, pins=Pins(), **sent):  # noqa: B008 (a value)
+def judge_views(case, *views, pins=Pins(), **sent):  # noqa: B008 (a value)
     """The result of a conversation of which this was forwarded: a view for each request."""
     judge = Judge(case, pins)
     for turn, view in zip(case.turns, views, strict=True):

@@ -27,17 +27,17 @@ def _custom_ids(history):
 
 
 def _items(message, custom):
-    role, said = message["role"], message.get("content")
+    role, text = message["role"], message.get("content")
     if role in ("tool", "function"):
         id_ = message.get("tool_call_id") or message["name"]
         kind = "custom_tool_call_output" if id_ in custom else "function_call_output"
-        yield {"type": kind, "call_id": id_, "output": _parts(said, "input") if isinstance(said, list) else said or ""}
+        yield {"type": kind, "call_id": id_, "output": _parts(text, "input") if isinstance(text, list) else text or ""}
         return
     if reasoning := message.get("reasoning_content"):
         summary = [{"type": "summary_text", "text": reasoning}]
         yield {"type": "reasoning", "summary": summary, "encrypted_content": "Z0FBQUFB" * 20}
-    if said:
-        yield {"type": "message", "role": role, "content": _parts(said, "output" if role == "assistant" else "input")}
+    if text:
+        yield {"type": "message", "role": role, "content": _parts(text, "output" if role == "assistant" else "input")}
     for call in message.get("tool_calls") or ():
         if custom_call := call.get("custom"):
             yield {"type": "custom_tool_call", "call_id": call["id"], **custom_call}

@@ -85,7 +85,7 @@ async def serving(
     proxy already.
     """
     if config is not None:
-        arguments += ("--config", _written(config, place))
+        arguments += ("--config", write_config(config, place))
     port = free_port()
     command = ["serve", "--port", str(port), "--state", str(place / "state")]
     if upstream is not None:
@@ -107,11 +107,11 @@ async def serving(
         await _ready(proxy)
         yield proxy
     finally:
-        code = await _stopped(process)
+        code = await _stop_process(process)
     assert code in (0, INTERRUPTED_STATUS), f"the proxy ended with {code}:\n{proxy.output[-4000:]}"
 
 
-def _written(config: Mapping[str, Any], place: Path) -> str:
+def write_config(config: Mapping[str, Any], place: Path) -> str:
     path = place / "proxy.yaml"
     path.write_text(yaml.safe_dump(dict(config)))
     return str(path)
@@ -154,7 +154,7 @@ async def _is_ready(proxy: Proxy) -> bool:
         return False
 
 
-async def _stopped(process: asyncio.subprocess.Process | ForkedProcess) -> int:
+async def _stop_process(process: asyncio.subprocess.Process | ForkedProcess) -> int:
     if process.returncode is None:
         process.send_signal(signal.SIGTERM)
     try:

@@ -26,7 +26,18 @@ from itertools import chain, repeat
 from typing import Any, Literal, Self
 
 from tests.support import http_client
-from tests.support.completions import DONE, Turn, calls, chunk, comment, delta, error_event, event, finish, says
+from tests.support.completions import (
+    DONE,
+    Turn,
+    call_turn,
+    chunk,
+    comment,
+    delta,
+    error_event,
+    event,
+    finish,
+    text_turn,
+)
 from tests.support.overflow_replies import OVERFLOWS, overflow
 from tests.support.upstream_replies import (
     Act,
@@ -55,7 +66,7 @@ __all__ = [
     "Upstream",
     "answer",
     "by_path",
-    "calls",
+    "call_turn",
     "chunk",
     "close",
     "comment",
@@ -68,11 +79,11 @@ __all__ = [
     "hang",
     "in_turn",
     "overflow",
-    "paced",
+    "pace_turn",
     "pause",
     "raw",
-    "says",
     "stream",
+    "text_turn",
 ]
 
 Phase = Literal["before headers", "silent", "flowing"]
@@ -144,18 +155,18 @@ def by_path(scripts: dict[str, Script], otherwise: Script = echo) -> Callable[[R
     return choose
 
 
-def paced(turn: Turn, seconds: float) -> Callable[[Request], Reply]:
+def pace_turn(turn: Turn, seconds: float) -> Callable[[Request], Reply]:
     """A turn whose events, where it is streamed, come so far apart."""
 
     def reply(request: Request) -> Reply:
-        whole = _spoken(turn, request)
+        whole = _render_turn(turn, request)
         events = [act for part in whole.parts for act in (part, pause(seconds))]
         return stream(*events) if whole.framing == "chunked" else whole
 
     return reply
 
 
-def _spoken(turn: Turn, request: Request) -> Reply:
+def _render_turn(turn: Turn, request: Request) -> Reply:
     if request.method != "POST":
         return answer({"error": {"message": "A turn is an answer to a chat.", "type": "not_found"}}, 404)
     asked = request.json
@@ -190,7 +201,7 @@ class Upstream:
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._connected, "127.0.0.1", self._port, ssl=self._tls, backlog=512)
+        self._server = await loop.create_server(self._open_line, "127.0.0.1", self._port, ssl=self._tls, backlog=512)
         self._port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -206,21 +217,21 @@ class Upstream:
         """Lets go of what was recorded; a long run would keep it all."""
         self.requests.clear()
 
-    async def received(self, count: int = 1, within: float = 5) -> Request:
+    async def wait_for_request(self, count: int = 1, within: float = 5) -> Request:
         """The request that makes up this number, as soon as it has arrived whole."""
         async with asyncio.timeout(within), self._arrival:
             await self._arrival.wait_for(lambda: len(self.requests) >= count and self.requests[count - 1].arrived)
             return self.requests[count - 1]
 
-    def _connected(self) -> "_Line":
+    def _open_line(self) -> "_Line":
         return _Line(self._take)
 
     def _take(self, line: "_Line") -> None:
         task = asyncio.ensure_future(self._serve(line))
         self._lines.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._finish_line)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _finish_line(self, task: asyncio.Task[None]) -> None:
         self._lines.discard(task)
         if not task.cancelled() and (fault := task.exception()):
             self._faults.append(fault)
@@ -275,10 +286,10 @@ class Upstream:
 
 
 def _reply_to(request: Request, script: Script) -> Reply:
-    said = script(request) if callable(script) else script
-    if isinstance(said, Turn):
-        return _spoken(said, request)
-    reply = said if isinstance(said, Reply) else raw(said)
+    text = script(request) if callable(script) else script
+    if isinstance(text, Turn):
+        return _render_turn(text, request)
+    reply = text if isinstance(text, Reply) else raw(text)
     return reply.without_body() if request.method == "HEAD" else reply
 
 
@@ -340,14 +351,14 @@ class _Line(asyncio.StreamReaderProtocol):
             self.left.set_result(self._loop.time())
 
 
-def _served(options: argparse.Namespace) -> Script:
-    chat = paced(says(" ".join(["word"] * options.words)), options.pace)
+def _demo_script(options: argparse.Namespace) -> Script:
+    chat = pace_turn(text_turn(" ".join(["word"] * options.words)), options.pace)
     overflowing: dict[str, Script] = {f"/v1/overflow/{name}": overflow(name) for name in OVERFLOWS}
     return by_path({"/v1/echo": echo, "/v1/hang": hang(), "/v1/cut": cut(), **overflowing}, otherwise=chat)
 
 
 async def _serve_forever(options: argparse.Namespace) -> None:
-    async with Upstream(_served(options), port=options.port) as up:
+    async with Upstream(_demo_script(options), port=options.port) as up:
         print(f"scripted upstream on {up.url}", flush=True)
         while True:
             await asyncio.sleep(1)

@@ -32,17 +32,17 @@ class Clock:
         self.now += seconds
 
 
-def nothing() -> None:
+def keep_state() -> None:
     """A store with its state in its own process cannot lose it from outside."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoreKind:
     """A kind of store: `open(bounds)` gives one worker's view of the state."""
 
     open: Callable[[StoreLimits], Store]
     forward: Callable[[float], None]
-    lose: Callable[[], None] = nothing
+    lose: Callable[[], None] = keep_state
     opened: list[Store] = field(default_factory=list)
 
     def store(self, **bounds: float) -> Store:
@@ -66,45 +66,45 @@ class Place:
     """Started when a test first asks for it; all places share it, one after the other."""
 
     def empty(self) -> None:
-        self.server.says("FLUSHALL")
+        self.server.run("FLUSHALL")
 
 
 def in_memory(place):
     clock = Clock()
-    return Kept(lambda bounds: MemoryStore(bounds, clock), clock.forward)
+    return StoreKind(lambda bounds: MemoryStore(bounds, clock), clock.forward)
 
 
 def in_sqlite(place):
     clock, path = Clock(), place.folder / "state.db"
-    return Kept(lambda bounds: SqliteStore(path, bounds, clock=clock, timeout=PATIENT), clock.forward, path.unlink)
+    return StoreKind(lambda bounds: SqliteStore(path, bounds, clock=clock, timeout=PATIENT), clock.forward, path.unlink)
 
 
 def in_redis(place):
     clock = Clock()
 
-    def opened(bounds):
+    def open_store(bounds):
         return RedisStore(place.url, bounds, clock=clock, timeout=PATIENT)
 
-    return Kept(opened, clock.forward, place.empty)
+    return StoreKind(open_store, clock.forward, place.empty)
 
 
 def in_redis_and_in_mind(place):
     clock = Clock()
 
-    def opened(bounds):
+    def open_store(bounds):
         return FallbackStore(RedisStore(place.url, bounds, clock=clock, timeout=PATIENT), bounds, clock)
 
-    return Kept(opened, clock.forward, place.empty)
+    return StoreKind(open_store, clock.forward, place.empty)
 
 
 def in_a_redis_cluster(place):
     clock, nodes = Clock(), place.cluster()
     nodes.flush()
 
-    def opened(bounds):
+    def open_store(bounds):
         return RedisStore(f"{nodes.url}?socket_timeout={PATIENT}", bounds, clock=clock, timeout=PATIENT)
 
-    return Kept(opened, clock.forward, nodes.flush)
+    return StoreKind(open_store, clock.forward, nodes.flush)
 
 
 REDIS = [pytest.param(kind, marks=needs_redis) for kind in (in_redis, in_redis_and_in_mind, in_a_redis_cluster)]

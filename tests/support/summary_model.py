@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.support.agent import reading
 from tests.support.compacting_proxy import metric
 from tests.support.proxy_client import PATIENCE_SECONDS
-from tests.support.scripted_upstream import Turn, answer, pause, says
+from tests.support.scripted_upstream import Turn, answer, pause, text_turn
 
 ASKED = "write a handover of this conversation"
 SECTIONS = (
@@ -23,7 +23,7 @@ SECTIONS = (
     "How to look things up",
 )
 # A window that is full after some twenty reads, and nothing but a summary to make room.
-TOLD = {
+SMALL_WINDOW_SETTINGS = {
     "clear_at_least": 1_000_000,
     "when_full": [],
     "always": [],
@@ -50,16 +50,16 @@ def asks_for_summary(request) -> bool:
 
 def model(summary: Turn | None = None, turn: Turn | None = None):
     """Answers agents with a turn, and requests for a summary with one."""
-    told, turn = summary or says(account()), turn or says("Go on.")
+    values, turn = summary or text_turn(account()), turn or text_turn("Go on.")
 
     def script(request):
-        found = told if asks_for_summary(request) else turn
+        found = values if asks_for_summary(request) else turn
         return found(request) if callable(found) else found
 
     return script
 
 
-def slowly(turn: Turn, seconds: float):
+def answer_late(turn: Turn, seconds: float):
     """The same answer, so much later."""
 
     def reply(_request):
@@ -73,7 +73,7 @@ def summary_calls(up):
     return [request for request in up.requests if asks_for_summary(request)]
 
 
-async def asked(up, times=1, within=PATIENCE_SECONDS):
+async def wait_until_asked(up, times=1, within=PATIENCE_SECONDS):
     """Returns once the model has been asked so often, and has answered."""
     async with asyncio.timeout(within):
         while len(summary_calls(up)) < times:  # noqa: ASYNC110 (the upstream signals nothing)
@@ -89,19 +89,19 @@ async def summary_ended(proxy, before):
             await asyncio.sleep(0.05)
 
 
-async def fills(up, agent, asking=1):
+async def fill_window(up, agent, asking=1):
     """The history grows over the trigger, with time for a summary on the way."""
     before = await metric(agent.proxy, "summaries_total")
-    await agent.sends(SEEN)
-    await agent.sends(NEAR)
-    await asked(up, asking)
+    await agent.send(SEEN)
+    await agent.send(NEAR)
+    await wait_until_asked(up, asking)
     await summary_ended(agent.proxy, before)
-    return await agent.sends(OVER)
+    return await agent.send(OVER)
 
 
-def told_in(step):
+def has_summary(step):
     return "Summary of the conversation so far" in json.dumps(step.messages)
 
 
-def told_body(request):
+def body_has_summary(request):
     return not asks_for_summary(request) and b"Summary of the conversation so far" in request.body

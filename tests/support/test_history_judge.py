@@ -6,7 +6,7 @@ import pytest
 
 from proxy.core import fold
 from tests.support.growing_histories import CLOSING, OPENING, Conversation
-from tests.support.history_judge import breaches, changes, spliced
+from tests.support.history_judge import breaches, changes, split_body
 
 
 def grown(seed, turns=12, *, sound=True):
@@ -24,13 +24,13 @@ def values(messages):
 def test_a_sound_conversation_has_no_breach_and_a_request_is_read_back_whole(seed):
     conversation = grown(seed)
     assert breaches(values(conversation.messages)) == {}
-    messages, members = spliced(conversation.body("m"))
+    messages, members = split_body(conversation.body("m"))
     assert messages == conversation.messages
     assert members[0] == ("model", b'"m"')
     assert changes(messages, messages, pins=True) == []
 
 
-def test_what_output_imitates_is_the_frame_of_todays_notes():
+def test_the_imitated_frame_is_that_of_todays_notes():
     assert (OPENING, CLOSING) == (fold.OPENING, fold.CLOSING)
 
 
@@ -77,7 +77,7 @@ TALK = [
         (lambda talk: [*talk, {"role": "user", "content": "more"}], "longer than it came"),
     ],
 )
-def test_what_is_planted_is_found(change, sentence):
+def test_planted_breaches_are_found(change, sentence):
     assert sentence in found_in(TALK, change)
 
 

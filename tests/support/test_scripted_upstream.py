@@ -16,7 +16,7 @@ from tests.support.scripted_upstream import (
     Upstream,
     answer,
     by_path,
-    calls,
+    call_turn,
     close,
     cut,
     delta,
@@ -24,11 +24,11 @@ from tests.support.scripted_upstream import (
     hang,
     in_turn,
     overflow,
-    paced,
+    pace_turn,
     pause,
     raw,
-    says,
     stream,
+    text_turn,
 )
 
 # Each opens as much as there is.
@@ -78,8 +78,8 @@ async def test_an_answer_is_nothing_but_what_the_script_says(up):
     assert came.body.data == b"hm"
 
 
-async def test_a_turn_is_told_as_it_was_asked_for(up):
-    up.script = says("Let me look.") + calls("Read", path="a.py")
+async def test_a_turn_is_sent_as_stream_or_body_as_requested(up):
+    up.script = text_turn("Let me look.") + call_turn("Read", path="a.py")
 
     whole = json.loads((await http_client.send(up.url, ask_chat())).body.data)
     streamed = await http_client.send(up.url, ask_chat(stream=True, stream_options={"include_usage": True}))
@@ -102,8 +102,8 @@ async def test_every_framing_carries_the_same_body(up, framing):
 
 
 @pytest.mark.parametrize("encoding", OPEN)
-async def test_what_is_compressed_streams_still(up, encoding):
-    up.script = stream(b"first, ", pause(5), b"second").compressed(encoding)
+async def test_a_compressed_stream_is_still_a_stream(up, encoding):
+    up.script = stream(b"first, ", pause(5), b"second").with_compression(encoding)
     reader, writer = await asyncio.open_connection("127.0.0.1", int(up.origin.rpartition(":")[2]))
 
     with closing(writer):
@@ -118,7 +118,7 @@ async def test_what_is_compressed_streams_still(up, encoding):
 
 async def test_a_compressed_answer_opens_to_the_body(up):
     for encoding, opened in OPEN.items():
-        up.script = answer(b"aaaa" * 100).compressed(encoding)
+        up.script = answer(b"aaaa" * 100).with_compression(encoding)
         assert opened((await http_client.send(up.url, ask())).body.data) == b"aaaa" * 100
 
 
@@ -154,7 +154,7 @@ async def test_a_cut_before_the_headers_is_no_answer(up):
 async def test_the_upstream_notices_when_and_in_which_phase_its_client_left(up, script, phase):
     up.script = script
     asking = asyncio.create_task(http_client.send(up.url, ask()))
-    request = await up.received()
+    request = await up.wait_for_request()
     await asyncio.sleep(0.05)
     left_at = asyncio.get_running_loop().time()
     asking.cancel()
@@ -175,7 +175,7 @@ async def test_a_client_that_stays_has_not_departed(up):
 
 
 async def test_replies_come_in_turn_and_the_last_one_stays(up):
-    up.script = in_turn(overflow("openai-rate"), answer(b"", 500), says("Done."))
+    up.script = in_turn(overflow("openai-rate"), answer(b"", 500), text_turn("Done."))
 
     assert [(await http_client.send(up.url, ask_chat())).status for _ in range(4)] == [429, 500, 200, 200]
 
@@ -188,7 +188,7 @@ async def test_scripts_are_chosen_by_path(up):
 
 
 async def test_a_paced_turn_takes_its_time(up):
-    up.script = paced(says("one two three"), 0.02)
+    up.script = pace_turn(text_turn("one two three"), 0.02)
     began = asyncio.get_running_loop().time()
 
     await http_client.send(up.url, ask_chat(stream=True))
@@ -221,7 +221,7 @@ async def test_a_script_that_fails_fails_the_test():
 
 
 @pytest.mark.parametrize("name", OVERFLOWS)
-async def test_an_overflow_is_said_as_that_server_says_it(up, name):
+async def test_each_overflow_is_worded_as_its_server_words_it(up, name):
     up.script = overflow(name)
 
     came = await http_client.send(up.url, ask())
@@ -230,4 +230,4 @@ async def test_an_overflow_is_said_as_that_server_says_it(up, name):
 
 
 def test_overflows_of_every_kind_are_there():
-    assert {said.kind for said in OVERFLOWS.values()} == {"input", "output", "tpm", "rate", "bytes", "silent"}
+    assert {text.kind for text in OVERFLOWS.values()} == {"input", "output", "tpm", "rate", "bytes", "silent"}

@@ -17,11 +17,11 @@ from proxy.store.transcripts.uploads import TranscriptSettings
 from proxy.store.transcripts.writer import Originals
 from proxy.wire.assembly import Assembly
 from tests.support.completions import Turn
-from tests.support.messages import KEY, TENANT, parsed
+from tests.support.messages import KEY, TENANT, parse_request
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class RecordedExchange:
     """A request, and what was answered to it."""
 
     request: bytes
@@ -33,13 +33,13 @@ class Heard:
         return history_of(self.request, self.tenant)
 
 
-def heard(request: bytes, answer: Turn | None = None, tenant: str = TENANT) -> Heard:
-    return Heard(request, answer, tenant)
+def exchange(request: bytes, answer: Turn | None = None, tenant: str = TENANT) -> RecordedExchange:
+    return RecordedExchange(request, answer, tenant)
 
 
 def history_of(source: bytes, tenant: str = TENANT) -> History:
     """What the proxy hands over for a request."""
-    request = parsed(source)
+    request = parse_request(source)
     origin, *links = [link.hex() for link in chain(request, tenant, KEY)]
     body, head = ([message.raw for message in part] for part in (request.body, request.head))
     return History(tenant, links[0], links, body, head, origin)
@@ -53,7 +53,7 @@ def originals(folder: Path, *, warn=lambda _: None, now=None, **settings) -> Ite
     assert made.close()
 
 
-def keep(kept: Originals, *talk: Heard) -> None:
+def keep(kept: Originals, *talk: RecordedExchange) -> None:
     """Each is written before this returns."""
     for one in talk:
         history = kept.keep(one.history)
@@ -69,11 +69,11 @@ def transcripts(folder: Path) -> list[Transcript]:
     return [read_transcript(saved) for saved in Archive(folder).find()]
 
 
-def only(folder: Path) -> Transcript:
+def find_only(folder: Path) -> Transcript:
     (found,) = transcripts(folder)
     return found
 
 
-def texts(said) -> list:
+def texts(text) -> list:
     """What the messages say."""
-    return [json.loads(one.message)["content"] for one in said]
+    return [json.loads(one.message)["content"] for one in text]

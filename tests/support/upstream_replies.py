@@ -3,7 +3,7 @@
     answer({"ok": True}, status=201)                        one body
     stream(delta(content="Hel"), pause(0.2), cut())         server-sent events, and what happens between them
     hang()                                                  nothing at all, until the client leaves
-    answer(big).after(0.5).compressed("gzip").broken_at(99) late, compressed, and cut off
+    answer(big).after(0.5).with_compression("gzip").broken_at(99) late, compressed, and cut off
 
 Every byte that leaves is in the reply: no header is added but the one that frames the body.
 """
@@ -63,19 +63,19 @@ class Reply:
         """Late: nothing leaves for so long."""
         return replace(self, delay=seconds)
 
-    def framed(self, framing: Framing) -> "Reply":
+    def with_framing(self, framing: Framing) -> "Reply":
         return replace(self, framing=framing)
 
     def in_pieces(self, size: int) -> "Reply":
         """The same bytes, never more than so many at once."""
-        return replace(self, parts=tuple(piece for part in self.parts for piece in _sliced(part, size)))
+        return replace(self, parts=tuple(piece for part in self.parts for piece in _slice(part, size)))
 
-    def compressed(self, encoding: str) -> "Reply":
+    def with_compression(self, encoding: str) -> "Reply":
         """Each part leaves compressed and flushed, so that what streamed before streams still."""
         return replace(
             self,
             headers=(*self.headers, ("content-encoding", encoding)),
-            parts=tuple(_squeezed(self.parts, encoding)),
+            parts=tuple(_compress_parts(self.parts, encoding)),
         )
 
     def broken_at(self, byte: int, how: Cut | Close | None = None) -> "Reply":
@@ -156,7 +156,7 @@ def close() -> Close:
     return Close()
 
 
-def _sliced(part: Act, size: int) -> list[Act]:
+def _slice(part: Act, size: int) -> list[Act]:
     return [part[at : at + size] for at in range(0, len(part), size)] if isinstance(part, bytes) else [part]
 
 
@@ -169,7 +169,7 @@ def _up_to(parts: tuple[Act, ...], byte: int) -> Iterator[Act]:
             byte -= len(part)
 
 
-def _squeezed(parts: tuple[Act, ...], encoding: str) -> Iterator[Act]:
+def _compress_parts(parts: tuple[Act, ...], encoding: str) -> Iterator[Act]:
     squeeze, end = _COMPRESSORS[encoding]()
     for part in parts:
         yield squeeze(part) if isinstance(part, bytes) else part

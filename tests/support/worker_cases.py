@@ -27,7 +27,7 @@ from proxy.core.summaries import HEADING, Summaries, Summary
 from proxy.core.window import Prices
 from tests.support.compaction_worker import Worker, turns
 from tests.support.histories import any_history, asked_and_answered, legal
-from tests.support.messages import calls, parsed, user
+from tests.support.messages import calls, parse_request, user
 
 SMALL = Rules(
     always=(ClipOutput(over=1_500),),
@@ -161,7 +161,7 @@ def with_summary_at_hand(messages, some, shape):
     return partial(Worker, with_shape(SUMMARIZING, shape), Facts(summary=summary, can_summarize=False))
 
 
-def mixed(name, text, out):
+def mixed_history(name, text, out):
     """A result, and in the same breath something the user says."""
     return [*calls((name, {"path": text}, out), (name, {"path": text}, "ok")), *user(f"And mind {text}.")]
 
@@ -178,10 +178,10 @@ def body_before(sent):
     """The messages as they were read: a block of a text-style history stays what it was after the first tool call."""
     blocks = (sent.driver.exchange.memory.block, sent.plan.block)
     text_style = any(block is not None and block.text_style for block in blocks)
-    return mark_observations(parsed(sent.came).body, OBSERVATIONS, text_style=text_style)
+    return mark_observations(parse_request(sent.came).body, OBSERVATIONS, text_style=text_style)
 
 
-def standing(sent):
+def client_messages_left(sent):
     """What is left of the client's messages, shortened or not, each by its place in the body."""
     return {message.start: message for message in sent.plan.view[len(sent.head) :] if message.made != NOTE}
 

@@ -34,7 +34,7 @@ def test_no_act_is_lost_however_many_follow_it(tmp_path, small):
     assert sorted(subjects(tmp_path)) == sorted(f"key-{number}" for number in range(40))
 
 
-def test_the_newest_acts_are_told_also_right_after_a_file_was_set_aside(tmp_path, small):
+def test_the_newest_acts_are_listed_even_right_after_a_file_was_set_aside(tmp_path, small):
     log = AuditLog(tmp_path, pytest.fail)
     for number in range(40):
         log(act(number))
@@ -59,7 +59,7 @@ def test_it_is_for_this_user_only(tmp_path):
     assert log.path.stat().st_mode & 0o777 == 0o600
 
 
-def test_what_cannot_be_written_is_told(tmp_path):
+def test_an_act_that_cannot_be_written_is_reported(tmp_path):
     complaints = []
     AuditLog(tmp_path / "absent", complaints.append)(act())
     assert "admin actions are not recorded" in complaints[0]

@@ -11,8 +11,7 @@ from proxy.telemetry.hooks import Hooks
 from tests.support.agent import Agent
 from tests.support.compacting_proxy import SMALL, WIDE, WORK, metric
 from tests.support.proxy_client import log_of
-from tests.support.scripted_upstream import Upstream, answer, close, hang, raw
-from tests.support.scripted_upstream import says as tells
+from tests.support.scripted_upstream import Upstream, answer, close, hang, raw, text_turn
 
 OPENED = BreakerOpened("c0ffee", "default")
 
@@ -35,16 +34,16 @@ async def until(true, seconds=10.0):
 
 async def complaint(hook):
     """What the log says of a hook that was called."""
-    told = []
-    Hooks([hook], told.append)(OPENED)
-    await until(lambda: told)
-    return told[0]
+    found = []
+    Hooks([hook], found.append)(OPENED)
+    await until(lambda: found)
+    return found[0]
 
 
 # --- in a proxy ------------------------------------------------------------------------------------------------------
 
 
-def house(up, *hooks):
+def hook_config(up, *hooks):
     return {
         "upstreams": [{**WIDE, "base_url": up.url}],
         "policies": {"default": SMALL},
@@ -54,12 +53,12 @@ def house(up, *hooks):
 
 
 async def test_urls_are_called_and_one_that_fails_or_hangs_holds_up_no_other(serve):
-    async with Upstream(tells("Go on.")) as up, Upstream(answer(b"")) as listener, Upstream(hang()) as silent:
+    async with Upstream(text_turn("Go on.")) as up, Upstream(answer(b"")) as listener, Upstream(hang()) as silent:
         absent = {"url": "http://127.0.0.1:1/hook"}
         hanging = {"url": silent.origin, "seconds": 0.2}
         url = {"events": ["compaction-started", "compaction-ended"], "url": f"{listener.origin}/hook"}
-        async with serve(None, config=house(up, absent, hanging, url)) as proxy:
-            step = await Agent(proxy, up, "sk-a").sends(WORK)
+        async with serve(None, config=hook_config(up, absent, hanging, url)) as proxy:
+            step = await Agent(proxy, up, "sk-a").send(WORK)
             await until(lambda: len(listener.requests) == 2)
             await asyncio.gather(*(request.end() for request in listener.requests))
             await until(lambda: len(log_of(proxy, "hook-failed")) == 2)
@@ -97,12 +96,12 @@ async def test_a_url_that_is_silent_is_left_when_its_time_is_up():
         assert time.monotonic() - began < 20
 
 
-async def test_after_an_answer_that_is_none_the_next_event_is_brought_all_the_same():
-    told = []
+async def test_after_an_invalid_answer_the_next_event_is_still_delivered():
+    found = []
     async with Upstream(raw(b"\x00 what is this\r\n\r\n", close())) as listener:
-        hooks = Hooks([Hook(address=listener.origin)], told.append)
+        hooks = Hooks([Hook(address=listener.origin)], found.append)
         hooks(OPENED)
-        await until(lambda: told)
+        await until(lambda: found)
         hooks(OPENED)
         await until(lambda: len(listener.requests) == 2)
 
@@ -118,19 +117,19 @@ async def test_one_that_hangs_does_not_hold_up_another():
         hooks.close()
 
 
-async def test_what_is_too_much_is_left_out_and_told_once_and_nobody_waits():
-    told = []
+async def test_events_beyond_the_queue_are_dropped_and_reported_once_without_waiting():
+    found = []
     async with Upstream(hang()) as silent:
-        hooks = Hooks([Hook(silent.origin, seconds=30.0)], told.append)
+        hooks = Hooks([Hook(silent.origin, seconds=30.0)], found.append)
         hooks(OPENED)
         await until(lambda: silent.requests)
         began = time.monotonic()
         for _ in range(1_500):
             hooks(OPENED)
         assert time.monotonic() - began < 10
-        assert told == ["hook 127.0.0.1 is slow: 1000 events are waiting, further ones are dropped"]
+        assert found == ["hook 127.0.0.1 is slow: 1000 events are waiting, further ones are dropped"]
         hooks.close()
 
 
-def test_what_a_hook_does_not_ask_for_it_does_not_get():
+def test_a_hook_gets_only_the_events_it_asks_for():
     Hooks([Hook("http://127.0.0.1:1")], pytest.fail)(CompactionStarted("c0ffee", "default", "stride", 100))

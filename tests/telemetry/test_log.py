@@ -39,5 +39,5 @@ def test_every_line_of_the_log_is_explained(name):
     assert re.search(rf"`{name}`", TABLE)
 
 
-def test_what_is_only_counted_has_no_line():
+def test_an_event_that_is_only_counted_has_no_log_line():
     assert line_of(events.LoopLagged(1.0)) is None

@@ -100,7 +100,7 @@ async def test_a_reader_that_is_gone_costs_log_lines_only(up, serve, form):
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
-async def test_a_pipe_that_nobody_reads_blocks_no_request_and_no_exit(up, serve, form):
+async def test_an_unread_pipe_blocks_no_request_and_no_exit(up, serve, form):
     with pipe_that_is_full() as (_, path):
         async with serve(None, config=config(up, form), standard_output=path) as proxy:
             await must_serve(proxy)

@@ -10,7 +10,7 @@ from proxy.events import SummaryEnded, TurnEnded
 from proxy.telemetry.metrics import PREFIX, Metrics, WorkerSnapshots
 
 
-def told(metrics, *others):
+def read_samples(metrics, *others):
     families = text_string_to_metric_families(metrics.render_page(others).decode())
     return {
         (sample.name.removeprefix(PREFIX), *sample.labels.values()): sample.value
@@ -34,9 +34,9 @@ def turn(**more):
     return TurnEnded(**{**nothing, **COSTS, **more})
 
 
-def test_what_can_be_known_before_it_happens_begins_at_0():
+def test_series_that_are_known_beforehand_start_at_0():
     """Else the first fault would be no growth."""
-    first = told(Metrics())
+    first = read_samples(Metrics())
     assert first["store_faults_total",] == 0
     assert first["tokens_before_total",] == 0
     assert first["summary_seconds_count",] == 0
@@ -47,10 +47,10 @@ def test_workers_are_counted_by_version_and_what_is_inside_is_added_up():
     one, other = Metrics(), Metrics()
     one.in_flight.add(by=2)
     other.in_flight.add(by=3)
-    both = told(one, other.to_snapshot())
+    both = read_samples(one, other.to_snapshot())
     assert both["workers", __version__] == 2
     assert both["inflight",] == 5
-    assert told(one)["workers", __version__] == 1
+    assert read_samples(one)["workers", __version__] == 1
 
 
 def test_a_worker_that_is_started_again_counts_on_but_is_empty(tmp_path):
@@ -59,21 +59,21 @@ def test_a_worker_that_is_started_again_counts_on_but_is_empty(tmp_path):
     dead.in_flight.add(by=7)
     WorkerSnapshots(tmp_path, 0).write(dead.to_snapshot())
     WorkerSnapshots(tmp_path, 0).restore(fresh)
-    assert told(fresh)["store_faults_total",] == 1
-    assert told(fresh)["inflight",] == 0
-    assert told(fresh)["workers", __version__] == 1
+    assert read_samples(fresh)["store_faults_total",] == 1
+    assert read_samples(fresh)["inflight",] == 0
+    assert read_samples(fresh)["workers", __version__] == 1
 
 
-def test_a_board_that_cannot_be_written_to_stops_nobody(tmp_path):
+def test_an_unwritable_metrics_file_does_not_stop_the_proxy(tmp_path):
     WorkerSnapshots(tmp_path / "absent", 0).write(Metrics().to_snapshot())
     assert WorkerSnapshots(tmp_path / "absent", 1).read_others() == []
 
 
-def test_what_the_upstream_had_cached_and_what_it_cost_is_counted_by_team():
+def test_cached_tokens_and_cost_are_counted_by_team():
     metrics = Metrics({"red"}.__contains__)
     for each in (turn(), turn(), turn(cached_tokens=None, paid_dollars=None, plain_dollars=None), turn(team="")):
         metrics(each)
-    counted = told(metrics)
+    counted = read_samples(metrics)
     assert counted["prompt_tokens_total", "read", "red"] == 200
     assert counted["prompt_tokens_total", "cached", "red"] == 180
     assert counted["prompt_tokens_total", "read", ""] == 100
@@ -81,7 +81,7 @@ def test_what_the_upstream_had_cached_and_what_it_cost_is_counted_by_team():
     assert counted["prompt_dollars_total", "plain", "red"] == 0.08
 
 
-def test_a_snapshot_tells_all_there_is():
+def test_a_snapshot_holds_all_metrics():
     metrics = Metrics()
     metrics(turn())
     metrics(SummaryEnded("c", "default", "up", "m", "made", 1, 100, 90, 10, 3.0))
@@ -97,7 +97,7 @@ def test_only_teams_of_the_configuration_become_labels():
     for number in range(300):
         metrics(turn(team=f"tenant-{number}"))
     metrics(turn())
-    counted = told(metrics)
+    counted = read_samples(metrics)
     assert {key[2] for key in counted if key[0] in ("prompt_tokens_total", "prompt_dollars_total")} == {"red", ""}
     assert counted["prompt_tokens_total", "read", ""] == 30_000
 
@@ -107,7 +107,7 @@ def test_only_known_models_become_labels_and_never_more_than_a_hundred():
     for number in range(200):
         metrics(turn(model=f"gpt-{number}"))
     metrics(turn(model="whatever a client sends"))
-    models = {key[-1] for key in told(metrics) if key[0] == "model_prompt_tokens_total"}
+    models = {key[-1] for key in read_samples(metrics) if key[0] == "model_prompt_tokens_total"}
     assert len(models) == 101
-    assert told(metrics)["model_prompt_tokens_total", "read", "gpt-7"] == 100
-    assert told(metrics)["model_prompt_dollars_total", "paid", "other"] == pytest.approx(1.01)
+    assert read_samples(metrics)["model_prompt_tokens_total", "read", "gpt-7"] == 100
+    assert read_samples(metrics)["model_prompt_dollars_total", "paid", "other"] == pytest.approx(1.01)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.support.admin_client import Desk
+from tests.support.admin_client import AdminClient
 from tests.support.agent import reading
 from tests.support.proxy_client import ask, page, whole_log
 from tests.support.running_proxy import QUIET
@@ -13,7 +13,7 @@ from tests.support.scripted_upstream import answer
 CHAT = {"id": "x", "object": "chat.completion", "created": 1, "model": "m"}
 
 
-def says(usage):
+def answer_with_usage(usage):
     message = {"index": 0, "message": {"role": "assistant", "content": "ok"}, "finish_reason": "stop"}
     return answer({**CHAT, "choices": [message], "usage": {"prompt_tokens": 9_000, **usage}})
 
@@ -31,19 +31,19 @@ def config(up, **more):
 )
 async def test_the_activity_log_goes_on_after_an_odd_name_or_figure(up, serve, model, usage):
     async with serve(None, config=config(up)) as proxy:
-        up.script = says(usage)
+        up.script = answer_with_usage(usage)
         reply = await ask(proxy, work("odd", model))
         assert (reply.status, reply.head.first("x-compaction") != "failed-open") == (200, True)
-        up.script = says({})
+        up.script = answer_with_usage({})
         for task in ("b", "c", "d"):
             await ask(proxy, work(task))
-        desk = Desk(proxy)
-        await desk.until("/conversations?limit=200", lambda told: len(told["conversations"]) >= 4)
+        admin = AdminClient(proxy)
+        await admin.until("/conversations?limit=200", lambda found: len(found["conversations"]) >= 4)
         assert "our-fault" not in await whole_log(proxy)
 
 
 async def test_names_of_teams_that_no_configuration_lists_make_no_series(up, serve):
-    up.script = says({"prompt_tokens_details": {"cached_tokens": 5}})
+    up.script = answer_with_usage({"prompt_tokens_details": {"cached_tokens": 5}})
     async with serve(None, config=config(up, access={"team_header": "x-team"})) as proxy:
         body = work("a")
         await ask(proxy, body, headers={"x-team": "first"})

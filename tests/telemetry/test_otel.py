@@ -10,8 +10,8 @@ from tests.support.collector import Collector, attributes
 from tests.support.compacting_proxy import metric
 from tests.support.messages import body, user
 from tests.support.proxy_client import ask, chat, log_of, until
-from tests.support.scripted_upstream import Upstream, answer, says
-from tests.support.summary_model import NEAR, OVER, SEEN, TOLD, WINDOW, model
+from tests.support.scripted_upstream import Upstream, answer, text_turn
+from tests.support.summary_model import NEAR, OVER, SEEN, SMALL_WINDOW_SETTINGS, WINDOW, model
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 CLIENTS = f"00-{TRACE}-{PARENT}-01"
@@ -32,7 +32,7 @@ SERVER, CLIENT = 2, 3
 
 
 @asynccontextmanager
-async def observed(serve, script, *, status=200, **more):
+async def traced_proxy(serve, script, *, status=200, **more):
     """(A proxy that sends telemetry, its upstream, its collector)."""
     async with (
         Upstream(script) as up,
@@ -44,7 +44,7 @@ async def observed(serve, script, *, status=200, **more):
 
 async def test_a_request_is_a_span_and_its_call_another_in_the_trace_of_the_client(serve):
     long = body(reading(60, size=2_000), model="gpt-4o")
-    async with observed(serve, says("Hi").using(prompt=9_000, cached=8_000)) as (proxy, up, collector):
+    async with traced_proxy(serve, text_turn("Hi").using(prompt=9_000, cached=8_000)) as (proxy, up, collector):
         reply = await ask(proxy, long, headers={"traceparent": CLIENTS, "tracestate": "a=b", "authorization": "b"})
         spans = by_kind(await collector.spans(2))
         (line,) = await until(lambda: log_of(proxy, "request"))
@@ -58,16 +58,16 @@ async def test_a_request_is_a_span_and_its_call_another_in_the_trace_of_the_clie
     assert sent[b"tracestate"] == b"a=b"
     assert (served.name, called.name) == ("POST /v1/chat/completions", "chat gpt-4o")
     assert served.start_time_unix_nano < called.start_time_unix_nano < called.end_time_unix_nano
-    told, asked = attributes(served), attributes(called)
-    assert told["compaction_proxy.request_id"] == line["request_id"] == ended["request_id"]
+    found, asked = attributes(served), attributes(called)
+    assert found["compaction_proxy.request_id"] == line["request_id"] == ended["request_id"]
     assert line["trace_id"] == TRACE
-    assert told["compaction_proxy.compaction"] == "created"
-    assert told["compaction_proxy.tokens_after"] < told["compaction_proxy.tokens_before"]
-    assert told["http.response.status_code"] == 200
+    assert found["compaction_proxy.compaction"] == "created"
+    assert found["compaction_proxy.tokens_after"] < found["compaction_proxy.tokens_before"]
+    assert found["http.response.status_code"] == 200
     assert (asked["gen_ai.operation.name"], asked["gen_ai.provider.name"]) == ("chat", "openai")
     assert (asked["gen_ai.usage.input_tokens"], asked["gen_ai.usage.cache_read.input_tokens"]) == (9_000, 8_000)
     assert asked["server.address"] == "127.0.0.1"
-    assert asked["gen_ai.conversation.id"] == told["gen_ai.conversation.id"] == ended["conversation"]
+    assert asked["gen_ai.conversation.id"] == found["gen_ai.conversation.id"] == ended["conversation"]
     resource = collector.resources[0]
     assert (resource["service.name"], bool(resource["service.instance.id"])) == ("compaction-proxy", True)
     # No word of the conversation and no credential is in a span.
@@ -80,10 +80,14 @@ def is_of_summary(span):
 
 
 async def test_a_call_for_a_summary_is_a_span_of_the_trace_that_began_it(serve):
-    async with observed(serve, model(), window=WINDOW, policies={"default": TOLD}) as (proxy, up, collector):
+    async with traced_proxy(serve, model(), window=WINDOW, policies={"default": SMALL_WINDOW_SETTINGS}) as (
+        proxy,
+        up,
+        collector,
+    ):
         agent = Agent(proxy, up, "sk-a")
         for history in (SEEN, NEAR, OVER):
-            await agent.sends(history)
+            await agent.send(history)
         summaries = await until(lambda: [span for span in collector.received["spans"] if is_of_summary(span)])
         (ended,) = log_of(proxy, "summary-ended")
         requests = {line["request_id"]: line for line in log_of(proxy, "request")}
@@ -95,8 +99,8 @@ async def test_a_call_for_a_summary_is_a_span_of_the_trace_that_began_it(serve):
     assert (span.trace_id.hex(), span.trace_id) == (began["trace_id"], parent.trace_id)
     assert attributes(span)["compaction_proxy.summary.outcome"] == "made"
     # The upstream got the span of the summary, not that of the request.
-    told = [value for request in up.requests for name, value in request.headers if name.lower() == b"traceparent"]
-    assert f"00-{span.trace_id.hex()}-{span.span_id.hex()}-01".encode() in told
+    found = [value for request in up.requests for name, value in request.headers if name.lower() == b"traceparent"]
+    assert f"00-{span.trace_id.hex()}-{span.span_id.hex()}-01".encode() in found
 
 
 async def test_failures_are_marked_and_logs_and_metrics_are_sent_where_wanted(serve):
@@ -122,7 +126,7 @@ async def test_failures_are_marked_and_logs_and_metrics_are_sent_where_wanted(se
 
 
 async def test_a_collector_that_is_away_costs_no_request_and_is_reported_once(serve):
-    async with observed(serve, says("Hi"), status=503) as (proxy, _, _):
+    async with traced_proxy(serve, text_turn("Hi"), status=503) as (proxy, _, _):
         for _ in range(3):
             assert (await ask(proxy, chat())).status == 200
         (line,) = await until(lambda: log_of(proxy, "export-failed"))
@@ -134,20 +138,20 @@ async def test_a_collector_that_is_away_costs_no_request_and_is_reported_once(se
 @pytest.mark.parametrize("otel", [None, {"traces": False}])
 async def test_where_no_traces_are_sent_the_header_of_the_client_is_forwarded_as_it_came(serve, otel):
     strange = "00-NOT-A-TRACE"
-    async with Upstream(says("Hi")) as up, Collector() as collector:
+    async with Upstream(text_turn("Hi")) as up, Collector() as collector:
         settings = config(up, collector, otel=otel or {})
         if otel is None:
             del settings["otel"]
         async with serve(None, config=settings) as proxy:
             for value in (CLIENTS, strange):
                 await ask(proxy, body(user("Hello?")), headers={"TraceParent": value})
-    told = [value for request in up.requests for name, value in request.headers if name.lower() == b"traceparent"]
-    assert told == [CLIENTS.encode(), strange.encode()]
+    found = [value for request in up.requests for name, value in request.headers if name.lower() == b"traceparent"]
+    assert found == [CLIENTS.encode(), strange.encode()]
     assert not collector.received["spans"]
 
 
-async def test_what_a_client_does_not_record_is_continued_and_not_sent(serve):
-    async with observed(serve, says("Hi")) as (proxy, up, collector):
+async def test_a_trace_that_the_client_does_not_record_is_continued_and_not_sent(serve):
+    async with traced_proxy(serve, text_turn("Hi")) as (proxy, up, collector):
         await ask(proxy, chat(), headers={"traceparent": CLIENTS.removesuffix("01") + "00"})
         await ask(proxy, chat())  # a trace of its own
         spans = await collector.spans(2)

@@ -18,7 +18,7 @@ import pytest
 from tests.support.agent import Agent
 from tests.support.proxy_client import ask, chat, log_of, until
 from tests.support.scripted_upstream import Upstream
-from tests.support.summary_model import NEAR, OVER, SEEN, TOLD, WINDOW, model
+from tests.support.summary_model import NEAR, OVER, SEEN, SMALL_WINDOW_SETTINGS, WINDOW, model
 
 PHOENIX = shutil.which("phoenix")
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -70,17 +70,21 @@ async def test_requests_calls_summaries_and_failures_are_read_back_as_traces(ser
             {"name": "away", "base_url": "http://127.0.0.1:1", "models": ["away"]},
             {"base_url": up.url, "window": WINDOW},
         ]
-        settings = {"upstreams": upstreams, "otel": {"endpoint": receiver}, "policies": {"default": TOLD}}
+        settings = {
+            "upstreams": upstreams,
+            "otel": {"endpoint": receiver},
+            "policies": {"default": SMALL_WINDOW_SETTINGS},
+        }
         async with serve(None, config={**settings, "log": {"format": "json"}}) as proxy:
             agent = Agent(proxy, up, "sk-a")
             for history in (SEEN, NEAR, OVER):
-                await agent.sends(history)
+                await agent.send(history)
             assert (await ask(proxy, chat("away"), headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})).status == 502
             (ended,) = await until(lambda: log_of(proxy, "summary-ended"))
             # Four requests, the call of each, and one call for a summary.
             spans = await wait_for(
                 f"{receiver}/v1/projects/default/spans?limit=1000",
-                lambda told: told["data"] if len(told["data"]) >= 9 else None,
+                lambda found: found["data"] if len(found["data"]) >= 9 else None,
             )
     assert len(spans) == 9
     by_id = {span["context"]["span_id"]: span for span in spans}

@@ -93,23 +93,23 @@ def test_the_page_of_metrics_is_good():
 @asynccontextmanager
 async def prometheus(place: Path, origin: str):
     """The shipped configuration, but for where the proxy is, how often it is asked, and where the rules are."""
-    told = yaml.safe_load(CONFIG.read_text())
-    (scrape,) = told["scrape_configs"]
+    found = yaml.safe_load(CONFIG.read_text())
+    (scrape,) = found["scrape_configs"]
     assert scrape.pop("dns_sd_configs")
     scrape |= {"scrape_interval": "200ms", "static_configs": [{"targets": [urllib.parse.urlsplit(origin).netloc]}]}
-    (place / "prometheus.yaml").write_text(yaml.safe_dump({**told, "rule_files": [str(ALERTS)]}))
+    (place / "prometheus.yaml").write_text(yaml.safe_dump({**found, "rule_files": [str(ALERTS)]}))
     port = free_port()
     command = [PROMETHEUS, f"--web.listen-address=127.0.0.1:{port}", f"--config.file={place}/prometheus.yaml"]
     with (place / "log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(*command, f"--storage.tsdb.path={place}/data", stderr=log)
     try:
-        yield lambda question: found(port, question)
+        yield lambda question: query_values(port, question)
     finally:
         process.terminate()
         await process.wait()
 
 
-async def found(port: int, question: str) -> list[float]:
+async def query_values(port: int, question: str) -> list[float]:
     """The values that come to a question; none while Prometheus is still starting."""
 
     def ask() -> list[float]:
@@ -184,7 +184,7 @@ WELL = {
 
 def gone_off(place, name, series, minute):
     """Did it, by then? What its labels are is no matter here."""
-    told = {
+    output = {
         "rule_files": [str(ALERTS)],
         "evaluation_interval": "1m",
         "tests": [
@@ -201,7 +201,7 @@ def gone_off(place, name, series, minute):
             }
         ],
     }
-    (place / "test.yaml").write_text(yaml.safe_dump(told))
+    (place / "test.yaml").write_text(yaml.safe_dump(output))
     done = subprocess.run([PROMTOOL, "test", "rules", place / "test.yaml"], capture_output=True, text=True, check=False)
     assert done.returncode == 0 or "exp:" in done.stdout + done.stderr, done.stdout + done.stderr
     return done.returncode == 0

@@ -10,7 +10,7 @@ from proxy.cli import main
 from proxy.telemetry.log import Log
 from proxy.telemetry.output import EscapedOutput, encode_json, escape_controls
 from tests.support.messages import call, chat, user
-from tests.support.transcripts import heard, keep, originals
+from tests.support.transcripts import exchange, keep, originals
 
 ATTACK = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\u202ered\r\x7f\ud800"
 FORBIDDEN = set("\x1b\x07\x9b\u202e\r\x7f")
@@ -51,7 +51,7 @@ def test_the_log_as_text_escapes_names_of_clients(capfd):
 def test_transcripts_are_shown_without_their_controls(capfd, tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
     attack = ATTACK.removesuffix("\ud800")
-    talk = heard(chat(user(attack + "CANARY"), call("read" + attack, out=attack + "CANARY"), user("And now?")))
+    talk = exchange(chat(user(attack + "CANARY"), call("read" + attack, out=attack + "CANARY"), user("And now?")))
     with originals(tmp_path / "state" / "originals") as kept:
         keep(kept, talk)
     name = talk.history.conversation

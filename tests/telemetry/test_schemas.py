@@ -45,11 +45,11 @@ def test_every_event_that_a_hook_can_ask_for_has_a_payload():
         name for annotation in get_args(HookConfig.model_fields["events"].annotation) for name in get_args(annotation)
     }
     started = events.CompactionStarted("c", "default", "stride", 100)
-    made = {payload_of(event)["event"] for event in (started, COMPACTION, SUMMARY, REFUSAL, opened())}
+    made = {payload_of(event)["event"] for event in (started, COMPACTION, SUMMARY, REFUSAL, breaker_opened())}
     assert made == names
 
 
-def opened():
+def breaker_opened():
     return events.BreakerOpened("c", "default")
 
 
@@ -73,5 +73,5 @@ def test_wrong_keys_and_repetitions_make_no_incident():
 
 def test_a_log_line_holds_the_named_fields_of_its_event_only():
     """An event may get fields that no log should hold."""
-    assert set(line_of(opened())[2]) == {"conversation", "policy", "effect"}
+    assert set(line_of(breaker_opened())[2]) == {"conversation", "policy", "effect"}
     assert set(line_of(events.FailedOpen("cp-1", "KeyError", "a.py:1"))[2]) == {"request_id", "kind", "where", "effect"}

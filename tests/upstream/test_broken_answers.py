@@ -10,7 +10,7 @@ from tests.support.scripted_upstream import close, cut, delta, stream
 
 
 @pytest.mark.parametrize("end", [cut(), close()], ids=["reset", "closed too early"])
-async def test_what_came_before_the_end_is_read_before_the_fault(up, end):
+async def test_data_before_the_end_is_read_before_the_fault(up, end):
     up.script = stream(delta(content="Half"), end)
     call = Call("GET", "/models", "", (), None)
     async with Client(Settings(base_url=up.url), lambda _: None) as client, client.send(call, None) as reply:

@@ -8,7 +8,7 @@ from proxy.config import Upstream as Settings
 from proxy.errors import UpstreamUnreachable
 from proxy.lifetime import BackgroundTasks, Leases
 from proxy.upstream import Call, Client
-from tests.support.scripted_upstream import answer, hang, says
+from tests.support.scripted_upstream import answer, hang, text_turn
 
 CALL = Call("GET", "/models", "", (), None)
 
@@ -17,7 +17,7 @@ def client_for(url, **more):
     return Client(Settings(base_url=url, **more), lambda _: None)
 
 
-async def sent(client):
+async def send_call(client):
     async with client.send(CALL, None) as reply:
         return [chunk async for chunk in reply.chunks()]
 
@@ -46,7 +46,7 @@ def test_the_last_lease_closes_and_each_counts_once():
 
 
 async def test_an_answer_keeps_its_connections_open(up):
-    up.script = says("Hi")
+    up.script = text_turn("Hi")
     client = client_for(up.url)
     lease = client.lease()
     async with client.send(CALL, None) as reply:
@@ -60,14 +60,14 @@ async def test_a_call_that_is_cancelled_or_fails_keeps_nothing_open(up):
     up.script = hang()
     client = client_for(up.url)
     with client.lease():
-        sending = asyncio.create_task(sent(client))
-        await up.received()
+        sending = asyncio.create_task(send_call(client))
+        await up.wait_for_request()
         sending.cancel()
         await asyncio.wait({sending})
     assert await is_closed(client)
     async with client_for("http://127.0.0.1:9/v1", retries=0) as client:
         with pytest.raises(UpstreamUnreachable):
-            await sent(client)
+            await send_call(client)
     assert await is_closed(client)
 
 
@@ -86,7 +86,7 @@ async def test_an_answer_that_is_tried_again_keeps_nothing_open(up):
 # --- tasks that outlive their request --------------------------------------------------------------------------------
 
 
-def leased():
+def take_lease():
     """A lease, and whether it was released."""
     leases = Leases(lambda: None)
     return leases.take(), lambda: leases.is_closed
@@ -94,7 +94,7 @@ def leased():
 
 async def test_a_task_holds_its_lease_until_it_ends():
     tasks, going = BackgroundTasks(2), asyncio.Event()
-    lease, is_released = leased()
+    lease, is_released = take_lease()
     tasks.start(going.wait, lease)
     await asyncio.sleep(0)
     assert (len(tasks), is_released()) == (1, False)
@@ -105,8 +105,8 @@ async def test_a_task_holds_its_lease_until_it_ends():
 
 async def test_no_more_tasks_start_than_are_allowed():
     tasks = BackgroundTasks(1)
-    tasks.start(asyncio.Event().wait, leased()[0])
-    lease, is_released = leased()
+    tasks.start(asyncio.Event().wait, take_lease()[0])
+    lease, is_released = take_lease()
     assert tasks.start(asyncio.Event().wait, lease) is None
     assert is_released()
     assert await tasks.close(0) == 1
@@ -121,20 +121,20 @@ async def test_closing_waits_for_what_is_under_way_and_for_what_that_starts():
 
     async def first():
         await asyncio.sleep(0.02)
-        tasks.start(second, leased()[0])
+        tasks.start(second, take_lease()[0])
         done.append(1)
 
-    tasks.start(first, leased()[0])
+    tasks.start(first, take_lease()[0])
     assert await tasks.close(5) == 0
     assert done == [1, 2]
 
 
 async def test_closing_cancels_what_takes_too_long_and_starts_nothing_more():
     tasks = BackgroundTasks(10)
-    lease, is_released = leased()
+    lease, is_released = take_lease()
     tasks.start(asyncio.Event().wait, lease)  # cancelled before its first step
     assert await tasks.close(0) == 1
     assert is_released()
-    lease, is_released = leased()
+    lease, is_released = take_lease()
     assert tasks.start(asyncio.Event().wait, lease) is None
     assert is_released()

@@ -27,7 +27,7 @@ KEPT = {"OpenAI-Beta": "assistants=v2", "User-Agent": "agent/1.0", "traceparent"
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class Stack:
     up: Upstream
     proxy: Proxy
 
@@ -67,21 +67,21 @@ def upstreams(up):
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(serve) -> AsyncIterator[House]:
+async def stack(serve) -> AsyncIterator[Stack]:
     async with Upstream() as up, serve(None, config={"upstreams": upstreams(up)}, environment=OURS) as proxy:
-        yield House(up, proxy)
+        yield Stack(up, proxy)
 
 
 @pytest.fixture
-def up(house):
-    house.up.forget()
-    house.up.script = echo
-    return house.up
+def up(stack):
+    stack.up.forget()
+    stack.up.script = echo
+    return stack.up
 
 
 @pytest.fixture
-def proxy(house, up):
-    return house.proxy
+def proxy(stack, up):
+    return stack.proxy
 
 
 # --- models ----------------------------------------------------------------------------------------------------------
@@ -97,13 +97,13 @@ def proxy(house, up):
         ("azure-gpt", "/openai/deployments/azure-gpt/chat/completions?api-version=2024-10-21"),
     ],
 )
-async def test_a_request_goes_to_the_first_upstream_whose_models_match(up, proxy, model, target):
+async def test_a_request_goes_to_the_first_upstream_that_matches_its_model(up, proxy, model, target):
     reply = await ask(proxy, chat(model))
     assert (reply.status, reply.body.data) == (200, chat(model))
     assert [sent.target for sent in up.requests] == [target]
 
 
-async def test_what_is_no_chat_is_routed_by_its_model_too(up, proxy):
+async def test_a_request_of_another_kind_is_routed_by_its_model_too(up, proxy):
     body = json.dumps({"model": "open-2", "input": "x"}).encode()
     assert (await ask(proxy, body, "/embeddings")).body.data == body
     assert up.requests[0].target == "/open/v1/embeddings"
@@ -115,7 +115,7 @@ async def test_a_request_without_a_model_goes_to_the_first_upstream(up, proxy, b
     assert up.requests[0].target == "/keyed/v1/chat/completions"
 
 
-async def test_a_model_nobody_serves_is_a_404_that_says_what_to_do(up, proxy):
+async def test_a_model_without_an_upstream_is_a_404_with_advice(up, proxy):
     reply = await ask(proxy, chat("unheard-of"))
     assert reply.status == 404
     assert "upstreams.models" in fault_of(reply)["message"]
@@ -183,7 +183,7 @@ TRICKS = [
 
 
 @pytest.mark.parametrize(("method", "path"), NOT_OURS_TO_ASK)
-async def test_with_a_key_of_ours_only_models_are_asked(up, proxy, method, path):
+async def test_with_a_proxy_key_only_models_are_asked(up, proxy, method, path):
     reply = await ask(proxy, None, path, method=method)
     assert reply.status == 403
     fault = fault_of(reply)
@@ -201,7 +201,7 @@ async def test_no_spelling_reaches_a_path_that_is_refused(up, proxy, path):
     assert not up.requests
 
 
-async def test_what_is_asked_for_in_another_spelling_goes_out_in_the_normal_one(up, proxy):
+async def test_another_spelling_of_a_path_is_sent_in_the_normal_one(up, proxy):
     await ask(proxy, chat("gpt-4o"), "//chat/./%63ompletions")
     await ask(proxy, None, "/models/../models/gpt-4o?a=%2e%2e/&b", method="GET")
     assert [sent.target for sent in up.requests] == [
@@ -210,7 +210,7 @@ async def test_what_is_asked_for_in_another_spelling_goes_out_in_the_normal_one(
     ]
 
 
-async def test_what_the_configuration_lists_may_be_called_with_the_key(serve):
+async def test_configured_paths_may_be_called_with_the_key(serve):
     keyed = {"key": "env:BEARER", "paths": ["/files", "/files/*"]}
     async with Upstream() as up, serve(up.url, config={"upstreams": [keyed]}, environment=OURS) as proxy:
         assert (await ask(proxy, None, "/files/file-1", method="DELETE")).status == 200
@@ -275,7 +275,7 @@ async def test_a_redirect_is_handed_on_and_never_followed(up, proxy, status):
 # --- headers ---------------------------------------------------------------------------------------------------------
 
 
-async def test_what_belongs_to_the_clients_connection_stays_on_it(up, proxy):
+async def test_headers_of_the_clients_connection_stay_on_it(up, proxy):
     of_connection = {
         "Connection": "keep-alive, X-Hop, close",
         "X-Hop": "1",
@@ -304,7 +304,7 @@ async def test_words_to_the_proxy_are_not_for_the_upstream(up, proxy):
     ]
 
 
-async def test_what_belongs_to_the_upstreams_connection_stays_on_it(up, proxy):
+async def test_headers_of_the_upstreams_connection_stay_on_it(up, proxy):
     kept = [
         ("x-request-id", "req_1"),
         ("Retry-After", "3"),

@@ -27,7 +27,7 @@ def noting(seconds):
 
 
 @contextmanager
-def deaf_port():
+def unaccepting_port():
     """A port whose queue is full: connections to it are neither taken nor refused."""
     with socket.socket() as server, socket.socket() as first, socket.socket() as second:
         server.bind(("127.0.0.1", 0))
@@ -58,19 +58,19 @@ async def test_an_upstream_without_an_address_is_a_502(serve):
     assert fault_of(reply)["message"] == 'upstream "lab" (nowhere.invalid): host name not found: check base_url and DNS'
 
 
-async def test_an_upstream_that_speaks_no_tls_is_a_502(serve):
-    async def speak_plainly(_, writer):
+async def test_an_upstream_without_tls_is_a_502(serve):
+    async def reply_without_tls(_, writer):
         writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
         writer.close()
 
-    async with await asyncio.start_server(speak_plainly, "127.0.0.1", 0) as plain:
+    async with await asyncio.start_server(reply_without_tls, "127.0.0.1", 0) as plain:
         reply = await unreachable(serve, f"https://127.0.0.1:{plain.sockets[0].getsockname()[1]}/v1")
     assert reply.status == 502
     assert 'upstream "lab" (127.0.0.1): TLS failed: ' in fault_of(reply)["message"]
 
 
 async def test_an_upstream_that_does_not_take_a_connection_is_a_504(serve):
-    with deaf_port() as port:
+    with unaccepting_port() as port:
         reply = await unreachable(serve, f"http://127.0.0.1:{port}/v1")
     assert reply.status == 504
     assert fault_of(reply)["code"] == "upstream_timeout"
@@ -85,10 +85,10 @@ async def retries_of(serve, url, **settings):
     return reply, log_of(proxy, "upstream-retried")
 
 
-async def test_a_connection_that_fails_is_tried_again_as_often_as_is_said(serve):
+async def test_a_failed_connection_is_retried_as_often_as_configured(serve):
     reply, retries = await retries_of(serve, f"http://127.0.0.1:{free_port()}/v1", retries=2)
     assert reply.status == 502
-    assert [(said["why"], said["attempt"]) for said in retries] == [
+    assert [(text["why"], text["attempt"]) for text in retries] == [
         ("upstream_unreachable", 1),
         ("upstream_unreachable", 2),
     ]
@@ -118,13 +118,13 @@ async def test_a_status_that_is_listed_is_asked_for_again_after_its_retry_after(
         reply = await ask(proxy, chat())
         assert (reply.status, len(up.requests)) == (503, 3), "it gives up after its tries, with the last answer"
 
-        for told in (
+        for found in (
             {"retry-after": "2"},
             {"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"},
             {"retry-after-ms": "1001"},
         ):
             up.forget()
-            up.script = answer({"error": {}}, status=429, headers=told.items())
+            up.script = answer({"error": {}}, status=429, headers=found.items())
             reply = await ask(proxy, chat())
             assert (reply.status, len(up.requests)) == (429, 1), "a longer wait is the client's to decide"
 

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.wire.assembly import EVENT_MAX_BYTES, NOTHING, Assembly
-from tests.support.completions import Turn, calls, chunk, delta, error_event, event, finish, says
+from tests.support.completions import Turn, call_turn, chunk, delta, error_event, event, finish, text_turn
 from tests.support.cost_growth import assert_grows_in_proportion
 
 EVENTS, JSON = "text/event-stream; charset=utf-8", "application/json"
 
 
-def heard(*pieces, kind=EVENTS, ended=True, encoding="", **more):
+def assemble(*pieces, kind=EVENTS, ended=True, encoding="", **more):
     assembly = Assembly(kind, encoding, **more)
     for piece in pieces:
         assembly.feed(piece)
@@ -28,23 +28,23 @@ def messages(answer):
 
 def message(*frames, **more):
     """What one choice says, without its role."""
-    (only,) = messages(heard(*frames, **more))
+    (only,) = messages(assemble(*frames, **more))
     return {key: value for key, value in only.items() if (key, value) != ("role", "assistant")}
 
 
 TURNS = [
-    says("Hello, you there."),
-    says("Schön: 👋 \u2028 done"),
-    calls("Read", path="a.py"),
-    says("Let me look.") + calls("Read", path="a.py") + calls("Bash", command='echo "hi"\n'),
-    says("All of it.").using(123, 45, 100).ending("length"),
+    text_turn("Hello, you there."),
+    text_turn("Schön: 👋 \u2028 done"),
+    call_turn("Read", path="a.py"),
+    text_turn("Let me look.") + call_turn("Read", path="a.py") + call_turn("Bash", command='echo "hi"\n'),
+    text_turn("All of it.").using(123, 45, 100).ending("length"),
 ]
 
 
 @pytest.mark.parametrize("turn", TURNS, ids=repr)
-def test_a_stream_says_what_the_body_would_have_said(turn: Turn):
-    whole = heard(json.dumps(turn.completion()).encode(), kind=JSON)
-    streamed = heard(*turn.frames(usage=True))
+def test_a_stream_assembles_to_the_same_message_as_a_body(turn: Turn):
+    whole = assemble(json.dumps(turn.completion()).encode(), kind=JSON)
+    streamed = assemble(*turn.frames(usage=True))
     assert messages(streamed) == messages(whole) == [turn.message]
     assert streamed.usage == whole.usage == turn.usage
     assert [choice.finish for choice in streamed.choices] == [turn.finish_reason]
@@ -58,50 +58,59 @@ def test_no_matter_how_a_stream_is_cut_into_pieces(data, turn, line_end):
     stream = b"".join(turn.frames(usage=True)).replace(b"\n", line_end.encode())
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
     pieces = [stream[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
-    assert heard(*pieces) == heard(stream)
+    assert assemble(*pieces) == assemble(stream)
 
 
 def test_a_body_keeps_the_bytes_of_its_message():
-    said = b'{"role": "assistant", "content":"\\u00e9\\/", "n": 1e400, "big": 123456789012345678901234567890}'
-    body = b'{"choices": [ {"message": ' + said + b', "finish_reason": "stop"}], "model": "m"}'
-    assert [choice.message for choice in heard(body, kind=JSON).choices] == [said]
+    text = b'{"role": "assistant", "content":"\\u00e9\\/", "n": 1e400, "big": 123456789012345678901234567890}'
+    body = b'{"choices": [ {"message": ' + text + b', "finish_reason": "stop"}], "model": "m"}'
+    assert [choice.message for choice in assemble(body, kind=JSON).choices] == [text]
 
 
-def test_choices_are_told_apart_by_their_index():
-    def says(index, text, finish=None):
+def test_choices_are_separated_by_their_index():
+    def content_chunk(index, text, finish=None):
         return chunk(choices=[{"index": index, "delta": {"content": text}, "finish_reason": finish}])
 
-    answer = heard(says(1, "one "), says(0, "zero "), says(1, "more", "stop"), says(0, "rest", "length"))
-    assert [said["content"] for said in messages(answer)] == ["zero rest", "one more"]
+    answer = assemble(
+        content_chunk(1, "one "),
+        content_chunk(0, "zero "),
+        content_chunk(1, "more", "stop"),
+        content_chunk(0, "rest", "length"),
+    )
+    assert [words["content"] for words in messages(answer)] == ["zero rest", "one more"]
     assert [(choice.index, choice.finish) for choice in answer.choices] == [(0, "length"), (1, "stop")]
 
 
-def test_calls_that_come_interleaved_are_told_apart_by_their_index():
+def test_interleaved_calls_are_separated_by_their_index():
     def piece(index, text, **more):
         return delta(tool_calls=[{"index": index, **more, "function": {"arguments": text}}])
 
-    opened = [{"index": at, "id": f"call_{at}", "type": "function", "function": {"name": "Read"}} for at in (0, 1)]
-    said = message(delta(tool_calls=opened), piece(1, '{"b"'), piece(0, '{"a"'), piece(1, ":2}"), piece(0, ":1}"))
-    assert [call["function"]["arguments"] for call in said["tool_calls"]] == ['{"a":1}', '{"b":2}']
-    assert said["tool_calls"][0].keys() == {"id", "type", "function"}
+    call_opening = [
+        {"index": at, "id": f"call_{at}", "type": "function", "function": {"name": "Read"}} for at in (0, 1)
+    ]
+    words = message(
+        delta(tool_calls=call_opening), piece(1, '{"b"'), piece(0, '{"a"'), piece(1, ":2}"), piece(0, ":1}")
+    )
+    assert [call["function"]["arguments"] for call in words["tool_calls"]] == ['{"a":1}', '{"b":2}']
+    assert words["tool_calls"][0].keys() == {"id", "type", "function"}
 
 
-def test_calls_that_all_claim_index_nought_are_told_apart_by_their_ids():
-    def opened(name):
+def test_calls_that_all_have_index_0_are_separated_by_their_ids():
+    def call_opening(name):
         call = {"index": 0, "id": name, "type": "function", "function": {"name": name, "arguments": "{"}}
         return delta(tool_calls=[call])
 
     rest = delta(tool_calls=[{"index": 0, "function": {"arguments": "}"}}])
-    said = message(opened("a"), rest, opened("b"), rest)
-    assert [(call["id"], call["function"]["arguments"]) for call in said["tool_calls"]] == [("a", "{}"), ("b", "{}")]
+    text = message(call_opening("a"), rest, call_opening("b"), rest)
+    assert [(call["id"], call["function"]["arguments"]) for call in text["tool_calls"]] == [("a", "{}"), ("b", "{}")]
 
 
 def test_calls_without_an_index_come_one_after_the_other():
     first = {"id": "a", "function": {"name": "Read", "arguments": "{"}}
     rest = {"function": {"arguments": "}"}}
     second = {"function": {"name": "Bash", "arguments": "{}"}}
-    said = message(*(delta(tool_calls=[call]) for call in (first, rest, second)))
-    assert [call["function"] for call in said["tool_calls"]] == [
+    text = message(*(delta(tool_calls=[call]) for call in (first, rest, second)))
+    assert [call["function"] for call in text["tool_calls"]] == [
         {"name": "Read", "arguments": "{}"},
         {"name": "Bash", "arguments": "{}"},
     ]
@@ -112,17 +121,17 @@ def test_any_text_grows(name):
     assert message(delta(role="assistant"), delta(**{name: "one "}), delta(**{name: "two"}))[name] == "one two"
 
 
-def test_what_identifies_stays_as_it_came_though_it_is_repeated():
-    said = message(*(delta(role="assistant", content=word) for word in ("a", "b")))
-    assert said == {"content": "ab"}
+def test_identifying_members_are_not_concatenated_when_repeated():
+    text = message(*(delta(role="assistant", content=word) for word in ("a", "b")))
+    assert text == {"content": "ab"}
 
 
 def test_reasoning_details_grow_by_their_index_and_keep_their_signature():
     def detail(**more):
         return delta(reasoning_details=[{"index": 0, "type": "reasoning.text", **more}])
 
-    said = message(detail(text="I think "), detail(text="so."), detail(signature="sig=="))
-    assert said["reasoning_details"] == [
+    text = message(detail(text="I think "), detail(text="so."), detail(signature="sig=="))
+    assert text["reasoning_details"] == [
         {"index": 0, "type": "reasoning.text", "text": "I think so.", "signature": "sig=="}
     ]
 
@@ -130,8 +139,8 @@ def test_reasoning_details_grow_by_their_index_and_keep_their_signature():
 def test_content_that_turns_into_parts_loses_nothing():
     thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}
     more = {"type": "thinking", "thinking": [{"type": "text", "text": "m."}]}
-    said = message(delta(content="First "), delta(content=[thinking]), delta(content=[more]), delta(content="Last"))
-    assert said["content"] == [
+    text = message(delta(content="First "), delta(content=[thinking]), delta(content=[more]), delta(content="Last"))
+    assert text["content"] == [
         {"type": "text", "text": "First "},
         {"type": "thinking", "thinking": [{"type": "text", "text": "Hmm."}]},
         {"type": "text", "text": "Last"},
@@ -149,25 +158,25 @@ def test_half_a_surrogate_pair_is_carried():
 
 def test_the_last_usage_counts():
     frames = [chunk(choices=[], usage={"prompt_tokens": n}) for n in (1, 2)] + [chunk(choices=[], usage=None)]
-    assert heard(*frames).usage == {"prompt_tokens": 2}
+    assert assemble(*frames).usage == {"prompt_tokens": 2}
 
 
 # --- what is not whole -----------------------------------------------------------------------------------------------
 
 
 def test_a_stream_that_breaks_off_is_kept_as_far_as_it_came_and_counts_as_cut():
-    answer = heard(delta(content="As far "), delta(content="as this"), b'data: {"choices":[{"del', ended=False)
+    answer = assemble(delta(content="As far "), delta(content="as this"), b'data: {"choices":[{"del', ended=False)
     assert messages(answer) == [{"role": "assistant", "content": "As far as this"}]
     assert not answer.whole
 
 
-def test_whoever_leaves_after_the_last_word_has_heard_it_all():
-    assert heard(*says("All of it.").frames()[:-1], ended=False).whole
-    assert not heard(*says("All of it.").frames()[:-2], ended=False).whole
+def test_a_client_that_leaves_after_the_last_word_has_the_whole_answer():
+    assert assemble(*text_turn("All of it.").frames()[:-1], ended=False).whole
+    assert not assemble(*text_turn("All of it.").frames()[:-2], ended=False).whole
 
 
-def test_an_error_in_a_stream_stands_beside_what_was_said():
-    answer = heard(delta(content="Well"), error_event("engine died"))
+def test_an_error_in_a_stream_is_kept_beside_the_text():
+    answer = assemble(delta(content="Well"), error_event("engine died"))
     assert messages(answer) == [{"role": "assistant", "content": "Well"}]
     assert answer.error["message"] == "engine died"
     assert not answer.whole
@@ -177,18 +186,18 @@ def test_an_error_in_a_stream_stands_beside_what_was_said():
     "body", [b"", b"{", b"null", b"[]", b"\xff", b'{"choices": 1}', b'{"choices": [1, {}]}', b"{]"]
 )
 def test_a_body_that_is_no_answer_is_none(body):
-    assert heard(body, kind=JSON).choices == ()
+    assert assemble(body, kind=JSON).choices == ()
 
 
 def test_half_a_body_is_no_answer():
-    assert heard(json.dumps(says("Hello").completion()).encode()[:-9], kind=JSON, ended=False) == NOTHING
+    assert assemble(json.dumps(text_turn("Hello").completion()).encode()[:-9], kind=JSON, ended=False) == NOTHING
 
 
 def test_more_than_there_is_room_for_is_left_out_and_the_answer_counts_as_cut():
-    answer = heard(*(delta(content="x" * 1000) for _ in range(50)), finish(), room=10_000)
+    answer = assemble(*(delta(content="x" * 1000) for _ in range(50)), finish(), room=10_000)
     assert 5_000 < len(messages(answer)[0]["content"]) <= 10_000
     assert not answer.whole
-    assert heard(json.dumps(says("x" * 20_000).completion()).encode(), kind=JSON, room=10_000) == NOTHING
+    assert assemble(json.dumps(text_turn("x" * 20_000).completion()).encode(), kind=JSON, room=10_000) == NOTHING
 
 
 def test_a_line_that_never_ends_is_not_held():
@@ -199,7 +208,7 @@ def test_a_line_that_never_ends_is_not_held():
     assert not assembly.answer(ended=True).whole
 
 
-def test_what_was_lost_on_the_way_is_not_passed_over():
+def test_missing_stream_data_marks_the_answer_as_cut():
     assembly = Assembly(EVENTS)
     assembly.feed(delta(content="begins"))
     assembly.lose()
@@ -209,15 +218,15 @@ def test_what_was_lost_on_the_way_is_not_passed_over():
 def test_a_value_that_is_nested_without_end_is_no_trap():
     deep = b'data: {"choices":[{"delta":{"content":' + b"[" * 5_000 + b"]" * 5_000 + b"}}]}\n\n"
     less = b'data: {"choices":[{"delta":{"content":' + b"[" * 300 + b"]" * 300 + b"}}]}\n\n"
-    assert not heard(delta(content="a"), less).whole
-    assert messages(heard(delta(content="a"), deep)) == [{"role": "assistant", "content": "a"}]
+    assert not assemble(delta(content="a"), less).whole
+    assert messages(assemble(delta(content="a"), deep)) == [{"role": "assistant", "content": "a"}]
 
 
 # --- compressed ------------------------------------------------------------------------------------------------------
 
 
 def test_compressed_answers_are_opened():
-    turn = says("Packed.")
+    turn = text_turn("Packed.")
     streamed = gzip.compress(b"".join(turn.frames()))
     assert message(streamed[:20], streamed[20:], encoding="gzip") == {"content": "Packed."}
     assert message(gzip.compress(json.dumps(turn.completion()).encode()), kind=JSON, encoding="gzip") == {
@@ -228,8 +237,8 @@ def test_compressed_answers_are_opened():
 @pytest.mark.parametrize(
     ("data", "encoding"), [(b"no gzip", "gzip"), (b"x", "compress"), (gzip.compress(b"{}", mtime=0)[:9], "gzip")]
 )
-def test_what_cannot_be_opened_is_no_answer(data, encoding):
-    assert heard(data, kind=JSON, encoding=encoding) == NOTHING
+def test_an_answer_that_cannot_be_decompressed_is_none(data, encoding):
+    assert assemble(data, kind=JSON, encoding=encoding) == NOTHING
 
 
 JUNK = st.recursive(
@@ -249,20 +258,20 @@ JUNK = st.recursive(
 @given(st.lists(JUNK, max_size=4), JUNK)
 def test_no_server_can_say_anything_that_trips_it(deltas, other):
     frames = [chunk(choices=[{"index": 0, "delta": each, "finish_reason": other}], usage=other) for each in deltas]
-    answer = heard(*frames, event({"choices": other, "error": None}), event(other))
-    assert all(isinstance(said, dict) for said in messages(answer))
+    answer = assemble(*frames, event({"choices": other, "error": None}), event(other))
+    assert all(isinstance(text, dict) for text in messages(answer))
     body = json.dumps({"choices": deltas, "usage": other, "model": other}).encode()
-    assert all(isinstance(said, dict) for said in messages(heard(body, kind=JSON)))
+    assert all(isinstance(text, dict) for text in messages(assemble(body, kind=JSON)))
 
 
 def test_the_cost_of_a_long_line_grows_with_the_pieces_it_comes_in():
-    def fed(count):
+    def feed_assembly(count):
         assembly = Assembly("text/event-stream")
         for _ in range(count):
             assembly.feed(b"x" * 100)
         return assembly
 
-    assert_grows_in_proportion(fed, int, 10_000)
+    assert_grows_in_proportion(feed_assembly, int, 10_000)
 
 
 def test_the_cost_of_calls_grows_with_their_number():

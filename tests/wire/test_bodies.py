@@ -19,7 +19,7 @@ MIB = 1024 * 1024
 TEXT = b"".join(b"%d bottles of beer on the wall\n" % number for number in range(9999))
 
 
-def deflated(body, window=zlib.MAX_WBITS):
+def deflate(body, window=zlib.MAX_WBITS):
     packer = zlib.compressobj(wbits=window)
     return packer.compress(body) + packer.flush()
 
@@ -27,7 +27,7 @@ def deflated(body, window=zlib.MAX_WBITS):
 PACKERS = {
     "gzip": gzip.compress,
     "x-gzip": gzip.compress,
-    "deflate": deflated,
+    "deflate": deflate,
     "br": lambda body: brotli.compress(body, quality=2),
     "zstd": zstandard.compress,
     "identity": bytes,
@@ -51,12 +51,12 @@ def test_names_of_encodings_may_be_spelled_loosely(spelled):
 
 
 @pytest.mark.parametrize("name", ["lzma", "aws-chunked", "gzip, lzma", "*"])
-def test_an_encoding_we_do_not_know_is_told_beforehand(name):
+def test_an_unknown_encoding_is_reported_before_reading(name):
     assert not http.is_known(name)
 
 
 def test_deflate_without_its_header_is_opened_too():
-    assert http.decode(deflated(b"hello" * 99, -zlib.MAX_WBITS), "deflate", limit=MIB) == b"hello" * 99
+    assert http.decode(deflate(b"hello" * 99, -zlib.MAX_WBITS), "deflate", limit=MIB) == b"hello" * 99
 
 
 @pytest.mark.parametrize("name", ["gzip", "zstd"])

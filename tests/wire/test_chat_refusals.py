@@ -24,7 +24,7 @@ def kind(fault):
     return fault and fault.kind
 
 
-def said(sentence, status=400, **error):
+def classify_sentence(sentence, status=400, **error):
     return classify(status, (), json.dumps({"error": {"message": sentence, **error}}).encode())
 
 
@@ -32,7 +32,7 @@ def said(sentence, status=400, **error):
 
 
 @pytest.mark.parametrize("name", OVERFLOWS)
-def test_every_known_refusal_is_told_by_its_kind_and_its_figures(name):
+def test_every_known_refusal_is_classified_with_its_figures(name):
     known = OVERFLOWS[name]
     fault = classify(known.status, known.headers, known.body)
     assert kind(fault) == KINDS.get(known.kind, known.kind)
@@ -55,21 +55,21 @@ def test_however_it_is_wrapped_it_says_the_same(name):
 
 @pytest.mark.parametrize(("meant", "sentence"), TUNED)
 def test_an_overflow_is_known_by_the_idea(meant, sentence):
-    assert kind(said(sentence, STATUS.get(meant, 400))) == meant
+    assert kind(classify_sentence(sentence, STATUS.get(meant, 400))) == meant
 
 
 def test_of_sentences_never_looked_at_most_are_read_right():
-    right = [kind(said(sentence, STATUS.get(meant, 400))) == meant for meant, sentence in UNSEEN]
+    right = [kind(classify_sentence(sentence, STATUS.get(meant, 400))) == meant for meant, sentence in UNSEEN]
     assert sum(right) >= len(right) - 1
 
 
 @pytest.mark.parametrize(("status", "sentence"), [*INNOCENT, *INNOCENT_UNSEEN])
-def test_what_only_sounds_like_an_overflow_is_left_alone(status, sentence):
-    assert kind(said(sentence, status)) not in HELPED
+def test_sentences_that_only_resemble_an_overflow_are_ignored(status, sentence):
+    assert kind(classify_sentence(sentence, status)) not in HELPED
 
 
 def test_figures_agree_whatever_the_thousands_are_written_with():
-    faults = {said(f"prompt is too long: {n} tokens > {limit} maximum") for n, limit in NUMERALS}
+    faults = {classify_sentence(f"prompt is too long: {n} tokens > {limit} maximum") for n, limit in NUMERALS}
     assert faults == {Refusal("input", 200_000, 213_044, "input")}
 
 
@@ -80,7 +80,7 @@ NUMERALS = [("213044", "200000"), ("213,044", "200,000"), ("213_044", "200_000")
 
 
 def test_a_count_that_stopped_one_past_the_limit_is_not_believed():
-    fault = said(
+    fault = classify_sentence(
         "You passed 32769 input characters and requested 512 output tokens. However, the model's context length is "
         "only 33280 tokens, resulting in a maximum input length of 32768 tokens (at most 131072 characters). Please "
         "reduce the length of the input prompt. (parameter=input_text, value=140000)"
@@ -91,27 +91,27 @@ def test_a_count_that_stopped_one_past_the_limit_is_not_believed():
 
 def test_waiting_helps_a_throttle_and_not_a_request_that_is_over_the_minutes_budget_alone():
     minute = "Rate limit reached on tokens per min (TPM): Limit 30000, Used {}, Requested {}."
-    assert kind(said(minute.format(28_700, 4_100), 429)) == "rate"
-    assert kind(said(minute.format(100, 30_001), 429)) == "tpm-hard"
-    assert kind(said("Too many tokens, please wait before trying again.", 400)) == "rate"
-    assert kind(said("prompt is too long", 429)) == "rate"
+    assert kind(classify_sentence(minute.format(28_700, 4_100), 429)) == "rate"
+    assert kind(classify_sentence(minute.format(100, 30_001), 429)) == "tpm-hard"
+    assert kind(classify_sentence("Too many tokens, please wait before trying again.", 400)) == "rate"
+    assert kind(classify_sentence("prompt is too long", 429)) == "rate"
 
 
-def test_an_answer_too_long_is_told_from_a_history_that_leaves_none():
+def test_a_too_long_answer_is_distinguished_from_a_history_that_leaves_no_room():
     sentence = "This model's maximum context length is 32768 tokens. However, you requested {} tokens ({} in the messages, {} in the completion)."  # noqa: E501
-    assert kind(said(sentence.format(36_000, 4_000, 32_000))) == "output"
-    assert kind(said(sentence.format(34_500, 32_500, 2_000))) == "input"
+    assert kind(classify_sentence(sentence.format(36_000, 4_000, 32_000))) == "output"
+    assert kind(classify_sentence(sentence.format(34_500, 32_500, 2_000))) == "input"
 
 
 def test_an_answers_own_limit_is_no_window():
-    fault = said("max_tokens is too large: 40000. This model supports at most 16384 completion tokens.")
+    fault = classify_sentence("max_tokens is too large: 40000. This model supports at most 16384 completion tokens.")
     assert fault == Refusal("output", answer_room=16_384)
 
 
-def test_what_is_too_many_bytes_is_not_too_many_tokens():
+def test_a_limit_in_bytes_is_not_a_limit_in_tokens():
     page = b"<html><head><title>413 Request Entity Too Large</title></head></html>"
     assert kind(classify(413, (("content-type", "text/html"),), page)) == "bytes"
-    assert kind(said("image exceeds 5 MB maximum: 6291456 bytes > 5242880 bytes")) == "bytes"
+    assert kind(classify_sentence("image exceeds 5 MB maximum: 6291456 bytes > 5242880 bytes")) == "bytes"
 
 
 def test_no_body_at_all_is_cerebras_and_only_with_these_statuses():
@@ -128,18 +128,18 @@ def test_no_body_at_all_is_cerebras_and_only_with_these_statuses():
         "messages.5: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified.",
     ],
 )
-def test_a_broken_signature_is_told(sentence):
-    assert said(sentence) == Refusal("signature")
+def test_a_broken_signature_is_reported(sentence):
+    assert classify_sentence(sentence) == Refusal("signature")
 
 
 @pytest.mark.parametrize(
     "sentence", ["The request signature we calculated does not match", "missing a thought_signature"]
 )
 def test_another_signature_is_none(sentence):
-    assert said(sentence) is None
+    assert classify_sentence(sentence) is None
 
 
-def test_what_a_server_quotes_of_the_request_is_not_what_it_says():
+def test_a_servers_quotation_of_the_request_is_not_its_own_message():
     quoted = "prompt is too long: 213044 tokens > 200000 maximum"
     body = {
         "detail": [{"type": "list_type", "loc": ["body", "stop"], "msg": "Input should be a list", "input": quoted}]
@@ -168,12 +168,12 @@ def test_reading_takes_no_time_however_hostile_the_body():
     hostile = ["max_tokens" * 6_000, "1 " * 30_000, "context token prompt " * 3_000, "a" * 60_000, "> 9999" * 9_000]
     began = time.thread_time()
     for sentence in hostile:
-        said(sentence)
+        classify_sentence(sentence)
     assert time.thread_time() - began < 0.5
 
 
 def test_a_body_too_long_for_an_error_is_none():
-    assert said("prompt is too long: 213044 tokens > 200000 maximum. " + "x" * BODY_MAX_BYTES) is None
+    assert classify_sentence("prompt is too long: 213044 tokens > 200000 maximum. " + "x" * BODY_MAX_BYTES) is None
 
 
 # --- what is not said at all ---------------------------------------------------------------------

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.wire import delivery
-from tests.support.completions import DONE, comment, delta, error_event, event, finish, says
+from tests.support.completions import DONE, comment, delta, error_event, event, finish, text_turn
 
 BROKE = {"message": "it broke", "type": "proxy_error", "param": None, "code": "upstream_broke"}
 NEWLINES = ["\n", "\r\n"]
@@ -36,7 +36,7 @@ def read(watch, *chunks):
     return sent + watch.close()
 
 
-def dispatched(stream):
+def parse_events(stream):
     """The events a client sees, after the standard: (name, data) of each that a blank line ended."""
     name, data, events = b"", [], []
     for line in re.split(rb"\r\n|\n|\r", stream)[:-1]:
@@ -112,7 +112,7 @@ def test_a_heartbeat_at_any_moment_changes_no_event(cut_stream, data):
         if data.draw(st.booleans()):
             sent += watch.heartbeat
     sent += watch.close()
-    assert dispatched(sent) == dispatched(stream)
+    assert parse_events(sent) == parse_events(stream)
 
 
 @given(cut_streams())
@@ -123,18 +123,18 @@ def test_an_error_at_any_moment_is_an_event_of_its_own(cut_stream):
         sent += watch.feed(chunk)
     sent += delivery.error_frame(BROKE, at_boundary=watch.at_boundary)
     error = {"message": "it broke", "type": "proxy_error", "param": None, "code": "upstream_broke"}
-    name, said = dispatched(sent)[-1]
-    assert json.loads(said.splitlines()[-1]) == {"error": error}
+    name, text = parse_events(sent)[-1]
+    assert json.loads(text.splitlines()[-1]) == {"error": error}
     assert name in (b"", b"error")
 
 
 def test_an_error_frame_ends_the_line_in_which_the_upstream_broke():
     frame = delivery.error_frame(BROKE, at_boundary=False)
-    assert dispatched(b'data: {"cho' + frame)[0] == (b"", b'{"cho')
-    assert len(dispatched(b'data: {"cho' + frame)) == 2
+    assert parse_events(b'data: {"cho' + frame)[0] == (b"", b'{"cho')
+    assert len(parse_events(b'data: {"cho' + frame)) == 2
 
 
-def test_what_leaves_is_whole_lines():
+def test_only_whole_lines_are_relayed():
     watch = watching()
     assert watch.feed(b"data: one\n\nda") == b"data: one\n\n"
     assert watch.feed(b"ta: two") == b""
@@ -154,7 +154,7 @@ def test_a_line_too_long_to_hold_leaves_in_pieces():
     assert watch.feed(b"\n\nda") == b"\n\n"
 
 
-def test_within_a_line_that_leaves_in_pieces_nothing_of_ours_is_written():
+def test_within_a_line_relayed_in_pieces_the_proxy_writes_nothing():
     watch = watching()
     watch.feed(b"data: " + b"x" * (delivery.HELD_MAX_BYTES + 1))
     assert not watch.at_boundary
@@ -172,7 +172,7 @@ def test_a_finish_that_is_cut_in_two_within_a_long_line_is_seen(at):
     assert watch.finished
 
 
-def test_a_stream_begins_where_a_heartbeat_may_stand():
+def test_a_stream_starts_where_a_heartbeat_is_allowed():
     assert watching().heartbeat == delivery.HEARTBEAT
 
 
@@ -234,18 +234,18 @@ def test_a_stream_that_owes_no_finish_is_finished_from_the_start():
 
 @pytest.mark.parametrize("line", BARE_ERRORS)
 @pytest.mark.parametrize("end", [b"\n\ndata: [DONE]\n\n", b""], ids=["line", "end"])
-def test_a_bare_error_object_is_told_and_held_back_with_all_that_follows(line, end):
+def test_a_bare_error_object_is_detected_and_held_back_with_all_that_follows(line, end):
     watch = watching()
     begun = delta(content="Hi")
     assert read(watch, begun + line + end) == begun
     assert watch.error["message"] == "out of memory"
 
 
-def test_a_bare_error_keeps_what_the_server_said_of_it_in_the_form_that_clients_know():
+def test_a_bare_error_keeps_the_servers_message_in_the_form_clients_know():
     watch = watching()
     read(watch, b'{"object":"error","message":"no","type":"BadRequestError","param":"input","code":400,"more":1}\n')
     assert watch.error == {"message": "no", "type": "BadRequestError", "param": "input", "code": 400}
-    assert dispatched(delivery.error_frame(watch.error, at_boundary=True)) == [
+    assert parse_events(delivery.error_frame(watch.error, at_boundary=True)) == [
         (b"", json.dumps({"error": watch.error}).encode())
     ]
 
@@ -261,14 +261,14 @@ def test_a_bare_error_keeps_what_the_server_said_of_it_in_the_form_that_clients_
         b'data: {"a":' + b"[" * 5000 + b'"error"',
     ],
 )
-def test_other_mentions_of_error_are_nobodys_fault(line):
+def test_other_mentions_of_error_are_not_faults(line):
     watch = watching()
     assert read(watch, line + b"\n\n") == line + b"\n\n"
     assert watch.error is None
 
 
 def test_a_whole_scripted_turn_is_relayed_and_finished():
-    frames = says("Hello there, how are you?").frames(usage=True)
+    frames = text_turn("Hello there, how are you?").frames(usage=True)
     watch = watching()
     assert read(watch, *frames) == b"".join(frames)
     assert watch.finished

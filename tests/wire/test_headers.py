@@ -12,13 +12,13 @@ NAMES = st.sampled_from(
 LISTS = st.lists(st.tuples(NAMES, st.text("abc", max_size=3)), max_size=8).map(tuple)
 
 
-def kept(*pairs):
+def keep_headers(*pairs):
     return http.to_upstream(pairs)
 
 
 @pytest.mark.parametrize("name", sorted(http.HOP_BY_HOP))
 def test_a_header_of_the_connection_is_not_handed_on_in_either_direction(name):
-    assert kept((name.title(), "x")) == ()
+    assert keep_headers((name.title(), "x")) == ()
     assert http.to_client(((name.upper(), "x"),)) == ()
 
 
@@ -35,21 +35,21 @@ def test_names_listed_in_connection_belong_to_the_connection():
 
 
 @pytest.mark.parametrize("name", ["Host", "Content-Length", "Expect", "Accept-Encoding"])
-def test_what_is_set_anew_is_not_handed_on(name):
-    assert kept((name, "x")) == ()
+def test_replaced_headers_are_not_forwarded(name):
+    assert keep_headers((name, "x")) == ()
 
 
 @pytest.mark.parametrize("name", ["x-compaction", "X-Compaction-Focus", "X-Conversation-Id"])
 def test_words_to_this_proxy_are_not_handed_on(name):
-    assert kept((name, "x")) == ()
+    assert keep_headers((name, "x")) == ()
 
 
 @pytest.mark.parametrize(
     "name",
     ["User-Agent", "traceparent", "OpenAI-Organization", "Idempotency-Key", "Authorization", "X-Stainless-Retry-Count"],
 )
-def test_what_speaks_to_the_upstream_is_handed_on_in_its_spelling(name):
-    assert kept((name, "x")) == ((name, "x"),)
+def test_headers_for_the_upstream_are_forwarded_in_their_spelling(name):
+    assert keep_headers((name, "x")) == ((name, "x"),)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_what_speaks_to_the_upstream_is_handed_on_in_its_spelling(name):
         "set-cookie",
     ],
 )
-def test_what_speaks_to_the_client_is_handed_on_in_its_spelling(name):
+def test_headers_for_the_client_are_forwarded_in_their_spelling(name):
     assert http.to_client(((name, "x"), (name, "y"))) == ((name, "x"), (name, "y"))
 
 
@@ -77,7 +77,7 @@ def test_more_can_be_left_out():
 
 
 @given(LISTS)
-def test_what_is_kept_keeps_its_order_and_its_repetitions(pairs):
+def test_kept_headers_keep_their_order_and_repetitions(pairs):
     assert http.to_upstream(pairs) == tuple(pair for pair in pairs if pair[0] not in ("TE", "Host"))
 
 
@@ -91,7 +91,7 @@ def test_a_name_that_repeats_goes_out_in_its_first_spelling():
     assert http.to_upstream(pairs) == (("Cookie", "a=1"), ("accept", "*/*"), ("Cookie", "b=2"), ("Cookie", "c=3"))
 
 
-def test_a_value_that_cannot_be_written_again_is_told_and_left_out_of_an_answer():
+def test_a_value_that_cannot_be_written_again_is_reported_and_left_out_of_an_answer():
     text, surrogate = ("x-name", "Grüße \u20ac"), ("x-raw", "caf\udce9")
     assert http.are_text((text,))
     assert not http.are_text((text, surrogate))

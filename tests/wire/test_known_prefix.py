@@ -16,7 +16,7 @@ from proxy.wire.responses import requests as responses_wire
 from tests.support import messages_api, responses_api
 from tests.support.compaction_worker import turns
 from tests.support.histories import any_history, legal
-from tests.support.messages import KEY, TENANT, body, call, history, says, system, tool, user
+from tests.support.messages import KEY, TENANT, assistant, body, call, history, system, tool, user
 from tests.support.worker_cases import CUTTERS, SETTLED
 
 LONG = history(system("You help."), user("Mend it."), *(call("Read", path=f"{n}.py", out=f"{n} é") for n in range(9)))
@@ -42,7 +42,7 @@ def test_only_what_follows_is_read():
     assert assert_read_alike(body(LONG), body(LONG)) == len(LONG)
 
 
-def test_what_is_known_is_shared_and_not_read_again():
+def test_known_messages_are_shared_and_not_parsed_again():
     known, source = parse(body(LONG)), body(LONG + MORE)
     links = chain(known, TENANT, KEY)
     warm = parse(source, find_prefix(known, source, find_first_message(source)))
@@ -51,7 +51,7 @@ def test_what_is_known_is_shared_and_not_read_again():
     assert chain(warm, TENANT, KEY)[: len(links)] == links
 
 
-def test_what_stands_before_and_behind_the_messages_may_change():
+def test_members_before_and_after_the_messages_may_change():
     one = json.dumps({"model": "m", "messages": LONG, "tools": [tool("Read")], "max_tokens": 7})
     other = json.dumps({"tools": [tool("Read", path="string")] * 9, "user": "é", "messages": LONG + MORE, "seed": 1})
     assert assert_read_alike(other.encode(), one.encode()) == len(LONG)
@@ -109,7 +109,7 @@ def test_other_json_around_known_messages_is_read_as_without_them(change):
 
 
 def test_bytes_that_are_no_text_are_not_understood():
-    source = body(LONG + says("é")).replace(b'"\xc3\xa9"', b'"\xff"')
+    source = body(LONG + assistant("é")).replace(b'"\xc3\xa9"', b'"\xff"')
     prefix = find_prefix(parse(body(LONG)), source, find_first_message(source))
     assert prefix is not None
     assert parse(source, prefix) is None
@@ -161,7 +161,7 @@ def assert_continued(wire, source, *earlier):
 
 
 @APIS
-def test_what_follows_known_elements_is_read_alone(wire, write):
+def test_only_elements_after_the_known_ones_are_parsed(wire, write):
     count = len(json.loads(write(LONG))[wire_list(wire)])
     assert assert_continued(wire, write(LONG + MORE), write(LONG)) == count
     assert assert_continued(wire, write(LONG), write(LONG)) == count
@@ -181,13 +181,13 @@ def test_another_system_prompt_and_other_members_do_not_matter(wire, write):
 
 
 @APIS
-def test_what_the_model_said_is_read_again_where_more_of_it_follows(wire, write):
+def test_an_answer_that_continues_is_parsed_again(wire, write):
     """In Responses, items of the model behind each other are one message."""
-    begun, gone_on = LONG + says("I see."), LONG + says("I see.") + says("And I know.") + MORE
+    begun, gone_on = LONG + assistant("I see."), LONG + assistant("I see.") + assistant("And I know.") + MORE
     assert assert_continued(wire, write(gone_on), write(begun)) == len(json.loads(write(LONG))[wire_list(wire)])
 
 
-def test_reasoning_that_stands_before_an_unknown_item_stays_with_it():
+def test_reasoning_before_an_unknown_item_stays_with_it():
     items = [*json.loads(responses_api.request(LONG))["input"], {"type": "reasoning", "summary": []}]
     unknown, later = {"type": "local_thing", "id": "x"}, {"type": "message", "role": "user", "content": "Go on."}
     bodies = [json.dumps({"input": [*items, *more]}).encode() for more in ([], [unknown], [unknown, later])]

@@ -44,14 +44,14 @@ TEXT = {"type": "text", "text": ""}
     ],
     ids=["messages", "chat"],
 )
-def test_marks_stand_at_the_instructions_at_the_end_and_before(wire, source, places):
+def test_marks_are_at_the_instructions_at_the_end_and_before(wire, source, places):
     marked = json.loads(wire.add_marks(source, CLAUDE))
     assert marked_places(marked) == places
     assert json.dumps(marked).count("cache_control") == 4
     assert without_marks(marked) == without_marks(json.loads(source))
 
 
-def test_what_is_marked_is_what_the_api_takes():
+def test_a_marked_request_is_valid_in_the_api():
     assert find_faults(messages.add_marks(request(reading(24)), CLAUDE)) == []
 
 
@@ -82,7 +82,7 @@ def test_where_the_upstream_caches_by_itself_nothing_is_marked(wire, source, mod
     assert wire.add_marks(source, model) == source
 
 
-def test_what_is_no_text_is_not_marked():
+def test_content_other_than_text_is_not_marked():
     """Nor does it end the marking: the upstream says itself what it does not take."""
     odd = [{"role": "user", "content": [{"type": "text", "text": None}]}, {"role": "assistant", "tool_calls": True}]
     marked = json.loads(chat.add_marks(body([*reading(2), *odd], model=CLAUDE), CLAUDE))

@@ -7,14 +7,14 @@ import pytest
 
 from proxy.core.messages import with_arguments
 from proxy.wire.messages import requests as messages
-from tests.support.messages import calls, history, says, system, user
+from tests.support.messages import assistant, calls, history, system, user
 from tests.support.messages_api import find_faults, request
 
 LONG = history(
     system("You help."),
     user("Mend it."),
     *(calls(("Read", {"path": f"{n}.py"}, f"{n} é" * 50), ("Bash", {"command": "ls"}, "x")) for n in range(4)),
-    says("Done."),
+    assistant("Done."),
     user("And now?"),
 )
 MARK = {"type": "ephemeral"}
@@ -36,7 +36,7 @@ def test_untouched_it_leaves_as_it_came():
     assert find_faults(source) == []
 
 
-def test_what_is_cut_out_leaves_the_rest_in_its_bytes():
+def test_a_removed_part_leaves_the_other_bytes_unchanged():
     source = request(LONG)
     read = messages.parse(source)
     view = (*read.messages[:2], *read.messages[8:])
@@ -56,9 +56,9 @@ def test_a_shortened_result_stays_where_it_was():
 
 
 def test_a_result_keeps_its_mark_and_its_error():
-    said, [task, call, result, *_] = json.loads(request(LONG)), json.loads(request(LONG))["messages"]
+    text, [task, call, result, *_] = json.loads(request(LONG)), json.loads(request(LONG))["messages"]
     result["content"][0] |= {"is_error": True, "cache_control": MARK}
-    source = json.dumps({**said, "messages": [task, call, result]}).encode()
+    source = json.dumps({**text, "messages": [task, call, result]}).encode()
     read = messages.parse(source)
     short = read.body[2].with_text("[short]", "clear_results")
     left = json.loads(messages.render(read, (*read.messages[:3], short, read.messages[4])))
@@ -66,11 +66,11 @@ def test_a_result_keeps_its_mark_and_its_error():
 
 
 @pytest.mark.parametrize("source", [b"", b"[]", b'{"messages": 1}', b'{"messages": []}', b'{"messages": [1]}'])
-def test_what_is_not_understood_is_none(source):
+def test_a_body_that_is_not_understood_is_none(source):
     assert messages.parse(source) is None
 
 
-def test_free_marks_stand_where_the_shortened_part_ends_and_twenty_blocks_before():
+def test_free_marks_are_at_the_end_of_the_shortened_part_and_twenty_blocks_before():
     value = json.loads(request(LONG))
     value["messages"][-1]["content"][-1]["cache_control"] = MARK
     read = messages.parse(json.dumps(value).encode())
@@ -97,7 +97,7 @@ def test_an_instruction_that_comes_first_in_the_list_stays():
     assert first in left["messages"]
 
 
-def test_what_is_only_taken_for_something_else_keeps_its_bytes():
+def test_look_alikes_keep_their_bytes():
     source = request(LONG)
     read = messages.parse(source)
     marked = tuple(replace(message, observed=message.role == "user") for message in read.messages)
@@ -108,8 +108,8 @@ def test_what_is_only_taken_for_something_else_keeps_its_bytes():
 
 def test_a_text_that_is_none_is_left_out_of_what_is_written_again():
     call = {"type": "tool_use", "id": "c", "name": "Read", "input": {"path": "a"}}
-    said = {"role": "assistant", "content": [{"type": "text", "text": None}, call]}
-    read = messages.parse(json.dumps({"messages": [{"role": "user", "content": "Go."}, said]}).encode())
+    text = {"role": "assistant", "content": [{"type": "text", "text": None}, call]}
+    read = messages.parse(json.dumps({"messages": [{"role": "user", "content": "Go."}, text]}).encode())
     short = with_arguments(read.messages[1], lambda _: "{}", "clear_arguments")
     left = json.loads(messages.render(read, (read.messages[0], short)))
     assert left["messages"][1]["content"] == [{**call, "input": {}}]

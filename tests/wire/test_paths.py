@@ -80,11 +80,11 @@ def test_a_path_has_one_spelling(path, normal):
 @pytest.mark.parametrize(
     "path", ["", "v1/models", "*", "/v1\\files", "/v1/a b", "/v1/ä", "/v1/\x00", "/v1/%", "/v1/%2", "/v1/%2%65"]
 )
-def test_what_no_server_reads_alike_is_no_path(path):
+def test_a_path_that_servers_read_differently_is_none(path):
     assert http.normal(path) is None
 
 
-def test_only_what_stands_below_v1_is_the_api():
+def test_only_paths_below_v1_are_the_api():
     assert http.below_v1("/v1/chat/completions") == "/chat/completions"
     assert http.below_v1("/v1/") == "/"
     assert http.below_v1("/v1") is None
@@ -93,12 +93,12 @@ def test_only_what_stands_below_v1_is_the_api():
 
 
 @pytest.mark.parametrize("path", [*http.ASKED, "/chat/completions/"])
-def test_a_key_of_ours_may_ask_a_model(path):
+def test_a_proxy_key_may_ask_a_model(path):
     assert http.is_inference("POST", path, ())
 
 
 @pytest.mark.parametrize("path", ["/models", "/models/gpt-4o", "/models/openai/gpt-4o", "/models/openai%2Fgpt-4o"])
-def test_a_key_of_ours_may_see_the_models(path):
+def test_a_proxy_key_may_list_the_models(path):
     assert http.is_inference("GET", path, ())
     assert http.is_inference("HEAD", path, ())
 
@@ -123,11 +123,11 @@ def test_a_key_of_ours_may_see_the_models(path):
         ("GET", "/models/%252e%252e/files"),
     ],
 )
-def test_a_key_of_ours_may_do_nothing_else(method, path):
+def test_a_proxy_key_may_do_nothing_else(method, path):
     assert not http.is_inference(method, path, ())
 
 
-def test_what_the_configuration_lists_is_allowed_by_any_method():
+def test_configured_paths_are_allowed_by_any_method():
     assert http.is_inference("DELETE", "/files/file-1", ("/files/*",))
     assert not http.is_inference("DELETE", "/file", ("/files/*",))
 

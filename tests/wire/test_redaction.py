@@ -66,7 +66,7 @@ PLAIN = [
 ]
 
 
-def redacted(value, rules=RULES):
+def redact(value, rules=RULES):
     raw = json.dumps(value).encode()
     clean, kinds = rules.of_json(raw)
     return clean, kinds, json.loads(clean)
@@ -74,8 +74,8 @@ def redacted(value, rules=RULES):
 
 @pytest.mark.parametrize(("kind", "secret"), [(kind, secret) for kind, all_ in SECRETS.items() for secret in all_])
 @pytest.mark.parametrize("place", ["{}", "export KEY={} # mine", 'a["{}"],', "{}\nnext line", "über {}. Ende"])
-def test_what_looks_like_a_secret_is_taken_out(kind, secret, place):
-    _, kinds, value = redacted({"role": "user", "content": place.format(secret)})
+def test_text_that_looks_like_a_secret_is_redacted(kind, secret, place):
+    _, kinds, value = redact({"role": "user", "content": place.format(secret)})
     assert value == {"role": "user", "content": place.format(f"[redacted: {kind}]")}
     assert kinds == (kind,)
 
@@ -83,7 +83,7 @@ def test_what_looks_like_a_secret_is_taken_out(kind, secret, place):
 @pytest.mark.parametrize("kind", LED)
 def test_of_what_a_word_leads_to_only_the_secret_goes(kind):
     text, secret = LED[kind]
-    _, kinds, value = redacted([text.format(secret)])
+    _, kinds, value = redact([text.format(secret)])
     assert value == [text.format(f"[redacted: {kind}]")]
     assert kinds == (kind,)
 
@@ -93,17 +93,17 @@ def test_every_shipped_rule_is_shown_here():
 
 
 @pytest.mark.parametrize("text", PLAIN)
-def test_what_is_no_secret_stays(text):
-    clean, kinds, _ = redacted({"content": text})
+def test_text_without_secrets_stays(text):
+    clean, kinds, _ = redact({"content": text})
     assert clean == json.dumps({"content": text}).encode()
     assert kinds == ()
 
 
 def test_secrets_in_arguments_are_found_though_they_are_json_within_json():
     arguments = json.dumps({"key": SECRETS["api-key"][1], "pem": PEM, "url": "postgres:\\/\\/a:b@c"})
-    _, kinds, value = redacted({"tool_calls": [{"function": {"arguments": arguments}}]})
-    said = json.loads(value["tool_calls"][0]["function"]["arguments"])
-    assert said == {"key": "[redacted: api-key]", "pem": "[redacted: private-key]", "url": "postgres:\\/\\/a:b@c"}
+    _, kinds, value = redact({"tool_calls": [{"function": {"arguments": arguments}}]})
+    text = json.loads(value["tool_calls"][0]["function"]["arguments"])
+    assert text == {"key": "[redacted: api-key]", "pem": "[redacted: private-key]", "url": "postgres:\\/\\/a:b@c"}
     assert kinds == ("api-key", "private-key")
 
 
@@ -116,7 +116,7 @@ def test_a_secret_is_found_however_its_json_is_written():
 
 @pytest.mark.parametrize("mark", ["kundé-", '"key": "', "a:/b="])
 @pytest.mark.parametrize("ascii_only", [True, False])
-def test_a_pattern_of_ones_own_is_found_however_its_json_is_written(mark, ascii_only):
+def test_a_custom_pattern_matches_however_its_json_is_written(mark, ascii_only):
     raw = json.dumps({"content": f"see {mark}123456, again"}, ensure_ascii=ascii_only).encode()
     for written in (raw, raw.replace(b"/", b"\\/")):
         clean, kinds = redaction([mark + "[0-9]{6}"]).of_json(written)
@@ -131,28 +131,28 @@ def test_every_byte_around_a_secret_stays():
 
 def test_several_secrets_in_one_text_all_go():
     text = f"{SECRETS['aws-key'][0]} and {SECRETS['api-key'][0]} and {SECRETS['aws-key'][1]}"
-    _, kinds, value = redacted(text)
+    _, kinds, value = redact(text)
     assert value == "[redacted: aws-key] and [redacted: api-key] and [redacted: aws-key]"
     assert kinds == ("aws-key", "api-key")
 
 
 def test_without_rules_everything_stays():
-    clean, kinds, _ = redacted(SECRETS, Redaction())
+    clean, kinds, _ = redact(SECRETS, Redaction())
     assert clean == json.dumps(SECRETS).encode()
     assert kinds == ()
 
 
 def test_media_is_not_searched():
     image = "data:image/png;base64," + "A" * 1000 + "sk-canary-7d1e5a"
-    assert redacted([image])[2] == [image]
+    assert redact([image])[2] == [image]
 
 
 # --- patterns of one's own -------------------------------------------------------------------------------------------
 
 
-def test_a_pattern_of_ones_own_is_taken_out_too():
+def test_a_custom_pattern_is_redacted_too():
     rules = redaction(["corp-[0-9a-f]{8}", r"ACME\.(?:dev|prod)\.\w{4}"])
-    assert redacted("corp-0123abcd ACME.prod.abcd sk-canary-7d1e5a corp-xyz", rules)[2] == (
+    assert redact("corp-0123abcd ACME.prod.abcd sk-canary-7d1e5a corp-xyz", rules)[2] == (
         "[redacted: own-pattern] [redacted: own-pattern] [redacted: api-key] corp-xyz"
     )
 
@@ -195,7 +195,7 @@ def test_no_text_makes_it_slow(mark, filling):
 
 
 @given(st.lists(st.sampled_from([*'aB3-_./:@= \n"\\é', *MARKS, MIXED, HEX]), max_size=40).map("".join))
-def test_what_is_left_is_always_json_with_a_word_for_each_secret(text):
-    _, kinds, value = redacted({"content": text})
+def test_redacted_json_is_valid_with_a_word_for_each_secret(text):
+    _, kinds, value = redact({"content": text})
     assert (value["content"] == text) == (not kinds)
     assert value["content"].count("[redacted: ") >= len(kinds)

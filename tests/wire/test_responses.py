@@ -27,7 +27,7 @@ def test_a_history_is_elsewhere_where_the_request_itself_says_so(more, why):
     assert why_relayed(request(history(user("Mend it.")), **more)) == why
 
 
-def test_what_is_no_json_is_for_others_to_say():
+def test_a_body_that_is_no_json_is_not_judged():
     assert why_relayed(b'{"conversation": ') == ""
     assert why_relayed(json.dumps(["conversation"]).encode()) == ""
 
@@ -37,5 +37,5 @@ def test_an_event_of_no_known_type_is_no_trap(kind):
     """An answer is looked at before its first byte reaches the client: a fault there would lose it."""
     assert find_refusal(b"data: " + json.dumps({"type": kind, "choices": []}).encode() + b"\n\n") is None
     assert read_event({"type": kind, "choices": []})["choices"] == []
-    said = {"object": "response", "output": [{"type": "message", "content": kind}]}
-    assert json.loads(read_body(json.dumps(said).encode()))["choices"][0]["message"]["content"] == []
+    text = {"object": "response", "output": [{"type": "message", "content": kind}]}
+    assert json.loads(read_body(json.dumps(text).encode()))["choices"][0]["message"]["content"] == []

@@ -15,12 +15,16 @@ from proxy.wire.messages import answers as messages
 from proxy.wire.responses import answers as responses
 from proxy.wire.rounds import EventReader, add_usage
 from tests.support import messages_api, responses_api
-from tests.support.completions import DONE, calls, chunk, delta, event, finish, says
+from tests.support.completions import DONE, call_turn, chunk, delta, event, finish, text_turn
 
 USED = {"id": "call_1", "function": {"name": TOOL, "arguments": json.dumps({"messages": "3"})}}
 PLAIN = {"id": "call_0", "function": {"name": "Read", "arguments": json.dumps({"path": "a.py"})}}
 STREAMS = {
-    "chat": (chat, (says("Hm.") + calls(TOOL, messages="3")).frames(usage=True), says("It is.").frames(usage=True)),
+    "chat": (
+        chat,
+        (text_turn("Hm.") + call_turn(TOOL, messages="3")).frames(usage=True),
+        text_turn("It is.").frames(usage=True),
+    ),
     "messages": (
         messages,
         messages_api.answer_events("Hm.", calls=[USED]),
@@ -36,16 +40,16 @@ STREAMS = {
 
 def play(wire, *streams, size=None):
     """What a client gets of these rounds, fed in pieces of this size."""
-    rounds, told = wire.start_rounds(stream=True), b""
+    rounds, found = wire.start_rounds(stream=True), b""
     for number, frames in enumerate(streams):
         data = b"".join(frames)
         for at in range(0, len(data), size or len(data)):
-            told += rounds.feed(data[at : at + (size or len(data))])
-        said = rounds.end_round()
-        assert (said is None) == (number == len(streams) - 1)
-        if said is not None:
+            found += rounds.feed(data[at : at + (size or len(data))])
+        text = rounds.end_round()
+        assert (text is None) == (number == len(streams) - 1)
+        if text is not None:
             rounds.begin_round(is_last=False)
-    return told + (rounds.close() or b"")
+    return found + (rounds.close() or b"")
 
 
 @pytest.mark.parametrize("api", STREAMS)
@@ -66,30 +70,30 @@ def test_a_stream_without_a_recall_keeps_every_byte(api):
 
 @pytest.mark.parametrize("ending", ["length", None], ids=["cut", "broken off"])
 def test_a_recall_that_is_not_whole_is_not_answered(ending):
-    frames = list((says("Hm.") + calls(TOOL, messages="3")).frames())
+    frames = list((text_turn("Hm.") + call_turn(TOOL, messages="3")).frames())
     frames = frames[:-2] + ([finish(ending), DONE] if ending else [])
-    told = play(chat, frames)
-    assert TOOL.encode() not in told
-    assert (b'"length"' in told) == (ending == "length")
-    assert (DONE in told) == (ending == "length")
+    found = play(chat, frames)
+    assert TOOL.encode() not in found
+    assert (b'"length"' in found) == (ending == "length")
+    assert (DONE in found) == (ending == "length")
 
 
-def test_calls_of_servers_that_number_none_or_all_alike_are_told_apart():
+def test_calls_of_servers_that_number_none_or_all_alike_are_separated():
     read = {"id": "a", "type": "function", "function": {"name": "Read", "arguments": "{}"}}
     used = {"id": "b", "type": "function", "function": {"name": TOOL, "arguments": '{"search":"x"}'}}
     for more in ({}, {"index": 0}):
         pieces = [delta(tool_calls=[{**used, **more}]), delta(tool_calls=[{**read, **more}])]
-        told = play(chat, [*pieces, finish("tool_calls"), DONE], says("So.").frames())
-        assert TOOL.encode() not in told
-        assert told.count(b'"Read"') == 1
-        assert told.count(b'"finish_reason":"tool_calls"') == 1
+        found = play(chat, [*pieces, finish("tool_calls"), DONE], text_turn("So.").frames())
+        assert TOOL.encode() not in found
+        assert found.count(b'"Read"') == 1
+        assert found.count(b'"finish_reason":"tool_calls"') == 1
 
 
 def test_running_figures_of_a_later_round_hold_those_before():
-    first = [*calls(TOOL, messages="3").frames()[:-1], chunk(choices=[], usage={"prompt_tokens": 7}), DONE]
+    first = [*call_turn(TOOL, messages="3").frames()[:-1], chunk(choices=[], usage={"prompt_tokens": 7}), DONE]
     running = event({"id": "x", "choices": [{"index": 0, "delta": {"content": "a"}}], "usage": {"prompt_tokens": 8}})
-    told = play(chat, first, [running, finish(), DONE])
-    assert b'"usage":{"prompt_tokens":15}' in told
+    found = play(chat, first, [running, finish(), DONE])
+    assert b'"usage":{"prompt_tokens":15}' in found
 
 
 def test_figures_are_added_and_words_replaced():
@@ -106,14 +110,14 @@ def test_figures_are_added_and_words_replaced():
     assert add_usage(None, None) is None
 
 
-def test_what_never_ends_passes_in_pieces():
+def test_an_endless_event_is_relayed_in_pieces():
     rounds = chat.start_rounds(stream=True)
-    told = [rounds.feed(b"x" * 1024 * 1024) for _ in range(40)]
-    assert sum(map(len, told)) >= 32 * 1024 * 1024
-    assert b"".join([*told, rounds.close()]) == b"x" * 40 * 1024 * 1024
+    found = [rounds.feed(b"x" * 1024 * 1024) for _ in range(40)]
+    assert sum(map(len, found)) >= 32 * 1024 * 1024
+    assert b"".join([*found, rounds.close()]) == b"x" * 40 * 1024 * 1024
 
 
-def test_what_is_no_whole_event_waits():
+def test_an_incomplete_event_waits():
     reader = EventReader()
     assert reader.feed(b"data: 1\n\ndata: 2\r") == [b"data: 1\n\n"]
     assert reader.feed(b"\n\r\nda") == [b"data: 2\r\n\r\n"]
@@ -163,12 +167,12 @@ def test_streamed_or_whole_the_client_gets_the_same(api, waiting, last):
     whole = gathered.close() or json.dumps(bodies[-1]).encode()
     assert TOOL.encode() not in streamed + whole
     reader = None if wire is chat else wire
-    told = []
+    found = []
     for kind, data in (("text/event-stream", streamed), ("application/json", whole)):
         assembly = Assembly(kind, reader=reader)
         assembly.feed(data)
         answer = assembly.answer(ended=True)
         message = json.loads(answer.choices[0].message) if answer.choices else {}
         words = "".join(text_of(message.get("content")).split())
-        told.append((words, message.get("tool_calls"), answer.choices[0].finish, read_usage(answer.usage).prompt))
-    assert told[0] == told[1]
+        found.append((words, message.get("tool_calls"), answer.choices[0].finish, read_usage(answer.usage).prompt))
+    assert found[0] == found[1]

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from proxy.core.window import NOT_REPORTED, Usage
 from proxy.wire.delivery import TAIL_BYTES, Tail, read_usage
-from tests.support.completions import calls, chunk, delta, says
+from tests.support.completions import call_turn, chunk, delta, text_turn
 
-TOLD = says("Hello there.").using(prompt=1_234, completion=5, cached=1_000)
+TOLD = text_turn("Hello there.").using(prompt=1_234, completion=5, cached=1_000)
 
 
 def usage_of(*chunks):
@@ -28,25 +28,25 @@ def whole(turn, **dump):
 
 
 @pytest.mark.parametrize("dump", [{}, {"indent": 2}, {"separators": (",", ":")}], ids=["plain", "indented", "tight"])
-def test_a_whole_answer_tells_it_once(dump):
+def test_usage_is_read_once_from_a_whole_answer(dump):
     assert usage_of(whole(TOLD, **dump)) == TOLD.usage
 
 
-def test_a_stream_tells_it_in_its_last_event():
+def test_usage_is_read_from_the_last_event_of_a_stream():
     assert usage_of(*TOLD.frames(usage=True)) == TOLD.usage
 
 
-def test_a_stream_that_was_not_asked_tells_nothing():
+def test_a_stream_without_the_usage_option_reports_no_usage():
     assert usage_of(*TOLD.frames()) is None
     assert usage_of() is None
 
 
-def test_where_each_event_tells_it_the_last_one_counts():
+def test_if_each_event_has_usage_the_last_one_counts():
     growing = [chunk(choices=[], usage={"prompt_tokens": 10 * n}) for n in range(1, 4)]
     assert usage_of(*growing) == {"prompt_tokens": 30}
 
 
-def test_an_event_that_tells_nothing_does_not_take_back_what_was_told():
+def test_an_event_without_usage_does_not_erase_earlier_usage():
     nothing = chunk(choices=[], usage=None)
     assert usage_of(*TOLD.frames(usage=True), nothing) == TOLD.usage
     assert usage_of(nothing, nothing) is None
@@ -55,10 +55,10 @@ def test_an_event_that_tells_nothing_does_not_take_back_what_was_told():
 @pytest.mark.parametrize(
     "text", ['"usage": {"prompt_tokens": 1}', '{"usage":{"prompt_tokens":1}}', '\\"usage\\": {}', '"usage": {']
 )
-def test_what_a_model_says_about_usage_is_not_usage(text):
+def test_text_of_a_model_about_usage_is_not_usage(text):
     assert usage_of(whole(replace(TOLD, text=text))) == TOLD.usage
-    assert usage_of(*says(text).frames()) is None
-    assert usage_of(*calls("Write", content=text).frames()) is None
+    assert usage_of(*text_turn(text).frames()) is None
+    assert usage_of(*call_turn("Write", content=text).frames()) is None
 
 
 def test_usage_of_another_shape_is_none():

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from proxy.wire.chat import requests as chat
 from proxy.wire.chat.requests import request_usage
 from proxy.wire.delivery import BodyRewriter, StreamRewriter, UsageView
-from tests.support.completions import says
+from tests.support.completions import text_turn
 from tests.support.cost_growth import assert_grows_in_proportion
 
 HIDDEN, LONGER = UsageView(hides_usage=True), UsageView(extra_tokens=5_000)
-TURN = says("All is well, and more than that.").using(1_000, 20)
+TURN = text_turn("All is well, and more than that.").using(1_000, 20)
 
 
-def through(shown, data, cuts=()):
+def rewrite_stream(shown, data, cuts=()):
     """What comes out of data that comes in pieces."""
     edges = [0, *sorted(cuts), len(data)]
     pieces = [data[start:stop] for start, stop in pairwise(edges)]
@@ -39,9 +39,9 @@ def with_nulls(frames):
     ],
 )
 def test_a_stream_is_asked_for_its_usage_and_everything_else_stays(sent, asked):
-    told = json.loads(request_usage(sent.encode()))
-    assert told.pop("stream_options") == asked
-    assert told == {"stream": True}
+    found = json.loads(request_usage(sent.encode()))
+    assert found.pop("stream_options") == asked
+    assert found == {"stream": True}
 
 
 @pytest.mark.parametrize(
@@ -54,49 +54,49 @@ def test_a_request_knows_whether_its_client_asks_for_usage(options, asked):
 
 
 @pytest.mark.parametrize("options", ['{"include_usage": true}', "[1]", '"all"'])
-def test_who_asks_already_or_says_something_odd_is_left_alone(options):
+def test_a_request_that_asks_for_usage_or_is_odd_is_left_alone(options):
     assert request_usage(f'{{"stream_options": {options}}}'.encode()) is None
 
 
 @given(st.data())
-def test_what_asking_brought_into_a_stream_is_hidden_wherever_its_pieces_are_cut(data):
+def test_usage_requested_by_the_proxy_is_hidden_wherever_the_stream_is_cut(data):
     plain = b"".join(TURN.frames())
-    told = b"".join(with_nulls(TURN.frames(usage=True)))
-    cuts = data.draw(st.lists(st.integers(0, len(told)), max_size=12))
-    assert through(StreamRewriter(HIDDEN), told, cuts) == plain
+    found = b"".join(with_nulls(TURN.frames(usage=True)))
+    cuts = data.draw(st.lists(st.integers(0, len(found)), max_size=12))
+    assert rewrite_stream(StreamRewriter(HIDDEN), found, cuts) == plain
 
 
 @given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=5))
-def test_whatever_does_not_speak_of_usage_passes_to_the_byte(noise, cuts):
-    assert through(StreamRewriter(HIDDEN), noise, [cut for cut in cuts if cut <= len(noise)]) == noise
+def test_events_without_usage_are_relayed_byte_for_byte(noise, cuts):
+    assert rewrite_stream(StreamRewriter(HIDDEN), noise, [cut for cut in cuts if cut <= len(noise)]) == noise
 
 
 def test_a_last_event_that_still_says_something_stays():
     line = b'data: {"choices":[{"delta":{"content":"x"}}],"usage":{"prompt_tokens":3}}\n\n'
-    assert through(StreamRewriter(HIDDEN), line) == line
+    assert rewrite_stream(StreamRewriter(HIDDEN), line) == line
 
 
 def test_a_word_of_usage_in_a_text_is_no_figure():
     line = b'data: {"choices":[{"delta":{"content":"\\"usage\\": null"}}]}\n\n'
-    assert through(StreamRewriter(HIDDEN), line) == line
+    assert rewrite_stream(StreamRewriter(HIDDEN), line) == line
 
 
 def test_a_gauge_can_show_the_history_as_the_client_sent_it():
-    told = through(StreamRewriter(LONGER), b"".join(TURN.frames(usage=True)))
-    (usage,) = [json.loads(line[6:])["usage"] for line in told.split(b"\n\n") if b'"usage"' in line]
+    found = rewrite_stream(StreamRewriter(LONGER), b"".join(TURN.frames(usage=True)))
+    (usage,) = [json.loads(line[6:])["usage"] for line in found.split(b"\n\n") if b'"usage"' in line]
     assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (6_000, 20, 6_020)
 
 
 def test_the_same_in_an_answer_that_comes_whole():
     sent = json.dumps(TURN.completion()).encode()
-    told = through(BodyRewriter(LONGER), sent, [10, 50])
-    assert json.loads(told)["usage"]["prompt_tokens"] == 6_000
-    assert told.replace(b"6000", b"1000").replace(b"6020", b"1020") == sent
+    found = rewrite_stream(BodyRewriter(LONGER), sent, [10, 50])
+    assert json.loads(found)["usage"]["prompt_tokens"] == 6_000
+    assert found.replace(b"6000", b"1000").replace(b"6020", b"1020") == sent
 
 
 @pytest.mark.parametrize("odd", [b"", b"{", b"[]", b'{"usage": 3}', b'{"usage": {"prompt_tokens": "many"}}'])
-def test_a_whole_answer_that_tells_nothing_passes_to_the_byte(odd):
-    assert through(BodyRewriter(LONGER), odd) == odd
+def test_a_whole_answer_without_usage_is_relayed_byte_for_byte(odd):
+    assert rewrite_stream(BodyRewriter(LONGER), odd) == odd
 
 
 def test_an_answer_beyond_all_measure_is_not_held():
@@ -117,12 +117,12 @@ def test_a_line_without_end_passes_as_it_comes_and_what_follows_is_read_again():
 
 
 def test_the_cost_of_a_long_line_grows_with_the_pieces_it_comes_in():
-    def fed(count):
+    def feed_rewriter(count):
         shown = StreamRewriter(UsageView(hides_usage=True))
         for _ in range(count):
             shown.feed(b"x" * 16)
 
-    assert_grows_in_proportion(fed, int, 10_000)
+    assert_grows_in_proportion(feed_rewriter, int, 10_000)
 
 
 def test_the_prompt_of_several_rounds_is_that_of_the_first():

@@ -102,9 +102,9 @@ def test_pictures_are_known_in_every_dialect(part):
 
 
 def test_audio_and_files_have_a_fixed_price():
-    heard = {"type": "input_audio", "input_audio": {"data": "A" * 90_000, "format": "wav"}}
+    audio = {"type": "input_audio", "input_audio": {"data": "A" * 90_000, "format": "wav"}}
     paper = {"type": "file", "file": {"file_data": "data:application/pdf;base64,AAAA", "filename": "a.pdf"}}
-    assert weight_of({"role": "user", "content": [heard, paper]}).media == AUDIO_TOKENS + FILE_TOKENS
+    assert weight_of({"role": "user", "content": [audio, paper]}).media == AUDIO_TOKENS + FILE_TOKENS
     assert weight_of({"role": "assistant", "audio": {"id": "audio_1"}}).media == AUDIO_TOKENS
 
 
@@ -119,12 +119,12 @@ def test_encrypted_thoughts_and_signatures_are_not_counted():
     assert sorted(weight.texts) == ["Hm.", "f", "{}"]
 
 
-def test_a_thought_that_is_told_under_two_names_counts_once():
+def test_reasoning_under_two_names_counts_once():
     twice = {"role": "assistant", "content": "Yes.", "reasoning": "Hm, so.", "reasoning_content": "Hm, so."}
     assert weight_of(twice).texts == ["Yes.", "Hm, so."]
 
 
-def test_what_has_no_role_is_read_as_json():
+def test_a_value_without_a_role_is_read_as_json():
     tool = b'{"type":"function","function":{"name":"Read","parameters":{"type":"object"}}}'
     assert weigh(tool).texts == [tool.decode()]
     assert weigh(b"[" + tool + b"]").texts == [f"[{tool.decode()}]"]
@@ -134,6 +134,6 @@ def test_half_a_surrogate_pair_does_not_hinder_the_counting():
     assert weigh(rb'{"role":"user","content":"cut \ud83d"}').texts == ["cut \ud83d"]
 
 
-def test_what_cannot_be_parsed_is_weighed_as_it_stands():
+def test_text_that_cannot_be_parsed_is_weighed_as_text():
     assert weigh(b'{"role":').texts == ['{"role":']
     assert weigh(b"[" * 100_000).texts == ["[" * 100_000]

@@ -80,12 +80,12 @@ class Agent:
         for name, text in start.files.items():
             (home / name).parent.mkdir(parents=True, exist_ok=True)
             (home / name).write_text(text)
-        environment = self._surroundings(base_url, home) | dict(start.environment)
+        environment = self._environment_of(base_url, home) | dict(start.environment)
         if self.is_offline:
             environment |= OFFLINE | {"TIKTOKEN_CACHE_DIR": str(write_word_lists(home / "tiktoken"))}
         return await _run(start, environment, repository, place / "output.txt")
 
-    def _surroundings(self, base_url: str, home: Path) -> dict[str, str]:
+    def _environment_of(self, base_url: str, home: Path) -> dict[str, str]:
         home.mkdir(exist_ok=True)
         node = Path(shutil.which("node") or "/usr/bin/node").parent
         return {
@@ -142,11 +142,11 @@ async def _run(start: Start, environment: dict[str, str], repository: Path, outp
         except TimeoutError:
             code = None
         finally:
-            await _stopped(process)
+            await _stop_process(process)
     return Work(code, output, repository)
 
 
-async def _stopped(process: asyncio.subprocess.Process) -> None:
+async def _stop_process(process: asyncio.subprocess.Process) -> None:
     """With all that it has started: some commands only start the program proper."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

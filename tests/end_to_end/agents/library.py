@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.end_to_end.agents.agent import Agent, Start
 from tests.end_to_end.agents.model import Habits, step_after_the_last
 from tests.end_to_end.agents.task import BRIEF, Action, Edit, Read, Search, Write
-from tests.support.completions import Turn, calls, says
+from tests.support.completions import Turn, call_turn, text_turn
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -15,16 +15,16 @@ def act(action: Action) -> Turn:
     """With the tools of `programs/tools.py`."""
     match action:
         case Read(path):
-            return calls("read_file", path=path)
+            return call_turn("read_file", path=path)
         case Search(pattern, path):
-            return calls("search", pattern=pattern, path=path)
+            return call_turn("search", pattern=pattern, path=path)
         case Write(path, text):
-            return calls("write_file", path=path, text=text)
+            return call_turn("write_file", path=path, text=text)
         case Edit(path, old, new):
-            return calls("edit_file", path=path, old=old, new=new)
+            return call_turn("edit_file", path=path, old=old, new=new)
 
 
-WITH_TOOLS = Habits(step_after_the_last, act, says)
+WITH_TOOLS = Habits(step_after_the_last, act, text_turn)
 
 
 def library(

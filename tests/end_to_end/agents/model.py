@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tests.end_to_end.agents.task import PLAN, Action, thought
+from tests.end_to_end.agents.task import PLAN, Action, thought_of
 from tests.support import messages_api, responses_api
-from tests.support.scripted_upstream import DONE, Request, Turn, chunk, delta, finish, says, stream
+from tests.support.scripted_upstream import DONE, Request, Turn, chunk, delta, finish, stream, text_turn
 from tests.support.upstream_replies import Reply, answer
 
 BEFORE_THE_FIRST = -1
@@ -67,10 +67,10 @@ def next_turn(body: dict[str, Any], habits: Habits) -> Turn:
     """The next step, or, where something beside the task is asked for, what would do as a title and as a summary."""
     step, closing = step_of(body, habits), _closing(body)
     if step is None:
-        return says(_summary(body, closing))
+        return text_turn(_summary(body, closing))
     if step < len(PLAN):
-        return sum(map(habits.act, PLAN[step]), start=says(f"Step {step}: {thought(step)}\n"))
-    return habits.closes(closing) if closing else says("Nobody told me how to close.")
+        return sum(map(habits.act, PLAN[step]), start=text_turn(f"Step {step}: {thought_of(step)}\n"))
+    return habits.closes(closing) if closing else text_turn("Nobody told me how to close.")
 
 
 def step_of(body: dict[str, Any], habits: Habits) -> int | None:
@@ -128,13 +128,13 @@ def _text(message: dict[str, Any]) -> str:
 
 
 def _steps_named(body: dict[str, Any]) -> list[int]:
-    said = texts(body, "user", "assistant")
-    return [BEFORE_THE_FIRST, *(int(number) for text in said for number in _STEP.findall(text))]
+    words = texts(body, "user", "assistant")
+    return [BEFORE_THE_FIRST, *(int(number) for text in words for number in _STEP.findall(text))]
 
 
 def _closing(body: dict[str, Any]) -> str | None:
-    told = map(_CLOSING.search, texts(body, "user", "assistant"))
-    return next((found[1] for found in told if found), None)
+    values = map(_CLOSING.search, texts(body, "user", "assistant"))
+    return next((found[1] for found in values if found), None)
 
 
 def _is_for_a_summary(messages: list[dict[str, Any]]) -> bool:
@@ -178,14 +178,16 @@ def _pieces(text: str) -> tuple[str, ...]:
 
 
 def _answer_messages(turn: Turn, calls: list[dict[str, Any]], body: dict[str, Any]) -> Reply:
-    told = (turn.text or "", turn.prompt_tokens, calls, body["model"])
-    return stream(*messages_api.answer_events(*told)) if body.get("stream") else answer(messages_api.answer_text(*told))
+    found = (turn.text or "", turn.prompt_tokens, calls, body["model"])
+    return (
+        stream(*messages_api.answer_events(*found)) if body.get("stream") else answer(messages_api.answer_text(*found))
+    )
 
 
 def _answer_responses(turn: Turn, calls: list[dict[str, Any]], body: dict[str, Any]) -> Reply:
-    told = (turn.text or "", turn.prompt_tokens, calls, body["model"])
-    events = responses_api.answer_events(*told)
-    return stream(*events) if body.get("stream") else answer(responses_api.answer_whole(*told))
+    found = (turn.text or "", turn.prompt_tokens, calls, body["model"])
+    events = responses_api.answer_events(*found)
+    return stream(*events) if body.get("stream") else answer(responses_api.answer_whole(*found))
 
 
 def _halves(text: str) -> tuple[str, str]:
@@ -195,8 +197,8 @@ def _halves(text: str) -> tuple[str, str]:
 def _too_long(request: Request, window: int | None) -> Reply:
     tokens, wanted = tokens_of(request), room_wanted(request)
     if request.path == MESSAGES:
-        told = {"type": "invalid_request_error", "message": f"prompt is too long: {tokens} tokens > {window} maximum"}
-        return answer({"type": "error", "error": told}, 400)
+        found = {"type": "invalid_request_error", "message": f"prompt is too long: {tokens} tokens > {window} maximum"}
+        return answer({"type": "error", "error": found}, 400)
     if request.path == RESPONSES and request.json.get("stream"):
         return stream(*responses_api.refused_events(_EXCEEDS))
     asked = (

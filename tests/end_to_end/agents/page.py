@@ -132,8 +132,8 @@ def _recipe(agent: Agent) -> Iterator[str]:
 
 
 def _command(start: Start) -> str:
-    told = [f"{name}={value}" for name, value in start.environment.items()]
-    return " ".join([*told, *map(_word, start.command), *(("< session.txt",) if start.typed else ())])
+    text = [f"{name}={value}" for name, value in start.environment.items()]
+    return " ".join([*text, *map(_word, start.command), *(("< session.txt",) if start.typed else ())])
 
 
 def _word(word: str) -> str:

@@ -22,7 +22,7 @@ CLEARING = ("clear_results", "clear_observations")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RequestSizes:
     """One request of the conversation itself."""
 
     tokens: int
@@ -36,7 +36,7 @@ class Seen:
 @dataclass(frozen=True, slots=True)
 class Run:
     work: Work
-    seen: tuple[Seen, ...]
+    seen: tuple[RequestSizes, ...]
     beside: tuple[int, ...]  # the tokens of each side request: titles, summaries, commit messages
     refused: int  # requests of the conversation that were too long
     beside_refused: int  # side requests that were: one long message, which cannot be shortened
@@ -74,37 +74,37 @@ class Run:
     @property
     def blocks(self) -> list[str]:
         """Why each block was made."""
-        return [line["reason"] for line in self._made]
+        return [line["reason"] for line in self._compaction_events]
 
     @property
     def summaries(self) -> int:
         """How many of them tell what a model said."""
-        return sum("summary" in (step["step"] for step in line["steps"]) for line in self._made)
+        return sum("summary" in (step["step"] for step in line["steps"]) for line in self._compaction_events)
 
     @property
     def has_cleared_results(self) -> bool:
         """True where a block has cleared old results as such, or what was known for output."""
-        steps = (step for line in self._made for step in line["steps"] if step["step"] in CLEARING)
+        steps = (step for line in self._compaction_events for step in line["steps"] if step["step"] in CLEARING)
         return any(step["messages"] for step in steps)
 
     @property
-    def _made(self) -> list[dict[str, Any]]:
+    def _compaction_events(self) -> list[dict[str, Any]]:
         return [line for line in self.log if line["event"] == "compaction-ended"]
 
     def violations(self, dialect: str) -> list[str]:
         return [f"request {at}, {fault}" for at, each in enumerate(self.seen) for fault in each.violations[dialect]]
 
 
-def recorded(agent: Agent, work: Work, requests: Sequence[Request], window: int | None, log: str = "") -> Run:
+def record_run(agent: Agent, work: Work, requests: Sequence[Request], window: int | None, log: str = "") -> Run:
     asked = [request for request in requests if request.arrived and is_chat(request)]
-    main, beside = _parted(asked, lambda request: step_of(body_of(request), agent.habits) is not None)
-    fit, refused = _parted(main, lambda request: fits(request, window))
-    heard, unheard = _parted(beside, lambda request: fits(request, window))
-    said = tuple(json.loads(line) for line in log.splitlines() if line.startswith("{"))
-    return Run(work, tuple(_seen(fit)), tuple(map(tokens_of, heard)), len(refused), len(unheard), said)
+    main, beside = _partition(asked, lambda request: step_of(body_of(request), agent.habits) is not None)
+    fit, refused = _partition(main, lambda request: fits(request, window))
+    received, unheard = _partition(beside, lambda request: fits(request, window))
+    text = tuple(json.loads(line) for line in log.splitlines() if line.startswith("{"))
+    return Run(work, tuple(_measure_requests(fit)), tuple(map(tokens_of, received)), len(refused), len(unheard), text)
 
 
-def _parted(requests: Iterable[Request], belongs: Callable[[Request], bool]) -> tuple[list[Request], list[Request]]:
+def _partition(requests: Iterable[Request], belongs: Callable[[Request], bool]) -> tuple[list[Request], list[Request]]:
     """Those of which it is true, and the others."""
     parts: tuple[list[Request], list[Request]] = [], []
     for request in requests:
@@ -112,12 +112,12 @@ def _parted(requests: Iterable[Request], belongs: Callable[[Request], bool]) -> 
     return parts
 
 
-def _seen(requests: Iterable[Request]) -> Iterator[Seen]:
+def _measure_requests(requests: Iterable[Request]) -> Iterator[RequestSizes]:
     before: list[Any] = []
     for request in requests:
         body = body_of(request)
         kept = sum(1 for _ in takewhile(_equal, zip(before, body["messages"], strict=False)))
-        yield Seen(
+        yield RequestSizes(
             tokens_of(request),
             room_wanted(request),
             bool(body.get("stream")),

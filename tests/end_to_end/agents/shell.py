@@ -2,7 +2,7 @@
 
 from tests.end_to_end.agents.model import Habits, last_step
 from tests.end_to_end.agents.task import Action, Edit, Read, Search, Write
-from tests.support.completions import Turn, says
+from tests.support.completions import Turn, text_turn
 
 
 def command(action: Action) -> str:
@@ -21,6 +21,6 @@ def in_a_block(language: str) -> Habits:
     """Each script is in a block of this language."""
 
     def act(action: Action) -> Turn:
-        return says(f"\n```{language}\n{command(action)}\n```\n")
+        return text_turn(f"\n```{language}\n{command(action)}\n```\n")
 
-    return Habits(lambda body: last_step(body) + 1, act, says)
+    return Habits(lambda body: last_step(body) + 1, act, text_turn)

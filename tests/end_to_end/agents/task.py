@@ -76,7 +76,7 @@ def note(number: int) -> str:
     return _prose(random.Random(-number), NOTES)
 
 
-def thought(step: int) -> str:
+def thought_of(step: int) -> str:
     return _prose(random.Random(f"thought {step}"), THOUGHT)
 
 

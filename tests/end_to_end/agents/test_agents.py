@@ -16,7 +16,7 @@ import pytest_asyncio
 from tests.end_to_end.agents.agent import Agent
 from tests.end_to_end.agents.model import is_chat, model
 from tests.end_to_end.agents.page import keep
-from tests.end_to_end.agents.record import Run, recorded
+from tests.end_to_end.agents.record import Run, record_run
 from tests.end_to_end.agents.roster import AGENTS
 from tests.end_to_end.agents.strict import DIALECTS
 from tests.end_to_end.agents.task import PLAN
@@ -48,89 +48,89 @@ def place(agent: Agent, tmp_path_factory) -> Place:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def by_itself(agent: Agent, place: Place) -> Run:
+async def direct_run(agent: Agent, place: Place) -> Run:
     return await work(agent, place(), window=None)
 
 
 @pytest.fixture(scope="module")
-def window(by_itself: Run) -> int:
-    return by_itself.seen[0].tokens + ROOM + by_itself.answer
+def window(direct_run: Run) -> int:
+    return direct_run.seen[0].tokens + ROOM + direct_run.answer
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def before_a_window(agent: Agent, place: Place, window: int) -> Run:
+async def small_window_run(agent: Agent, place: Place, window: int) -> Run:
     return await work(agent, place(), window)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def through_the_proxy(agent: Agent, place: Place, window: int, serve) -> AsyncIterator[Run]:
+async def proxied_run(agent: Agent, place: Place, window: int, serve) -> AsyncIterator[Run]:
     async with Upstream(model(agent.habits, window)) as up, serve(up.url) as proxy:
         done = await agent.work(proxy.url, place())
-        yield recorded(agent, done, up.requests, window, log=await whole_log(proxy))
+        yield record_run(agent, done, up.requests, window, log=await whole_log(proxy))
 
 
 async def work(agent: Agent, place: Path, window: int | None) -> Run:
     async with Upstream(model(agent.habits, window)) as up:
-        return recorded(agent, await agent.work(up.url, place), up.requests, window)
+        return record_run(agent, await agent.work(up.url, place), up.requests, window)
 
 
-async def test_by_itself_the_agent_needs_more_than_the_window(by_itself: Run, window: int):
-    assert has_ended_well(by_itself), by_itself.work.output[-2000:]
-    assert by_itself.peak > 1.25 * window
-    assert by_itself.violations("OpenAI") == []
+async def test_by_itself_the_agent_needs_more_than_the_window(direct_run: Run, window: int):
+    assert has_ended_well(direct_run), direct_run.work.output[-2000:]
+    assert direct_run.peak > 1.25 * window
+    assert direct_run.violations("OpenAI") == []
 
 
-async def test_without_the_proxy_the_window_is_too_small(before_a_window: Run):
-    assert before_a_window.refused > 0
-    assert not before_a_window.done or len(before_a_window.beside) > 1, "no summary of its own was asked for"
+async def test_without_the_proxy_the_window_is_too_small(small_window_run: Run):
+    assert small_window_run.refused > 0
+    assert not small_window_run.done or len(small_window_run.beside) > 1, "no summary of its own was asked for"
 
 
-async def test_through_the_proxy_the_task_is_done(through_the_proxy: Run):
-    assert has_ended_well(through_the_proxy), through_the_proxy.work.output[-2000:]
-    assert len(through_the_proxy.seen) > len(PLAN)
+async def test_through_the_proxy_the_task_is_done(proxied_run: Run):
+    assert has_ended_well(proxied_run), proxied_run.work.output[-2000:]
+    assert len(proxied_run.seen) > len(PLAN)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_every_forwarded_history_is_as_valid_as_what_the_agent_sends(
-    by_itself: Run, through_the_proxy: Run, dialect: str
+    direct_run: Run, proxied_run: Run, dialect: str
 ):
-    if faults := by_itself.violations(dialect):
+    if faults := direct_run.violations(dialect):
         pytest.skip(f"its own histories are not: {faults[0]}")
-    assert through_the_proxy.violations(dialect) == []
+    assert proxied_run.violations(dialect) == []
 
 
-async def test_the_upstream_refuses_once_and_the_agent_never_hears_of_it(through_the_proxy: Run):
-    assert through_the_proxy.refused == 1
-    answers = [line for line in through_the_proxy.log if line["event"] == "request" and line["route"] != "other"]
-    heard = [line["status"] for line in answers if line["status"] != 200]
-    assert len(heard) <= through_the_proxy.beside_refused
+async def test_the_upstream_refuses_once_and_the_agent_sees_no_error(proxied_run: Run):
+    assert proxied_run.refused == 1
+    answers = [line for line in proxied_run.log if line["event"] == "request" and line["route"] != "other"]
+    statuses = [line["status"] for line in answers if line["status"] != 200]
+    assert len(statuses) <= proxied_run.beside_refused
 
 
-async def test_nothing_goes_past_a_fault_of_ours(through_the_proxy: Run):
-    assert [line for line in through_the_proxy.log if line["level"] == "error"] == []
+async def test_no_request_bypasses_the_proxy_after_an_internal_error(proxied_run: Run):
+    assert [line for line in proxied_run.log if line["level"] == "error"] == []
 
 
-async def test_results_are_cleared_and_room_is_made_several_times(agent: Agent, through_the_proxy: Run):
-    assert through_the_proxy.has_cleared_results == agent.is_recognised
-    for_room = [reason for reason in through_the_proxy.blocks if reason in ("window", "overflow_retry")]
+async def test_results_are_cleared_and_room_is_made_several_times(agent: Agent, proxied_run: Run):
+    assert proxied_run.has_cleared_results == agent.is_recognised
+    for_room = [reason for reason in proxied_run.blocks if reason in ("window", "overflow_retry")]
     assert len(for_room) >= SEVERAL
 
 
-async def test_nothing_is_rewritten_but_by_a_block(by_itself: Run, through_the_proxy: Run):
-    assert through_the_proxy.rewrites - by_itself.rewrites <= len(through_the_proxy.blocks) < len(PLAN) / 4
+async def test_nothing_is_rewritten_but_by_a_block(direct_run: Run, proxied_run: Run):
+    assert proxied_run.rewrites - direct_run.rewrites <= len(proxied_run.blocks) < len(PLAN) / 4
 
 
-async def test_much_less_is_forwarded_than_the_agent_sends(by_itself: Run, through_the_proxy: Run):
-    assert through_the_proxy.peak < 0.7 * by_itself.peak
-    assert through_the_proxy.total < 0.8 * by_itself.total
+async def test_much_less_is_forwarded_than_the_agent_sends(direct_run: Run, proxied_run: Run):
+    assert proxied_run.peak < 0.7 * direct_run.peak
+    assert proxied_run.total < 0.8 * direct_run.total
 
 
-async def test_the_agent_prints_what_it_prints_without_the_proxy(agent: Agent, by_itself: Run, through_the_proxy: Run):
-    assert through_the_proxy.work.words(agent.varies) == by_itself.work.words(agent.varies)
+async def test_the_agent_prints_what_it_prints_without_the_proxy(agent: Agent, direct_run: Run, proxied_run: Run):
+    assert proxied_run.work.words(agent.varies) == direct_run.work.words(agent.varies)
 
 
-async def test_it_asks_for_streams_and_tools_as_it_does_without_the_proxy(by_itself: Run, through_the_proxy: Run):
-    assert through_the_proxy.manner == by_itself.manner
+async def test_it_asks_for_streams_and_tools_as_it_does_without_the_proxy(direct_run: Run, proxied_run: Run):
+    assert proxied_run.manner == direct_run.manner
 
 
 async def test_an_agent_that_is_stopped_stops_its_upstream(agent: Agent, place: Place, serve):
@@ -151,10 +151,10 @@ async def test_an_agent_that_is_stopped_stops_its_upstream(agent: Agent, place: 
     assert request.departure is not None
 
 
-async def test_what_was_found_is_kept_for_the_page(
-    agent: Agent, by_itself: Run, before_a_window: Run, through_the_proxy: Run, window: int
+async def test_results_are_stored_for_the_page(
+    agent: Agent, direct_run: Run, small_window_run: Run, proxied_run: Run, window: int
 ):
-    keep(agent, by_itself, before_a_window, through_the_proxy, window)
+    keep(agent, direct_run, small_window_run, proxied_run, window)
 
 
 def has_ended_well(run: Run) -> bool:

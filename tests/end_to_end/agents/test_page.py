@@ -20,5 +20,5 @@ def test_every_agent_has_its_row_at_the_version_that_is_pinned(page, name):
 def test_the_readme_counts_the_agents_of_its_table_and_those_that_finish_without_the_proxy():
     rows = between(README.read_text(), "agents").splitlines()[2:]
     without = sum(" yes / yes " in row.split("|")[5] for row in rows)
-    told = f"| {len(rows)} agents, unmodified, on a task that overflows their model"
-    assert f"{told} | all finish with the proxy, {without} without |" in README.read_text()
+    text = f"| {len(rows)} agents, unmodified, on a task that overflows their model"
+    assert f"{text} | all finish with the proxy, {without} without |" in README.read_text()

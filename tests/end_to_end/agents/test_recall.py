@@ -11,13 +11,13 @@ import pytest_asyncio
 
 from tests.end_to_end.agents.agent import Agent
 from tests.end_to_end.agents.model import body_of, is_chat, model, render
-from tests.end_to_end.agents.record import Run, recorded
+from tests.end_to_end.agents.record import Run, record_run
 from tests.end_to_end.agents.roster import AGENTS
 from tests.end_to_end.agents.strict import violations
 from tests.end_to_end.agents.task import PLAN
 from tests.support.proxy_client import whole_log
 from tests.support.running_proxy import QUIET
-from tests.support.scripted_upstream import Request, Upstream, calls, says
+from tests.support.scripted_upstream import Request, Upstream, call_turn, text_turn
 from tests.support.upstream_replies import Reply
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(450), pytest.mark.asyncio(loop_scope="module")]
@@ -46,7 +46,7 @@ class RecallingModel:
         messages = body_of(request)["messages"]
         for message in messages:
             if message["role"] == "tool":
-                self._hear(message["tool_call_id"], _text(message["content"]))
+                self._record_result(message["tool_call_id"], _text(message["content"]))
         if TOOL not in json.dumps(request.json.get("tools") or []) or _has_recalled(messages):
             return self._work(request)
         handles = [found for found in _handles(messages) if found[0] not in self._asked][:MOST_AT_ONCE]
@@ -56,11 +56,11 @@ class RecallingModel:
         for handle, id_ in handles:
             self._asked.add(handle)
             self._waiting[f"recall{handle}"] = id_
-            (call,) = calls(TOOL, messages=handle).message["tool_calls"]
+            (call,) = call_turn(TOOL, messages=handle).message["tool_calls"]
             made.append({**call, "id": f"recall{handle}"})
-        return render(request, says("Let me look at that again."), made)
+        return render(request, text_turn("Let me look at that again."), made)
 
-    def _hear(self, id_: str, text: str) -> None:
+    def _record_result(self, id_: str, text: str) -> None:
         if id_ in self._waiting:
             self.recalled.append((self._waiting.pop(id_), text))
         elif not id_.startswith("recall"):
@@ -89,41 +89,41 @@ def agent(request) -> Agent:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def worked(agent: Agent, tmp_path_factory, serve) -> tuple[RecallingModel, Run, list[Request]]:
+async def recall_run(agent: Agent, tmp_path_factory, serve) -> tuple[RecallingModel, Run, list[Request]]:
     recalling = RecallingModel(agent)
     async with Upstream(recalling) as up:
         config = {"upstreams": [{**QUIET, "base_url": up.url}], "policies": {"default": {"recall": "on"}}}
         async with serve(None, config=config) as proxy:
             done = await agent.work(proxy.url, tmp_path_factory.mktemp(agent.name))
             requests = [request for request in up.requests if request.arrived and is_chat(request)]
-            return recalling, recorded(agent, done, requests, None, log=await whole_log(proxy)), requests
+            return recalling, record_run(agent, done, requests, None, log=await whole_log(proxy)), requests
 
 
-async def test_the_task_is_done_and_the_agent_shows_nothing_of_the_tool(worked):
-    _, run, _ = worked
+async def test_the_task_is_done_and_the_agent_shows_nothing_of_the_tool(recall_run):
+    _, run, _ = recall_run
     assert run.work.code == 0, run.work.output[-2000:]
     assert run.done, run.work.output[-2000:]
     assert TOOL not in run.work.output
     assert len(run.seen) > len(PLAN)
 
 
-async def test_every_recalled_result_is_the_first_one_byte_for_byte(worked):
-    recalling, _, _ = worked
+async def test_every_recalled_result_is_the_first_one_byte_for_byte(recall_run):
+    recalling, _, _ = recall_run
     assert len(recalling.recalled) > 20
     for id_, text in recalling.recalled:
         assert text == recalling.fresh[id_]
 
 
-async def test_no_recall_is_in_a_later_request_and_each_history_is_valid(worked, agent: Agent):
-    _, _, requests = worked
+async def test_no_recall_is_in_a_later_request_and_each_history_is_valid(recall_run, agent: Agent):
+    _, _, requests = recall_run
     firsts = [request for request in requests if not _has_recalled(body_of(request)["messages"])]
     assert len(firsts) > len(PLAN)
     for request in requests:
         assert violations(body_of(request)) == []
 
 
-async def test_what_was_forwarded_is_forwarded_again(worked):
-    _, run, requests = worked
+async def test_forwarded_messages_are_forwarded_again(recall_run):
+    _, run, requests = recall_run
     main = [body_of(request) for request in requests if TOOL in json.dumps(request.json.get("tools") or [])]
     firsts = [body["messages"] for body in main if not _has_recalled(body["messages"])]
     rewrites = sum(after[: len(before) - 1] != before[:-1] for before, after in itertools.pairwise(firsts))

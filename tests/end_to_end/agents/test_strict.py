@@ -58,12 +58,12 @@ def test_a_fault_is_found_and_named(fault: str):
 
 
 @pytest.mark.parametrize("fault", NOT_ALTERNATING)
-def test_who_speaks_out_of_turn_is_found(fault: str):
+def test_speakers_out_of_turn_are_found(fault: str):
     assert fault in violations({"messages": NOT_ALTERNATING[fault]}, ALTERNATING)
 
 
 @pytest.mark.parametrize("fault", NOT_FOR_ANTHROPIC)
-def test_what_an_adapter_to_anthropic_refuses_is_found(fault: str):
+def test_histories_that_an_adapter_to_anthropic_refuses_are_found(fault: str):
     assert violations({"messages": NOT_FOR_ANTHROPIC[fault]}, ANTHROPIC) == [fault]
 
 
@@ -74,7 +74,7 @@ def test_one_id_for_two_calls_of_a_message_is_a_fault():
 
 
 @pytest.mark.parametrize("rules", DIALECTS.values(), ids=DIALECTS)
-def test_a_history_that_nobody_refuses_has_no_fault(rules: Sequence[Rule]):
+def test_a_history_accepted_by_all_servers_has_no_fault(rules: Sequence[Rule]):
     calls = call("a", "b"), result("b"), result("a"), {**call("c"), "content": ""}, result("c")
 
     assert violations({"messages": [{"role": "system", "content": "x"}, HI, *calls, DONE, HI]}, rules) == []

@@ -21,7 +21,7 @@ PROGRAMS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Raised:
+class ClientError:
     """What a client threw at its user."""
 
     type: str
@@ -40,7 +40,7 @@ class Outcome:
     calls: list[tuple[str, Any]]
     finish: str | None
     usage: int | None
-    raised: Raised | None
+    raised: ClientError | None
     value: Any = None
 
 
@@ -65,9 +65,9 @@ class Client:
         job = {"base_url": base_url, "args": args} | ({"call": call} if call else {})
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
-        said = self._process.stdout.readline()
-        assert said, f"{self.name} died"
-        return _outcome(json.loads(said))
+        text = self._process.stdout.readline()
+        assert text, f"{self.name} died"
+        return _outcome(json.loads(text))
 
 
 def missing(name: str) -> str | None:
@@ -82,8 +82,8 @@ def missing(name: str) -> str | None:
     )
 
 
-def _outcome(said: dict[str, Any]) -> Outcome:
-    raised = said.pop("raised")
-    calls = [(name, json.loads(arguments)) for name, arguments in said.pop("calls")] if not raised else []
-    said.pop("calls", None)
-    return Outcome(**said, calls=calls, raised=Raised(**raised) if raised else None)
+def _outcome(text: dict[str, Any]) -> Outcome:
+    raised = text.pop("raised")
+    calls = [(name, json.loads(arguments)) for name, arguments in text.pop("calls")] if not raised else []
+    text.pop("calls", None)
+    return Outcome(**text, calls=calls, raised=ClientError(**raised) if raised else None)

@@ -29,7 +29,7 @@ def outcome(job):
     try:
         read(whole(bound.stream(messages), seen) if streamed else bound.invoke(messages), seen)
     except Exception as fault:  # noqa: BLE001 - whatever reaches a user of the library is the outcome
-        seen["raised"] = raised(fault)
+        seen["raised"] = describe_error(fault)
     return seen
 
 
@@ -48,7 +48,7 @@ def read(message, seen):
     seen["usage"] = message.usage_metadata and message.usage_metadata["total_tokens"]
 
 
-def raised(fault):
+def describe_error(fault):
     response = getattr(fault, "response", None)
     return {
         "type": type(fault).__name__,

@@ -22,17 +22,17 @@ def outcome(client, job):
     seen = {"text": "", "calls": {}, "finish": None, "usage": None, "raised": None}
     try:
         if "call" in job:
-            seen["value"] = other(client, job)
+            seen["value"] = call_method(client, job)
         elif job["args"].get("stream"):
             read_stream(client.chat.completions.create(**job["args"]), seen)
         else:
             read_completion(client.chat.completions.create(**job["args"]), seen)
     except Exception as fault:  # noqa: BLE001 - whatever reaches a user of the library is the outcome
-        seen["raised"] = raised(fault)
+        seen["raised"] = describe_error(fault)
     return {**seen, "calls": [[name, text] for name, text in seen["calls"].values()]}
 
 
-def other(client, job):
+def call_method(client, job):
     """Any other call of the library, by its dotted name."""
     target = client
     for name in job["call"].split("."):
@@ -69,7 +69,7 @@ def read_stream(stream, seen):
                 call[1] += part.function.arguments or ""
 
 
-def raised(fault):
+def describe_error(fault):
     response = getattr(fault, "response", None)
     return {
         "type": type(fault).__name__,

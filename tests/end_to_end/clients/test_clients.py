@@ -16,7 +16,7 @@ from tests.support.scripted_upstream import (
     DONE,
     Upstream,
     answer,
-    calls,
+    call_turn,
     close,
     comment,
     cut,
@@ -26,8 +26,8 @@ from tests.support.scripted_upstream import (
     finish,
     overflow,
     pause,
-    says,
     stream,
+    text_turn,
 )
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
@@ -116,7 +116,7 @@ def stage(upstream_and_proxy, client) -> Stage:
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 async def test_text_arrives_as_it_would_without_the_proxy(stage: Stage, *, streamed: bool):
-    stage.up.script = says("Hello, wide world, 你好 🌍").using(prompt=11, completion=7)
+    stage.up.script = text_turn("Hello, wide world, 你好 🌍").using(prompt=11, completion=7)
 
     seen = await stage.ask(stream=streamed, stream_options={"include_usage": True}) if streamed else await stage.ask()
 
@@ -125,7 +125,7 @@ async def test_text_arrives_as_it_would_without_the_proxy(stage: Stage, *, strea
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 async def test_tool_calls_arrive_in_parallel_and_whole(stage: Stage, *, streamed: bool):
-    stage.up.script = says("Let me look.") + calls("Read", path="a.py") + calls("Read", path="b — ü.py")
+    stage.up.script = text_turn("Let me look.") + call_turn("Read", path="a.py") + call_turn("Read", path="b — ü.py")
 
     seen = await stage.ask(stream=streamed, tools=[READ])
 
@@ -135,7 +135,7 @@ async def test_tool_calls_arrive_in_parallel_and_whole(stage: Stage, *, streamed
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 async def test_the_upstream_sees_the_very_request_the_client_would_have_sent_it(stage: Stage, *, streamed: bool):
-    stage.up.script = says("It prints hello.")
+    stage.up.script = text_turn("It prints hello.")
     wanted = {"messages": AFTER_A_TOOL, "tools": [READ], "temperature": 0.1, "stream": streamed}
 
     assert await stage.ask(**wanted) == await stage.ask_without_proxy(**wanted)
@@ -186,12 +186,12 @@ async def test_a_stream_that_did_not_end_well_raises(stage: Stage, name: str):
 
 
 async def test_a_whole_answer_that_is_cut_raises(stage: Stage):
-    stage.up.script = answer(says("Hello").completion()).broken_at(40)
+    stage.up.script = answer(text_turn("Hello").completion()).broken_at(40)
 
     assert (await stage.ask()).raised is not None
 
 
-async def test_what_was_streamed_before_the_break_has_reached_the_client(stage: Stage):
+async def test_text_streamed_before_the_break_has_reached_the_client(stage: Stage):
     stage.up.script = stream(delta(role="assistant", content="Hel"), pause(0.1), delta(content="lo"), pause(0.1), cut())
 
     seen = await stage.ask(stream=True)
@@ -199,8 +199,8 @@ async def test_what_was_streamed_before_the_break_has_reached_the_client(stage: 
     assert (seen.text, seen.raised is not None) == ("Hello", True)
 
 
-async def test_comments_and_heartbeats_disturb_nobody(stage: Stage):
-    halves = b"data: " + says("x").frames()[1][6:20], says("x").frames()[1][20:]
+async def test_comments_and_heartbeats_do_not_disturb_clients(stage: Stage):
+    halves = b"data: " + text_turn("x").frames()[1][6:20], text_turn("x").frames()[1][20:]
     stage.up.script = stream(
         comment("OPENING"),
         delta(role="assistant", content=""),
@@ -218,7 +218,7 @@ async def test_comments_and_heartbeats_disturb_nobody(stage: Stage):
 
 
 async def test_a_stream_that_ends_without_done_is_whole_once_it_has_finished(stage: Stage):
-    stage.up.script = stream(*says("Hello").frames()[:-1])
+    stage.up.script = stream(*text_turn("Hello").frames()[:-1])
 
     seen = await stage.ask(stream=True)
 

@@ -13,7 +13,7 @@ from tests.support.agent import reading
 from tests.support.compacting_proxy import settings
 from tests.support.messages import tool
 from tests.support.running_proxy import QUIET
-from tests.support.scripted_upstream import Upstream, calls, in_turn, says
+from tests.support.scripted_upstream import Upstream, call_turn, in_turn, text_turn
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 
@@ -54,7 +54,7 @@ async def test_a_model_that_recalls_every_shortened_result_gets_it_and_the_clien
             args["stream_options"] = {"include_usage": True}
         return await asyncio.to_thread(functools.partial(client.ask, proxy.url, **args))
 
-    await ask(says("Go on."))
+    await ask(text_turn("Go on."))
     originals = {message["tool_call_id"]: message["content"] for message in WORK if message["role"] == "tool"}
     handles = {
         found[1]: message["tool_call_id"]
@@ -63,9 +63,9 @@ async def test_a_model_that_recalls_every_shortened_result_gets_it_and_the_clien
     }
     assert len(handles) > 10
     everything = functools.reduce(
-        lambda turn, handle: turn + calls(TOOL, messages=handle), handles, says("Let me see.")
+        lambda turn, handle: turn + call_turn(TOOL, messages=handle), handles, text_turn("Let me see.")
     )
-    seen = await ask(everything.using(1000, 7), (says("I know.") + calls("Read", path="a.py")).using(2000, 3))
+    seen = await ask(everything.using(1000, 7), (text_turn("I know.") + call_turn("Read", path="a.py")).using(2000, 3))
     first, asked, again = (request.json for request in up.requests)
     assert asked["messages"] == first["messages"]
     assert again["messages"][: len(asked["messages"])] == asked["messages"]

@@ -29,7 +29,7 @@ class Sdk:
     def write(self, history):
         return json.loads(self.api.request(history))
 
-    def tell(self, text, *, streams):
+    def answer_text(self, text, *, streams):
         whole = messages_api.answer_text if self.library == "anthropic" else responses_api.answer_whole
         return stream(*self.api.answer_events(text)) if streams else answer(whole(text))
 
@@ -76,11 +76,11 @@ def program(request):
 async def test_a_conversation_is_shortened_and_the_library_sees_no_difference(serve, program, streams):
     sdk, faults = program.sdk, []
 
-    def speak(request):
+    def reply_to(request):
         faults.extend(sdk.api.find_faults(request.body) if request.method == "POST" else ())
-        return sdk.tell("All is well, größe 数据.", streams=streams)
+        return sdk.answer_text("All is well, größe 数据.", streams=streams)
 
-    async with Upstream(speak) as up, serve(up.url, config=settings()) as proxy:
+    async with Upstream(reply_to) as up, serve(up.url, config=settings()) as proxy:
         seen = [await program.ask(proxy.url, sdk.write(each), streams=streams) for each in turns(reading(24))]
         assert log_of(proxy, "compaction-ended")
     assert {each["text"] for each in seen} == {"All is well, größe 数据."}
@@ -88,7 +88,7 @@ async def test_a_conversation_is_shortened_and_the_library_sees_no_difference(se
 
 
 async def test_the_upstream_sees_the_very_request_that_the_library_would_have_sent_it(serve, program):
-    async with Upstream(program.sdk.tell("Go on.", streams=False)) as up, serve(up.url) as proxy:
+    async with Upstream(program.sdk.answer_text("Go on.", streams=False)) as up, serve(up.url) as proxy:
         for url in (proxy.url, up.url):
             assert (await program.ask(url, program.sdk.write(reading(2)), streams=False))["text"] == "Go on."
         relayed, direct = [request for request in up.requests if request.method == "POST"]
@@ -102,16 +102,16 @@ async def test_a_stream_that_breaks_off_raises(serve, program):
     assert seen["raised"] is not None
 
 
-async def test_a_prompt_that_is_too_long_is_sent_once_more_and_the_library_never_hears_of_it(serve, program):
+async def test_a_prompt_that_is_too_long_is_sent_once_more_and_the_library_sees_no_error(serve, program):
     sdk = program.sdk
-    said = "Your input exceeds the context window of this model. Please adjust your input and try again."
+    text = "Your input exceeds the context window of this model. Please adjust your input and try again."
     refused = {
         "anthropic": answer(
-            {"type": "error", "error": {"type": "invalid_request_error", "message": f"prompt is too long. {said}"}}, 400
+            {"type": "error", "error": {"type": "invalid_request_error", "message": f"prompt is too long. {text}"}}, 400
         ),
-        "openai": stream(*responses_api.refused_events(said)),
+        "openai": stream(*responses_api.refused_events(text)),
     }[sdk.library]
-    script = in_turn(refused, sdk.tell("Go on.", streams=True))
+    script = in_turn(refused, sdk.answer_text("Go on.", streams=True))
     async with Upstream(script) as up, serve(up.url, config=settings(default={"clear_at_least": 10**6})) as proxy:
         seen = await program.ask(proxy.url, sdk.write(reading(24)), streams=True)
     assert (seen["text"], seen["raised"]) == ("Go on.", None)

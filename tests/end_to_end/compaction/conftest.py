@@ -6,14 +6,13 @@ import pytest
 import pytest_asyncio
 
 from tests.support.agent import Agent
-from tests.support.compacting_proxy import WIDE, House, settings
-from tests.support.scripted_upstream import Upstream
-from tests.support.scripted_upstream import says as tells
-from tests.support.summary_model import TOLD, WINDOW
+from tests.support.compacting_proxy import WIDE, Stack, settings
+from tests.support.scripted_upstream import Upstream, text_turn
+from tests.support.summary_model import SMALL_WINDOW_SETTINGS, WINDOW
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(serve):
+async def stack(serve):
     """One proxy for nearly all tests: the name of the model selects the policy and the window."""
     async with Upstream() as up:
         named = [
@@ -28,40 +27,40 @@ async def house(serve):
         config = settings(*named, **policies)
         config["upstreams"][-1] = {**WIDE, "base_url": up.url}
         async with serve(None, config=config) as proxy:
-            yield House(up, proxy)
+            yield Stack(up, proxy)
 
 
 @pytest.fixture
-def up(house):
-    house.up.forget()
-    house.up.script = tells("Go on.")
-    return house.up
+def up(stack):
+    stack.up.forget()
+    stack.up.script = text_turn("Go on.")
+    return stack.up
 
 
 @pytest.fixture
-def agent(house, up, request):
+def agent(stack, up, request):
     """An agent with a key of its own, and so with conversations of its own."""
-    return Agent(house.proxy, up, f"sk-{request.node.name}")
+    return Agent(stack.proxy, up, f"sk-{request.node.name}")
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def fresh():
     """An upstream for a proxy that a test starts itself."""
-    async with Upstream(tells("Go on.")) as upstream:
+    async with Upstream(text_turn("Go on.")) as upstream:
         yield upstream
 
 
 @pytest.fixture(scope="session")
-def told(serve):
+def small_window_stack(serve):
     """A proxy before a small window: `async with told(script) as (up, agent, proxy)`."""
 
     @asynccontextmanager
-    async def open_house(script, *, workers=1, upstream=None, **policy):
+    async def open_stack(script, *, workers=1, upstream=None, **policy):
         async with Upstream(script) as up:
-            summary = {**TOLD["summary"], **policy.pop("summary", {})}
-            config = settings(default={**TOLD, **policy, "summary": summary})
+            summary = {**SMALL_WINDOW_SETTINGS["summary"], **policy.pop("summary", {})}
+            config = settings(default={**SMALL_WINDOW_SETTINGS, **policy, "summary": summary})
             config["upstreams"][-1] = {"base_url": up.url, "window": WINDOW, "retries": 0, **(upstream or {})}
             async with serve(None, "--workers", str(workers), config=config) as proxy:
                 yield up, Agent(proxy, up, "sk-a"), proxy
 
-    return open_house
+    return open_stack

@@ -9,14 +9,13 @@ from tests.support.agent import reading, turns
 from tests.support.compacting_proxy import metric, settings
 from tests.support.messages import body
 from tests.support.proxy_client import ask
-from tests.support.scripted_upstream import answer, stream
-from tests.support.scripted_upstream import says as tells
+from tests.support.scripted_upstream import answer, stream, text_turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 KEY = {"authorization": "Bearer sk-a", "x-api-key": "sk-a"}
 APIS = {
-    "chat": ("/chat/completions", body, tells("Go on.")),
+    "chat": ("/chat/completions", body, text_turn("Go on.")),
     "messages": ("/messages", messages_api.request, answer(messages_api.answer_text("Go on."))),
     "responses": ("/responses", responses_api.request, answer(responses_api.answer_whole("Go on."))),
 }
@@ -36,14 +35,18 @@ async def test_metrics_and_transcripts_name_the_api(serve, fresh, wire):
 
 
 async def test_the_version_and_betas_of_a_client_reach_the_upstream_word_for_word(serve, fresh):
-    told = {"anthropic-version": "2023-06-01", "anthropic-beta": "a-2026-01-01,b-2026-02-02", "x-api-key": "sk-a"}
+    sent_headers = {
+        "anthropic-version": "2023-06-01",
+        "anthropic-beta": "a-2026-01-01,b-2026-02-02",
+        "x-api-key": "sk-a",
+    }
     path, write, fresh.script = APIS["messages"]
     async with serve(fresh.url, config=settings()) as proxy:
         for history in list(turns(reading(24)))[-2:]:
-            await ask(proxy, write(history), path, headers=told)
+            await ask(proxy, write(history), path, headers=sent_headers)
     assert len(fresh.requests) >= 2
     for request in fresh.requests:
-        assert {name: request.header(name) for name in told} == told
+        assert {name: request.header(name) for name in sent_headers} == sent_headers
 
 
 @pytest.mark.parametrize(
@@ -59,5 +62,5 @@ async def test_a_stream_reaches_the_client_as_it_came_however_it_is_written(serv
     fresh.script = stream(*frames)
     async with serve(fresh.url, config=settings()) as proxy:
         for history in list(turns(reading(24)))[-2:]:
-            told = await ask(proxy, messages_api.request(history, stream=True), "/messages", headers=KEY)
-            assert (told.status, told.body.data) == (200, b"".join(frames))
+            answer = await ask(proxy, messages_api.request(history, stream=True), "/messages", headers=KEY)
+            assert (answer.status, answer.body.data) == (200, b"".join(frames))

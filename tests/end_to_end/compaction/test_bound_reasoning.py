@@ -11,8 +11,7 @@ from tests.support.agent import reading, turns
 from tests.support.compacting_proxy import settings
 from tests.support.messages import body
 from tests.support.proxy_client import ask
-from tests.support.scripted_upstream import answer
-from tests.support.scripted_upstream import says as tells
+from tests.support.scripted_upstream import answer, text_turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -31,7 +30,7 @@ class Chat:
     def write(self, history):
         return body(history, model=self.model)
 
-    def think(self, message, signature):
+    def answer_with_reasoning(self, message, signature):
         message["reasoning_details"] = [{"type": "reasoning.text", "text": "So.", "signature": signature}]
 
     def signature_of(self, message):
@@ -43,14 +42,14 @@ class Chat:
     def refuse(self, text):
         return answer({"error": {"message": text, "code": 400}}, 400)
 
-    def tell(self):
-        return tells("Go on.")
+    def answer_turn(self):
+        return text_turn("Go on.")
 
 
 class Gateway(Chat):
     """The same with LiteLLM's names."""
 
-    def think(self, message, signature):
+    def answer_with_reasoning(self, message, signature):
         message["reasoning_content"] = "So."
         message["thinking_blocks"] = [{"type": "thinking", "thinking": "So.", "signature": signature}]
 
@@ -67,7 +66,7 @@ class Messages:
     def write(self, history):
         return messages_api.request(history, thinking={"type": "adaptive"})
 
-    def think(self, message, signature):
+    def answer_with_reasoning(self, message, signature):
         message["content"].insert(0, {"type": "thinking", "thinking": "So.", "signature": signature})
 
     def signature_of(self, message):
@@ -79,7 +78,7 @@ class Messages:
     def refuse(self, text):
         return answer({"type": "error", "error": {"type": "invalid_request_error", "message": text}}, 400)
 
-    def tell(self):
+    def answer_turn(self):
         return answer(messages_api.answer_text("Go on."))
 
 
@@ -102,11 +101,11 @@ class Provider:
                 self.refused.append(place)
                 return self.api.refuse(REFUSAL.format(place))
         self.last = self.sign(messages)
-        return self.api.tell()
+        return self.api.answer_turn()
 
     def sign(self, messages):
-        told = json.dumps([self.api.bare(message) for message in messages], sort_keys=True)
-        return blake2b(told.encode(), digest_size=8).hexdigest()
+        text = json.dumps([self.api.bare(message) for message in messages], sort_keys=True)
+        return blake2b(text.encode(), digest_size=8).hexdigest()
 
     async def play(self, proxy, history, **headers):
         """One request of a client that sends each thought back as it came."""
@@ -114,10 +113,10 @@ class Provider:
         answers = [message for message in value["messages"] if message["role"] == "assistant"]
         for number, message in enumerate(answers):
             if number in self.signed:
-                self.api.think(message, self.signed[number])
-        told = await ask(proxy, json.dumps(value).encode(), self.api.path, headers={**KEY, **headers})
+                self.api.answer_with_reasoning(message, self.signed[number])
+        answer = await ask(proxy, json.dumps(value).encode(), self.api.path, headers={**KEY, **headers})
         self.signed[len(answers)] = self.last
-        return told
+        return answer
 
 
 @pytest.fixture(params=[Chat(), Gateway(), Messages()], ids=["chat", "litellm", "messages"])
@@ -134,16 +133,16 @@ async def test_a_rewrite_takes_along_the_thoughts_that_were_bound_to_what_it_rep
     async with serve(fresh.url, config=settings()) as proxy:
         steps = [await provider.play(proxy, history) for history in HISTORIES]
     assert provider.refused == []
-    assert {told.status for told in steps} == {200}
-    assert "created" in [told.head.first("x-compaction") for told in steps]
+    assert {answer.status for answer in steps} == {200}
+    assert "created" in [answer.head.first("x-compaction") for answer in steps]
     assert thoughts_of(fresh.requests[-1], provider.api), "what was thought since then stays"
 
 
-async def test_where_the_blocks_are_lost_the_thoughts_go_once_and_the_client_never_hears_of_it(serve, fresh, provider):
+async def test_after_lost_blocks_reasoning_is_removed_once_and_the_client_sees_no_error(serve, fresh, provider):
     provider.signed = dict.fromkeys(range(24), "bound to blocks that are lost")
     async with serve(fresh.url, config=settings()) as proxy:
         again = [await provider.play(proxy, history) for history in HISTORIES[-2:]]
-    assert [told.status for told in again] == [200, 200]
+    assert [answer.status for answer in again] == [200, 200]
     assert len(provider.refused) <= 1
     assert len(fresh.requests) <= 5
 
@@ -152,10 +151,10 @@ async def test_where_the_blocks_are_lost_the_thoughts_go_once_and_the_client_nev
 async def test_without_the_blocks_the_thoughts_are_refused_once_and_left_out(serve, fresh, provider, mode, outcome):
     provider.signed = dict.fromkeys(range(24), "bound to blocks that are lost")
     async with serve(fresh.url, config=settings()) as proxy:
-        told = await provider.play(proxy, HISTORIES[-1], **{"x-compaction": mode})
-    assert (told.status, len(provider.refused)) == (200, 1)
-    assert told.head.first("x-compaction") == outcome
-    assert told.head.first("x-compaction-reason") == "reasoning-removed"
+        answer = await provider.play(proxy, HISTORIES[-1], **{"x-compaction": mode})
+    assert (answer.status, len(provider.refused)) == (200, 1)
+    assert answer.head.first("x-compaction") == outcome
+    assert answer.head.first("x-compaction-reason") == "reasoning-removed"
     sent, bare = (request.json["messages"] for request in fresh.requests[-2:])
     assert bare == [provider.api.bare(message) for message in sent]
 
@@ -164,10 +163,10 @@ async def test_without_the_blocks_the_thoughts_are_refused_once_and_left_out(ser
 async def test_after_a_fold_a_lost_store_costs_one_refusal_at_most_that_no_client_sees(serve, fresh, provider, mode):
     async with serve(fresh.url, config=settings()) as proxy:
         before = [await provider.play(proxy, history) for history in HISTORIES[:-1]]
-    assert "created" in [told.head.first("x-compaction") for told in before]
+    assert "created" in [answer.head.first("x-compaction") for answer in before]
     assert provider.refused == []
     async with serve(fresh.url, config=settings()) as proxy:  # with a state of its own
-        told = await provider.play(proxy, HISTORIES[-1], **{"x-compaction": mode})
-    assert told.status == 200
+        answer = await provider.play(proxy, HISTORIES[-1], **{"x-compaction": mode})
+    assert answer.status == 200
     assert len(provider.refused) <= 1
-    assert mode == "auto" or told.head.first("x-compaction-reason") == "reasoning-removed"
+    assert mode == "auto" or answer.head.first("x-compaction-reason") == "reasoning-removed"

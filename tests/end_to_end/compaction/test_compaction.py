@@ -8,11 +8,20 @@ from itertools import pairwise
 import pytest
 
 from tests.support.agent import Agent, compactions, page, reading
-from tests.support.compacting_proxy import ASIDE, FIGURES, LONGER, WORK, database, kept, metric, rows, settings
-from tests.support.messages import body, call, says, user
+from tests.support.compacting_proxy import (
+    ASIDE,
+    FIGURES,
+    LONGER,
+    WORK,
+    database,
+    find_saved_work,
+    metric,
+    rows,
+    settings,
+)
+from tests.support.messages import assistant, body, call, user
 from tests.support.proxy_client import ask, fault_of, log_of, streaming, until, whole_log
-from tests.support.scripted_upstream import answer, hang
-from tests.support.scripted_upstream import says as tells
+from tests.support.scripted_upstream import answer, hang, text_turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -20,9 +29,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 # --- quiet, created, applied -----------------------------------------------------------------------------------------
 
 
-async def test_below_the_stride_nobody_notices_and_nothing_is_kept(serve, fresh):
+async def test_below_the_stride_nothing_changes_and_nothing_is_stored(serve, fresh):
     async with serve(fresh.url, config=settings(default={"clear_at_least": 20_000})) as proxy:
-        steps = await Agent(proxy, fresh, "sk-a").works(WORK)
+        steps = await Agent(proxy, fresh, "sk-a").work(WORK)
         kept = {path.name.partition(".sqlite")[0] for path in proxy.state.iterdir()}
         # What the admin pages need, and the store that was asked for a block.
         assert kept <= {"admin.key", "chronicle", "promises"}
@@ -33,16 +42,16 @@ async def test_below_the_stride_nobody_notices_and_nothing_is_kept(serve, fresh)
     assert len(steps) == 25
     assert all(step.is_verbatim for step in steps)
     assert set(compactions(steps)) == {"none"}
-    assert all(step.says(f"x-compaction-{name}") is None for step in steps for name in FIGURES)
+    assert all(step.header(f"x-compaction-{name}") is None for step in steps for name in FIGURES)
 
 
 async def test_old_results_go_in_strides_and_what_was_forwarded_is_forwarded_again(agent):
-    steps = await agent.works(WORK)
+    steps = await agent.work(WORK)
     done = compactions(steps)
     assert done.index("none") < done.index("created") < done.index("applied")
     assert 2 <= done.count("created") <= 5
     for earlier, later in pairwise(steps):
-        assert later.compaction == "created" or later.goes_on(earlier)
+        assert later.compaction == "created" or later.extends(earlier)
     for made in (step for step in steps if step.compaction == "created"):
         before, after = made.tokens
         assert after < before - 3_000 + 500
@@ -50,7 +59,7 @@ async def test_old_results_go_in_strides_and_what_was_forwarded_is_forwarded_aga
 
 
 async def test_a_stride_touches_old_results_only(agent):
-    steps = await agent.works(WORK, tools=[{"type": "function", "function": {"name": "Read"}}], seed=10**30)
+    steps = await agent.work(WORK, tools=[{"type": "function", "function": {"name": "Read"}}], seed=10**30)
     last, sent = steps[-1].messages, json.loads(steps[-1].sent)
     changed = [at for at, (old, new) in enumerate(zip(WORK, last, strict=True)) if old != new]
     assert changed
@@ -60,59 +69,59 @@ async def test_a_stride_touches_old_results_only(agent):
 
 
 async def test_the_answer_says_what_was_done(agent):
-    steps = await agent.works(WORK)
+    steps = await agent.work(WORK)
     made = next(step for step in steps if step.compaction == "created")
     applied = next(step for step in steps if step.compaction == "applied")
-    assert made.says("x-compaction-reason") == "stride"
-    assert made.says("x-compaction-policy") == applied.says("x-compaction-policy") == "default"
-    assert made.says("x-compaction-conversation") == applied.says("x-compaction-conversation")
-    assert applied.says("x-compaction-reason") is None
+    assert made.header("x-compaction-reason") == "stride"
+    assert made.header("x-compaction-policy") == applied.header("x-compaction-policy") == "default"
+    assert made.header("x-compaction-conversation") == applied.header("x-compaction-conversation")
+    assert applied.header("x-compaction-reason") is None
     before, after = applied.tokens
     assert 0 < after < before
-    conversation = made.says("x-compaction-conversation")
+    conversation = made.header("x-compaction-conversation")
     assert await until(lambda: log_of(agent.proxy, "compaction-ended", conversation=conversation, reason="stride"))
     assert await metric(agent.proxy, "compactions_total", reason="stride", kind="created") >= 1
 
 
 async def test_at_the_windows_trigger_a_block_is_made_that_goes_down_to_the_target(agent):
-    steps = await agent.works(WORK, model="filling", max_tokens=1_000)
+    steps = await agent.work(WORK, model="filling", max_tokens=1_000)
     made = [step for step in steps if step.compaction == "created"]
     assert made
-    assert {step.says("x-compaction-reason") for step in made} == {"window"}
+    assert {step.header("x-compaction-reason") for step in made} == {"window"}
     assert all(after <= 0.8 * 7_000 for before, after in (step.tokens for step in made))
-    assert all(step.tokens[1] <= 7_000 for step in steps if step.says("x-compaction-tokens-after"))
+    assert all(step.tokens[1] <= 7_000 for step in steps if step.header("x-compaction-tokens-after"))
 
 
 async def test_a_huge_result_is_clipped_as_it_arrives_and_stays_as_it_was_clipped(agent):
-    huge = [call("Read", out=page(99, 60_000), path="huge.py"), says("Done."), user("And now?")]
-    steps = await agent.works(reading(2, more=huge), model="clipping")
+    huge = [call("Read", out=page(99, 60_000), path="huge.py"), assistant("Done."), user("And now?")]
+    steps = await agent.work(reading(2, more=huge), model="clipping")
     assert compactions(steps)[-3:] == ["none", "created", "applied"]
-    assert steps[-2].says("x-compaction-reason") == "opening"
+    assert steps[-2].header("x-compaction-reason") == "opening"
     assert "characters left out here" in steps[-1].messages[-3]["content"]
-    assert steps[-1].goes_on(steps[-2])
-    assert steps[-2].goes_on(steps[-3])
+    assert steps[-1].extends(steps[-2])
+    assert steps[-2].extends(steps[-3])
 
 
 async def test_two_tries_of_one_request_leave_alike(agent):
-    steps = await agent.works(WORK)
-    again = [await agent.sends(WORK), await agent.sends(WORK)]
+    steps = await agent.work(WORK)
+    again = [await agent.send(WORK), await agent.send(WORK)]
     assert {step.forwarded for step in again} == {steps[-1].forwarded}
 
 
-async def test_a_client_that_rewinds_or_forks_keeps_the_longest_promise_that_still_holds(agent):
-    steps = await agent.works(WORK)
+async def test_a_client_that_rewinds_or_forks_keeps_the_longest_block_that_still_fits(agent):
+    steps = await agent.work(WORK)
     at = next(at for at, step in enumerate(steps) if step.compaction == "applied")
-    rewound = await agent.sends(json.loads(steps[at].sent)["messages"])
+    rewound = await agent.send(json.loads(steps[at].sent)["messages"])
     assert rewound.forwarded == steps[at].forwarded
-    forked = await agent.sends([*json.loads(steps[at].sent)["messages"], *user("Stop. Something else.")])
+    forked = await agent.send([*json.loads(steps[at].sent)["messages"], *user("Stop. Something else.")])
     assert forked.compaction == "applied"
-    assert forked.goes_on(steps[at])
+    assert forked.extends(steps[at])
 
 
-async def test_a_client_that_edits_the_past_is_a_stranger_and_its_own_words_go_out(agent):
-    await agent.works(WORK)
+async def test_a_client_that_edits_earlier_messages_gets_its_own_bytes_forwarded(agent):
+    await agent.work(WORK)
     edited = [WORK[0], {"role": "user", "content": "Something else."}, *WORK[2:8]]
-    assert (await agent.sends(edited)).is_verbatim
+    assert (await agent.send(edited)).is_verbatim
 
 
 async def test_a_body_that_cannot_be_understood_is_relayed(agent, up):
@@ -128,8 +137,8 @@ async def test_a_body_that_cannot_be_understood_is_relayed(agent, up):
 # --- what a request asks for -----------------------------------------------------------------------------------------
 
 
-async def test_a_word_that_is_none_is_refused_and_the_upstream_hears_nothing(agent, up):
-    refused = await agent.sends(WORK, {"x-compaction": "please"})
+async def test_an_invalid_mode_is_refused_and_nothing_reaches_the_upstream(agent, up):
+    refused = await agent.send(WORK, {"x-compaction": "please"})
     assert refused.answer.status == 400
     assert "x-compaction must be one of auto, off, force, observe, bypass" in fault_of(refused.answer)["message"]
     assert up.requests == []
@@ -137,106 +146,106 @@ async def test_a_word_that_is_none_is_refused_and_the_upstream_hears_nothing(age
 
 async def test_words_to_the_proxy_stay_with_the_proxy(agent, up):
     words = {"X-Compaction": "AUTO", "x-compaction-focus": "dates", "x-conversation-id": "7"}
-    assert (await agent.sends(WORK, words)).compaction == "created"
+    assert (await agent.send(WORK, words)).compaction == "created"
     assert not [name for name, _ in up.requests[-1].headers if name.lower().startswith((b"x-comp", b"x-conv"))]
 
 
-async def test_off_makes_nothing_new_and_keeps_what_stands(agent):
-    steps = await agent.works(WORK, {"x-compaction": "off"})
+async def test_off_makes_no_new_blocks_and_keeps_existing_ones(agent):
+    steps = await agent.work(WORK, {"x-compaction": "off"})
     assert set(compactions(steps)) == {"off"}
     assert all(step.is_verbatim for step in steps)
-    made = await agent.sends(WORK)
-    kept = await agent.sends(LONGER, {"x-compaction": "off"})
+    made = await agent.send(WORK)
+    kept = await agent.send(LONGER, {"x-compaction": "off"})
     assert (made.compaction, kept.compaction) == ("created", "applied")
-    assert kept.goes_on(made)
+    assert kept.extends(made)
 
 
-async def test_force_compacts_a_history_that_nobody_would_have_noticed(agent):
-    forced = await agent.sends(reading(4), {"x-compaction": "force"})
+async def test_force_compacts_a_history_below_every_threshold(agent):
+    forced = await agent.send(reading(4), {"x-compaction": "force"})
     assert forced.compaction == "created"
-    assert forced.says("x-compaction-reason") == "forced"
+    assert forced.header("x-compaction-reason") == "forced"
     assert len(forced.forwarded) < len(forced.sent)
 
 
-async def test_bypass_sends_the_clients_own_bytes_whatever_stands(agent):
-    assert (await agent.sends(WORK)).compaction == "created"
-    bypassed = await agent.sends(WORK, {"x-compaction": "bypass"})
+async def test_bypass_sends_the_clients_own_bytes_despite_a_block(agent):
+    assert (await agent.send(WORK)).compaction == "created"
+    bypassed = await agent.send(WORK, {"x-compaction": "bypass"})
     assert bypassed.compaction == "bypassed"
     assert bypassed.is_verbatim
-    assert (await agent.sends(WORK)).compaction == "applied"
+    assert (await agent.send(WORK)).compaction == "applied"
 
 
-async def test_observe_changes_nothing_and_says_what_would_be(agent, house):
-    steps = await agent.works(WORK, {"x-compaction": "observe"})
+async def test_observe_changes_nothing_and_says_what_would_be(agent, stack):
+    steps = await agent.work(WORK, {"x-compaction": "observe"})
     seen = [step for step in steps if step.compaction == "observed"]
     assert all(step.is_verbatim for step in steps)
-    assert [step.says("x-compaction-reason") for step in seen].count("stride") >= 2
+    assert [step.header("x-compaction-reason") for step in seen].count("stride") >= 2
     before, after = seen[-1].tokens
-    assert after == before > int(seen[-1].says("x-compaction-tokens-would-be"))
-    conversation = seen[-1].says("x-compaction-conversation")
+    assert after == before > int(seen[-1].header("x-compaction-tokens-would-be"))
+    conversation = seen[-1].header("x-compaction-conversation")
     assert await until(lambda: log_of(agent.proxy, "compaction-rehearsed", conversation=conversation))
-    assert (await agent.sends(WORK)).compaction == "created"
+    assert (await agent.send(WORK)).compaction == "created"
 
 
-async def test_what_is_observed_is_what_would_have_been_done(agent, up):
-    watched = await agent.works(WORK, {"x-compaction": "observe"})
-    done = await Agent(agent.proxy, up, "sk-who-does-it").works(WORK)
-    assert [step.says("x-compaction-tokens-would-be") for step in watched] == [
-        step.says("x-compaction-tokens-after") for step in done
+async def test_an_observed_plan_is_the_one_that_would_be_applied(agent, up):
+    watched = await agent.work(WORK, {"x-compaction": "observe"})
+    done = await Agent(agent.proxy, up, "sk-who-does-it").work(WORK)
+    assert [step.header("x-compaction-tokens-would-be") for step in watched] == [
+        step.header("x-compaction-tokens-after") for step in done
     ]
-    assert {step.says("x-compaction-tokens-would-be") for step in done} == {None}
+    assert {step.header("x-compaction-tokens-would-be") for step in done} == {None}
 
 
-async def test_observing_keeps_what_stands(agent):
-    made = await agent.sends(WORK)
-    seen = await agent.sends(ASIDE, {"x-compaction": "observe"})
+async def test_observing_keeps_existing_blocks(agent):
+    made = await agent.send(WORK)
+    seen = await agent.send(ASIDE, {"x-compaction": "observe"})
     assert seen.compaction == "applied"
-    assert seen.goes_on(made)
+    assert seen.extends(made)
 
 
 async def test_a_gateway_that_writes_json_in_another_way_changes_no_conversation(agent, up):
     """The same messages, with spaces, other keys first and other escapes: the block applies, and nothing is repaid."""
     work = reading(24, task="Größe: make the <tests> pass.")
-    made = await agent.sends(work)
+    made = await agent.send(work)
     assert made.compaction == "created"
     turned = [dict(reversed(message.items())) for message in work]
-    told = json.dumps({"messages": turned, "model": "gpt-4o"}, indent=1)
-    answer = await ask(agent.proxy, told.encode(), headers={"authorization": f"Bearer {agent.key}"})
-    assert answer.head.first("x-compaction") == "applied"
+    reply = json.dumps({"messages": turned, "model": "gpt-4o"}, indent=1)
+    text = await ask(agent.proxy, reply.encode(), headers={"authorization": f"Bearer {agent.key}"})
+    assert text.head.first("x-compaction") == "applied"
     for name in ("conversation", "tokens-after"):
-        assert answer.head.first(f"x-compaction-{name}") == made.says(f"x-compaction-{name}")
+        assert text.head.first(f"x-compaction-{name}") == made.header(f"x-compaction-{name}")
     forwarded = [json.loads(request.body)["messages"] for request in up.requests[-2:]]
     assert forwarded[0] == forwarded[1]
 
 
-async def test_a_policy_may_be_deaf_to_the_requests_own_wishes(agent):
-    assert (await agent.sends(WORK, {"x-compaction": "please"}, model="deaf")).compaction == "created"
-    assert (await agent.sends(WORK, {"x-compaction": "bypass"}, model="deaf")).compaction == "applied"
-    assert (await agent.sends(WORK, {"x-conversation-id": "another"}, model="deaf")).compaction == "applied"
+async def test_a_policy_may_ignore_the_requests_options(agent):
+    assert (await agent.send(WORK, {"x-compaction": "please"}, model="deaf")).compaction == "created"
+    assert (await agent.send(WORK, {"x-compaction": "bypass"}, model="deaf")).compaction == "applied"
+    assert (await agent.send(WORK, {"x-conversation-id": "another"}, model="deaf")).compaction == "applied"
 
 
 async def test_a_policy_that_observes_changes_nothing_and_keeps_what_it_would_shorten(agent):
     work = reading(24, task="Watch me.")
-    steps = await agent.works(work, model="observe")
+    steps = await agent.work(work, model="observe")
     assert "observed" in compactions(steps)
-    assert {step.says("x-compaction-policy") for step in steps if step.compaction == "observed"} == {"observe"}
+    assert {step.header("x-compaction-policy") for step in steps if step.compaction == "observed"} == {"observe"}
     assert all(step.is_verbatim for step in steps)
-    files, lines = await until(lambda: (found := kept(agent.proxy.state, work))[1] and found)
+    files, lines = await until(lambda: (found := find_saved_work(agent.proxy.state, work))[1] and found)
     assert len(files) == 1
     assert len(lines) >= len(work) - 4
 
 
-async def test_a_policy_switched_off_while_it_runs_keeps_what_stands_and_makes_nothing_new(serve, fresh):
+async def test_a_policy_switched_off_at_run_time_keeps_existing_blocks_and_makes_none(serve, fresh):
     async with serve(fresh.url, config=settings()) as proxy:
         agent, file = Agent(proxy, fresh, "sk-a"), proxy.place / "proxy.yaml"
-        made = await agent.sends(WORK)
+        made = await agent.send(WORK)
         file.write_text(file.read_text().replace("default:\n", "default:\n    mode: 'off'\n"))
         await until(lambda: log_of(proxy, "config-reloaded"))
-        steps = [await agent.sends(WORK), await agent.sends(LONGER)]
-        stranger = await Agent(proxy, fresh, "sk-b").sends(WORK)
+        steps = [await agent.send(WORK), await agent.send(LONGER)]
+        stranger = await Agent(proxy, fresh, "sk-b").send(WORK)
     assert compactions(steps) == ["applied", "applied"]
     assert steps[0].forwarded == made.forwarded
-    assert steps[1].goes_on(made)
+    assert steps[1].extends(made)
     assert stranger.compaction == "off"
     assert stranger.is_verbatim
 
@@ -245,19 +254,19 @@ async def test_a_policy_switched_off_while_it_runs_keeps_what_stands_and_makes_n
 
 
 async def test_the_conversations_id_separates_what_looks_alike(agent):
-    first = await agent.sends(WORK, {"x-conversation-id": "one"})
-    other = await agent.sends(WORK, {"x-conversation-id": "two"})
-    again = await agent.sends(WORK, {"x-conversation-id": "one"})
+    first = await agent.send(WORK, {"x-conversation-id": "one"})
+    other = await agent.send(WORK, {"x-conversation-id": "two"})
+    again = await agent.send(WORK, {"x-conversation-id": "one"})
     assert compactions([first, other, again]) == ["created", "created", "applied"]
-    assert first.says("x-compaction-conversation") == again.says("x-compaction-conversation")
-    assert first.says("x-compaction-conversation") != other.says("x-compaction-conversation")
+    assert first.header("x-compaction-conversation") == again.header("x-compaction-conversation")
+    assert first.header("x-compaction-conversation") != other.header("x-compaction-conversation")
     assert first.forwarded == other.forwarded == again.forwarded
 
 
 async def test_two_credentials_never_share(serve, fresh):
     async with serve(fresh.url, config=settings()) as proxy:
         one, other = Agent(proxy, fresh, "sk-canary-one"), Agent(proxy, fresh, "sk-canary-other")
-        steps = [await each.sends(WORK) for each in (one, other, one, other)]
+        steps = [await each.send(WORK) for each in (one, other, one, other)]
         assert compactions(steps) == ["created", "created", "applied", "applied"]
         keys = [key for (key,) in rows(proxy.state, "select key from promises_1 union select key from facts_1")]
         tenants = {key.partition("/")[0] for key in keys}
@@ -274,29 +283,29 @@ async def test_two_credentials_never_share(serve, fresh):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_the_upstream_counted_is_where_the_next_count_begins(agent, up, stream):
+async def test_the_upstreams_count_is_the_start_of_the_next_count(agent, up, stream):
     more = {"stream": stream, "stream_options": {"include_usage": True}} if stream else {}
-    first = await agent.sends(WORK, **more)
-    up.script = tells("Go on.").using(prompt=first.tokens[1] + 777)
-    told = await agent.sends(WORK, **more)
-    counted = await agent.sends(WORK, **more)
-    assert told.tokens[1] == first.tokens[1]
+    first = await agent.send(WORK, **more)
+    up.script = text_turn("Go on.").using(prompt=first.tokens[1] + 777)
+    answer = await agent.send(WORK, **more)
+    counted = await agent.send(WORK, **more)
+    assert answer.tokens[1] == first.tokens[1]
     assert counted.tokens[1] == first.tokens[1] + 777
-    assert counted.forwarded == told.forwarded
+    assert counted.forwarded == answer.forwarded
 
 
 async def test_a_count_that_cannot_be_true_is_not_believed(agent, up):
     """Some servers cut a long prompt silently and report what was left of it."""
-    up.script = tells("Go on.").using(prompt=12)
-    first, second = await agent.sends(WORK), await agent.sends(WORK)
+    up.script = text_turn("Go on.").using(prompt=12)
+    first, second = await agent.send(WORK), await agent.send(WORK)
     assert second.tokens == first.tokens
 
 
-async def test_an_answer_that_was_refused_promises_nothing(agent, up):
+async def test_a_refused_answer_stores_no_block(agent, up):
     up.script = answer({"error": {"message": "no", "type": "invalid_request_error"}}, status=400)
-    refused = await agent.sends(WORK)
-    up.script = tells("Go on.")
-    accepted = await agent.sends(WORK)
+    refused = await agent.send(WORK)
+    up.script = text_turn("Go on.")
+    accepted = await agent.send(WORK)
     assert compactions([refused, accepted]) == ["created", "created"]
     assert refused.answer.status == 400
 
@@ -306,13 +315,13 @@ async def test_an_answer_that_was_refused_promises_nothing(agent, up):
 
 async def test_the_originals_are_kept_before_the_upstream_answers_the_first_lossy_request(agent, up):
     work = reading(24, task="Keep these very words.")
-    assert (await agent.sends(work[:6])).is_verbatim
+    assert (await agent.send(work[:6])).is_verbatim
     up.script = hang()
     async with streaming(agent.proxy, body(work), headers={"authorization": f"Bearer {agent.key}"}):
-        lossy = await up.received(2)
-        await until(lambda: len(kept(agent.proxy.state, work)[1]) == len(work))
+        lossy = await up.wait_for_request(2)
+        await until(lambda: len(find_saved_work(agent.proxy.state, work)[1]) == len(work))
         assert not lossy.ended.is_set()
-    files, lines = kept(agent.proxy.state, work)
+    files, lines = find_saved_work(agent.proxy.state, work)
     assert b"[Shortened by the context proxy: " in lossy.body
     assert len(files) == 1  # and none of the agent whose short history lost nothing
     assert [line["message"] for line in lines if "head" in line] == work[:1]
@@ -324,7 +333,7 @@ async def test_the_originals_are_kept_before_the_upstream_answers_the_first_loss
 
 async def test_every_message_that_was_ever_folded_away_is_kept_once(agent):
     work = reading(24, task="Keep these words, too.")
-    steps = await agent.works(work)
-    await until(lambda: len(kept(agent.proxy.state, work)[1]) == len(work))
+    steps = await agent.work(work)
+    await until(lambda: len(find_saved_work(agent.proxy.state, work)[1]) == len(work))
     assert compactions(steps).count("created") > 1
-    assert [line["message"] for line in kept(agent.proxy.state, work)[1] if "at" in line] == work[1:]
+    assert [line["message"] for line in find_saved_work(agent.proxy.state, work)[1] if "at" in line] == work[1:]

@@ -17,20 +17,19 @@ from tests.support.compacting_proxy import settings
 from tests.support.messages import call, history, system, user
 from tests.support.proxy_client import log_of, streaming, until
 from tests.support.running_proxy import Proxy
-from tests.support.scripted_upstream import Upstream, answer, delta, hang, stream
-from tests.support.scripted_upstream import says as tells
+from tests.support.scripted_upstream import Upstream, answer, delta, hang, stream, text_turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 WINDOW = 12_000
 STRIDES, TRIGGER = {"clear_at_least": 3_000}, {"clear_at_least": 100_000, "summary": {"enabled": False}}
 WORK = reading(30)
-GO_ON = tells("Go on.")
+GO_ON = text_turn("Go on.")
 SILENT = answer({key: value for key, value in GO_ON.completion().items() if key != "usage"})
 
 
 @dataclass(frozen=True)
-class House:
+class Stack:
     up: Upstream
     proxy: Proxy
 
@@ -42,84 +41,84 @@ class House:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(serve):
+async def stack(serve):
     async with Upstream() as up:
         narrow = {"name": "narrow", "models": ["narrow"], "policy": "narrow", "base_url": up.url, "window": WINDOW}
         config = settings(narrow, default=STRIDES, narrow=TRIGGER)
         config["upstreams"][-1] = {"base_url": up.url}
         async with serve(None, config=config) as proxy:
-            yield House(up, proxy)
+            yield Stack(up, proxy)
 
 
-async def test_f18_before_an_unknown_window_there_are_strides_and_a_warning_and_no_trigger(house, request):
-    steps = await house.agent(request).works(WORK, model="nobody-knows-me")
-    assert {step.says("x-compaction-reason") for step in steps if step.compaction == "created"} == {"stride"}
-    noticed = [step for step in steps if step.compaction == "none" and step.says("x-compaction-reason")]
+async def test_f18_before_an_unknown_window_there_are_strides_and_a_warning_and_no_trigger(stack, request):
+    steps = await stack.agent(request).work(WORK, model="nobody-knows-me")
+    assert {step.header("x-compaction-reason") for step in steps if step.compaction == "created"} == {"stride"}
+    noticed = [step for step in steps if step.compaction == "none" and step.header("x-compaction-reason")]
     assert noticed
-    assert {step.says("x-compaction-reason") for step in noticed} == {"window-unknown"}
-    await until(lambda: log_of(house.proxy, "request", reason="window-unknown", compaction="applied"))
+    assert {step.header("x-compaction-reason") for step in noticed} == {"window-unknown"}
+    await until(lambda: log_of(stack.proxy, "request", reason="window-unknown", compaction="applied"))
 
 
 @pytest.mark.parametrize("reply", [SILENT, GO_ON.using(prompt=0, completion=0)], ids=["silent", "zero"])
-async def test_f19_a_server_that_reports_no_usage_gets_its_blocks_all_the_same(house, request, reply):
-    steps = await house.agent(request, reply).works(WORK, model="narrow")
-    assert [step.says("x-compaction-reason") for step in steps if step.compaction == "created"][:1] == ["window"]
-    assert all(step.tokens[1] <= WINDOW for step in steps if step.says("x-compaction-tokens-after"))
+async def test_f19_a_server_that_reports_no_usage_still_gets_its_blocks(stack, request, reply):
+    steps = await stack.agent(request, reply).work(WORK, model="narrow")
+    assert [step.header("x-compaction-reason") for step in steps if step.compaction == "created"][:1] == ["window"]
+    assert all(step.tokens[1] <= WINDOW for step in steps if step.header("x-compaction-tokens-after"))
 
 
-async def test_f20_a_picture_of_two_megabytes_in_the_first_turn_never_triggers(house, request):
+async def test_f20_a_picture_of_two_megabytes_in_the_first_turn_never_triggers(stack, request):
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgoA" * 170_000}}
     asked = user([picture, {"type": "text", "text": "What is it?"}])
     messages = history(system("You see."), asked, *[call("Look", out="a cat")] * 6)
-    steps = await house.agent(request).works(messages, model="narrow")
+    steps = await stack.agent(request).work(messages, model="narrow")
     assert set(compactions(steps)) == {"none"}
     assert all(step.is_verbatim for step in steps)
 
 
-async def test_f21_usage_from_before_a_block_does_not_make_the_next_one(house, request):
+async def test_f21_usage_from_before_a_block_does_not_make_the_next_one(stack, request):
     """The upstream counted what was all but too long, and keeps silent from then on."""
-    agent = house.agent(request, GO_ON.using(prompt=6_600))
-    before = await agent.sends(WORK[:20], model="narrow")
-    house.up.script = SILENT
-    made = await agent.sends(WORK[:24], model="narrow")
-    after = [await agent.sends(WORK[:stop], model="narrow") for stop in (24, 26)]
+    agent = stack.agent(request, GO_ON.using(prompt=6_600))
+    before = await agent.send(WORK[:20], model="narrow")
+    stack.up.script = SILENT
+    made = await agent.send(WORK[:24], model="narrow")
+    after = [await agent.send(WORK[:stop], model="narrow") for stop in (24, 26)]
     assert before.compaction == "none"
-    assert (made.compaction, made.says("x-compaction-reason")) == ("created", "window")
-    assert [(step.compaction, step.says("x-compaction-reason")) for step in after] == [("applied", None)] * 2
+    assert (made.compaction, made.header("x-compaction-reason")) == ("created", "window")
+    assert [(step.compaction, step.header("x-compaction-reason")) for step in after] == [("applied", None)] * 2
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
-async def test_f22_the_answer_that_is_asked_for_has_its_room_in_the_window(house, request, name):
-    agent = house.agent(request)
-    modest = await agent.sends(WORK[:22], model="narrow", **{name: 500})
-    greedy = await agent.sends(WORK[:22], model="narrow", **{name: 8_000})
+async def test_f22_the_answer_that_is_asked_for_has_its_room_in_the_window(stack, request, name):
+    agent = stack.agent(request)
+    modest = await agent.send(WORK[:22], model="narrow", **{name: 500})
+    greedy = await agent.send(WORK[:22], model="narrow", **{name: 8_000})
     assert modest.is_verbatim
-    assert (greedy.compaction, greedy.says("x-compaction-reason")) == ("created", "window")
+    assert (greedy.compaction, greedy.header("x-compaction-reason")) == ("created", "window")
     assert greedy.tokens[1] + 8_000 <= WINDOW
 
 
-async def test_f25_children_that_work_at_the_same_time_leave_their_parent_and_each_other_alone(house, request):
-    agent = house.agent(request)
+async def test_f25_children_that_work_at_the_same_time_leave_their_parent_and_each_other_alone(stack, request):
+    agent = stack.agent(request)
     histories = [reading(18, more=[call("Read", out="x", path="end")])]
     histories += [[*histories[0][:2], *reading(18, size=2_000 + 40 * child)[2:]] for child in (1, 2, 3)]
-    await asyncio.gather(*(agent.works(messages, {"x-run": str(n)}) for n, messages in enumerate(histories)))
-    together = {each.header("x-run"): each.body for each in house.up.requests if each.method == "POST"}
+    await asyncio.gather(*(agent.work(messages, {"x-run": str(n)}) for n, messages in enumerate(histories)))
+    together = {each.header("x-run"): each.body for each in stack.up.requests if each.method == "POST"}
     for number, messages in enumerate(histories):
-        alone = Agent(house.proxy, house.up, f"sk-alone-{number}")
-        assert together[str(number)] == (await alone.works(messages))[-1].forwarded
+        alone = Agent(stack.proxy, stack.up, f"sk-alone-{number}")
+        assert together[str(number)] == (await alone.work(messages))[-1].forwarded
 
 
-async def test_a_turn_that_ended_half_way_is_in_the_activity_log_like_any_other(house, request):
+async def test_a_turn_that_ended_half_way_is_in_the_activity_log_like_any_other(stack, request):
     """A conversation shows all that was sent for it, also where the client did not wait for the end."""
-    agent = house.agent(request, stream(delta(content="Well"), hang()))
+    agent = stack.agent(request, stream(delta(content="Well"), hang()))
     sent = json.dumps({"model": "patient", "stream": True, "messages": WORK}).encode()
-    async with streaming(house.proxy, sent, headers={"authorization": f"Bearer {agent.key}"}) as line:
+    async with streaming(stack.proxy, sent, headers={"authorization": f"Bearer {agent.key}"}) as line:
         await line.until(b"Well")
     async with asyncio.timeout(5):
-        while not (told := recorded_turns(house.proxy.state, "patient")):  # noqa: ASYNC110 (a thread of the proxy)
+        while not (turns_seen := recorded_turns(stack.proxy.state, "patient")):  # noqa: ASYNC110 (a thread of the proxy)
             await asyncio.sleep(0.05)
-    assert [turn["action"] for turn in told] == ["created"]
-    assert told[0]["tokens_after"] < told[0]["tokens_before"]
+    assert [turn["action"] for turn in turns_seen] == ["created"]
+    assert turns_seen[0]["tokens_after"] < turns_seen[0]["tokens_before"]
 
 
 def recorded_turns(state, model):

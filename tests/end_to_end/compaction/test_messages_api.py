@@ -8,19 +8,19 @@ import pytest
 from tests.support.agent import reading, turns
 from tests.support.cache_bills import BYTES_PER_TOKEN, MarkedBill
 from tests.support.compacting_proxy import settings
-from tests.support.messages import says, user
+from tests.support.messages import assistant, user
 from tests.support.messages_api import answer_events, answer_text, find_faults
 from tests.support.messages_api import request as as_request
 from tests.support.proxy_client import ask
 from tests.support.scripted_upstream import answer, stream
-from tests.support.summary_model import NEAR, OVER, SEEN, account, asked, asks_for_summary, summary_calls
+from tests.support.summary_model import NEAR, OVER, SEEN, account, asks_for_summary, summary_calls, wait_until_asked
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 KEY = {"x-api-key": "sk-ant-a", "anthropic-version": "2023-06-01"}
 
 
-def speak(asked):
+def reply_to(asked):
     if asked.path.endswith("count_tokens"):
         return answer({"input_tokens": len(asked.body) // 4})
     if asked.json.get("stream"):
@@ -34,88 +34,88 @@ class Agent:
     def __init__(self, proxy, up, **more):
         self.proxy, self.up, self.more = proxy, up, more
 
-    async def sends(self, history, path="/messages", **more):
+    async def send(self, history, path="/messages", **more):
         sent, before = as_request(history, **{**self.more, **more}), len(self.up.requests)
-        told = await ask(self.proxy, sent, path, headers=KEY)
-        return sent, [each.body for each in self.up.requests[before:]], told
+        reply = await ask(self.proxy, sent, path, headers=KEY)
+        return sent, [each.body for each in self.up.requests[before:]], reply
 
 
 async def test_a_long_history_is_shortened_and_stays_valid_and_stable(serve, fresh):
-    fresh.script = speak
+    fresh.script = reply_to
     async with serve(fresh.url, config=settings()) as proxy:
         agent = Agent(proxy, fresh, stream=True)
-        steps = [await agent.sends(each) for each in turns(reading(24))]
-    done = [told.head.first("x-compaction") for _, _, told in steps]
+        steps = [await agent.send(each) for each in turns(reading(24))]
+    done = [reply.head.first("x-compaction") for _, _, reply in steps]
     assert "created" in done
     assert done[-1] in ("applied", "created")
-    for sent, forwarded, told in steps:
-        assert told.status == 200
+    for sent, forwarded, reply in steps:
+        assert reply.status == 200
         assert find_faults(forwarded[0]) == []
         assert len(forwarded[0]) <= len(sent)
-        assert told.body.data == b"".join(answer_events("All is well.", prompt=len(forwarded[0]) // 4))
-    for (_, earlier, _), (_, later, told) in pairwise(steps):
-        if told.head.first("x-compaction") != "created":
+        assert reply.body.data == b"".join(answer_events("All is well.", prompt=len(forwarded[0]) // 4))
+    for (_, earlier, _), (_, later, reply) in pairwise(steps):
+        if reply.head.first("x-compaction") != "created":
             old, new = (json.loads(each[0])["messages"] for each in (earlier, later))
             assert new[: len(old)] == old
     assert len(steps[-1][1][0]) < len(steps[-1][0]) * 0.6
 
 
 async def test_a_client_that_marks_nothing_gets_marks_where_the_policy_sets_them(serve, fresh):
-    fresh.script = speak
+    fresh.script = reply_to
     async with serve(fresh.url, config=settings(default={"cache_marks": "auto"})) as proxy:
         agent = Agent(proxy, fresh, stream=True)
-        steps = [await agent.sends(each) for each in turns(reading(24))]
+        steps = [await agent.send(each) for each in turns(reading(24))]
     bill, unmarked = MarkedBill(), 0
     for sent, (forwarded,), _ in steps:
         assert find_faults(forwarded) == []
         assert 0 < forwarded.count(b'"cache_control"') <= 4
         bill.add(forwarded)
         unmarked += len(sent) / BYTES_PER_TOKEN
-    assert "created" in [told.head.first("x-compaction") for _, _, told in steps]
+    assert "created" in [reply.head.first("x-compaction") for _, _, reply in steps]
     assert bill.cost < unmarked / 4
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_summaries_are_asked_for_in_this_api(told, streams):
+async def test_summaries_are_asked_for_in_this_api(small_window_stack, streams):
     def script(request):
         text = account() if asks_for_summary(request) else "Go on."
         return stream(*answer_events(text, 10)) if request.json.get("stream") else answer(answer_text(text, 10))
 
-    async with told(script) as (up, _, proxy):
+    async with small_window_stack(script) as (up, _, proxy):
         agent = Agent(proxy, up, stream=streams, tools=[{"name": "Read", "input_schema": {"type": "object"}}])
         for history in (SEEN, NEAR):
-            await agent.sends(history)
-        await asked(up)
-        _, forwarded, said = await agent.sends(OVER)
+            await agent.send(history)
+        await wait_until_asked(up)
+        _, forwarded, words = await agent.send(OVER)
     (question,) = summary_calls(up)
     assert question.path == "/v1/messages"
     assert find_faults(question.body) == []
     assert question.json["tools"] == json.loads(forwarded[0])["tools"]
-    assert said.head.first("x-compaction") == "created"
+    assert words.head.first("x-compaction") == "created"
     assert find_faults(forwarded[0]) == []
     assert "## Next step" in json.dumps(json.loads(forwarded[0])["messages"])
 
 
 async def test_a_count_of_tokens_is_that_of_what_would_be_forwarded(serve, fresh):
-    fresh.script = speak
+    fresh.script = reply_to
     async with serve(fresh.url, config=settings()) as proxy:
         agent = Agent(proxy, fresh)
-        _, forwarded, _ = await agent.sends(reading(24))
-        sent, counted, told = await agent.sends(reading(24), path="/messages/count_tokens")
-    assert told.status == 200
+        _, forwarded, _ = await agent.send(reading(24))
+        sent, counted, reply = await agent.send(reading(24), path="/messages/count_tokens")
+    assert reply.status == 200
     assert json.loads(counted[0])["messages"] == json.loads(forwarded[0])["messages"]
     assert len(counted[0]) < len(sent)
 
 
 @pytest.mark.parametrize("streams", [False, True])
 async def test_compact_is_answered_in_this_api(serve, fresh, streams):
-    fresh.script = speak
+    fresh.script = reply_to
     async with serve(fresh.url, config=settings()) as proxy:
         agent = Agent(proxy, fresh, stream=streams)
-        history = [*reading(12), *says("Done."), *user("/compact")]
-        _, _, told = await agent.sends(history)
-    assert told.status == 200
-    text = told.body.data.decode()
+        history = [*reading(12), *assistant("Done."), *user("/compact")]
+        _, _, reply = await agent.send(history)
+    assert reply.status == 200
+    text = reply.body.data.decode()
     assert "Compacted" in text or "Nothing to compact" in text
     if streams:
         assert text.startswith("event: message_start\n")
@@ -132,29 +132,29 @@ async def test_an_overflow_is_recovered_from(serve, fresh):
         if size > limit:
             error = {"type": "invalid_request_error", "message": f"prompt is too long: {size} tokens > {limit} maximum"}
             return answer({"type": "error", "error": error}, status=400)
-        return speak(asked)
+        return reply_to(asked)
 
     fresh.script = refuse
     async with serve(fresh.url, config=settings(default={"clear_at_least": 1_000_000})) as proxy:
         agent = Agent(proxy, fresh)
-        _, forwarded, told = await agent.sends(reading(24))
-    assert told.status == 200
+        _, forwarded, reply = await agent.send(reading(24))
+    assert reply.status == 200
     assert len(forwarded) >= 2
     assert find_faults(forwarded[-1]) == []
 
 
 async def test_errors_of_the_proxy_have_the_shape_of_this_api(serve, fresh):
     async with serve(fresh.url, config={"upstreams": [{"models": ["x"]}]}) as proxy:
-        _, _, told = await Agent(proxy, fresh).sends(reading(1))
-    error = json.loads(told.body.data)
-    assert (told.status, error["type"], error["error"]["type"]) == (404, "error", "not_found_error")
+        _, _, reply = await Agent(proxy, fresh).send(reading(1))
+    error = json.loads(reply.body.data)
+    assert (reply.status, error["type"], error["error"]["type"]) == (404, "error", "not_found_error")
 
 
 async def test_a_stream_that_breaks_off_ends_with_an_error_event(serve, fresh):
     fresh.script = stream(*answer_events("All is well.")[:-3])
     async with serve(fresh.url, config=settings()) as proxy:
-        _, _, told = await Agent(proxy, fresh, stream=True).sends(reading(1))
-    last = told.body.data.decode().strip().split("\n\n")[-1].strip()
+        _, _, reply = await Agent(proxy, fresh, stream=True).send(reading(1))
+    last = reply.body.data.decode().strip().split("\n\n")[-1].strip()
     assert last.startswith("event: error\n")
     assert json.loads(last.partition("data: ")[2])["error"]["type"] == "api_error"
 
@@ -167,16 +167,16 @@ async def test_a_stream_that_breaks_off_ends_with_an_error_event(serve, fresh):
     ],
 )
 async def test_a_history_that_cannot_be_shortened_is_left_alone(serve, fresh, more, reason):
-    fresh.script = speak
+    fresh.script = reply_to
     async with serve(fresh.url, config=settings()) as proxy:
-        sent, forwarded, told = await Agent(proxy, fresh, **more).sends(reading(24))
+        sent, forwarded, reply = await Agent(proxy, fresh, **more).send(reading(24))
     assert forwarded == [sent]
-    assert told.head.first("x-compaction-reason") == reason
+    assert reply.head.first("x-compaction-reason") == reason
 
 
 async def test_thoughts_leave_with_the_history_they_were_bound_to_and_later_ones_stay(serve, fresh):
     """The API refuses a thought behind another history than the one it was thought under."""
-    fresh.script = speak
+    fresh.script = reply_to
 
     def thinking(history):
         value = json.loads(as_request(history, thinking={"type": "adaptive"}))
@@ -189,11 +189,11 @@ async def test_thoughts_leave_with_the_history_they_were_bound_to_and_later_ones
     async with serve(fresh.url, config=settings()) as proxy:
         steps = []
         for history in turns(reading(24)):
-            told = await ask(proxy, thinking(history), "/messages", headers=KEY)
-            steps.append((len(json.loads(fresh.requests[-1].body)["messages"]), told, fresh.requests[-1].body))
+            reply = await ask(proxy, thinking(history), "/messages", headers=KEY)
+            steps.append((len(json.loads(fresh.requests[-1].body)["messages"]), reply, fresh.requests[-1].body))
     since, made = 0, 0
-    for length, told, body in steps:
-        if told.head.first("x-compaction") == "created":
+    for length, reply, body in steps:
+        if reply.head.first("x-compaction") == "created":
             since, made = length, made + 1
         thoughts = [
             place
@@ -206,7 +206,7 @@ async def test_thoughts_leave_with_the_history_they_were_bound_to_and_later_ones
     assert thoughts  # of after the last block
 
 
-async def test_thoughts_that_the_api_refuses_leave_and_the_client_never_hears_of_it(serve, fresh):
+async def test_reasoning_that_the_api_refuses_is_removed_and_the_client_sees_no_error(serve, fresh):
     """After a bypass, or where a block was lost, the client's own history is not what the thoughts are bound to."""
     bound = (
         "messages.3.content.0: Invalid `signature` in `thinking` block. The block is bound to a different conversation."
@@ -215,7 +215,7 @@ async def test_thoughts_that_the_api_refuses_leave_and_the_client_never_hears_of
     def refuse(asked):
         if b'"thinking":' in asked.body.replace(b'"thinking": {"type": "adaptive"}', b""):
             return answer({"type": "error", "error": {"type": "invalid_request_error", "message": bound}}, status=400)
-        return speak(asked)
+        return reply_to(asked)
 
     history = json.loads(as_request(reading(12), thinking={"type": "adaptive"}))
     for message in history["messages"]:
@@ -223,9 +223,9 @@ async def test_thoughts_that_the_api_refuses_leave_and_the_client_never_hears_of
             message["content"].insert(0, {"type": "thinking", "thinking": "So.", "signature": "c2ln"})
     fresh.script = refuse
     async with serve(fresh.url, config=settings(default={"clear_at_least": 1_000_000})) as proxy:
-        told = await ask(proxy, json.dumps(history).encode(), "/messages", headers=KEY)
+        reply = await ask(proxy, json.dumps(history).encode(), "/messages", headers=KEY)
         again = await ask(proxy, json.dumps(history).encode(), "/messages", headers=KEY)
-    assert (told.status, again.status) == (200, 200)
+    assert (reply.status, again.status) == (200, 200)
     assert [find_faults(each.body) for each in fresh.requests[-2:]] == [[], []]
     assert len([each for each in fresh.requests if each.path == "/v1/messages"]) == 3
 
@@ -237,23 +237,23 @@ def refuse_within(type_, message):
 
 
 async def test_an_overflow_within_a_stream_is_recovered_from_without_the_client_seeing_it(serve, fresh):
-    said = "litellm.BadRequestError: OpenAIException - Your input exceeds the context window of this model."
+    text = "litellm.BadRequestError: OpenAIException - Your input exceeds the context window of this model."
 
     def refuse(asked):
         fits = len(asked.body) // 4 <= 9_000
-        return speak(asked) if fits else stream(*refuse_within("invalid_request_error", said))
+        return reply_to(asked) if fits else stream(*refuse_within("invalid_request_error", text))
 
     fresh.script = refuse
     async with serve(fresh.url, config=settings(default={"clear_at_least": 1_000_000})) as proxy:
-        _, forwarded, told = await Agent(proxy, fresh, stream=True).sends(reading(24))
-    assert told.status == 200
-    assert told.body.data == b"".join(answer_events("All is well.", prompt=len(forwarded[-1]) // 4))
+        _, forwarded, reply = await Agent(proxy, fresh, stream=True).send(reading(24))
+    assert reply.status == 200
+    assert reply.body.data == b"".join(answer_events("All is well.", prompt=len(forwarded[-1]) // 4))
     assert find_faults(forwarded[-1]) == []
 
 
 async def test_an_error_within_a_stream_that_nothing_helps_reaches_the_client_as_it_came(serve, fresh):
     fresh.script = stream(*refuse_within("overloaded_error", "Overloaded"))
     async with serve(fresh.url, config=settings()) as proxy:
-        _, forwarded, told = await Agent(proxy, fresh, stream=True).sends(reading(24))
-    assert told.body.data == b"".join(refuse_within("overloaded_error", "Overloaded"))
+        _, forwarded, reply = await Agent(proxy, fresh, stream=True).send(reading(24))
+    assert reply.body.data == b"".join(refuse_within("overloaded_error", "Overloaded"))
     assert len(forwarded) == 1

@@ -38,11 +38,11 @@ class Messages:
                 message["content"].insert(0, {"type": "thinking", "thinking": "So.", "signature": f"c2ln{number}"})
         return json.dumps(value).encode()
 
-    def refuse(self, said):
-        error = {"type": said.code, "message": said.words}
-        return answer({"type": "error", "error": error, "request_id": "req_1"}, said.status)
+    def refuse(self, faults):
+        error = {"type": faults.code, "message": faults.words}
+        return answer({"type": "error", "error": error, "request_id": "req_1"}, faults.status)
 
-    def tell(self):
+    def answer_turn(self):
         return answer(messages_api.answer_text("Go on."))
 
 
@@ -59,11 +59,16 @@ class Responses:
             items.append(item)
         return json.dumps({**value, "input": items}).encode()
 
-    def refuse(self, said):
-        error = {"type": "invalid_request_error", "param": "input", "code": said.code, "message": said.words}
-        return answer({"error": error}, said.status)
+    def refuse(self, faults):
+        error = {
+            "type": "invalid_request_error",
+            "param": "input",
+            "code": faults.code,
+            "message": faults.words,
+        }
+        return answer({"error": error}, faults.status)
 
-    def tell(self):
+    def answer_turn(self):
         return answer(responses_api.answer_whole("Go on."))
 
 
@@ -158,52 +163,58 @@ NEVER = {
 
 
 def names(cases):
-    return [f"{said.status} {said.words[:40]}" for _, said in cases]
+    return [f"{faults.status} {faults.words[:40]}" for _, faults in cases]
 
 
-@pytest.mark.parametrize(("api", "said"), RECOVERED, ids=names(RECOVERED))
-async def test_it_is_recovered_from_and_the_client_never_hears_of_it(serve, fresh, api, said):
-    fresh.script = in_turn(api.refuse(said), api.tell())
+@pytest.mark.parametrize(("api", "faults_seen"), RECOVERED, ids=names(RECOVERED))
+async def test_a_rejection_is_recovered_from_and_the_client_sees_no_error(serve, fresh, api, faults_seen):
+    fresh.script = in_turn(api.refuse(faults_seen), api.answer_turn())
     sent = api.write(reading(24))
     async with serve(fresh.url, config=settings(default=UNNOTICED)) as proxy:
-        told = await ask(proxy, sent, api.path, headers=KEY)
+        answer = await ask(proxy, sent, api.path, headers=KEY)
     first, second = [request.body for request in fresh.requests if request.method == "POST"]
-    assert (told.status, told.body.data) == (200, json.dumps(json.loads(told.body.data)).encode())
+    assert (answer.status, answer.body.data) == (
+        200,
+        json.dumps(json.loads(answer.body.data)).encode(),
+    )
     assert first == sent
     assert len(second) < len(sent)
     assert api.judge(second) == []
 
 
-@pytest.mark.parametrize(("api", "said"), HANDED_ON, ids=names(HANDED_ON))
-async def test_what_nothing_helps_against_is_handed_on_as_it_came(serve, fresh, api, said):
-    fresh.script = api.refuse(said)
+@pytest.mark.parametrize(("api", "faults_seen"), HANDED_ON, ids=names(HANDED_ON))
+async def test_an_error_that_cannot_be_recovered_from_is_relayed_unchanged(serve, fresh, api, faults_seen):
+    fresh.script = api.refuse(faults_seen)
     async with serve(fresh.url, config=settings(default=UNNOTICED)) as proxy:
-        told = await ask(proxy, api.write(reading(24)), api.path, headers=KEY)
-    assert (told.status, told.body.data) == (said.status, api.refuse(said).body)
+        answer = await ask(proxy, api.write(reading(24)), api.path, headers=KEY)
+    assert (answer.status, answer.body.data) == (
+        faults_seen.status,
+        api.refuse(faults_seen).body,
+    )
     assert len({request.body for request in fresh.requests if request.method == "POST"}) == 1
 
 
 @pytest.mark.parametrize("api", [MESSAGES, MANUAL, RESPONSES], ids=["messages", "manual thinking", "responses"])
 async def test_the_rest_never_happens(serve, fresh, api):
     """An upstream that rejects what its API rejects, and a run of many blocks."""
-    said = []
+    found = []
 
-    def speak(request):
+    def reply_to(request):
         faults = api.judge(request.body) if request.method == "POST" else []
-        said.extend(faults)
-        return api.refuse(Rejection(400, faults[0])) if faults else api.tell()
+        found.extend(faults)
+        return api.refuse(Rejection(400, faults[0])) if faults else api.answer_turn()
 
-    fresh.script = speak
+    fresh.script = reply_to
     async with serve(fresh.url, config=settings()) as proxy:
         steps = [await ask(proxy, api.write(each), api.path, headers=KEY) for each in turns(reading(24))]
-    assert said == []
-    assert {told.status for told in steps} == {200}
-    assert "created" in [told.head.first("x-compaction") for told in steps]
+    assert found == []
+    assert {answer.status for answer in steps} == {200}
+    assert "created" in [answer.head.first("x-compaction") for answer in steps]
 
 
 async def test_reasoning_with_an_id_goes_or_stays_with_the_item_that_it_led_to(serve, fresh):
     """Rejected otherwise: `Item 'fc_1' ... was provided without its required 'reasoning' item: 'rs_1'.`"""
-    fresh.script = RESPONSES.tell()
+    fresh.script = RESPONSES.answer_turn()
     async with serve(fresh.url, config=settings(default={"trigger_tokens": 6_000})) as proxy:
         for history in turns(reading(24)):
             sent = RESPONSES.write(history)
@@ -263,7 +274,7 @@ async def test_an_overflow_in_a_stream_is_recovered_from_as_well(serve, fresh):
     fresh.script = in_turn(stream(*events), stream(*responses_api.answer_events("Go on.")))
     sent = json.dumps({**json.loads(RESPONSES.write(reading(24))), "stream": True}).encode()
     async with serve(fresh.url, config=settings(default=UNNOTICED)) as proxy:
-        told = await ask(proxy, sent, RESPONSES.path, headers=KEY)
-    assert told.status == 200
-    assert b"response.failed" not in told.body.data
+        answer = await ask(proxy, sent, RESPONSES.path, headers=KEY)
+    assert answer.status == 200
+    assert b"response.failed" not in answer.body.data
     assert len([request for request in fresh.requests if request.method == "POST"]) == 2

@@ -12,7 +12,7 @@ from tests.support.admin_client import team_key
 from tests.support.proxy_client import PATIENCE_SECONDS, ask, chat, fault_of, until
 from tests.support.redis_server import RedisServer, needs_redis, running
 from tests.support.running_proxy import QUIET, Proxy
-from tests.support.scripted_upstream import Upstream, says
+from tests.support.scripted_upstream import Upstream, text_turn
 
 pytestmark = [needs_redis, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("redis")]
 CHANGE_SECONDS = 1.0
@@ -30,7 +30,7 @@ class Replicas:
     """Keys that both know, one for each test."""
 
     @property
-    def both(self):
+    def pair(self):
         return self.first, self.second
 
     def revoke(self, text):
@@ -45,7 +45,7 @@ class Replicas:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def replicas(serve, tmp_path_factory):
     with running(tmp_path_factory.mktemp("redis")) as redis:
-        async with Upstream(says("Go on.")) as up:
+        async with Upstream(text_turn("Go on.")) as up:
             config = {
                 "upstreams": [{"base_url": up.url, **QUIET}],
                 "teams": {"red": {}},
@@ -88,7 +88,7 @@ def is_switched_on(answer):
 
 async def test_a_switch_at_one_replica_counts_for_every_worker_of_all(replicas):
     replicas.switch(on=False)
-    await asyncio.gather(*(until_all(each, replicas.keys[-1], is_switched_off) for each in replicas.both))
+    await asyncio.gather(*(until_all(each, replicas.keys[-1], is_switched_off) for each in replicas.pair))
     replicas.switch(on=True)
     await until_all(replicas.second, replicas.keys[-1], is_switched_on)
 
@@ -97,27 +97,27 @@ async def test_a_switch_at_one_replica_counts_for_every_worker_of_all(replicas):
 async def test_a_switch_and_a_revocation_count_everywhere_within_a_second(replicas):
     for on, holds in ((False, is_switched_off), (True, is_switched_on)):
         replicas.switch(on=on)
-        await asyncio.gather(*(until_all(each, replicas.keys[-1], holds, CHANGE_SECONDS) for each in replicas.both))
+        await asyncio.gather(*(until_all(each, replicas.keys[-1], holds, CHANGE_SECONDS) for each in replicas.pair))
     text = replicas.keys.pop()
     replicas.revoke(text)
-    await asyncio.gather(*(until_all(each, text, is_refused, CHANGE_SECONDS) for each in replicas.both))
+    await asyncio.gather(*(until_all(each, text, is_refused, CHANGE_SECONDS) for each in replicas.pair))
 
 
 async def test_a_key_revoked_at_one_replica_is_refused_by_all_and_by_an_emptied_redis_not_restored(replicas):
     text = replicas.keys.pop()
     replicas.revoke(text)
-    await asyncio.gather(*(until_all(each, text, is_refused) for each in replicas.both))
+    await asyncio.gather(*(until_all(each, text, is_refused) for each in replicas.pair))
     replicas.redis.flush()
     await asyncio.sleep(0.5)
-    assert all([is_refused(await ask_as(proxy, text)) for proxy in replicas.both])
+    assert all([is_refused(await ask_as(proxy, text)) for proxy in replicas.pair])
 
 
 async def test_a_broken_shared_copy_is_reported_and_changes_arrive_once_it_is_removed(replicas):
     text = replicas.keys.pop()
-    replicas.redis.says("SET", "cp/1/document/registry", "{}")
+    replicas.redis.run("SET", "cp/1/document/registry", "{}")
     replicas.revoke(text)
     await until(lambda: "the copy in the shared state" in replicas.second.output)
-    replicas.redis.says("DEL", "cp/1/document/registry")
+    replicas.redis.run("DEL", "cp/1/document/registry")
     await until_all(replicas.second, text, is_refused)
 
 

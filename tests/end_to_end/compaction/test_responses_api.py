@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.agent import reading, turns
 from tests.support.compacting_proxy import settings
-from tests.support.messages import says, user
+from tests.support.messages import assistant, user
 from tests.support.proxy_client import ask, until
 from tests.support.responses_api import answer_events, answer_whole, find_faults, refused_events
 from tests.support.responses_api import request as as_request
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 KEY = {"authorization": "Bearer sk-a"}
 
 
-def speak(asked, text="All is well."):
+def reply_to(asked, text="All is well."):
     size = len(asked.body) // 4
     return stream(*answer_events(text, size)) if asked.json.get("stream") else answer(answer_whole(text, size))
 
@@ -31,27 +31,27 @@ class Agent:
     def __init__(self, proxy, up, **more):
         self.proxy, self.up, self.more = proxy, up, more
 
-    async def sends(self, history, path="/responses", **more):
+    async def send(self, history, path="/responses", **more):
         sent, before = as_request(history, **{**self.more, **more}), len(self.up.requests)
-        told = await ask(self.proxy, sent, path, headers=KEY)
-        return sent, [each.body for each in self.up.requests[before:]], told
+        reply = await ask(self.proxy, sent, path, headers=KEY)
+        return sent, [each.body for each in self.up.requests[before:]], reply
 
 
 async def test_a_long_history_is_shortened_and_stays_valid_and_stable(serve, fresh):
-    fresh.script = speak
+    fresh.script = reply_to
     async with serve(fresh.url, config=settings()) as proxy:
         agent = Agent(proxy, fresh, stream=True)
-        steps = [await agent.sends(each) for each in turns(reading(24))]
-    done = [told.head.first("x-compaction") for _, _, told in steps]
+        steps = [await agent.send(each) for each in turns(reading(24))]
+    done = [reply.head.first("x-compaction") for _, _, reply in steps]
     assert "created" in done
     assert done[-1] in ("applied", "created")
-    for sent, forwarded, told in steps:
-        assert told.status == 200
+    for sent, forwarded, reply in steps:
+        assert reply.status == 200
         assert find_faults(forwarded[0]) == []
         assert len(forwarded[0]) <= len(sent)
-        assert told.body.data == b"".join(answer_events("All is well.", prompt=len(forwarded[0]) // 4))
-    for (_, earlier, _), (_, later, told) in pairwise(steps):
-        if told.head.first("x-compaction") != "created":
+        assert reply.body.data == b"".join(answer_events("All is well.", prompt=len(forwarded[0]) // 4))
+    for (_, earlier, _), (_, later, reply) in pairwise(steps):
+        if reply.head.first("x-compaction") != "created":
             old, new = (json.loads(each[0])["input"] for each in (earlier, later))
             assert new[: len(old)] == old
     assert len(steps[-1][1][0]) < 0.6 * len(steps[-1][0])
@@ -62,24 +62,24 @@ def asks_for_summary(request):
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_summaries_are_asked_for_in_this_api(told, streams):
+async def test_summaries_are_asked_for_in_this_api(small_window_stack, streams):
     def script(request):
         text = account() if asks_for_summary(request) else "Go on."
         return stream(*answer_events(text, 0)) if request.json.get("stream") else answer(answer_whole(text, 0))
 
-    async with told(script) as (up, _, proxy):
+    async with small_window_stack(script) as (up, _, proxy):
         tools = [{"type": "function", "name": "Read", "parameters": {"type": "object"}}]
         agent = Agent(proxy, up, stream=streams, tools=tools, tool_choice="auto")
-        await agent.sends(SEEN)
-        await agent.sends(NEAR)
+        await agent.send(SEEN)
+        await agent.send(NEAR)
         await until(lambda: any(each.body and asks_for_summary(each) and each.ended.is_set() for each in up.requests))
         await asyncio.sleep(0.1)
-        _, forwarded, said = await agent.sends(OVER)
+        _, forwarded, words = await agent.send(OVER)
     (question,) = [each for each in up.requests if each.body and asks_for_summary(each)]
     assert question.path == "/v1/responses"
     assert find_faults(question.body) == []
     assert question.json["tools"] == tools
-    assert said.head.first("x-compaction") == "created"
+    assert words.head.first("x-compaction") == "created"
     left = json.loads(forwarded[-1])
     assert find_faults(forwarded[-1]) == []
     assert "## Next step" in json.dumps(left["input"])
@@ -87,12 +87,12 @@ async def test_summaries_are_asked_for_in_this_api(told, streams):
 
 @pytest.mark.parametrize("streams", [False, True])
 async def test_compact_is_answered_in_this_api(serve, fresh, streams):
-    fresh.script = speak
+    fresh.script = reply_to
     async with serve(fresh.url, config=settings()) as proxy:
-        history = [*reading(12), *says("Done."), *user("/compact")]
-        _, _, told = await Agent(proxy, fresh, stream=streams).sends(history)
-    text = told.body.data.decode()
-    assert told.status == 200
+        history = [*reading(12), *assistant("Done."), *user("/compact")]
+        _, _, reply = await Agent(proxy, fresh, stream=streams).send(history)
+    text = reply.body.data.decode()
+    assert reply.status == 200
     assert "Compacted" in text or "Nothing to compact" in text
     if streams:
         assert text.startswith("event: response.created\n")
@@ -109,35 +109,35 @@ TOO_LONG = "Your input exceeds the context window of this model. Please adjust y
 async def test_an_overflow_is_recovered_from_without_the_client_seeing_it(serve, fresh, streams):
     def refuse(asked):
         if len(asked.body) // 4 <= LIMIT:
-            return speak(asked)
+            return reply_to(asked)
         error = {"message": TOO_LONG, "type": "invalid_request_error", "code": "context_length_exceeded"}
         return stream(*refused_events(TOO_LONG)) if streams else answer({"error": error}, status=400)
 
     fresh.script = refuse
     async with serve(fresh.url, config=settings(default={"clear_at_least": 1_000_000})) as proxy:
-        _, forwarded, told = await Agent(proxy, fresh, stream=streams).sends(reading(24))
-    assert told.status == 200
-    assert b"context_length_exceeded" not in told.body.data
-    assert b"All is" in told.body.data
+        _, forwarded, reply = await Agent(proxy, fresh, stream=streams).send(reading(24))
+    assert reply.status == 200
+    assert b"context_length_exceeded" not in reply.body.data
+    assert b"All is" in reply.body.data
     assert find_faults(forwarded[-1]) == []
 
 
 async def test_a_refusal_that_nothing_helps_reaches_the_client_as_it_came(serve, fresh):
     fresh.script = stream(*refused_events("The prompt breaks a rule.", code="invalid_prompt"))
     async with serve(fresh.url, config=settings()) as proxy:
-        _, _, told = await Agent(proxy, fresh, stream=True).sends(reading(24))
-    assert told.body.data == b"".join(refused_events("The prompt breaks a rule.", code="invalid_prompt"))
+        _, _, reply = await Agent(proxy, fresh, stream=True).send(reading(24))
+    assert reply.body.data == b"".join(refused_events("The prompt breaks a rule.", code="invalid_prompt"))
 
 
 async def test_a_block_that_was_refused_within_a_stream_is_not_remembered(serve, fresh):
     fresh.script = stream(*refused_events("The prompt breaks a rule.", code="invalid_prompt"))
     async with serve(fresh.url, config=settings()) as proxy:
         agent = Agent(proxy, fresh, stream=True)
-        _, _, refused = await agent.sends(reading(24))
-        fresh.script = speak
-        _, _, accepted = await agent.sends(reading(24))
-        _, _, later = await agent.sends(reading(24))
-    outcomes = [told.head.first("x-compaction") for told in (refused, accepted, later)]
+        _, _, refused = await agent.send(reading(24))
+        fresh.script = reply_to
+        _, _, accepted = await agent.send(reading(24))
+        _, _, later = await agent.send(reading(24))
+    outcomes = [reply.head.first("x-compaction") for reply in (refused, accepted, later)]
     assert outcomes == ["created", "created", "applied"]
 
 
@@ -150,18 +150,18 @@ async def test_a_block_that_was_refused_within_a_stream_is_not_remembered(serve,
     ],
 )
 async def test_a_history_that_is_not_all_there_is_left_alone(serve, fresh, more, reason):
-    fresh.script = speak
+    fresh.script = reply_to
     async with serve(fresh.url, config=settings()) as proxy:
-        sent, forwarded, told = await Agent(proxy, fresh, **more).sends(reading(24))
+        sent, forwarded, reply = await Agent(proxy, fresh, **more).send(reading(24))
     assert forwarded == [sent]
-    assert told.head.first("x-compaction-reason") == reason
+    assert reply.head.first("x-compaction-reason") == reason
 
 
 async def test_a_websocket_is_refused_so_that_its_client_takes_http(serve, fresh):
     async with serve(fresh.url, config=settings()) as proxy:
         headers = {**KEY, "connection": "upgrade", "upgrade": "websocket"}
-        told = await ask(proxy, None, "/responses", headers=headers, method="GET")
-    assert told.status == 426
+        reply = await ask(proxy, None, "/responses", headers=headers, method="GET")
+    assert reply.status == 426
     assert fresh.requests == []
 
 
@@ -182,7 +182,7 @@ OF_THE_PROVIDER = [
 
 @pytest.mark.parametrize("ahead", [True, False], ids=["before what is shortened", "within it"])
 async def test_computer_use_approvals_and_programs_stay_whole_with_their_answers(serve, fresh, ahead):
-    fresh.script = speak
+    fresh.script = reply_to
     written = json.dumps(OF_THE_PROVIDER)[1:-1].encode()
     value = json.loads(as_request(reading(24)))
     place = 2 if ahead else 20
@@ -190,9 +190,9 @@ async def test_computer_use_approvals_and_programs_stay_whole_with_their_answers
     sent = json.dumps(value).encode().replace(b'"HERE"', written)
     assert find_faults(sent) == []
     async with serve(fresh.url, config=settings()) as proxy:
-        told = await ask(proxy, sent, "/responses", headers={"authorization": "Bearer sk-a"})
+        reply = await ask(proxy, sent, "/responses", headers={"authorization": "Bearer sk-a"})
     left = [element for element in json.loads(fresh.requests[-1].body)["input"] if element in OF_THE_PROVIDER]
-    assert told.head.first("x-compaction") == "created"
+    assert reply.head.first("x-compaction") == "created"
     assert len(fresh.requests[-1].body) < 0.8 * len(sent)
     assert left == OF_THE_PROVIDER
     assert all(json.dumps(element).encode() in fresh.requests[-1].body for element in OF_THE_PROVIDER)

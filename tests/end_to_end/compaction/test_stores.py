@@ -8,10 +8,9 @@ import pytest
 import pytest_asyncio
 
 from tests.support.agent import Agent, compactions, turns
-from tests.support.compacting_proxy import ASIDE, LONGER, WORK, House, database, metric, rows, settings
+from tests.support.compacting_proxy import ASIDE, LONGER, WORK, Stack, database, metric, rows, settings
 from tests.support.proxy_client import log_of, until
-from tests.support.scripted_upstream import Upstream
-from tests.support.scripted_upstream import says as tells
+from tests.support.scripted_upstream import Upstream, text_turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -19,22 +18,22 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 # --- the same bytes by any worker ------------------------------------------------------------------------------------
 
 
-COUNTED = tells("Go on.").using(prompt=4_000)
+COUNTED = text_turn("Go on.").using(prompt=4_000)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def plain(agent, up):
     """What one worker forwards, for all of them to be held against."""
     up.script = COUNTED
-    return [step.forwarded for step in await agent.works(WORK)]
+    return [step.forwarded for step in await agent.work(WORK)]
 
 
 async def alternating(up, proxies, place):
     """One agent whose turns go through one proxy after the other, each once the last one has noted its own."""
     steps, noticed = [], 0
     for number, messages in enumerate(turns(WORK)):
-        steps.append(await Agent(proxies[number % len(proxies)], up, "sk-a").sends(messages))
-        noticed += steps[-1].says("x-compaction-tokens-after") is not None
+        steps.append(await Agent(proxies[number % len(proxies)], up, "sk-a").send(messages))
+        noticed += steps[-1].header("x-compaction-tokens-after") is not None
         if noticed:
             await until(
                 lambda seen=noticed: len(rows(place, "select key from facts_1 where key like '%/anchor/%'")) >= seen
@@ -47,7 +46,7 @@ async def test_f8_a_restart_changes_no_byte(serve, fresh, plain, tmp_path):
     forwarded, requests = [], [*turns(WORK)]
     for part in (requests[:9], requests[9:]):
         async with serve(fresh.url, "--state", str(tmp_path), config=settings(), fresh=True) as proxy:
-            forwarded += [(await Agent(proxy, fresh, "sk-a").sends(messages)).forwarded for messages in part]
+            forwarded += [(await Agent(proxy, fresh, "sk-a").send(messages)).forwarded for messages in part]
     assert forwarded == plain
 
 
@@ -69,58 +68,58 @@ async def test_two_proxies_over_one_folder_forward_the_same_bytes_as_one(serve, 
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def harmed(serve):
+async def breakable_stack(serve):
     """A state directory of which a test may break anything, as long as a proxy can go on in it."""
-    async with Upstream(tells("Go on.")) as up, serve(up.url, config=settings()) as proxy:
-        yield House(up, proxy)
+    async with Upstream(text_turn("Go on.")) as up, serve(up.url, config=settings()) as proxy:
+        yield Stack(up, proxy)
 
 
 @pytest.fixture
-def victim(harmed, request):
-    return Agent(harmed.proxy, harmed.up, f"sk-{request.node.name}")
+def victim(breakable_stack, request):
+    return Agent(breakable_stack.proxy, breakable_stack.up, f"sk-{request.node.name}")
 
 
-def deleted(file):
+def delete_database(file):
     for each in file.parent.glob("promises.sqlite*"):
         each.rmdir() if each.is_dir() else each.unlink()
 
 
-def scribbled(file):
-    deleted(file)
+def overwrite_database(file):
+    delete_database(file)
     file.write_bytes(b"this was a database once " * 1_000)
 
 
 def a_folder(file):
-    deleted(file)
+    delete_database(file)
     file.mkdir()
 
 
-@pytest.mark.parametrize("harm", [deleted, scribbled, a_folder])
+@pytest.mark.parametrize("harm", [delete_database, overwrite_database, a_folder])
 async def test_a_store_that_is_lost_costs_one_compaction_and_no_request(victim, harm):
     faults = await metric(victim.proxy, "store_faults_total")
-    before = await victim.works(WORK)
+    before = await victim.work(WORK)
     harm(database(victim.proxy.state))
-    after = [await victim.sends(WORK), await victim.sends(ASIDE)]
+    after = [await victim.send(WORK), await victim.send(ASIDE)]
     assert await metric(victim.proxy, "failed_open_total") == 0
-    assert (await metric(victim.proxy, "store_faults_total") > faults) == (harm is not deleted)
+    assert (await metric(victim.proxy, "store_faults_total") > faults) == (harm is not delete_database)
     assert [step.answer.status for step in before + after] == [200] * len(before + after)
     assert after[0].compaction == "created"
     assert after[1].compaction == ("created" if harm is a_folder else "applied")
     assert len(after[1].forwarded) < len(after[1].sent)
-    deleted(database(victim.proxy.state))
+    delete_database(database(victim.proxy.state))
 
 
 async def test_a_store_that_is_locked_delays_a_request_and_fails_none(victim):
     faults = await metric(victim.proxy, "store_faults_total")
-    assert (await victim.sends(WORK)).compaction == "created"
+    assert (await victim.send(WORK)).compaction == "created"
     locked = sqlite3.connect(database(victim.proxy.state), isolation_level=None)
     locked.execute("begin immediate")
     began = asyncio.get_running_loop().time()
-    meanwhile = await victim.sends(LONGER)
+    meanwhile = await victim.send(LONGER)
     assert asyncio.get_running_loop().time() - began < 20
     locked.rollback()
     locked.close()
-    afterwards = await victim.sends(LONGER)
+    afterwards = await victim.send(LONGER)
     assert await metric(victim.proxy, "store_faults_total") > faults
     assert meanwhile.answer.status == 200
     assert compactions([meanwhile, afterwards]) == ["created", "created"]
@@ -142,14 +141,14 @@ sys.exit(main())
 """
 
 
-async def test_where_compaction_fails_the_clients_own_bytes_go_out_and_it_is_said(serve, fresh):
+async def test_where_compaction_fails_the_clients_own_bytes_are_forwarded_and_the_fault_is_logged(serve, fresh):
     async with serve(fresh.url, config=settings(), program=("-c", PLANTED)) as proxy:
         agent = Agent(proxy, fresh, "sk-a")
-        failed = await agent.sends([{"role": "user", "content": "BUGGY"}, *WORK])
+        failed = await agent.send([{"role": "user", "content": "BUGGY"}, *WORK])
         assert failed.compaction == "failed-open"
         assert failed.is_verbatim
         assert failed.answer.status == 200
-        assert (await agent.sends(WORK)).compaction == "created"
+        assert (await agent.send(WORK)).compaction == "created"
         assert await metric(proxy, "failed_open_total") == 1
         (line,) = await until(lambda: log_of(proxy, "failed-open"))
         assert line["effect"] == "the client's own bytes were forwarded"

@@ -17,8 +17,7 @@ from tests.support.agent import Agent, compactions, reading
 from tests.support.commands import run_command
 from tests.support.compacting_proxy import SMALL, WORK, database, metric, rows
 from tests.support.proxy_client import ask, chat, fault_of, log_of, page, until, whole_log
-from tests.support.scripted_upstream import Upstream, answer
-from tests.support.scripted_upstream import says as tells
+from tests.support.scripted_upstream import Upstream, answer, text_turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -50,30 +49,30 @@ def settings(up, **more):
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(serve):
+async def stack(serve):
     """A proxy with four teams in front of an upstream with keys of its own."""
-    async with Upstream(tells("Go on.")) as up:
-        told = {"REAL": "sk-real", "GREEN": "sk-green"}
-        async with serve(None, config=settings(up), environment=told) as proxy:
+    async with Upstream(text_turn("Go on.")) as up:
+        secrets = {"REAL": "sk-real", "GREEN": "sk-green"}
+        async with serve(None, config=settings(up), environment=secrets) as proxy:
             keys = {team: team_key(proxy, team) for team in TEAMS}
             for key in keys.values():
-                await sending(Agent(proxy, up, key), opened)
+                await sending(Agent(proxy, up, key), is_admitted)
             yield up, proxy, keys
 
 
 async def sending(agent, holds, within=1.0):
     """Sends until the answer is as it is to be: what operators say is in force within a second."""
     async with asyncio.timeout(within):
-        while not holds(step := await agent.sends(WORK[:2])):  # noqa: ASYNC110 (another process is waited for)
+        while not holds(step := await agent.send(WORK[:2])):  # noqa: ASYNC110 (another process is waited for)
             await asyncio.sleep(0.02)
     return step
 
 
-def opened(step):
+def is_admitted(step):
     return step.answer.status == 200
 
 
-def closed(step):
+def is_unauthorized(step):
     return step.answer.status == 401
 
 
@@ -84,9 +83,9 @@ def work(request):
 
 
 @pytest.fixture
-def agents(house):
+def agents(stack):
     """An agent of each team, with nothing switched off."""
-    up, proxy, keys = house
+    up, proxy, keys = stack
     up.forget()
     return {team: Agent(proxy, up, key) for team, key in keys.items()}
 
@@ -99,22 +98,22 @@ def header(request, name):
 
 
 async def test_a_team_key_opens_and_the_upstream_sees_its_own_key(agents):
-    step = await agents["red"].sends(WORK[:2])
+    step = await agents["red"].send(WORK[:2])
     assert step.answer.status == 200
     (request,) = agents["red"].up.requests
     assert header(request, "authorization") == "Bearer sk-real"
 
 
 async def test_a_team_with_an_upstream_and_a_key_of_its_own_gets_these(agents):
-    await agents["own"].sends(WORK[:2], model="anything")
+    await agents["own"].send(WORK[:2], model="anything")
     (request,) = agents["own"].up.requests
     assert header(request, "authorization") == "Bearer sk-green"
     await until(lambda: log_of(agents["own"].proxy, "request", team="own", upstream="lab"))
 
 
 @pytest.mark.parametrize("path", ["/chat/completions", "/chat/completions/compact", "/models", "/embeddings", "/files"])
-async def test_without_a_team_key_nothing_opens(house, path):
-    up, proxy, _ = house
+async def test_without_a_team_key_nothing_opens(stack, path):
+    up, proxy, _ = stack
     up.forget()
     for headers in ({}, {"authorization": "Bearer sk-provider"}, {"authorization": "Bearer cp-0123456789-" + "a" * 32}):
         refused = await ask(proxy, b"{}", path, headers=headers)
@@ -124,30 +123,30 @@ async def test_without_a_team_key_nothing_opens(house, path):
     assert "sk-provider" not in await whole_log(proxy)
 
 
-async def test_a_revoked_key_closes_within_a_second_and_a_fresh_one_opens_as_fast(house):
-    up, proxy, _ = house
+async def test_a_revoked_key_closes_within_a_second_and_a_fresh_one_opens_as_fast(stack):
+    up, proxy, _ = stack
     text = await new_key(proxy, "red", "--label", "for a test")
     agent = Agent(proxy, up, text)
-    await sending(agent, opened)
+    await sending(agent, is_admitted)
     public = text.split("-")[1]
     assert (await command(proxy, "keys", "revoke", public))[0] == 0
-    step = await sending(agent, closed)
+    step = await sending(agent, is_unauthorized)
     assert f"the team key {public} is revoked" in fault_of(step.answer)["message"]
 
 
-async def test_a_key_that_runs_out_opens_no_more(house):
-    up, proxy, _ = house
+async def test_a_key_that_runs_out_opens_no_more(stack):
+    up, proxy, _ = stack
     text, key = create_team_key("red", time.time(), days=0.5 / 86_400)
     Records(proxy.state).change(lambda known: known.with_key(key))
     agent = Agent(proxy, up, text)
-    await sending(agent, opened)
-    assert "expired" in fault_of((await sending(agent, closed)).answer)["message"]
+    await sending(agent, is_admitted)
+    assert "expired" in fault_of((await sending(agent, is_unauthorized)).answer)["message"]
 
 
-async def test_no_team_key_is_written_down_or_said_anywhere(house, agents, work):
+async def test_no_team_key_is_written_or_printed(stack, agents, work):
     """However it is shown: as it should be, half, doubled, as a password, or in the middle of a URL."""
-    _, proxy, keys = house
-    await agents["red"].works(work)
+    _, proxy, keys = stack
+    await agents["red"].work(work)
     text = keys["red"]
     shown = [f"Bearer {text}", f"Bearer {text}x", f"Bearer {text[:-1]}", f"Basic {text}", f"Bearer {text}, {text}"]
     paths = ["/chat/completions", f"/chat/completions?key={text}", f"/files/{text}", f"/{text}/models"]
@@ -167,11 +166,11 @@ async def test_no_team_key_is_written_down_or_said_anywhere(house, agents, work)
 
 async def test_two_teams_with_the_same_conversation_share_nothing(agents, work):
     """Invariant 9, looked at in every store: the same bytes, twice, and each apart from the other."""
-    red, blue = await agents["red"].works(work), await agents["blue"].works(work)
+    red, blue = await agents["red"].work(work), await agents["blue"].work(work)
     assert compactions(red) == compactions(blue)
     assert "created" in compactions(red)
     assert [step.forwarded for step in red] == [step.forwarded for step in blue]
-    conversations = [{step.says("x-compaction-conversation") for step in steps} - {None} for steps in (red, blue)]
+    conversations = [{step.header("x-compaction-conversation") for step in steps} - {None} for steps in (red, blue)]
     assert not conversations[0] & conversations[1]
     place = agents["red"].proxy.state
     for table in ("promises_1", "facts_1"):
@@ -188,24 +187,27 @@ async def test_two_teams_with_the_same_conversation_share_nothing(agents, work):
         assert {line["tenant"] for line in lines if "tenant" in line} == {f"team.{team}"}
 
 
-async def test_figures_are_told_by_team(agents):
+async def test_figures_are_shown_by_team(agents):
     proxy = agents["red"].proxy
-    told = [await metric(proxy, "team_requests_total", team=team) for team in ("red", "blue")]
+    figures = [await metric(proxy, "team_requests_total", team=team) for team in ("red", "blue")]
     await whole_log(proxy)
     lines = len(log_of(proxy, "request", team="red"))
-    await agents["red"].sends(WORK[:2])
+    await agents["red"].send(WORK[:2])
     await until(lambda: len(log_of(proxy, "request", team="red")) > lines)
-    assert [await metric(proxy, "team_requests_total", team=team) for team in ("red", "blue")] == [told[0] + 1, told[1]]
+    assert [await metric(proxy, "team_requests_total", team=team) for team in ("red", "blue")] == [
+        figures[0] + 1,
+        figures[1],
+    ]
 
 
 # --- policies ---
 
 
 async def test_each_team_has_its_policy_and_the_answer_says_which_version(agents, work):
-    bold, late = await agents["red"].works(work), await agents["green"].works(work)
+    bold, late = await agents["red"].work(work), await agents["green"].work(work)
     made = next(step for step in bold if step.compaction == "created")
-    assert made.says("x-compaction-policy") == "bold"
-    version = made.says("x-compaction-policy-version")
+    assert made.header("x-compaction-policy") == "bold"
+    version = made.header("x-compaction-policy-version")
     assert re.fullmatch(r"[0-9a-f]{8}", version)
     assert set(compactions(late)) == {"none"}
     blocks = rows(agents["red"].proxy.state, "select value from promises_1 where key like 'team.red/%'")
@@ -218,11 +220,11 @@ async def test_each_team_has_its_policy_and_the_answer_says_which_version(agents
 @asynccontextmanager
 async def of_file(serve):
     """A proxy by itself, its file and content, and an agent of a team that it admits."""
-    async with Upstream(tells("Go on.")) as up:
+    async with Upstream(text_turn("Go on.")) as up:
         config = settings(up)
         async with serve(None, config=config, environment={"REAL": "sk-real", "GREEN": "sk-green"}) as proxy:
             agent = Agent(proxy, up, await new_key(proxy, "green"))
-            await sending(agent, opened)
+            await sending(agent, is_admitted)
             yield proxy, proxy.place / "proxy.yaml", config, agent
 
 
@@ -230,13 +232,13 @@ async def test_a_policy_that_is_changed_in_the_file_is_in_force_within_two_secon
     async with of_file(serve) as (proxy, file, config, agent):
         file.write_text(yaml.safe_dump({**config, "attachments": [{"policy": "no-such"}]}))
         await until(lambda: "no policy 'no-such'" in proxy.output)
-        assert compactions(await agent.works(WORK)).count("created") == 0
+        assert compactions(await agent.work(WORK)).count("created") == 0
         file.write_text(yaml.safe_dump({**config, "attachments": [{"policy": "bold", "team": "gr*"}]}))
         await until(lambda: log_of(proxy, "config-reloaded"), within=20)
-        assert compactions(await agent.works(reading(25))).count("created") > 0
+        assert compactions(await agent.work(reading(25))).count("created") > 0
 
 
-async def test_a_file_that_is_being_written_is_read_once_it_stands_still(serve):
+async def test_a_file_that_is_being_written_is_read_once_it_is_complete(serve):
     """An empty file is a good configuration without teams, for which no key of a team opens."""
     async with of_file(serve) as (proxy, file, config, agent):
         whole = yaml.safe_dump(config)
@@ -244,14 +246,14 @@ async def test_a_file_that_is_being_written_is_read_once_it_stands_still(serve):
             file.write_text(whole[:length])
             await asyncio.sleep(0.1)
         file.write_text(whole)
-        assert (await agent.sends(WORK[:2])).answer.status == 200
+        assert (await agent.send(WORK[:2])).answer.status == 200
         await asyncio.sleep(1)
         assert "config-refused" not in await whole_log(proxy)
-        assert (await agent.sends(WORK[:2])).answer.status == 200
+        assert (await agent.send(WORK[:2])).answer.status == 200
 
 
 async def test_a_roll_out_takes_some_conversations_and_keeps_them(serve):
-    async with Upstream(tells("Go on.")) as up:
+    async with Upstream(text_turn("Go on.")) as up:
         config = {
             "upstreams": [{"base_url": up.url, "window": 1_000_000}],
             "policies": {"default": {"clear_at_least": 500_000}, "bold": SMALL},
@@ -261,7 +263,7 @@ async def test_a_roll_out_takes_some_conversations_and_keeps_them(serve):
             agent = Agent(proxy, up, "sk-a")
             chosen = {}
             for number in range(16):
-                steps = await agent.works(reading(14, task=f"Task {number}."))
+                steps = await agent.work(reading(14, task=f"Task {number}."))
                 assert len(set(compactions(steps[:5]))) == 1
                 chosen[number] = "created" in compactions(steps)
             assert 2 <= sum(chosen.values()) <= 14
@@ -269,11 +271,11 @@ async def test_a_roll_out_takes_some_conversations_and_keeps_them(serve):
             file.write_text(yaml.safe_dump({**config, "attachments": [{"policy": "bold", "rollout": 100}]}))
             await until(lambda: log_of(proxy, "config-reloaded"))
             for number in (number for number, taken in chosen.items() if taken):
-                assert (await agent.sends(reading(14, task=f"Task {number}."))).compaction == "applied"
+                assert (await agent.send(reading(14, task=f"Task {number}."))).compaction == "applied"
 
 
 async def test_a_tag_chooses_the_policy_and_goes_no_further(serve):
-    async with Upstream(tells("Go on.")) as up:
+    async with Upstream(text_turn("Go on.")) as up:
         config = {
             "upstreams": [{"base_url": up.url, "window": 1_000_000}],
             "policies": {"default": {"clear_at_least": 500_000}, "bold": SMALL},
@@ -281,30 +283,30 @@ async def test_a_tag_chooses_the_policy_and_goes_no_further(serve):
         }
         async with serve(None, config=config) as proxy:
             plain, nightly = Agent(proxy, up, "sk-a"), Agent(proxy, up, "sk-b", {"x-compaction-tag": "nightly-7"})
-            assert "created" not in compactions(await plain.works(WORK))
-            assert "created" in compactions(await nightly.works(WORK))
+            assert "created" not in compactions(await plain.work(WORK))
+            assert "created" in compactions(await nightly.work(WORK))
             assert all(header(request, "x-compaction-tag") is None for request in up.requests)
 
 
 # --- switches ---
 
 
-async def test_switched_off_nothing_new_is_made_and_what_stands_goes_on_standing(house, agents, work):
-    _, proxy, _ = house
+async def test_switched_off_no_new_block_is_made_and_existing_ones_apply(stack, agents, work):
+    _, proxy, _ = stack
     agent = agents["red"]
-    steps = await agent.works(work)
+    steps = await agent.work(work)
     assert "created" in compactions(steps)
     assert (await command(proxy, "switch", "off", "--team", "red"))[0] == 0
     try:
-        assert opened(await sending(agent, lambda step: step.compaction == "off"))
-        again = await agent.sends(work)
+        assert is_admitted(await sending(agent, lambda step: step.compaction == "off"))
+        again = await agent.send(work)
         assert again.forwarded == steps[-1].forwarded  # law 11: the raw history may not even fit any more
         assert again.compaction == "applied"
-        fresh = await replace(agent, headers={"x-conversation-id": "while off"}).works(work)
+        fresh = await replace(agent, headers={"x-conversation-id": "while off"}).work(work)
         assert set(compactions(fresh)) == {"off"}
         assert all(step.is_verbatim for step in fresh)
-        assert {step.says("x-compaction-reason") for step in fresh[-3:]} == {"switched-off"}
-        other = await replace(agents["blue"], headers={"x-conversation-id": "blue"}).works(work)
+        assert {step.header("x-compaction-reason") for step in fresh[-3:]} == {"switched-off"}
+        other = await replace(agents["blue"], headers={"x-conversation-id": "blue"}).work(work)
         assert "created" in compactions(other)
     finally:
         await command(proxy, "switch", "on", "--team", "red")
@@ -314,13 +316,13 @@ async def test_switched_off_nothing_new_is_made_and_what_stands_goes_on_standing
 # --- unknown callers, and trusted gateways ---
 
 
-async def test_who_is_never_accepted_fills_no_disk(serve):
+async def test_rejected_callers_fill_no_disk(serve):
     """Made-up keys with long histories: the upstream refuses them, and nothing of them is kept."""
     async with Upstream(answer({"error": {"message": "Incorrect API key provided"}}, status=401)) as up:
         config = {"upstreams": [{"base_url": up.url, "window": 1_000_000}], "policies": {"default": SMALL}}
         async with serve(None, config=config) as proxy:
             for number in range(3):
-                step = await Agent(proxy, up, f"sk-made-up-{number}").sends(WORK)
+                step = await Agent(proxy, up, f"sk-made-up-{number}").send(WORK)
                 assert step.answer.status == 401
             await asyncio.sleep(0.3)
             assert not [*(proxy.state / "originals").rglob("*.jsonl")]
@@ -330,8 +332,8 @@ async def test_who_is_never_accepted_fills_no_disk(serve):
 
 
 @asynccontextmanager
-async def spoken_for(serve, trusted):
-    async with Upstream(tells("Go on.")) as up:
+async def proxy_behind_gateway(serve, trusted):
+    async with Upstream(text_turn("Go on.")) as up:
         config = {
             "upstreams": [{"base_url": up.url, "window": 1_000_000}],
             "policies": {"default": SMALL},
@@ -341,18 +343,18 @@ async def spoken_for(serve, trusted):
             yield up, proxy
 
 
-async def test_a_trusted_gateway_whose_key_rotates_names_the_team_and_blocks_are_found_again(serve):
-    async with spoken_for(serve, "127.0.0.1") as (up, proxy):
+async def test_a_trusted_gateway_with_a_rotating_key_names_the_team_and_blocks_are_found_again(serve):
+    async with proxy_behind_gateway(serve, "127.0.0.1") as (up, proxy):
         for hour, turns in enumerate((WORK[:30], WORK)):
-            steps = await Agent(proxy, up, f"sk-hour-{hour}", {"x-team": "red"}).works(turns)
+            steps = await Agent(proxy, up, f"sk-hour-{hour}", {"x-team": "red"}).work(turns)
         assert compactions(steps)[-1] == "applied"
         assert all(header(request, "x-team") is None for request in up.requests)
         assert {key.partition("/")[0] for (key,) in rows(proxy.state, "select key from promises_1")} == {"team.red"}
 
 
 async def test_a_gateway_that_is_not_trusted_is_refused(serve):
-    async with spoken_for(serve, "10.0.0.0/8") as (up, proxy):
-        step = await Agent(proxy, up, "sk-a", {"x-team": "red"}).sends(WORK[:2])
+    async with proxy_behind_gateway(serve, "10.0.0.0/8") as (up, proxy):
+        step = await Agent(proxy, up, "sk-a", {"x-team": "red"}).send(WORK[:2])
         assert step.answer.status == 403
         assert fault_of(step.answer)["code"] == "untrusted_gateway"
-        assert (await Agent(proxy, up, "sk-a").sends(WORK[:2])).answer.status == 200
+        assert (await Agent(proxy, up, "sk-a").send(WORK[:2])).answer.status == 200

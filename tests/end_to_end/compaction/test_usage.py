@@ -6,14 +6,13 @@ import pytest
 
 from tests.support.agent import Agent, reading, turns
 from tests.support.compacting_proxy import WORK, settings
-from tests.support.messages import says, user
-from tests.support.scripted_upstream import Upstream
-from tests.support.scripted_upstream import says as tells
+from tests.support.messages import assistant, user
+from tests.support.scripted_upstream import Upstream, text_turn
 
 
 @pytest.fixture
-async def house(serve):
-    async with Upstream(tells("Go on.").using(2_000, 20)) as up:
+async def stack(serve):
+    async with Upstream(text_turn("Go on.").using(2_000, 20)) as up:
         config = settings(client={"inherit": "default", "usage": "client_view"}, unasked={"ask_usage": False})
         last = {**config["upstreams"][-1], "base_url": up.url}
         named = [{**last, "name": name, "models": [name], "policy": name} for name in ("client", "unasked")]
@@ -25,34 +24,34 @@ async def house(serve):
 async def grown(agent, **more):
     """The first turn of a work that was shortened."""
     for each in turns(WORK):
-        step = await agent.sends(each, **more)
+        step = await agent.send(each, **more)
         if step.compaction == "created":
             return step
     raise AssertionError("it was never shortened")
 
 
-async def test_a_stream_that_was_shortened_is_asked_for_its_usage_and_the_client_sees_nothing_of_it(house):
-    up, agent = house
+async def test_a_stream_that_was_shortened_is_asked_for_its_usage_and_the_client_sees_nothing_of_it(stack):
+    up, agent = stack
     step = await grown(agent, stream=True)
     assert json.loads(step.forwarded)["stream_options"] == {"include_usage": True}
     assert b"usage" not in step.answer.body.data
     assert step.answer.body.data == b"".join(up.script.frames(model="gpt-4o"))
 
 
-async def test_a_short_history_is_not_asked(house):
-    _, agent = house
-    step = await agent.sends(WORK[:4], stream=True)
+async def test_a_short_history_is_not_asked(stack):
+    _, agent = stack
+    step = await agent.send(WORK[:4], stream=True)
     assert step.is_verbatim
 
 
-async def test_a_client_that_asks_gets_what_it_asked_for(house):
-    up, agent = house
+async def test_a_client_that_asks_gets_what_it_asked_for(stack):
+    up, agent = stack
     step = await grown(agent, stream=True, stream_options={"include_usage": True})
     assert step.answer.body.data == b"".join(up.script.frames(usage=True, model="gpt-4o"))
 
 
-async def test_a_policy_can_ask_for_nothing(house):
-    _, agent = house
+async def test_a_policy_can_ask_for_nothing(stack):
+    _, agent = stack
     step = await grown(agent, stream=True, model="unasked")
     assert "stream_options" not in json.loads(step.forwarded)
 
@@ -61,27 +60,27 @@ def gauge_of(step):
     return json.loads(step.answer.body.data)["usage"]["prompt_tokens"]
 
 
-async def test_by_default_the_figures_are_the_upstreams_own(house):
-    _, agent = house
+async def test_by_default_the_figures_are_the_upstreams_own(stack):
+    _, agent = stack
     assert gauge_of(await grown(agent)) == 2_000
 
 
-async def test_a_client_view_shows_what_the_history_would_have_taken(house):
-    _, agent = house
+async def test_a_client_view_shows_what_the_history_would_have_taken(stack):
+    _, agent = stack
     step = await grown(agent, model="client")
     before, after = step.tokens
     assert gauge_of(step) == 2_000 + before - after
 
 
-async def test_f1_a_client_with_a_gauge_of_its_own_compacts_when_its_history_is_long_and_not_with_every_turn(house):
+async def test_f1_a_client_with_a_gauge_of_its_own_compacts_when_its_history_is_long_and_not_with_every_turn(stack):
     """The client sums itself up when its gauge says 12,000. Behind an honest gauge it never would."""
-    up, agent = house
-    up.script = lambda request: tells("Go on.").using(len(request.body) // 4)
+    up, agent = stack
+    up.script = lambda request: text_turn("Go on.").using(len(request.body) // 4)
     work, compacted, history = reading(40), 0, reading(0)
     for at in range(2, len(work), 2):
         history = [*history, *work[at : at + 2]]
-        step = await agent.sends(history, model="client")
+        step = await agent.send(history, model="client")
         if gauge_of(step) > 12_000:
             compacted += 1
-            history = [*reading(0), *says("I have read some files."), *user("Go on.")]
+            history = [*reading(0), *assistant("I have read some files."), *user("Go on.")]
     assert 1 <= compacted <= 3

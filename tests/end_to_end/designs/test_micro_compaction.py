@@ -5,8 +5,8 @@ import json
 import pytest
 
 from tests.support.agent import Agent
-from tests.support.messages import call, history, says, system, user
-from tests.support.scripted_upstream import says as tells
+from tests.support.messages import assistant, call, history, system, user
+from tests.support.scripted_upstream import text_turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -27,13 +27,13 @@ def bashes(number, out=LARGE):
 
 @pytest.mark.parametrize(("there", "cleared"), [(7, 0), (9, 0), (10, 0), (11, 1), (13, 3), (30, 20)])
 async def test_row_1_all_results_but_the_newest_ten_become_placeholders(agent, there, cleared):
-    step = await agent.sends(working(*bashes(there)), model="j-cli")
+    step = await agent.send(working(*bashes(there)), model="j-cli")
     assert results(step.messages) == ["[Previous: used Bash]"] * cleared + [LARGE] * (there - cleared)
 
 
 async def test_row_1_a_growing_history_keeps_ten_results_in_every_turn(agent):
     for there in range(7, 15):
-        step = await agent.sends(working(*bashes(there)), model="j-cli")
+        step = await agent.send(working(*bashes(there)), model="j-cli")
         cleared = max(0, there - 10)
         assert results(step.messages) == ["[Previous: used Bash]"] * cleared + [LARGE] * (there - cleared)
 
@@ -43,7 +43,7 @@ async def test_row_1_a_growing_history_keeps_ten_results_in_every_turn(agent):
     [("x" * 800, False), ("x" * 801, True), (("y" * 6 + "\n") * 100, False), ("文" * 266, False), ("文" * 267, True)],
 )
 async def test_row_1_size_is_that_of_the_text_and_not_of_its_json(agent, text, is_cleared):
-    step = await agent.sends(working(*bashes(1, out=text), *bashes(10)), model="j-cli")
+    step = await agent.send(working(*bashes(1, out=text), *bashes(10)), model="j-cli")
     assert (results(step.messages)[0] != text) is is_cleared
 
 
@@ -54,9 +54,9 @@ async def test_row_1_keep_recent_counts_all_messages_of_a_kind_in_every_step(ser
     made = {
         "clear_results": [call("Read", out=LARGE, path=f"{place}.py") for place in range(4)],
         "clear_observations": [
-            piece for place in range(4) for piece in (says("ls"), user(f"Observation: {place}\n{LARGE}"))
+            piece for place in range(4) for piece in (assistant("ls"), user(f"Observation: {place}\n{LARGE}"))
         ],
-        "strip_attachments": [piece for place in range(4) for piece in (user(picture), says(f"Seen {place}."))],
+        "strip_attachments": [piece for place in range(4) for piece in (user(picture), assistant(f"Seen {place}."))],
     }[step]
     policy = {
         "when_full": [{step: {"keep_recent": keep_recent}}],
@@ -69,8 +69,8 @@ async def test_row_1_keep_recent_counts_all_messages_of_a_kind_in_every_step(ser
     }
     upstream = {"base_url": up.url, "window": 1_000_000, "policy": "few"}
     async with serve(None, config={"upstreams": [upstream], "policies": {"few": policy}}) as proxy:
-        sent = history(system("You are an agent."), user("Go."), *made, says("Well?"), user("More."))
-        forwarded = (await _agent(proxy, up).sends(sent)).messages
+        sent = history(system("You are an agent."), user("Go."), *made, assistant("Well?"), user("More."))
+        forwarded = (await _agent(proxy, up).send(sent)).messages
     changed = [one for one, other in zip(sent, forwarded, strict=True) if one != other]
     assert len(changed) == cleared
 
@@ -89,7 +89,7 @@ TODAYS_TOOLS = (
 @pytest.mark.parametrize("policy", ["j-cli", "default"])
 async def test_row_2_tools_that_carry_state_are_never_cleared_under_todays_names(agent, policy):
     state = [call(name, out=f"{name}: {LARGE}", about=name) for name in TODAYS_TOOLS]
-    step = await agent.sends(working(*state, *bashes(120, out="\n".join([LARGE] * 2))), model=policy)
+    step = await agent.send(working(*state, *bashes(120, out="\n".join([LARGE] * 2))), model=policy)
     assert step.compaction == "created"
     assert results(step.messages)[: len(state)] == [f"{name}: {LARGE}" for name in TODAYS_TOOLS]
 
@@ -100,7 +100,7 @@ async def test_row_2_a_fold_keeps_the_newest_of_them_as_far_as_there_is_room(ser
     policy = {"summary": {"enabled": False}, "when_full": [], "clear_at_least": 1_000_000, "keep": {"tokens": 500}}
     upstream = {"base_url": up.url, "window": 200_000, "policy": "folding"}
     async with serve(None, config={"upstreams": [upstream], "policies": {"folding": policy}}) as proxy:
-        step = await _agent(proxy, up).sends(working(*pieces), headers={"x-compaction": "force"})
+        step = await _agent(proxy, up).send(working(*pieces), headers={"x-compaction": "force"})
     assert step.compaction == "created"
     kept = [result[:6] for result in results(step.messages) if result.startswith("todo")]
     assert 1 <= len(kept) < 8
@@ -112,7 +112,7 @@ async def test_row_3_the_estimate_is_a_quarter_of_the_characters_whatever_usage_
     upstream = {"base_url": up.url, "window": 1_000_000, "policy": "chars"}
     async with serve(None, config={"upstreams": [upstream], "policies": {"chars": policy}}) as proxy:
         for number, ratio in enumerate((6, 4, 3)):
-            up.script = lambda request, ratio=ratio: tells("Go on.").using(len(request.body.decode()) // ratio)
+            up.script = lambda request, ratio=ratio: text_turn("Go on.").using(len(request.body.decode()) // ratio)
             fired = await _fires_at(_agent(proxy, up), f"task {number}", "文 and more text " * 50)
             assert 20_000 < fired <= 20_400
 
@@ -120,9 +120,9 @@ async def test_row_3_the_estimate_is_a_quarter_of_the_characters_whatever_usage_
 async def _fires_at(agent, task, text):
     """A quarter of the characters of the first history that is shortened."""
     for number in range(60, 140):
-        talk = [piece for place in range(number) for piece in (says(f"{place} {text}"), user("And?"))]
+        talk = [piece for place in range(number) for piece in (assistant(f"{place} {text}"), user("And?"))]
         sent = history(system("You are an agent."), user(task), *talk)
-        step = await agent.sends(sent)
+        step = await agent.send(sent)
         if step.compaction == "created":
             return len(json.dumps(sent, ensure_ascii=False)) // 4
     return None

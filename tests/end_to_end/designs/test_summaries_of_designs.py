@@ -9,13 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.designs.talking import SYSTEM, characters, chatting, first_shortened, structured, working
+from tests.end_to_end.designs.histories import (
+    SYSTEM,
+    characters,
+    chat_history,
+    find_first_shortened,
+    structured_summary,
+    tool_history,
+)
 from tests.support.agent import Agent
-from tests.support.messages import call, history, says, tool, user
+from tests.support.messages import assistant, call, history, tool, user
 from tests.support.proxy_client import log_of, until
-from tests.support.scripted_upstream import Upstream, answer, in_turn
-from tests.support.scripted_upstream import calls as called
-from tests.support.scripted_upstream import says as tells
+from tests.support.scripted_upstream import Upstream, answer, in_turn, text_turn
+from tests.support.scripted_upstream import call_turn as called
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -32,7 +38,7 @@ def is_question(request):
 
 def summarizer(summary, turn=None):
     """Answers requests for a summary with this, and agents with a turn."""
-    turn = turn or tells("Go on.")
+    turn = turn or text_turn("Go on.")
 
     def script(request):
         found = summary if is_question(request) else turn
@@ -66,13 +72,13 @@ def read_originals(path):
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-GOOD = tells(structured(TOLD))
+GOOD = text_turn(structured_summary(TOLD))
 
 
 async def test_row_4_a_history_over_the_threshold_is_summarized_in_the_same_request(up, alone):
     up.script = summarizer(GOOD)
     async with alone(up, inherit="j-cli", **SMALL) as agent:
-        sent = await first_shortened(agent, chatting, range(480, 560, 2))
+        sent = await find_first_shortened(agent, chat_history, range(480, 560, 2))
     assert 60_000 < characters(sent) / 4 < 60_600
     assert len(questions(up)) == 1
     assert TOLD.strip() in turns_of(up)[-1].body.decode()
@@ -81,7 +87,7 @@ async def test_row_4_a_history_over_the_threshold_is_summarized_in_the_same_requ
 async def test_row_5_the_call_is_bounded_cut_and_not_streamed(up, alone):
     up.script = summarizer(GOOD)
     async with alone(up, inherit="j-cli", **SMALL) as agent:
-        await agent.sends(chatting(600), stream=True, tools=[tool("Bash")], model="some-model")
+        await agent.send(chat_history(600), stream=True, tools=[tool("Bash")], model="some-model")
     (asked,) = questions(up)
     assert asked.json["max_tokens"] == 20_000
     assert "stream" not in asked.json
@@ -96,7 +102,7 @@ async def test_row_5_the_call_is_bounded_cut_and_not_streamed(up, alone):
 async def test_row_5_the_bound_is_within_what_the_model_can_write(up, alone, model, name):
     up.script = summarizer(GOOD)
     async with alone(up, inherit="j-cli", **SMALL) as agent:
-        await agent.sends(chatting(600), model=model)
+        await agent.send(chat_history(600), model=model)
     (asked,) = questions(up)
     assert asked.json[name] == {"gpt-4o": 16_384, "gpt-5": 20_000}[model]
 
@@ -107,7 +113,7 @@ async def test_row_5_a_refusal_that_names_the_limit_is_asked_again_within_it(up,
                                 "param": "max_tokens", "code": None}}, 400)  # fmt: skip
     up.script = summarizer(in_turn(refused, GOOD))
     async with alone(up, inherit="j-cli", **SMALL) as agent:
-        step = await agent.sends(chatting(600), model="some-model")
+        step = await agent.send(chat_history(600), model="some-model")
     assert [asked.json["max_tokens"] for asked in questions(up)] == [20_000, 4_096]
     assert step.compaction == "created"
 
@@ -117,7 +123,7 @@ async def test_row_5_a_refusal_of_the_parameter_is_asked_again_by_its_other_name
                                 "'max_completion_tokens' instead.", "type": "invalid_request_error"}}, 400)  # fmt: skip
     up.script = summarizer(in_turn(refused, GOOD))
     async with alone(up, inherit="j-cli", **SMALL) as agent:
-        step = await agent.sends(chatting(600), model="some-model")
+        step = await agent.send(chat_history(600), model="some-model")
     assert [asked.json.get("max_completion_tokens") for asked in questions(up)] == [None, 20_000]
     assert step.compaction == "created"
 
@@ -125,8 +131,8 @@ async def test_row_5_a_refusal_of_the_parameter_is_asked_again_by_its_other_name
 async def test_row_6_two_messages_remain_and_the_first_names_the_transcript(up, alone):
     up.script = summarizer(GOOD)
     async with alone(up, inherit="j-cli", **SMALL) as agent:
-        sent = chatting(600)
-        await agent.sends(sent)
+        sent = chat_history(600)
+        await agent.send(sent)
     first, summary, noted, question = turns_of(up)[-1].json["messages"]
     assert first == SYSTEM[0]
     assert (summary["role"], noted["role"]) == ("user", "assistant")
@@ -136,22 +142,22 @@ async def test_row_6_two_messages_remain_and_the_first_names_the_transcript(up, 
     assert [line["message"] for line in lines if "message" in line][: len(sent)] == sent
 
 
-async def test_row_6_a_sentence_of_ones_own_names_folder_and_conversation(up, alone):
+async def test_row_6_a_custom_sentence_names_folder_and_conversation(up, alone):
     up.script = summarizer(GOOD)
     summary = {"pointer": "Kept: {path} as {conversation}."}
     async with alone(up, inherit="j-cli", summary=summary, **SMALL) as agent:
-        step = await agent.sends(chatting(600))
-    told = turns_of(up)[-1].json["messages"][1]["content"]
-    path, conversation = re.search(r"Kept: (\S+) as (\w+)\.", told).groups()
+        step = await agent.send(chat_history(600))
+    found = turns_of(up)[-1].json["messages"][1]["content"]
+    path, conversation = re.search(r"Kept: (\S+) as (\w+)\.", found).groups()
     assert read_originals(path)
-    assert conversation == step.says("x-compaction-conversation")
+    assert conversation == step.header("x-compaction-conversation")
 
 
 async def test_row_6_in_a_tool_loop_only_the_task_and_the_newest_call_stay_beside_them(up, alone):
     up.script = summarizer(GOOD)
     async with alone(up, inherit="j-cli", **SMALL) as agent:
-        sent = working(500)
-        await agent.sends(sent)
+        sent = tool_history(500)
+        await agent.send(sent)
     forwarded = turns_of(up)[-1].json["messages"]
     own = [message for message in forwarded if message not in sent]
     assert [message for message in forwarded if message in sent] == [*sent[:2], *sent[-2:]]
@@ -169,17 +175,17 @@ FORCED = [
 
 @pytest.mark.parametrize("policy", ["j-cli", "jp", "middleware", "default"])
 @pytest.mark.parametrize(("command", "headers"), FORCED)
-@pytest.mark.parametrize("make", [chatting, working])
-async def test_row_7_a_focus_is_asked_for_and_what_was_paid_is_used(house, up, policy, command, headers, make):  # noqa: PLR0917
-    agent = Agent(house.proxy, up, "sk-focus")
+@pytest.mark.parametrize("make", [chat_history, tool_history])
+async def test_row_7_a_focus_is_asked_for_and_what_was_paid_is_used(stack, up, policy, command, headers, make):  # noqa: PLR0917
+    agent = Agent(stack.proxy, up, "sk-focus")
     up.script = summarizer(GOOD)
     sent = make(60, task=f"{policy} {make.__name__} {command}")
-    await agent.sends(sent, model=policy)
-    step = await agent.sends([*sent, *(user(command) if command else ())], headers=headers, model=policy)
-    later = await agent.sends([*sent, *says("Done."), *user("Go on.")], model=policy, headers={})
-    if (policy, make) == ("jp", working):  # all of it is the newest turn, which this design does not touch
+    await agent.send(sent, model=policy)
+    step = await agent.send([*sent, *(user(command) if command else ())], headers=headers, model=policy)
+    later = await agent.send([*sent, *assistant("Done."), *user("Go on.")], model=policy, headers={})
+    if (policy, make) == ("jp", tool_history):  # all of it is the newest turn, which this design does not touch
         assert questions(up) == []
-        assert step.says("x-compaction-reason") == "focus-unused"
+        assert step.header("x-compaction-reason") == "focus-unused"
         return
     (asked,) = questions(up)
     assert "keep what concerns this: the parser" in asked.json["messages"][-1]["content"]
@@ -191,10 +197,10 @@ async def test_row_7_the_tool_is_offered_where_a_policy_wants_it(up, alone):
     up.script = summarizer(GOOD)
     error = [call("Compact", out="Error: there is no tool Compact.", focus="the parser")]
     async with alone(up, inherit="j-cli", compact_tool=True) as agent:
-        sent = working(60)
-        before = await agent.sends(sent, tools=[tool("Bash")])
-        talk = await agent.sends(sent)
-        step = await agent.sends([*sent, *history(*error)], tools=[tool("Bash")])
+        sent = tool_history(60)
+        before = await agent.send(sent, tools=[tool("Bash")])
+        talk = await agent.send(sent)
+        step = await agent.send([*sent, *history(*error)], tools=[tool("Bash")])
     offered = json.loads(before.forwarded)["tools"]
     assert [each["function"]["name"] for each in offered] == ["Bash", "Compact"]
     assert list(offered[1]["function"]["parameters"]["properties"]) == ["focus"]
@@ -205,12 +211,12 @@ async def test_row_7_the_tool_is_offered_where_a_policy_wants_it(up, alone):
 
 
 async def test_row_7_another_focus_asks_again_about_the_whole_history(agent, up):
-    answers = [tells(structured(f"About {word}: {TOLD}")) for word in ("parsing", "lexing")]
+    answers = [text_turn(structured_summary(f"About {word}: {TOLD}")) for word in ("parsing", "lexing")]
     up.script = summarizer(in_turn(*answers))
-    sent = chatting(60)
-    first, second = [await agent.sends([*sent, *user(f"/compact {word}")], model="default") for word in ("a", "b")]
-    again = await agent.sends([*sent, *user("/compact b")], model="default")
-    later = await agent.sends([*sent, *says("Done."), *user("Go on.")], model="default")
+    sent = chat_history(60)
+    first, second = [await agent.send([*sent, *user(f"/compact {word}")], model="default") for word in ("a", "b")]
+    again = await agent.send([*sent, *user("/compact b")], model="default")
+    later = await agent.send([*sent, *assistant("Done."), *user("Go on.")], model="default")
     _, other = questions(up)
     assert first.compaction == second.compaction == "created"
     assert again.compaction == "applied"
@@ -220,15 +226,15 @@ async def test_row_7_another_focus_asks_again_about_the_whole_history(agent, up)
     assert "About parsing" not in later.forwarded.decode()
 
 
-async def test_row_7_whoever_named_a_focus_hears_that_it_was_not_used(up, alone):
+async def test_row_7_an_unused_focus_is_reported_to_the_client(up, alone):
     up.script = summarizer(answer({"error": {"message": "no"}}, 500))
     async with alone(up, inherit="default") as agent:
-        sent = working(60)
-        command = await agent.sends([*sent, *user("/compact the parser")])
-        step = await agent.sends(sent, headers={"x-compaction": "force", "x-compaction-focus": "the parser"})
-    said = json.loads(command.answer.body.data)["choices"][0]["message"]["content"]
-    assert "focus (the parser) was not used" in said
-    assert step.says("x-compaction-reason") == "focus-unused"
+        sent = tool_history(60)
+        command = await agent.send([*sent, *user("/compact the parser")])
+        step = await agent.send(sent, headers={"x-compaction": "force", "x-compaction-focus": "the parser"})
+    text = json.loads(command.answer.body.data)["choices"][0]["message"]["content"]
+    assert "focus (the parser) was not used" in text
+    assert step.header("x-compaction-reason") == "focus-unused"
 
 
 @pytest.mark.parametrize("policy", ["j-cli", "middleware", "default"])
@@ -237,15 +243,15 @@ async def test_row_8_after_a_failed_summary_the_history_goes_on_unchanged_while_
     when, window, sizes = ({}, 30_000, (150, 195, 200)) if policy == "default" else (SMALL, 400_000, (800, 805, 810))
     async with alone(up, window=window, inherit=policy, **when) as agent:
         for size in sizes:
-            await agent.sends(chatting(size), max_tokens=500)
+            await agent.send(chat_history(size), max_tokens=500)
     assert questions(up)
-    assert [request.json["messages"] for request in turns_of(up)] == [chatting(size) for size in sizes]
+    assert [request.json["messages"] for request in turns_of(up)] == [chat_history(size) for size in sizes]
 
 
 async def test_row_9_the_log_says_where_an_original_was_saved(up, alone):
     up.script = summarizer(GOOD)
     async with alone(up, inherit="j-cli", **SMALL) as agent:
-        await agent.sends(chatting(600))
+        await agent.send(chat_history(600))
         await until(lambda: log_of(agent.proxy, "compaction-ended", reason="window"))
         (line,) = await until(lambda: log_of(agent.proxy, "original-saved"))
         assert read_originals(line["path"])
@@ -276,11 +282,11 @@ def is_sound(messages):
 
 
 async def test_row_11_a_flawed_history_is_repaired_where_it_is_compacted_and_in_our_own_call(up, alone):
-    up.script = summarizer(tells(structured(TOLD)))
+    up.script = summarizer(text_turn(structured_summary(TOLD)))
     calls = [call("Bash", out=f"{place} {TOLD * 2}", command=str(place)) for place in range(200)]
     sent = [*FLAWED, *history(*calls)]
     async with alone(up, inherit="middleware", trigger_tokens=20_000) as agent:
-        step = await agent.sends(sent)
+        step = await agent.send(sent)
     (asked,) = questions(up)
     assert not is_sound(sent)
     assert is_sound(asked.json["messages"])
@@ -290,17 +296,17 @@ async def test_row_11_a_flawed_history_is_repaired_where_it_is_compacted_and_in_
 
 
 async def test_row_11_a_flaw_in_the_part_that_stays_is_repaired_too(up, alone):
-    up.script = summarizer(tells(structured(TOLD)))
+    up.script = summarizer(text_turn(structured_summary(TOLD)))
     async with alone(up, inherit="j-cli", repair=True, summary={"enabled": False}) as agent:
-        await agent.sends([*working(20, text=TOLD * 5), *FLAWED[2:], *says("And?"), *user("Go on.")])
+        await agent.send([*tool_history(20, text=TOLD * 5), *FLAWED[2:], *assistant("And?"), *user("Go on.")])
     assert is_sound(turns_of(up)[-1].json["messages"])
 
 
-async def test_row_13_one_message_stands_for_the_history_and_the_last_request_stays(up, alone):
-    up.script = summarizer(tells(structured(TOLD)))
+async def test_row_13_one_message_replaces_the_history_and_the_last_request_stays(up, alone):
+    up.script = summarizer(text_turn(structured_summary(TOLD)))
     async with alone(up, inherit="middleware", trigger_tokens=20_000) as agent:
-        sent = chatting(220)
-        await agent.sends(sent)
+        sent = chat_history(220)
+        await agent.send(sent)
     first, summary, *rest = turns_of(up)[-1].json["messages"]
     assert (first, summary["role"]) == (SYSTEM[0], "user")
     assert TOLD.strip() in summary["content"]
@@ -308,11 +314,11 @@ async def test_row_13_one_message_stands_for_the_history_and_the_last_request_st
     assert [message for message in rest if message in sent] == [sent[-1]]
 
 
-async def test_row_20_an_event_tells_what_one_compaction_saved_and_which_turns_it_covers(up, alone):
+async def test_row_20_an_event_reports_the_savings_and_the_turns_of_one_compaction(up, alone):
     up.script = summarizer(GOOD)
     async with alone(up, inherit="j-cli", **SMALL) as agent:
         for number in (600, 1200, 1800):
-            await agent.sends(chatting(number))
+            await agent.send(chat_history(number))
         ended = await until(
             lambda: log_of(agent.proxy, "compaction-ended")[2:] and log_of(agent.proxy, "compaction-ended")
         )
@@ -325,11 +331,11 @@ async def test_row_20_an_event_tells_what_one_compaction_saved_and_which_turns_i
 async def test_row_19_a_compaction_begins_where_the_last_one_ended(up, alone):
     """With a pair for each: what the first told is forwarded as it was, and the second tells what came after it."""
     accounts = (f"This is account number {number} of what went on." for number in range(9))
-    up.script = summarizer(lambda _: tells(structured(next(accounts))))
+    up.script = summarizer(lambda _: text_turn(structured_summary(next(accounts))))
     summary = {"scope": 3, "shape": "pair", "call": "transcript"}
     async with alone(up, inherit="j-cli", summary=summary, **SMALL) as agent:
-        await agent.sends(chatting(600))
-        await agent.sends(chatting(1200))
+        await agent.send(chat_history(600))
+        await agent.send(chat_history(1200))
         ended = await until(
             lambda: log_of(agent.proxy, "compaction-ended")[1:] and log_of(agent.proxy, "compaction-ended")
         )
@@ -347,7 +353,7 @@ async def test_row_19_a_compaction_begins_where_the_last_one_ended(up, alone):
 async def test_row_23_a_summary_is_asked_of_another_cheaper_model(up, alone):
     up.script = summarizer(GOOD)
     async with alone(up, inherit="jp", window=40_000, summary={"model": "small-1"}) as agent:
-        sent = await first_shortened(agent, chatting, range(240, 270), model="large-1")
+        sent = await find_first_shortened(agent, chat_history, range(240, 270), model="large-1")
     assert sent is not None
     assert {request.json["model"] for request in questions(up)} == {"small-1"}
     assert {request.json["model"] for request in turns_of(up)} == {"large-1"}
@@ -366,9 +372,9 @@ async def test_row_34_a_compaction_is_announced_before_its_work_and_what_goes_ca
     async with Upstream(copy_originals) as listener:
         hooks = [{"events": ["compaction-started"], "url": listener.origin}]
         async with alone(up, hooks=hooks, inherit="j-cli", **SMALL) as agent:
-            await agent.sends(chatting(3))  # of unknown callers nothing is kept before the upstream has accepted one
-            sent = chatting(600)
-            await agent.sends(sent)
+            await agent.send(chat_history(3))  # of unknown callers nothing is kept before the upstream has accepted one
+            sent = chat_history(600)
+            await agent.send(sent)
             await until(lambda: log_of(agent.proxy, "compaction-ended") and copied)
             (started,) = log_of(agent.proxy, "compaction-started")
             lines = [json.loads(line)["event"] for line in agent.proxy.output.splitlines() if line.startswith("{")]
@@ -378,14 +384,14 @@ async def test_row_34_a_compaction_is_announced_before_its_work_and_what_goes_ca
     assert sent[1]["content"] in "".join(copied)
 
 
-async def test_row_15_what_was_folded_away_is_found_by_operators_and_by_the_model_alike(up, alone):
+async def test_row_15_folded_messages_are_found_by_operators_and_by_the_model_alike(up, alone):
     find = called("recall_earlier_output", search="Albatross")
-    up.script = summarizer(GOOD, in_turn(find, tells("It was there.")))
+    up.script = summarizer(GOOD, in_turn(find, text_turn("It was there.")))
     async with alone(up, inherit="j-cli", recall="on", **SMALL) as agent:
-        sent = [*chatting(600)[:-1], *user("And then?")]
+        sent = [*chat_history(600)[:-1], *user("And then?")]
         for place in (9, 300):
             sent[place]["content"] += f" albatross {place}"
-        await agent.sends(sent, tools=[tool("Read", path="string")])
+        await agent.send(sent, tools=[tool("Read", path="string")])
         await until(lambda: log_of(agent.proxy, "original-saved"))
         found = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "proxy", "transcripts", "search", "Albatross", "--state", str(agent.proxy.state)),

@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.end_to_end.designs.talking import SYSTEM, TEXT, chatting, structured, working
+from tests.end_to_end.designs.histories import SYSTEM, TEXT, chat_history, structured_summary, tool_history
 from tests.support.agent import Agent
-from tests.support.messages import call, calls, history, says, tool, user
-from tests.support.scripted_upstream import says as tells
+from tests.support.messages import assistant, call, calls, history, tool, user
+from tests.support.scripted_upstream import text_turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -35,7 +35,7 @@ def chats_of(up):
 def full(*calls, turns=7, filler=49):
     """A history just over three quarters of 40,000 tokens, whose first turn makes these calls."""
     bulk = [call("Bash", out=f"{place} {TEXT * 6}", command=f"make {place}") for place in range(filler)]
-    talk = [piece for place in range(turns) for piece in (says(f"Done {place}."), user("And then?"))]
+    talk = [piece for place in range(turns) for piece in (assistant(f"Done {place}."), user("And then?"))]
     return history(SYSTEM, user("Build it."), *calls, *bulk, *talk)
 
 
@@ -56,8 +56,8 @@ def results_of(messages):
     return found
 
 
-async def compacted(agent, *calls, **more):
-    step = await agent.sends(full(*calls), model="jp", max_tokens=1_000, **more)
+async def compact_calls(agent, *calls, **more):
+    step = await agent.send(full(*calls), model="jp", max_tokens=1_000, **more)
     assert step.compaction == "created"
     return step.messages
 
@@ -74,7 +74,7 @@ TABLE = [
 
 
 async def test_row_17_shipped_hints_say_for_each_tool_what_stays(agent):
-    messages = await compacted(agent, *(call(name, out=LONG, path="a.py", text=LONG) for name, *_ in TABLE))
+    messages = await compact_calls(agent, *(call(name, out=LONG, path="a.py", text=LONG) for name, *_ in TABLE))
     results, arguments = results_of(messages), dict(calls_of(messages).values())
     assert [(name, results[name] == [LONG]) for name, *_ in TABLE] == [(row[0], row[2] == "keep") for row in TABLE]
     assert [arguments[row[0]]["text"] == LONG for row in TABLE] == [row[1] == "keep" for row in TABLE]
@@ -84,7 +84,7 @@ async def test_row_17_one_tool_is_changed_without_restating_the_others(up, alone
     tools = {"fs_read_file": {"response": "keep"}, "mcp_*": {"response": "remove"}, "git_commit": {"request": "keep"}}
     made = (*(call(name, out=LONG, path="a.py", text=LONG) for name, *_ in TABLE), call("mcp_look", out=LONG))
     async with alone(up, inherit="jp", tools=tools) as agent:
-        messages = await compacted(agent, *made)
+        messages = await compact_calls(agent, *made)
     results, arguments = results_of(messages), dict(calls_of(messages).values())
     assert results["fs_read_file"] == [LONG]
     assert results["cargo_check"] != [LONG]
@@ -95,7 +95,7 @@ async def test_row_17_one_tool_is_changed_without_restating_the_others(up, alone
 
 async def test_row_17_hints_hold_in_the_steps_of_the_default_too(up, alone):
     async with alone(up, tools={"Bash": {"response": "keep"}}, window=200_000) as agent:
-        step = await agent.sends(history(SYSTEM, user("Go."), *(
+        step = await agent.send(history(SYSTEM, user("Go."), *(
             call(name, out=f"{place} {TEXT * 6}", path=str(place)) for place in range(60) for name in ("Bash", "Look")
         )))  # fmt: skip
     results = results_of(step.messages)
@@ -112,10 +112,10 @@ async def test_row_22_all_reasoning_goes_also_beside_calls(agent):
     pieces = [
         [{**made[0], **THOUGHT}, made[1]],
         [{**made[0], **signed}, made[1]],
-        says("Done.", **THOUGHT),
+        assistant("Done.", **THOUGHT),
         user("So?"),
     ]
-    forwarded = json.dumps(await compacted(agent, *pieces))
+    forwarded = json.dumps(await compact_calls(agent, *pieces))
     assert "reasoning" not in forwarded
 
 
@@ -123,7 +123,7 @@ async def test_row_22_a_placeholder_says_tool_status_and_first_line(agent):
     failed = "error: cannot find crate `serde`\n" + LONG
     passed = f"{LONG}\nexit code: 0"
     made = (call("fs_read_file", out=LONG, path="a.py"), call("cargo_test", out=failed), call("make", out=passed))
-    results = results_of(await compacted(agent, *made))
+    results = results_of(await compact_calls(agent, *made))
     assert results["fs_read_file"] == ["[compacted] fs_read_file: no verdict. line 0 of the output"]
     assert results["make"] == ["[compacted] make: success. line 0 of the output"]
     assert results["cargo_test"] == ["[compacted] cargo_test: error. error: cannot find crate `serde`"]
@@ -131,7 +131,7 @@ async def test_row_22_a_placeholder_says_tool_status_and_first_line(agent):
 
 async def test_row_22_a_repeated_call_goes_with_its_result(agent):
     reads = [call("fs_read_file", out=f"{number}\n{LONG}", path="a.py") for number in range(3)]
-    messages = await compacted(agent, *reads)
+    messages = await compact_calls(agent, *reads)
     assert len(results_of(messages)["fs_read_file"]) == 1
     assert sum(name == "fs_read_file" for name, _ in calls_of(messages).values()) == 1
 
@@ -139,9 +139,9 @@ async def test_row_22_a_repeated_call_goes_with_its_result(agent):
 async def test_row_25_tools_that_were_never_used_are_pruned_but_not_one_that_is_wanted(agent):
     offered = [tool(name) for name in ("Bash", "Deploy", "Paint", "finish")]
     sent = full()
-    step = await agent.sends(sent, model="jp", max_tokens=1_000, tools=offered)
+    step = await agent.send(sent, model="jp", max_tokens=1_000, tools=offered)
     choice = {"type": "function", "function": {"name": "Paint"}}
-    later = await agent.sends(sent, model="jp", max_tokens=1_000, tools=offered, tool_choice=choice)
+    later = await agent.send(sent, model="jp", max_tokens=1_000, tools=offered, tool_choice=choice)
     assert [each["function"]["name"] for each in json.loads(step.forwarded)["tools"]] == ["Bash", "finish"]
     assert [each["function"]["name"] for each in json.loads(later.forwarded)["tools"]] == ["Bash", "Paint", "finish"]
 
@@ -165,10 +165,10 @@ READS = [
 
 @pytest.mark.parametrize(("name", "earlier", "later", "is_obsolete"), READS)
 async def test_row_26_a_wider_read_makes_a_narrower_one_obsolete_and_nothing_else_does(  # noqa: PLR0917
-    house, up, name, earlier, later, is_obsolete
+    stack, up, name, earlier, later, is_obsolete
 ):
-    agent = Agent(house.proxy, up, f"sk-{name}-{earlier}-{later}".encode().hex())
-    messages = await compacted(agent, call(name, out=f"1{LONG}", **earlier), call(name, out=f"2{LONG}", **later))
+    agent = Agent(stack.proxy, up, f"sk-{name}-{earlier}-{later}".encode().hex())
+    messages = await compact_calls(agent, call(name, out=f"1{LONG}", **earlier), call(name, out=f"2{LONG}", **later))
     made = [arguments for tool_name, arguments in calls_of(messages).values() if tool_name == name]
     assert made == [later] if is_obsolete else made == [earlier, later]
 
@@ -176,7 +176,7 @@ async def test_row_26_a_wider_read_makes_a_narrower_one_obsolete_and_nothing_els
 async def test_row_26_a_tool_can_be_kept_from_it(up, alone):
     calls = [call("git_log", out=f"{number} {LONG}", path="a") for number in range(2)]
     async with alone(up, inherit="jp", tools={"git_log": {"dedup": False, "response": "keep"}}) as agent:
-        messages = await compacted(agent, *calls)
+        messages = await compact_calls(agent, *calls)
     assert len(results_of(messages)["git_log"]) == 2
 
 
@@ -185,20 +185,20 @@ async def test_row_28_the_newest_turns_stay_as_long_as_the_request_fits(up, alon
     """The turn under way is most of the history; over the trigger, and under what fits."""
     turn = [call("Bash", out=f"{place} {TEXT * 6}", command=f"make {place}") for place in range(18)]
     old = [call("Bash", out=f"{place} old {TEXT * 6}", command=f"old {place}") for place in range(31)]
-    earlier = [piece for place in range(6) for piece in (says("Done."), user(f"And {place}?"))]
+    earlier = [piece for place in range(6) for piece in (assistant("Done."), user(f"And {place}?"))]
     sent = history(SYSTEM, user("Build it."), *old, *earlier, *turn)
-    up.script = lambda request: tells("Go on.").using(len(request.body) // 4)
+    up.script = lambda request: text_turn("Go on.").using(len(request.body) // 4)
     async with alone(up, inherit=policy, keep={"turns": 1}, trigger=0.6, summary={"enabled": False}) as agent:
-        step = await agent.sends(sent, max_tokens=1_000)
+        step = await agent.send(sent, max_tokens=1_000)
     assert step.compaction == "created"
     assert step.messages[-36:] == sent[-36:]
 
 
 async def test_row_30_ten_turns_stay_and_each_call_before_them_has_a_line(up, alone):
-    up.script = lambda request: tells("Go on.").using(len(request.body) // 4)
-    sent = working(330)
+    up.script = lambda request: text_turn("Go on.").using(len(request.body) // 4)
+    sent = tool_history(330)
     async with alone(up, inherit="blocks") as agent:
-        step = await agent.sends(sent)
+        step = await agent.send(sent)
     forwarded = step.messages
     assert forwarded[-20:] == sent[-20:]
     assert forwarded[: len(sent[:4])] == sent[:4]
@@ -211,12 +211,12 @@ async def test_row_30_ten_turns_stay_and_each_call_before_them_has_a_line(up, al
 
 
 async def test_row_32_without_a_model_outputs_are_cut_turns_condensed_and_the_middle_dropped(up, alone):
-    up.script = lambda request: tells("Go on.").using(len(request.body) // 4)
+    up.script = lambda request: text_turn("Go on.").using(len(request.body) // 4)
     rows = "\n".join(f"row {number}" for number in range(200))
     target = "of the parser, the lexer and all else that there is to build"
     calls_made = [call("Bash", out=f"{place} {TEXT}", command=f"make {place} {target}") for place in range(330)]
     async with alone(up, inherit="blocks") as agent:
-        step = await agent.sends(history(SYSTEM, user("Build it."), *calls_made, call("Bash", out=rows)))
+        step = await agent.send(history(SYSTEM, user("Build it."), *calls_made, call("Bash", out=rows)))
     assert step.compaction == "created"
     cut = step.messages[-1]["content"].splitlines()
     assert cut[0] == "row 0"
@@ -230,13 +230,13 @@ async def test_row_32_without_a_model_outputs_are_cut_turns_condensed_and_the_mi
 
 async def test_row_35_a_turn_stays_or_goes_with_all_messages_it_holds(up, alone):
     """Each of these turns is a message with three calls and its three results."""
-    up.script = lambda request: tells("Go on.").using(len(request.body) // 4)
+    up.script = lambda request: text_turn("Go on.").using(len(request.body) // 4)
     three = [[f"{place}{letter}" for letter in "abc"] for place in range(120)]
     made = (calls(*(("Bash", {"command": name}, f"{name} {TEXT}") for name in names)) for names in three)
     sent = history(SYSTEM, user("Build it."), *made)
     turns = [sent[start : start + 4] for start in range(2, len(sent), 4)]
     async with alone(up, inherit="blocks") as agent:
-        step = await agent.sends(sent)
+        step = await agent.send(sent)
     assert step.compaction == "created"
     stayed = [index for index, turn in enumerate(turns) if any(message in step.messages for message in turn)]
     assert stayed == [0, *range(110, 120)]
@@ -245,7 +245,7 @@ async def test_row_35_a_turn_stays_or_goes_with_all_messages_it_holds(up, alone)
 
 async def test_row_30_outputs_are_cut_to_fifty_lines(agent):
     out = "\n".join(f"line {number}" for number in range(200))
-    step = await agent.sends(history(SYSTEM, user("Go."), call("Bash", out=out)), model="blocks")
+    step = await agent.send(history(SYSTEM, user("Go."), call("Bash", out=out)), model="blocks")
     assert len(step.messages[-1]["content"].splitlines()) <= 51
 
 
@@ -255,12 +255,12 @@ def _loop(number):
 
 
 async def test_row_31_lines_of_three_earlier_loops_are_carried(up, alone):
-    up.script = lambda request: tells("Go on.").using(len(request.body) // 4)
+    up.script = lambda request: text_turn("Go on.").using(len(request.body) // 4)
     loops = [_loop(number) for number in range(6)]
     async with alone(up, inherit="blocks") as agent:
-        step = await agent.sends(history(SYSTEM, *(piece for loop in loops for piece in loop)))
-    told = "\n".join(str(message["content"]) for message in step.messages[4:-20])
-    assert [f"Asked: Task {loop}?" in told or f"loop {loop} 10" in told for loop in range(6)] == [
+        step = await agent.send(history(SYSTEM, *(piece for loop in loops for piece in loop)))
+    text = "\n".join(str(message["content"]) for message in step.messages[4:-20])
+    assert [f"Asked: Task {loop}?" in text or f"loop {loop} 10" in text for loop in range(6)] == [
         False,
         False,
         True,
@@ -268,7 +268,7 @@ async def test_row_31_lines_of_three_earlier_loops_are_carried(up, alone):
         True,
         True,
     ]
-    assert "- Earlier turns that are not listed: " in told
+    assert "- Earlier turns that are not listed: " in text
 
 
 @pytest.mark.parametrize(
@@ -277,16 +277,16 @@ async def test_row_31_lines_of_three_earlier_loops_are_carried(up, alone):
 async def test_row_31_a_scope_counts_earlier_summaries_or_their_tokens(up, alone, scope, tokens, kept):
     number = iter(range(10))
     up.script = lambda request: (
-        tells(structured(f"This is account number {next(number)} of what went on."))
+        text_turn(structured_summary(f"This is account number {next(number)} of what went on."))
         if "handover of this" in json.dumps(request.json["messages"][-1]["content"])
-        else tells("Go on.")
+        else text_turn("Go on.")
     )
     summary = {"scope": scope, "scope_tokens": tokens, "max_tokens": 600, "shape": "single"}
     summary |= {"ahead": False, "ledger": 0, "wait": 30}
     policy = {"inherit": "middleware", "trigger_tokens": 8_000, "summary": summary}
     async with alone(up, **policy, window=400_000) as agent:
         for size in (150, 300, 450, 600):
-            await agent.sends(chatting(size))
+            await agent.send(chat_history(size))
     accounts = {int(found) for found in re.findall(r"account number (\d)", up.requests[-1].body.decode())}
     assert len(accounts) == kept
     assert max(accounts) == 3

@@ -12,8 +12,8 @@ from typing import Any
 
 from tests.end_to_end.clients import PROGRAMS, Client, missing
 from tests.end_to_end.fidelity.conversations import CHATS, OPENAI_CHATS, OTHER_CALLS, PYTHON_CALLS
-from tests.end_to_end.fidelity.stored import Sent, save
-from tests.support.scripted_upstream import Request, Upstream, by_path, echo, says
+from tests.end_to_end.fidelity.stored import RequestCase, save
+from tests.support.scripted_upstream import Request, Upstream, by_path, echo, text_turn
 
 OF_THE_CONNECTION = {"host", "content-length", "connection", "transfer-encoding", "accept-encoding"}
 Job = tuple[str, dict[str, Any]]
@@ -39,26 +39,26 @@ def _node_extras(args: dict[str, Any]) -> dict[str, Any]:
     return plain | args.get("extra_body", {})
 
 
-def kept(request: Request, name: str, source: str) -> Sent:
+def record_request(request: Request, name: str, source: str) -> RequestCase:
     headers = tuple((key.decode(), value.decode()) for key, value in request.headers)
     end_to_end = tuple(pair for pair in headers if pair[0].lower() not in OF_THE_CONNECTION)
-    return Sent(name, request.method, request.target, end_to_end, request.body, source)
+    return RequestCase(name, request.method, request.target, end_to_end, request.body, source)
 
 
-async def record(up: Upstream, client: str) -> list[Sent]:
-    said = []
+async def record(up: Upstream, client: str) -> list[RequestCase]:
+    text = []
     with Client(client) as running:
         for name, job in jobs(client):
             up.forget()
             outcome = await asyncio.to_thread(functools.partial(running.ask, up.url, **job))
             if not up.requests:
                 print(f"{client}: {name}: nothing was sent: {outcome.raised}")
-            said += [kept(request, name, client) for request in up.requests]
-    return said
+            text += [record_request(request, name, client) for request in up.requests]
+    return text
 
 
 async def main() -> None:
-    script = by_path({"/v1/chat/completions": says("All right.")}, otherwise=echo)
+    script = by_path({"/v1/chat/completions": text_turn("All right.")}, otherwise=echo)
     async with Upstream(script) as up:
         recorded = [sent for client in PROGRAMS if not missing(client) for sent in await record(up, client)]
     save(recorded)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 import brotli
 import zstandard
 
-from tests.end_to_end.fidelity.stored import Sent
+from tests.end_to_end.fidelity.stored import RequestCase
 from tests.support import http_client
 from tests.support.scripted_upstream import Request
 from tests.support.upstream_replies import Reply
@@ -44,7 +44,7 @@ _OPENERS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def request_differences(sent: Sent, came: Request) -> list[str]:
+def request_differences(sent: RequestCase, came: Request) -> list[str]:
     """What became of a request on its way."""
     same_line = (came.method, came.target) == (sent.method, sent.target.removesuffix("?"))  # an empty query is none
     line = [] if same_line else [f"became {came.method} {came.target}"]
@@ -56,14 +56,14 @@ def request_differences(sent: Sent, came: Request) -> list[str]:
     return line + _header_differences(headers, _text(came.headers)) + _body_differences(body, came.body)
 
 
-def answer_differences(said: Reply, came: http_client.Answer, *, method: str = "POST") -> list[str]:
+def answer_differences(text: Reply, came: http_client.Answer, *, method: str = "POST") -> list[str]:
     """What became of an answer on its way."""
-    status = [] if came.status == said.status else [f"status {said.status} became {came.status}"]
-    has_body = method != "HEAD" and said.status not in (NO_CONTENT, NOT_MODIFIED)
+    status = [] if came.status == text.status else [f"status {text.status} became {came.status}"]
+    has_body = method != "HEAD" and text.status not in (NO_CONTENT, NOT_MODIFIED)
     arrived = [(name, value) for name, value in _text(came.head.headers) if not name.lower().startswith(OF_THE_PROXY)]
-    headers = _header_differences(list(said.headers), arrived)
+    headers = _header_differences(list(text.headers), arrived)
     end = [] if came.body.whole else ["the connection broke before the end"]
-    return status + headers + _body_differences(said.body if has_body else b"", came.body.data) + end
+    return status + headers + _body_differences(text.body if has_body else b"", came.body.data) + end
 
 
 def _header_differences(sent: Pairs, came: Pairs) -> list[str]:

@@ -48,12 +48,12 @@ SCRIPT = 'for x in "a b" c; do\n  printf \'%s\\n\' "$x" | sed -e "s/\\\\/\\//g"\
 
 def mending(turns: int) -> list[Args]:
     """An agent at work: it reads, runs, and reads again."""
-    said = [
+    text = [
         system("You mend programs. Today is a Tuesday."),
         user("The clock shows the wrong hour in winter. Mend it."),
     ]
     for n in range(turns):
-        said += [
+        text += [
             assistant(None, call(f"call_r{n}", "Read", f'{{"path": "clock/zone_{n}.py", "first": {n * 40 + 1}}}')),
             result(
                 f"call_r{n}",
@@ -64,7 +64,7 @@ def mending(turns: int) -> list[Args]:
             ),
             result(f"call_x{n}", f"{n} failed, {40 - n} passed\nexit code: {int(n < turns - 1)}"),
         ]
-    return said
+    return text
 
 
 AGENT_TOOLS = [READ, RUN, SEARCH]

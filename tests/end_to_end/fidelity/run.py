@@ -35,7 +35,7 @@ async def run(url: str, recorder: Upstream) -> list[Result]:
         Result("request", f"{sent.source}: {sent.name}", await send_through(origin, recorder, sent))
         for sent in corpus.requests()
     ]
-    answers = [Result("answer", said.name, await answer_through(origin, recorder, said)) for said in corpus.answers()]
+    answers = [Result("answer", text.name, await answer_through(origin, recorder, text)) for text in corpus.answers()]
     return requests + answers
 
 

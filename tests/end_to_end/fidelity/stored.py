@@ -11,7 +11,7 @@ RECORDED = Path(__file__).parent / "recorded.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class RequestCase:
     """One request as a client sends it. Host and length are the connection's, and are added on the way."""
 
     name: str
@@ -23,22 +23,22 @@ class Sent:
     chunk: int | None = None  # send it chunked, in pieces of this size
 
 
-def load(path: Path = RECORDED) -> list[Sent]:
+def load(path: Path = RECORDED) -> list[RequestCase]:
     return [_request(json.loads(line)) for line in path.read_text(encoding="utf-8").split("\n") if line]
 
 
-def save(requests: Iterable[Sent], path: Path = RECORDED) -> None:
+def save(requests: Iterable[RequestCase], path: Path = RECORDED) -> None:
     path.write_text("".join(_line(request) + "\n" for request in requests), encoding="utf-8")
 
 
-def _request(stored: dict[str, Any]) -> Sent:
+def _request(stored: dict[str, Any]) -> RequestCase:
     encoded = stored.pop("base64", None)
     body = base64.b64decode(encoded) if encoded is not None else stored.pop("body").encode()
     headers = tuple((name, value) for name, value in stored.pop("headers"))
-    return Sent(**stored, headers=headers, body=body)
+    return RequestCase(**stored, headers=headers, body=body)
 
 
-def _line(request: Sent) -> str:
+def _line(request: RequestCase) -> str:
     try:
         body = {"body": request.body.decode()}
     except UnicodeDecodeError:

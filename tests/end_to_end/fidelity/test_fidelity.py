@@ -7,8 +7,8 @@ import pytest_asyncio
 from tests.end_to_end.fidelity import corpus
 from tests.end_to_end.fidelity.compare import answer_differences, request_differences
 from tests.end_to_end.fidelity.exchange import answer_through, send_through
-from tests.end_to_end.fidelity.stored import Sent
-from tests.end_to_end.fidelity.written_answers import Said
+from tests.end_to_end.fidelity.stored import RequestCase
+from tests.end_to_end.fidelity.written_answers import AnswerCase
 from tests.support import http_client
 from tests.support.running_proxy import QUIET
 from tests.support.scripted_upstream import Request, Upstream
@@ -24,7 +24,7 @@ async def recorder_and_proxy(serve):
         yield recorder, proxy
 
 
-def test_the_corpus_is_as_large_as_promised():
+def test_the_corpus_is_as_large_as_documented():
     assert len(REQUESTS) >= 200
     assert len(ANSWERS) >= 60
     assert len({(sent.source, sent.name) for sent in REQUESTS}) == len(REQUESTS)
@@ -62,29 +62,29 @@ async def test_a_request_header_that_is_not_utf_8_is_refused_not_changed(recorde
 @pytest.mark.asyncio(loop_scope="module")
 async def test_an_answers_header_that_is_not_utf_8_is_left_out_whole(recorder_and_proxy):
     recorder, proxy = recorder_and_proxy
-    said = answer({}, headers=[("x-name", "Zo\u00eb"), ("x-other", "1")])
+    text = answer({}, headers=[("x-name", "Zo\u00eb"), ("x-other", "1")])
 
-    assert await answer_through(proxy.origin, recorder, Said("x", said)) == ["lost x-name: ['Zo\u00eb']"]
+    assert await answer_through(proxy.origin, recorder, AnswerCase("x", text)) == ["lost x-name: ['Zo\u00eb']"]
 
 
 TAGGED = (("X-Tag", "a"), ("x-tag", "b"), ("Connection", "X-Hop"), ("X-Hop", "1"))
-SENT = Sent("x", "POST", "/v1/x?a=1", TAGGED, b'{"a": 1.0}')
+SENT = RequestCase("x", "POST", "/v1/x?a=1", TAGGED, b'{"a": 1.0}')
 
 
-def arrived(*headers: tuple[bytes, bytes], target: str = SENT.target, body: bytes = SENT.body) -> Request:
+def arrived_request(*headers: tuple[bytes, bytes], target: str = SENT.target, body: bytes = SENT.body) -> Request:
     return Request("POST", target, http_client.Head(b"", headers), began=0, body=body)
 
 
 @pytest.mark.parametrize(
     ("came", "difference"),
     [
-        (arrived((b"x-tag", b"a"), (b"X-TAG", b"b"), (b"host", b"up"), body=b'{"a":1.0}'), "body"),
-        (arrived((b"x-tag", b"a"), (b"x-tag", b"b"), target="/v1/x?a=%31"), "became POST /v1/x?a=%31"),
-        (arrived((b"x-tag", b"b"), (b"x-tag", b"a")), "x-tag: ['a', 'b'] became ['b', 'a']"),
-        (arrived((b"x-tag", b"a, b")), "x-tag"),
-        (arrived(), "lost x-tag"),
-        (arrived((b"x-tag", b"a"), (b"x-tag", b"b"), (b"via", b"1.1 x")), "added via"),
-        (arrived((b"x-tag", b"a"), (b"x-tag", b"b"), (b"x-hop", b"1")), "added x-hop"),
+        (arrived_request((b"x-tag", b"a"), (b"X-TAG", b"b"), (b"host", b"up"), body=b'{"a":1.0}'), "body"),
+        (arrived_request((b"x-tag", b"a"), (b"x-tag", b"b"), target="/v1/x?a=%31"), "became POST /v1/x?a=%31"),
+        (arrived_request((b"x-tag", b"b"), (b"x-tag", b"a")), "x-tag: ['a', 'b'] became ['b', 'a']"),
+        (arrived_request((b"x-tag", b"a, b")), "x-tag"),
+        (arrived_request(), "lost x-tag"),
+        (arrived_request((b"x-tag", b"a"), (b"x-tag", b"b"), (b"via", b"1.1 x")), "added via"),
+        (arrived_request((b"x-tag", b"a"), (b"x-tag", b"b"), (b"x-hop", b"1")), "added x-hop"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -95,19 +95,19 @@ def test_the_comparison_sees_what_became_of_a_request(came, difference):
 
 
 def test_the_comparison_overlooks_what_belongs_to_a_connection():
-    came = arrived((b"X-TAG", b"a"), (b"Host", b"up"), (b"x-tag", b"b"), (b"accept-encoding", b"identity"))
+    came = arrived_request((b"X-TAG", b"a"), (b"Host", b"up"), (b"x-tag", b"b"), (b"accept-encoding", b"identity"))
 
     assert request_differences(SENT, came) == []
 
 
 def test_the_comparison_sees_what_became_of_an_answer():
-    said = answer({"a": 1}, 429, [("retry-after", "7")])
+    text = answer({"a": 1}, 429, [("retry-after", "7")])
     body = http_client.Body(b'{"a": 2}', (), whole=False)
     came = http_client.Answer(
         http_client.Head(b"HTTP/1.1 500 Oh", ((b"server", b"x"), (b"x-compaction", b"none"))), body
     )
 
-    assert answer_differences(said, came) == [
+    assert answer_differences(text, came) == [
         "status 429 became 500",
         "lost content-type: ['application/json']",
         "lost retry-after: ['7']",

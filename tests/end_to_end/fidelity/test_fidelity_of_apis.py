@@ -72,14 +72,14 @@ FRAMINGS = {
 
 def write_answers(api):
     """Answers in all the ways in which servers write them."""
-    told = [
+    text = [
         api.events("Go on."),
         api.events("größe 数据 \u2028 \U0001f468"),
         api.events("", calls=[CALL]),
         api.events("I read it.", calls=[CALL]),
         [*api.events("Go on.")[:1], api.oddity, *api.events("Go on.")[1:]],
     ]
-    yield from (stream(*FRAMINGS[name](frames)) for frames, name in product(told, FRAMINGS))
+    yield from (stream(*FRAMINGS[name](frames)) for frames, name in product(text, FRAMINGS))
     for value in (
         api.whole("Go on."),
         api.whole("größe"),
@@ -103,9 +103,9 @@ async def test_requests_arrive_as_they_were_written(serve, up, api):
     async with serve(up.url) as proxy:
         for seed in range(REQUESTS):
             sent = write_request(api, seed)
-            told = await ask(proxy, sent, api.path, headers=KEY)
+            found = await ask(proxy, sent, api.path, headers=KEY)
             # Beside it, the proxy may ask for the model's window.
-            assert (told.status, [each.body for each in up.requests if each.method == "POST"]) == (200, [sent]), seed
+            assert (found.status, [each.body for each in up.requests if each.method == "POST"]) == (200, [sent]), seed
             up.forget()
 
 
@@ -116,5 +116,5 @@ async def test_answers_arrive_as_they_were_written(serve, up, api):
     async with serve(up.url) as proxy:
         for number, reply in enumerate(answers):
             up.script = reply
-            told = await ask(proxy, write_request(api, number), api.path, headers=KEY)
-            assert (told.status, told.body.data) == (reply.status, bytes_of(reply)), number
+            answer = await ask(proxy, write_request(api, number), api.path, headers=KEY)
+            assert (answer.status, answer.body.data) == (reply.status, bytes_of(reply)), number

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from tests.end_to_end.fidelity.stored import Sent
+from tests.end_to_end.fidelity.stored import RequestCase
 
 CHAT = "/v1/chat/completions"
 JSON = ("Content-Type", "application/json")
@@ -19,17 +19,19 @@ SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required"
 MARK = {"cache_control": {"type": "ephemeral"}}
 
 
-def post(name: str, body: bytes | str, *headers: tuple[str, str], target: str = CHAT, chunk: int | None = None) -> Sent:
+def post(
+    name: str, body: bytes | str, *headers: tuple[str, str], target: str = CHAT, chunk: int | None = None
+) -> RequestCase:
     data = body.encode() if isinstance(body, str) else body
-    return Sent(name, "POST", target, (KEY, JSON, *headers), data, chunk=chunk)
+    return RequestCase(name, "POST", target, (KEY, JSON, *headers), data, chunk=chunk)
 
 
-def chat(name: str, *messages: Any, **more: Any) -> Sent:
-    said = {"model": "scripted-1", "messages": list(messages or [HELLO]), **more}
-    return post(name, json.dumps(said, ensure_ascii=False))
+def chat(name: str, *messages: Any, **more: Any) -> RequestCase:
+    text = {"model": "scripted-1", "messages": list(messages or [HELLO]), **more}
+    return post(name, json.dumps(text, ensure_ascii=False))
 
 
-def written_chats() -> Iterator[Sent]:
+def written_chats() -> Iterator[RequestCase]:
     yield from _parts()
     yield from _roles()
     yield from _rule_breakers()
@@ -44,7 +46,7 @@ def _function(name: str = "look", arguments: str = "{}", **more: Any) -> dict[st
     return {"id": "call_1", "type": "function", "function": {"name": name, "arguments": arguments}, **more}
 
 
-def _parts() -> Iterator[Sent]:
+def _parts() -> Iterator[RequestCase]:
     """Every kind of part a user's message may have."""
     parts: dict[str, dict[str, Any]] = {
         "text": {"type": "text", "text": "Hi."},
@@ -59,7 +61,7 @@ def _parts() -> Iterator[Sent]:
         yield chat(f"user part: {name}", {"role": "user", "content": [part]})
 
 
-def _roles() -> Iterator[Sent]:
+def _roles() -> Iterator[RequestCase]:
     yield chat("system as parts", {"role": "system", "content": [{"type": "text", "text": "Be kind.", **MARK}]}, HELLO)
     yield chat("developer", {"role": "developer", "name": "ops", "content": "Be brief."}, HELLO)
     yield chat("system in the middle", HELLO, {"role": "system", "content": "It is late."}, HELLO)
@@ -87,7 +89,7 @@ def _roles() -> Iterator[Sent]:
     )
 
 
-def _rule_breakers() -> Iterator[Sent]:
+def _rule_breakers() -> Iterator[RequestCase]:
     """Histories that an upstream may refuse, and no proxy may mend."""
     yield chat("a result without its call", HELLO, {"role": "tool", "tool_call_id": "call_gone", "content": "?"})
     yield chat("a call without its result", HELLO, {"role": "assistant", "tool_calls": [_function()]})
@@ -102,7 +104,7 @@ def _rule_breakers() -> Iterator[Sent]:
     yield chat("no messages", messages=[])
 
 
-def _settings() -> Iterator[Sent]:
+def _settings() -> Iterator[RequestCase]:
     """Every key of the API with a value of its kind, one request each; and all of them at once."""
     values: dict[str, Any] = {
         "audio": {"voice": "alloy", "format": "pcm16"},
@@ -139,7 +141,7 @@ def _settings() -> Iterator[Sent]:
     yield chat("every setting at once", stream=True, **values)
 
 
-def _dialects() -> Iterator[Sent]:
+def _dialects() -> Iterator[RequestCase]:
     """What other servers added to the API: all of it must go round."""
     thinking = {"type": "reasoning.encrypted", "data": "gAAAAB==", "signature": "c2ln", "index": 0, "format": "x-v1"}
     extras: dict[str, dict[str, Any]] = {
@@ -175,7 +177,7 @@ def _dialects() -> Iterator[Sent]:
     yield chat("fifty invented keys", **{f"x_{n}": {"nested": [n, {"deeper": None}]} for n in range(50)})
 
 
-def _spellings() -> Iterator[Sent]:
+def _spellings() -> Iterator[RequestCase]:
     """The same values may be spelled in many ways, and each must arrive in its own."""
     frame = '{"model":"scripted-1","messages":[{"role":"user","content":"Hi."%s}]%s}'
     for name, text in {
@@ -217,10 +219,10 @@ def _spellings() -> Iterator[Sent]:
     yield post("spelling: broken UTF-8", (frame % ("", "")).encode().replace(b"Hi.", b"\xf0\x9f\x98 \xc0\xaf \xff"))
 
 
-def _no_json() -> Iterator[Sent]:
+def _no_json() -> Iterator[RequestCase]:
     """Whatever is in the body, the upstream judges it."""
     yield post("no body", b"")
-    yield Sent("no body and no length", "POST", CHAT, (KEY,))
+    yield RequestCase("no body and no length", "POST", CHAT, (KEY,))
     yield post("only white space", b" \r\n")
     yield post("not JSON", "Hello, is anybody there?")
     yield post("JSON but no object", "[1, 2, 3]")
@@ -235,7 +237,7 @@ def _no_json() -> Iterator[Sent]:
     yield post("every byte there is", bytes(range(256)))
 
 
-def _sizes() -> Iterator[Sent]:
+def _sizes() -> Iterator[RequestCase]:
     long = "All work and no play. " * 20_000
     yield chat("a huge string", {"role": "user", "content": long})
     yield chat("a huge string of escapes", {"role": "user", "content": '\\"\n\t\x01' * 20_000})

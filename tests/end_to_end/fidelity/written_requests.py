@@ -8,14 +8,14 @@ from collections.abc import Iterator
 import brotli
 import zstandard
 
-from tests.end_to_end.fidelity.stored import Sent
+from tests.end_to_end.fidelity.stored import RequestCase
 from tests.end_to_end.fidelity.written_chats import CHAT, HELLO, JSON, KEY, post
 
 BODY = json.dumps({"model": "scripted-1", "messages": [HELLO, {"role": "user", "content": "Grüße " * 200}]}).encode()
 BOUNDARY = "----made-up-boundary"
 
 
-def written_requests() -> Iterator[Sent]:
+def written_requests() -> Iterator[RequestCase]:
     yield from _encodings()
     yield from _framings()
     yield from _headers()
@@ -23,7 +23,7 @@ def written_requests() -> Iterator[Sent]:
     yield from _paths()
 
 
-def _encodings() -> Iterator[Sent]:
+def _encodings() -> Iterator[RequestCase]:
     packed = {
         "gzip": gzip.compress(BODY, mtime=0),
         "deflate": zlib.compress(BODY),
@@ -36,7 +36,7 @@ def _encodings() -> Iterator[Sent]:
     yield post("body encoded as identity", BODY, ("Content-Encoding", "identity"))
 
 
-def _framings() -> Iterator[Sent]:
+def _framings() -> Iterator[RequestCase]:
     yield post("chat, chunked", BODY, chunk=100)
     yield post("chat, chunked byte for byte", BODY[:200], chunk=1)
     yield post("embeddings, chunked", BODY, target="/v1/embeddings", chunk=333)
@@ -44,7 +44,7 @@ def _framings() -> Iterator[Sent]:
     yield post("an empty body, chunked", b"", target="/v1/batches", chunk=10)
 
 
-def _headers() -> Iterator[Sent]:
+def _headers() -> Iterator[RequestCase]:
     lists: dict[str, tuple[tuple[str, str], ...]] = {
         "organisation and project": (
             ("OpenAI-Organization", "org-1"),
@@ -76,8 +76,8 @@ def _headers() -> Iterator[Sent]:
         "no content type": (),
     }
     for name, headers in lists.items():
-        yield Sent(f"headers: {name}", "POST", CHAT, (KEY, *headers), BODY)
-    yield Sent("headers: none at all", "POST", CHAT, (), BODY)
+        yield RequestCase(f"headers: {name}", "POST", CHAT, (KEY, *headers), BODY)
+    yield RequestCase("headers: none at all", "POST", CHAT, (), BODY)
 
 
 def _part(name: str, body: bytes, kind: str = "") -> bytes:
@@ -85,20 +85,20 @@ def _part(name: str, body: bytes, kind: str = "") -> bytes:
     return f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"\r\n{typed}\r\n'.encode() + body + b"\r\n"
 
 
-def _uploads() -> Iterator[Sent]:
+def _uploads() -> Iterator[RequestCase]:
     form = ("Content-Type", f"multipart/form-data; boundary={BOUNDARY}")
     end = f"--{BOUNDARY}--\r\n".encode()
     sound = bytes(range(256)) * 100
     file = _part('file"; filename="r\u00e9sum\u00e9.wav', sound, "audio/wav")
-    yield Sent(
+    yield RequestCase(
         "upload: transcription", "POST", "/v1/audio/transcriptions", (KEY, form), _part("model", b"ear-1") + file + end
     )
-    yield Sent("upload: a file", "POST", "/v1/files", (KEY, form), _part("purpose", b"batch") + file + end)
-    yield Sent("upload: a form without parts", "POST", "/v1/files", (KEY, form), end)
-    yield Sent(
+    yield RequestCase("upload: a file", "POST", "/v1/files", (KEY, form), _part("purpose", b"batch") + file + end)
+    yield RequestCase("upload: a form without parts", "POST", "/v1/files", (KEY, form), end)
+    yield RequestCase(
         "upload: raw bytes", "PUT", "/v1/uploads/up_1/parts", (KEY, ("Content-Type", "application/octet-stream")), sound
     )
-    yield Sent(
+    yield RequestCase(
         "upload: a URL-encoded form",
         "POST",
         "/v1/forms",
@@ -107,7 +107,7 @@ def _uploads() -> Iterator[Sent]:
     )
 
 
-def _paths() -> Iterator[Sent]:
+def _paths() -> Iterator[RequestCase]:
     for method, target in (
         ("GET", "/v1/models"),
         ("HEAD", "/v1/models"),
@@ -126,7 +126,7 @@ def _paths() -> Iterator[Sent]:
         ("GET", "/v1/threads/t_1/messages?order=desc"),
         ("GET", "/v1/trailing/"),
     ):
-        yield Sent(f"{method} {target}", method, target, (KEY,))
+        yield RequestCase(f"{method} {target}", method, target, (KEY,))
     for method, target, body in (
         ("POST", "/v1/embeddings", b'{"model":"embed-1","input":[1,2,3]}'),
         ("POST", "/v1/completions", b'{"model":"base-1","prompt":["a",[1,2]],"echo":true}'),
@@ -139,4 +139,4 @@ def _paths() -> Iterator[Sent]:
         ("DELETE", "/v1/thing/1", b'{"why":"old"}'),
         ("POST", "/v1/chat/completions?api-version=2026-10-01&x=%2e", BODY),
     ):
-        yield Sent(f"{method} {target} with a body", method, target, (KEY, JSON), body)
+        yield RequestCase(f"{method} {target} with a body", method, target, (KEY, JSON), body)

@@ -7,8 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.end_to_end.fleet.house import AGENTS, fleet
-from tests.end_to_end.fleet.verdict import report, verdict
+from tests.end_to_end.fleet.checks import find_results, report
+from tests.end_to_end.fleet.deployment import AGENTS, fleet
 from tests.support.object_store.server import MISSING
 
 
@@ -27,7 +27,7 @@ def main() -> int:
     print(text)
     if args.markdown:
         args.markdown.write_text(text)
-    return 0 if all(check.passed for check in verdict(made)) else 1
+    return 0 if all(check.passed for check in find_results(made)) else 1
 
 
 if __name__ == "__main__":

@@ -54,16 +54,16 @@ class Model:
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         raw = await request.read()
         body = json.loads(raw)
-        self._noted(body["messages"])
+        self._record(body["messages"])
         usage = {"prompt_tokens": len(raw) // USAGE_BYTES, "completion_tokens": 20}
         usage["total_tokens"] = usage["prompt_tokens"] + 20
         if not body.get("stream"):
             await asyncio.sleep(PAUSE_SECONDS * 4)
             choice = {"index": 0, "message": {"role": "assistant", "content": TALK}, "finish_reason": "stop"}
             return web.json_response({"id": "f", "object": "chat.completion", "choices": [choice], "usage": usage})
-        return await self._streamed(request, usage)
+        return await self._stream_answer(request, usage)
 
-    async def _streamed(self, request: web.Request, usage: dict[str, int]) -> web.StreamResponse:
+    async def _stream_answer(self, request: web.Request, usage: dict[str, int]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
         last = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": usage}
@@ -75,7 +75,7 @@ class Model:
             await response.write(b"data: " + json.dumps(last).encode() + b"\n\ndata: [DONE]\n\n")
         return response
 
-    def _noted(self, messages: list[dict[str, object]]) -> None:
+    def _record(self, messages: list[dict[str, object]]) -> None:
         self.requests += 1
         self.tokens += sum(len(str(message.get("content") or "")) for message in messages) // USAGE_BYTES
         self.invalid += find_breaches(messages)

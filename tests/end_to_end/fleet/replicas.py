@@ -70,7 +70,7 @@ class Replica:
         except OSError:
             return False
 
-    def says(self, *words: str) -> str:
+    def run_command(self, *words: str) -> str:
         """What one of the commands answers, run on its state."""
         done = subprocess.run(
             self.command(*words), env=self.environment, cwd=ROOT, capture_output=True, text=True, check=False
@@ -87,12 +87,12 @@ class Replica:
         self.process.send_signal(signal.SIGTERM)
         return await asyncio.wait_for(self.process.wait(), 60)
 
-    def said(self, event: str) -> list[dict[str, Any]]:
+    def log_lines(self, event: str) -> list[dict[str, Any]]:
         lines = (self.place / "log").read_text(errors="replace").splitlines()
-        told = (json.loads(line) for line in lines if line.startswith("{") and line.endswith("}"))
-        return [line for line in told if line.get("event") == event]
+        text = (json.loads(line) for line in lines if line.startswith("{") and line.endswith("}"))
+        return [line for line in text if line.get("event") == event]
 
     def faults(self) -> Counter[str]:
         return Counter(
-            f"{line['event']}: {line.get('kind')} {line.get('where')}" for e in FAULTS for line in self.said(e)
+            f"{line['event']}: {line.get('kind')} {line.get('where')}" for e in FAULTS for line in self.log_lines(e)
         )

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.fleet.house import fleet
-from tests.end_to_end.fleet.verdict import verdict
+from tests.end_to_end.fleet.checks import find_results
+from tests.end_to_end.fleet.deployment import fleet
 from tests.support.object_store.server import MISSING
 from tests.support.redis_server import needs_redis
 
@@ -14,8 +14,8 @@ from tests.support.redis_server import needs_redis
 @needs_redis
 @pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 @pytest.mark.timeout(600)
-async def test_nobody_notices_that_replicas_redis_and_the_object_store_come_and_go(tmp_path: Path):
+async def test_no_agent_notices_restarts_of_replicas_redis_and_the_object_store(tmp_path: Path):
     made = await fleet(tmp_path, seconds=180, agents=40, pause=2.0)
-    assert made.crowd.turns > 1_000
-    assert made.trouble.kills >= 7
-    assert [(check.what, check.found) for check in verdict(made) if not check.passed] == []
+    assert made.clients.turns > 1_000
+    assert made.faults_injected.kills >= 7
+    assert [(check.what, check.found) for check in find_results(made) if not check.passed] == []

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.end_to_end.growing import apis
 from tests.end_to_end.growing.page import report, report_apis
-from tests.end_to_end.growing.run import CONVERSATIONS_AT_ONCE, Found, play
+from tests.end_to_end.growing.run import CONVERSATIONS_AT_ONCE, Findings, play
 
 FIRST_SEED = 10_000
 
@@ -43,15 +43,15 @@ def main() -> int:
     return 1 if faults else 0
 
 
-async def play_api(name: str, place: Path, seeds: range) -> Found:
+async def play_api(name: str, place: Path, seeds: range) -> Findings:
     return await apis.play(place, name, seeds)
 
 
 def play_slices(
-    slices: Path, name: str, play_seeds: Callable[[Path, range], Awaitable[Found]], first: int, histories: int
-) -> Found:
+    slices: Path, name: str, play_seeds: Callable[[Path, range], Awaitable[Findings]], first: int, histories: int
+) -> Findings:
     """So many histories at least, in slices; the result of each is a file."""
-    found = Found()
+    found = Findings()
     while found.tally["histories"] < histories:
         file = slices / f"{name}-{first}.json"
         if not file.exists():
@@ -60,7 +60,7 @@ def play_slices(
             file.write_text(json.dumps(vars(played), default=str))
         value = json.loads(file.read_text())
         by_policy = {policy: Counter(counted) for policy, counted in value.get("by_policy", {}).items()}
-        found.add(Found(Counter(value["tally"]), by_policy, value["faults"]))
+        found.add(Findings(Counter(value["tally"]), by_policy, value["faults"]))
         first += CONVERSATIONS_AT_ONCE
     return found
 

@@ -23,7 +23,7 @@ from tests.end_to_end.growing.run import (
     REPEATED_SHARE,
     SUMMARY_TOO_LONG,
     WINDOWS,
-    Found,
+    Findings,
 )
 from tests.support import messages_api, responses_api
 from tests.support.growing_histories import Conversation
@@ -68,8 +68,8 @@ class Messages:
 
     def refuse(self, size, window, *, streams):
         del streams
-        said = f"prompt is too long: {size} tokens > {window} maximum"
-        return answer({"type": "error", "error": {"type": "invalid_request_error", "message": said}}, 400)
+        text = f"prompt is too long: {size} tokens > {window} maximum"
+        return answer({"type": "error", "error": {"type": "invalid_request_error", "message": text}}, 400)
 
 
 class Responses:
@@ -82,14 +82,14 @@ class Responses:
         return [json.dumps(item, sort_keys=True) for item in value["input"]]
 
     def find_words(self, value):
-        said = [item["content"] for item in value["input"] if item["type"] == "message" and item["role"] == "user"]
-        return [part["text"] for part in _parts(said[-1]) if "text" in part] if said else []
+        text = [item["content"] for item in value["input"] if item["type"] == "message" and item["role"] == "user"]
+        return [part["text"] for part in _parts(text[-1]) if "text" in part] if text else []
 
     def refuse(self, size, window, *, streams):
         del size, window
-        said = "Your input exceeds the context window of this model. Please adjust your input and try again."
-        error = {"message": said, "type": "invalid_request_error", "code": "context_length_exceeded"}
-        return stream(*responses_api.refused_events(said)) if streams else answer({"error": error}, 400)
+        text = "Your input exceeds the context window of this model. Please adjust your input and try again."
+        error = {"message": text, "type": "invalid_request_error", "code": "context_length_exceeded"}
+        return stream(*responses_api.refused_events(text)) if streams else answer({"error": error}, 400)
 
 
 def is_accepted(reply):
@@ -109,7 +109,7 @@ class Provider:
     """Refuses what is over its window, and writes summaries, good ones and others."""
 
     api: object
-    found: Found
+    found: Findings
     chance: random.Random = field(default_factory=lambda: random.Random(1))
     forwarded: dict = field(default_factory=dict)
     """The last body of each model."""
@@ -123,15 +123,15 @@ class Provider:
             self.found.tally["summaries"] += 1
             if size > window:
                 self.found.faults.append((SUMMARY_TOO_LONG, body["model"], size))
-            return self._say(
+            return self._answer_text(
                 self.chance.choice([account(), account(), account() + "long " * 20_000, "{}", ""]), body, 1
             )
         self.forwarded[body["model"]] = request.body
         if size > window:
             return self.api.refuse(size, window, streams=bool(body.get("stream")))
-        return self._say("Go on.", body, size)
+        return self._answer_text("Go on.", body, size)
 
-    def _say(self, text, body, size):
+    def _answer_text(self, text, body, size):
         if body.get("stream"):
             return stream(*self.api.events(text or " ", max(20, size)))
         return answer(self.api.answer(text, max(20, size)))
@@ -156,7 +156,7 @@ class Run:
         for _ in range(self.turns // 2):
             await self._take_turn(proxy)
 
-    async def go_on(self, proxy):
+    async def play_to_end(self, proxy):
         await self._repeat(proxy, OTHER_BYTES_LATER)
         while self.turn < self.turns:
             await self._take_turn(proxy)
@@ -194,10 +194,10 @@ class Run:
         self._note(OUT_OF_ORDER, not all(unit in kept for unit in units if unit in known))
         others = [{key: value[key] for key in value if key != self.api.history} for value in (came, sent)]
         self._note(OTHER_MEMBER, others[0] != others[1])
-        told = json.dumps(sent, ensure_ascii=False)
+        data = json.dumps(sent, ensure_ascii=False)
         # What reads like a command's output is taken for that, and may be shortened.
         words = [text for text in self.api.find_words(came) if not LOOK_ALIKE.match(text)]
-        self._note(LOST_WORDS, any(json.dumps(text, ensure_ascii=False) not in told for text in words))
+        self._note(LOST_WORDS, any(json.dumps(text, ensure_ascii=False) not in data for text in words))
         self._note(LONGER, len(left) > len(body))
 
     async def _repeat(self, proxy, sentence):
@@ -223,6 +223,6 @@ class Run:
             self.found.faults.append((sentence, where))
 
 
-async def play(place: Path, name: str, seeds: Sequence[int], *, histories: int | None = None) -> Found:
+async def play(place: Path, name: str, seeds: Sequence[int], *, histories: int | None = None) -> Findings:
     """These conversations in this API."""
     return await run.play(place, seeds, histories=histories, provider=partial(Provider, APIS[name]), run=Run)

@@ -16,7 +16,7 @@ from tests.end_to_end.growing.run import (
     OTHER_PREFIX,
     SUMMARY_TOO_LONG,
     WINDOWS,
-    Found,
+    Findings,
 )
 
 LINE_LENGTH = 120
@@ -80,7 +80,7 @@ PLAYED = (
 )
 
 
-def report_apis(found: Mapping[str, apis.Found]) -> str:
+def report_apis(found: Mapping[str, apis.Findings]) -> str:
     """The part of the page about the other APIs."""
     kinds = {name: Counter(fault[0] for fault in each.faults) for name, each in found.items()}
     checks = [(name, *(f"{kinds[api][sentence]:,}" for api in found)) for name, sentence in CHECKS_OF_APIS]
@@ -95,7 +95,7 @@ def report_apis(found: Mapping[str, apis.Found]) -> str:
     return "\n" + "\n".join(f"{part}\n" for part in parts).strip() + "\n"
 
 
-def report(found: Found) -> str:
+def report(found: Findings) -> str:
     tally = found.tally
     kinds = Counter(sentence for sentence, _ in found.faults)
     windows = f"{', '.join(f'{window:,}' for window in WINDOWS[:-1])} and {WINDOWS[-1]:,}"

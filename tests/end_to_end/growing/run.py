@@ -13,11 +13,10 @@ from pathlib import Path
 
 from proxy.config.policies import shipped_policies
 from tests.support.growing_histories import CLOSING, Conversation
-from tests.support.history_judge import changes, spliced
+from tests.support.history_judge import changes, split_body
 from tests.support.proxy_client import ask, log_of
 from tests.support.running_proxy import serving
-from tests.support.scripted_upstream import Upstream, answer
-from tests.support.scripted_upstream import says as tells
+from tests.support.scripted_upstream import Upstream, answer, text_turn
 from tests.support.summary_model import account
 
 WINDOWS = (2_048, 3_000, 4_096, 6_000, 8_192, 16_384)
@@ -56,7 +55,7 @@ NOT_OPEN = "failed open"
 
 
 @dataclass
-class Found:
+class Findings:
     """How much was played, and what must not have happened."""
 
     tally: Counter = field(default_factory=Counter)
@@ -74,15 +73,15 @@ class Found:
 class Provider:
     """Counts in its own way, refuses what is over its window, and writes summaries, good ones and others."""
 
-    found: Found
+    found: Findings
     chance: random.Random = field(default_factory=lambda: random.Random(1))
     forwarded: dict = field(default_factory=dict)
     """The last body of each model."""
 
     def __call__(self, request):
         if request.method != "POST":
-            return answer({"error": {"message": "Not Found"}}, 404)
-        messages, _ = spliced(request.body)
+            return answer({"error": {"message": "Not Findings"}}, 404)
+        messages, _ = split_body(request.body)
         size = sum(len(message) // BYTES_PER_TOKEN for message in messages)
         body = json.loads(request.body, parse_int=str)
         window = int(body["model"].split("-")[-2])
@@ -93,11 +92,11 @@ class Provider:
             return self._summary(size)
         self.forwarded[body["model"]] = request.body
         if size > window:
-            said = (
+            text = (
                 f"This model's maximum context length is {window} tokens, but your messages resulted in {size} tokens."
             )
-            return answer({"error": {"message": said, "code": "context_length_exceeded"}}, 400)
-        return tells("Go on.").using(max(1, size))
+            return answer({"error": {"message": text, "code": "context_length_exceeded"}}, 400)
+        return text_turn("Go on.").using(max(1, size))
 
     def _summary(self, size):
         texts = [account()] * 4 + [
@@ -111,7 +110,7 @@ class Provider:
         if kind == len(texts):
             return answer({}, 500)
         # As bytes: half a surrogate pair has an escape in JSON and no UTF-8.
-        completion = json.dumps(tells(texts[kind]).using(size).completion()).encode()
+        completion = json.dumps(text_turn(texts[kind]).using(size).completion()).encode()
         return answer(completion, headers=[("content-type", "application/json")])
 
 
@@ -134,7 +133,7 @@ class Run:
         for _ in range(self.turns // 2):
             await self._take_turn(proxy)
 
-    async def go_on(self, proxy):
+    async def play_to_end(self, proxy):
         await self._repeat(proxy, OTHER_BYTES_LATER)
         while self.turn < self.turns:
             await self._take_turn(proxy)
@@ -150,7 +149,7 @@ class Run:
         sizes = [int(reply.head.first(f"x-compaction-tokens-{name}") or 0) for name in ("before", "after")]
         self._note(BELOW_ZERO, where, min(sizes) < 0)
         left = self.provider.forwarded[self.model]
-        came, sent = spliced(body), spliced(left)
+        came, sent = split_body(body), split_body(left)
         self._note(OTHER_MEMBER, where, self.policy not in PRUNES_TOOLS and came[1] != sent[1])
         if left != body:
             self.found.tally["rewritten"] += 1
@@ -174,7 +173,7 @@ class Run:
             return
         messages, body = self.before
         reply, where = await self._ask(proxy, body)
-        sent = spliced(self.provider.forwarded[self.model])[0]
+        sent = split_body(self.provider.forwarded[self.model])[0]
         if where["compaction"] != "created":  # as where a summary came in between
             self.found.tally["repeated"] += 1
             self._note(sentence, where, sent != messages)
@@ -184,8 +183,8 @@ class Run:
     async def _ask(self, proxy, body):
         # Each is a tenant of its own: what two conversations begin with may be the same.
         reply = await ask(proxy, body, headers={"authorization": f"Bearer sk-{self.seed}"})
-        said = {name: reply.head.first(f"x-{name}") for name in ("compaction", "compaction-reason")}
-        return reply, {"seed": self.seed, "turn": self.turn, "policy": self.policy, "window": self.window, **said}
+        text = {name: reply.head.first(f"x-{name}") for name in ("compaction", "compaction-reason")}
+        return reply, {"seed": self.seed, "turn": self.turn, "policy": self.policy, "window": self.window, **text}
 
     def _judge_refusal(self, where, came):
         """A refusal is right only where what must stay is too long by itself."""
@@ -205,9 +204,9 @@ class Run:
 
 async def play(
     place: Path, seeds: Sequence[int], *, histories: int | None = None, provider: type = Provider, run: type = Run
-) -> Found:
+) -> Findings:
     """These conversations, some at a time; no new ones are begun after so many `histories`."""
-    found = Found()
+    found = Findings()
     upstream = provider(found)
     async with Upstream(upstream) as up:
         for start in range(0, len(seeds), CONVERSATIONS_AT_ONCE):
@@ -221,7 +220,7 @@ async def play(
     return found
 
 
-async def _play_some(place: Path, url: str, runs: Sequence[Run], found: Found) -> None:
+async def _play_some(place: Path, url: str, runs: Sequence[Run], found: Findings) -> None:
     found.tally["conversations"] += len(runs)
     arguments = ("--workers", str(WORKERS))
     async with serving(None, *arguments, place=place, config=write_settings(url)) as proxy:
@@ -231,7 +230,7 @@ async def _play_some(place: Path, url: str, runs: Sequence[Run], found: Found) -
     async with serving(None, *arguments, place=place, config=write_settings(url), fresh=True) as proxy:
         found.tally["restarts"] += 1
         for run in runs:
-            await run.go_on(proxy)
+            await run.play_to_end(proxy)
     faults = [line for event in ("failed-open", "our-fault") for line in log_of(proxy, event)]
     found.faults += [(NOT_OPEN, line) for line in faults]
 

@@ -12,7 +12,7 @@ from tests.end_to_end.growing.run import play
 from tests.support.agent import reading
 
 
-async def judged(place, seeds, *, at_least):
+async def play_and_judge(place, seeds, *, at_least):
     found = await play(place, seeds)
     assert not found.faults, "\n".join(map(str, found.faults[:20]))
     assert found.tally["histories"] >= at_least
@@ -22,13 +22,13 @@ async def judged(place, seeds, *, at_least):
 
 
 async def test_forty_histories(tmp_path):
-    await judged(tmp_path, range(4), at_least=36)
+    await play_and_judge(tmp_path, range(4), at_least=36)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 async def test_two_thousand_histories(tmp_path):
-    await judged(tmp_path, range(1_000, 1_200), at_least=2_000)
+    await play_and_judge(tmp_path, range(1_000, 1_200), at_least=2_000)
 
 
 async def judged_in(api, place, seeds, *, at_least):
@@ -45,7 +45,7 @@ async def test_a_thousand_histories_of_each_api(api, tmp_path):
     await judged_in(api, tmp_path, range(1_000, 1_100), at_least=1_000)
 
 
-def turn_back(units):
+def reverse_messages(units):
     units.reverse()
 
 
@@ -59,17 +59,17 @@ def leave_out_a_result(units):
 
 @pytest.mark.parametrize("api", apis.APIS)
 @pytest.mark.parametrize(
-    ("spoil", "sentence"),
+    ("faulty_view", "sentence"),
     [
-        (turn_back, apis.OUT_OF_ORDER),
+        (reverse_messages, apis.OUT_OF_ORDER),
         (leave_out_words, apis.LOST_WORDS),
         (leave_out_a_result, apis.INVALID),
     ],
 )
-def test_the_judge_finds_what_is_wrong(api, spoil, sentence):
-    run = apis.Run(apis.Provider(apis.APIS[api], apis.Found()), 1)
+def test_the_judge_finds_what_is_wrong(api, faulty_view, sentence):
+    run = apis.Run(apis.Provider(apis.APIS[api], apis.Findings()), 1)
     body = run.api.write([*reading(4), {"role": "user", "content": "And now?"}])
     sent = json.loads(body)
-    spoil(sent[run.api.history])
+    faulty_view(sent[run.api.history])
     run._judge(body, json.dumps(sent).encode(), sent, run.api.units(sent))
     assert sentence in [kind for kind, _ in run.found.faults]

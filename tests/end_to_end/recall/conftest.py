@@ -3,12 +3,12 @@
 import pytest
 import pytest_asyncio
 
-from tests.support.compacting_proxy import WIDE, House, settings
+from tests.support.compacting_proxy import WIDE, Stack, settings
 from tests.support.scripted_upstream import Upstream
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(serve):
+async def stack(serve):
     """A proxy before a wide window; models whose names say so are before a small one, or recall nothing."""
     async with Upstream() as up:
         own = {"base_url": up.url, "retries": 0}
@@ -22,10 +22,10 @@ async def house(serve):
         config = settings(*named, default={"recall": "on"}, **others)
         config["upstreams"][-1] = {**WIDE, **own}
         async with serve(None, config=config) as proxy:
-            yield House(up, proxy)
+            yield Stack(up, proxy)
 
 
 @pytest.fixture
-def up(house):
-    house.up.forget()
-    return house.up
+def up(stack):
+    stack.up.forget()
+    return stack.up

@@ -8,10 +8,9 @@ import pytest
 
 from proxy.compaction.recall import RECALLS_MAX, ROUNDS_MAX
 from tests.support.agent import Agent, reading, turns
-from tests.support.messages import says as assistant
-from tests.support.messages import tool, user
+from tests.support.messages import assistant, tool, user
 from tests.support.proxy_client import data_of, log_of, until
-from tests.support.scripted_upstream import answer, calls, cut, delta, hang, in_turn, overflow, says, stream
+from tests.support.scripted_upstream import answer, call_turn, cut, delta, hang, in_turn, overflow, stream, text_turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -22,33 +21,33 @@ HANDLE = re.compile(rf'{TOOL} with messages \\"([\d-]+)\\"')
 
 
 def recalls(**arguments):
-    return calls(TOOL, **arguments)
+    return call_turn(TOOL, **arguments)
 
 
 @pytest.fixture
-def ask(house, up, request):
+def ask(stack, up, request):
     """Ask for an answer to a history: what came back, and the requests that the upstream got."""
-    agent = Agent(house.proxy, up, f"sk-{request.node.name}")
+    agent = Agent(stack.proxy, up, f"sk-{request.node.name}")
 
     async def send(*turns, streams, messages=WORK, **more):
         up.script, before = in_turn(*turns), len(up.requests)
         if streams:
             more = {"stream": True, "stream_options": {"include_usage": True}, **more}
-        step = await agent.sends(messages, **{"tools": TOOLS, **more})
+        step = await agent.send(messages, **{"tools": TOOLS, **more})
         return step, [request.json for request in up.requests[before:]]
 
     return send
 
 
-def seen(answer):
+def client_view(answer):
     """Text, calls, finish and usage, as a client puts them together."""
     data = answer.body.data
     assert TOOL.encode() not in data
     assert answer.body.whole
     if not data.startswith(b"data:"):
         (choice,) = (whole := json.loads(data))["choices"]
-        told = [(call["id"], call["function"]["arguments"]) for call in choice["message"].get("tool_calls", ())]
-        return choice["message"]["content"], told, choice["finish_reason"], whole["usage"]
+        found = [(call["id"], call["function"]["arguments"]) for call in choice["message"].get("tool_calls", ())]
+        return choice["message"]["content"], found, choice["finish_reason"], whole["usage"]
     events = data_of(data)
     assert events.pop() == "[DONE]"
     assert len({event["id"] for event in events}) == 1
@@ -71,17 +70,17 @@ each_way = pytest.mark.parametrize("streams", [False, True], ids=["whole", "stre
 
 @each_way
 async def test_a_recall_is_answered_within_the_request_and_the_client_sees_one_message(ask, streams):
-    first = says("Let me look that up.") + recalls(messages="3")
-    step, (asked, again) = await ask(first.using(900, 10), says("It is there.").using(1000, 5), streams=streams)
+    first = text_turn("Let me look that up.") + recalls(messages="3")
+    step, (asked, again) = await ask(first.using(900, 10), text_turn("It is there.").using(1000, 5), streams=streams)
     assert [each["function"]["name"] for each in asked["tools"]] == ["Read", TOOL]
     assert 'with messages \\"3\\"' in json.dumps(asked["messages"])
     assert again["tools"] == asked["tools"]
     assert again["messages"][: len(asked["messages"])] == asked["messages"]
-    said, result = again["messages"][len(asked["messages"]) :]
-    assert said["content"] == "Let me look that up."
-    assert result["tool_call_id"] == said["tool_calls"][0]["id"]
+    words, result = again["messages"][len(asked["messages"]) :]
+    assert words["content"] == "Let me look that up."
+    assert result["tool_call_id"] == words["tool_calls"][0]["id"]
     assert result["content"] == WORK[3]["content"]
-    text, made, ended, usage = seen(step.answer)
+    text, made, ended, usage = client_view(step.answer)
     assert text == "Let me look that up.\n\nIt is there."
     assert (made, ended) == ([], "stop")
     assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (1900, 15, 1915)
@@ -89,21 +88,21 @@ async def test_a_recall_is_answered_within_the_request_and_the_client_sees_one_m
 
 @each_way
 async def test_calls_of_the_clients_own_tools_beside_a_recall_are_delivered_with_the_end(ask, streams):
-    mixed = calls("Read", path="a.py") + recalls(messages="3") + calls("Read", path="b.py")
-    step, (asked, again) = await ask(mixed, says("And this.") + calls("Read", path="c.py"), streams=streams)
-    said, *results = again["messages"][len(asked["messages"]) :]
-    assert [call["id"] for call in said["tool_calls"]] == [result["tool_call_id"] for result in results]
+    mixed = call_turn("Read", path="a.py") + recalls(messages="3") + call_turn("Read", path="b.py")
+    step, (asked, again) = await ask(mixed, text_turn("And this.") + call_turn("Read", path="c.py"), streams=streams)
+    words, *results = again["messages"][len(asked["messages"]) :]
+    assert [call["id"] for call in words["tool_calls"]] == [result["tool_call_id"] for result in results]
     assert results[1]["content"] == WORK[3]["content"]
     assert results[0]["content"] == results[2]["content"]
     assert "its result comes with the next message" in results[0]["content"]
-    text, made, ended, _ = seen(step.answer)
+    text, made, ended, _ = client_view(step.answer)
     assert [json.loads(arguments)["path"] for _, arguments in made] == ["a.py", "b.py", "c.py"]
     assert (text, ended) == ("And this.", "tool_calls")
 
 
 @each_way
 async def test_an_answer_without_a_recall_keeps_its_bytes(ask, streams):
-    turn = says("Let me look.") + calls("Read", path="a.py") + calls("Read", path="b.py")
+    turn = text_turn("Let me look.") + call_turn("Read", path="a.py") + call_turn("Read", path="b.py")
     step, (asked,) = await ask(turn, streams=streams)
     assert TOOL in json.dumps(asked["tools"])
     whole = json.dumps(turn.completion("gpt-4o"), separators=(",", ":"), ensure_ascii=False).encode()
@@ -113,21 +112,21 @@ async def test_an_answer_without_a_recall_keeps_its_bytes(ask, streams):
     )
 
 
-async def test_the_log_says_what_was_recalled(ask, house):
-    step, _ = await ask(recalls(messages="3") + recalls(search="part_0_"), says("So."), streams=False)
-    await until(lambda: log_of(house.proxy, "recall-answered", conversation=step.says("x-compaction-conversation")))
-    (line,) = log_of(house.proxy, "recall-answered", conversation=step.says("x-compaction-conversation"))
+async def test_the_log_says_what_was_recalled(ask, stack):
+    step, _ = await ask(recalls(messages="3") + recalls(search="part_0_"), text_turn("So."), streams=False)
+    await until(lambda: log_of(stack.proxy, "recall-answered", conversation=step.header("x-compaction-conversation")))
+    (line,) = log_of(stack.proxy, "recall-answered", conversation=step.header("x-compaction-conversation"))
     assert (line["number"], line["calls"]) == (1, 2)
     assert line["returned_bytes"] > len(WORK[3]["content"])
 
 
 @each_way
 async def test_recalls_end_after_a_bounded_number_of_rounds(ask, streams):
-    step, asked = await ask(recalls(messages="3") + says("Again."), streams=streams)
+    step, asked = await ask(recalls(messages="3") + text_turn("Again."), streams=streams)
     assert len(asked) == 1 + ROUNDS_MAX
     assert all(TOOL in json.dumps(request["tools"]) for request in asked[:-1])
     assert [each["function"]["name"] for each in asked[-1]["tools"]] == ["Read"]
-    text, made, ended, usage = seen(step.answer)
+    text, made, ended, usage = client_view(step.answer)
     assert (made, ended) == ([], "stop")
     assert text.count("Again.") == len(asked)
     assert usage["prompt_tokens"] == 100 * len(asked)
@@ -136,7 +135,7 @@ async def test_recalls_end_after_a_bounded_number_of_rounds(ask, streams):
 @each_way
 async def test_a_later_round_that_is_refused_ends_in_the_upstreams_own_error(ask, streams):
     refusal = answer({"error": {"message": "Slow down.", "type": "tokens", "code": "rate_limit_exceeded"}}, 429)
-    step, asked = await ask(says("Let me see.") + recalls(messages="3"), refusal, streams=streams)
+    step, asked = await ask(text_turn("Let me see.") + recalls(messages="3"), refusal, streams=streams)
     assert len(asked) == 2
     if streams:
         (*_, last) = data_of(step.answer.body.data)
@@ -149,7 +148,7 @@ async def test_a_later_round_that_is_refused_ends_in_the_upstreams_own_error(ask
 
 async def test_a_later_round_that_breaks_off_is_not_taken_for_an_end(ask):
     broken = stream(delta(role="assistant", content=""), delta(content="So"), cut())
-    step, _ = await ask(says("Let me see.") + recalls(messages="3"), broken, streams=True)
+    step, _ = await ask(text_turn("Let me see.") + recalls(messages="3"), broken, streams=True)
     (*_, before, last) = data_of(step.answer.body.data)
     assert before["choices"][0]["delta"]["content"] == "\n\nSo"
     assert "closed the connection" in last["error"]["message"]
@@ -157,7 +156,7 @@ async def test_a_later_round_that_breaks_off_is_not_taken_for_an_end(ask):
 
 async def test_a_client_that_leaves_in_a_later_round_stops_the_upstream(ask, up):
     asking = asyncio.ensure_future(ask(recalls(messages="3"), hang(), streams=True))
-    request = await up.received(2)
+    request = await up.wait_for_request(2)
     asking.cancel()
     await request.end()
     await asyncio.wait([asking])
@@ -165,27 +164,27 @@ async def test_a_client_that_leaves_in_a_later_round_stops_the_upstream(ask, up)
 
 
 async def test_a_server_that_answers_a_stream_with_one_body_is_understood(ask):
-    first = json.dumps((says("Hm.") + recalls(messages="3")).completion(), indent=1).replace("{", "{\n\n", 1)
-    last = json.dumps(says("So.").completion(), indent=1)
+    first = json.dumps((text_turn("Hm.") + recalls(messages="3")).completion(), indent=1).replace("{", "{\n\n", 1)
+    last = json.dumps(text_turn("So.").completion(), indent=1)
     json_type = [("content-type", "application/json")]
     replies = [answer(text.encode(), headers=json_type) for text in (first, last)]
     step, asked = await ask(*replies, streams=True)
     assert len(asked) == 2
-    assert seen(step.answer)[0] == "Hm.\n\nSo."
+    assert client_view(step.answer)[0] == "Hm.\n\nSo."
 
 
 @each_way
 async def test_a_round_that_does_not_fit_is_asked_once_more_without_what_was_recalled(ask, streams):
-    step, asked = await ask(recalls(messages="3"), overflow("openai"), says("Then not."), streams=streams)
+    step, asked = await ask(recalls(messages="3"), overflow("openai"), text_turn("Then not."), streams=streams)
     _, refused, again = asked
     assert refused["messages"][-1]["content"] == WORK[3]["content"]
     assert "no room in the context" in again["messages"][-1]["content"]
-    assert seen(step.answer)[0] == "Then not."
+    assert client_view(step.answer)[0] == "Then not."
 
 
-async def test_what_is_recalled_leaves_room_in_the_window(ask):
+async def test_recalled_text_leaves_room_in_the_window(ask):
     everything = recalls(messages=f"1-{len(WORK) - 1}")
-    _, (asked, again) = await ask(everything, says("Too much."), streams=False, model="small")
+    _, (asked, again) = await ask(everything, text_turn("Too much."), streams=False, model="small")
     recalled = again["messages"][-1]["content"]
     assert "cut here by the context proxy" in recalled
     assert len(json.dumps(again)) < 4 * 16_000
@@ -197,7 +196,7 @@ async def test_the_tool_is_offered_from_the_first_block_on_and_what_was_forwarde
     before = None
     offered = []
     for messages in turns(WORK):
-        step, (asked, *_) = await ask(recalls(search="part_0_"), says("On."), streams=False, messages=messages)
+        step, (asked, *_) = await ask(recalls(search="part_0_"), text_turn("On."), streams=False, messages=messages)
         offered.append(TOOL in json.dumps(asked["tools"]))
         assert offered[-1] == (step.compaction in ("created", "applied"))
         assert len(asked["messages"]) <= len(messages)
@@ -210,20 +209,20 @@ async def test_the_tool_is_offered_from_the_first_block_on_and_what_was_forwarde
 
 
 async def test_a_model_that_recalls_every_shortened_result_gets_each_byte_for_byte(ask, up):
-    _, (asked,) = await ask(says("On."), streams=False)
+    _, (asked,) = await ask(text_turn("On."), streams=False)
     handles = HANDLE.findall(json.dumps(asked["messages"]))
     assert len(handles) > 10
     everything = recalls(messages=handles[0])
     for handle in handles[1:]:
         everything += recalls(messages=handle)
-    _, (_, again) = await ask(everything, says("I know it all."), streams=True)
+    _, (_, again) = await ask(everything, text_turn("I know it all."), streams=True)
     results = [message["content"] for message in again["messages"][-len(handles) :]]
     assert results == [WORK[int(handle)]["content"] for handle in handles]
 
 
 @pytest.mark.parametrize("more", [{"model": "off"}, {"tools": None}, {"n": 2}], ids=["off", "no tools", "two answers"])
-async def test_elsewhere_nothing_speaks_of_the_tool(ask, more):
-    step, (asked,) = await ask(says("On."), streams=False, **more)
+async def test_without_recall_nothing_mentions_the_tool(ask, more):
+    step, (asked,) = await ask(text_turn("On."), streams=False, **more)
     assert step.compaction == "created"
     assert TOOL not in json.dumps(asked)
     assert "Call the tool again for the full text." in json.dumps(asked)
@@ -231,9 +230,9 @@ async def test_elsewhere_nothing_speaks_of_the_tool(ask, more):
 
 async def test_sizes_go_by_what_the_first_round_took(ask):
     """The sum of two rounds is no size of a history: another block would be made because of it."""
-    await ask(recalls(messages="3").using(9_000), says("On.").using(9_500), streams=False)
+    await ask(recalls(messages="3").using(9_000), text_turn("On.").using(9_500), streams=False)
     longer = [*WORK, *assistant("On."), *user("And now?")]
-    step, _ = await ask(says("Done."), streams=False, messages=longer)
+    step, _ = await ask(text_turn("Done."), streams=False, messages=longer)
     assert step.compaction == "applied"
     assert 9_000 <= step.tokens[1] < 9_500
 
@@ -241,9 +240,9 @@ async def test_sizes_go_by_what_the_first_round_took(ask):
 @each_way
 async def test_a_client_that_reads_its_gauge_sees_the_size_of_its_own_history(ask, streams):
     step, _ = await ask(
-        recalls(messages="3").using(9_000, 7), says("On.").using(9_500, 3), streams=streams, model="gauge"
+        recalls(messages="3").using(9_000, 7), text_turn("On.").using(9_500, 3), streams=streams, model="gauge"
     )
-    usage = seen(step.answer)[3]
+    usage = client_view(step.answer)[3]
     before, after = step.tokens
     assert usage["prompt_tokens"] == 9_000 + before - after
     assert usage["completion_tokens"] == 10
@@ -255,12 +254,12 @@ async def test_a_history_that_is_shortened_after_a_refusal_is_recalled_too(ask, 
     words = "This model's maximum context length is 4000 tokens. However, your messages resulted in 5000 tokens."
     about = {"type": "invalid_request_error", "param": "messages", "code": "context_length_exceeded"}
     refusal = answer({"error": {"message": words, **about}}, 400)
-    turns = refusal, recalls(messages="3"), says("I see.")
+    turns = refusal, recalls(messages="3"), text_turn("I see.")
     step, (refused, again, last) = await ask(*turns, streams=streams, messages=reading(5))
     assert TOOL not in json.dumps(refused["tools"])
     assert TOOL in json.dumps(again["tools"])
     assert last["messages"][-1]["content"] == WORK[3]["content"]
-    assert seen(step.answer)[0] == "I see."
+    assert client_view(step.answer)[0] == "I see."
 
 
 async def test_a_model_that_recalls_without_end_in_one_answer_gets_no_more_than_is_bounded(ask):
@@ -269,7 +268,7 @@ async def test_a_model_that_recalls_without_end_in_one_answer_gets_no_more_than_
     searches = search
     for _ in range(RECALLS_MAX):
         searches += search
-    _, (_, again) = await ask(searches, says("I see."), streams=False)
+    _, (_, again) = await ask(searches, text_turn("I see."), streams=False)
     *answered, last = [message["content"] for message in again["messages"][-RECALLS_MAX - 1 :]]
     assert set(answered) == {"No message holds this text."}
     assert "no room in the context" in last

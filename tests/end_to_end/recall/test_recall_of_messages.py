@@ -22,15 +22,15 @@ def text(words):
     return {"type": "text", "text": words}
 
 
-def thinks(words):
+def thinking_block(words):
     return {"type": "thinking", "thinking": words, "signature": f"signed {words}"}
 
 
-def uses(name, number, **arguments):
+def tool_use_block(name, number, **arguments):
     return {"type": "tool_use", "id": f"toolu_{number}", "name": name, "input": arguments}
 
 
-def says(*blocks, stop=None, fresh=10, cached=90, written=5):
+def blocks_reply(*blocks, stop=None, fresh=10, cached=90, written=5):
     """An answer of these blocks, whole or as events, as it is asked for."""
     used = any(block["type"] == "tool_use" for block in blocks)
     usage = {"input_tokens": fresh, "cache_read_input_tokens": cached, "output_tokens": written}
@@ -57,8 +57,8 @@ def events_of(whole):
                 deltas = [{"type": "thinking_delta", "thinking": block["thinking"]}]
                 deltas += [{"type": "signature_delta", "signature": block["signature"]}]
             case _:
-                opened, told = {**block, "input": {}}, json.dumps(block["input"])
-                deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in (told[:4], told[4:])]
+                opened, found = {**block, "input": {}}, json.dumps(block["input"])
+                deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in (found[:4], found[4:])]
         events.append({"type": "content_block_start", "index": index, "content_block": opened})
         events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
         events.append({"type": "content_block_stop", "index": index})
@@ -70,9 +70,9 @@ def events_of(whole):
     return [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events]
 
 
-def put_together(told):
+def put_together(found):
     """The message that a client makes of an answer."""
-    data = told.body.data
+    data = found.body.data
     assert TOOL.encode() not in data
     if not data.startswith(b"event:"):
         return json.loads(data)
@@ -103,32 +103,37 @@ def put_together(told):
 
 
 @pytest.fixture
-def ask(house, up, request):
+def ask(stack, up, request):
     key = {"x-api-key": f"sk-{request.node.name}", "anthropic-version": "2023-06-01"}
 
     async def send(*scripts, streams, history=WORK, **more):
         following = in_turn(*scripts)
-        up.script, before = lambda asked: told(asked) if callable(told := following(asked)) else told, len(up.requests)
+        up.script, before = (
+            lambda asked: reply(asked) if callable(reply := following(asked)) else reply,
+            len(up.requests),
+        )
         body = as_request(history, **{"tools": TOOLS, "stream": streams, **more})
-        told = await post(house.proxy, body, "/messages", headers=key)
-        return told, [each.json for each in up.requests[before:]]
+        reply = await post(stack.proxy, body, "/messages", headers=key)
+        return reply, [each.json for each in up.requests[before:]]
 
     return send
 
 
 @each_way
 async def test_a_recall_is_answered_within_the_request_and_thinking_goes_back_unchanged(ask, streams):
-    thought = thinks("I should look.")
-    opening = says(thought, text("Let me look."), uses(TOOL, 1, messages="3"), fresh=20, written=7)
-    told, (asked, again) = await ask(opening, says(thinks("Now I know."), text("It is there.")), streams=streams)
+    thought = thinking_block("I should look.")
+    opening = blocks_reply(thought, text("Let me look."), tool_use_block(TOOL, 1, messages="3"), fresh=20, written=7)
+    answer, (asked, again) = await ask(
+        opening, blocks_reply(thinking_block("Now I know."), text("It is there.")), streams=streams
+    )
     assert [tool["name"] for tool in asked["tools"]] == ["Read", TOOL]
     assert again["tools"] == asked["tools"]
     assert again["messages"][:-2] == asked["messages"]
-    assert again["messages"][-2]["content"] == [thought, text("Let me look."), uses(TOOL, 1, messages="3")]
+    assert again["messages"][-2]["content"] == [thought, text("Let me look."), tool_use_block(TOOL, 1, messages="3")]
     (result,) = again["messages"][-1]["content"]
     assert (result["tool_use_id"], result["content"]) == ("toolu_1", WORK[3]["content"])
     assert find_faults(json.dumps(again)) == []
-    message = put_together(told)
+    message = put_together(answer)
     assert [block["type"] for block in message["content"]] == ["thinking", "text", "text"]
     assert message["content"][0] == thought
     assert message["stop_reason"] == "end_turn"
@@ -137,12 +142,18 @@ async def test_a_recall_is_answered_within_the_request_and_thinking_goes_back_un
 
 @each_way
 async def test_calls_of_the_clients_own_tools_beside_a_recall_are_delivered_with_the_end(ask, streams):
-    mixed = says(uses("Read", 1, path="a.py"), uses(TOOL, 2, messages="3"), uses("Read", 3, path="b.py"))
-    told, (_, again) = await ask(mixed, says(text("Yes."), uses("Read", 4, path="c.py")), streams=streams)
+    mixed = blocks_reply(
+        tool_use_block("Read", 1, path="a.py"),
+        tool_use_block(TOOL, 2, messages="3"),
+        tool_use_block("Read", 3, path="b.py"),
+    )
+    answer, (_, again) = await ask(
+        mixed, blocks_reply(text("Yes."), tool_use_block("Read", 4, path="c.py")), streams=streams
+    )
     answered = again["messages"][-1]["content"]
     assert [result["tool_use_id"] for result in answered] == ["toolu_1", "toolu_2", "toolu_3"]
     assert "next message" in answered[0]["content"]
-    message = put_together(told)
+    message = put_together(answer)
     assert [block.get("id", "text") for block in message["content"]] == ["toolu_1", "toolu_3", "text", "toolu_4"]
     assert [block["input"] for block in message["content"] if "input" in block] == [
         {"path": "a.py"},
@@ -155,25 +166,27 @@ async def test_calls_of_the_clients_own_tools_beside_a_recall_are_delivered_with
 @each_way
 async def test_a_later_round_that_is_refused_ends_in_the_upstreams_own_error(ask, streams):
     error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-    told, _ = await ask(says(uses(TOOL, 1, messages="3")), answer(error, 529), streams=streams)
+    found, _ = await ask(blocks_reply(tool_use_block(TOOL, 1, messages="3")), answer(error, 529), streams=streams)
     if streams:
-        *_, name, data = told.body.data.strip().splitlines()
+        *_, name, data = found.body.data.strip().splitlines()
         assert name == b"event: error"
         assert json.loads(data[5:])["error"] == error["error"]
     else:
-        assert (told.status, json.loads(told.body.data)) == (529, error)
+        assert (found.status, json.loads(found.body.data)) == (529, error)
 
 
 async def test_an_answer_without_a_recall_keeps_its_bytes(ask):
-    turn = says(thinks("Hm."), text("Let me look."), uses("Read", 1, path="a.py"))
+    turn = blocks_reply(thinking_block("Hm."), text("Let me look."), tool_use_block("Read", 1, path="a.py"))
     whole, (asked,) = await ask(turn, streams=True)
     assert TOOL in json.dumps(asked["tools"])
     assert whole.body.data.count(b"message_start") == 2
-    assert put_together(whole)["content"][2] == uses("Read", 1, path="a.py")
+    assert put_together(whole)["content"][2] == tool_use_block("Read", 1, path="a.py")
 
 
 async def test_cache_marks_of_the_proxy_stay_where_they_are_and_four_at_most(ask):
-    _, (asked, again) = await ask(says(uses(TOOL, 1, messages="3")), says(text("So.")), streams=False, model="marked")
+    _, (asked, again) = await ask(
+        blocks_reply(tool_use_block(TOOL, 1, messages="3")), blocks_reply(text("So.")), streams=False, model="marked"
+    )
     assert 0 < json.dumps(asked).count('"cache_control"') <= 4
     assert again["messages"][:-2] == asked["messages"]
     assert json.dumps(again).count('"cache_control"') <= 4

@@ -23,7 +23,7 @@ def words(text, number=1):
     return {"id": f"msg_{number}", "type": "message", "role": "assistant", "status": "completed", "content": [part]}
 
 
-def thinks(number):
+def reasoning_item(number):
     return {"id": f"rs_{number}", "type": "reasoning", "summary": [], "encrypted_content": f"sealed {number}"}
 
 
@@ -32,7 +32,7 @@ def calls(name, number, **arguments):
     return {**about, "name": name, "arguments": json.dumps(arguments)}
 
 
-def says(*items, prompt=100):
+def items_reply(*items, prompt=100):
     def script(asked):
         usage = {"input_tokens": prompt, "input_tokens_details": {"cached_tokens": 10}, "output_tokens": 5}
         about = {"id": f"resp_{prompt}", "object": "response", "model": "gpt-5.1", "tools": asked.json.get("tools")}
@@ -53,8 +53,8 @@ def events_of(whole):
         match item["type"]:
             case "message":
                 part = {**where, "content_index": 0}
-                told = item["content"][0]["text"].split(" ")
-                events += [{"type": "response.output_text.delta", **part, "delta": word} for word in told]
+                found = item["content"][0]["text"].split(" ")
+                events += [{"type": "response.output_text.delta", **part, "delta": word} for word in found]
             case "function_call":
                 events.append({"type": "response.function_call_arguments.delta", **where, "delta": item["arguments"]})
             case "reasoning":
@@ -64,9 +64,9 @@ def events_of(whole):
     return [render(event, number) for number, event in enumerate(events)]
 
 
-def put_together(told):
+def put_together(found):
     """The response that a client makes of an answer."""
-    data = told.body.data
+    data = found.body.data
     assert TOOL.encode() not in data
     if not data.startswith(b"event:"):
         return json.loads(data)
@@ -84,31 +84,36 @@ def put_together(told):
 
 
 @pytest.fixture
-def ask(house, up, request):
+def ask(stack, up, request):
     key = {"authorization": f"Bearer sk-{request.node.name}"}
 
     async def send(*scripts, streams, history=WORK, **more):
         following = in_turn(*scripts)
-        up.script, before = lambda asked: told(asked) if callable(told := following(asked)) else told, len(up.requests)
+        up.script, before = (
+            lambda asked: reply(asked) if callable(reply := following(asked)) else reply,
+            len(up.requests),
+        )
         body = as_request(history, **{"tools": TOOLS, "stream": streams, **more})
-        told = await post(house.proxy, body, "/responses", headers=key)
-        return told, [each.json for each in up.requests[before:]]
+        reply = await post(stack.proxy, body, "/responses", headers=key)
+        return reply, [each.json for each in up.requests[before:]]
 
     return send
 
 
 @each_way
 async def test_a_recall_is_answered_within_the_request_with_the_items_as_they_were(ask, streams):
-    opening = [thinks(1), words("Let me look."), thinks(2), calls(TOOL, 1, messages="3")]
-    told, (asked, again) = await ask(says(*opening), says(thinks(3), words("There.", 2), prompt=200), streams=streams)
+    opening = [reasoning_item(1), words("Let me look."), reasoning_item(2), calls(TOOL, 1, messages="3")]
+    answer, (asked, again) = await ask(
+        items_reply(*opening), items_reply(reasoning_item(3), words("There.", 2), prompt=200), streams=streams
+    )
     assert [tool["name"] for tool in asked["tools"]] == ["Read", TOOL]
     assert again["tools"] == asked["tools"]
     assert again["input"][: len(asked["input"])] == asked["input"]
-    *said, result = again["input"][len(asked["input"]) :]
-    assert said == opening
+    *text, result = again["input"][len(asked["input"]) :]
+    assert text == opening
     assert result == {"type": "function_call_output", "call_id": "call_1", "output": WORK[3]["content"]}
     assert find_faults(json.dumps(again)) == []
-    response = put_together(told)
+    response = put_together(answer)
     assert [item["id"] for item in response["output"]] == ["rs_1", "msg_1", "rs_3", "msg_2"]
     assert [tool["name"] for tool in response["tools"]] == ["Read"]
     usage = response["usage"]
@@ -118,21 +123,23 @@ async def test_a_recall_is_answered_within_the_request_with_the_items_as_they_we
 
 @each_way
 async def test_calls_of_the_clients_own_tools_beside_a_recall_are_delivered_with_the_end(ask, streams):
-    mixed = says(thinks(1), calls("Read", 1, path="a.py"), calls(TOOL, 2, messages="3"), calls("Read", 3, path="b.py"))
-    told, (asked, again) = await ask(mixed, says(calls("Read", 4, path="c.py")), streams=streams)
+    mixed = items_reply(
+        reasoning_item(1), calls("Read", 1, path="a.py"), calls(TOOL, 2, messages="3"), calls("Read", 3, path="b.py")
+    )
+    answer, (asked, again) = await ask(mixed, items_reply(calls("Read", 4, path="c.py")), streams=streams)
     results = again["input"][len(asked["input"]) + 4 :]
     assert [result["call_id"] for result in results] == ["call_1", "call_2", "call_3"]
     assert results[1]["output"] == WORK[3]["content"]
     assert "next message" in results[0]["output"]
-    output = put_together(told)["output"]
+    output = put_together(answer)["output"]
     assert [item["id"] for item in output] == ["rs_1", "fc_1", "fc_3", "fc_4"]
 
 
 @each_way
-async def test_reasoning_that_nobody_keeps_is_not_sent_back(ask, streams):
-    open_reasoning = {**thinks(1), "encrypted_content": None}
+async def test_unsaved_reasoning_is_not_sent_back(ask, streams):
+    open_reasoning = {**reasoning_item(1), "encrypted_content": None}
     _, (asked, again) = await ask(
-        says(open_reasoning, calls(TOOL, 1, messages="3")), says(words("So.")), streams=streams
+        items_reply(open_reasoning, calls(TOOL, 1, messages="3")), items_reply(words("So.")), streams=streams
     )
     call, _ = again["input"][len(asked["input"]) :]
     assert call["type"] == "function_call"
@@ -141,7 +148,9 @@ async def test_reasoning_that_nobody_keeps_is_not_sent_back(ask, streams):
 
 @each_way
 async def test_an_answer_without_a_recall_differs_only_in_the_tools_that_it_repeats(ask, streams):
-    told, _ = await ask(says(thinks(1), words("Let me look."), calls("Read", 1, path="a.py")), streams=streams)
-    response = put_together(told)
+    answer, _ = await ask(
+        items_reply(reasoning_item(1), words("Let me look."), calls("Read", 1, path="a.py")), streams=streams
+    )
+    response = put_together(answer)
     assert [item["id"] for item in response["output"]] == ["rs_1", "msg_1", "fc_1"]
     assert response["tools"] == TOOLS

@@ -79,13 +79,13 @@ class Server:
         program, *arguments = self.command(folder, port, window or self.window)
         (folder / "hub").mkdir(exist_ok=True)
         surroundings = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "HF_HOME": str(folder)}
-        with log.open("wb") as said:
+        with log.open("wb") as text:
             process = await asyncio.create_subprocess_exec(
                 self._program(program),
                 *arguments,
                 env={**OFFLINE, **surroundings, **dict.fromkeys(KEYS, KEY)},
-                stdout=said,
-                stderr=said,
+                stdout=text,
+                stderr=text,
                 start_new_session=True,
             )
         try:

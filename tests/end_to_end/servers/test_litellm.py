@@ -24,9 +24,20 @@ from tests.end_to_end.servers.server import KEY
 from tests.support import http_client, messages_api, responses_api
 from tests.support.agent import Agent, reading, turns
 from tests.support.messages import body
-from tests.support.proxy_client import ask, chat, connected, data_of, log_of, request, until
+from tests.support.proxy_client import ask, chat, data_of, log_of, open_line, request, until
 from tests.support.running_proxy import Proxy
-from tests.support.scripted_upstream import DONE, Request, Upstream, answer, cut, delta, finish, pause, says, stream
+from tests.support.scripted_upstream import (
+    DONE,
+    Request,
+    Upstream,
+    answer,
+    cut,
+    delta,
+    finish,
+    pause,
+    stream,
+    text_turn,
+)
 from tests.support.upstream_replies import Act
 
 GAP = 0.15
@@ -90,7 +101,7 @@ async def front(serve, upstream, tmp_path_factory):
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def back(serve, upstream, tmp_path_factory):
+async def litellm_behind_proxy(serve, upstream, tmp_path_factory):
     """client -> proxy -> LiteLLM -> upstream"""
     folder = folder_with(tmp_path_factory.mktemp("back"), "LiteLLM behind", 1, ANOTHER, upstream.origin)
     async with LITELLM.running(folder) as gateway:
@@ -111,11 +122,11 @@ def before_a_window(tokens: int) -> Callable[[Request], Act]:
 
     def script(asked: Request):
         size = len(asked.body) // 3
-        said = (
+        text = (
             f"This model's maximum context length is {tokens} tokens. However, your messages resulted in {size} tokens."
         )
-        fault = {"message": said, "type": "invalid_request_error", "code": "context_length_exceeded"}
-        return says("Go on.") if size <= tokens else answer({"error": fault}, 400)
+        fault = {"message": text, "type": "invalid_request_error", "code": "context_length_exceeded"}
+        return text_turn("Go on.") if size <= tokens else answer({"error": fault}, 400)
 
     return script
 
@@ -123,8 +134,8 @@ def before_a_window(tokens: int) -> Callable[[Request], Act]:
 async def test_each_event_is_passed_on_as_it_comes(line: Line):
     line.up.script = SLOWLY
     pieces = []
-    async with connected(line) as client:
-        await client.says(request(body=chat(stream=True), headers=HEADERS))
+    async with open_line(line) as client:
+        await client.write(request(body=chat(stream=True), headers=HEADERS))
         while not pieces or not pieces[-1].endswith(b"0\r\n\r\n"):
             pieces.append(await client.reader.read(1 << 16))
     assert sum(b"word" in piece for piece in pieces) > SAID / 2
@@ -138,26 +149,26 @@ async def test_a_stream_that_breaks_ends_in_an_error(line: Line):
 
 async def test_a_client_that_leaves_in_the_middle_stops_the_upstream(line: Line):
     line.up.script = ENDLESS
-    async with connected(line) as client:
-        await client.says(request(body=chat(stream=True), headers=HEADERS))
-        asked = await line.up.received()
+    async with open_line(line) as client:
+        await client.write(request(body=chat(stream=True), headers=HEADERS))
+        asked = await line.up.wait_for_request()
         await client.until(b"word")
         left_at = client.leave()
         await asked.end()
     assert asked.departure.at - left_at < PROMPTLY_SECONDS
 
 
-async def test_behind_it_a_refusal_is_understood_in_its_words(back: Line):
-    back.up.script = before_a_window(WINDOW)
-    reply = await ask(back, body(reading(14), model="scripted-1"), headers=HEADERS)
+async def test_behind_it_a_refusal_is_understood_in_its_words(litellm_behind_proxy: Line):
+    litellm_behind_proxy.up.script = before_a_window(WINDOW)
+    reply = await ask(litellm_behind_proxy, body(reading(14), model="scripted-1"), headers=HEADERS)
     assert reply.status == 200, reply.body.data
-    (refused,) = await until(lambda: log_of(back.proxy, "refused-for-size"))
+    (refused,) = await until(lambda: log_of(litellm_behind_proxy.proxy, "refused-for-size"))
     assert (refused["limit"], refused["helped"]) == (WINDOW, True)
 
 
 async def test_in_front_it_changes_nothing_that_was_forwarded_before(front: Line):
-    front.up.script = says("Go on.")
-    steps = await Agent(front, front.up, KEY).works(reading(24, task="Work in peace."), model="scripted-1")
+    front.up.script = text_turn("Go on.")
+    steps = await Agent(front, front.up, KEY).work(reading(24, task="Work in peace."), model="scripted-1")
     made = log_of(front.proxy, "compaction-ended", reason="stride")
     changed = [after for before, after in pairwise(steps) if after.messages[: len(before.messages)] != before.messages]
     assert 1 <= len(changed) <= len(made)
@@ -174,7 +185,7 @@ class Api:
     write: Callable[..., bytes]
     ended: bytes
 
-    async def works(self, line: Line, history: list, model: str, *, stream: bool) -> list:
+    async def work(self, line: Line, history: list, model: str, *, stream: bool) -> list:
         """The answer to each request of an agent, and what the upstream accepted.
 
         LiteLLM sends what is streamed with other members than what is not: an agent's requests are all alike.
@@ -201,23 +212,25 @@ OTHER_APIS = pytest.mark.parametrize("api", APIS.values(), ids=APIS)
 STREAMED = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 FAULTS = {"/v1/messages": messages_api.find_faults, "/v1/responses": responses_api.find_faults}
 # A model without steps, which speaks the API it is asked in.
-TALK = Habits(lambda _: None, says, says)
+TALK = Habits(lambda _: None, text_turn, text_turn)
 
 
 @OTHER_APIS
 @STREAMED
-async def test_behind_it_a_work_longer_than_the_window_is_done_in_each_api(back: Line, api: Api, *, stream: bool):
-    back.up.forget()
-    back.up.script = model(TALK, WINDOW)
+async def test_behind_it_a_work_longer_than_the_window_is_done_in_each_api(
+    litellm_behind_proxy: Line, api: Api, *, stream: bool
+):
+    litellm_behind_proxy.up.forget()
+    litellm_behind_proxy.up.script = model(TALK, WINDOW)
     # By a name of its own, of which no window is known yet.
     name = f"{api.model}-{api.path[4:]}-{stream}"
-    refused = len(log_of(back.proxy, "refused-for-size"))
-    steps = await api.works(back, reading(30, task=f"Work for {name}."), name, stream=stream)
+    refused = len(log_of(litellm_behind_proxy.proxy, "refused-for-size"))
+    steps = await api.work(litellm_behind_proxy, reading(30, task=f"Work for {name}."), name, stream=stream)
     done = [reply.head.first("x-compaction") for reply, _ in steps]
     assert done[-1] in ("applied", "created")
     assert 2 <= done.count("created") <= len(done) / 2
-    await until(lambda: len(log_of(back.proxy, "refused-for-size")) == refused + 1)
-    accepted = [each for each in back.up.requests if fits(each, WINDOW)]
+    await until(lambda: len(log_of(litellm_behind_proxy.proxy, "refused-for-size")) == refused + 1)
+    accepted = [each for each in litellm_behind_proxy.up.requests if fits(each, WINDOW)]
     assert [fault for each in accepted for fault in FAULTS[each.path](each.body)] == []
 
 
@@ -228,35 +241,37 @@ async def test_in_front_the_history_stays_a_prefix_in_each_api(front: Line, api:
     front.up.script = model(TALK)
     made = len(log_of(front.proxy, "compaction-ended"))
     task = f"Work for {api.path}, {api.model}, {stream}."
-    steps = await api.works(front, reading(24, task=task), api.model, stream=stream)
-    said = [json.loads(forwarded) for _, forwarded in steps]
-    histories = [value.get("input") or value["messages"] for value in said]
+    steps = await api.work(front, reading(24, task=task), api.model, stream=stream)
+    text = [json.loads(forwarded) for _, forwarded in steps]
+    histories = [value.get("input") or value["messages"] for value in text]
     changed = [after for before, after in pairwise(histories) if after[: len(before)] != before]
     assert 1 <= len(changed) < len(steps) / 3
     await until(lambda: len(log_of(front.proxy, "compaction-ended")) >= made + len(changed))
     assert [fault for each in front.up.requests for fault in FAULTS[each.path](each.body)] == []
 
 
-async def test_in_front_it_tells_what_was_done_under_names_of_its_own(front: Line):
-    front.up.script = says("Go on.")
+async def test_in_front_it_reports_compaction_under_its_own_header_names(front: Line):
+    front.up.script = text_turn("Go on.")
     reply = await front.ask()
     assert reply.head.first("llm_provider-x-compaction") == "none"
 
 
-async def test_behind_doctor_names_it(back: Line, capsys, monkeypatch, tmp_path):
+async def test_behind_doctor_names_it(litellm_behind_proxy: Line, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LITELLM_MASTER_KEY", KEY)
-    settings = json.dumps({"upstreams": upstream_of("LiteLLM behind", at=at(back))["upstreams"]})
+    settings = json.dumps(
+        {"upstreams": upstream_of("LiteLLM behind", at=upstream_url(litellm_behind_proxy))["upstreams"]}
+    )
     (tmp_path / "proxy.yaml").write_text(settings)
-    back.up.script = SLOWLY
-    await back.ask(stream=True)  # LiteLLM loads what it needs with the first stream, for seconds
+    litellm_behind_proxy.up.script = SLOWLY
+    await litellm_behind_proxy.ask(stream=True)  # LiteLLM loads what it needs with the first stream, for seconds
     code = await asyncio.to_thread(main, ["doctor", "--config", "proxy.yaml", "--model", "scripted-1"])
-    said = capsys.readouterr().out
-    assert code == 0, said
-    assert "default: LiteLLM, detected by its page /health/readiness" in said
+    text = capsys.readouterr().out
+    assert code == 0, text
+    assert "default: LiteLLM, detected by its page /health/readiness" in text
 
 
-def at(line: Line) -> str:
+def upstream_url(line: Line) -> str:
     """LiteLLM behind the proxy, by the proxy's own configuration."""
     written = (line.proxy.place / "proxy.yaml").read_text()
     return next(word for word in written.split() if word.startswith("http://"))

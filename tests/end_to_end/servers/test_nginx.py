@@ -26,8 +26,8 @@ from tests.support.scripted_upstream import (
     finish,
     hang,
     pause,
-    says,
     stream,
+    text_turn,
 )
 
 BEAT = 0.2
@@ -49,33 +49,33 @@ class Line:
 
 
 @pytest.fixture
-def in_front(serve, tmp_path):
+def nginx_before_proxy(serve, tmp_path):
     """client -> nginx -> proxy -> upstream"""
 
     @asynccontextmanager
-    async def stand(script, *more):
+    async def open_chain(script, *more):
         async with AsyncExitStack() as stack:
             up = await stack.enter_async_context(Upstream(script))
             proxy = await stack.enter_async_context(serve(up.url, config=QUICK))
             front = await stack.enter_async_context(nginx(passing(proxy.origin, *more), tmp_path))
             yield Line(front.origin, up)
 
-    return stand
+    return open_chain
 
 
 @pytest.fixture
-def behind(serve, tmp_path):
+def nginx_behind_proxy(serve, tmp_path):
     """client -> proxy -> nginx -> upstream"""
 
     @asynccontextmanager
-    async def stand(script, *more):
+    async def open_chain(script, *more):
         async with AsyncExitStack() as stack:
             up = await stack.enter_async_context(Upstream(script))
             back = await stack.enter_async_context(nginx(passing(up.origin, *more), tmp_path))
             proxy = await stack.enter_async_context(serve(back.url, config=QUICK))
             yield Line(proxy.origin, up)
 
-    return stand
+    return open_chain
 
 
 QUICK = {"listen": {"heartbeat_seconds": BEAT}, "upstreams": [{"window": 1_000_000}]}
@@ -99,56 +99,56 @@ def came_one_by_one(pieces) -> bool:
     return sum(b"word" in piece for piece in pieces) > SAID / 2
 
 
-async def test_in_front_it_passes_each_event_on_as_it_comes(in_front):
-    async with in_front(stream(*SLOWLY, finish(), DONE)) as line:
+async def test_in_front_it_passes_each_event_on_as_it_comes(nginx_before_proxy):
+    async with nginx_before_proxy(stream(*SLOWLY, finish(), DONE)) as line:
         pieces = await arrivals(line)
     assert came_one_by_one(pieces)
 
 
-async def test_in_front_it_passes_each_event_on_as_the_recipe_says(in_front):
-    async with in_front(stream(*SLOWLY, finish(), DONE), location("nginx in front")) as line:
+async def test_in_front_it_passes_each_event_on_as_the_recipe_says(nginx_before_proxy):
+    async with nginx_before_proxy(stream(*SLOWLY, finish(), DONE), location("nginx in front")) as line:
         pieces = await arrivals(line)
     assert came_one_by_one(pieces)
 
 
-async def test_in_front_it_passes_heartbeats_on(in_front):
+async def test_in_front_it_passes_heartbeats_on(nginx_before_proxy):
     """However short it waits: its default is a minute, a model may think for longer."""
     silent = stream(delta(content="word"), pause(2), finish(), DONE)
-    async with in_front(silent, "proxy_read_timeout 1s;") as line:
+    async with nginx_before_proxy(silent, "proxy_read_timeout 1s;") as line:
         pieces = await arrivals(line)
     assert sum(b": keep-alive" in piece for piece in pieces) > 3
     assert data_of(b"".join(pieces))[-1] == "[DONE]"
 
 
-async def test_in_front_it_makes_no_broken_stream_a_good_one(in_front):
+async def test_in_front_it_makes_no_broken_stream_a_good_one(nginx_before_proxy):
     """By HTTP/1.0 an end is an end: that the answer broke off is in the last event."""
-    async with in_front(stream(delta(content="word"), cut())) as line:
+    async with nginx_before_proxy(stream(delta(content="word"), cut())) as line:
         reply = await ask(line, chat(stream=True))
     assert reply.body.data.endswith(b"\n\n")
     assert data_of(reply.body.data)[-1]["error"]["code"] == "upstream_broke"
 
 
-async def test_in_front_it_tells_that_a_client_has_left(in_front):
-    async with in_front(hang()) as line, streaming(line) as client:
-        asked = await line.up.received()
+async def test_in_front_it_passes_on_that_a_client_has_left(nginx_before_proxy):
+    async with nginx_before_proxy(hang()) as line, streaming(line) as client:
+        asked = await line.up.wait_for_request()
         left_at = client.leave()
         await asked.end()
     assert asked.departure.at - left_at < PROMPTLY_SECONDS
 
 
-async def test_in_front_it_refuses_a_long_history_unless_it_is_told_not_to(in_front):
+async def test_in_front_it_refuses_a_long_history_unless_it_is_configured_not_to(nginx_before_proxy):
     long = chat(messages=[{"role": "user", "content": MEGABYTE * 2}])
-    async with in_front(says("Hello.")) as line:
+    async with nginx_before_proxy(text_turn("Hello.")) as line:
         assert (await ask(line, long)).status == 413
-    async with in_front(says("Hello."), location("nginx in front")) as line:
+    async with nginx_before_proxy(text_turn("Hello."), location("nginx in front")) as line:
         assert (await ask(line, long)).status == 200
         assert line.up.requests[-1].body == long
 
 
-async def test_in_front_it_may_speak_for_a_team_where_it_is_trusted(serve, tmp_path):
+async def test_in_front_it_may_name_a_team_if_it_is_trusted(serve, tmp_path):
     access = yaml.safe_load(recipe("A gateway that is trusted"))
     stranger = {**access, "access": {**access["access"], "trusted": ["10.0.0.0/8"]}}
-    async with Upstream(says("Hello.")) as up:
+    async with Upstream(text_turn("Hello.")) as up:
         for settings, status in ((access, 200), (stranger, 403)):
             async with AsyncExitStack() as stack:
                 proxy = await stack.enter_async_context(serve(up.url, config={**QUICK, **settings}))
@@ -158,8 +158,8 @@ async def test_in_front_it_may_speak_for_a_team_where_it_is_trusted(serve, tmp_p
     assert [request.header("x-team") for request in up.requests] == [None]
 
 
-async def test_behind_it_passes_each_event_on_as_it_comes(behind):
-    async with behind(stream(*SLOWLY, finish(), DONE)) as line:
+async def test_behind_it_passes_each_event_on_as_it_comes(nginx_behind_proxy):
+    async with nginx_behind_proxy(stream(*SLOWLY, finish(), DONE)) as line:
         pieces = await arrivals(line)
     assert came_one_by_one(pieces)
 
@@ -177,38 +177,38 @@ async def test_behind_it_holds_a_stream_back_that_ends_with_its_connection_and_d
     assert "a proxy on the way buffers it" in capsys.readouterr().out
 
 
-async def test_behind_it_holds_nothing_back_as_the_recipe_says(behind):
-    async with behind(stream(*SLOWLY, finish(), DONE, framing="close"), location("nginx behind")) as line:
+async def test_behind_it_holds_nothing_back_as_the_recipe_says(nginx_behind_proxy):
+    async with nginx_behind_proxy(stream(*SLOWLY, finish(), DONE, framing="close"), location("nginx behind")) as line:
         pieces = await arrivals(line)
     assert came_one_by_one(pieces)
 
 
 @pytest.mark.parametrize("end", [cut(), close()], ids=["reset", "closed"])
-async def test_behind_it_makes_no_broken_stream_a_good_one(behind, end):
-    async with behind(stream(delta(content="word"), end)) as line:
+async def test_behind_it_makes_no_broken_stream_a_good_one(nginx_behind_proxy, end):
+    async with nginx_behind_proxy(stream(delta(content="word"), end)) as line:
         reply = await ask(line, chat(stream=True))
     assert not reply.body.whole
     assert data_of(reply.body.data)[-1]["error"]["code"] == "upstream_broke"
 
 
-async def test_behind_its_own_errors_are_handed_on(behind):
-    async with behind(answer({"error": {"message": "busy", "type": "server_error"}}, 503)) as line:
+async def test_behind_its_own_errors_are_handed_on(nginx_behind_proxy):
+    async with nginx_behind_proxy(answer({"error": {"message": "busy", "type": "server_error"}}, 503)) as line:
         assert (await ask(line, chat())).status == 503
-    async with behind(says("Hello.")) as line:
+    async with nginx_behind_proxy(text_turn("Hello.")) as line:
         long = await ask(line, chat(messages=[{"role": "user", "content": MEGABYTE * 2}]))
     assert (long.status, line.up.requests) == (413, [])
 
 
 async def test_both_at_once(serve, tmp_path):
     """client -> nginx -> proxy -> nginx -> upstream: question and answer are the same at both ends."""
-    said = says("Hello, Wörld.")
+    text = text_turn("Hello, Wörld.")
     for name in ("front", "back"):
         (tmp_path / name).mkdir()
     async with AsyncExitStack() as stack:
-        up = await stack.enter_async_context(Upstream(said))
+        up = await stack.enter_async_context(Upstream(text))
         back = await stack.enter_async_context(nginx(passing(up.origin), tmp_path / "back"))
         proxy = await stack.enter_async_context(serve(back.url, config=QUICK))
         front = await stack.enter_async_context(nginx(passing(proxy.origin), tmp_path / "front"))
         reply = await ask(front, chat(stream=True))
     assert up.requests[-1].body == chat(stream=True)
-    assert reply.body.data == b"".join(said.frames())
+    assert reply.body.data == b"".join(text.frames())

@@ -46,13 +46,13 @@ async def test_a_work_longer_than_the_window_is_done_within_it(server, proxy, ap
             history, **{"model": server.model, api.bound: ANSWER, "temperature": 0, "stream": bool(at % 2)}
         )
         about = request(target=api.path, body=sent, headers={"connection": "close"})
-        told = await http_client.send(proxy.origin, about)
-        assert told.status == 200, told.body.data[:1000]
-        assert told.body.whole
-        assert not at % 2 or api.ended in told.body.data
-        done.append(told.head.first("x-compaction"))
+        answer = await http_client.send(proxy.origin, about)
+        assert answer.status == 200, answer.body.data[:1000]
+        assert answer.body.whole
+        assert not at % 2 or api.ended in answer.body.data
+        done.append(answer.head.first("x-compaction"))
         if not at % 2:
-            prompts.append(prompt_of(json.loads(told.body.data)["usage"]))
+            prompts.append(prompt_of(json.loads(answer.body.data)["usage"]))
     assert all(prompt + ANSWER <= server.window for prompt in prompts)
     assert 2 <= done.count("created") <= len(done) / 2
     assert log_of(proxy, "refused-for-size") == []

@@ -47,14 +47,14 @@ class Step:
     def cached(self) -> int:
         return self.usage["prompt_tokens_details"]["cached_tokens"]
 
-    def says(self, name: str) -> str | None:
+    def header(self, name: str) -> str | None:
         return self.answer.head.first(f"x-compaction{name}")
 
     @property
     def counted(self) -> int | None:
         """As the proxy expected it."""
-        told = self.says("-tokens-after")
-        return int(told) if told else None
+        tokens_text = self.header("-tokens-after")
+        return int(tokens_text) if tokens_text else None
 
 
 @pytest.fixture(scope="module", params=SERVERS, ids=lambda server: server.name)
@@ -65,7 +65,7 @@ def server(request) -> Server:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def worked(server: Server, proxy: Proxy) -> list[Step]:
+async def finished_work(server: Server, proxy: Proxy) -> list[Step]:
     """The whole work, every other turn as a stream."""
     steps = []
     for at, messages in enumerate(turns(WORK)):
@@ -94,40 +94,38 @@ async def step(origin: str, server: Server, messages, **more) -> Step:
     return Step(answer, next((event["usage"] for event in events if "usage" in event), None))
 
 
-async def test_a_work_longer_than_the_window_is_done_within_it(server: Server, worked: list[Step]):
-    assert all(each.prompt + ANSWER <= server.window for each in worked if each.usage)
-    made = [each for each in worked if each.says("") == "created"]
-    assert 2 <= len(made) <= len(worked) / 2
-    assert int(worked[-1].says("-tokens-before")) > 1.2 * server.window
+async def test_a_work_longer_than_the_window_is_done_within_it(server: Server, finished_work: list[Step]):
+    assert all(each.prompt + ANSWER <= server.window for each in finished_work if each.usage)
+    made = [each for each in finished_work if each.header("") == "created"]
+    assert 2 <= len(made) <= len(finished_work) / 2
+    assert int(finished_work[-1].header("-tokens-before")) > 1.2 * server.window
 
 
-async def test_nothing_is_refused_where_the_window_was_told_in_time(proxy: Proxy, worked: list[Step]):
+async def test_nothing_is_refused_if_the_window_is_known_in_time(proxy: Proxy, finished_work: list[Step]):
     assert log_of(proxy, "refused-for-size") == []
     assert [line for line in log_of(proxy, "request") if line["status"] != 200] == []
 
 
-async def test_tokens_are_counted_as_the_server_counts_them(worked: list[Step]):
+async def test_tokens_are_counted_as_the_server_counts_them(finished_work: list[Step]):
     """From the second time on that it tells: at first its tokenizer is not known."""
-    known = [each for each in worked if each.counted and each.usage][1:]
+    known = [each for each in finished_work if each.counted and each.usage][1:]
     assert len(known) > 10
     assert max(abs(each.counted - each.prompt) / each.prompt for each in known) < CLOSE
 
 
-async def test_figures_of_streams_are_those_that_the_server_tells(server: Server, worked: list[Step]):
-    assert all(bool(each.usage) is server.tells_usage_of_streams for each in worked[1::2])
+async def test_usage_of_streams_is_the_servers_own(server: Server, finished_work: list[Step]):
+    assert all(bool(each.usage) is server.tells_usage_of_streams for each in finished_work[1::2])
 
 
-async def test_what_the_server_has_read_it_does_not_read_again(server: Server, worked: list[Step]):
+async def test_tokens_that_the_server_has_read_are_not_read_again(server: Server, finished_work: list[Step]):
     """Unless a block is made: the upstream's own cache is the judge of whether bytes were forwarded again."""
     if not server.tells_cached:
         pytest.skip("it does not tell what it had in its cache")
-    kept = [(before, after) for before, after in pairwise(worked) if after.says("") != "created"]
+    kept = [(before, after) for before, after in pairwise(finished_work) if after.header("") != "created"]
     assert all(after.cached >= CACHED * before.prompt for before, after in kept)
 
 
-async def test_a_history_that_is_too_long_from_the_start_is_answered_all_the_same(
-    serve, server: Server, tmp_path_factory
-):
+async def test_a_history_that_is_too_long_from_the_start_is_still_answered(serve, server: Server, tmp_path_factory):
     """The window is not known yet: the refusal tells it."""
     if not server.refuses:
         pytest.skip("it refuses nothing")
@@ -139,11 +137,11 @@ async def test_a_history_that_is_too_long_from_the_start_is_answered_all_the_sam
         again = await step(proxy.origin, server, SHORT)
         (refused,) = await until(lambda: log_of(proxy, "refused-for-size"))
     assert (refused["limit"], refused["helped"]) == (SMALL, True)
-    assert (first.says("-reason"), again.says("")) == ("overflow_retry", "applied")
+    assert (first.header("-reason"), again.header("")) == ("overflow_retry", "applied")
     assert first.prompt == again.prompt < SMALL
 
 
-async def test_a_stream_arrives_as_it_is_said(server: Server, proxy: Proxy):
+async def test_a_stream_arrives_event_by_event(server: Server, proxy: Proxy):
     now = asyncio.get_running_loop().time
     asked = now()
     async with streaming(proxy, asking(server, WORK[:2], stream=True, max_tokens=1_000)) as line:
@@ -178,9 +176,9 @@ async def is_busy(running: Running) -> bool:
 async def test_doctor_names_it_and_its_window(server: Server, running: Running, tmp_path):
     command = [sys.executable, "-m", "proxy", "doctor", "--upstream", running.url, "--model", server.model]
     process = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, env={}, stdout=asyncio.subprocess.PIPE)
-    said = (await process.communicate())[0].decode()
-    assert process.returncode == 0, said
-    assert f"default: {server.known_as or 'no server that is known here'}" in said
+    text = (await process.communicate())[0].decode()
+    assert process.returncode == 0, text
+    assert f"default: {server.known_as or 'no server that is known here'}" in text
     # A model of a few kilobytes may have said its line before the first byte is read.
-    assert "streams unbuffered" in said or "too fast to tell" in said
-    assert f"windows reported: {f'{server.model} {server.window}' if server.tells_window else 'none'}" in said
+    assert "streams unbuffered" in text or "too fast to tell" in text
+    assert f"windows reported: {f'{server.model} {server.window}' if server.tells_window else 'none'}" in text

@@ -12,8 +12,8 @@ from proxy.store.transcripts.archive import Archive, read_transcript
 from proxy.store.transcripts.bucket import Bucket
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.store.transcripts.writer import Originals
+from tests.support.object_store.faulty_relay import FaultyRelay, faulty_relay
 from tests.support.object_store.server import MISSING, S3, s3_server
-from tests.support.object_store.weather import Sky, weather
 
 SENDING = TranscriptSettings(upload_seconds=0.05)
 _PLACES = count()
@@ -33,19 +33,19 @@ def s3(s3_process: S3) -> S3:
 
 
 @pytest.fixture
-def sky(s3: S3) -> Iterator[Sky]:
-    with weather(s3.url) as relay:
+def relay(s3: S3) -> Iterator[FaultyRelay]:
+    with faulty_relay(s3.url) as relay:
         yield relay
 
 
 @pytest.fixture
-def bucket(s3: S3, sky: Sky) -> Bucket:
+def bucket(s3: S3, relay: FaultyRelay) -> Bucket:
     """Only this test writes below its prefix, and everything passes through the relay with faults."""
-    return s3.bucket(at=sky.url, prefix=f"test-{next(_PLACES)}", timeout_seconds=5.0)
+    return s3.bucket(at=relay.url, prefix=f"test-{next(_PLACES)}", timeout_seconds=5.0)
 
 
 @pytest.fixture
-def quick(monkeypatch):
+def short_waits(monkeypatch):
     """A second is long for a test."""
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
     monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 0.2)
@@ -62,7 +62,7 @@ def warnings():
 
 
 @pytest.fixture
-def writing(bucket, spool, warnings, quick):
+def writing(bucket, spool, warnings, short_waits):
     """`with writing() as kept:` is one worker's life; settings that differ from the default are given."""
 
     @contextmanager
@@ -77,6 +77,6 @@ def writing(bucket, spool, warnings, quick):
 
 
 @pytest.fixture
-def stored(bucket, spool):
+def stored_conversations(bucket, spool):
     """Every conversation as a reader finds it."""
     return lambda at=spool: [read_transcript(saved) for saved in Archive(at, bucket).find()]

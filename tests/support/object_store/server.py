@@ -61,14 +61,14 @@ class S3:
         self._ready()
         self._post("/", Action="CreateUser", UserName="proxy")
         self._post("/", Action="PutUserPolicy", UserName="proxy", PolicyName="all", PolicyDocument=POLICY)
-        told = self._post("/", Action="CreateAccessKey", UserName="proxy")
+        found = self._post("/", Action="CreateAccessKey", UserName="proxy")
         names = ("AccessKeyId", "SecretAccessKey")
-        self.key, self.secret = (re.search(f"<{name}>(.*?)</{name}>", told)[1] for name in names)
+        self.key, self.secret = (re.search(f"<{name}>(.*?)</{name}>", found)[1] for name in names)
         self._ask(f"/{BUCKET}", method="PUT")
         self._ask("/moto-api/reset-auth", b"0")  # from here on it admits no other client
 
     def kill(self) -> None:
-        self.go_on()
+        self.resume_process()
         self.process.kill()
         self.process.wait()
 
@@ -79,7 +79,7 @@ class S3:
     def stop(self) -> None:
         os.kill(self.process.pid, signal.SIGSTOP)
 
-    def go_on(self) -> None:
+    def resume_process(self) -> None:
         os.kill(self.process.pid, signal.SIGCONT)
 
     def _ready(self) -> None:

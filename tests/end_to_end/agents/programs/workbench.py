@@ -17,13 +17,13 @@ STEPS = 200  # more than anybody needs: some libraries stop after ten by themsel
 TOOLS = {tool.__name__: tool for tool in (read_file, search, write_file, edit_file)}
 
 
-def declared(tool: Callable[..., str]) -> dict:
+def declare_tool(tool: Callable[..., str]) -> dict:
     """The tool as a request declares it, for libraries that do not make this themselves."""
     about, _, arguments = inspect.getdoc(tool).partition("\n\nArgs:\n")
-    told = dict(line.strip().split(": ", 1) for line in arguments.splitlines())
+    found = dict(line.strip().split(": ", 1) for line in arguments.splitlines())
     schema = {
         "type": "object",
-        "properties": {name: {"type": "string", "description": text} for name, text in told.items()},
-        "required": list(told),
+        "properties": {name: {"type": "string", "description": text} for name, text in found.items()},
+        "required": list(found),
     }
     return {"type": "function", "function": {"name": tool.__name__, "description": about, "parameters": schema}}

@@ -11,7 +11,7 @@ from typing import Any
 from tests.end_to_end.agents.agent import MODEL, Agent, Start
 from tests.end_to_end.agents.model import Habits, texts
 from tests.end_to_end.agents.task import BRIEF, PLAN, Action, Edit, Read, Search, Write
-from tests.support.completions import Turn, says
+from tests.support.completions import Turn, text_turn
 
 _ASKED = re.compile(r"Step (\d+):")
 
@@ -42,7 +42,7 @@ def _command(action: Action) -> str | None:
 
 
 def _act(action: Action) -> Turn:
-    return says(f"{_text(action)}\n")
+    return text_turn(f"{_text(action)}\n")
 
 
 def _text(action: Action) -> str:
@@ -66,7 +66,7 @@ AGENT = Agent(
     "policy). For a commit message aider sends the whole chat within one message, which cannot be shortened: once that "
     "is longer than the window, it commits without a message.",
     _start,
-    Habits(_next_step, _act, says),
+    Habits(_next_step, _act, text_turn),
     # For its commit message it sends the whole chat within one message, which cannot be shortened: it does without.
     varies=r"Tokens: .*|Commit .*|litellm\.ContextWindowExceededError.*|Failed to generate commit message!",
 )

@@ -3,7 +3,7 @@
 from tests.end_to_end.agents.agent import KEY, Agent, Start
 from tests.end_to_end.agents.model import Habits, step_after_the_last
 from tests.end_to_end.agents.task import BRIEF, Action, Edit, Read, Search, Write
-from tests.support.completions import Turn, calls, says
+from tests.support.completions import Turn, call_turn, text_turn
 
 
 def _start(base_url: str) -> Start:
@@ -19,13 +19,13 @@ def _start(base_url: str) -> Start:
 def _act(action: Action) -> Turn:
     match action:
         case Read(path):
-            return calls("Bash", command=f"cat {path}")
+            return call_turn("Bash", command=f"cat {path}")
         case Search(pattern, path):
-            return calls("Bash", command=f"grep -n {pattern} {path}")
+            return call_turn("Bash", command=f"grep -n {pattern} {path}")
         case Write(path, text):
-            return calls("Bash", command=f"cat > {path} <<'END'\n{text}\nEND")
+            return call_turn("Bash", command=f"cat > {path} <<'END'\n{text}\nEND")
         case Edit(path, old, new):
-            return calls("Bash", command=f"sed -i 's/{old.strip()}/{new.strip()}/' {path}")
+            return call_turn("Bash", command=f"sed -i 's/{old.strip()}/{new.strip()}/' {path}")
 
 
 AGENT = Agent(
@@ -33,5 +33,5 @@ AGENT = Agent(
     "@anthropic-ai/claude-code",
     "Its own compaction depends on the reported usage, which is that of the shortened history.",
     _start,
-    Habits(step_after_the_last, _act, says),
+    Habits(step_after_the_last, _act, text_turn),
 )

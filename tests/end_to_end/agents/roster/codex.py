@@ -3,7 +3,7 @@
 from tests.end_to_end.agents.agent import KEY, MODEL, Agent, Start
 from tests.end_to_end.agents.model import Habits, step_after_the_last
 from tests.end_to_end.agents.task import BRIEF, Action, Edit, Read, Search, Write
-from tests.support.completions import Turn, calls, says
+from tests.support.completions import Turn, call_turn, text_turn
 
 
 def _start(base_url: str) -> Start:
@@ -26,7 +26,7 @@ def _act(action: Action) -> Turn:
 
 
 def _run(command: str) -> Turn:
-    return calls("exec_command", cmd=command, max_output_tokens=10_000)
+    return call_turn("exec_command", cmd=command, max_output_tokens=10_000)
 
 
 AGENT = Agent(
@@ -34,6 +34,6 @@ AGENT = Agent(
     "@openai/codex",
     "Its own compaction depends on the reported usage, which is that of the shortened history.",
     _start,
-    Habits(step_after_the_last, _act, says),
+    Habits(step_after_the_last, _act, text_turn),
     varies=r"(?m)^.*(?:session id|tokens used|[Ww]all time|Chunk ID|Process exited|succeeded in).*$|^[\d,]+$",
 )

@@ -5,17 +5,17 @@ import json
 from tests.end_to_end.agents.library import act, library
 from tests.end_to_end.agents.model import Habits, last_step
 from tests.end_to_end.agents.task import Action
-from tests.support.completions import Turn, says
+from tests.support.completions import Turn, text_turn
 
 
 def _act(action: Action) -> Turn:
     function = act(action).message["tool_calls"][0]["function"]
     arguments = json.dumps(json.loads(function["arguments"]))
-    return says(f"Action: {function['name']}\nAction Input: {arguments}\n")
+    return text_turn(f"Action: {function['name']}\nAction Input: {arguments}\n")
 
 
 def _closes(word: str) -> Turn:
-    return says(f"Final Answer: {word}")
+    return text_turn(f"Final Answer: {word}")
 
 
 AGENT = library(

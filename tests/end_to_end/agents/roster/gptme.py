@@ -3,7 +3,7 @@
 from tests.end_to_end.agents.agent import MODEL, Agent, Start
 from tests.end_to_end.agents.model import Habits, step_after_the_last
 from tests.end_to_end.agents.task import BRIEF, Action, Edit, Read, Search, Write
-from tests.support.completions import Turn, calls, says
+from tests.support.completions import Turn, call_turn, text_turn
 
 
 def _start(base_url: str) -> Start:
@@ -17,17 +17,17 @@ def _start(base_url: str) -> Start:
 def _act(action: Action) -> Turn:
     match action:
         case Read(path):
-            return calls("shell", command=f"cat {path}")
+            return call_turn("shell", command=f"cat {path}")
         case Search(pattern, path):
-            return calls("shell", command=f"grep -n {pattern} {path}")
+            return call_turn("shell", command=f"grep -n {pattern} {path}")
         case Write(path, text):
-            return calls("save", path=path, content=text)
+            return call_turn("save", path=path, content=text)
         case Edit(path, old, new):
-            return calls("shell", command=f"sed -i 's/{old.strip()}/{new.strip()}/' {path}")
+            return call_turn("shell", command=f"sed -i 's/{old.strip()}/{new.strip()}/' {path}")
 
 
 def _closes(word: str) -> Turn:
-    return says(f"{word}\n") + calls("complete")
+    return text_turn(f"{word}\n") + call_turn("complete")
 
 
 AGENT = Agent(

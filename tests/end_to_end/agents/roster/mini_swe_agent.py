@@ -3,7 +3,7 @@
 from tests.end_to_end.agents.agent import MODEL, Agent, Start
 from tests.end_to_end.agents.model import Habits, step_after_the_last
 from tests.end_to_end.agents.task import BRIEF, Action, Edit, Read, Search, Write
-from tests.support.completions import Turn, calls
+from tests.support.completions import Turn, call_turn
 
 
 def _start(base_url: str) -> Start:
@@ -24,7 +24,7 @@ def _start(base_url: str) -> Start:
 
 
 def _act(action: Action) -> Turn:
-    return calls("bash", command=_command(action))
+    return call_turn("bash", command=_command(action))
 
 
 def _command(action: Action) -> str:
@@ -40,7 +40,7 @@ def _command(action: Action) -> str:
 
 
 def _closes(word: str) -> Turn:
-    return calls("bash", command=f"printf 'COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\\n{word}\\n'")
+    return call_turn("bash", command=f"printf 'COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\\n{word}\\n'")
 
 
 AGENT = Agent(

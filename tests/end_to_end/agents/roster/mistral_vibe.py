@@ -3,7 +3,7 @@
 from tests.end_to_end.agents.agent import MODEL, Agent, Start
 from tests.end_to_end.agents.model import Habits, step_after_the_last
 from tests.end_to_end.agents.task import BRIEF, Action, Edit, Read, Search, Write
-from tests.support.completions import Turn, calls, says
+from tests.support.completions import Turn, call_turn, text_turn
 
 
 def _start(base_url: str) -> Start:
@@ -35,13 +35,13 @@ max_output_tokens = 4096
 def _act(action: Action) -> Turn:
     match action:
         case Read(path):
-            return calls("bash", command=f"cat {path}")
+            return call_turn("bash", command=f"cat {path}")
         case Search(pattern, path):
-            return calls("bash", command=f"grep -n {pattern} {path}")
+            return call_turn("bash", command=f"grep -n {pattern} {path}")
         case Write(path, text):
-            return calls("write_file", file_path=path, content=text)
+            return call_turn("write_file", file_path=path, content=text)
         case Edit(path, old, new):
-            return calls("bash", command=f"sed -i 's/{old.strip()}/{new.strip()}/' {path}")
+            return call_turn("bash", command=f"sed -i 's/{old.strip()}/{new.strip()}/' {path}")
 
 
 AGENT = Agent(
@@ -51,6 +51,6 @@ AGENT = Agent(
     "so that its own compaction stays quiet; then `max_output_tokens` too, or it asks for answers that fill the rest. "
     "It needs Python 3.12.",
     _start,
-    Habits(step_after_the_last, _act, says),
+    Habits(step_after_the_last, _act, text_turn),
     is_offline=True,
 )

@@ -10,7 +10,7 @@ from functools import partial
 from tests.end_to_end.agents.agent import KEY, MODEL, Agent, Start
 from tests.end_to_end.agents.model import Habits, step_after_the_last
 from tests.end_to_end.agents.task import BRIEF, Action, Edit, Read, Search, Write
-from tests.support.completions import Turn, calls, says
+from tests.support.completions import Turn, call_turn, text_turn
 
 
 def _start(base_url: str, package: str = "@ai-sdk/openai-compatible") -> Start:
@@ -30,13 +30,13 @@ def _start(base_url: str, package: str = "@ai-sdk/openai-compatible") -> Start:
 def _act(action: Action) -> Turn:
     match action:
         case Read(path):
-            return calls("read", filePath=path)
+            return call_turn("read", filePath=path)
         case Search(pattern, path):
-            return calls("bash", command=f"grep -n {pattern} {path}", description="Searches the catalogue")
+            return call_turn("bash", command=f"grep -n {pattern} {path}", description="Searches the catalogue")
         case Write(path, text):
-            return calls("write", filePath=path, content=text)
+            return call_turn("write", filePath=path, content=text)
         case Edit(path, old, new):
-            return calls("edit", filePath=path, oldString=old, newString=new)
+            return call_turn("edit", filePath=path, oldString=old, newString=new)
 
 
 AGENT = Agent(
@@ -44,7 +44,7 @@ AGENT = Agent(
     "opencode-ai",
     "The base URL is set in a file, as a custom provider. The model needs no `limit` here.",
     _start,
-    Habits(step_after_the_last, _act, says),
+    Habits(step_after_the_last, _act, text_turn),
 )
 ABOUT_ANOTHER = "The same agent, with the provider's `npm` set to `{}`."
 IN_RESPONSES = replace(

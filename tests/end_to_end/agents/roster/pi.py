@@ -7,7 +7,7 @@ from functools import partial
 from tests.end_to_end.agents.agent import KEY, MODEL, Agent, Start
 from tests.end_to_end.agents.model import Habits, step_after_the_last
 from tests.end_to_end.agents.task import BRIEF, Action, Edit, Read, Search, Write
-from tests.support.completions import Turn, calls, says
+from tests.support.completions import Turn, call_turn, text_turn
 
 
 def _start(base_url: str, api: str = "openai-completions") -> Start:
@@ -22,13 +22,13 @@ def _start(base_url: str, api: str = "openai-completions") -> Start:
 def _act(action: Action) -> Turn:
     match action:
         case Read(path):
-            return calls("read", path=path)
+            return call_turn("read", path=path)
         case Search(pattern, path):
-            return calls("bash", command=f"grep -n {pattern} {path}")
+            return call_turn("bash", command=f"grep -n {pattern} {path}")
         case Write(path, text):
-            return calls("write", path=path, content=text)
+            return call_turn("write", path=path, content=text)
         case Edit(path, old, new):
-            return calls("edit", path=path, edits=[{"oldText": old, "newText": new}])
+            return call_turn("edit", path=path, edits=[{"oldText": old, "newText": new}])
 
 
 AGENT = Agent(
@@ -36,7 +36,7 @@ AGENT = Agent(
     "@mariozechner/pi-coding-agent",
     "Its own compaction starts near `contextWindow` (default 128,000). Set a high value: it is not needed here.",
     _start,
-    Habits(step_after_the_last, _act, says),
+    Habits(step_after_the_last, _act, text_turn),
 )
 ABOUT_ANOTHER = "The same agent, with `api` set to `{}`."
 IN_RESPONSES = replace(

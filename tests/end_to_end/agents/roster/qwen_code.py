@@ -3,25 +3,25 @@
 from tests.end_to_end.agents.agent import KEY, MODEL, Agent, Start
 from tests.end_to_end.agents.model import Habits, step_after_the_last
 from tests.end_to_end.agents.task import BRIEF, Action, Edit, Read, Search, Write
-from tests.support.completions import Turn, calls, says
+from tests.support.completions import Turn, call_turn, text_turn
 
 
 def _start(base_url: str) -> Start:
-    told = ("--auth-type", "openai", "--openai-base-url", base_url, "--openai-api-key", KEY, "--model", MODEL)
-    return Start(("qwen", *told, "--yolo", "--prompt", BRIEF))
+    found = ("--auth-type", "openai", "--openai-base-url", base_url, "--openai-api-key", KEY, "--model", MODEL)
+    return Start(("qwen", *found, "--yolo", "--prompt", BRIEF))
 
 
 def _act(action: Action) -> Turn:
     match action:
         case Read(path):
-            return calls("run_shell_command", command=f"cat {path}", is_background=False)
+            return call_turn("run_shell_command", command=f"cat {path}", is_background=False)
         case Search(pattern, path):
-            return calls("grep_search", pattern=pattern, path=path)
+            return call_turn("grep_search", pattern=pattern, path=path)
         case Write(path, text):
-            return calls("run_shell_command", command=f"cat > {path} <<'END'\n{text}\nEND", is_background=False)
+            return call_turn("run_shell_command", command=f"cat > {path} <<'END'\n{text}\nEND", is_background=False)
         case Edit(path, old, new):
             command = f"sed -i 's/{old.strip()}/{new.strip()}/' {path}"
-            return calls("run_shell_command", command=command, is_background=False)
+            return call_turn("run_shell_command", command=command, is_background=False)
 
 
 AGENT = Agent(
@@ -29,5 +29,5 @@ AGENT = Agent(
     "@qwen-code/qwen-code",
     "Its own compaction depends on the reported usage, which is that of the shortened history, so it rarely starts.",
     _start,
-    Habits(step_after_the_last, _act, says),
+    Habits(step_after_the_last, _act, text_turn),
 )

@@ -3,11 +3,11 @@
 from tests.end_to_end.agents.library import library
 from tests.end_to_end.agents.model import Habits, last_step
 from tests.end_to_end.agents.task import Action, Edit, Read, Search, Write
-from tests.support.completions import Turn, says
+from tests.support.completions import Turn, text_turn
 
 
 def _act(action: Action) -> Turn:
-    return says(f"<code>\n{_python(action)}\n</code>\n")
+    return text_turn(f"<code>\n{_python(action)}\n</code>\n")
 
 
 def _python(action: Action) -> str:
@@ -23,7 +23,7 @@ def _python(action: Action) -> str:
 
 
 def _closes(word: str) -> Turn:
-    return says(f"<code>\nfinal_answer({word!r})\n</code>")
+    return text_turn(f"<code>\nfinal_answer({word!r})\n</code>")
 
 
 AGENT = library(

@@ -30,7 +30,7 @@ def main(folder: Path) -> None:
     _shape(writer)
     _vocabulary(writer, words)
     for name, values in tiny.weights(words).items():
-        writer.add_tensor(_renamed(name), values)
+        writer.add_tensor(_gguf_name(name), values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -65,7 +65,7 @@ def _vocabulary(writer: gguf.GGUFWriter, words) -> None:
     writer.add_chat_template(tiny.TEMPLATE)
 
 
-def _renamed(name: str) -> str:
+def _gguf_name(name: str) -> str:
     plain = name.removesuffix(".weight")
     if plain.startswith("model.layers."):
         _, _, layer, part = plain.split(".", 3)

@@ -50,21 +50,21 @@ def weights(words: Tokenizer) -> dict[str, np.ndarray]:
     """By the names that the Transformers library has for them."""
     random = np.random.default_rng(7)
 
-    def some(*shape: int) -> np.ndarray:
+    def random_weights(*shape: int) -> np.ndarray:
         return (random.standard_normal(shape) * 0.05).astype(np.float32)
 
-    made = {"model.embed_tokens.weight": some(VOCABULARY, WIDTH), "model.norm.weight": _ones(WIDTH)}
-    made["lm_head.weight"] = some(VOCABULARY, WIDTH) * _sayable(words)[:, None]
+    made = {"model.embed_tokens.weight": random_weights(VOCABULARY, WIDTH), "model.norm.weight": _ones(WIDTH)}
+    made["lm_head.weight"] = random_weights(VOCABULARY, WIDTH) * _sayable(words)[:, None]
     for layer in range(LAYERS):
-        made |= {f"model.layers.{layer}.{name}": value for name, value in _layer(some).items()}
+        made |= {f"model.layers.{layer}.{name}": value for name, value in _layer(random_weights).items()}
     return made
 
 
-def _layer(some) -> dict[str, np.ndarray]:
-    attention = {f"self_attn.{name}_proj.weight": some(WIDTH, WIDTH) for name in "qkvo"}
+def _layer(random_weights) -> dict[str, np.ndarray]:
+    attention = {f"self_attn.{name}_proj.weight": random_weights(WIDTH, WIDTH) for name in "qkvo"}
     norms = {f"{name}_layernorm.weight": _ones(WIDTH) for name in ("input", "post_attention")}
-    inner = {f"mlp.{name}_proj.weight": some(INNER, WIDTH) for name in ("gate", "up")}
-    return {**attention, **norms, **inner, "mlp.down_proj.weight": some(WIDTH, INNER)}
+    inner = {f"mlp.{name}_proj.weight": random_weights(INNER, WIDTH) for name in ("gate", "up")}
+    return {**attention, **norms, **inner, "mlp.down_proj.weight": random_weights(WIDTH, INNER)}
 
 
 def _ones(size: int) -> np.ndarray:
@@ -73,8 +73,8 @@ def _ones(size: int) -> np.ndarray:
 
 def _sayable(words: Tokenizer) -> np.ndarray:
     """1 for a plain word, 0 for all else: half a character would be held back, and an end would end it."""
-    said = (words.id_to_token(at) or "" for at in range(VOCABULARY))
-    return np.array([re.fullmatch("Ġ[A-Za-z]+", word) is not None for word in said], np.float32)
+    text = (words.id_to_token(at) or "" for at in range(VOCABULARY))
+    return np.array([re.fullmatch("Ġ[A-Za-z]+", word) is not None for word in text], np.float32)
 
 
 def _texts():

@@ -20,7 +20,7 @@ def one(name):
     return found
 
 
-def told(conversation):
+def format_lines(conversation):
     """A conversation as one reads it: a line a message."""
     return [_line(message) for message in conversation.messages]
 
@@ -41,11 +41,16 @@ def _call(function):
     return f"{function['name']}({', '.join(values)})"
 
 
-def counted(conversation):
+def recorded_figures(conversation):
     """What was recorded of each request: prompt, cached, output, seconds after nine."""
     return {
-        place: (told.tokens, told.cached, told.output, None if told.at is None else told.at - NINE)
-        for place, told in conversation.recorded.items()
+        place: (
+            figures.tokens,
+            figures.cached,
+            figures.output,
+            None if figures.at is None else figures.at - NINE,
+        )
+        for place, figures in conversation.recorded.items()
     }
 
 

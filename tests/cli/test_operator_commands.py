@@ -44,19 +44,19 @@ def test_a_key_is_shown_once_and_listed_by_its_id(run):
     assert text.split("-", 2)[2] not in listed
 
 
-def test_what_is_done_by_a_command_stands_in_the_audit_log_like_what_the_pages_do(run, tmp_path):
+def test_acts_of_a_command_are_in_the_audit_log_like_those_of_the_pages(run, tmp_path):
     text = run("keys", "create", "--team", "red", "--days", "7")[1].strip()
     run("keys", "revoke", text)
     run("switch", "off", "--team", "blue")
     run("switch", "show")
     log = (tmp_path / "state" / "audit.jsonl").read_text()
-    said = [json.loads(line) for line in log.splitlines()]
+    complaint = [json.loads(line) for line in log.splitlines()]
     key = text.split("-")[1]
-    assert [(one["act"], one["subject"]) for one in said] == [
+    assert [(one["act"], one["subject"]) for one in complaint] == [
         ("create key", key), ("revoke key", key), ("switch off", "blue"),
     ]  # fmt: skip
-    assert {(one["address"], one["outcome"]) for one in said} == {("command line", "done")}
-    assert said[0]["details"] == {"team": "red", "days": 7.0}
+    assert {(one["address"], one["outcome"]) for one in complaint} == {("command line", "done")}
+    assert complaint[0]["details"] == {"team": "red", "days": 7.0}
     assert text.split("-", 2)[2] not in log
 
 
@@ -68,27 +68,27 @@ def test_days_that_no_calendar_has_make_no_key(run, records, capsys, days):
     assert not records.look()
 
 
-def test_a_key_is_revoked_by_its_id_or_by_itself_and_itself_is_never_said_again(run):
+def test_a_key_is_revoked_by_id_or_text_and_its_text_is_never_printed(run):
     """A key in a log can be used by anybody who reads it."""
     for named in (lambda text: text, lambda text: text.split("-")[1]):
         text = run("keys", "create", "--team", "red")[1].strip()
-        code, *told = run("keys", "revoke", named(text))
+        code, *output = run("keys", "revoke", named(text))
         assert code == 0
-        assert text.split("-")[1] in told[0]
-        assert text.split("-", 2)[2] not in "".join(told)
+        assert text.split("-")[1] in output[0]
+        assert text.split("-", 2)[2] not in "".join(output)
     assert run("keys", "list")[1].count("revoked") == 2
 
 
 @pytest.mark.parametrize("shown", ["cp-0123456789-" + "x" * 32, "cp-0123456789-half", "nothing"])
-def test_what_is_no_key_is_not_repeated(run, shown):
+def test_a_text_that_is_no_key_is_not_quoted(run, shown):
     for words in (("keys", "revoke", shown), ("explain", "--key", shown)):
-        code, *told = run(*words)
+        code, *output = run(*words)
         assert code == 1
-        assert "keys list" in told[1]
-        assert shown not in "".join(told)
+        assert "keys list" in output[1]
+        assert shown not in "".join(output)
 
 
-def test_a_registry_that_cannot_be_read_or_written_is_told_and_no_traceback(run, records):
+def test_a_registry_that_cannot_be_read_or_written_is_reported_without_a_traceback(run, records):
     run("keys", "create", "--team", "red")
     records.path.write_text("{")
     assert "repair it" in run("keys", "list")[2]
@@ -99,7 +99,7 @@ def test_a_registry_that_cannot_be_read_or_written_is_told_and_no_traceback(run,
     assert "cannot be read or written" in err
 
 
-def test_while_the_shared_state_is_away_it_counts_here_and_that_is_said_once(run):
+def test_a_switch_during_an_outage_counts_locally_and_is_reported_once(run):
     away = {**CONFIG, "state": {"url": f"redis://127.0.0.1:{free_port()}/0"}}
     code, out, err = run("keys", "create", "--team", "red", config=away)
     assert (code, out[:3]) == (0, "cp-")
@@ -112,7 +112,7 @@ def test_while_the_shared_state_is_away_it_counts_here_and_that_is_said_once(run
 # --- switches ---
 
 
-def test_a_team_is_switched_off_and_everybody_and_on_again(run, records):
+def test_one_team_and_all_teams_can_be_switched_off_and_on_again(run, records):
     assert run("switch", "off", "--team", "red")[1] == "all teams: on\nred: off\nblue: on\n"
     assert run("switch", "off")[1] == "all teams: off\nred: off\nblue: off\n"
     assert run("switch", "on")[1] == run("switch", "show")[1] == "all teams: on\nred: off\nblue: on\n"

@@ -13,7 +13,7 @@ import trustme
 from tests.support import http_client
 from tests.support.proxy_client import ask, chat, fault_of, request
 from tests.support.running_proxy import free_port
-from tests.support.scripted_upstream import Upstream, says
+from tests.support.scripted_upstream import Upstream, text_turn
 
 # --- through an HTTP proxy -------------------------------------------------------------------------------------------
 
@@ -89,7 +89,7 @@ def authority(tmp_path_factory):
 
 async def test_https_proxy_is_the_way_to_an_https_upstream(serve, authority):
     config = {"upstreams": [{"ca_file": authority.file, "window": 1}]}
-    async with Upstream(says("Hi"), tls=authority.server()) as up, tunnel() as way:
+    async with Upstream(text_turn("Hi"), tls=authority.server()) as up, tunnel() as way:
         async with serve(up.url, config=config, environment={"HTTPS_PROXY": way.url}) as proxy:
             assert (await ask(proxy, chat())).status == 200
         assert way.asked[0].start.decode() == f"CONNECT {up.origin.removeprefix('https://')} HTTP/1.1"
@@ -99,7 +99,7 @@ async def test_https_proxy_is_the_way_to_an_https_upstream(serve, authority):
 
 async def test_no_proxy_leads_past_the_https_proxy(serve, authority):
     config = {"upstreams": [{"ca_file": authority.file, "window": 1}]}
-    async with Upstream(says("Hi"), tls=authority.server()) as up, tunnel() as way:
+    async with Upstream(text_turn("Hi"), tls=authority.server()) as up, tunnel() as way:
         around = {"HTTPS_PROXY": way.url, "NO_PROXY": "example.com,127.0.0.1"}
         async with serve(up.url, config=config, environment=around) as proxy:
             assert (await ask(proxy, chat())).status == 200
@@ -120,7 +120,7 @@ async def test_a_proxy_that_refuses_is_named_and_its_password_is_not(serve, auth
 # --- certificates ----------------------------------------------------------------------------------------------------
 
 
-async def test_an_upstream_signed_by_nobody_we_know_is_refused(serve, authority):
+async def test_an_upstream_signed_by_an_unknown_authority_is_refused(serve, authority):
     async with (
         Upstream(tls=authority.server()) as up,
         serve(up.url, config={"upstreams": [{"retries": 0, "window": 1}]}) as proxy,
@@ -133,7 +133,7 @@ async def test_an_upstream_signed_by_nobody_we_know_is_refused(serve, authority)
 
 async def test_a_client_certificate_is_shown_to_an_upstream_that_asks(serve, authority):
     trusting = {"ca_file": authority.file, "window": 1, "retries": 0}
-    async with Upstream(says("Hi"), tls=authority.server(asks_client=True)) as up:
+    async with Upstream(text_turn("Hi"), tls=authority.server(asks_client=True)) as up:
         async with serve(up.url, config={"upstreams": [{**trusting, "client_cert": authority.client}]}) as proxy:
             assert (await ask(proxy, chat())).status == 200
         async with serve(up.url, config={"upstreams": [trusting]}) as proxy:
@@ -143,7 +143,7 @@ async def test_a_client_certificate_is_shown_to_an_upstream_that_asks(serve, aut
         assert len(up.requests) == 1
 
 
-async def test_the_listener_speaks_tls_where_it_has_a_certificate(authority, tmp_path):
+async def test_the_listener_uses_tls_if_it_has_a_certificate(authority, tmp_path):
     leaf = authority.ca.issue_cert("127.0.0.1")
     leaf.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
     leaf.private_key_pem.write_to_path(tmp_path / "key.pem")
@@ -161,7 +161,7 @@ async def test_the_listener_speaks_tls_where_it_has_a_certificate(authority, tmp
             writer.write(request(body=chat()))
             return await http_client.read_answer(reader)
 
-    async with Upstream(says("Hi")) as up:
+    async with Upstream(text_turn("Hi")) as up:
         options = ["--port", str(port), "--upstream", up.url, "--config", "proxy.yaml"]
         with (tmp_path / "out").open("wb") as out:
             process = await asyncio.create_subprocess_exec(

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.proxy_client import ask, chat
 from tests.support.running_proxy import serving
-from tests.support.scripted_upstream import Upstream, answer, raw, says
+from tests.support.scripted_upstream import Upstream, answer, raw, text_turn
 
 ALLOWED = [("Access-Control-Allow-Origin", "*"), ("access-control-expose-headers", "x-a"), ("x-kept", "1")]
 FROM_A_PAGE = {"origin": "https://evil.example", "content-type": "text/plain", "sec-fetch-site": "cross-site"}
@@ -17,7 +17,7 @@ def config(up, *, keyed=True, **more):
 
 def open_to_pages(_request):
     """As vLLM, llama.cpp and others answer."""
-    return answer(says("hi").completion(), headers=ALLOWED)
+    return answer(text_turn("hi").completion(), headers=ALLOWED)
 
 
 @pytest.fixture
@@ -65,13 +65,13 @@ async def test_where_the_client_brings_the_key_pages_are_the_upstreams_matter(tm
     assert reply.head.first("access-control-allow-origin") == "*"
 
 
-async def test_what_only_the_proxy_says_is_not_taken_from_an_upstream(tmp_path):
+async def test_headers_of_the_proxy_are_not_taken_from_an_upstream(tmp_path):
     forged = [
         ("x-compaction", "applied"),
         ("X-Compaction-Conversation", "forged"),
         ("content-type", "application/json"),
     ]
-    async with Upstream(answer(says("hi").completion(), headers=forged)) as up, serve(up, tmp_path) as proxy:
+    async with Upstream(answer(text_turn("hi").completion(), headers=forged)) as up, serve(up, tmp_path) as proxy:
         chatted, embedded = await ask(proxy, chat()), await ask(proxy, chat(), "/embeddings")
     names = [name.lower() for name, _ in chatted.head.headers]
     assert names.count(b"x-compaction") == 1

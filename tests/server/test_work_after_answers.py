@@ -13,9 +13,9 @@ from proxy.gateway import RequestRecord
 from proxy.store.memory import MemoryStore
 from tests.support.agent import Agent, reading
 from tests.support.compacting_proxy import WORK, settings
-from tests.support.gateway_in_process import Served, WithoutSocket, connections_closed
+from tests.support.gateway_in_process import GatewayInProcess, WithoutSocket, connections_closed
 from tests.support.running_proxy import serving
-from tests.support.scripted_upstream import answer, delta, hang, pause, says, stream
+from tests.support.scripted_upstream import answer, delta, hang, pause, stream, text_turn
 
 BIG = reading(60, size=12_000)
 
@@ -36,7 +36,7 @@ class HeldStore(MemoryStore):
 async def test_a_client_that_leaves_between_headers_and_relay_leaves_no_connection_behind(up, tmp_path):
     up.script = stream(delta(content="Hi"), hang())
     store = HeldStore()
-    async with Served(up, tmp_path, store) as served:
+    async with GatewayInProcess(up, tmp_path, store) as served:
         relaying = asyncio.create_task(served.relay(served.call(BIG)))
         await asyncio.wait_for(store.reached.wait(), 20)  # the upstream has accepted, and the store is being told
         assert up.connections == 1
@@ -49,10 +49,10 @@ async def test_a_client_that_leaves_between_headers_and_relay_leaves_no_connecti
     assert served.faults == []
 
 
-async def test_an_answer_whose_body_nobody_begins_to_read_is_closed_and_noted(up, tmp_path):
+async def test_an_answer_whose_body_is_never_read_is_closed_and_noted(up, tmp_path):
     up.script = stream(delta(content="Hi"), hang())
     record = RequestRecord("cp-1", "POST", "/v1/chat/completions", perf_counter())
-    async with Served(up, tmp_path) as served:
+    async with GatewayInProcess(up, tmp_path) as served:
 
         async def leave():
             raise ConnectionError
@@ -63,10 +63,10 @@ async def test_an_answer_whose_body_nobody_begins_to_read_is_closed_and_noted(up
     assert len(served.turns) == 1
 
 
-async def test_more_turns_than_may_wait_to_be_noted_are_told_of(up, tmp_path):
-    up.script = says("Hi")
+async def test_turns_beyond_the_queue_of_notes_are_reported(up, tmp_path):
+    up.script = text_turn("Hi")
     held = asyncio.Event()
-    async with Served(up, tmp_path) as served:
+    async with GatewayInProcess(up, tmp_path) as served:
         for _ in range(10):
             served.notes.start(held.wait, served.gateway.lease())
         assert b"[DONE]" in await served.relay(served.call(BIG))
@@ -77,9 +77,9 @@ async def test_more_turns_than_may_wait_to_be_noted_are_told_of(up, tmp_path):
 # --- the end of a worker ---------------------------------------------------------------------------------------------
 
 
-def tells_usage_late(request):
+def reply_with_late_usage(request):
     """Tells its usage only when it is asked for a few tokens, and takes its time."""
-    turn = says("Go on.").using(len(request.body) // 4)
+    turn = text_turn("Go on.").using(len(request.body) // 4)
     if request.json.get("max_tokens") == 16:
         whole = answer(turn.completion())
         return replace(whole, parts=(pause(1.0), *whole.parts))
@@ -87,17 +87,17 @@ def tells_usage_late(request):
 
 
 async def test_the_note_of_an_answer_survives_a_shutdown_right_after_it(up, tmp_path):
-    up.script = tells_usage_late
+    up.script = reply_with_late_usage
     config = settings(default={"recount": "probe"})
     config["upstreams"][-1] = {**config["upstreams"][-1], "base_url": up.url}
     async with serving(None, place=tmp_path, config=config) as proxy:
-        step = await Agent(proxy, up, "sk-a").sends(WORK)
+        step = await Agent(proxy, up, "sk-a").send(WORK)
         proxy.process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(proxy.process.wait(), 30) == 0
         assert step.compaction == "created"
     with sqlite3.connect(tmp_path / "state" / "chronicle.sqlite") as db:
         assert db.execute("select action from turns").fetchall() == [("created",)]
     async with serving(None, place=tmp_path, config=config) as proxy:
-        again = await Agent(proxy, up, "sk-a").sends(WORK)
+        again = await Agent(proxy, up, "sk-a").send(WORK)
     (recount,) = [request for request in up.requests if json.loads(request.body).get("max_tokens") == 16]
     assert again.tokens[1] == len(recount.body) // 4, "the size that the upstream told is known after the restart"

@@ -20,44 +20,44 @@ from urllib.parse import urlsplit
 Answer = tuple[int, list[tuple[str, str]], bytes]
 
 
-class _Gone(Exception):
+class _ConnectionDropped(Exception):
     """The line is cut before an answer."""
 
 
-def clear(_number: int) -> None:
+def pass_through(_number: int) -> None:
     """Everything passes."""
 
 
-def down(_number: int) -> None:
-    raise _Gone
+def drop_connection(_number: int) -> None:
+    raise _ConnectionDropped
 
 
-def refusing(status: int, code: str, *headers: tuple[str, str], more: str = "") -> Callable[[int], Answer]:
-    said = f"<Error><Code>{code}</Code><Message>What you signed was never-to-be-told</Message>{more}</Error>"
-    return telling(said.encode(), status, *headers)
+def refuse_with(status: int, code: str, *headers: tuple[str, str], more: str = "") -> Callable[[int], Answer]:
+    body = f"<Error><Code>{code}</Code><Message>What you signed was never-to-be-told</Message>{more}</Error>"
+    return answer_with(body.encode(), status, *headers)
 
 
-def telling(data: bytes, status: int = 200, *headers: tuple[str, str]) -> Callable[[int], Answer]:
+def answer_with(data: bytes, status: int = 200, *headers: tuple[str, str]) -> Callable[[int], Answer]:
     return lambda _number: (status, [("content-type", "application/xml"), *headers], data)
 
 
-def slow(seconds: float) -> Callable[[int], None]:
+def delay(seconds: float) -> Callable[[int], None]:
     return lambda _number: time.sleep(seconds)
 
 
-def changing(*skies: Callable) -> Callable:
+def alternate(*behaviors: Callable) -> Callable:
     """One request after the other."""
-    return lambda number: skies[number % len(skies)](number)
+    return lambda number: behaviors[number % len(behaviors)](number)
 
 
-class Sky(ThreadingHTTPServer):
+class FaultyRelay(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, behind: str) -> None:
+    def __init__(self, upstream_host: str) -> None:
         super().__init__(("127.0.0.1", 0), _Relay)
-        self.behind = urlsplit(behind).netloc
-        self.now = clear
+        self.upstream_host = urlsplit(upstream_host).netloc
+        self.now = pass_through
         self.asked: list[str] = []
 
     @property
@@ -71,15 +71,15 @@ class Sky(ThreadingHTTPServer):
 class _Relay(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # else each answer waits 40 ms for the acknowledgement of its head
-    server: Sky
+    server: FaultyRelay
 
     def _pass(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         number = len(self.server.asked)
         self.server.asked.append(f"{self.command} {self.path}")
         try:
-            status, headers, data = self.server.now(number) or self._behind(body)
-        except (_Gone, OSError, http.client.HTTPException):
+            status, headers, data = self.server.now(number) or self._forward(body)
+        except (_ConnectionDropped, OSError, http.client.HTTPException):
             self.close_connection = True
             return
         self.send_response_only(status)
@@ -91,8 +91,8 @@ class _Relay(BaseHTTPRequestHandler):
 
     do_GET = do_PUT = do_DELETE = do_POST = _pass  # noqa: N815 (the library's names)
 
-    def _behind(self, body: bytes) -> Answer:
-        with closing(http.client.HTTPConnection(self.server.behind, timeout=30)) as line:
+    def _forward(self, body: bytes) -> Answer:
+        with closing(http.client.HTTPConnection(self.server.upstream_host, timeout=30)) as line:
             line.request(self.command, self.path, body, dict(self.headers))
             answer = line.getresponse()
             data = answer.read()
@@ -104,15 +104,15 @@ class _Relay(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def weather(behind: str, tls: ssl.SSLContext | None = None) -> Iterator[Sky]:
-    sky = Sky(behind)
+def faulty_relay(upstream_host: str, tls: ssl.SSLContext | None = None) -> Iterator[FaultyRelay]:
+    relay = FaultyRelay(upstream_host)
     if tls is not None:
-        sky.socket = tls.wrap_socket(sky.socket, server_side=True)
-    thread = threading.Thread(target=sky.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        relay.socket = tls.wrap_socket(relay.socket, server_side=True)
+    thread = threading.Thread(target=relay.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
-        yield sky
+        yield relay
     finally:
-        sky.shutdown()
-        sky.server_close()
+        relay.shutdown()
+        relay.server_close()
         thread.join()

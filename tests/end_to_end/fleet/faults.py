@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from tests.end_to_end.fleet.replicas import Replica
-from tests.support.object_store.weather import Sky, clear, down
+from tests.support.object_store.faulty_relay import FaultyRelay, drop_connection, pass_through
 from tests.support.redis_server import RedisServer
 
 KILL_EVERY = 20.0
@@ -19,15 +19,15 @@ GOOD_AGAIN = 4.0
 
 
 @dataclass
-class Trouble:
+class Faults:
     """What was done so far is in `told`."""
 
     replicas: list[Replica]
     redis: RedisServer
-    sky: Sky
+    relay: FaultyRelay
     config: dict[str, Any]
     seconds: float
-    told: list[str] = field(default_factory=list)
+    event_log: list[str] = field(default_factory=list)
     kills: int = 0
     refused: bool = False
     noticed: list[float] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Trouble:
             0.15: self.new_policy,
             0.25: self.redis_stops,
             0.4: self.redis_hangs,
-            0.45: self.store_is_away,
+            0.45: self.stop_object_store,
             0.6: self.redis_stops,
             0.7: self.redis_is_emptied,
             0.75: self.rolling_restart,
@@ -51,15 +51,15 @@ class Trouble:
         async with asyncio.TaskGroup() as beside:
             beside.create_task(self._killing())
             for share, act in schedule.items():
-                beside.create_task(self._at(share, act))
+                beside.create_task(self._run_at(share, act))
 
-    async def _at(self, share: float, act: Callable[[], Awaitable[None]]) -> None:
+    async def _run_at(self, share: float, act: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(self.seconds * share)
-        self._tell((act.__doc__ or "").strip())
+        self._record((act.__doc__ or "").strip())
         await act()
 
-    def _tell(self, what: str) -> None:
-        self.told.append(f"{asyncio.get_running_loop().time() - self._began:.0f} s: {what}")
+    def _record(self, what: str) -> None:
+        self.event_log.append(f"{asyncio.get_running_loop().time() - self._began:.0f} s: {what}")
 
     async def _killing(self) -> None:
         for number in range(int(self.seconds * 0.9 / KILL_EVERY)):
@@ -77,7 +77,7 @@ class Trouble:
             for replica in self.replicas:
                 replica.write("policies: {default: {trigger: 7}}\nno_such_setting: 1\n")
             await asyncio.sleep(GOOD_AGAIN)
-            self.refused = all(replica.said("config-refused") for replica in self.replicas)
+            self.refused = all(replica.log_lines("config-refused") for replica in self.replicas)
             for replica in self.replicas:
                 replica.write(self.config)
             await asyncio.sleep(1)
@@ -86,13 +86,13 @@ class Trouble:
         """a policy is changed in the file of every replica"""
         async with self._one_at_a_time:
             self.config["policies"]["default"]["keep"] = {"tokens": 1_500}
-            heard = [len(replica.said("config-reloaded")) for replica in self.replicas]
+            received = [len(replica.log_lines("config-reloaded")) for replica in self.replicas]
             began = asyncio.get_running_loop().time()
             for replica in self.replicas:
                 replica.config = yaml.safe_load(yaml.safe_dump(self.config))
                 replica.write(self.config)
-            for replica, before in zip(self.replicas, heard, strict=True):
-                while len(replica.said("config-reloaded")) <= before:  # noqa: ASYNC110 (another process is waited for)
+            for replica, before in zip(self.replicas, received, strict=True):
+                while len(replica.log_lines("config-reloaded")) <= before:  # noqa: ASYNC110 (another process is waited for)
                     await asyncio.sleep(0.05)
                 self.noticed.append(asyncio.get_running_loop().time() - began)
 
@@ -112,12 +112,12 @@ class Trouble:
         """Redis is emptied (FLUSHALL)"""
         await asyncio.to_thread(self.redis.flush)
 
-    async def store_is_away(self) -> None:
+    async def stop_object_store(self) -> None:
         """the object store goes down"""
-        self.sky.now = down
+        self.relay.now = drop_connection
         await asyncio.sleep(self.seconds * STORE_AWAY)
-        self.sky.now = clear
-        self._tell("the object store is back")
+        self.relay.now = pass_through
+        self._record("the object store is back")
 
     async def rolling_restart(self) -> None:
         """a rolling restart: one replica after the other is stopped by SIGTERM"""

@@ -182,13 +182,13 @@ def test_f23_each_script_is_known(words, text):
 
 def test_a_quotation_of_the_user_does_not_make_a_summary_theirs():
     """Constraints are quoted word for word, in whatever language the rest is written."""
-    told = (
+    text = (
         ENGLISH.replace("Mend the login", "Почини вход")
         + "\n"
         + "Nothing else was asked for in this conversation. " * 20
     )
-    assert why(told, SAID["russian"]) == "language"
+    assert why(text, SAID["russian"]) == "language"
 
 
-def test_who_names_a_word_of_another_script_does_not_write_in_it():
+def test_naming_a_word_of_another_script_is_not_writing_in_it():
     assert why(RUSSIAN, f"{SAID['english']} The button says «Войти». {LOG}") == "language"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from proxy.core import summaries
 from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.messages import NOTE, literal
-from tests.support.messages import call, request, says, system, user
+from tests.support.messages import assistant, call, request, system, user
 
 PIECES = (
     "</transcript>",
@@ -33,20 +33,20 @@ EVIL = st.lists(
 FRAME = re.compile(r"<[\s/]*(?:transcript|earlier-summary)\b[^>]*>", re.IGNORECASE)
 
 
-def told(*pieces, clip=0):
+def retell(*pieces, clip=0):
     return summaries.retell(mark_observations(request(*pieces).body, OBSERVATIONS), clip)
 
 
 def lines(*pieces, clip=0):
-    return told(*pieces, clip=clip).split("\n")
+    return retell(*pieces, clip=clip).split("\n")
 
 
 # --- who said what ---------------------------------------------------------------------------------------------------
 
 
-def test_everybody_speaks_under_a_name_of_their_own():
+def test_every_role_has_a_name_of_its_own():
     note = literal(b'{"role": "user", "content": "Earlier."}', 0, 0, NOTE)
-    body = request(user("Do it."), call("Read", says="I look.", path="a", out="text"), system("Mind it.")).body
+    body = request(user("Do it."), call("Read", preamble="I look.", path="a", out="text"), system("Mind it.")).body
     assert summaries.retell((note, *body)).split("\n") == [
         "[background] Earlier.",
         "[user] Do it.",
@@ -58,15 +58,15 @@ def test_everybody_speaks_under_a_name_of_their_own():
 
 
 def test_an_observation_in_a_users_clothes_is_a_result():
-    assert lines(user("ls?"), says("ls"), user("Observation: a.py"))[-1] == "[result] Observation: a.py"
+    assert lines(user("ls?"), assistant("ls"), user("Observation: a.py"))[-1] == "[result] Observation: a.py"
 
 
-def test_a_role_nobody_knows_speaks_for_itself():
+def test_an_unknown_role_keeps_its_own_name():
     assert lines(user("Hi."), [{"role": "critic", "content": "Bad."}])[-1] == "[critic] Bad."
 
 
-def test_who_says_nothing_is_not_named():
-    assert lines(user("Hi."), [{"role": "assistant", "content": " \n"}], user(""), says("Ho.")) == [
+def test_a_message_without_text_is_not_named():
+    assert lines(user("Hi."), [{"role": "assistant", "content": " \n"}], user(""), assistant("Ho.")) == [
         "[user] Hi.",
         "[assistant] Ho.",
     ]
@@ -75,24 +75,24 @@ def test_who_says_nothing_is_not_named():
 # --- what is long ----------------------------------------------------------------------------------------------------
 
 
-def test_of_a_long_result_and_a_long_call_the_beginning_and_the_end_are_told():
+def test_a_long_result_and_a_long_call_keep_beginning_and_end():
     written = "a" * 600 + "b" * 600
-    text = told(user("Go."), call("Write", content=written, out="c" * 600 + "d" * 600), clip=120)
+    text = retell(user("Go."), call("Write", content=written, out="c" * 600 + "d" * 600), clip=120)
     assert text.count("[… 1,080 characters left out …]") == 1  # of the result; of the call it is a little more
     assert "[result] " + "c" * 80 + "\n[…" in text
     assert text.endswith("…]\n" + "d" * 40)
     assert len(text) < 500
 
 
-def test_what_a_person_or_the_model_said_is_told_in_full():
+def test_text_of_a_person_or_the_model_is_retold_in_full():
     long = "word " * 300
-    assert [len(line) > 1_400 for line in lines(user(long), says(long), clip=100)] == [True, True]
+    assert [len(line) > 1_400 for line in lines(user(long), assistant(long), clip=100)] == [True, True]
 
 
 @given(st.integers(100, 2_000), st.integers(0, 2_500))
 def test_clipping_never_makes_longer(clip, size):
     result = call("Read", out="x" * size)
-    assert len(told(user("Go."), result, clip=clip)) <= len(told(user("Go."), result))
+    assert len(retell(user("Go."), result, clip=clip)) <= len(retell(user("Go."), result))
 
 
 # --- the frame -------------------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ def test_clipping_never_makes_longer(clip, size):
 
 @given(EVIL, EVIL, EVIL)
 def test_nothing_inside_can_end_the_frame_or_open_another(words, result, earlier):
-    text = summaries.render_request("Sum up.", earlier, [told(user(words), call("Fetch", url=result, out=result))])
+    text = summaries.render_request("Sum up.", earlier, [retell(user(words), call("Fetch", url=result, out=result))])
     assert FRAME.findall(text) == [
         *(["<earlier-summary>", "</earlier-summary>"] if earlier else []),
         "<transcript>",
@@ -110,15 +110,15 @@ def test_nothing_inside_can_end_the_frame_or_open_another(words, result, earlier
 
 
 @given(EVIL, st.sampled_from(["tool", "user", "assistant"]))
-def test_nobody_can_speak_in_anothers_name(words, role):
+def test_no_speaker_can_imitate_another(words, role):
     message = {"role": role, "content": f"Hello.\n{words}", "tool_call_id": "x"}
-    names = re.findall(r"(?:^|[\n\r\u2028])[ \t]*\[(\w+)\]", told(user("Go."), [message]))
+    names = re.findall(r"(?:^|[\n\r\u2028])[ \t]*\[(\w+)\]", retell(user("Go."), [message]))
     assert [name for name in names if name in SPEAKERS] == ["user", "result" if role == "tool" else role]
 
 
-def test_what_only_looks_a_little_like_it_stays_as_it_is():
-    said = "- [x] done\n[1] a footnote\nsee the <transcripts> page and the [user] field"
-    assert told(user(said)) == f"[user] {said}"
+def test_text_that_only_resembles_the_frame_is_left_unchanged():
+    text = "- [x] done\n[1] a footnote\nsee the <transcripts> page and the [user] field"
+    assert retell(user(text)) == f"[user] {text}"
 
 
 def test_the_instruction_comes_first_and_once_more_last():

@@ -33,13 +33,13 @@ def _frame(delta: object, finish: str | None = None) -> bytes:
 
 
 def _completion() -> bytes:
-    said = {"role": "assistant", "content": "I have read the file; the test fails because of the date. " * 8}
+    text = {"role": "assistant", "content": "I have read the file; the test fails because of the date. " * 8}
     whole = {
         "id": "chatcmpl-bench",
         "object": "chat.completion",
         "created": 1763683200,
         "model": "bench-1",
-        "choices": [{"index": 0, "message": said, "logprobs": None, "finish_reason": "stop"}],
+        "choices": [{"index": 0, "message": text, "logprobs": None, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 12345, "completion_tokens": 67, "total_tokens": 12412},
     }
     return json.dumps(whole).encode()
@@ -111,7 +111,7 @@ class Pace:
     seconds: float = 0.005
 
 
-class StandIn:
+class FakeUpstream:
     """The server. It knows which connections are open."""
 
     def __init__(self, pace: Pace) -> None:
@@ -137,7 +137,7 @@ class Line(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, house: StandIn, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, house: FakeUpstream, loop: asyncio.AbstractEventLoop) -> None:
         self._house = house
         self._loop = loop
         self._head = b""

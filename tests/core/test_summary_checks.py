@@ -34,16 +34,16 @@ def test_a_good_summary_is_taken_as_it_is():
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "null", "None", '""', "{}", "I can't do that."])
-def test_f13_what_says_nothing_is_none(text):
+def test_f13_a_summary_without_content_is_rejected(text):
     assert why(text, headings=()) == "empty"
 
 
 @pytest.mark.parametrize("finish", ["length", "max_tokens", "MAX_TOKENS", "model_length"])
-def test_f14_what_was_cut_off_is_none_however_much_of_it_there_is(finish):
+def test_f14_a_cut_summary_is_rejected_whatever_its_length(finish):
     assert why(GOOD, finish=finish) == "cut-off"
 
 
-def test_f14_what_was_refused_half_way_is_none():
+def test_f14_a_summary_refused_half_way_is_rejected():
     assert why(GOOD, finish="content_filter") == "refused"
 
 
@@ -74,7 +74,7 @@ THOUGHT = "I look at what was done, and then I tell it: src/main.py, two tests o
     ],
     ids=["before it", "twice", "opened by the template", "none", "between two sections"],
 )
-def test_f15_wherever_the_thoughts_stand_only_what_is_said_aloud_is_kept(said):
+def test_f15_reasoning_is_removed_from_a_summary_wherever_it_is(said):
     assert judge(said).text.replace("\n\n", "\n") == GOOD
 
 
@@ -83,7 +83,7 @@ def test_f15_a_draft_within_thoughts_that_never_end_is_none():
 
 
 @pytest.mark.parametrize("tag", ["`<think>`", "</think>", "`<thinking>` and `</thinking>`", "List<Thought>"])
-def test_a_tag_that_is_spoken_of_is_no_thought(tag):
+def test_a_tag_mentioned_in_the_text_is_not_reasoning(tag):
     text = GOOD.replace("two", f"The parser of {tag} is mended; two").replace("Two", f"The parser of {tag} works. Two")
     assert judge(text) == Verdict(text)
 
@@ -105,12 +105,12 @@ def test_f16_a_tool_call_is_none(finish):
     assert why(GOOD, calls=True) == why(GOOD, finish=finish) == why("", calls=True) == "tool-call"
 
 
-def test_f17_what_is_not_shorter_than_what_it_replaces_is_none():
+def test_f17_a_summary_no_shorter_than_its_messages_is_rejected():
     assert why(GOOD, weight=quarter(GOOD.encode())) == "too-long"
     assert why(GOOD, weight=quarter(GOOD.encode()) + 1) == ""
 
 
-def test_what_is_much_longer_than_it_was_asked_to_be_is_none():
+def test_a_summary_much_longer_than_requested_is_rejected():
     assert why(GOOD, most=quarter(GOOD.encode()) // 2 - 1) == "too-long"
 
 
@@ -140,7 +140,7 @@ def test_a_heading_may_say_more_and_may_hold_what_a_pattern_would_misread():
     assert why("## Goal (x+y)?\n" + GOOD[8:], headings=("Goal (x+y)?",)) == ""
 
 
-def test_half_a_sentence_of_another_script_tells_enough():
+def test_half_a_sentence_is_enough_to_recognise_another_script():
     assert (
         why("修复测试：三个中有两个通过，最后一个需要新标志。", "请修复测试，然后告诉我你做了什么。", headings=()) == ""
     )
@@ -157,5 +157,5 @@ def test_f23_a_summary_without_the_letters_of_the_user_is_none():
 
 
 @pytest.mark.parametrize("words", ["", "ok", "42 :-)", MIXED])
-def test_who_said_too_little_to_tell_a_language_or_speaks_two_may_be_answered_in_either(words):
+def test_with_too_few_user_words_or_two_languages_either_is_accepted(words):
     assert why(TOLD_IN_RUSSIAN if words == MIXED else TOLD_IN_CHINESE, words) == ""

@@ -11,10 +11,10 @@ from proxy.core.memory import Identity
 from proxy.errors import TranscriptsUnavailable
 from proxy.store.transcripts.files import TranscriptFolder
 from proxy.store.transcripts.writer import Originals
-from tests.support.messages import KEY, TENANT, body, parsed, user
+from tests.support.messages import KEY, TENANT, body, parse_request, user
 from tests.support.proxy_client import until
 
-REQUEST = parsed(body(user("Hello there")))
+REQUEST = parse_request(body(user("Hello there")))
 IDENTITY = Identity.of(REQUEST, TENANT, KEY, "", "")
 
 
@@ -45,7 +45,7 @@ async def test_a_slow_disk_is_waited_for_once_and_known_until_it_writes(keeper, 
     await until(lambda: keeper.is_writable)
 
 
-async def test_what_is_not_folded_for_the_first_time_waits_for_nothing(keeper):
+async def test_only_the_first_fold_of_a_message_waits(keeper):
     async with asyncio.timeout(5):
         kept, is_written = await keeper.keep_before_loss(IDENTITY, REQUEST, "", waits=False, must=False)
     assert (is_written, kept.done.done()) == (True, False)

@@ -18,7 +18,7 @@ from proxy.lab.replay.through import TELLING_CHARACTERS, PlayedTurn, Recorder
 from proxy.lab.replay.values import Json
 
 
-class Listener(Recorder):
+class PeerRecorder(Recorder):
     """A recorder that understands questions of any form, and proxies that never ask one."""
 
     def __init__(self, upstream: UpstreamModel, *, asks: bool = True) -> None:
@@ -29,10 +29,10 @@ class Listener(Recorder):
         return not self._asks or super().is_turn(request, stage)
 
     def summary(self, request: Request, stage: PlayedTurn) -> Json:
-        return told(request, stage.history.messages[: stage.turn.place]) or super().summary(request, stage)
+        return summarize_quoted(request, stage.history.messages[: stage.turn.place]) or super().summary(request, stage)
 
 
-def told(request: Request, history: Sequence[Message]) -> Json | None:
+def summarize_quoted(request: Request, history: Sequence[Message]) -> Json | None:
     """The summary of what a question quotes of the history as text; None where it quotes nothing."""
     last = _last_quoted(request.messages[-1].text, history)
     if last is None:

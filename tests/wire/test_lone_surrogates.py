@@ -42,7 +42,7 @@ def test_untouched_it_leaves_as_it_came(name):
 
 
 @pytest.mark.parametrize("message", [b'{"content":"\\ud83d"}', b'{"role":1,"content":"\\ud83d"}', b"5"])
-def test_what_is_no_message_is_not_understood_for_all_that(message):
+def test_a_value_that_is_no_message_is_not_understood(message):
     assert messages.parse(b'{"messages":[%b]}' % message) is None
 
 

@@ -10,7 +10,7 @@ from proxy.core.rules import Rules
 from proxy.core.state import ConversationState
 from proxy.core.window import LearnedLimit
 from proxy.wire.chat.requests import answer_within
-from tests.support.messages import KEY, TENANT, request, says, user
+from tests.support.messages import KEY, TENANT, assistant, request, user
 
 
 def test_a_history_is_brought_well_below_the_limit_and_the_answer_has_its_place():
@@ -30,7 +30,7 @@ def test_the_upstreams_count_is_the_measure_where_it_can_be_true():
     assert find_cure(Refusal("tpm-hard", 30_000, 44_000), 40_000, 1, 4_000).ratio == 1
 
 
-def test_what_was_refused_is_larger_than_what_fits_whatever_we_count():
+def test_a_refused_history_is_larger_than_the_limit_whatever_the_own_count():
     found = find_cure(Refusal("input", 100_000), 60_000, 1, None)
     assert 60_000 * found.ratio > found.most_tokens
 
@@ -45,7 +45,7 @@ FAULTS = st.builds(
 
 
 @given(FAULTS, st.integers(1, 4_000_000), st.none() | st.integers(1, 4_000_000))
-def test_whatever_is_tried_is_meant_to_fit(fault, counted, wanted):
+def test_every_cure_is_meant_to_fit(fault, counted, wanted):
     found = find_cure(fault, counted, 1.0, wanted)
     if found is not None:
         assert 0 < found.window_tokens <= found.most_tokens < counted * found.ratio
@@ -53,7 +53,7 @@ def test_whatever_is_tried_is_meant_to_fit(fault, counted, wanted):
             assert found.most_tokens + (found.most_answer_tokens or wanted) <= fault.limit
 
 
-def test_where_nobody_says_what_fits_half_is_tried_and_remembered_only_if_it_helped():
+def test_without_a_known_limit_half_is_tried_and_remembered_only_if_it_helped():
     found = find_cure(Refusal("input"), 50_000, 1, None)
     assert (found.most_tokens, found.window_tokens, found.learned) == (45_000, 25_000, LearnedLimit(50_000, "input"))
     assert limit_of(Refusal("input")) is None
@@ -85,16 +85,16 @@ def test_where_nothing_would_help_nothing_is_tried(fault, wanted):
     assert find_cure(fault, 40_000, 1, wanted) is None
 
 
-def test_what_is_learned_is_the_limit_and_never_from_an_answer_too_long():
+def test_the_learned_limit_is_that_of_the_input_and_never_of_the_answer():
     assert limit_of(Refusal("input", 33_280, covers="total")) == LearnedLimit(33_280, "total")
     assert limit_of(Refusal("tpm-hard", 30_000)) == LearnedLimit(30_000, "total")
     assert limit_of(Refusal("output", 32_768, answer_room=9_000)) is None
     assert limit_of(Refusal("input", 1_024)) is None
 
 
-def test_what_the_upstream_counts_of_the_bare_history_serves_its_next_turn():
+def test_the_upstreams_count_of_the_plain_history_serves_its_next_turn():
     signed = [{"type": "reasoning.text", "text": "It may be.", "signature": "c2ln"}]
-    asked = request(user("Is it?"), says("Yes.", reasoning_details=signed), user("And now?"))
+    asked = request(user("Is it?"), assistant("Yes.", reasoning_details=signed), user("And now?"))
     links = chain(asked, TENANT, KEY)
     ready = Cure(strip_signed=True)(ConversationState.of(asked, links, (), Rules()))
     assert ready.view_id == ConversationState.of(asked, links, (ready.block,), Rules()).view_id != b""

@@ -24,16 +24,16 @@ FILES = 24
 PAGE = 2_400
 
 
-class Cut(Exception):
+class AnswerCut(Exception):
     """The answer had begun and broke off."""
 
 
-class Away(Exception):
+class Unavailable(Exception):
     """No replica took the request, or one that shuts down refused it."""
 
 
 @dataclass
-class Crowd:
+class FleetClients:
     """`origins` are the replicas; `acknowledged` is what must be in the originals at the end, by conversation."""
 
     origins: list[str]
@@ -78,44 +78,44 @@ class Crowd:
         why = "nobody took it"
         for attempt in range(TRIES):
             try:
-                answer = await self._asked(session, team, body, leaves=not attempt and self.dice.random() < LEAVES)
-            except Away as fault:
+                answer = await self._send(session, team, body, leaves=not attempt and self.dice.random() < LEAVES)
+            except Unavailable as fault:
                 self.again += 1
                 why = str(fault)
-            except Cut:
+            except AnswerCut:
                 self.cut += 1
             else:
-                self._noted(team, task, history, answer)
+                self._record(team, task, history, answer)
                 return
             await asyncio.sleep(0.2 * 2**attempt * self.dice.uniform(0.5, 1))
         self.failed[why] += 1
 
-    async def _asked(self, session: aiohttp.ClientSession, team: str, body: bytes, *, leaves: bool) -> str:
+    async def _send(self, session: aiohttp.ClientSession, team: str, body: bytes, *, leaves: bool) -> str:
         """What compaction did, by the answer's header."""
         origin = self.origins[next(self._next)]
         headers = {"authorization": f"Bearer {self.keys[team]}", "content-type": "application/json"}
         try:
             response = await session.post(f"{origin}/v1/chat/completions", data=body, headers=headers)
         except (aiohttp.ClientError, TimeoutError, OSError) as fault:
-            raise Away(type(fault).__name__) from None
+            raise Unavailable(type(fault).__name__) from None
         async with response:
             if response.status == 503:
-                raise Away("503")
+                raise Unavailable("503")
             if leaves:
                 self.cancelled += 1
                 response.close()
-                raise Away("left")
+                raise Unavailable("left")
             try:
-                said = await response.read()
+                data = await response.read()
             except (aiohttp.ClientError, TimeoutError, OSError):
-                raise Cut from None
+                raise AnswerCut from None
             if response.status != 200:
-                return f"failed: {response.status} {said[:200].decode(errors='replace')}"
-            if b'"error"' in said[:200] or (b"data: " in said and b"[DONE]" not in said):
-                raise Cut
+                return f"failed: {response.status} {data[:200].decode(errors='replace')}"
+            if b'"error"' in data[:200] or (b"data: " in data and b"[DONE]" not in data):
+                raise AnswerCut
             return response.headers.get("x-compaction", "missing")
 
-    def _noted(self, team: str, task: str, history: list, answer: str) -> None:
+    def _record(self, team: str, task: str, history: list, answer: str) -> None:
         self.turns += 1
         if answer.startswith("failed"):
             self.failed[answer] += 1

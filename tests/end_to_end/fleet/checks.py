@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import proxy
-from tests.end_to_end.fleet.crowd import STREAMS
-from tests.end_to_end.fleet.house import REPLICAS, TEAMS, Fleet
-from tests.end_to_end.fleet.trouble import KILL_EVERY
+from tests.end_to_end.fleet.clients import STREAMS
+from tests.end_to_end.fleet.deployment import REPLICAS, TEAMS, Fleet
+from tests.end_to_end.fleet.faults import KILL_EVERY
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,24 +20,26 @@ class Check:
     passed: bool
 
 
-def verdict(made: Fleet) -> list[Check]:
-    crowd, trouble, model = made.crowd, made.trouble, made.model
+def find_results(made: Fleet) -> list[Check]:
+    clients, faults_injected, model = made.clients, made.faults_injected, made.model
     return [
-        Check("failed requests, failures of the upstream aside", _most(crowd.failed), not crowd.failed),
-        Check("forwarded histories that break a rule the input had kept", _most(model.invalid), not model.invalid),
+        Check("failed requests, failures of the upstream aside", _most_common(clients.failed), not clients.failed),
+        Check(
+            "forwarded histories that break a rule the input had kept", _most_common(model.invalid), not model.invalid
+        ),
         Check("shortened conversations with incomplete originals", str(made.lost), not made.lost),
         Check("shortened conversations with complete originals", f"{made.kept:,}", made.kept > 0),
-        Check("internal errors in the logs", _most(made.faults), not made.faults),
-        Check("every replica refused the faulty configuration", str(trouble.refused), trouble.refused),
+        Check("internal errors in the logs", _most_common(made.faults), not made.faults),
+        Check("every replica refused the faulty configuration", str(faults_injected.refused), faults_injected.refused),
         Check(
             "seconds until a changed policy was in effect everywhere",
-            f"{max(trouble.noticed, default=99):.1f}",
-            max(trouble.noticed, default=99) <= 2,
+            f"{max(faults_injected.noticed, default=99):.1f}",
+            max(faults_injected.noticed, default=99) <= 2,
         ),
     ]
 
 
-def _most(counted: Counter[str]) -> str:
+def _most_common(counted: Counter[str]) -> str:
     return "; ".join(f"{times} x {what}" for what, times in counted.most_common(5)) or "none"
 
 
@@ -67,25 +69,25 @@ be there as a whole, under one name.
 
 
 def report(made: Fleet, seconds: float, agents: int) -> str:
-    crowd, model = made.crowd, made.model
-    done = crowd.done.total() or 1
+    clients, model = made.clients, made.model
+    done = clients.done.total() or 1
     on = model.went_on / max(1, model.went_on + model.rewrites)
     figures = [
-        ("answered turns", f"{crowd.turns:,}"),
-        ("conversations", f"{crowd.conversations:,}"),
-        ("kills of replicas", str(made.trouble.kills)),
-        ("connections retried", f"{crowd.again:,}"),
-        ("responses cut by a kill, requested again", f"{crowd.cut:,}"),
-        ("clients that disconnected", f"{crowd.cancelled:,}"),
-        ("responses by `x-compaction`", ", ".join(f"{name} {n / done:.0%}" for name, n in crowd.done.most_common())),
+        ("answered turns", f"{clients.turns:,}"),
+        ("conversations", f"{clients.conversations:,}"),
+        ("kills of replicas", str(made.faults_injected.kills)),
+        ("connections retried", f"{clients.again:,}"),
+        ("responses cut by a kill, requested again", f"{clients.cut:,}"),
+        ("clients that disconnected", f"{clients.cancelled:,}"),
+        ("responses by `x-compaction`", ", ".join(f"{name} {n / done:.0%}" for name, n in clients.done.most_common())),
         ("forwarded requests that only extend the one before", f"{on:.1%}"),
     ]
     intro = INTRO.format(
         provenance=_provenance(), replicas=REPLICAS, agents=agents, teams=len(TEAMS), seconds=seconds, streams=STREAMS,
-        kill=KILL_EVERY, told="\n".join(f"- {line}" for line in made.trouble.told),
+        kill=KILL_EVERY, told="\n".join(f"- {line}" for line in made.faults_injected.event_log),
     )  # fmt: skip
     checks = _table(
-        ("", "found", ""), [(it.what, it.found, "passed" if it.passed else "FAILED") for it in verdict(made)]
+        ("", "found", ""), [(it.what, it.found, "passed" if it.passed else "FAILED") for it in find_results(made)]
     )
     return f"{intro}\n{checks}\n\n{_table(('', ''), figures)}\n"
 

@@ -24,7 +24,7 @@ Ending = Literal["whole", "broken"]
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
+class SoakClient:
     """One kind of client: how often it comes, what it asks for, what the upstream does then, and when it leaves."""
 
     name: str
@@ -56,56 +56,56 @@ SMALL, MEDIUM, LARGE = _own(1_000, 10**9), _own(100_000, 200), _own(1_000_000, 2
 STREAM = _own(1_000, 10**9, stream=True)
 ERROR = b'"type": "proxy_error"'
 
-GUESTS = (
-    Guest("a small request", 40, SMALL),
-    Guest("a slow answer", 8, SMALL, "late"),
-    Guest("a long history", 6, MEDIUM),
-    Guest("a very long history", 0.5, LARGE),
-    Guest("a compressed request", 1, lambda: gzip.compress(SMALL(), 1), headers=("Content-Encoding: gzip",)),
-    Guest("a stream", 15, STREAM, has=b"data: [DONE]"),
-    Guest("leaves while it asks", 3, MEDIUM, leaves="while it asks"),
-    Guest("leaves before headers", 6, SMALL, "hold", leaves="before headers"),
-    Guest("leaves in silence", 4, STREAM, "silent", leaves="in silence"),
-    Guest("leaves mid-stream", 6, STREAM, "endless", leaves="mid-stream"),
-    Guest("upstream hangs up", 2, SMALL, "drop", status=502, has=ERROR),
-    Guest("upstream resets a stream", 2, STREAM, "cut", ending="broken", has=ERROR),
-    Guest("upstream sends too little", 1, SMALL, "short", ending="broken"),
-    Guest("upstream does not finish", 1, STREAM, "unfinished", ending="broken", has=ERROR),
-    Guest("upstream streams an error", 1, STREAM, "bare-error", ending="broken", has=b'data: {"error"'),
-    Guest("upstream is busy", 1, SMALL, "busy", status=429),
-    Guest("upstream is broken", 1, SMALL, "broken", status=500),
-    Guest("another path", 1, lambda: None, path="/v1/models"),
-    Guest("no such path", 0.5, lambda: None, path="/nothing", status=404),
+SOAK_CLIENTS = (
+    SoakClient("a small request", 40, SMALL),
+    SoakClient("a slow answer", 8, SMALL, "late"),
+    SoakClient("a long history", 6, MEDIUM),
+    SoakClient("a very long history", 0.5, LARGE),
+    SoakClient("a compressed request", 1, lambda: gzip.compress(SMALL(), 1), headers=("Content-Encoding: gzip",)),
+    SoakClient("a stream", 15, STREAM, has=b"data: [DONE]"),
+    SoakClient("leaves while it asks", 3, MEDIUM, leaves="while it asks"),
+    SoakClient("leaves before headers", 6, SMALL, "hold", leaves="before headers"),
+    SoakClient("leaves in silence", 4, STREAM, "silent", leaves="in silence"),
+    SoakClient("leaves mid-stream", 6, STREAM, "endless", leaves="mid-stream"),
+    SoakClient("upstream hangs up", 2, SMALL, "drop", status=502, has=ERROR),
+    SoakClient("upstream resets a stream", 2, STREAM, "cut", ending="broken", has=ERROR),
+    SoakClient("upstream sends too little", 1, SMALL, "short", ending="broken"),
+    SoakClient("upstream does not finish", 1, STREAM, "unfinished", ending="broken", has=ERROR),
+    SoakClient("upstream streams an error", 1, STREAM, "bare-error", ending="broken", has=b'data: {"error"'),
+    SoakClient("upstream is busy", 1, SMALL, "busy", status=429),
+    SoakClient("upstream is broken", 1, SMALL, "broken", status=500),
+    SoakClient("another path", 1, lambda: None, path="/v1/models"),
+    SoakClient("no such path", 0.5, lambda: None, path="/nothing", status=404),
 )
-SHARES = [guest.share for guest in GUESTS]
+SHARES = [client.share for client in SOAK_CLIENTS]
 
 
-def some_guest() -> Guest:
-    return random.choices(GUESTS, SHARES)[0]
+def choose_client() -> SoakClient:
+    return random.choices(SOAK_CLIENTS, SHARES)[0]
 
 
-async def visit(guest: Guest, origin: str) -> str | None:
+async def send_request(client: SoakClient, origin: str) -> str | None:
     """What was wrong, if anything was."""
     try:
         async with asyncio.timeout(PATIENCE):
-            return await _visit(guest, origin)
+            return await _visit(client, origin)
     except TimeoutError:
         return f"waited {PATIENCE:g} s in vain"
     except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as fault:
         return f"{type(fault).__name__}: {fault}"
 
 
-async def _visit(guest: Guest, origin: str) -> str | None:
+async def _visit(client: SoakClient, origin: str) -> str | None:
     host, port = origin.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 20)
-    headers = (*guest.headers, *((f"x-act: {guest.act}",) if guest.act else ()))
-    request = request_bytes(origin + guest.path, guest.body(), headers)
+    headers = (*client.headers, *((f"x-act: {client.act}",) if client.act else ()))
+    request = request_bytes(origin + client.path, client.body(), headers)
     with closing(writer):
-        if guest.leaves is not None:
-            await _leave(guest.leaves, request, reader, writer)
+        if client.leaves is not None:
+            await _leave(client.leaves, request, reader, writer)
             return None
         writer.write(request)
-        return _wrong(guest, await _answer(reader))
+        return _wrong(client, await _answer(reader))
 
 
 async def _leave(when: Leaving, request: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -123,14 +123,14 @@ async def _answer(reader: asyncio.StreamReader) -> Answer:
     head = await reader.readuntil(b"\r\n\r\n")
     length = _LENGTH.search(head)
     try:
-        body = await reader.readexactly(int(length[1])) if length else await _chunked(reader)
+        body = await reader.readexactly(int(length[1])) if length else await read_chunked(reader)
         ending: Ending = "whole"
     except asyncio.IncompleteReadError as fault:
         body, ending = fault.partial, "broken"
     return Answer(int(head.split(b" ", 2)[1]), body, ending)
 
 
-async def _chunked(reader: asyncio.StreamReader) -> bytes:
+async def read_chunked(reader: asyncio.StreamReader) -> bytes:
     body = b""
     while True:
         try:
@@ -143,11 +143,11 @@ async def _chunked(reader: asyncio.StreamReader) -> bytes:
         body += piece[:-2]
 
 
-def _wrong(guest: Guest, answer: Answer) -> str | None:
-    if answer.status != guest.status:
-        return f"status {answer.status} instead of {guest.status}"
-    if answer.ending != guest.ending:
-        return f"the answer's end was {answer.ending}, not {guest.ending}"
-    if guest.has not in answer.body:
-        return f"{guest.has!r} is not in the answer"
+def _wrong(client: SoakClient, answer: Answer) -> str | None:
+    if answer.status != client.status:
+        return f"status {answer.status} instead of {client.status}"
+    if answer.ending != client.ending:
+        return f"the answer's end was {answer.ending}, not {client.ending}"
+    if client.has not in answer.body:
+        return f"{client.has!r} is not in the answer"
     return None

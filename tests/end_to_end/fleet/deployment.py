@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.end_to_end.fleet.crowd import Crowd
+from tests.end_to_end.fleet.clients import FleetClients
+from tests.end_to_end.fleet.faults import Faults
 from tests.end_to_end.fleet.model import Model
 from tests.end_to_end.fleet.replicas import Replica
-from tests.end_to_end.fleet.trouble import Trouble
+from tests.support.object_store.faulty_relay import FaultyRelay, faulty_relay
 from tests.support.object_store.server import BUCKET, S3, s3_server
-from tests.support.object_store.weather import Sky, weather
 from tests.support.redis_server import RedisServer, running
 
 REPLICAS = 3
@@ -33,17 +33,17 @@ class Fleet:
     model: Model
     redis: RedisServer
     s3: S3
-    sky: Sky
+    relay: FaultyRelay
     replicas: list[Replica]
     config: dict[str, Any]
-    crowd: Crowd | None = None
-    trouble: Trouble | None = None
+    clients: FleetClients | None = None
+    faults_injected: Faults | None = None
     lost: int = 0
     kept: int = 0
     faults: Counter[str] = field(default_factory=Counter)
 
 
-def configuration(model: Model, redis: RedisServer, sky: Sky) -> dict[str, Any]:
+def configuration(model: Model, redis: RedisServer, relay: FaultyRelay) -> dict[str, Any]:
     return {
         "upstreams": [{"base_url": model.url, "window": 1_000_000, "key": "env:UPSTREAM_KEY"}],
         "policies": {"default": {"clear_at_least": 3_000, "keep": {"tokens": 1_000}}},
@@ -51,7 +51,7 @@ def configuration(model: Model, redis: RedisServer, sky: Sky) -> dict[str, Any]:
         "state": {"url": redis.url},
         "transcripts": {
             "dir": f"s3://{BUCKET}/fleet",
-            "endpoint": sky.url,
+            "endpoint": relay.url,
             "required": True,  # written to the replica's disk before it is folded: so a kill loses none of it
             **SECRETS,
         },
@@ -61,18 +61,18 @@ def configuration(model: Model, redis: RedisServer, sky: Sky) -> dict[str, Any]:
 
 
 async def fleet(place: Path, seconds: float, agents: int, pause: float) -> Fleet:
-    async with AsyncExitStack() as house:
-        model = await house.enter_async_context(Model())
-        redis = house.enter_context(running(place))
-        s3 = house.enter_context(s3_server(place))
-        sky = house.enter_context(weather(s3.url))
-        config = configuration(model, redis, sky)
-        told = {"UPSTREAM_KEY": "sk-fleet", "S3_KEY": s3.key, "S3_SECRET": s3.secret}
-        replicas = [Replica(place / f"replica-{n}", config, told) for n in range(REPLICAS)]
-        made = Fleet(place, model, redis, s3, sky, replicas, config)
+    async with AsyncExitStack() as stack:
+        model = await stack.enter_async_context(Model())
+        redis = stack.enter_context(running(place))
+        s3 = stack.enter_context(s3_server(place))
+        relay = stack.enter_context(faulty_relay(s3.url))
+        config = configuration(model, redis, relay)
+        secrets = {"UPSTREAM_KEY": "sk-fleet", "S3_KEY": s3.key, "S3_SECRET": s3.secret}
+        replicas = [Replica(place / f"replica-{n}", config, secrets) for n in range(REPLICAS)]
+        made = Fleet(place, model, redis, s3, relay, replicas, config)
         for replica in replicas:
             await replica.start()
-        await _half_an_hour(made, seconds, agents, pause)
+        await _run_load(made, seconds, agents, pause)
         for replica in replicas:
             await replica.leave()
         made.faults = sum((replica.faults() for replica in replicas), start=Counter())
@@ -80,46 +80,46 @@ async def fleet(place: Path, seconds: float, agents: int, pause: float) -> Fleet
     return made
 
 
-async def _half_an_hour(made: Fleet, seconds: float, agents: int, pause: float) -> None:
-    keys = {team: made.replicas[0].says("keys", "create", "--team", team).strip() for team in TEAMS}
+async def _run_load(made: Fleet, seconds: float, agents: int, pause: float) -> None:
+    keys = {team: made.replicas[0].run_command("keys", "create", "--team", team).strip() for team in TEAMS}
     await asyncio.sleep(2)  # until every replica has heard of them
     dice = random.Random(7)
-    made.crowd = Crowd([replica.origin for replica in made.replicas], keys, dice, pause)
-    made.trouble = Trouble(made.replicas, made.redis, made.sky, made.config, seconds)
+    made.clients = FleetClients([replica.origin for replica in made.replicas], keys, dice, pause)
+    made.faults_injected = Faults(made.replicas, made.redis, made.relay, made.config, seconds)
     async with asyncio.TaskGroup() as beside:
-        beside.create_task(made.crowd.work(agents))
-        beside.create_task(made.trouble.run())
-        beside.create_task(_tidy(made))
+        beside.create_task(made.clients.work(agents))
+        beside.create_task(made.faults_injected.run())
+        beside.create_task(_clear_relay_log(made))
         await asyncio.sleep(seconds)
-        made.crowd.over = True
+        made.clients.over = True
 
 
-async def _tidy(made: Fleet) -> None:
+async def _clear_relay_log(made: Fleet) -> None:
     """What passed by the weather is not wanted here, and half an hour of it would fill the memory."""
-    while not made.crowd.over:
-        made.sky.asked.clear()
+    while not made.clients.over:
+        made.relay.asked.clear()
         await asyncio.sleep(5)
 
 
 async def _look_for_originals(made: Fleet) -> None:
     """Every history of which something was folded away and accepted must be saved under one name, whole."""
-    standing = await asyncio.to_thread(_standing, made)
+    standing = await asyncio.to_thread(_saved_messages, made)
     by_task: dict[tuple[str, str], list[set[str]]] = defaultdict(list)
     for (tenant, _), lines in standing.items():
         by_task[tenant, _task_of(lines)].append(lines)
-    for task, (team, history) in made.crowd.folded.items():
+    for task, (team, history) in made.clients.folded.items():
         wanted = {_same(each) for each in history if each["role"] != "system"}
         whole = any(wanted <= lines for lines in by_task[f"team.{team}", task])
         made.lost += not whole
         made.kept += whole
 
 
-def _standing(made: Fleet) -> dict[tuple[str, str], set[str]]:
+def _saved_messages(made: Fleet) -> dict[tuple[str, str], set[str]]:
     """The messages of each conversation, by tenant and name: in the bucket, or on a disk for the next process."""
     kept: dict[tuple[str, str], set[str]] = defaultdict(set)
     for whose, line in itertools.chain(_in_bucket(made), _in_spools(made)):
-        if "message" in (told := json.loads(line)):
-            kept[whose].add(_same(told["message"]))
+        if "message" in (data := json.loads(line)):
+            kept[whose].add(_same(data["message"]))
     return kept
 
 
@@ -142,5 +142,5 @@ def _same(message: dict[str, Any]) -> str:
 
 
 def _task_of(lines: set[str]) -> str:
-    told = (json.loads(line) for line in lines)
-    return next((each["content"] for each in told if each["role"] == "user"), "")
+    data = (json.loads(line) for line in lines)
+    return next((each["content"] for each in data if each["role"] == "user"), "")

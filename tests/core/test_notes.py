@@ -6,11 +6,11 @@ import unicodedata
 import pytest
 
 from proxy.core.fold import CLOSING, GO_ON, OPENING, frame, notes
-from tests.support.messages import call, request, says, user
+from tests.support.messages import assistant, call, request, user
 
 
 def test_notes_keep_the_order_of_speakers_legal():
-    words, answer = request(user("a"), says("b")).body
+    words, answer = request(user("a"), assistant("b")).body
     result = request(call("Read")).body[1]
     roles = {
         (None, "assistant"): ["user"],
@@ -21,9 +21,9 @@ def test_notes_keep_the_order_of_speakers_legal():
         ("tool", "assistant"): ["assistant", "user"],
         ("assistant", "assistant"): ["user"],
     }
-    said = {"user": words, "assistant": answer, "tool": result, None: None}
+    text = {"user": words, "assistant": answer, "tool": result, None: None}
     for (before, after), expected in roles.items():
-        made = notes("told", said[before], said[after], 3, 5)
+        made = notes("told", text[before], text[after], 3, 5)
         assert [each.role for each in made] == expected
         assert [each.role for each in made if "told" in each.text] == ["user"], "never in the assistant's voice"
         assert [(each.start, each.stop) for each in made if "told" in each.text] == [(3, 5)]

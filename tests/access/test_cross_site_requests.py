@@ -60,7 +60,7 @@ def test_a_browser_that_names_no_origin_is_believed_when_it_says_that_it_is_anot
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "TEXT/PLAIN;charset=UTF-8", "application/x-www-form-urlencoded"])
-def test_what_any_form_can_send_is_no_body_of_the_api(kind):
+def test_a_body_that_any_form_can_send_is_no_body_of_the_api(kind):
     with pytest.raises(NotJson):
         check_page((HOST, ("content-type", kind)), HOSTS)
 

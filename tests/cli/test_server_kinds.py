@@ -1,0 +1,94 @@
+"""Which server an upstream is, by what such servers say of themselves."""
+
+import pytest
+
+from proxy.cli.doctor import KINDS, MODELS, ServerEvidence, detect_server, read_window
+
+
+def listing(*models):
+    return {"object": "list", "data": list(models)}
+
+
+def evidence_of(host="10.0.0.7", models=None, headers=(), **pages):
+    text = {f"/{name.replace('__', '/')}": page for name, page in pages.items()}
+    return ServerEvidence(host, tuple(headers), {MODELS: listing(models or {"id": "m"}), **text})
+
+
+LLAMA = {"default_generation_settings": {"n_ctx": 8192, "params": {}}, "total_slots": 2}
+STUDIO = listing({"id": "m", "compatibility_type": "gguf", "state": "loaded", "loaded_context_length": 4096})
+PS = {"models": [{"name": "m", "model": "m", "context_length": 4096}]}
+SHOWN = {
+    "OpenAI": [
+        evidence_of("api.openai.com"),
+        evidence_of("eu.api.openai.com"),
+        evidence_of(headers=[("OpenAI-Version", "2020-10-01")]),
+    ],
+    "Azure": [
+        evidence_of("house.openai.azure.com"),
+        evidence_of("house.services.ai.azure.com"),
+        evidence_of(headers=[("apim-request-id", "7")]),
+    ],
+    "OpenRouter": [
+        evidence_of("openrouter.ai"),
+        evidence_of(models={"id": "m", "top_provider": {"context_length": 1}}),
+    ],
+    "vLLM": [evidence_of(models={"id": "m", "owned_by": "vllm", "max_model_len": 32768})],
+    "SGLang": [evidence_of(models={"id": "m", "owned_by": "sglang", "max_model_len": 32768})],
+    "llama.cpp": [
+        evidence_of(headers=[("Server", "llama.cpp")]),
+        evidence_of(models={"id": "m", "owned_by": "llamacpp", "meta": {"n_ctx_train": 131072}}),
+        evidence_of(props=LLAMA),
+    ],
+    "LM Studio": [evidence_of(models={"id": "m", "owned_by": "organization_owner"}, api__v0__models=STUDIO)],
+    "Ollama": [evidence_of(models={"id": "m", "owned_by": "library"}, api__ps=PS)],
+    "LiteLLM": [
+        evidence_of(headers=[("server", "uvicorn"), ("x-litellm-version", "1.106.2")]),
+        evidence_of(headers=[("x-litellm-call-id", "7")]),
+        evidence_of(health__readiness={"status": "healthy", "db": "Not connected"}),
+    ],
+}
+
+
+@pytest.mark.parametrize(("name", "look"), [(name, look) for name, looks in SHOWN.items() for look in looks])
+def test_a_server_is_known_by_any_one_of_its_signs(name, look):
+    assert detect_server(look)[0].name == name
+
+
+def test_every_kind_that_is_known_is_shown_here():
+    assert {kind.name for kind in KINDS} == SHOWN.keys()
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        ServerEvidence("127.0.0.1"),
+        evidence_of(headers=[("server", "uvicorn")]),
+        evidence_of("openai.com.example.net"),
+        evidence_of("notopenrouter.ai"),
+        evidence_of(models={"id": "vllm", "owned_by": "me"}),
+        evidence_of(props={"error": "not found"}, api__ps="0.1", api__v0__models=[]),
+    ],
+)
+def test_a_server_without_signs_is_unknown(look):
+    assert detect_server(look) is None
+
+
+def test_a_gateway_is_not_taken_for_the_server_behind_it():
+    look = evidence_of(models={"id": "m", "owned_by": "vllm"}, headers=[("x-litellm-version", "1.106.2")])
+    assert detect_server(look)[0].name == "LiteLLM"
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        evidence_of(props=LLAMA | {"default_generation_settings": {"n_ctx": 4096}}),
+        evidence_of(api__ps=PS),
+        evidence_of(api__v0__models=STUDIO),
+    ],
+)
+def test_a_window_is_read_from_the_page_that_reports_it(look):
+    assert read_window(look, "m").total == 4096
+
+
+def test_a_server_that_reports_no_window_has_none():
+    assert read_window(evidence_of(), "m") is None

@@ -1,0 +1,184 @@
+"""An object store with faults: nothing is lost, no request is delayed, and each fault is reported once."""
+
+import asyncio
+import re
+import time
+
+import pytest
+
+from proxy.store.transcripts import uploads as module
+from proxy.store.transcripts.archive import StoreFault
+from tests.support.messages import chat, user
+from tests.support.object_store.conversations import HELLO, TURNS, object_names, pending_files, wait_until_sent
+from tests.support.object_store.faulty_relay import alternate, delay, drop_connection, pass_through, refuse_with
+from tests.support.proxy_client import until
+from tests.support.transcripts import exchange, history_of, keep
+from tests.support.verification import duplicates
+
+pytest_plugins = ("tests.support.object_store.fixtures",)
+
+
+# --- bad weather -----------------------------------------------------------------------------------------------------
+
+
+async def test_while_the_store_is_away_everything_waits_and_then_goes(
+    writing, spool, relay, stored_conversations, warnings
+):
+    found = []
+    relay.now = drop_connection
+    with writing(tell=found.append) as writer:
+        for number in range(30):
+            keep(writer, exchange(chat(user(f"conversation {number}"))))
+        await until(lambda: writer.uploads.faults >= 4)
+        assert len(pending_files(spool)) == 30
+        relay.now = pass_through
+        await wait_until_sent(spool)
+    assert len(stored_conversations()) == 30
+    (warning,) = warnings
+    assert re.search(
+        r"transcripts wait in .*spool: the object store at .* cannot be reached .*: check `transcripts.dir`", warning
+    )
+    (good,) = found
+    assert re.search(r"takes transcripts again, after \d+ seconds", good)
+
+
+async def test_the_waits_grow_so_that_a_store_in_trouble_is_left_alone(writing, relay, monkeypatch):
+    monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 60.0)
+    relay.now = drop_connection
+    with writing() as writer:
+        keep(writer, *(exchange(chat(user(f"conversation {number}"))) for number in range(20)))
+        await until(lambda: writer.uploads.faults)
+        await asyncio.sleep(0.1)  # those that were on their way
+        asked = len(relay.asked)
+        await asyncio.sleep(0.6)
+        assert len(relay.asked) == asked
+
+
+async def test_a_store_that_fails_now_and_then_gets_it_all(writing, spool, relay, stored_conversations, warnings):
+    relay.now = alternate(
+        refuse_with(503, "SlowDown"), pass_through, refuse_with(500, "InternalError"), pass_through, drop_connection
+    )
+    with writing() as writer:
+        for turn in TURNS:
+            keep(writer, exchange(turn), exchange(chat(user(f"beside {len(turn)}"))))
+        await wait_until_sent(spool)
+    assert len(stored_conversations()) == 5
+    assert [duplicates(one) for one in stored_conversations()] == [0] * 5
+    assert len(warnings) <= 3
+
+
+async def test_a_slow_store_delays_no_request(writing, relay, stored_conversations, spool):
+    relay.now = delay(3.0)
+    with writing() as writer:
+        keep(writer, exchange(HELLO))
+        await until(lambda: relay.asked)
+        began = time.monotonic()
+        keep(writer, *(exchange(chat(user(f"conversation {number}"))) for number in range(20)))
+        assert time.monotonic() - began < 2
+        relay.now = pass_through
+        await wait_until_sent(spool)
+    assert len(stored_conversations()) == 21
+
+
+async def test_a_store_that_hangs_delays_no_request_and_no_shutdown(s3, writing, spool):
+    impatient = s3.bucket(prefix=f"hangs-{id(spool)}", timeout_seconds=0.2)
+    s3.stop()
+    try:
+        with writing(to=impatient) as writer:
+            keep(writer, *(exchange(chat(user(f"conversation {number}"))) for number in range(5)))
+            began = time.monotonic()
+        assert time.monotonic() - began < 10
+    finally:
+        s3.resume_process()
+    assert len(pending_files(spool)) == 5
+
+
+async def test_refused_credentials_are_reported_once_without_their_text(
+    s3, writing, spool, warnings, stored_conversations
+):
+    with writing(to=s3.bucket(prefix="other", secret="guessed-0000")) as writer:
+        for turn in TURNS:
+            keep(writer, exchange(turn))
+        await until(lambda: writer.uploads.faults >= 3)
+    (warning,) = warnings
+    assert "answers 403 SignatureDoesNotMatch for s3://transcripts/other: check `transcripts.dir`" in warning
+    assert not [secret for secret in (s3.key, s3.secret, "guessed-0000") if secret in warning]
+    with writing():
+        await wait_until_sent(spool)
+    assert len(stored_conversations()) == 1
+
+
+async def test_a_missing_bucket_is_requested_again(s3, writing, spool, warnings):
+    with writing(to=s3.bucket(name="not-yet-there")) as writer:
+        keep(writer, exchange(HELLO))
+        await until(lambda: warnings)
+    assert "answers 404 NoSuchBucket" in warnings[0]
+    assert len(pending_files(spool)) == 1
+
+
+async def test_one_segment_that_is_refused_does_not_hold_up_the_others(writing, bucket, spool, monkeypatch):
+    put, refused = bucket.put, history_of(HELLO).conversation
+
+    def refuse_some(name, file):
+        if refused in name:
+            raise StoreFault("EntityTooLarge", "too large")
+        put(name, file)
+
+    monkeypatch.setattr(bucket, "put", refuse_some)
+    with writing(parallel_uploads=1) as writer:
+        keep(writer, exchange(HELLO))
+        await until(lambda: writer.uploads.faults)
+        keep(writer, *(exchange(chat(user(f"conversation {number}"))) for number in range(10)))
+        await until(lambda: len(pending_files(spool)) == 1)
+    assert len(object_names(bucket)) == 10
+
+
+# --- a full spool ----------------------------------------------------------------------------------------------------
+
+
+async def test_turns_beyond_the_spools_limit_are_counted_and_sent_with_the_next_turn(
+    writing, relay, stored_conversations, warnings
+):
+    relay.now = drop_connection
+    with writing(spool_bytes=100_000) as writer:
+        done = [
+            writer.keep(history_of(chat(user(f"{number} " + "x" * 20_000)))).done.result(10) for number in range(10)
+        ]
+        assert done == [True] * 5 + [False] * 5
+        assert writer.faults == 5
+        assert "raise `transcripts.spool_mib`" in warnings[-1]
+        relay.now = pass_through
+        await until(lambda: writer.uploads.waiting_bytes == 0)
+        keep(writer, *(exchange(chat(user(f"{number} " + "x" * 20_000))) for number in range(10)))
+    assert [duplicates(one) for one in stored_conversations()] == [0] * 10
+
+
+async def test_the_bound_is_for_all_workers_of_a_disk_together(writing, relay):
+    relay.now = drop_connection
+    with writing(spool_bytes=100_000) as one, writing(spool_bytes=100_000) as other:
+        keep(one, *(exchange(chat(user(f"{number} " + "x" * 20_000))) for number in range(5)))
+        await until(lambda: other.uploads.waiting_bytes > 100_000)
+        assert not other.keep(history_of(HELLO)).done.result(10)
+
+
+# --- a fault of our own ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("function", ["close_file", "lock_spool", "is_closed"])
+async def test_a_fault_of_our_own_costs_one_thread_and_no_transcript(
+    writing, spool, stored_conversations, monkeypatch, function
+):
+    right, tries = getattr(module, function), []
+
+    def wrong(*given):
+        tries.append(given)
+        if len(tries) < 3:
+            raise LookupError
+        return right(*given)
+
+    monkeypatch.setattr(module, function, wrong)
+    with writing() as writer:
+        keep(writer, exchange(HELLO))
+        await wait_until_sent(spool)
+    assert len(stored_conversations()) == 1
