@@ -121,10 +121,9 @@ async def test_no_answer_is_ever_taken_for_that_to_another_question(server, stor
 
     stuttering = asyncio.create_task(pause_briefly())
     right = []
-    while not stuttering.done():
+    while len(right) <= 500 or not stuttering.done():
         right += await asyncio.gather(*(asks(number) for number in range(50)))
         await asyncio.sleep(0.01)
-    assert len(right) > 500
     assert all(right)
 
 
