@@ -6,9 +6,9 @@ sent, up to a budget; each stretch between them goes. What the note in its place
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import chain, groupby, pairwise
 
 from proxy.core.agents import matches_any
 from proxy.core.grouping import groups
@@ -29,6 +29,11 @@ ANSWERS_SHARE = 0.1
 # would, a short one of the other role is put before or after it. What a note tells is never in the assistant's voice:
 # it may quote a tool's output, and a model takes for its own thought what it finds in its own voice. It does not speak
 # for the user either: it says what it is.
+#
+# Only chat completions need separators in the assistant's voice between two messages of the user. Messages takes what a
+# user says in a row as one message, and is sent it so. Responses is a list of items; a client that itself sends two
+# messages of the user in a row shows that its upstream takes them. A chat message cannot be put together from others
+# byte for byte, and what renders it may refuse two messages of one role, even where the client has sent such ones.
 
 OPENING = "[Background from the context proxy, not from the user: this record replaces older messages to save space."
 CLOSING = (
@@ -271,7 +276,24 @@ def fold_stretches(draft: Draft, kept: set[int], tell: Tell, put: Put = place_no
         )
         is_left_out = is_one and not stretch.last
         middle += leave_out(stretch) if is_left_out else put(stretch, tell(stretch))
-    return draft.with_middle(middle)
+    return draft.with_middle(middle if _needs_turns(draft) else _drop_separators(middle, draft.before))
+
+
+def _needs_turns(draft: Draft) -> bool:
+    """True where the assistant must speak between two messages of the user."""
+    if draft.wire == "responses":
+        return not any(one.is_user and other.is_user for one, other in pairwise(draft.origin))
+    return draft.wire != "messages"
+
+
+def _drop_separators(middle: Iterable[Message], before: Sequence[Message]) -> Iterator[Message]:
+    """The messages without separators in the assistant's voice, but for those that follow a result."""
+    last = before[-1] if before else None
+    for message in middle:
+        is_separator = message.made == NOTE and message.role == "assistant" and message.text in GO_ONS
+        if not is_separator or (last is not None and last.role in RESULTS):
+            yield message
+            last = message
 
 
 def find_untold(draft: Draft, kept: set[int]) -> int:

@@ -39,6 +39,8 @@ class Draft:
     """The usable window, if it is known."""
     goal: int | None = None
     """Tokens that the whole view should come down to, where something is folded: notes take a share of them only."""
+    wire: str = ""
+    """The API by which the history came; empty: chat completions."""
     forced_tool: str = ""
     """The tool that the request wants the model to call."""
     bare: bool = False

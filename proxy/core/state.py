@@ -371,6 +371,7 @@ class ConversationState:
             view[first:cut],
             view[cut:],
             tools=self.tools,
+            wire=self.request.wire,
             forced_tool=self.request.forced_tool,
             fixed=grouping.find_fixed(view, self.pinned_passages) | self._newest_user_message,
             origin=self.body,

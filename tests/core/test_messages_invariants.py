@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -118,3 +119,20 @@ def test_marks_that_the_client_moves_on_do_not_stay_on_what_was_shortened():
     steps = [worker.send(turn) for turn in turns(reading(16, size=300))]
     assert [sent.plan.action for sent in steps].count("created") > 4
     assert all(find_faults(sent.left) == [] for sent in steps)
+
+
+def is_separator(message):
+    return message["role"] == "assistant" and "Separator from" in json.dumps(message["content"])
+
+
+@given(legal, CUTTERS)
+def test_users_take_turns_without_a_word_in_the_assistants_voice(history, make):
+    worker = make(wire=messages, write=request)
+    for turn in turns(history):
+        sent = worker.send(turn)
+        came, left = (list(pairwise(json.loads(each)["messages"])) for each in (sent.came, sent.left))
+        assert all("tool_result" in json.dumps(before) for before, message in left if is_separator(message))
+        # An instruction in the midst is put behind what the user says after it.
+        if not any(message["role"] == "system" for pair in left for message in pair):
+            rows = [sum(one["role"] == other["role"] == "user" for one, other in each) for each in (came, left)]
+            assert rows[1] <= rows[0]

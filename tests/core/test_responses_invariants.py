@@ -140,3 +140,16 @@ def test_single_items_are_kept_or_removed_whole(item):
         assert sum(each["type"] == item["type"] for each in left) == count
         assert not (is_state and number > 3 and count == 0)
     assert len(sent.left) < len(sent.came)
+
+
+@pytest.mark.parametrize(("begun", "is_parted"), [([], True), ([say("user", "the folder")], False)])
+def test_no_word_in_the_assistants_voice_where_the_client_lets_users_follow_each_other(begun, is_parted):
+    def write(history, **more):
+        value = json.loads(request(history, **more))
+        value["input"][:0] = begun
+        return json.dumps(value).encode()
+
+    worker = Worker(EAGER, wire=responses, write=write)
+    steps = [worker.send(turn) for turn in turns(reading(12))]
+    assert "created" in [sent.plan.action for sent in steps]
+    assert (b"Separator from" in steps[-1].left) is is_parted

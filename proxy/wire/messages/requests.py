@@ -256,6 +256,8 @@ class _Writer:
         self._role = ""
         self._container: int | None = None
         """Which message of the client the open one is, where it is one."""
+        self._newest: int | None = None
+        """Which message of the client its last part is from."""
         self._blocks: list[bytes] = []
         """Of the open message; empty where none is open."""
         self._is_touched = False
@@ -271,15 +273,22 @@ class _Writer:
         # From the bytes: where they were changed (redacted, say), what was read of them before is not true any more.
         blocks = piece.blocks if piece is not None and is_own else _write_blocks(message.raw)
         container = piece.container if piece is not None else None
-        is_same = (container is not None and container == self._container) or (is_result and self._ends_with_result)
+        # What the user says in a row leaves in one message, as far as the client has not parted it.
+        is_parted = container is not None and self._newest is not None and container == self._newest + 1
+        is_same = (
+            (container is not None and container == self._newest)
+            or (is_result and self._ends_with_result)
+            or (role == "user" and not is_parted)
+        )
         step = _Step()
         if blocks and not (self._blocks and role == self._role and is_same):
             step = _Step((*self._complete(), *self._take_waiting(role)), role == "assistant")
             self._role, self._container, self._is_touched = role, container, False
         if blocks:
             self._blocks += blocks
-            self._is_touched |= not is_own
+            self._is_touched |= not is_own or container != self._container
             self._ends_with_result = is_result
+            self._newest = container
         return step
 
     def close(self) -> Iterator[_Written]:
