@@ -113,8 +113,8 @@ said, under the beginning of the user's message it follows, each answer at less 
 with what was done to them; commands, failures last to go; lines of the newest results, each under its call, where they
 tell more than the lists do.
 
-Chat templates may refuse two messages of the user in a row. So in chat completions a separator in the assistant's role
-stands where all answers between two of them are gone: `[Separator from the context proxy: the conversation continues
+Chat templates may refuse two messages of the user in a row. So chat completions get a separator in the assistant's role
+where all answers between two of them are gone: `[Separator from the context proxy: the conversation continues
 below.]`. Two messages cannot be put into one instead: what stays has to leave byte for byte. Messages has no such
 separator (what the user says in a row is one message there, block for block), and Responses none where the client
 itself sends two messages of the user in a row, as Codex does; but behind a result that stays.
