@@ -222,7 +222,8 @@ def _keep_answers(draft: Draft, tokens: int) -> set[int]:
     after = speaker(draft.after)
     for message in reversed(draft.middle if room else ()):
         is_answer = message.role == "assistant" and not message.calls and message.made in ("", "strip_reasoning")
-        if is_answer and not message.signed and message.text.strip() and after is not None and after.is_user:
+        is_whole = not message.signed and not message.continues
+        if is_answer and is_whole and message.text.strip() and after is not None and after.is_user:
             size = draft.count(message.raw)
             if size <= room:
                 kept.add(id(message))

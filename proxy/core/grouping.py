@@ -1,9 +1,9 @@
 """Groups and turns: the places where a history may be cut, and the rules that make it valid.
 
 A *group* is the smallest thing that may go: one user message, or one assistant message with everything that answers
-it. An upstream that finds a result without its call, or a call without its result, refuses the request, and would
-refuse it for ever, because the client sends the same history again. So every cut in this product goes through
-`snap()`.
+it, and with the later answers that go on with what the provider's own tools began in it. An upstream that finds a
+result without its call, or a call without its result, refuses the request, and would refuse it for ever, because the
+client sends the same history again. So every cut in this product goes through `snap()`.
 
 A *turn* is a user message and the groups after it. An autonomous agent may have one turn and three hundred groups, so
 nothing here counts in turns alone.
@@ -18,11 +18,14 @@ from functools import lru_cache
 from itertools import islice, pairwise
 from operator import is_
 
+from proxy.core import splice
 from proxy.core.messages import HEAD, NOTE, Message, ToolCall, literal
 
 # --- groups -----------------------------------------------------------------------------------------------------------
 
 MISSING = "[No result of this call was recorded.]"
+CONTINUED_WITHIN_MESSAGES = 400
+"""How far back an answer is looked for that began a use of the provider's own tools: no history may make it slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +58,34 @@ class Groups:
 
 def find_group_starts(messages: Sequence[Message], known: Sequence[int] = ()) -> Iterator[int]:
     """The values of `Groups.starts`, behind those of the first messages that are known."""
-    start, spoke, waiting = -1, -1, set[str]()
-    for place in range(last_assistant(messages[: len(known)]) or 0, len(messages)):
+    first = last_assistant(messages[: len(known)]) or 0
+    starts, start, began, waiting = [*known[:first]], -1, -1, set[str]()
+    for place in range(first, len(messages)):
         message = messages[place]
-        follows = spoke >= 0 and start == spoke and message.is_bulk and message.role != "assistant"
+        follows = began >= 0 and start == began and message.is_bulk and message.role != "assistant"
         if follows or (message.is_result and message.answers in waiting):
-            start = spoke
+            start = began
             waiting.discard(message.answers)
         else:
             start = place
             if message.role == "assistant":
-                spoke, waiting = place, {call.answered_by for call in message.calls}
+                start = began = min((starts[each] for each in _find_continued(messages, place)), default=place)
+                waiting = {call.answered_by for call in message.calls}
+        starts.append(start)
         if place >= len(known):
             yield start
+
+
+def _find_continued(messages: Sequence[Message], place: int) -> Iterator[int]:
+    """The places of the answers that this one goes on with: without one of them an upstream refuses the others."""
+    for id_ in messages[place].continues:
+        quoted = splice.quote(id_)
+        before = range(place - 1, max(-1, place - 1 - CONTINUED_WITHIN_MESSAGES), -1)
+        found = next(
+            (each for each in before if messages[each].role == "assistant" and quoted in messages[each].raw), None
+        )
+        if found is not None:
+            yield found
 
 
 def groups(messages: Sequence[Message]) -> list[range]:

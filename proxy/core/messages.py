@@ -107,6 +107,7 @@ OUTPUT_SHORTENED = ("clip_output", "clear_observations")
 """What may have been done to an answer whose client has put output behind it."""
 _SIGNED = (b'signature"', b'"encrypted', b'encrypted"', b'"redacted_thinking"')
 _DECLARING = b'"tool_reference"'
+_RESULT_OF_PROVIDER, _CALLER = b'_tool_result"', b'"caller"'
 _ATTACHED = (b'"image_url"', b'"input_audio"', b'"file"', b'"image"', b'"document"', b'"input_image"', b'"input_file"')
 
 
@@ -192,6 +193,21 @@ class Message:
     def declares_tools(self) -> bool:
         """True where a result declares tools: later calls of these are refused without it."""
         return self.role in RESULTS and self.content[:1] == b"[" and _DECLARING in self.content
+
+    @property
+    def continues(self) -> frozenset[str]:
+        """The ids of uses of the provider's own tools that an earlier answer began and this one goes on with."""
+        if self.role != "assistant" or not (_RESULT_OF_PROVIDER in self.raw or _CALLER in self.raw):
+            return frozenset()
+        value = json.loads(self.raw)
+        listed = (value.get(key) for key in ("content", "tool_calls"))
+        parts, calls = ([e for e in each if isinstance(e, dict)] if isinstance(each, list) else [] for each in listed)
+        begun = {_str(part.get("id")) for part in parts if _str(part.get("type")).endswith("_tool_use")}
+        named = {_str(part.get("tool_use_id")) for part in parts if _str(part.get("type")).endswith("_tool_result")}
+        # Code that the provider runs may call the client's tools, and names itself as their caller.
+        callers = [call["caller"] for call in calls if isinstance(call.get("caller"), dict)]
+        named |= {_str(caller.get("tool_id")) for caller in callers}
+        return frozenset(named - begun - {""})
 
     @property
     def text(self) -> str:

@@ -136,3 +136,56 @@ def test_users_take_turns_without_a_word_in_the_assistants_voice(history, make):
         if not any(message["role"] == "system" for pair in left for message in pair):
             rows = [sum(one["role"] == other["role"] == "user" for one, other in each) for each in (came, left)]
             assert rows[1] <= rows[0]
+
+
+def run_code(number):
+    """Code that the provider runs and that calls a tool of the client twice, in the place of a step of the agent."""
+    code, ids = f"srvtoolu_{number}", [f"toolu_{number}{letter}" for letter in "ab"]
+    begun = {"type": "server_tool_use", "id": code, "name": "code_execution", "input": {"code": "await query()"}}
+    caller = {"type": "code_execution_20260120", "tool_id": code}
+    used = [{"type": "tool_use", "id": id_, "name": "query", "input": {}, "caller": caller} for id_ in ids]
+    results = [{"type": "tool_result", "tool_use_id": id_, "content": f"{number}\n" * 400} for id_ in ids]
+    ended = {"type": "code_execution_tool_result", "tool_use_id": code, "content": {"stdout": "42"}}
+    said = {"type": "text", "text": f"Part {number} is done."}
+    thought = {"type": "thinking", "thinking": "Let me see.", "signature": "c2lnbmVk"}
+    answers = [[thought, begun, used[0]], [used[1]], [ended, said]]
+    words = [[results[0]], [results[1]], [{"type": "text", "text": f"Go on with part {number + 1}."}]]
+    pairs = zip(answers, words, strict=True)
+    return [
+        each
+        for blocks, told in pairs
+        for each in ({"role": "assistant", "content": blocks}, {"role": "user", "content": told})
+    ]
+
+
+def find_faults_of_code(body):
+    """What names code that is not there, and calls of which the caller is lost."""
+    begun = []
+    for block in (block for message in json.loads(body)["messages"] for block in message["content"]):
+        if block["type"] == "server_tool_use":
+            begun.append(block["id"])
+        if block["type"] == "code_execution_tool_result" and block["tool_use_id"] not in begun:
+            yield "a result of code that nothing began"
+        if block["type"] == "tool_use" and block.get("caller", {}).get("tool_id") not in begun:
+            yield "a call without the code that made it"
+
+
+ROOMY = replace(EAGER, trigger_tokens=3_000, when_full=())
+"""With room for the answers that ended a turn beside what is folded."""
+
+
+@pytest.mark.parametrize("write", [request, BOUND], ids=["plain", "bound"])
+@pytest.mark.parametrize("rules", [EAGER, CLEARING_ONLY, ROOMY], ids=["fold", "clear", "keep-answers"])
+def test_code_of_the_provider_stays_with_the_calls_it_made_and_its_result(write, rules):
+    steps = [each for number in range(8) for each in run_code(number)]
+
+    def write_history(count):
+        value = json.loads(write(reading(0)))
+        value["messages"] += steps[:count]
+        return json.dumps(value).encode()
+
+    worker = Worker(rules, wire=messages, write=write_history)
+    for count in range(2, len(steps) + 1, 2):
+        sent = worker.send(count)
+        assert [*find_faults(sent.left), *find_faults_of_code(sent.left)] == []
+    assert len(sent.left) < len(sent.came)

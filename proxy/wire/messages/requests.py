@@ -63,6 +63,7 @@ class _Block(TextFields):
     input: msgspec.Raw = _NULL
     tool_use_id: Any = ""
     content: msgspec.Raw = _NULL
+    caller: msgspec.Raw = _NULL
 
 
 _decode_message = build_reader(_Message)
@@ -162,22 +163,25 @@ def _read_result(raw: bytes, block: _Block) -> Message:
 def _read_assistant(blocks: Iterable[tuple[bytes, _Block]]) -> Message:
     said: list[bytes] = []
     calls: list[ToolCall] = []
+    callers: list[bytes] = []
     for raw, block in blocks:
         if block.type == "tool_use":
             calls.append(ToolCall(block.id, block.name, bytes(block.input).decode()))
+            callers.append(bytes(block.caller))
         else:
             said.append(raw)
     content = b"[" + b",".join(said) + b"]" if said else b"null"
-    written = b",".join(map(_write_call, calls))
+    written = b",".join(map(_write_call, calls, callers))
     raw = b'{"role":"assistant","content":%b%b}' % (content, b',"tool_calls":[%b]' % written if calls else b"")
     return Message(raw, "assistant", content, tuple(calls))
 
 
-def _write_call(call: ToolCall) -> bytes:
-    return b'{"id":%b,"type":"function","function":{"name":%b,"arguments":%b}}' % (
+def _write_call(call: ToolCall, caller: bytes) -> bytes:
+    return b'{"id":%b,"type":"function","function":{"name":%b,"arguments":%b}%b}' % (
         splice.quote(call.id),
         splice.quote(call.name),
         splice.quote(call.arguments),
+        b"" if caller == b"null" else b',"caller":' + caller,
     )
 
 
@@ -271,7 +275,8 @@ class _Writer:
         if is_own and piece is None:
             return _Step()  # the system prompt, which is not in the list
         # From the bytes: where they were changed (redacted, say), what was read of them before is not true any more.
-        blocks = piece.blocks if piece is not None and is_own else _write_blocks(message.raw)
+        own = piece.blocks if piece is not None and (is_own or message.role == "assistant") else ()
+        blocks = own if is_own else _change_answer(own, message.raw) if own else _write_blocks(message.raw)
         container = piece.container if piece is not None else None
         # What the user says in a row leaves in one message, as far as the client has not parted it.
         is_parted = container is not None and self._newest is not None and container == self._newest + 1
@@ -327,6 +332,32 @@ def _write_blocks(raw: bytes) -> tuple[bytes, ...]:
     return tuple(_blocks(read_message(json.loads(raw), raw)))
 
 
+def _change_answer(own: Sequence[bytes], raw: bytes) -> tuple[bytes, ...]:
+    """The blocks of an answer that are left in this chat message, in their order; words that were changed come first.
+
+    What the chat message does not hold of a call (a caller, a cache mark, keys that are not known) stays in its block.
+    """
+    message = read_message(json.loads(raw), raw)
+    calls = {call.id: call for call in message.calls}
+    words = [*_blocks(replace(message, calls=()))]
+    are_own = all(word in own for word in words)
+    kept = [] if are_own else words
+    for block in own:
+        found = _decode_block(block)
+        if found.type != "tool_use":
+            kept += [block] if are_own and block in words else []
+        elif found.id in calls:
+            kept.append(_change_input(block, calls[found.id]))
+    return tuple(kept)
+
+
+def _change_input(block: bytes, call: ToolCall) -> bytes:
+    place = splice.member(block, "input")
+    if place is None or block[place.start : place.stop].decode() == call.arguments:
+        return block
+    return splice.replace_bytes(block, place.start, place.stop, _write_input(call))
+
+
 def _blocks(message: Message) -> Iterator[bytes]:
     """The content blocks that say what this chat message says. No text is empty: the API refuses that."""
     if message.is_result:
@@ -341,12 +372,12 @@ def _blocks(message: Message) -> Iterator[bytes]:
             if _decode_block(part).type != "text" or as_text(json.loads(part).get("text")).strip():
                 yield part
     for call in message.calls:
-        value = call.value
-        yield b'{"type":"tool_use","id":%b,"name":%b,"input":%b}' % (
-            splice.quote(call.id),
-            splice.quote(call.name),
-            call.arguments.encode("utf-8", "surrogatepass") if isinstance(value, dict) else b"{}",
-        )
+        names = splice.quote(call.id), splice.quote(call.name)
+        yield b'{"type":"tool_use","id":%b,"name":%b,"input":%b}' % (*names, _write_input(call))
+
+
+def _write_input(call: ToolCall) -> bytes:
+    return call.arguments.encode("utf-8", "surrogatepass") if isinstance(call.value, dict) else b"{}"
 
 
 def _write_result(message: Message) -> bytes:
