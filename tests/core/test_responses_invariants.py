@@ -142,7 +142,7 @@ def test_single_items_are_kept_or_removed_whole(item):
     assert len(sent.left) < len(sent.came)
 
 
-@pytest.mark.parametrize(("begun", "is_parted"), [([], True), ([say("user", "the folder")], False)])
+@pytest.mark.parametrize(("begun", "is_parted"), [([], True), ([message_item("user", "the folder")], False)])
 def test_no_word_in_the_assistants_voice_where_the_client_lets_users_follow_each_other(begun, is_parted):
     def write(history, **more):
         value = json.loads(request(history, **more))
