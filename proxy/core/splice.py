@@ -7,7 +7,7 @@ and cuts there. All functions take JSON that a real parser has accepted before.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -88,6 +88,18 @@ def replace_spans(raw: bytes, changes: Iterable[tuple[int, int, bytes]]) -> byte
         pieces += [raw[at:start], value]
         at = stop
     return b"".join([*pieces, raw[at:]])
+
+
+def set_members(raw: bytes, values: Mapping[str, bytes]) -> bytes:
+    """An object with these members: each in the place of its own value, or else behind all others.
+
+    So what an upstream has cached begins with the same bytes.
+    """
+    given = [member for member in members(raw) if member.key in values]
+    raw = replace_spans(raw, ((member.start, member.stop, values[member.key]) for member in given))
+    missing = sorted(values.keys() - {member.key for member in given})
+    end = raw.rindex(b"}")
+    return raw[:end] + b"".join(b',"%b":%b' % (key.encode(), values[key]) for key in missing) + raw[end:]
 
 
 def replace_elements(raw: bytes, start: int, change: Callable[[bytes], bytes]) -> bytes:

@@ -320,12 +320,17 @@ def add_marks(source: bytes, model: str) -> bytes:
 
 def answer_within(source: bytes, most: int) -> bytes:
     """The same request for an answer of at most `most` tokens; every other byte stays as it is."""
-    asked = [each for each in splice.members(source) if each.key in _OUTPUT]
+    return bound_answer(source, _OUTPUT, most)
+
+
+def bound_answer(source: bytes, names: Sequence[str], most: int) -> bytes:
+    """The same, with the names of the members that bound an answer: the last of them where the request has none."""
+    asked = [each for each in splice.members(source) if each.key in names]
     if asked:
         over = [each for each in asked if _is_over(json.loads(source[each.start : each.stop]), most)]
         return splice.replace_spans(source, ((each.start, each.stop, b"%d" % most) for each in over))
     opening = source.index(b"{") + 1
-    return splice.replace_bytes(source, opening, opening, b'"max_tokens":%d,' % most)
+    return splice.replace_bytes(source, opening, opening, b'"%b":%d,' % (names[-1].encode(), most))
 
 
 def _is_over(bound: object, most: int) -> bool:
@@ -368,16 +373,12 @@ def question(request: Request, put: Try, bounds: Mapping[str, int], model: str =
         source = splice.without(source, {member.key for member in splice.members(source)} - _KEYS_FOR_OTHER_UPSTREAMS)
     source = splice.without(source, _ASKS_FOR_MORE if put.aligned else _ASKS_FOR_MORE | _TOOLS)
     source = splice.without(source, frozenset(_OUTPUT) - bounds.keys())
-    wanted = {name: b"%d" % most for name, most in bounds.items()}
-    wanted |= {"model": json.dumps(model).encode()} if model else {}
-    asked = [each for each in splice.members(source) if each.key in wanted]
-    source = splice.replace_spans(source, ((each.start, each.stop, wanted[each.key]) for each in asked))
-    missing = bounds.keys() - {each.key for each in asked}
-    # Behind everything else, so that what an upstream has cached begins with the same bytes.
-    end = source.rindex(b"}")
-    return (
-        source[:end] + b"".join(b',"%b":%b' % (name.encode(), wanted[name]) for name in sorted(missing)) + source[end:]
-    )
+    return splice.set_members(source, write_bounds(bounds, model))
+
+
+def write_bounds(bounds: Mapping[str, int], model: str) -> dict[str, bytes]:
+    """The members of a request that bound its answer, and its model where another one is asked."""
+    return {name: b"%d" % most for name, most in bounds.items()} | ({"model": splice.quote(model)} if model else {})
 
 
 # --- weight -----------------------------------------------------------------------------------------------------------

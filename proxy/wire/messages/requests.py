@@ -20,7 +20,14 @@ from proxy.core import splice
 from proxy.core.messages import Columns, Message, Request, ToolCall, differs, read_message
 from proxy.core.planning import Try
 from proxy.wire import marks
-from proxy.wire.chat.requests import COMPACT_DESCRIPTION, COMPACT_PARAMETERS, FIRST_MESSAGE, add_compact
+from proxy.wire.chat.requests import (
+    COMPACT_DESCRIPTION,
+    COMPACT_PARAMETERS,
+    FIRST_MESSAGE,
+    add_compact,
+    bound_answer,
+    write_bounds,
+)
 from proxy.wire.lenient import as_text
 from proxy.wire.outline import Places, Prefix, find_first_element, find_values, read_elements
 from proxy.wire.pieces import (
@@ -439,14 +446,7 @@ def add_marks(source: bytes, model: str) -> bytes:
 
 def answer_within(source: bytes, most: int) -> bytes:
     """The same request for an answer of at most `most` tokens; every other byte stays as it is."""
-    place = splice.member(source, "max_tokens")
-    if place is None:
-        opening = source.index(b"{") + 1
-        return splice.replace_bytes(source, opening, opening, b'"max_tokens":%d,' % most)
-    asked = json.loads(source[place.start : place.stop])
-    if isinstance(asked, int | float) and asked <= most:
-        return source
-    return splice.replace_bytes(source, place.start, place.stop, b"%d" % most)
+    return bound_answer(source, ("max_tokens",), most)
 
 
 def disable_streaming(source: bytes) -> bytes:
@@ -492,13 +492,7 @@ def question(request: Request, put: Try, bounds: Mapping[str, int], model: str =
             most += thinking["budget_tokens"]  # of which the answer is a part
         if not put.aligned:
             source, most = splice.without(source, frozenset({"thinking"})), bounds["max_tokens"]
-    wanted = {"max_tokens": b"%d" % most} | ({"model": json.dumps(model).encode()} if model else {})
-    asked = [each for each in splice.members(source) if each.key in wanted]
-    source = splice.replace_spans(source, ((each.start, each.stop, wanted[each.key]) for each in asked))
-    if any(each.key == "max_tokens" for each in asked):
-        return source
-    end = source.rindex(b"}")
-    return source[:end] + b',"max_tokens":%d' % most + source[end:]
+    return splice.set_members(source, write_bounds({"max_tokens": most}, model))
 
 
 def _replace_history(request: PiecedRequest, put: Try) -> bytes:

@@ -16,7 +16,7 @@ import msgspec
 from proxy.core import splice
 from proxy.core.messages import Message, Request, ToolCall, differs, read_message
 from proxy.core.planning import Try
-from proxy.wire.chat.requests import COMPACT_DESCRIPTION, COMPACT_PARAMETERS, add_compact
+from proxy.wire.chat.requests import COMPACT_DESCRIPTION, COMPACT_PARAMETERS, add_compact, bound_answer, write_bounds
 from proxy.wire.lenient import as_text
 from proxy.wire.outline import Places, Prefix, find_first_element, find_values, list_named
 from proxy.wire.pieces import (
@@ -345,14 +345,7 @@ def add_marks(source: bytes, model: str) -> bytes:
 
 def answer_within(source: bytes, most: int) -> bytes:
     """The same request for an answer of at most `most` tokens; every other byte stays as it is."""
-    place = splice.member(source, _BOUND)
-    if place is None:
-        opening = source.index(b"{") + 1
-        return splice.replace_bytes(source, opening, opening, b'"%b":%d,' % (_BOUND.encode(), most))
-    asked = json.loads(source[place.start : place.stop])
-    if isinstance(asked, int | float) and asked <= most:
-        return source
-    return splice.replace_bytes(source, place.start, place.stop, b"%d" % most)
+    return bound_answer(source, (_BOUND,), most)
 
 
 def disable_streaming(source: bytes) -> bytes:
@@ -389,10 +382,4 @@ def question(request: Request, put: Try, bounds: Mapping[str, int], model: str =
     choice = splice.member(source, "tool_choice")
     if choice is not None and source[choice.start : choice.stop] not in (b'"auto"', b'"none"'):
         source = splice.without(source, frozenset({"tool_choice"}))
-    wanted = {_BOUND: b"%d" % bounds[_BOUND]} | ({"model": json.dumps(model).encode()} if model else {})
-    asked = [each for each in splice.members(source) if each.key in wanted]
-    source = splice.replace_spans(source, ((each.start, each.stop, wanted[each.key]) for each in asked))
-    if any(each.key == _BOUND for each in asked):
-        return source
-    end = source.rindex(b"}")
-    return source[:end] + b',"%b":%b' % (_BOUND.encode(), wanted[_BOUND]) + source[end:]
+    return splice.set_members(source, write_bounds({_BOUND: bounds[_BOUND]}, model))
