@@ -58,7 +58,7 @@ def _check(args: argparse.Namespace) -> int:
         options.print_json(as_json_schema())
         return 0
     try:
-        config = options.load_configuration(args, options.state_option(args)).config
+        config = options.load_configuration(args).config
         assembly.check_extras(config)
     except InvalidConfig as invalid:
         if not args.json:
@@ -90,8 +90,7 @@ def _add_explain(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "explain --team research --model gpt-5.1",
         "explain --changed",
     )
-    options.add_config(parser)
-    options.add_state(parser)
+    options.add_config_and_state(parser)
     parser.add_argument("--team", metavar="T", default="", help="show what applies to this team")
     parser.add_argument("--key", metavar="ID", default="", help="show what applies to the team key with this public id")
     parser.add_argument("--model", metavar="M", help="show the upstream and policy for this model")
@@ -103,7 +102,7 @@ def _add_explain(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def _explain(args: argparse.Namespace) -> int:
-    loaded = options.load_configuration(args, options.state_option(args), needs_secrets=False)
+    loaded = options.load_configuration(args, needs_secrets=False)
     config = loaded.config
     key = options.read_records(config).current.keys.get(public_id_or_text(args.key))
     if args.key and key is None:

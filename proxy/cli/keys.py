@@ -63,8 +63,7 @@ def _add_keys(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     options.add_yes(revoke)
     revoke.set_defaults(run=_revoke)
     for act in (create, listing, revoke):
-        options.add_config(act)
-        options.add_state(act)
+        options.add_config_and_state(act)
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -73,7 +72,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def _create(args: argparse.Namespace) -> int:
-    config = options.load_configuration(args, options.state_option(args), needs_secrets=False).config
+    config = options.read_config(args)
     if args.team not in config.teams:
         known = ", ".join(config.teams) or "none"
         return print_error(f"unknown team {args.team!r}: add it to `teams` in the configuration (known: {known})")
@@ -85,7 +84,7 @@ def _create(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    config = options.load_configuration(args, options.state_option(args), needs_secrets=False).config
+    config = options.read_config(args)
     found = sorted(read_registry(config).keys.values(), key=lambda key: (key.team, key.created))
     if args.json:
         options.print_json([dict(zip(_COLUMNS, _row(key), strict=True)) for key in found])
@@ -97,7 +96,7 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _revoke(args: argparse.Namespace) -> int:
-    config = options.load_configuration(args, options.state_option(args), needs_secrets=False).config
+    config = options.read_config(args)
     public = public_id_or_text(args.id)
     key = read_registry(config).keys.get(public)
     if key is None:  # not repeated: the argument may be part of a key
@@ -194,13 +193,12 @@ def _add_switch(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser.add_argument("--team", default=EVERYBODY, metavar="T", help="only for this team")
     options.add_yes(parser)
     options.add_json(parser)
-    options.add_config(parser)
-    options.add_state(parser)
+    options.add_config_and_state(parser)
     parser.set_defaults(run=_switch)
 
 
 def _switch(args: argparse.Namespace) -> int:
-    config = options.load_configuration(args, options.state_option(args), needs_secrets=False).config
+    config = options.read_config(args)
     if args.team and not config.knows_team(args.team):
         return print_error(f"unknown team {args.team!r} (known: {', '.join(config.teams) or 'none'})")
     if args.to != "show":

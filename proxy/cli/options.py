@@ -26,6 +26,11 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_config_and_state(parser: argparse.ArgumentParser) -> None:
+    add_config(parser)
+    add_state(parser)
+
+
 def add_state(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state", metavar="DIR", help="folder for blocks, transcripts and keys (default ./state)")
 
@@ -64,17 +69,20 @@ def print_json(value: object) -> None:
     print(json.dumps(value, default=str))  # noqa: T201
 
 
-def state_option(args: argparse.Namespace) -> dict[Place, object]:
-    """The setting that `--state` gives."""
-    return {("state", "dir"): args.state} if args.state is not None else {}
-
-
 def load_configuration(
     args: argparse.Namespace, options: Mapping[Place, object] | None = None, *, needs_secrets: bool = True
 ) -> Loaded:
     """The configuration from file, environment and command line. `needs_secrets`: those that it names must be there."""
+    given = dict(options or {})
+    if getattr(args, "state", None) is not None:
+        given["state", "dir"] = args.state
     environ = {name: value for name, value in os.environ.items() if name != CONFIG_VARIABLE}  # noqa: TID251 (the one place)
-    return load(find_config_file(args), environ if needs_secrets else WithoutSecrets(environ), options)
+    return load(find_config_file(args), environ if needs_secrets else WithoutSecrets(environ), given)
+
+
+def read_config(args: argparse.Namespace) -> Config:
+    """The configuration of a command that calls no upstream, and so needs no secrets."""
+    return load_configuration(args, needs_secrets=False).config
 
 
 def find_config_file(args: argparse.Namespace) -> Path | None:

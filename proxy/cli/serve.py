@@ -19,7 +19,6 @@ _WHERE: dict[str, tuple[str | int, ...]] = {
     "port": ("listen", "port"),
     "workers": ("listen", "workers"),
     "upstream": ("upstreams", 0, "base_url"),
-    "state": ("state", "dir"),
     "log_level": ("log", "level"),
 }
 

@@ -169,14 +169,13 @@ def _add(
     acts: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, act: Act, what: str
 ) -> argparse.ArgumentParser:
     parser = add_command(acts, name, what, *_EXAMPLES[name])
-    options.add_config(parser)
-    options.add_state(parser)
+    options.add_config_and_state(parser)
     parser.set_defaults(run=lambda args: _run(act, args))
     return parser
 
 
 def _run(act: Act, args: argparse.Namespace) -> int:
-    config = options.load_configuration(args, options.state_option(args), needs_secrets=False).config
+    config = options.read_config(args)
     try:
         return act(TranscriptSource(config, assembly.open_archive(config)), args)
     except BrokenPipeError:  # the reader of the pipe has seen enough

@@ -9,4 +9,5 @@ otel       OpenTelemetry: spans, log records, metrics (optional)
 
 lines      each event as a line for operators: severity, name, fields
 output     JSON and terminal text of odd values
+posting    posts to hooks and collectors
 """

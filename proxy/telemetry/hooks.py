@@ -1,26 +1,18 @@
 """Hooks: URLs that are called when something happens.
 
 Each hook has a thread and a bounded queue, so that one that hangs holds up no other and no request. An event that comes
-while the queue is full is dropped, and nothing is tried twice. Redirects are not followed: they could lead to an inner
-address. Warnings name the host only, because of many services the path is the secret.
+while the queue is full is dropped, and nothing is tried twice.
 """
 
-import http.client
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 from proxy import events
 from proxy.lifetime import BackgroundWriter
 from proxy.telemetry.output import encode_json, list_steps, pick_fields
+from proxy.telemetry.posting import Receiver
 
 QUEUED_EVENTS_MAX = 1_000
-WARNING_INTERVAL_SECONDS = 60.0
-"""Of one hook that goes on failing there is one warning in this time."""
 
 Payload = dict[str, Any]
 
@@ -108,56 +100,20 @@ class HookCaller:
 
     def __init__(self, hook: Hook, warn: Callable[[str], None]) -> None:
         self.hook = hook
-        self._warn = warn
-        self._next_warning_at = 0.0
+        self._receiver = Receiver("hook", hook.address, hook.seconds, warn)
         self._writer = BackgroundWriter[bytes]("hook", self._post_all, QUEUED_EVENTS_MAX, gather_seconds=0)
 
     def add(self, body: bytes) -> None:
         dropped = self._writer.dropped
         self._writer.put(body, 1)
         if self._writer.dropped > dropped:
-            self._complain(f"is slow: {QUEUED_EVENTS_MAX} events are waiting, further ones are dropped")
+            self._receiver.complain(f"is slow: {QUEUED_EVENTS_MAX} events are waiting, further ones are dropped")
 
     def close(self) -> None:
         self._writer.close(0)
 
     def _post_all(self, bodies: Sequence[bytes]) -> int:
         for body in bodies:
-            try:
-                _post(self.hook, body)
-            except (OSError, ValueError, http.client.HTTPException) as fault:
-                self._complain(_describe(fault))
+            if why := self._receiver.post(body, {"content-type": "application/json"}):
+                self._receiver.complain(why)
         return 0
-
-    def _complain(self, why: str) -> None:
-        now = time.monotonic()
-        if now >= self._next_warning_at:
-            self._next_warning_at = now + WARNING_INTERVAL_SECONDS
-            self._warn(f"hook {urlsplit(self.hook.address).hostname or 'url'} {why}")
-
-
-def _post(hook: Hook, body: bytes) -> None:
-    request = urllib.request.Request(hook.address, body, {"content-type": "application/json"})  # noqa: S310 (http or https)
-    with _opener().open(request, timeout=hook.seconds):
-        pass
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: object) -> None:
-        """Return None: the redirect is not followed."""
-
-
-@cache
-def _opener() -> urllib.request.OpenerDirector:
-    # Made at the first use: it reads the certificates of this machine.
-    return urllib.request.build_opener(_NoRedirects)
-
-
-def _describe(fault: Exception) -> str:
-    match fault:
-        case urllib.error.HTTPError():
-            return f"answered {fault.code}"
-        case urllib.error.URLError(reason=Exception() as reason):
-            return f"failed: {type(reason).__name__}"
-        case _:
-            return f"failed: {type(fault).__name__}"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from proxy import events
-from proxy.telemetry.output import list_steps, pick_fields
+from proxy.telemetry.output import list_steps, pick_fields, to_milliseconds
 
 SEVERITIES = ("debug", "info", "warning", "error")
 Line = tuple[str, str, dict[str, Any]]
@@ -22,9 +22,9 @@ def line_of(event: events.Event) -> Line | None:
 
 def _request(event: events.RequestFinished) -> Line:
     fields = pick_fields(event, "request_id", "method", "route", "status", "outcome", "upstream") | {
-        "ms": _milliseconds(event.seconds),
-        "overhead_ms": _milliseconds(event.overhead_seconds),
-        "first_byte_ms": _milliseconds(event.first_byte_seconds),
+        "ms": to_milliseconds(event.seconds),
+        "overhead_ms": to_milliseconds(event.overhead_seconds),
+        "first_byte_ms": to_milliseconds(event.first_byte_seconds),
     }
     fields |= pick_fields(event, "bytes_in", "bytes_out")
     optional = ("client", "team", "model", "conversation", "reason")
@@ -38,10 +38,6 @@ def _request(event: events.RequestFinished) -> Line:
     if event.tokens_would_be != event.tokens_after:
         fields["tokens_would_be"] = event.tokens_would_be
     return ("warning" if event.outcome in ("failed", "upstream-broke") else "info"), "request", fields
-
-
-def _milliseconds(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds * 1000, 3)
 
 
 def _reload(event: events.ConfigReloaded) -> Line:

@@ -7,10 +7,7 @@ collector is away, telemetry is dropped and counted. Names follow the semantic c
 Imported by the composition root where `otel.endpoint` is set: it needs the extra `otel`.
 """
 
-import http.client
 import time
-import urllib.error
-import urllib.request
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +27,8 @@ from proxy import __version__, events
 from proxy.lifetime import BackgroundWriter
 from proxy.telemetry.lines import line_of
 from proxy.telemetry.metrics import PREFIX, Series
-from proxy.telemetry.output import encode_json
+from proxy.telemetry.output import encode_json, to_milliseconds
+from proxy.telemetry.posting import Receiver
 from proxy.wire.trace_context import Trace
 
 GATHER_SECONDS = 1.0
@@ -40,7 +38,6 @@ CLOSE_SECONDS = 2.0
 HELD_SPANS_MAX = 1_000
 HELD_SECONDS = 10.0
 """A span of a model's call waits so long for the usage, which is read after the answer."""
-WARNING_INTERVAL_SECONDS = 60.0
 
 _NANOSECONDS_PER_SECOND = 1_000_000_000
 _SEVERITY_NUMBERS = {"debug": 5, "info": 9, "warning": 13, "error": 17}
@@ -93,8 +90,7 @@ class Exporter:
     ) -> None:
         self._signals = signals
         self._spans = SpanBuilder(base_urls)
-        self._warn = warn
-        self._next_warning_at = 0.0
+        self._collector = Receiver("collector", signals.endpoint.rstrip("/"), POST_TIMEOUT_SECONDS, warn)
         self._resource = Resource(
             attributes=_attributes(
                 {
@@ -161,24 +157,10 @@ class Exporter:
         return self._post("/v1/metrics", group.SerializeToString())
 
     def _post(self, path: str, body: bytes) -> bool:
-        headers = {"content-type": "application/x-protobuf", **self._signals.headers}
-        request = urllib.request.Request(self._signals.endpoint.rstrip("/") + path, body, headers)  # noqa: S310 (checked)
-        try:
-            with urllib.request.urlopen(request, timeout=POST_TIMEOUT_SECONDS):  # noqa: S310 (checked)
-                return True
-        except urllib.error.HTTPError as fault:
-            fault.close()
-            self._complain(f"answered {fault.code} to {path}")
-        except (OSError, ValueError, http.client.HTTPException) as fault:
-            reason = getattr(fault, "reason", fault)
-            self._complain(f"failed: {type(reason).__name__}")
-        return False
-
-    def _complain(self, why: str) -> None:
-        now = time.monotonic()
-        if now >= self._next_warning_at:
-            self._next_warning_at = now + WARNING_INTERVAL_SECONDS
-            self._warn(f"collector {urlsplit(self._signals.endpoint).hostname} {why}; its telemetry is dropped")
+        why = self._collector.post(body, {"content-type": "application/x-protobuf", **self._signals.headers}, path)
+        if why:
+            self._collector.complain(f"{why} ({path}); its telemetry is dropped")
+        return not why
 
 
 # --- spans -----------------------------------------------------------------------------------------------------------
@@ -253,7 +235,7 @@ class SpanBuilder:
             "compaction_proxy.reason": event.reason,
             "compaction_proxy.tokens_before": event.tokens_before or None,
             "compaction_proxy.tokens_after": event.tokens_after or None,
-            "compaction_proxy.overhead_ms": _milliseconds(event.overhead_seconds),
+            "compaction_proxy.overhead_ms": to_milliseconds(event.overhead_seconds),
         }
         times = (at - _nanoseconds(event.seconds), at)
         return _span(
@@ -406,10 +388,6 @@ def _any_value(value: object) -> AnyValue:
 
 def _nanoseconds(seconds: float) -> int:
     return int(seconds * _NANOSECONDS_PER_SECOND)
-
-
-def _milliseconds(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds * 1000, 3)
 
 
 _SCOPE = InstrumentationScope(name="compaction-proxy", version=__version__)

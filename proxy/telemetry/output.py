@@ -63,3 +63,7 @@ def pick_fields(event: msgspec.Struct, *names: str) -> dict[str, Any]:
 def list_steps(event: events.CompactionEnded) -> dict[str, Any]:
     """The steps of a compaction and their effects, as one field."""
     return {"steps": [{"step": name, "messages": messages, "saved": saved} for name, messages, saved in event.steps]}
+
+
+def to_milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 3)
