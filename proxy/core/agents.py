@@ -480,6 +480,8 @@ def was_asked(request: Request) -> bool:
 
 
 def _asks(source: bytes) -> bool:
+    if b"ompact" not in source and b"COMPACT" not in source:
+        return False
     if any(call in source for call in _CALLS):
         return True
     return any(command in source for command in _COMMANDS) and _COMMAND_PLACE.search(source) is not None

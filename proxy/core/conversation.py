@@ -17,7 +17,7 @@ Read next: `planning.py`, which decides what a history becomes; `memory.py`, wha
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any, Literal, TypeVar
 
 from proxy.core import agents, planning, recovery, window
@@ -496,7 +496,7 @@ class Exchange:
         list_keys = partial(self._list_keys, identity, form)
         spaces = (False, True) if self.observes else (False,)
         look_up = LookUp(
-            blocks=[key for space in spaces for key in list_keys(partial(identity.block_key, space))],
+            blocks=[*chain.from_iterable(list_keys(partial(identity.block_key, space)) for space in spaces)],
             facts=[*list_keys(identity.anchor_key), identity.scale_key],
             # A window that the operator has configured overrules whatever was learned.
             windows=() if context.window.origin == "config" else self._window_keys(identity.tenant),

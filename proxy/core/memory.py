@@ -193,7 +193,13 @@ class Identity:
     ) -> "Identity":
         """The identity of a history. `name`: the client's, to tell apart conversations whose content is equal."""
         links = chain(request, tenant, secret, name, form)
-        return cls(tenant, links, counter, head_digest(request.head, secret, form or canonical))
+        column = head_digest, secret, form, *(message.raw for message in request.head)
+
+        def digest(known: Sequence[str]) -> Sequence[str]:
+            return () if known else (head_digest(request.head, secret, form or canonical),)
+
+        (head,) = request.known.extend(column, 1, digest)
+        return cls(tenant, links, counter, head)
 
     @property
     def conversation(self) -> str:

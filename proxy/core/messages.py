@@ -254,6 +254,9 @@ class Request:
     known: Columns = field(default_factory=Columns, init=False, compare=False, repr=False)
     """Values computed for the history, message by message."""
 
+    _bodies: list[tuple[Message, ...]] = field(default_factory=list, init=False, compare=False, repr=False)
+    """The body, once it was asked for."""
+
     @property
     def head(self) -> tuple[Message, ...]:
         """The leading system and developer messages."""
@@ -261,8 +264,10 @@ class Request:
 
     @property
     def body(self) -> tuple[Message, ...]:
-        """The history proper: everything after the head."""
-        return self.messages[self.head_size :]
+        """The history proper: everything after the head. Always the same value: it is asked for again and again."""
+        if not self._bodies:
+            self._bodies.append(self.messages[self.head_size :])
+        return self._bodies[0]
 
     @property
     def head_size(self) -> int:

@@ -116,6 +116,15 @@ def worth_of(step: Step) -> Worth | None:
     return getattr(step, "worth", None)
 
 
+def is_spared(step: Step, message: Message, window: int | None, earlier: Sequence[int]) -> bool:
+    """True where a step surely leaves a new message as it is. `earlier`: hashes of what those before it say.
+
+    Steps that can tell have this as a method `spares`.
+    """
+    spares = getattr(step, "spares", None)
+    return spares is not None and bool(spares(message, window, earlier))
+
+
 @dataclass(frozen=True, slots=True)
 class StepReport:
     """Report of one step: how many messages it touched and tokens it saved, or why its work was thrown away."""

@@ -315,7 +315,9 @@ def keep_at_rest(state: ConversationState) -> Ready | None:
     crossed = state.find_exceeded_limit(size)
     if crossed is not None:
         return _keep_view(state, size, SUMMARY_PENDING) if _may_wait(state, size, crossed[0]) else None
-    is_due = not state.is_short and state.bound_reach(state.rules.when_full) >= _least_tokens(state)
+    least = _least_tokens(state)
+    # In the order of what it costs to find out.
+    is_due = state.count_request() >= least and state.bound_reach(state.rules.when_full) >= least and not state.is_short
     return None if is_due else _keep_view(state, size)
 
 

@@ -18,7 +18,7 @@ from proxy.core.fold import notes, speaker
 from proxy.core.grouping import Groups, find_callers, find_group_starts, last_assistant, last_user, repair, snap, turns
 from proxy.core.messages import Columns, Message, Request, ToolCall, literal
 from proxy.core.overlay import Block, Part, close
-from proxy.core.pipeline import Count, Draft, Step, StepReport, Worth, quarter, run, worth_of
+from proxy.core.pipeline import Count, Draft, Step, StepReport, Worth, is_spared, quarter, run, worth_of
 from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
 from proxy.core.steps.standard import StripReasoning
 from proxy.core.summaries import Summarize, Summary, join_summaries
@@ -32,6 +32,8 @@ LARGER_WINDOW_RATIO = 1.25
 _REASONING = StripReasoning(parts=("thinking", "redacted_thinking"), with_calls=True, signed=True)
 PINNED_HEADING = "Pinned, word for word:"
 NO_BLOCK = Block(0, ())
+FEW_MESSAGES = 16
+"""For so many new ones it is worth looking whether the always-steps spare them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ class ConversationState:
     has_block: bool
     covered: tuple[Message, ...]
     tail: tuple[Message, ...]
+    view: tuple[Message, ...] = ()
+    """The messages that are forwarded after the head: both of them."""
     known: Columns = field(default_factory=Columns, compare=False, repr=False)
     """Values computed for the view, message by message."""
 
@@ -70,7 +74,7 @@ class ConversationState:
 
         `count` returns the tokens of one message, given its bytes.
         """
-        body = mark_observations(request.body, rules.observations, rules.pins)
+        body = _mark(request, rules)
         bare = cls(
             request, chain, body, rules, facts, count, calibration, NO_BLOCK, has_block=False, covered=(), tail=()
         )
@@ -85,8 +89,7 @@ class ConversationState:
         rules = self.rules
         if not block.text_style or is_text_style(self.body):
             return self
-        body = mark_observations(self.body, rules.observations, rules.pins, text_style=True)
-        return replace(self, body=body)
+        return replace(self, body=_mark(self.request, rules, text_style=True))
 
     def with_block(self, block: Block, *, has_block: bool) -> "ConversationState":
         """The same history with this block in place."""
@@ -99,8 +102,9 @@ class ConversationState:
             tail = repair((*calling, *tail))[len(calling) :]
         if block.reasoning_until:
             covered, tail = _unbound(covered, block.reasoning_until), _unbound(tail, block.reasoning_until)
-        known = self.request.known.continue_view(covered + tail)
-        return replace(self, block=block, has_block=has_block, covered=covered, tail=tail, known=known)
+        view = covered + tail
+        known = self.request.known.continue_view(view)
+        return replace(self, block=block, has_block=has_block, covered=covered, tail=tail, view=view, known=known)
 
     def _apply_always_steps(self, block: Block, covered: tuple[Message, ...]) -> tuple[Message, ...]:
         """The messages behind a block as they are forwarded, computed on from those of the request before.
@@ -121,12 +125,27 @@ class ConversationState:
             return run_steps(covers)
 
         def forward_new(known: Sequence[Message]) -> Sequence[Message]:
+            arrived = body[len(known) :]
+            if self._are_spared(block, max(covers, len(known))):
+                return arrived
             new = run_steps(len(known)) if len(known) > covers else ()
-            is_unchanged = new and all(map(is_, new, body[len(known) :]))
+            is_unchanged = new and all(map(is_, new, arrived))
             return new if is_unchanged else (*body[:covers], *run_steps(covers))[len(known) :]
 
         name = ("always", block.digest, covers, block.always, block.window, recalls)
         return tuple(self.request.known.extend(name, len(body), forward_new)[covers:])
+
+    def _are_spared(self, block: Block, start: int) -> bool:
+        """True where each always-step surely leaves the messages from here on as they are."""
+        body = self.body
+        hashes = self.request.known.extend(
+            hash, len(body), lambda known: [hash(message.content) for message in body[len(known) :]]
+        )
+        return len(body) - start <= FEW_MESSAGES and all(
+            is_spared(step, body[place], block.window, hashes[:place])
+            for place in range(start, len(body))
+            for step in block.always
+        )
 
     def find_last_user(self) -> int | None:
         """The place of the newest message of a real user."""
@@ -145,12 +164,7 @@ class ConversationState:
     @property
     def has_plain_marks(self) -> bool:
         """True where no message had to be marked as an observation."""
-        return all(map(is_, self.body, self.request.body))
-
-    @property
-    def view(self) -> tuple[Message, ...]:
-        """The messages that are forwarded after the head."""
-        return self.covered + self.tail
+        return self.body is self.request.body
 
     @property
     def tools(self) -> bytes | None:
@@ -237,6 +251,10 @@ class ConversationState:
             for place in reversed(range(self.block.covers if self.has_block else 0, len(self.chain))):
                 if self.chain[place] == anchor.link:
                     return anchor.tokens + self._count_newer(uncounted, place)
+        return self.count_request()
+
+    def count_request(self) -> int:
+        """Tokens of all that is forwarded by our own count."""
         return self._outside_tokens + self.count_view()
 
     def _count_newer(self, messages: Sequence[Message], start: int) -> int:
@@ -353,8 +371,9 @@ class ConversationState:
         if not (keep.groups or keep.tokens):
             followed_up = next(group.stop for group in found.newest_first() if group.start <= last)
             answered = followed_up if followed_up < len(view) else answered
+        sums = (0, *sum_up(self.known, view, self.estimate))
         for number, group in enumerate(found.newest_first()):
-            tokens += self.count_tokens(view[place] for place in group)
+            tokens += self.calibration.calibrate(sums[group.stop] - sums[group.start])
             if number >= keep.groups and tokens > keep.tokens and group.start < answered:
                 break
             cut = group.start
@@ -416,6 +435,13 @@ class ConversationState:
             yield message if raw == message.raw else literal(raw, message.start, message.stop, message.made)
 
 
+def _mark(request: Request, rules: Rules, *, text_style: bool = False) -> tuple[Message, ...]:
+    """The body with its observations marked; the same value where there are none."""
+    body = request.body
+    marked = mark_observations(body, rules.observations, rules.pins, text_style=text_style)
+    return body if all(map(is_, marked, body)) else marked
+
+
 def count_calibrated(estimate: Count, calibration: Calibration, piece: bytes) -> int:
     """Tokens of one piece, as the upstream counts them."""
     return calibration.calibrate(estimate(piece))
@@ -423,12 +449,17 @@ def count_calibrated(estimate: Count, calibration: Calibration, piece: bytes) ->
 
 def count_all(known: Columns, messages: Sequence[Message], estimate: Count) -> int:
     """Tokens of all these messages by our tokenizer; `known` are their columns."""
+    return sum_up(known, messages, estimate)[-1] if messages else 0
+
+
+def sum_up(known: Columns, messages: Sequence[Message], estimate: Count) -> Sequence[int]:
+    """Tokens of each of these messages and all before it."""
 
     def add_up(sums: Sequence[int]) -> Iterator[int]:
         counts = (estimate(message.raw) for message in messages[len(sums) :])
         return islice(accumulate(counts, initial=sums[-1] if sums else 0), 1, None)
 
-    return known.extend(estimate, len(messages), add_up)[-1] if messages else 0
+    return known.extend(estimate, len(messages), add_up)
 
 
 def _build_opening_block(body: tuple[Message, ...], rules: Rules, facts: Facts) -> Block:

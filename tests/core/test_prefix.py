@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from proxy.core.grouping import callers, find_callers, find_group_starts, groups
 from proxy.core.messages import Columns, KnownView, Message, chain
-from proxy.core.pipeline import Draft, worth_of
+from proxy.core.pipeline import Draft, is_spared, worth_of
 from proxy.core.rules import Rules
 from proxy.core.state import ConversationState
 from proxy.wire.chat.requests import find_first_message, parse
@@ -52,6 +52,17 @@ def test_the_clearable_estimate_of_each_message_is_no_less_than_the_result(messa
     assert all(map(worth_of, steps))
     draft = state.draft(state.rules.keep)
     assert sum(step.reach(draft) for step in steps) <= state.bound_reach(steps)
+
+
+@given(any_history, st.sampled_from([None, 200, 4_000, 100_000]))
+def test_a_message_that_a_step_surely_spares_is_left_as_it_is(messages, window):
+    found = parse(body(messages)).body
+    hashes = [hash(message.content) for message in found]
+    for place, message in enumerate(found):
+        draft = Draft(found[:place], (message,), window=window)
+        for step in Rules().always:
+            if is_spared(step, message, window, hashes[:place]):
+                assert step(draft).middle == (message,)
 
 
 def test_steps_that_do_not_say_what_a_message_is_worth_are_always_tried():

@@ -51,27 +51,29 @@ class ClipOutput:
     """Tools whose results stay whole (globs)."""
 
     def reach(self, draft: Draft) -> int:
-        return sum(draft.count(message.raw) for message in draft.middle if self._huge(message, draft))
+        return sum(draft.count(message.raw) for message in draft.middle if self._huge(message, draft.window))
 
     def __call__(self, draft: Draft) -> Draft:
         return draft.rewrite(lambda message, call: self._clip(message, call, draft))
 
-    def _limit(self, draft: Draft) -> int:
-        if draft.window is None:
-            return self.over
-        limit = max(self.over, int(BYTES_PER_TOKEN * self.share * draft.window))
-        # A result that is ordinary elsewhere would fill a small window, and no step may touch the newest ones later.
-        return min(limit, int(BYTES_PER_TOKEN * LARGEST_SHARE * draft.window))
+    def spares(self, message: Message, window: int | None, _earlier: Sequence[int]) -> bool:
+        return not self._huge(message, window)
 
-    def _huge(self, message: Message, draft: Draft) -> bool:
-        return (
-            message.is_bulk and not message.literal and len(message.content) > (0 if self.lines else self._limit(draft))
-        )
+    def _limit(self, window: int | None) -> int:
+        if window is None:
+            return self.over
+        limit = max(self.over, int(BYTES_PER_TOKEN * self.share * window))
+        # A result that is ordinary elsewhere would fill a small window, and no step may touch the newest ones later.
+        return min(limit, int(BYTES_PER_TOKEN * LARGEST_SHARE * window))
+
+    def _huge(self, message: Message, window: int | None) -> bool:
+        limit = 0 if self.lines else self._limit(window)
+        return message.is_bulk and not message.literal and len(message.content) > limit
 
     def _clip(self, message: Message, call: ToolCall | None, draft: Draft) -> Message:
-        if not self._huge(message, draft) or message.attached or (call and matches_any(call.name, self.exempt)):
+        if not self._huge(message, draft.window) or message.attached or (call and matches_any(call.name, self.exempt)):
             return message
-        limit, text = self._limit(draft), message.text
+        limit, text = self._limit(draft.window), message.text
         way_back = (
             f"{render_handle(message.start, message.stop)} returns it"
             if draft.recalls
@@ -412,6 +414,9 @@ class DedupArrivals:
             return message if earlier is message else message.with_text(_point_to(by or call), self.name)
 
         return draft.rewrite(point)
+
+    def spares(self, message: Message, _window: int | None, earlier: Sequence[int]) -> bool:
+        return not self._long(message) or hash(message.content) not in earlier
 
     def _long(self, message: Message) -> bool:
         return message.is_result and not message.literal and len(message.content) > self.over
