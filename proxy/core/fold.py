@@ -162,10 +162,8 @@ class Stretch:
         return notes(text, self.before, self.after, self.start, self.stop, answer=answer)
 
 
-Tell = Callable[[Stretch], str]
-"""What to say in the place of a stretch."""
-Put = Callable[[Stretch, str], tuple[Message, ...]]
-"""The messages that say it there."""
+Replace = Callable[[Stretch], tuple[Message, ...]]
+"""The messages in the place of a stretch."""
 
 
 def kept_words(
@@ -238,14 +236,8 @@ def is_of_summary(message: Message) -> bool:
     return message.made == NOTE and message.text.partition("\n")[2].startswith((HEADING, TOLD_BELOW))
 
 
-def place_notes(stretch: Stretch, text: str) -> tuple[Message, ...]:
-    """Notes that say this; or the stretch as it is, where they would not be shorter."""
-    made = stretch.notes(text)
-    return made if weight(made) < weight(stretch.gone) else stretch.gone
-
-
-def fold_stretches(draft: Draft, kept: set[int], tell: Tell, put: Put = place_notes, *, once: bool = False) -> Draft:
-    """The draft with notes in the place of each stretch of the middle that is not kept.
+def fold_stretches(draft: Draft, kept: set[int], make: Replace, *, once: bool = False) -> Draft:
+    """The draft with other messages in the place of each stretch of the middle that is not kept.
 
     `once` or bare, with a note for the last one only: the frames of many notes say the same again and again, and would
     fill the smallest windows by themselves.
@@ -276,7 +268,10 @@ def fold_stretches(draft: Draft, kept: set[int], tell: Tell, put: Put = place_no
             first=first,
         )
         is_left_out = is_one and not stretch.last
-        middle += leave_out(stretch) if is_left_out else put(stretch, tell(stretch))
+        if is_left_out:
+            middle += keep_shorter(stretch, separators(before, after, stretch.start, stretch.stop))
+        else:
+            middle += make(stretch)
     return draft.with_middle(middle if _needs_turns(draft) else _drop_separators(middle, draft.before))
 
 
@@ -307,9 +302,8 @@ def find_untold(draft: Draft, kept: set[int]) -> int:
     return max((message.stop for message in stays if is_of_summary(message)), default=0)
 
 
-def leave_out(stretch: Stretch) -> tuple[Message, ...]:
-    """A separator or nothing in place of a stretch; or the stretch as it is, where that would not be shorter."""
-    made = separators(stretch.before, stretch.after, stretch.start, stretch.stop)
+def keep_shorter(stretch: Stretch, made: tuple[Message, ...]) -> tuple[Message, ...]:
+    """These messages in place of a stretch; or the stretch as it is, where they would not be shorter."""
     return made if weight(made) < weight(stretch.gone) else stretch.gone
 
 

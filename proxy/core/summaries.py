@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, Literal
 
-from proxy.core.fold import HEADING, Stretch, fold_stretches, kept_words, weight
+from proxy.core.fold import HEADING, fold_stretches, kept_words, weight
 from proxy.core.ledger import ledger
 from proxy.core.messages import Message
 from proxy.core.pipeline import Count, Draft
@@ -285,7 +285,9 @@ class Summarize:
         return told if weight(told.middle) < weight(draft.middle) else draft
 
     def _tell(self, draft: Draft, kept: set[int]) -> Draft:
-        return fold_stretches(draft, kept, lambda _: self._account(draft, kept), self._place, once=True)
+        # Also where the account is longer than the last stretch: it tells of the others too.
+        answer = NOTED if self.rules.shape == "pair" else ""
+        return fold_stretches(draft, kept, lambda stretch: stretch.notes(self._account(draft, kept), answer), once=True)
 
     def _account(self, draft: Draft, kept: set[int]) -> str:
         """The summary, the ledger of all it covers (with the words of the user, where these go too), names that are
@@ -309,10 +311,6 @@ class Summarize:
         # What the model wrote and called for before what it read: it comes back to that.
         own = sorted(covered, key=lambda message: not message.is_bulk)
         return excerpts.name_what_is_left_out(own, draft.names_within(LISTED_NAMES_MAX))
-
-    def _place(self, stretch: Stretch, text: str) -> tuple[Message, ...]:
-        """Messages that hold the account, even where it is longer than the last stretch: it tells of the others too."""
-        return stretch.notes(text, NOTED if self.rules.shape == "pair" else "")
 
 
 def standing(draft: Draft, rules: Summaries) -> set[int]:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from proxy.core import recall, splice
 from proxy.core.agents import EXEMPT, matches_any, tool_names, without_pruned
-from proxy.core.fold import Stretch, fold_stretches, kept_words
+from proxy.core.fold import Stretch, fold_stretches, keep_shorter, kept_words
 from proxy.core.grouping import callers, groups, turns
 from proxy.core.messages import Message, ToolCall, kind_of
 from proxy.core.outcome import first_line
@@ -47,7 +47,11 @@ class OneLiners:
         kept = kept_words(draft, 0)
         gone = sum(id(message) not in kept for message in draft.middle)
         loops = [turn.start for turn in turns(draft.origin)]
-        return fold_stretches(draft, kept, lambda stretch: self._render(stretch, len(stretch.gone) / gone, loops))
+
+        def make(stretch: Stretch) -> tuple[Message, ...]:
+            return keep_shorter(stretch, stretch.notes(self._render(stretch, len(stretch.gone) / gone, loops)))
+
+        return fold_stretches(draft, kept, make)
 
     def _render(self, stretch: Stretch, share: float, loops: Sequence[int]) -> str:
         """One line for each group: an agent that works alone has one turn of the user and hundreds of its own."""

@@ -671,7 +671,7 @@ class DropMiddle:
         if not gone:
             return draft
         text = self._tell(draft, kept, gone)
-        folded = fold_stretches(draft, kept, lambda _: text, lambda stretch, text: stretch.notes(text), once=True)
+        folded = fold_stretches(draft, kept, lambda stretch: stretch.notes(text), once=True)
         return folded if weight(folded.middle) < weight(draft.middle) else draft
 
     def _tell(self, draft: Draft, kept: set[int], gone: Sequence[Message]) -> str:
