@@ -457,6 +457,10 @@ class Client:
                 fault, aiohttp.ServerDisconnectedError | ConnectionResetError
             )
             raise as_proxy_error(fault, self.settings) from None
+        if response.status == HTTPStatus.SWITCHING_PROTOCOLS:
+            # No call asks for it, and a client would wait for the answer after it.
+            response.close()
+            raise UpstreamBroke(f'upstream "{self.settings.name}" switched to another protocol instead of answering')
         # What was paid for with the proxy's own key no page of another site may read, whatever the upstream allows.
         readable, is_last = not self.settings.holds_secret, self._closes_after_streams
         return Reply(response, self.settings.name, self._idle_timeout, is_last=is_last, cross_origin=readable)

@@ -175,7 +175,7 @@ class ClientRequest:
         limit = int(limits.max_body_mib * MIB)
         body = await _read_whole(self._request, limit, limits.body_silence_seconds)
         record.bytes_in = len(body)
-        encoding = self._request.headers.get("Content-Encoding")
+        encoding = ",".join(self._request.headers.getall("Content-Encoding", ()))  # lines of one name are one list
         return await _decompress(body, encoding, limit) if encoding else body
 
     def stream_body(self, limits: Listen, record: RequestRecord) -> AsyncIterator[bytes] | None:

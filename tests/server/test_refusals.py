@@ -1,11 +1,13 @@
 """Requests that cannot be relayed: every refusal is an OpenAI error object, and echoes nothing."""
 
 import asyncio
+import gzip
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 import pytest
 import pytest_asyncio
+import zstandard
 
 from tests.support import http_client
 from tests.support.proxy_client import ask, chat, encode_chunked, fault_of, log_of, open_line, request, until, whole_log
@@ -124,6 +126,13 @@ async def test_a_request_that_cannot_be_relayed_is_refused_as_by_openai_and_echo
     if status != 405:  # the proxy's own pages are not logged
         (line,) = await until(lambda: log_of(proxy, "request", request_id=fault["request_id"]))
         assert (line["status"], line["outcome"], line["reason"]) == (status, "refused", code)
+
+
+async def test_encodings_on_two_lines_are_one_list(up, proxy):
+    packed = zstandard.compress(gzip.compress(chat()))
+    lines = [b"content-encoding: gzip", b"content-encoding: zstd", b"content-length: %d" % len(packed)]
+    reply = await http_client.send(proxy.origin, raw_request(POST, *lines, body=packed))
+    assert (reply.status, up.requests[0].body) == (200, chat())
 
 
 @pytest.mark.parametrize("path", ["/chat/completions", "/files"], ids=["read-whole", "streamed"])

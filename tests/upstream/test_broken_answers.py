@@ -6,7 +6,7 @@ from proxy.config import Upstream as Settings
 from proxy.errors import UpstreamBroke
 from proxy.upstream import Call, Client
 from tests.support.proxy_client import until
-from tests.support.scripted_upstream import close, cut, delta, stream
+from tests.support.scripted_upstream import close, cut, delta, raw, stream
 
 
 @pytest.mark.parametrize("end", [cut(), close()], ids=["reset", "closed too early"])
@@ -19,3 +19,11 @@ async def test_data_before_the_end_is_read_before_the_fault(up, end):
         assert await anext(chunks) == delta(content="Half")
         with pytest.raises(UpstreamBroke):
             await anext(chunks)
+
+
+async def test_a_switch_of_protocols_is_no_answer(up):
+    up.script = raw(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n")
+    call = Call("GET", "/models", "", (), None)
+    async with Client(Settings(base_url=up.url), lambda _: None) as client:
+        with pytest.raises(UpstreamBroke, match="another protocol"):
+            await client.open(call, None)
