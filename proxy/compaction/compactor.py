@@ -787,15 +787,19 @@ class Compactor:
         """The outgoing request in place of a chat request."""
         if choice.only is not None:
             return await self._prepare(call, body, client, choice.only)
-        request, _ = await self._read(call, body)
+        request = await self._read(call, body, self._find_prefix(call, body))
         return await self._prepare(call, body, client, choice.choose(await self._position(call, request)))
 
-    async def _read(self, call: Call, body: bytes) -> tuple[Request | None, Prefix | None]:
-        """The request in this body, None where it is not understood, and what was known of it."""
-        wire, is_large = REQUEST_FORMATS[call.path], len(body) >= WORTHWHILE_BYTES
-        prefix = self._services.known.find_prefix(caller_fingerprint(call), body, wire) if is_large else None
+    def _find_prefix(self, call: Call, body: bytes) -> Prefix | None:
+        """The part of this body that is known."""
+        if len(body) < WORTHWHILE_BYTES:
+            return None
+        return self._services.known.find_prefix(caller_fingerprint(call), body, REQUEST_FORMATS[call.path])
+
+    async def _read(self, call: Call, body: bytes, prefix: Prefix | None = None) -> Request | None:
+        """The request in this body; None where it is not understood."""
         work = estimate_work(body if prefix is None else body[prefix.stop :])
-        return await run_apart(work, partial(wire.parse, body, prefix)), prefix
+        return await run_apart(work, partial(REQUEST_FORMATS[call.path].parse, body, prefix))
 
     async def compact(self, call: Call, body: bytes, client: Client, choice: PolicyChoice) -> OutgoingRequest:
         """The answer to a request for the shortened messages themselves: nothing is sent, and nothing is stored."""
@@ -818,14 +822,16 @@ class Compactor:
             return outgoing
         wire = REQUEST_FORMATS[call.path]
         self._start_loading()
-        reason = wire.why_relayed(body)
-        request, prefix = (None, None) if reason else await self._read(call, body)
+        prefix = self._find_prefix(call, body)
+        # What is known was not a reason when it was new: to search a megabyte takes half a millisecond.
+        reason = wire.why_relayed(body if prefix is None else body[: prefix.start] + body[prefix.stop :])
+        request = None if reason else await self._read(call, body, prefix)
         if request is None:
             return replace(outgoing, decision=Decision("none", reason or "not-understood"))
         if policy.policy.compact_tool:
             body = wire.offer_compact(request)
             call = replace(call, body=body)
-            request = (await self._read(call, body))[0] or request
+            request = await self._read(call, body, self._find_prefix(call, body)) or request
             outgoing = replace(outgoing, call=call)
         if call.path == http.COUNT_TOKENS:
             return await self._prepare_count(outgoing, request, policy, client)
@@ -873,7 +879,7 @@ class Compactor:
         call, decision = outgoing.call, outgoing.decision
         if not isinstance(call.body, bytes) or decision is None or decision.outcome == "observed":
             return None
-        request, _ = await self._read(call, call.body)
+        request = await self._read(call, call.body, self._find_prefix(call, call.body))
         if request is None:
             return None
         render = partial(REQUEST_FORMATS[call.path].render, request, strip_signed(request.messages))

@@ -237,6 +237,24 @@ def test_any_history_of_an_api_is_read_alike(wire, write, messages, others, cut)
             assert wire.parse(source, prefix) == wire.parse(source)
 
 
+def test_the_marks_of_a_client_are_counted_wherever_they_are():
+    mark = {"cache_control": {"type": "ephemeral"}}
+
+    def write(history):
+        value = json.loads(messages_api.request(history))
+        value["system"] = [{"type": "text", "text": "You help.", **mark}]
+        value["tools"] = [{"name": "Read", "input_schema": {}, **mark}]
+        for message in value["messages"]:
+            message["content"][-1] |= mark
+        return json.dumps(value).encode()
+
+    known, source = messages_wire.parse(write(LONG)), write(LONG + MORE)
+    warm = messages_wire.parse(source, find_prefix(known, source, messages_wire.find_first_message(source)))
+    assert messages_wire._count_marks(known) == len(json.loads(write(LONG))["messages"]) + 2
+    for request in (warm, messages_wire.parse(source)):
+        assert messages_wire._count_marks(request) == source.count(b'"cache_control"')
+
+
 # --- what leaves ------------------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from operator import is_
 from typing import Any
 
@@ -393,6 +393,24 @@ def _write_result(message: Message) -> bytes:
     return written % (splice.quote(message.answers), message.content, b"," if more else b"", more)
 
 
+def _count_marks(request: PiecedRequest) -> int:
+    """How many marks the client has set."""
+    source, (start, stop), head = request.source, request.list_at, request.head_size
+
+    def count(place: int) -> int:
+        """Those of the element that begins with this message; none where it began before."""
+        piece, before = request.pieces[place], request.pieces[place - 1] if place else None
+        is_first = piece is not None and (before is None or before.container != piece.container)
+        return source.count(_MARK, *request.spans[piece.container]) if piece is not None and is_first else 0
+
+    def add_up(known: Sequence[int]) -> Iterator[int]:
+        counts = map(count, range(head + len(known), head + len(request.body)))
+        return islice(accumulate(counts, initial=known[-1] if known else 0), 1, None)
+
+    of_body = request.known.extend(_count_marks, len(request.body), add_up)[-1:]
+    return sum(of_body) + sum(map(count, range(head))) + source.count(_MARK, 0, start) + source.count(_MARK, stop)
+
+
 def _mark_fold(request: PiecedRequest, written: list[_Written]) -> list[_Written]:
     """Cache marks where what the proxy changed ends, and before, if the client marks its messages and marks are left.
 
@@ -400,8 +418,8 @@ def _mark_fold(request: PiecedRequest, written: list[_Written]) -> list[_Written
     the same when more is shortened behind it, but is twenty blocks and more before the marks of the client.
     """
     changed = next((place for place in reversed(range(len(written))) if written[place].is_changed), -1)
-    marks_left = _MARKS_MAX - request.source.count(_MARK)
-    if changed < 0 or not 0 < marks_left < _MARKS_MAX:
+    marks_left = _MARKS_MAX - _count_marks(request) if changed >= 0 else 0
+    if not 0 < marks_left < _MARKS_MAX:
         return written
     # Of those that follow, the first: a mark that lives longer may not follow one that lives shorter.
     marked = (block for message in written[changed + 1 :] for block in message.blocks if _MARK in block)
