@@ -1,7 +1,6 @@
 """The command line. Only the module of the command that was asked for is imported: `serve` does not load the lab.
 
-parser          help with examples, and suggestions for mistyped names
-options         options and output that several commands share
+options         what several commands share: the parser, options, output
 serve           `serve`
 configuration   `check` and `explain`
 doctor          `doctor`
@@ -21,7 +20,7 @@ from importlib import import_module
 from typing import TextIO, cast
 
 from proxy import __version__
-from proxy.cli.parser import CommandParser
+from proxy.cli.options import CommandParser
 from proxy.config import InvalidConfig
 from proxy.telemetry.output import EscapedOutput
 

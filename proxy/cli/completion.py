@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Iterator
 
 from proxy.cli import build_parser
-from proxy.cli.parser import add_command
+from proxy.cli.options import add_command
 
 PROGRAM = "compaction-proxy"
 

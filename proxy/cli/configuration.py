@@ -8,8 +8,7 @@ from dataclasses import asdict
 from proxy import assembly
 from proxy.access.records import public_id_or_text
 from proxy.cli import options
-from proxy.cli.options import print_error
-from proxy.cli.parser import add_command, parse_path
+from proxy.cli.options import add_command, parse_path, print_error
 from proxy.config import InvalidConfig, Loaded, Occasion, RolloutChoice, Upstream, as_yaml, find_origins, find_warnings
 from proxy.config.attachments import ALL_PERCENT
 from proxy.config.schema import as_json_schema

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from proxy import assembly
 from proxy.cli import options
-from proxy.cli.parser import add_command
+from proxy.cli.options import add_command
 from proxy.config import Config, Upstream
 from proxy.config.values import parse_state_url
 from proxy.core.window import Window

@@ -28,8 +28,7 @@ from proxy.access.records import (
     synchronize,
 )
 from proxy.cli import options
-from proxy.cli.options import format_table, print_error
-from proxy.cli.parser import add_command
+from proxy.cli.options import add_command, format_table, print_error
 from proxy.config import Config
 from proxy.store.contract import StoreUnavailable, ignore
 from proxy.telemetry import audit

@@ -6,8 +6,7 @@ from pathlib import Path
 from proxy import __version__, assembly
 from proxy.access.authentication import ADMIN_KEY_FILE, create_admin_key
 from proxy.cli import options
-from proxy.cli.options import CONFIG_FILE, print_error
-from proxy.cli.parser import add_command
+from proxy.cli.options import CONFIG_FILE, add_command, print_error
 from proxy.config import Config, Loaded
 from proxy.server import supervisor
 from proxy.server.worker import ConfigSource, url_of

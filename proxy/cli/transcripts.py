@@ -18,8 +18,7 @@ from proxy import assembly
 from proxy.admin.history import View, links_of, parse_path, show_with_block
 from proxy.assembly import build_redaction
 from proxy.cli import options
-from proxy.cli.options import format_bytes, format_count, format_table
-from proxy.cli.parser import add_command
+from proxy.cli.options import add_command, format_bytes, format_count, format_table
 from proxy.config import Config
 from proxy.core.messages import Message, block_key
 from proxy.core.overlay import Block

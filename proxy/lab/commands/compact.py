@@ -13,8 +13,7 @@ from difflib import unified_diff
 from itertools import islice
 
 from proxy.cli import options
-from proxy.cli.options import has_colours, print_error
-from proxy.cli.parser import add_command, parse_path
+from proxy.cli.options import add_command, has_colours, parse_path, print_error
 from proxy.config import Config
 from proxy.core.messages import Message, Request
 from proxy.core.pipeline import Draft, Step, StepReport, run

@@ -15,8 +15,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TextIO
 
-from proxy.cli.options import has_colours, print_error
-from proxy.cli.parser import add_command
+from proxy.cli.options import add_command, has_colours, print_error
 from proxy.config import Loaded, load
 from proxy.core.window import TokenPrices
 from proxy.lab.demo import picture

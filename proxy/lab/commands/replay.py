@@ -15,8 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from proxy.cli import options
-from proxy.cli.options import format_table, print_error
-from proxy.cli.parser import add_command, parse_path
+from proxy.cli.options import add_command, format_table, parse_path, print_error
 from proxy.config import Config
 from proxy.core.window import Prices
 from proxy.errors import ProxyError
