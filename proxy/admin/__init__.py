@@ -1,6 +1,6 @@
 """API and pages for operators: the API below /admin/api/, the dashboard at /admin/.
 
-app             every request below /admin: authentication, routing, errors, the dashboard's files
+app             every request below /admin: authentication, routing, errors, downloads, the dashboard's files
 guard           authentication: the admin key, sessions, host names, page origins
 context         the input of a route and what it may raise, and how a route is declared
 
@@ -13,6 +13,5 @@ requests        every request, its outcome and duration; latency and errors over
 policies        policies and where they apply; a trial of a policy, in a process of its own; drafts of policies
 teams           teams, their keys, switches
 
-export          an answer as a CSV or JSON file
 history         the messages of a conversation at one request, and what became of each
 """

@@ -5,9 +5,12 @@ than showing it.
 """
 
 import asyncio
+import csv
+import io
 import json
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import cache, partial
 from html import escape
 from http import HTTPStatus
@@ -28,10 +31,10 @@ from proxy.admin.context import (
     AdminRequest,
     Flaw,
     Invalid,
+    Json,
     Route,
     Unreadable,
 )
-from proxy.admin.export import as_download
 from proxy.admin.guard import NeedsAdminKey, Visitor
 from proxy.config import Config
 from proxy.errors import BadRequest, BodyTooLarge, MethodNotAllowed, NotFound, NotJson, ProxyError
@@ -67,6 +70,8 @@ LOGIN, LOGOUT = "/admin/login", "/admin/logout"
 WITHOUT_KEY = ("/admin/static/style.css", "/admin/static/mark.svg", LOGIN)
 """The login form, and the files that it shows."""
 _CONTENT_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+_FORMULA_BEGINNINGS = ("=", "+", "-", "@", "\t", "\r")
+_TIMES = frozenset({"at", "first", "last", "created", "expires", "revoked", "last_used"})
 _MESSAGE_MARK = "<!-- message -->"
 _VISITOR = web.RequestKey("visitor", Visitor)
 _NAMES = web.RequestKey("names", dict[str, str])
@@ -257,6 +262,42 @@ def _error_response(fault: ProxyError, request: web.BaseRequest) -> web.Response
 def _json_response(status: int, value: object, headers: Mapping[str, str] | None = None) -> web.Response:
     # json, not msgspec: a message may hold half a surrogate pair, which goes out escaped, as it came.
     return web.Response(status=status, body=json.dumps(value).encode(), content_type=JSON, headers=headers)
+
+
+# --- downloads -------------------------------------------------------------------------------------------------------
+
+
+def as_download(route: Route, answer: Json, form: str) -> web.Response:
+    """The rows of an answer as CSV, or the whole answer as JSON, for a browser to save."""
+    name = f"{route.path.strip('/').replace('/', '-')}.{form}"
+    if form == "csv":
+        body, kind = write_csv(answer[route.rows]), "text/csv"
+    else:
+        body, kind = json.dumps(answer, indent=1), JSON
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return web.Response(body=body.encode("utf-8", "replace"), content_type=kind, charset="utf-8", headers=headers)
+
+
+def write_csv(rows: list[Json]) -> str:
+    """Rows with a line of names above. Times are ISO 8601 in UTC."""
+    text = io.StringIO()
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.writer(text)
+    writer.writerow(names)
+    for row in rows:
+        writer.writerow([_write_cell(name, row.get(name)) for name in names])
+    return text.getvalue()
+
+
+def _write_cell(name: str, value: object) -> object:
+    if name in _TIMES and isinstance(value, int | float):
+        return datetime.fromtimestamp(value, UTC).isoformat(timespec="milliseconds")
+    if isinstance(value, dict | list):
+        return json.dumps(value)
+    # A spreadsheet would take such a text for a formula, and anybody may have written it.
+    if isinstance(value, str) and value.startswith(_FORMULA_BEGINNINGS):
+        return f"'{value}"
+    return value
 
 
 # --- the dashboard's files -------------------------------------------------------------------------------------------

@@ -5,8 +5,9 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
+from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 import brotli
@@ -391,47 +392,40 @@ def _join_within(pieces: Iterator[bytes], limit: int) -> bytes:
     return b"".join(kept)
 
 
-def _zlib(window: int) -> Callable[[bytes], Iterator[bytes]]:
-    def pieces(body: bytes) -> Iterator[bytes]:
-        at = members = 0
-        while at < len(body):
-            members = _count_member(members)
-            opener = zlib.decompressobj(window)
-            while not opener.eof:
-                fed = body[at : at + _FEED_BYTES]
-                piece = opener.decompress(fed, _PIECE_MAX_BYTES)
-                if not (fed or piece):
-                    raise EOFError("it ends too early")
-                at += len(fed) - len(opener.unconsumed_tail) - len(opener.unused_data)
-                yield piece
+def _read_members(body: bytes, open_member: Callable[[], Any], *piece_limit: int) -> Iterator[bytes]:
+    """The pieces of all members of a body, each read with a decompressor of its own."""
+    at = members = 0
+    while at < len(body):
+        if members >= MEMBERS_MAX:
+            raise EOFError(f"it has more than {MEMBERS_MAX} members")
+        members += 1
+        opener = open_member()
+        while not opener.eof:
+            fed = body[at : at + _FEED_BYTES]
+            piece = opener.decompress(fed, *piece_limit)
+            if not (fed or piece):
+                raise EOFError("it ends too early")
+            at += len(fed) - len(opener.unconsumed_tail) - len(opener.unused_data)
+            yield piece
 
-    return pieces
+
+def _zlib(body: bytes, window: int) -> Iterator[bytes]:
+    return _read_members(body, partial(zlib.decompressobj, window), _PIECE_MAX_BYTES)
 
 
-def _count_member(members: int) -> int:
-    if members >= MEMBERS_MAX:
-        raise EOFError(f"it has more than {MEMBERS_MAX} members")
-    return members + 1
+def _gzip(body: bytes) -> Iterator[bytes]:
+    return _zlib(body, zlib.MAX_WBITS | 16)
 
 
 def _deflate(body: bytes) -> Iterator[bytes]:
     """`deflate` means zlib; some clients send it without its header, which all servers accept."""
     # A zlib header names its method, which is always DEFLATED, and both bytes together are a multiple of 31.
     wrapped = len(body) > 1 and body[0] & 0x0F == zlib.DEFLATED and int.from_bytes(body[:2], "big") % 31 == 0
-    return _zlib(zlib.MAX_WBITS if wrapped else -zlib.MAX_WBITS)(body)
+    return _zlib(body, zlib.MAX_WBITS if wrapped else -zlib.MAX_WBITS)
 
 
 def _zstd(body: bytes) -> Iterator[bytes]:
-    at = frames = 0
-    while at < len(body):
-        frames = _count_member(frames)
-        opener = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
-        while not opener.eof:
-            fed = body[at : at + _FEED_BYTES]
-            if not fed:
-                raise EOFError("it ends too early")
-            yield opener.decompress(fed)
-            at += len(fed) - len(opener.unused_data)
+    return _read_members(body, zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj)
 
 
 def _brotli(body: bytes) -> Iterator[bytes]:
@@ -447,8 +441,8 @@ def _brotli(body: bytes) -> Iterator[bytes]:
 
 
 _OPENERS: dict[str, Callable[[bytes], Iterator[bytes]]] = {
-    "gzip": _zlib(zlib.MAX_WBITS | 16),
-    "x-gzip": _zlib(zlib.MAX_WBITS | 16),
+    "gzip": _gzip,
+    "x-gzip": _gzip,
     "deflate": _deflate,
     "zstd": _zstd,
     "br": _brotli,
