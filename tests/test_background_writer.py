@@ -43,7 +43,7 @@ def test_a_sink_that_hangs_bounds_the_queue_in_bytes_and_the_end_in_time():
     assert writer.dropped == 20
     assert not writer.flush(0.1)
     writer.close(0.1)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     sink.opened.set()
 
 

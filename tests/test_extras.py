@@ -23,7 +23,7 @@ def run(code, place, config, *arguments):
     file.write_text(yaml.safe_dump(config))
     arguments = [str(each).replace("FILE", str(file)) for each in arguments]
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments], cwd=place, capture_output=True, text=True, check=False, timeout=30
+        [sys.executable, "-c", code, *arguments], cwd=place, capture_output=True, text=True, check=False, timeout=120
     )
 
 

@@ -72,7 +72,7 @@ def test_faults_of_a_configuration_are_json_too(capsys, folder):
 async def test_a_configuration_and_a_conversation_are_read_from_standard_input(folder):
     def run(text, *words):
         command = [sys.executable, "-m", "proxy", *words]
-        return subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=30)
+        return subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=120)
 
     bad = run("listen: {port: 99999}\n", "check", "-")
     assert (bad.returncode, bad.stderr.startswith("/dev/stdin:1: listen.port: ")) == (1, True)

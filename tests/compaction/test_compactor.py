@@ -226,7 +226,7 @@ async def test_f20_a_history_of_many_bytes_and_few_tokens_is_below_every_thresho
 async def test_the_tokenizer_is_loaded_while_histories_are_still_short(compactor_under_test):
     assert compactor_under_test.compactor._loading is None
     await compactor_under_test.send(reading(1))
-    await asyncio.wait_for(compactor_under_test.compactor._loading, 10)
+    await asyncio.wait_for(compactor_under_test.compactor._loading, 60)
 
 
 async def test_above_the_notice_threshold_one_look_up_fetches_everything(compactor_under_test):

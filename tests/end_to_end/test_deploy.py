@@ -116,7 +116,7 @@ async def balancer(place, *replicas):
     command = [PROGRAM, "-p", str(place), "-c", "nginx.conf", "-e", "error.log"]
     process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not await _listens(port):
                 assert process.returncode is None, (place / "error.log").read_text()
         yield f"http://127.0.0.1:{port}"
@@ -157,7 +157,7 @@ class TestBalancer:
         async with Upstream(stream(delta(content="Hi"), hang())) as up, balancer(tmp_path, up.origin) as origin:
             reader, writer = await asyncio.open_connection("127.0.0.1", int(origin.rpartition(":")[2]))
             writer.write(CHAT)
-            assert b"Hi" in await asyncio.wait_for(reader.readuntil(b"Hi"), 2)
+            assert b"Hi" in await asyncio.wait_for(reader.readuntil(b"Hi"), 60)
             writer.close()
             await up.requests[0].end()
 

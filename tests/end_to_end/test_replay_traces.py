@@ -149,7 +149,7 @@ class Replay:
         """Another worker may serve the next turn: it comes once this one has noted what it learned."""
         if self.place and reply.head.first("x-compaction-tokens-after"):
             self.noticed += 1
-            await until(lambda: count_noted(self.place) >= self.noticed, within=30)
+            await until(lambda: count_noted(self.place) >= self.noticed, within=60)
 
 
 def count_noted(place):

@@ -290,7 +290,7 @@ async def test_while_originals_cannot_be_written_nothing_new_is_folded_and_no_re
         assert '"failed-open"' not in await whole_log(proxy)
         assert await metric(proxy, "store_faults_total") > 0
         place.unlink()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not (await health(proxy))["originals_writable"]:  # noqa: ASYNC110 (the proxy looks once a second)
                 await asyncio.sleep(0.05)
         assert (await Agent(proxy, fresh, "sk-a").send(WORK)).compaction == "created"

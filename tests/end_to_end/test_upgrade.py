@@ -121,7 +121,7 @@ def test_over_keys_of_a_later_format_it_does_not_start_and_leaves_them_as_they_a
     registry.write_text(json.dumps({**json.loads(registry.read_text()), "format": 99}))
     before = registry.read_bytes()
     command = [sys.executable, "-m", "proxy", "serve", "--port", str(free_port()), "--state", str(registry.parent)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode != 0
     assert str(registry) in done.stdout + done.stderr
     assert registry.read_bytes() == before

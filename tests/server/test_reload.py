@@ -56,7 +56,7 @@ def slow(turn):
 
 
 async def summary_called(up, times=1):
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while len(summary_calls(up)) < times:  # noqa: ASYNC110 (another process asks)
             await asyncio.sleep(0.01)
 

@@ -262,7 +262,7 @@ sys.exit(main(["serve", "--port", "0", "--config", sys.argv[1]]))
 def test_without_the_extra_it_says_what_to_install(tmp_path):
     (tmp_path / "proxy.yaml").write_text("transcripts: {dir: 's3://bucket'}\n")
     command = [sys.executable, "-c", WITHOUT, str(tmp_path / "proxy.yaml")]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=tmp_path, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False)
     assert ended.returncode == 1
     assert ended.stderr.count("\n") == 1
     assert "transcripts.dir" in ended.stderr

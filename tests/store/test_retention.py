@@ -79,7 +79,7 @@ def test_a_writer_that_waits_while_its_file_is_removed_starts_it_again(tmp_path,
         time.sleep(0.1)
         path.unlink()
         os.close(file)
-        assert waiting.result(timeout=10)
+        assert waiting.result(timeout=60)
         keep(writer, exchange(chat(user("hi"), assistant("Hello."))))
     assert sorted(texts(find_only(tmp_path).messages.values())) == ["Hello.", "hi"]
 

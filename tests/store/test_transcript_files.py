@@ -79,9 +79,9 @@ def test_with_fsync_always_lines_are_synced_before_they_count_as_written(tmp_pat
 
     with originals(tmp_path, sync="always") as writer:
         monkeypatch.setattr(os, "fsync", fails)
-        assert not writer.keep(history_of(HELLO)).done.result(timeout=10)
+        assert not writer.keep(history_of(HELLO)).done.result(timeout=60)
         monkeypatch.undo()
-        assert writer.keep(history_of(HELLO)).done.result(timeout=10)
+        assert writer.keep(history_of(HELLO)).done.result(timeout=60)
     assert duplicates(find_only(tmp_path)) == 0
 
 
@@ -105,7 +105,7 @@ def test_lines_of_other_writers_are_not_written_again(tmp_path):
 def test_two_at_once_do_not_write_the_same(tmp_path):
     with originals(tmp_path) as one, originals(tmp_path) as other:
         waiting = [writer.keep(turn.history).done for turn in growing(30) for writer in (one, other)]
-        assert all(done.result(timeout=10) for done in waiting)
+        assert all(done.result(timeout=60) for done in waiting)
     found = find_only(tmp_path)
     assert (len(found.messages), duplicates(found)) == (61, 0)
     assert len(texts(found.path(found.leaves()[0]))) == 61
@@ -124,7 +124,7 @@ def test_a_writer_waits_for_the_lock_of_another(tmp_path):
             time.sleep(0.1)
             assert not done.done()
             half.write(b' that is whole in the end"}\n')
-        assert done.result(timeout=10)
+        assert done.result(timeout=60)
     assert b"half a line that is whole in the end" in raw(tmp_path)
 
 
@@ -142,7 +142,7 @@ async def test_an_internal_fault_is_counted_and_the_next_history_is_written(tmp_
     monkeypatch.setattr(threading, "excepthook", printed.append)
     with originals(tmp_path, warn=warned.append) as writer:
         broken = writer.keep_later(1, lambda: 1 / 0)
-        assert not broken.done.result(timeout=10)
+        assert not broken.done.result(timeout=60)
         await until(lambda: writer.faults == len(warned) == len(printed) == 1)
         keep(writer, exchange(HELLO))
     assert texts(find_only(tmp_path).messages.values()) == ["hi"]
@@ -217,7 +217,7 @@ def test_every_choice_is_a_line_and_the_first_holds_the_usage(tmp_path):
     with originals(tmp_path) as writer:
         recording = writer.record(writer.keep(history_of(HELLO)), Assembly("application/json"))
         recording.feed(json.dumps({**body, "usage": {"prompt_tokens": 7}}).encode())
-        assert recording.end(ended=True).result(timeout=10)
+        assert recording.end(ended=True).result(timeout=60)
     answers = find_only(tmp_path).answers
     assert [(text.choice, text.usage) for text in answers] == [(0, {"prompt_tokens": 7}), (1, {})]
 
@@ -226,7 +226,7 @@ def test_an_answer_that_was_cut_says_so(tmp_path):
     with originals(tmp_path) as writer:
         recording = writer.record(writer.keep(history_of(HELLO)), Assembly("text/event-stream"))
         recording.feed(delta(content="As far as"))
-        assert recording.end(ended=False).result(timeout=10)
+        assert recording.end(ended=False).result(timeout=60)
     (text,) = find_only(tmp_path).answers
     assert (json.loads(text.message)["content"], text.cut) == ("As far as", True)
 
@@ -236,7 +236,7 @@ def test_an_error_within_an_answer_is_written_beside_it_without_its_secrets(tmp_
         recording = writer.record(writer.keep(history_of(HELLO)), Assembly("text/event-stream"))
         recording.feed(delta(content="Well") + b'data: {"error":{"type":"x","message":"bad key ' + CANARY.encode())
         recording.feed(b'","code":null}}\n\n')
-        assert recording.end(ended=True).result(timeout=10)
+        assert recording.end(ended=True).result(timeout=60)
     (text,) = find_only(tmp_path).answers
     assert text.error == {"type": "x", "message": "bad key [redacted: api-key]", "code": None}
 
@@ -247,7 +247,7 @@ def test_an_answer_to_what_could_not_be_written_is_not_written_either(tmp_path, 
         monkeypatch.setattr(TranscriptFolder, "_write", lambda *line: _raise(full.pop()) if full else append(*line))
         recording = writer.record(writer.keep(history_of(HELLO)), Assembly("text/event-stream"))
         recording.feed(finish())
-        assert not recording.end(ended=True).result(timeout=10)
+        assert not recording.end(ended=True).result(timeout=60)
         keep(writer, exchange(MORE))
     assert find_only(tmp_path).answers == []
 
@@ -260,7 +260,7 @@ def test_a_long_answer_is_taken_apart_while_it_comes_and_never_held_whole(tmp_pa
         for number in range(3_000):
             recording.feed(delta(content=f"word {number} " + "x" * 100))
             largest = max(largest, recording._size)
-        assert recording.end(ended=True).result(timeout=10)
+        assert recording.end(ended=True).result(timeout=60)
     assert largest < 70_000
     (text,) = find_only(tmp_path).answers
     assert json.loads(text.message)["content"].count("word") == 3_000
@@ -275,7 +275,7 @@ def test_a_piece_of_an_answer_that_found_no_room_makes_it_a_cut_one(tmp_path):
         recording.feed(delta(content="x" * 70_000))
         writer._room = room
         recording.feed(delta(content="ends") + finish())
-        assert recording.end(ended=True).result(timeout=10)
+        assert recording.end(ended=True).result(timeout=60)
     (text,) = find_only(tmp_path).answers
     assert text.cut
 

@@ -75,7 +75,7 @@ class GatewayInProcess:
     async def retire(self, gateway):
         """Returns once all leases on a gateway are back and its connections are closed."""
         gateway.retire()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await self.notes.wait_idle()
             await asyncio.gather(*(client.wait_closed() for client in gateway.clients.values()))
 
@@ -101,7 +101,7 @@ class GatewayInProcess:
 
 
 async def connections_closed(up):
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while up.connections:  # noqa: ASYNC110 (the other side signals nothing)
             await asyncio.sleep(0.01)
 

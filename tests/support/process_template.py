@@ -26,6 +26,7 @@ from proxy.cli import COMMANDS, main
 from proxy.config.policies import shipped_policies
 from proxy.tokenizer import Tokenizers
 from tests import ROOT
+from tests.support.patient_proxy import wait_patiently
 
 IS_SUPPORTED = hasattr(os, "pidfd_open")
 # By this coverage.py measures the processes that are started; without it they have an empty environment.
@@ -162,6 +163,7 @@ def _enter(wanted: dict) -> list[str]:
 if __name__ == "__main__":
     for module in COMMANDS.values():
         import_module(module)
+    wait_patiently()
     # Both are read once by each process that needs them.
     shipped_policies()
     Tokenizers().of("").count(b"one word")

@@ -32,7 +32,7 @@ READY = http_client.request_bytes("GET", "/health/ready", ((b"host", b"localhost
 PATIENCE = 60.0
 # An upstream whose window is known is not asked for it: it hears from clients only.
 QUIET = {"window": 1_000_000}
-AS_INSTALLED = ("-m", "proxy")
+PATIENT = (str(Path(__file__).with_name("patient_proxy.py")),)
 FIRST_PORT, PORTS_EACH, PORT_RANGES = 12_000, 2_000, 10
 
 
@@ -75,7 +75,7 @@ async def serving(
     environment: Mapping[str, str] | None = None,
     standard_output: Path | None = None,
     prefix: Sequence[str] = (),
-    program: Sequence[str] = AS_INSTALLED,
+    program: Sequence[str] = PATIENT,
     fresh: bool = False,
 ) -> AsyncIterator[Proxy]:
     """Starts it, waits until it is ready, and in the end asks it to stop: its exit code must be 0.
@@ -92,7 +92,7 @@ async def serving(
         command += ["--upstream", upstream]
     command += arguments
     own = dict(environment or {})
-    is_special = bool(prefix) or program != AS_INSTALLED or any(name.startswith("PYTHON") for name in own)
+    is_special = bool(prefix) or program != PATIENT or any(name.startswith("PYTHON") for name in own)
     (place / "stdout").touch()
     with (standard_output or place / "stdout").open("ab") as stdout, (place / "stderr").open("ab") as stderr:
         if fresh or is_special or not process_template.IS_SUPPORTED:

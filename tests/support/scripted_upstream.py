@@ -46,6 +46,7 @@ from tests.support.upstream_replies import (
     Hang,
     Pause,
     Reply,
+    WaitFor,
     answer,
     close,
     cut,
@@ -53,6 +54,7 @@ from tests.support.upstream_replies import (
     pause,
     raw,
     stream,
+    wait_for,
 )
 
 __all__ = [
@@ -84,9 +86,11 @@ __all__ = [
     "raw",
     "stream",
     "text_turn",
+    "wait_for",
 ]
 
 Phase = Literal["before headers", "silent", "flowing"]
+PATIENCE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +131,7 @@ class Request:
     def json(self) -> Any:
         return json.loads(self.body)
 
-    async def end(self, within: float = 5) -> None:
+    async def end(self, within: float = PATIENCE_SECONDS) -> None:
         """Returns once its reply is out or its client is gone."""
         await asyncio.wait_for(self.ended.wait(), within)
 
@@ -217,7 +221,7 @@ class Upstream:
         """Lets go of what was recorded; a long run would keep it all."""
         self.requests.clear()
 
-    async def wait_for_request(self, count: int = 1, within: float = 5) -> Request:
+    async def wait_for_request(self, count: int = 1, within: float = PATIENCE_SECONDS) -> Request:
         """The request that makes up this number, as soon as it has arrived whole."""
         async with asyncio.timeout(within), self._arrival:
             await self._arrival.wait_for(lambda: len(self.requests) >= count and self.requests[count - 1].arrived)
@@ -302,6 +306,8 @@ async def _play(reply: Reply, request: Request, line: "_Line") -> None:
                 await line.writer.drain()
             case Pause(seconds):
                 await asyncio.sleep(seconds)
+            case WaitFor(event):
+                await event.wait()
             case Hang():
                 request.phase = "before headers" if request.phase == "before headers" else "silent"
                 await asyncio.Event().wait()

@@ -57,12 +57,12 @@ def keep(kept: Originals, *talk: RecordedExchange) -> None:
     """Each is written before this returns."""
     for one in talk:
         history = kept.keep(one.history)
-        assert history.done.result(timeout=10)
+        assert history.done.result(timeout=60)
         if one.answer is not None:
             recording = kept.record(history, Assembly("text/event-stream"))
             for frame in one.answer.frames(usage=True):
                 recording.feed(frame)
-            assert recording.end(ended=True).result(timeout=10)
+            assert recording.end(ended=True).result(timeout=60)
 
 
 def transcripts(folder: Path) -> list[Transcript]:

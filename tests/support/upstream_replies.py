@@ -8,6 +8,7 @@
 Every byte that leaves is in the reply: no header is added but the one that frames the body.
 """
 
+import asyncio
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -32,6 +33,13 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitFor:
+    """Silence until the test sets the event."""
+
+    event: asyncio.Event
+
+
+@dataclass(frozen=True, slots=True)
 class Hang:
     """Silence until the client leaves."""
 
@@ -46,7 +54,7 @@ class Close:
     """The connection is closed in the ordinary way, whatever the framing still announced."""
 
 
-Act = bytes | Pause | Hang | Cut | Close
+Act = bytes | Pause | WaitFor | Hang | Cut | Close
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +150,10 @@ def raw(*parts: Act) -> Reply:
 
 def pause(seconds: float) -> Pause:
     return Pause(seconds)
+
+
+def wait_for(event: asyncio.Event) -> WaitFor:
+    return WaitFor(event)
 
 
 def hang() -> Hang:

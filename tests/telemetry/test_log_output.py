@@ -54,18 +54,18 @@ def pipe_that_is_full():
 
 async def must_serve(proxy):
     """A small chat, one that is compacted, the proxy's own error; a loop that is blocked would answer none of them."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         assert (await ask(proxy, chat())).status == 200
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         compacted = await ask(proxy, WORK)
     assert (compacted.status, compacted.head.first("x-compaction")) == (200, "created")
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         assert fault_of(await page(proxy, "/nowhere"))["code"] == "not_found"
         assert (await page(proxy, "/health/ready")).status == 200
 
 
 async def until_dropped(proxy):
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while await metric(proxy, "log_lines_dropped_total") < 4:  # noqa: ASYNC110 (another process)
             await asyncio.sleep(0.05)
 
@@ -107,7 +107,7 @@ async def test_an_unread_pipe_blocks_no_request_and_no_exit(up, serve, form):
             began = time.monotonic()
             proxy.process.terminate()
             assert await proxy.process.wait() == 0
-            assert time.monotonic() - began < 10
+            assert time.monotonic() - began < 60
 
 
 async def test_a_reader_that_comes_late_gets_every_line(up, serve):
@@ -116,7 +116,7 @@ async def test_a_reader_that_comes_late_gets_every_line(up, serve):
             await must_serve(proxy)
             os.set_blocking(read_end, False)
             text = b""
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(60):
                 while b"/health" not in text and text.count(b'"event":"request"') < 3:
                     try:
                         text += os.read(read_end, 65536)

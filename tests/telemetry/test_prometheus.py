@@ -132,7 +132,7 @@ async def test_every_question_of_the_dashboard_finds_an_answer(tmp_path):
         return answer(happening(metrics).render_page(), headers=[("content-type", "text/plain; version=0.0.4")])
 
     async with Upstream(page) as proxy, prometheus(tmp_path, proxy.origin) as ask:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(proxy.requests) < 8:  # noqa: ASYNC110 (another process)
                 await asyncio.sleep(0.1)
         answers = {each: await ask(re.sub(r"\$__(rate_interval|range)", "1s", each)) for each in EXPRESSIONS}

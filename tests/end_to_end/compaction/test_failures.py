@@ -114,7 +114,7 @@ async def test_a_turn_that_ended_half_way_is_in_the_activity_log_like_any_other(
     sent = json.dumps({"model": "patient", "stream": True, "messages": WORK}).encode()
     async with streaming(stack.proxy, sent, headers={"authorization": f"Bearer {agent.key}"}) as line:
         await line.until(b"Well")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not (turns_seen := recorded_turns(stack.proxy.state, "patient")):  # noqa: ASYNC110 (a thread of the proxy)
             await asyncio.sleep(0.05)
     assert [turn["action"] for turn in turns_seen] == ["created"]

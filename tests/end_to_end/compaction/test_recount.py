@@ -23,7 +23,7 @@ async def test_a_policy_can_have_a_shortened_history_counted_by_a_probe(serve):
         async with serve(None, config=config) as proxy:
             agent = Agent(proxy, up, "sk-a")
             step = await agent.send(WORK)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 while len(up.requests) < 2 or up.requests[1].arrived is None:  # noqa: ASYNC110 (the upstream signals nothing)
                     await asyncio.sleep(0.02)
             await up.requests[1].end()

@@ -2,13 +2,14 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
 from tests.support.agent import Agent, compactions
 from tests.support.compacting_proxy import metric
 from tests.support.messages import user
-from tests.support.scripted_upstream import answer, hang, text_turn
+from tests.support.scripted_upstream import answer, hang, text_turn, wait_for
 from tests.support.summary_model import (
     BEYOND,
     NEAR,
@@ -184,15 +185,16 @@ async def test_a_prompt_that_is_sent_once_never_pays_for_a_summary(small_window_
 
 
 async def test_no_turn_waits_for_a_slow_summary_while_the_history_fits(small_window_stack):
-    slow = answer_late(text_turn(account()), 1.5)
+    written = asyncio.Event()
+    summary = answer(text_turn(account()).completion())
+    slow = replace(summary, parts=(wait_for(written), *summary.parts))
     async with small_window_stack(model(slow)) as (up, agent, _):
         await agent.send(SEEN)
-        began = asyncio.get_running_loop().time()
         for size in (32, 34, 36):
             await agent.send(WORK[:size])
         pending = await agent.send(OVER)
-        assert asyncio.get_running_loop().time() - began < 1.4
         assert pending.header("x-compaction-reason") == "summary-pending"
+        written.set()
         await wait_until_asked(up)
         ready = await agent.send(WORK[:40])
     assert has_summary(ready)
@@ -209,7 +211,7 @@ async def test_when_it_must_wait_it_waits_no_longer_than_the_policy_says(small_w
     assert beyond.compaction == "created"
     assert len(up.requests) == 3
     assert not body_has_summary(up.requests[-1])
-    assert 0.4 < waited < 10
+    assert 0.4 < waited < 60
 
 
 async def test_when_it_must_wait_and_the_answer_comes_in_time_it_is_used(small_window_stack):
@@ -248,12 +250,12 @@ async def test_a_waiting_client_that_leaves_cancels_the_summary(small_window_sta
     async with small_window_stack(model(hang())) as (up, agent, _):
         await agent.send(SEEN)
         waiting = asyncio.create_task(agent.send(BEYOND))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not summary_calls(up):  # noqa: ASYNC110 (the upstream signals nothing)
                 await asyncio.sleep(0.02)
         waiting.cancel()
         (asked_for,) = summary_calls(up)
-        await asked_for.end(2)
+        await asked_for.end()
     assert asked_for.departure is not None
 
 

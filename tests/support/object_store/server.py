@@ -23,7 +23,7 @@ from proxy.store.transcripts.bucket import Bucket
 from tests.support.object_store.install import ENVIRONMENT, is_installed
 from tests.support.running_proxy import free_port
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 BUCKET = "transcripts"
 MISSING = None if is_installed() else "there is no S3 server: run python tests/support/object_store/install.py"
 POLICY = '{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Action":"s3:*","Resource":"*"}]}'
