@@ -133,7 +133,7 @@ def find_in_names(node):
 def find_in_test_names(tree, place):
     """Findings in the names of a module of tests or benchmarks: its file, functions and classes."""
     yield from (("names in tests", place, word) for word in words_of_name(place.rpartition("/")[2].removesuffix(".py")))
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             name, where = re.sub(r"^test_((row_|f)[0-9]+_)*", "", node.name), f"{place}:{node.lineno}"
             leading = [word for word in ("what", "whatever") if name.startswith(f"{word}_")]
@@ -161,9 +161,17 @@ def find_in_texts(node):
         yield from (("words in help", word) for word in guessed_at(literals(node.value)))
 
 
+def statements(node):
+    """Every statement below a node. `ast.walk` would visit the expressions as well."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, name, ()):
+            yield child
+            yield from statements(child)
+
+
 def find_in_docstrings(tree, place):
     """The words in texts that are statements: docstrings, and descriptions behind a value."""
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             prose = re.sub(r"`[^`]*`", " ", node.value.value)
             yield from (("words in docstrings", f"{place}:{node.lineno}", word) for word in guessed_at(prose))
@@ -171,6 +179,8 @@ def find_in_docstrings(tree, place):
 
 def find_in_comments(source, place):
     """Findings in the comments of a module."""
+    if not any(guessed_at(line.partition("#")[2]) for line in source.splitlines()):
+        return  # to find out which of them are comments is most of the work
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             prose = re.sub(r"`[^`]*`", " ", token.string)

@@ -21,6 +21,7 @@ def is_sound(run):
     return True
 
 
+@pytest.mark.slow
 async def test_a_run_of_many_windows_is_never_refused(tmp_path):
     run = await plays(tmp_path, 50, window=32_000)
     assert is_sound(run)

@@ -1,14 +1,13 @@
 """`compact FILE --step summary` and `--step auto`: the strategies of the designs, on a saved conversation."""
 
-import asyncio
 import json
 import re
-import sys
 
 import pytest
 
 from proxy.core.fold import HEADING
 from tests.end_to_end.designs.histories import structured_summary
+from tests.support.commands import run_command
 from tests.support.completions import text_turn
 from tests.support.messages import assistant, call, chat, tool, user
 from tests.support.scripted_upstream import Upstream
@@ -24,15 +23,8 @@ TOOLS = [tool("fs_read_file"), tool("Paint")]
 def run(tmp_path):
     async def act(*options, pieces, **environment):
         (tmp_path / "work.json").write_bytes(chat(user("Build it."), *pieces, user("Go on."), tools=TOOLS))
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "proxy", "compact", "work.json", *options),
-            cwd=tmp_path,
-            env=environment,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, complaint = await asyncio.wait_for(process.communicate(), 120)
-        return process.returncode, out.decode(), complaint.decode()
+        ended = await run_command("compact", "work.json", *options, place=tmp_path, **environment)
+        return ended.code, ended.out, ended.complaint
 
     return act
 
