@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     config, file = read().config, options.find_config_file(args)
     assembly.check_extras(config)  # before any worker starts: each of them would fail with a traceback, again and again
     try:
-        sock = supervisor.bind_socket(config)
+        sock = supervisor.reserve_port(config)
     except OSError as fault:
         where = f"{config.listen.host}:{config.listen.port}"
         return print_error(f"cannot listen on {where}: {fault.strerror}; choose another with --port")

@@ -39,12 +39,19 @@ def clear_snapshots(config: Config) -> None:
         snapshot_folder(config).mkdir(parents=True, exist_ok=True)
 
 
-def bind_socket(config: Config) -> socket.socket:
+def reserve_port(config: Config) -> socket.socket:
     """A socket bound to the configured address. OSError: it is in use."""
+    if config.listen.workers > 1:
+        # Workers share their port, and so could those of another proxy, with other keys: that must not go unnoticed.
+        _bind_socket(config, is_shared=False).close()
+    return _bind_socket(config, is_shared=config.listen.workers > 1)
+
+
+def _bind_socket(config: Config, *, is_shared: bool) -> socket.socket:
     family = socket.AF_INET6 if ":" in config.listen.host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if config.listen.workers > 1:
+    if is_shared:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         sock.bind((config.listen.host, config.listen.port))
@@ -114,7 +121,8 @@ def _run_worker(source: ConfigSource, config: Config, slot: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-    raise SystemExit(_serve_until_stopped(source, _read_current_config(source, config), bind_socket(config), slot))
+    sock = _bind_socket(config, is_shared=True)
+    raise SystemExit(_serve_until_stopped(source, _read_current_config(source, config), sock, slot))
 
 
 def _read_current_config(source: ConfigSource, config: Config) -> Config:

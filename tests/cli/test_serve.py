@@ -13,6 +13,7 @@ import pytest
 
 from proxy import __version__
 from proxy.cli import COMMANDS, main
+from proxy.server import supervisor
 from tests.support.proxy_client import ask, chat
 from tests.support.running_proxy import free_port
 
@@ -25,6 +26,14 @@ def test_a_port_in_use_is_reported_without_a_traceback(capsys, monkeypatch, tmp_
     assert capsys.readouterr().err == (
         f"cannot listen on 127.0.0.1:{port}: Address already in use; choose another with --port\n"
     )
+
+
+def test_several_workers_do_not_share_the_port_of_another_proxy(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(supervisor, "serve", lambda *_: 0)
+    with socket.create_server(("127.0.0.1", 0), reuse_port=True) as other:
+        assert main(["serve", "--port", str(other.getsockname()[1]), "--workers", "2"]) == 1
+    assert "Address already in use" in capsys.readouterr().err
 
 
 def test_a_wrong_configuration_is_reported_before_anything_starts(capsys, monkeypatch, tmp_path):

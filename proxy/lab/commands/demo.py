@@ -106,7 +106,7 @@ async def _watch(agent: Agent, moment: Moment, screen: "Screen") -> None:
 async def _proxy(upstream: str, state: str) -> AsyncIterator[str]:
     """Base URL of a proxy that runs as with `serve`, on a free port, with defaults only."""
     loaded = _configure(upstream, state)
-    sock = supervisor.bind_socket(loaded.config)
+    sock = supervisor.reserve_port(loaded.config)
     serving = asyncio.create_task(Worker(ConfigSource(lambda: loaded, None), loaded.config, None).run(sock))
     await asyncio.sleep(0)
     try:
