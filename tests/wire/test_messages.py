@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.core.messages import with_arguments
+from proxy.core.planning import Try
 from proxy.wire.messages import requests as messages
 from tests.support.messages import assistant, calls, history, system, user
 from tests.support.messages_api import find_faults, request
@@ -113,3 +114,16 @@ def test_a_text_that_is_none_is_left_out_of_what_is_written_again():
     short = with_arguments(read.messages[1], lambda _: "{}", "clear_arguments")
     left = json.loads(messages.render(read, (read.messages[0], short)))
     assert left["messages"][1]["content"] == [{**call, "input": {}}]
+
+
+TOOLSET = {"type": "mcp_toolset", "mcp_server_name": "wiki"}
+
+
+@pytest.mark.parametrize(("tools", "is_sent"), [([TOOLSET], True), ([], False)])
+def test_a_question_names_the_servers_of_its_toolsets_and_no_others(tools, is_sent):
+    asked = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9, "tools": tools}
+    servers = [{"type": "url", "url": "https://wiki.example/mcp", "name": "wiki"}]
+    request = messages.parse(json.dumps({**asked, "mcp_servers": servers}).encode())
+    aligned = Try(request.messages, request.tools, aligned=True)
+    assert ("mcp_servers" in json.loads(messages.question(request, aligned, {"max_tokens": 100}))) is is_sent
+    assert "mcp_servers" not in json.loads(messages.question(request, aligned, {"max_tokens": 100}, foreign=True))

@@ -49,6 +49,7 @@ LOOK_BACK_BLOCKS = 20
 _MARK = b'"cache_control"'
 # What would make a model answer with anything but one text, and what the provider would do to the history by itself.
 _ASKS_FOR_MORE = frozenset({"stop_sequences", "output_format", "context_management", "mcp_servers", "container"})
+_TOOLSET = b'"mcp_toolset"'
 _FORCING = frozenset({"any", "tool"})
 _REASONING = frozenset({"thinking", "redacted_thinking"})
 _COMPACTING = re.compile(rb'"type"\s*:\s*"compact(?:ion|_\d+)"')
@@ -495,7 +496,10 @@ def question(request: Request, put: Try, bounds: Mapping[str, int], model: str =
     if foreign:
         kept = {"model", "messages", "system", "max_tokens", "tools", "stream", "temperature"}
         source = splice.without(source, {member.key for member in splice.members(source)} - kept)
-    source = splice.without(source, _ASKS_FOR_MORE if put.aligned else _ASKS_FOR_MORE | {"tools", "tool_choice"})
+    removed = _ASKS_FOR_MORE if put.aligned else _ASKS_FOR_MORE | {"tools", "tool_choice"}
+    if _TOOLSET in (put.tools or b"") and not foreign:
+        removed -= {"mcp_servers"}  # the API refuses a toolset without its server
+    source = splice.without(source, removed)
     members = {
         each.key: json.loads(source[each.start : each.stop])
         for each in splice.members(source)
