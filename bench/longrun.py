@@ -63,7 +63,7 @@ class Outcome:
 
     @property
     def waits(self) -> list[float]:
-        return measure_waits(self.turns, self.tally.heard) or [0.0]
+        return measure_waits(self.turns, self.tally.received) or [0.0]
 
     @property
     def full_price(self) -> tuple[int, int, int]:
@@ -123,8 +123,8 @@ async def measure_policy(policy: str, args: argparse.Namespace, place: Path) -> 
         await asyncio.to_thread(proxy.stop)
     for turn in turns:
         if not turn.ok:
-            print(f"{policy}: turn {turn.step + 1} failed: {turn.status} {turn.said[:400]}", file=sys.stderr)
-    return Outcome(policy, Tally(model.heard), charge_untouched(run, tokenizer), turns)
+            print(f"{policy}: turn {turn.step + 1} failed: {turn.status} {turn.error[:400]}", file=sys.stderr)
+    return Outcome(policy, Tally(model.received), charge_untouched(run, tokenizer), turns)
 
 
 def start_proxy(policy: str, more: list[str], upstream: str, place: Path) -> tuple[Server, str]:

@@ -29,7 +29,7 @@ from typing import Any
 
 from proxy.config.policies import resolve_policy, shipped_policies
 from proxy.core import deeds
-from proxy.core.grouping import callers
+from proxy.core.grouping import list_callers
 from proxy.core.messages import Message, ToolCall
 from proxy.core.outcome import find_outcome
 from proxy.core.rules import Rules
@@ -142,7 +142,7 @@ def find_changed(messages: Sequence[Message]) -> set[str]:
     """The files that the calls of these messages have changed, as far as their results show."""
     return {
         deed.key
-        for message, call in zip(messages, callers(messages), strict=True)
+        for message, call in zip(messages, list_callers(messages), strict=True)
         if call is not None
         for deed in deeds.find_call_deeds(call, message.text)
         if deed.section is deeds.CHANGED
@@ -169,7 +169,7 @@ def is_listed(path: str, listed: set[str]) -> bool:
 
 def find_last_failure(messages: Sequence[Message]) -> set[str]:
     """The beginning of the line that tells of the last failure, from results and placeholders; none: empty."""
-    for message, call in reversed(list(zip(messages, callers(messages), strict=True))):
+    for message, call in reversed(list(zip(messages, list_callers(messages), strict=True))):
         if message.is_bulk and (found := _read_verdict(message, call)):
             return found
     return set()

@@ -289,14 +289,14 @@ class Dispatcher:
 
     def _report(self, name: str, fault: Exception) -> None:
         self._count_error(name)
-        report = (name, *kind_and_place(fault))
+        report = (name, *locate_fault(fault))
         # Once for each place in the code: this event may fail in the same listener again.
         if report not in self._reported:
             self._reported.add(report)
             self(InternalFault("none", *report[1:]))
 
 
-def kind_and_place(fault: BaseException) -> tuple[str, str]:
+def locate_fault(fault: BaseException) -> tuple[str, str]:
     """Type, file and line of a fault. Its message is left out: it may quote what a client sent."""
     # walk_tb and not extract_tb: the latter reads source files, and a disk may be what has failed.
     frames = list(traceback.walk_tb(fault.__traceback__))

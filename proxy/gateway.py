@@ -192,10 +192,10 @@ class RelayedAnswer:
 
     @property
     def headers(self) -> Headers:
-        told = self.reply.headers
+        headers = self.reply.headers
         if self.shown is not None:  # the body may get longer or shorter
-            told = _without_length(told)
-        return (*told, *self.notes)
+            headers = _without_length(headers)
+        return (*headers, *self.notes)
 
     def body(self) -> AsyncGenerator[bytes]:
         """The bytes for the client. Raises where the answer did not end well."""
@@ -355,7 +355,7 @@ class Gateway:
 
     def _route(self, call: Call, record: RequestRecord) -> UpstreamRoute:
         """The upstream that serves the model of this call. ProxyError: none does, or the caller may not use it so."""
-        model = http.model_of(call.body) if self._model_decides and isinstance(call.body, bytes) else None
+        model = http.find_model(call.body) if self._model_decides and isinstance(call.body, bytes) else None
         settings = self._only_upstream or self.config.upstream_for(model, call.caller.team)
         if settings is None:
             raise NotFound("no upstream serves this model: its operator can add it to `upstreams.models` of the proxy")
@@ -443,11 +443,11 @@ class Gateway:
             async with aclosing(following.chunks()) as chunks:
                 async for chunk in chunks:
                     held = rounds.held
-                    told = await self._fail_open(_run(partial(rounds.feed, chunk)), None, record) if is_read else chunk
-                    if told is None:  # from the fault on as it comes: nothing may be lost of an answer
-                        is_read, told = False, held + chunk
-                    if told:
-                        yield told
+                    shown = await self._fail_open(_run(partial(rounds.feed, chunk)), None, record) if is_read else chunk
+                    if shown is None:  # from the fault on as it comes: nothing may be lost of an answer
+                        is_read, shown = False, held + chunk
+                    if shown:
+                        yield shown
             try:
                 following = await self._go_on(recall, calls, record) if is_read else None
             except ProxyError as fault:
@@ -471,15 +471,15 @@ class Gateway:
             if await self._fail_open(_run(partial(recall.rounds.feed, body)), None, record) is None:
                 return reply
             following = await self._go_on(recall, calls, record)
-        told = await self._fail_open(_run(recall.rounds.close), None, record)
-        return reply if told is None else LocalAnswer(_without_length(reply.headers), told)
+        whole = await self._fail_open(_run(recall.rounds.close), None, record)
+        return reply if whole is None else LocalAnswer(_without_length(reply.headers), whole)
 
     async def _go_on(self, recall: RecallLoop, calls: UpstreamCalls, record: RequestRecord) -> Reply | None:
         """Send the next round of a request. None: the model recalls nothing more."""
-        said = await self._fail_open(_run(recall.rounds.end_round), None, record)
-        if said is None:
+        answer = await self._fail_open(_run(recall.rounds.end_round), None, record)
+        if answer is None:
             return None
-        go_on = run_apart(recall.estimate_work(said), partial(recall.go_on, said))
+        go_on = run_apart(recall.estimate_work(answer), partial(recall.go_on, answer))
         call = await self._fail_open(go_on, None, record)
         if call is None:
             return None
@@ -534,7 +534,7 @@ class Gateway:
         return otherwise
 
     def _report_fault(self, request_id: str, fault: Exception) -> None:
-        self._emit(events.FailedOpen(request_id, *events.kind_and_place(fault)))
+        self._emit(events.FailedOpen(request_id, *events.locate_fault(fault)))
 
     def _start_note(self, outgoing: OutgoingRequest, record: RequestRecord, tap: ResponseTap) -> None:
         """Note the turn in the background: the client does not wait, the worker's end does.
@@ -572,18 +572,18 @@ async def _read_refusal(reply: Reply, path: str) -> Refusal | None:
     """Read a refusal before the client sees any of it. None: accepted, or a refusal without a remedy."""
     if path in (http.RESPONSES, http.MESSAGES) and reply.is_good and _is_stream(reply):
         return await _read_late_refusal(reply)
-    said = await reply.peek(_told_enough if reply.is_good else _too_long) if _may_refuse(reply) else None
-    if said is None:
+    beginning = await reply.peek(_can_be_classified if reply.is_good else _too_long) if _may_refuse(reply) else None
+    if beginning is None:
         return None
-    reply.is_good = reply.is_good and not refusals.begins_as_error(said)
-    fault = refusals.classify(reply.status, reply.headers, said)
+    reply.is_good = reply.is_good and not refusals.begins_as_error(beginning)
+    fault = refusals.classify(reply.status, reply.headers, beginning)
     return fault if fault is not None and fault.kind in refusals.RECOVERABLE_KINDS else None
 
 
 async def _read_late_refusal(reply: Reply) -> Refusal | None:
     """The refusal in a stream that began well."""
-    said = await reply.peek(lambda read: has_begun(read) or _too_long(read))
-    error = None if said is None else find_refusal(said)
+    beginning = await reply.peek(lambda read: has_begun(read) or _too_long(read))
+    error = None if beginning is None else find_refusal(beginning)
     if error is None:
         return None
     reply.is_good = False
@@ -602,12 +602,12 @@ def _may_refuse(reply: Reply) -> bool:
     return not reply.is_good or "json" in (http.find(reply.headers, "content-type") or "")
 
 
-def _told_enough(said: bytes) -> bool:
-    return not refusals.begins_as_error(said) or _too_long(said)
+def _can_be_classified(beginning: bytes) -> bool:
+    return not refusals.begins_as_error(beginning) or _too_long(beginning)
 
 
-def _too_long(said: bytes) -> bool:
-    return len(said) > refusals.BODY_MAX_BYTES
+def _too_long(beginning: bytes) -> bool:
+    return len(beginning) > refusals.BODY_MAX_BYTES
 
 
 async def _send_again(calls: UpstreamCalls, call: Call) -> Reply | None:
@@ -697,8 +697,8 @@ async def _rewrite_usage(chunks: AsyncGenerator[bytes], shown: delivery.Rewriter
     """Rewrite the usage figures of an answer to those that the client is to see."""
     async with aclosing(chunks):
         async for chunk in chunks:
-            if told := shown.feed(chunk):
-                yield told
+            if rewritten := shown.feed(chunk):
+                yield rewritten
     if rest := shown.close():
         yield rest
 
@@ -717,7 +717,7 @@ async def _watch_stream(chunks: AsyncGenerator[bytes], watch: delivery.StreamWat
             yield rest
     except (UpstreamBroke, UpstreamTimeout) as fault:
         error = watch.error or as_error(fault)
-        yield delivery.error_frame(error, at_boundary=watch.at_boundary, named=watch.names_events)
+        yield delivery.make_error_event(error, at_boundary=watch.at_boundary, named=watch.names_events)
         raise
 
 

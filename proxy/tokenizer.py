@@ -56,7 +56,7 @@ class Tokenizers:
         self._made: dict[EncodingName | None, Tokenizer] = {}
 
     def of(self, model: str, estimator: Estimator = "tokens") -> "Tokenizer":
-        encoding = encoding_of(model) if estimator == "tokens" else None
+        encoding = find_encoding(model) if estimator == "tokens" else None
         if encoding not in self._made:
             self._made[encoding] = Tokenizer(encoding, self._threads, self._vision, CountCache(self._remembered))
         return self._made[encoding]
@@ -182,7 +182,7 @@ _SPLITS: Mapping[EncodingName, str] = {  # the patterns tiktoken defines for the
 }
 
 
-def encoding_of(model: str) -> EncodingName:
+def find_encoding(model: str) -> EncodingName:
     """The encoding of an OpenAI model; for all others the newer one, whose error `Calibration` learns."""
     return "cl100k_base" if _OLD_OPENAI.match(plain_name(model)) else "o200k_base"
 
@@ -225,11 +225,11 @@ def _tokens_of_piece(text: str, name: EncodingName) -> int:
 _PRIORS = {"claude-2": 1.2, "claude-3": 1.2, "claude-4": 1.29, "claude-5": 1.55}
 
 
-def counter_name(upstream: str, model: str) -> str:
+def make_counter_name(upstream: str, model: str) -> str:
     """The key of a calibration: token counts of one upstream and one model family say nothing of others."""
     return f"{upstream}/{model_family(model)}"
 
 
-def prior_calibration(model: str) -> Calibration:
+def find_prior_calibration(model: str) -> Calibration:
     """The calibration to begin with, before the first usage comes back."""
     return Calibration(_PRIORS.get(model_family(model), 1.0))

@@ -32,7 +32,7 @@ from proxy.config import Secret, Upstream
 from proxy.errors import BadRequest, ProxyError, UpstreamBroke, UpstreamTimeout, UpstreamUnreachable
 from proxy.lifetime import Lease, Leases
 from proxy.wire import http, trace_context
-from proxy.wire.http import ANYBODY, Caller, Headers
+from proxy.wire.http import UNIDENTIFIED, Caller, Headers
 from proxy.wire.trace_context import Trace
 
 # --- call -------------------------------------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ class Call:
     query: str
     headers: Headers
     body: Body
-    caller: Caller = ANYBODY
+    caller: Caller = UNIDENTIFIED
     credential: Secret | None = None
     """The upstream key of the caller's team, in place of the upstream's own."""
     request_id: str = ""

@@ -22,12 +22,12 @@ _ENDS_ONLY = re.compile(r"(?:^|-)gpt-(?:5[.-](?:[6-9]|\d\d)|[6-9]|\d\d)(?![\d])"
 _TABLE = Path(__file__).with_name("data") / "models.json"
 
 
-def resolve_window(model: str, *told: Window | None) -> Window:
+def resolve_window(model: str, *known: Window | None) -> Window:
     """One window out of several sources, most trusted first; the bundled table is last.
 
     Limits come together, from the first source that knows one: half a learned window and half a bundled one are none.
     """
-    sources = [*filter(None, told), find_bundled_window(model) or UNKNOWN]
+    sources = [*filter(None, known), find_bundled_window(model) or UNKNOWN]
     limits = next((source for source in sources if source.is_known), UNKNOWN)
     priced = next((source for source in sources if source.prices), UNKNOWN)
     output = next((source.output for source in sources if source.output), None)
@@ -63,10 +63,10 @@ def _table() -> dict[str, _Row]:
 
 
 def _window(row: _Row) -> Window:
-    total, told_input, output, prices, cliffs = row
+    total, longest_input, output, prices, cliffs = row
     return Window(
         total=total,
-        input=told_input,
+        input=longest_input,
         output=output,
         prices=TokenPrices(*prices) if prices else None,
         cliffs=tuple(PriceCliff(above, TokenPrices(*then)) for above, then in cliffs),
@@ -85,13 +85,13 @@ def read_window(
     """The window in the answer of a server, by the names under which it may tell each limit; the least counts."""
     row = _find_row(answer, model)
     groups = (row, _mapping(row.get("top_provider")), _mapping(row.get("default_generation_settings")))
-    total, told_input, output = (
+    total, longest_input, output = (
         min((count for group in groups for name in names if (count := _count(group.get(name)))), default=None)
         for names in (totals, inputs, outputs)
     )
-    if total is None and told_input is None:
+    if total is None and longest_input is None:
         return None
-    return Window(total=total, input=told_input, output=output, origin="live")
+    return Window(total=total, input=longest_input, output=output, origin="live")
 
 
 PROBES: Mapping[str, Callable[[Json, str], Window | None]] = {
@@ -114,10 +114,10 @@ PROBES: Mapping[str, Callable[[Json, str], Window | None]] = {
 
 def _find_row(answer: Json, model: str) -> Mapping[str, object]:
     """The row of this model in the answer of a server; the answer itself where it lists none."""
-    told = _mapping(answer)
-    listed = told.get("data") or told.get("models") or answer
+    answered = _mapping(answer)
+    listed = answered.get("data") or answered.get("models") or answer
     if not isinstance(listed, list):
-        return told
+        return answered
     rows = list(map(_mapping, listed))
     wanted = plain_name(model)
     exact = (row for row in rows if model in (row.get("id"), row.get("name"), row.get("model")))

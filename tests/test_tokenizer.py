@@ -13,7 +13,7 @@ import tiktoken_ext.openai_public as published
 from proxy import tokenizer as counting
 from proxy.core.window import Calibration, is_plausible
 from proxy.model_names import model_family
-from proxy.tokenizer import Tokenizers, prior_calibration, ranks
+from proxy.tokenizer import Tokenizers, find_prior_calibration, ranks
 from proxy.wire.chat.requests import MESSAGE_TOKENS
 from proxy.wire.delivery import read_usage
 
@@ -69,8 +69,8 @@ def test_special_tokens_in_a_text_are_only_text(gpt):
 def test_old_openai_models_have_the_old_encoding_and_everyone_else_the_new(tokenizers):
     old = ["gpt-4", "gpt-4-turbo-2024-04-09", "gpt-4-1106-preview", "gpt-3.5-turbo", "azure/gpt-35-turbo"]
     new = ["gpt-4o", "gpt-4.1", "gpt-4.5-preview", "gpt-5.5", "o3", "claude-sonnet-4-5", "qwen3-coder"]
-    assert {counting.encoding_of(model) for model in old} == {"cl100k_base"}
-    assert {counting.encoding_of(model) for model in new} == {"o200k_base"}
+    assert {counting.find_encoding(model) for model in old} == {"cl100k_base"}
+    assert {counting.find_encoding(model) for model in new} == {"o200k_base"}
     chinese = user("今天的天气很好我们去公园散步吧")
     assert tokenizers.of("gpt-4").count(chinese) > tokenizers.of("gpt-4o").count(chinese)
 
@@ -209,7 +209,7 @@ def test_usage_near_our_count_is_plausible():
 
 
 def test_calibration_believes_the_first_observation_and_then_moves_slowly():
-    first = prior_calibration("claude-sonnet-4-5").learn(10_000, 14_000)
+    first = find_prior_calibration("claude-sonnet-4-5").learn(10_000, 14_000)
     assert first.calibrate(1_000) == 1_400
     settled = first
     for _ in range(20):
@@ -230,8 +230,12 @@ def test_calibration_does_not_learn_from_small_or_impossible_observations(counte
 
 
 def test_claude_counts_more_tokens_than_openai_before_anything_was_observed():
-    assert prior_calibration("gpt-5.5").ratio == 1
-    assert 1 < prior_calibration("anthropic/claude-sonnet-4.5").ratio < prior_calibration("claude-opus-5-5").ratio
+    assert find_prior_calibration("gpt-5.5").ratio == 1
+    assert (
+        1
+        < find_prior_calibration("anthropic/claude-sonnet-4.5").ratio
+        < find_prior_calibration("claude-opus-5-5").ratio
+    )
 
 
 def test_models_that_share_a_tokenizer_share_a_family():

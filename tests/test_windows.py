@@ -16,10 +16,10 @@ from proxy.core.window import (
     PriceCliff,
     TokenPrices,
     Window,
-    learned_limit,
-    window_from_bytes,
-    window_keys,
-    window_to_bytes,
+    decode_window,
+    encode_window,
+    make_learned_limit,
+    make_window_keys,
 )
 from proxy.model_names import plain_name
 from proxy.windows import PROBES, find_bundled_window, resolve_window
@@ -101,23 +101,23 @@ def test_a_source_that_knows_only_prices_does_not_hide_the_limits():
 
 
 def test_the_limit_of_an_overflow_is_a_window():
-    assert learned_limit(131_072).window() == Window(total=131_072, origin="learned")
-    assert learned_limit(272_000, "input").window() == Window(input=272_000, origin="learned")
+    assert make_learned_limit(131_072).window() == Window(total=131_072, origin="learned")
+    assert make_learned_limit(272_000, "input").window() == Window(input=272_000, origin="learned")
 
 
 @pytest.mark.parametrize("limit", [None, 0, 400, 2_047, 10_000_001])
 def test_a_number_that_cannot_be_a_window_is_not_learned(limit):
-    assert learned_limit(limit) is None
+    assert make_learned_limit(limit) is None
 
 
 def test_learned_windows_come_back_from_their_bytes():
-    assert LearnedLimit.from_bytes(learned_limit(131_072, "input").to_bytes()) == LearnedLimit(131_072, "input")
+    assert LearnedLimit.from_bytes(make_learned_limit(131_072, "input").to_bytes()) == LearnedLimit(131_072, "input")
 
 
 def test_a_known_window_survives_serialization():
     found = Window(total=32_768, input=30_000, output=2_048, origin="live")
-    assert window_from_bytes(window_to_bytes(found)) == found
-    assert window_from_bytes(LearnedLimit(131_072, "input").to_bytes()) == Window(input=131_072, origin="learned")
+    assert decode_window(encode_window(found)) == found
+    assert decode_window(LearnedLimit(131_072, "input").to_bytes()) == Window(input=131_072, origin="learned")
 
 
 def test_learned_figures_hold_for_one_tenant_upstream_model_and_credential():
@@ -128,9 +128,9 @@ def test_learned_figures_hold_for_one_tenant_upstream_model_and_credential():
         ("t", "up", "n", "c"),
         ("t", "up", "m", "d"),
     ]
-    keys = {key for scope in scopes for key in window_keys(*scope)}
+    keys = {key for scope in scopes for key in make_window_keys(*scope)}
     assert len(keys) == 2 * 5
-    assert all(key.startswith("team-a/") for key in window_keys("team-a", "up", "m", "c"))
+    assert all(key.startswith("team-a/") for key in make_window_keys("team-a", "up", "m", "c"))
 
 
 # --- live probes ---
@@ -283,9 +283,9 @@ def test_the_table_is_read_only_when_asked_for_and_fast():
 
 @pytest.mark.parametrize("model", ["gpt-5.6", "gpt-5.6-sol", "openai/gpt-6.1-sol", "databricks-gpt-5-6-sol", "gpt-10"])
 def test_openai_s_cache_finds_ends_of_requests_only_from_gpt_5_6_on(model):
-    assert window.relative_prices(resolve_window(model)).ends_only
+    assert window.compute_relative_prices(resolve_window(model)).ends_only
 
 
 @pytest.mark.parametrize("model", ["gpt-5", "gpt-5-2025-08-07", "gpt-5.5", "gpt-4.1", "claude-opus-5-5", "gpt-oss-20b"])
 def test_other_caches_find_every_prefix(model):
-    assert not window.relative_prices(resolve_window(model)).ends_only
+    assert not window.compute_relative_prices(resolve_window(model)).ends_only

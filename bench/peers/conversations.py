@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from proxy.core.pipeline import quarter
+from proxy.core.pipeline import estimate_tokens
 from proxy.lab import sessions
 from proxy.lab.replay import sample
 from proxy.lab.replay.history import encode
@@ -37,7 +37,7 @@ def share(found: Iterable[Conversation], every: int) -> list[Conversation]:
 
 
 def tokens(conversation: Conversation) -> int:
-    return sum(quarter(encode(message)) for message in conversation.messages)
+    return sum(estimate_tokens(encode(message)) for message in conversation.messages)
 
 
 def of_one_model(conversation: Conversation) -> Conversation:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from proxy.config.policies import resolve_policy, shipped_policies
 from proxy.core.messages import Message
-from proxy.core.pipeline import quarter
+from proxy.core.pipeline import estimate_tokens
 from proxy.lab.replay.designs import DESIGNS, NOTHING
 from proxy.lab.replay.history import RequestTurn
 from proxy.lab.replay.simulation import Sent, Trial
@@ -44,7 +44,7 @@ class ContextEditing:
         messages, tools = turn.request.messages, turn.request.tools
         standing = self._cleared if self.remembers else {}
         view = [standing.get(place, message) for place, message in enumerate(messages)]
-        if size(view) + (quarter(tools) if tools else 0) > self.trigger:
+        if size(view) + (estimate_tokens(tools) if tools else 0) > self.trigger:
             results = [place for place, message in enumerate(messages) if message.is_result]
             more = {place: messages[place].with_text("[cleared]", "context_editing") for place in results[: -self.keep]}
             edited = [more.get(place, message) for place, message in enumerate(messages)]
@@ -66,13 +66,13 @@ class Trim:
         over = size(messages) - self.limit
         first = 0
         while first < len(rest) and (over > 0 or rest[first].role != "user"):
-            over -= quarter(rest[first].raw)
+            over -= estimate_tokens(rest[first].raw)
             first += 1
         return Sent((*system, *rest[first:]), turn.request.tools)
 
 
 def size(messages: Sequence[Message]) -> int:
-    return sum(quarter(message.raw) for message in messages)
+    return sum(estimate_tokens(message.raw) for message in messages)
 
 
 POLICIES: Mapping[str, Callable[[], Policy]] = {

@@ -22,11 +22,11 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from proxy.access.records import Registry, public_id
+from proxy.access.records import Registry, find_public_id
 from proxy.config import Access, Config, Team, Upstream
 from proxy.config.settings import is_team
 from proxy.errors import ForeignOrigin, HostNotAllowed, NotJson, Unauthorized, UnknownTeam, UntrustedGateway
-from proxy.wire.http import ANYBODY, CREDENTIALS, Caller, Headers, find
+from proxy.wire.http import CREDENTIALS, UNIDENTIFIED, Caller, Headers, find
 
 TAG = "x-compaction-tag"
 _BEARER = "bearer "
@@ -96,8 +96,8 @@ class Authenticator:
     def _identify(self, headers: Headers, peer: str, registry: Registry, now: float) -> tuple[Caller, Headers]:
         header = self.access.team_header.lower()
         if header and (named := [value for name, value in headers if name.lower() == header]):
-            stays = CREDENTIALS if _holds_team_key(headers, registry) else frozenset[str]()
-            return self._identify_by_gateway(named, peer), _without(headers, stays | {header})
+            removed = CREDENTIALS if _holds_team_key(headers, registry) else frozenset[str]()
+            return self._identify_by_gateway(named, peer), _without(headers, removed | {header})
         if self.teams:
             return self._identify_by_key(headers, registry, now), _without(headers, CREDENTIALS)
         if _holds_team_key(headers, registry):
@@ -110,10 +110,10 @@ class Authenticator:
     def _identify_stranger(self, headers: Headers) -> Caller:
         """A client without a team, known by its credentials and by the headers that the operator names."""
         if not self.access.tenant_headers:
-            return ANYBODY
+            return UNIDENTIFIED
         names = {name.lower() for name in self.access.tenant_headers}
         shown = sorted((name.lower(), value) for name, value in headers if name.lower() in names)
-        return Caller(identified_by=tuple(shown)) if shown else ANYBODY
+        return Caller(identified_by=tuple(shown)) if shown else UNIDENTIFIED
 
     def _identify_by_gateway(self, named: list[str], peer: str) -> Caller:
         if not _is_within(peer, self.access.trusted):
@@ -130,7 +130,7 @@ class Authenticator:
 
     def _identify_by_key(self, headers: Headers, registry: Registry, now: float) -> Caller:
         text = next(_keys_in(headers), None)
-        public = public_id(text) if text else None
+        public = find_public_id(text) if text else None
         if text is None or public is None:
             raise Unauthorized(f"missing team key: send `Authorization: Bearer cp-...`; {HOW_TO_GET_A_KEY}")
         key = registry.keys.get(public)
@@ -155,7 +155,7 @@ def _keys_in(headers: Headers) -> Iterator[str]:
 
 def _holds_team_key(headers: Headers, registry: Registry) -> bool:
     """True for requests that carry a team key of this registry."""
-    return bool(registry.keys) and any(public_id(text) in registry.keys for text in _keys_in(headers))
+    return bool(registry.keys) and any(find_public_id(text) in registry.keys for text in _keys_in(headers))
 
 
 def _without(headers: Headers, names: frozenset[str]) -> Headers:
@@ -165,7 +165,7 @@ def _without(headers: Headers, names: frozenset[str]) -> Headers:
 def _parse_address(text: str) -> str:
     """The address without a port; empty for anything else, which must not reach a log."""
     text = text.strip()
-    bare = host_of(text) if text.startswith("[") or text.count(":") == 1 else text
+    bare = find_host(text) if text.startswith("[") or text.count(":") == 1 else text
     try:
         return str(ipaddress.ip_address(bare))
     except ValueError:
@@ -188,7 +188,7 @@ def check_page(headers: Headers, hosts: frozenset[str]) -> None:
 
     `hosts`: names of the proxy, and of sites whose pages may call it.
     """
-    host = host_of(find(headers, "host") or "")
+    host = find_host(find(headers, "host") or "")
     if not (is_private(host) or host in hosts):
         raise HostNotAllowed(
             "the proxy spends a key of its own and does not know this name of itself: add it to `access.hosts`, or "
@@ -207,7 +207,7 @@ def check_page(headers: Headers, hosts: frozenset[str]) -> None:
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]@:]*?)\.?)(?::\d*)?")
 
 
-def host_of(netloc: str) -> str:
+def find_host(netloc: str) -> str:
     """The name without the port, in lower case; `[::1]:8800` is `::1`. What is no name and port is returned whole."""
     name = netloc.strip().lower()
     found = _HOST.fullmatch(name)
@@ -240,7 +240,7 @@ def _is_foreign(headers: Headers, hosts: frozenset[str]) -> bool:
     if page.scheme.lower() not in _OF_WEB_SITES:
         return False
     own = (find(headers, "host") or "").strip().lower()
-    return not page.netloc or not (page.netloc.lower() == own or host_of(page.netloc) in hosts)
+    return not page.netloc or not (page.netloc.lower() == own or find_host(page.netloc) in hosts)
 
 
 def create_admin_key(config: Config) -> str | None:

@@ -65,7 +65,7 @@ class TeamKey:
         return "expired" if self.expires and self.expires <= now else ""
 
     def matches(self, text: str) -> bool:
-        return hmac.compare_digest(self.digest, digest(text))
+        return hmac.compare_digest(self.digest, compute_digest(text))
 
 
 def create_team_key(team: str, now: float, *, days: float = 0.0, label: str = "") -> tuple[str, TeamKey]:
@@ -73,10 +73,10 @@ def create_team_key(team: str, now: float, *, days: float = 0.0, label: str = ""
     public = secrets.token_hex(_ID_BYTES)
     text = f"{PREFIX}{public}-{secrets.token_urlsafe(_SECRET_BYTES)}"
     expires = now + days * DAY_SECONDS if days else 0.0
-    return text, TeamKey(public, team, digest(text), now, expires, label=label)
+    return text, TeamKey(public, team, compute_digest(text), now, expires, label=label)
 
 
-def public_id(text: str) -> str | None:
+def find_public_id(text: str) -> str | None:
     """The id in a text that has the shape of a team key."""
     found = _SHAPE.fullmatch(text)
     return found[1] if found else None
@@ -84,10 +84,10 @@ def public_id(text: str) -> str | None:
 
 def public_id_or_text(text: str) -> str:
     """The public id of a whole key; any other text is taken for an id. A whole key must not be printed again."""
-    return public_id(text) or text
+    return find_public_id(text) or text
 
 
-def digest(text: str) -> str:
+def compute_digest(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=32, person=b"cp-team-key").hexdigest()
 
 
@@ -275,15 +275,15 @@ class Records:
 async def synchronize(records: Records, store: Store) -> None:
     """File and shared copy become the same. StoreUnavailable, RegistryUnreadable: till then the file is what counts."""
     for _ in range(MOST_SYNC_TRIES):
-        theirs = await store.read_document(SHARED)
-        if records.last_agreement == (theirs, records.current):  # four times a second, and nothing new
+        stored = await store.read_document(SHARED)
+        if records.last_agreement == (stored, records.current):  # four times a second, and nothing new
             return
-        shared = _read_shared(theirs)
+        shared = _read_shared(stored)
         if shared.merge(records.current) != records.current:
             await asyncio.to_thread(records.change, shared.merge)
-        ours = records.current
-        if ours == shared or await store.replace_document(SHARED, theirs, ours.to_bytes()):
-            records.last_agreement = (theirs, ours) if ours == shared else None
+        current = records.current
+        if current == shared or await store.replace_document(SHARED, stored, current.to_bytes()):
+            records.last_agreement = (stored, current) if current == shared else None
             return
     raise StoreUnavailable("the registry changes faster than it can be merged")
 

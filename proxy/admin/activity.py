@@ -182,10 +182,10 @@ def list_events(context: AdminContext, request: AdminRequest) -> Json:
     marks = ", ".join("?" * len(severities))
     query = f"select * from incidents where severity in ({marks}) and name != ? order by at desc limit ?"  # noqa: S608
     rows = context.activity_log.query(query, [*severities, ADMIN_ACT, request.query.limit])
-    return {"events": [event_of(row) for row in rows]}
+    return {"events": [find_event(row) for row in rows]}
 
 
-def event_of(row: dict[str, Any]) -> Json:
+def find_event(row: dict[str, Any]) -> Json:
     """An event as the API shows it, from its row."""
     shown = {name: row[name] for name in ("at", "severity", "name", "conversation")}
     return {**shown, "details": json.loads(row["details"]), "dollars": row["dollars"]}
@@ -203,7 +203,7 @@ def show_configuration(context: AdminContext, _: AdminRequest) -> Json:
     return {
         "release": __version__,
         "file": str(context.file) if context.file else None,
-        "version": version_of(config),
+        "version": find_version(config),
         "refused": _refused_reload(context),
         "upstreams": [
             upstream.model_dump(mode="json", include={"name", "base_url", "models", "policy"})
@@ -216,7 +216,7 @@ def show_configuration(context: AdminContext, _: AdminRequest) -> Json:
     }
 
 
-def version_of(config: Config) -> str:
+def find_version(config: Config) -> str:
     """A hash of the values, the same on any machine. Of secrets it holds the names only."""
     values = json.dumps(config.model_dump(mode="json"), sort_keys=True, default=str)
     return blake2b(values.encode(), digest_size=6).hexdigest()

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from proxy.admin.activity import OPEN_SECONDS, event_of
+from proxy.admin.activity import OPEN_SECONDS, find_event
 from proxy.admin.context import AdminContext, AdminRequest, Json, Route
 from proxy.admin.history import ConversationBranch, open_history, shorten
 from proxy.config import Config
@@ -183,7 +183,7 @@ def _describe_sessions(turns: Sequence[dict[str, Any]]) -> list[Json]:
 
 def _events(activity_log: ActivityLog, name: str) -> Sequence[Json]:
     rows = activity_log.query("select * from incidents where conversation = ? order by at limit ?", [name, TURNS_LIMIT])
-    return [event_of(row) for row in rows]
+    return [find_event(row) for row in rows]
 
 
 def search(context: AdminContext, request: AdminRequest) -> Json:

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from proxy.access.authentication import host_of, is_admin_key, read_admin_key
+from proxy.access.authentication import find_host, is_admin_key, read_admin_key
 from proxy.access.records import Registry
 from proxy.config import Config
 from proxy.errors import ForeignOrigin, HostNotAllowed, ProxyError
@@ -96,7 +96,7 @@ def list_keyholders(config: Config) -> list[Keyholder]:
 
 def check_host(request: web.BaseRequest, config: Config) -> None:
     """A name that an attacker's DNS points to us is not ours, whatever it resolves to."""
-    name = host_of(request.headers.get("Host", ""))
+    name = find_host(request.headers.get("Host", ""))
     here = request.transport.get_extra_info("sockname") if request.transport is not None else None
     bound = {config.listen.host.lower()} - _ANYWHERE
     reached = {here[0].lower()} if isinstance(here, tuple) else set()
@@ -117,8 +117,8 @@ def check_origin(request: web.BaseRequest, config: Config, *, by_session: bool) 
         asked = urlsplit(origin or "").netloc
     except ValueError:
         asked = ""
-    ours = asked.lower() == request.headers.get("Host", "").lower()
-    if not asked or not (ours or host_of(asked) in {host.lower() for host in config.admin.hosts}):
+    is_own = asked.lower() == request.headers.get("Host", "").lower()
+    if not asked or not (is_own or find_host(asked) in {host.lower() for host in config.admin.hosts}):
         raise ForeignOrigin("cross-origin write rejected: use the dashboard or send the admin key")
 
 

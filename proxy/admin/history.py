@@ -15,10 +15,10 @@ from proxy import assembly
 from proxy.admin.context import AdminContext, Json
 from proxy.config import Config
 from proxy.core.fold import is_of_summary
-from proxy.core.grouping import last_assistant
-from proxy.core.messages import NOTE, Message, Request, block_key
+from proxy.core.grouping import find_last_assistant
+from proxy.core.messages import NOTE, Message, Request, make_block_key
 from proxy.core.overlay import Block
-from proxy.core.pipeline import quarter
+from proxy.core.pipeline import estimate_tokens
 from proxy.core.rules import Facts, Rules
 from proxy.core.state import ConversationState
 from proxy.store.contract import Found, StoreUnavailable
@@ -74,7 +74,9 @@ def show_without_block(request: Request) -> View:
 def show_with_block(request: Request, links: Sequence[bytes], block: Block, rules: Rules) -> View:
     """`rules`: those of the policy that made the block, for what it pins."""
     facts = Facts(usable_tokens=block.window)
-    scene = ConversationState.of(request, links, (block,), replace(rules, new_blocks=False), count=quarter, facts=facts)
+    scene = ConversationState.of(
+        request, links, (block,), replace(rules, new_blocks=False), count=estimate_tokens, facts=facts
+    )
     if not scene.has_block:
         return show_without_block(request)
     passages = scene.pinned_passages
@@ -224,7 +226,7 @@ def _covered_links(request: Request, path: list[MessageLine], turn: Turn, turns:
         (earlier for earlier in reversed(turns) if earlier["at"] <= turn["at"] and earlier["action"] == CREATED), turn
     )
     known = [place for place, line in enumerate(path, 1) if line.at == made["link"]]  # not in another branch
-    return (last_assistant(request.body[: known[0] if known else len(path)]) or 0) + 2
+    return (find_last_assistant(request.body[: known[0] if known else len(path)]) or 0) + 2
 
 
 async def _find_block(
@@ -233,7 +235,7 @@ async def _find_block(
     """The block that stood for so much of it, or, where none did, the one that was only observed."""
     links = links_of(path)[:reach][::-1]
     for space in (tenant, f"{tenant}/{OBSERVED}") if links else ():
-        found: Found | None = (await context.store.find_first([block_key(space, link) for link in links]))[0]
+        found: Found | None = (await context.store.find_first([make_block_key(space, link) for link in links]))[0]
         if found is not None:
             return Block.from_bytes(found.value), space != tenant
     return None, False

@@ -60,12 +60,12 @@ def show_usage(context: AdminContext, request: AdminRequest) -> Json:
     rows = [*log.query(_TURNS.format(by=query.by), values), *log.query(_SUMMARIES.format(by=query.by), values)]
     totals = _add_up(rows, lambda row: row["name"])
     largest = sorted(totals, key=lambda name: (-totals[name]["tokens_raw"], name))
-    told_apart = set(largest[: GROUPS_MAX if len(largest) <= GROUPS_MAX else GROUPS_MAX - 1])
+    listed_names = set(largest[: GROUPS_MAX if len(largest) <= GROUPS_MAX else GROUPS_MAX - 1])
 
-    def group_of(name: str) -> str:
-        return name if name in told_apart else OTHERS
+    def find_group(name: str) -> str:
+        return name if name in listed_names else OTHERS
 
-    at = _add_up(rows, lambda row: (row["place"], group_of(row["name"])))
+    at = _add_up(rows, lambda row: (row["place"], find_group(row["name"])))
     places = range(int((now - span) // every) + 1, int(now // every) + 1)
     return {
         "now": now,
@@ -73,11 +73,14 @@ def show_usage(context: AdminContext, request: AdminRequest) -> Json:
         "by": query.by,
         "total": _show(_add_up(rows, lambda _: "")[""]) if rows else _show(dict.fromkeys(_FIGURES, 0)),
         "groups": [{"name": name, **_show(totals[name])} for name in largest],
-        "shown": [*(name for name in largest if name in told_apart), *([OTHERS] if told_apart < set(largest) else [])],
+        "shown": [
+            *(name for name in largest if name in listed_names),
+            *([OTHERS] if listed_names < set(largest) else []),
+        ],
         "moments": [
             {"at": place * every, "group": name, **_show(at[place, name])}
             for place in places
-            for name in sorted({*told_apart, OTHERS}, key=str)
+            for name in sorted({*listed_names, OTHERS}, key=str)
             if (place, name) in at
         ],
         "places": [place * every for place in places],

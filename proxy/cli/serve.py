@@ -9,7 +9,7 @@ from proxy.cli import options
 from proxy.cli.options import CONFIG_FILE, add_command, print_error
 from proxy.config import Config, Loaded
 from proxy.server import supervisor
-from proxy.server.worker import ConfigSource, url_of
+from proxy.server.worker import ConfigSource, make_url
 from proxy.telemetry import log
 from proxy.telemetry.lines import SEVERITIES
 
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     except OSError as fault:
         sock.close()
         return print_error(f"cannot keep state in {config.state.dir}: {fault.strerror}; choose another with --state")
-    _welcome(config, url_of(config, sock), fresh_key, file)
+    _welcome(config, make_url(config, sock), fresh_key, file)
     return supervisor.serve(ConfigSource(read, file), config, sock)
 
 

@@ -20,7 +20,7 @@ from proxy.assembly import build_redaction
 from proxy.cli import options
 from proxy.cli.options import add_command, format_bytes, format_count, format_table
 from proxy.config import Config
-from proxy.core.messages import Message, block_key
+from proxy.core.messages import Message, make_block_key
 from proxy.core.overlay import Block
 from proxy.core.recall import render_match
 from proxy.core.rules import Rules
@@ -63,7 +63,7 @@ class TranscriptSource:
 
     def read_blocks(self, tenant: str, links: tuple[str, ...]) -> dict[str, bytes]:
         """The blocks stored for these links."""
-        keys = {block_key(tenant, bytes.fromhex(link)): link for link in links}
+        keys = {make_block_key(tenant, bytes.fromhex(link)): link for link in links}
         try:
             found = assembly.read_blocks(self.config, list(keys))
         except StoreUnavailable as fault:

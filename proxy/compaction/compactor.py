@@ -23,11 +23,11 @@ from proxy.compaction.context import (
     RequestOptions,
     UsageRefusals,
     WindowProbe,
-    caller_fingerprint,
+    compute_fingerprint,
+    compute_rollout_position,
     find_session,
-    rollout_position,
-    tenant_of,
-    window_scope,
+    find_tenant,
+    make_window_scope,
 )
 from proxy.compaction.known_requests import WORTHWHILE_BYTES, KnownRequests
 from proxy.compaction.local_answers import LocalAnswer
@@ -67,7 +67,7 @@ from proxy.core.overlay import Block
 from proxy.core.planning import Question, Ready
 from proxy.core.recovery import REASONING_REMOVED, Refusal, strip_signed
 from proxy.core.summaries import Summary
-from proxy.core.window import LEARNED_SECONDS, window_to_bytes
+from proxy.core.window import LEARNED_SECONDS, encode_window
 from proxy.errors import Overloaded, ProxyError
 from proxy.lru import ByteBoundedCache
 from proxy.store.contract import SECRET_BYTES, Store, StoreUnavailable
@@ -327,7 +327,7 @@ class Session:
         self._client = client
         self._format = REQUEST_FORMATS[call.path]
         self._answers = ANSWER_FORMATS[call.path]
-        self._scope = window_scope(client.settings.name, request.model, call)
+        self._scope = make_window_scope(client.settings.name, request.model, call)
         self._profile = services.profiles.find(client.settings, request.model, policy.policy.estimator)
         self._body: bytes = request.source
         self._new_work = estimate_work(request.source if prefix is None else request.source[prefix.stop :])
@@ -571,14 +571,14 @@ class Session:
                 return await self._look_up(action)
             case Identify():
                 secret = await services.secret.get()
-                return Owner(tenant_of(self._call, secret), secret)
+                return Owner(find_tenant(self._call, secret), secret)
             case ProbeWindow():
                 services.window_probe.start(self._client, self._call, self._scope)
             case NoteLocalWindow(window):
                 services.learned.note(self._scope, window)
             case ShareProbedWindow(key):
                 if (window := services.learned.take_probed(self._scope)) is not None:
-                    await self._store_fact(StoreFact(key, window_to_bytes(window), LEARNED_SECONDS))
+                    await self._store_fact(StoreFact(key, encode_window(window), LEARNED_SECONDS))
             case CanSummarize():
                 return not services.summarizer.is_resting(self._summary_scope)
             case StartSummary(question):
@@ -667,10 +667,10 @@ class Session:
         """The upstream's token count of the shortened history, from a request for a minimal answer."""
         body = self._format.answer_within(self._format.disable_streaming(self._body), RECOUNT_ANSWER_TOKENS)
         try:
-            heard = await fetch_whole_answer(self._client, replace(self._call, body=body), self._request.model)
+            answer = await fetch_whole_answer(self._client, replace(self._call, body=body), self._request.model)
         except ProxyError:
             return 0  # what the client asked for was answered: nothing is lost but a figure
-        return delivery.read_usage(heard.answer.usage).prompt
+        return delivery.read_usage(answer.answer.usage).prompt
 
     def _announce(self, decision: Decision) -> None:
         found, rules = decision.plan, self.policy.rules
@@ -681,7 +681,7 @@ class Session:
                     decision.conversation,
                     rules.policy,
                     found.reason,
-                    found.standing,
+                    found.view_before,
                     found.after,
                     steps,
                     rehearsed=decision.outcome == "observed",
@@ -794,7 +794,7 @@ class Compactor:
         """The part of this body that is known."""
         if len(body) < WORTHWHILE_BYTES:
             return None
-        return self._services.known.find_prefix(caller_fingerprint(call), body, REQUEST_FORMATS[call.path])
+        return self._services.known.find_prefix(compute_fingerprint(call), body, REQUEST_FORMATS[call.path])
 
     async def _read(self, call: Call, body: bytes, prefix: Prefix | None = None) -> Request | None:
         """The request in this body; None where it is not understood."""
@@ -908,7 +908,7 @@ class Compactor:
         if outgoing.session is not None and outgoing.session.is_identified:
             return outgoing.session.keep_unchanged()
         secret = await self._services.secret.get()
-        tenant, name = tenant_of(outgoing.call, secret), outgoing.options.conversation
+        tenant, name = find_tenant(outgoing.call, secret), outgoing.options.conversation
         policy = outgoing.session.policy.rules.label if outgoing.session is not None else ""
         read = partial(read_history, body, tenant, name, secret, policy, requests=REQUEST_FORMATS[outgoing.call.path])
         return self._services.keeper.keep_unchanged(len(body), read)
@@ -917,7 +917,7 @@ class Compactor:
         """The conversation's position between 0 and 100, which decides between several policies."""
         secret = await self._services.secret.get()
         name = RequestOptions.read(call.headers).conversation
-        return rollout_position(request, tenant_of(call, secret), secret, name)
+        return compute_rollout_position(request, find_tenant(call, secret), secret, name)
 
     def _start_loading(self) -> None:
         """Agents begin small: the tokenizer is loaded before the first history has to be counted."""

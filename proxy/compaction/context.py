@@ -14,14 +14,14 @@ from urllib.parse import urlsplit
 
 from proxy.config import Config, Occasion, Policy, RolloutChoice, Upstream
 from proxy.config.attachments import ALL_PERCENT
-from proxy.core.conversation import LOOK_UP_MIN_TOKENS, smallest_bytes
-from proxy.core.messages import Request, beginning
+from proxy.core.conversation import LOOK_UP_MIN_TOKENS, find_smallest_bytes
+from proxy.core.messages import Request, compute_beginning
 from proxy.core.rules import Rules
-from proxy.core.window import Calibration, Prices, Window, relative_prices
+from proxy.core.window import Calibration, Prices, Window, compute_relative_prices
 from proxy.errors import BadRequest, ProxyError
 from proxy.lifetime import BackgroundTasks
 from proxy.lru import ByteBoundedCache
-from proxy.tokenizer import Estimator, Tokenizer, Tokenizers, counter_name, prior_calibration
+from proxy.tokenizer import Estimator, Tokenizer, Tokenizers, find_prior_calibration, make_counter_name
 from proxy.upstream import Call, Client
 from proxy.windows import PROBES, is_known_model, resolve_window
 from proxy.wire.http import Caller, Headers, find, find_credentials, is_credential, read_own
@@ -81,11 +81,11 @@ TENANT_BYTES = 12
 _HASHED_ALONE = frozenset({"authorization", "api-key", "x-api-key"})
 
 
-def tenant_of(call: Call, secret: bytes) -> str:
+def find_tenant(call: Call, secret: bytes) -> str:
     """The team, or a keyed hash of all credentials that the request shows. They themselves are kept nowhere."""
     if call.caller.tenant:
         return call.caller.tenant
-    shown = identity_of(call)
+    shown = make_identity(call)
     if not shown:
         return ANONYMOUS
     if len(shown) == 1 and shown[0][0] in _HASHED_ALONE:
@@ -97,7 +97,7 @@ def tenant_of(call: Call, secret: bytes) -> str:
     return hashed.hexdigest()
 
 
-def identity_of(call: Call) -> Headers:
+def make_identity(call: Call) -> Headers:
     """The credentials that distinguish a client without a team key, and headers that the operator names."""
     return (*find_credentials(call.headers, call.query), *call.caller.identified_by)
 
@@ -134,7 +134,7 @@ class CompiledPolicy:
     @classmethod
     def compile(cls, name: str, policy: Policy, clients: Mapping[str, Client] = NO_CLIENTS) -> "CompiledPolicy":
         rules = replace(policy.rules(name), version=policy.version)
-        return cls(policy, rules, clients.get(policy.summary.upstream), smallest_bytes(rules))
+        return cls(policy, rules, clients.get(policy.summary.upstream), find_smallest_bytes(rules))
 
     def leaves_alone(self, request: Request, window: Window) -> bool:
         """True for a request so small that nothing is looked up for it and nothing can become of it.
@@ -193,11 +193,11 @@ class PolicySelector:
         return self._compiled[key]
 
 
-def rollout_position(request: Request | None, tenant: str, key: bytes, conversation: str) -> float:
+def compute_rollout_position(request: Request | None, tenant: str, key: bytes, conversation: str) -> float:
     """A conversation's position between 0 and 100; a request that is none is last."""
     if request is None:
         return ALL_PERCENT
-    return int.from_bytes(beginning(request, tenant, key, conversation)[:4], "big") * ALL_PERCENT / 2**32
+    return int.from_bytes(compute_beginning(request, tenant, key, conversation)[:4], "big") * ALL_PERCENT / 2**32
 
 
 # --- windows ----------------------------------------------------------------------------------------------------------
@@ -221,8 +221,8 @@ def _caller_of(scope: WindowScope) -> int:
     return scope[2]
 
 
-def window_scope(upstream: str, model: str, call: Call) -> WindowScope:
-    return upstream, model, caller_fingerprint(call)
+def make_window_scope(upstream: str, model: str, call: Call) -> WindowScope:
+    return upstream, model, compute_fingerprint(call)
 
 
 class AcceptedCallers:
@@ -243,9 +243,9 @@ class AcceptedCallers:
         return bool(caller.team) or bool(self._fingerprints.get(fingerprint))
 
 
-def caller_fingerprint(call: Call) -> int:
+def compute_fingerprint(call: Call) -> int:
     """A hash that lives no longer than the process: no credential is kept, not even its hash on disk."""
-    return hash((call.caller.tenant, identity_of(call)))
+    return hash((call.caller.tenant, make_identity(call)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,8 +263,8 @@ class ModelProfile:
     def of(cls, settings: Upstream, model: str, tokenizer: Tokenizer) -> "ModelProfile":
         configured = Window(total=settings.window, origin="config") if settings.window else None
         window = resolve_window(model, configured)
-        counter = counter_name(settings.name, model)
-        return cls(window, relative_prices(window), counter, prior_calibration(model), tokenizer)
+        counter = make_counter_name(settings.name, model)
+        return cls(window, compute_relative_prices(window), counter, find_prior_calibration(model), tokenizer)
 
 
 class ModelProfiles:

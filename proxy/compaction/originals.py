@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from proxy.core.memory import Identity
-from proxy.core.messages import Request, chain
+from proxy.core.messages import Request, compute_chain
 from proxy.errors import TranscriptsUnavailable
 from proxy.store.transcripts.files import History
 from proxy.store.transcripts.writer import Originals, Recording, SubmittedHistory
@@ -105,7 +105,7 @@ def read_history(
     request = requests.parse(body)
     if request is None or not request.body:
         return None
-    return _history(tenant, chain(request, tenant, secret, conversation), request, policy)
+    return _history(tenant, compute_chain(request, tenant, secret, conversation), request, policy)
 
 
 def _history(tenant: str, links: Sequence[bytes], request: Request, policy: str) -> History:

@@ -55,18 +55,18 @@ class RecallLoop:
         """Begin to read answers: streams, or whole bodies, which some servers send instead."""
         self.rounds = self._answers.start_rounds(stream=stream)
 
-    def estimate_work(self, said: Round) -> int:
+    def estimate_work(self, answer: Round) -> int:
         """The bytes that answering these calls goes through at most."""
-        return len(said.calls) * sum(len(message.raw) for message in self._originals.body)
+        return len(answer.calls) * sum(len(message.raw) for message in self._originals.body)
 
-    def go_on(self, said: Round) -> Call | None:
+    def go_on(self, answer: Round) -> Call | None:
         """The call for the next round, behind this one."""
         if not isinstance(self._call.body, bytes):
             return None
-        self._before = self._call.body, said
+        self._before = self._call.body, answer
         self.number += 1
         self.rounds.begin_round(is_last=self._is_last)
-        return self._continue([*self._answer(said)])
+        return self._continue([*self._answer(answer)])
 
     def go_on_without_results(self) -> Call | None:
         """The same round once more, after it was refused for its size."""
@@ -82,15 +82,15 @@ class RecallLoop:
     def _continue(self, results: list[str]) -> Call | None:
         if self._before is None:
             return None
-        body, said = self._before
-        body = self._answers.continue_request(body, said, results, is_last=self._is_last)
+        body, answer = self._before
+        body = self._answers.continue_request(body, answer, results, is_last=self._is_last)
         self._call = replace(self._call, body=body)
         return self._call
 
-    def _answer(self, said: Round) -> Iterator[str]:
+    def _answer(self, answer: Round) -> Iterator[str]:
         """The result of each call; one of the client's own tools gets a note that its result is still to come."""
         self.answered_calls = self.returned_bytes = 0
-        for call in said.calls:
+        for call in answer.calls:
             if call.name != TOOL:
                 yield PENDING
                 continue

@@ -22,8 +22,8 @@ from proxy.compaction.context import UsageRefusals
 from proxy.core.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, Identity, SummaryCandidate
 from proxy.core.messages import Request, read_message
 from proxy.core.pipeline import Count
-from proxy.core.planning import Question, Try, tries
-from proxy.core.summaries import Said, Summary, Verdict
+from proxy.core.planning import Question, Try, list_tries
+from proxy.core.summaries import Summary, SummaryReply, Verdict
 from proxy.core.window import NOT_REPORTED, Usage
 from proxy.errors import ProxyError, UpstreamTimeout
 from proxy.lifetime import BackgroundTasks
@@ -146,7 +146,7 @@ class SummaryCall:
         """Ask up to three times, each time with another body."""
         outcome, bound = SummaryOutcome(), self._first_bound()
         sent = set[bytes]()
-        ways = tries(self.question, self.room, self.count)
+        ways = list_tries(self.question, self.room, self.count)
         # In a thread: writing the body of a large history would hold up every other request.
         while (attempt := await asyncio.to_thread(next, ways, None)) is not None and len(sent) < MAX_TRIES:
             if attempt.again and outcome.verdict.why not in TRUNCATED_OUTCOMES:
@@ -189,18 +189,18 @@ class SummaryCall:
     async def _try(self, body: bytes, cost: SummaryCost) -> "SummaryOutcome":
         asking = self._request_usage(body)
         try:
-            heard = await fetch_whole_answer(self.client, self._call_with(asking or body), self.model_name)
-            if heard.refused == "usage-option" and asking is not None and self.usage_refusals is not None:
+            answer = await fetch_whole_answer(self.client, self._call_with(asking or body), self.model_name)
+            if answer.refused == "usage-option" and asking is not None and self.usage_refusals is not None:
                 self.usage_refusals.add(self.client.settings.name, self.model_name)
                 cost = cost.plus(NOT_REPORTED)
-                heard = await fetch_whole_answer(self.client, self._call_with(body), self.model_name)
+                answer = await fetch_whole_answer(self.client, self._call_with(body), self.model_name)
         except ProxyError as fault:
             why = "timeout" if isinstance(fault, UpstreamTimeout) else "unreachable"
             return SummaryOutcome(Verdict(why=why), cost.plus(NOT_REPORTED))
-        cost = cost.plus(delivery.read_usage(heard.answer.usage))
-        if heard.refused or heard.answer.error is not None:
-            return SummaryOutcome(Verdict(why=heard.refused or "refused"), cost, heard.said)
-        return SummaryOutcome(self._judge(heard.answer), cost)
+        cost = cost.plus(delivery.read_usage(answer.answer.usage))
+        if answer.refused or answer.answer.error is not None:
+            return SummaryOutcome(Verdict(why=answer.refused or "refused"), cost, answer.refusal)
+        return SummaryOutcome(self._judge(answer.answer), cost)
 
     def _request_usage(self, body: bytes) -> bytes | None:
         """The body of a stream with the request for its usage: without it, a streamed summary would seem free."""
@@ -241,27 +241,27 @@ class WholeAnswer:
 
     answer: Answer
     refused: str = ""
-    said: Refused | None = None
+    refusal: Refused | None = None
 
 
 async def fetch_whole_answer(client: Client, call: Call, model: str) -> WholeAnswer:
     """Send a call, and read its answer to the end."""
     async with client.send(call, model) as reply:
-        refused, said = ("", None) if reply.is_good else await _classify_refusal(reply)
+        refused, refusal = ("", None) if reply.is_good else await _classify_refusal(reply)
         kind = http.find(reply.headers, "content-type") or ""
         assembly = Assembly(kind, http.find(reply.headers, "content-encoding") or "", reader=ANSWER_FORMATS[call.path])
         async for chunk in reply.chunks():
             assembly.feed(chunk)
-        return WholeAnswer(assembly.answer(ended=True), refused, said)
+        return WholeAnswer(assembly.answer(ended=True), refused, refusal)
 
 
 async def _classify_refusal(reply: Reply) -> tuple[str, Refused | None]:
-    said = await reply.peek(lambda read: len(read) > refusals.BODY_MAX_BYTES)
-    refusal = None if said is None else refusals.classify(reply.status, reply.headers, said)
+    beginning = await reply.peek(lambda read: len(read) > refusals.BODY_MAX_BYTES)
+    refusal = None if beginning is None else refusals.classify(reply.status, reply.headers, beginning)
     if refusal is not None and refusal.kind == "usage-option":
         return refusal.kind, None
     longest = refusal.answer_room if refusal is not None and refusal.kind == "output" else None
-    wants_other_name = said is not None and _OTHER_NAME.search(said) is not None
+    wants_other_name = beginning is not None and _OTHER_NAME.search(beginning) is not None
     return _classify_status(reply.status), Refused(longest, wants_other_name=wants_other_name)
 
 
@@ -273,12 +273,12 @@ def _classify_status(status: int) -> str:
     return "unreachable" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "refused"
 
 
-def _read_answer(answer: Answer) -> Said:
+def _read_answer(answer: Answer) -> SummaryReply:
     if not answer.choices:
-        return Said("", "length" if not answer.whole else "")
+        return SummaryReply("", "length" if not answer.whole else "")
     first = answer.choices[0]
     message = read_message({"role": "assistant", **json.loads(first.message)}, first.message)
-    return Said(message.text, first.finish or ("" if answer.whole else "length"), calls=bool(message.calls))
+    return SummaryReply(message.text, first.finish or ("" if answer.whole else "length"), calls=bool(message.calls))
 
 
 # --- calls under way --------------------------------------------------------------------------------------------------

@@ -94,7 +94,7 @@ def _check_step(entry: dict[str, Any]) -> dict[str, Any]:
     return entry
 
 
-Pattern = Annotated[str, refuse_if(grouping.fault)]
+Pattern = Annotated[str, refuse_if(grouping.find_pin_fault)]
 ObservationPattern = Annotated[str, refuse_if(find_pattern_fault)]
 
 

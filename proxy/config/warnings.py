@@ -62,8 +62,8 @@ def _check_attachments(config: Config, is_known: Callable[[str], bool]) -> Itera
 def _check_names(config: Config, attachment: Attachment, is_known: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
     """Names that match nothing, and combinations that no request can have."""
     teams = [team for name, team in config.teams.items() if fnmatchcase(name, attachment.team)]
-    anybody = attachment.team == "*" or (not config.teams and config.access.team_header)
-    if not teams and not anybody:
+    matches_all = attachment.team == "*" or (not config.teams and config.access.team_header)
+    if not teams and not matches_all:
         yield "team", f"matches no team in `teams`: {attachment.team!r}"
     if not any(fnmatchcase(upstream.name, attachment.upstream) for upstream in config.upstreams):
         yield "upstream", f"matches no upstream: {attachment.upstream!r}"

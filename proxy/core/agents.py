@@ -11,7 +11,7 @@ from operator import or_
 from typing import Any, Literal
 
 from proxy.core import splice
-from proxy.core.grouping import Pins, fault
+from proxy.core.grouping import Pins, find_pin_fault
 from proxy.core.messages import HEAD, Message, Request, ToolCall
 
 # --- tools ------------------------------------------------------------------------------------------------------------
@@ -90,9 +90,9 @@ ask for an argument as well.
 _NAME_CHARACTERS = 256
 
 
-def meaning(tool: str, values: Mapping[str, Any]) -> Kind:
+def find_kind(tool: str, values: Mapping[str, Any]) -> Kind:
     """The kind of a call with these arguments; `other` where no pattern matches, as for most tools."""
-    for pattern in _patterns_of(tool[:_NAME_CHARACTERS]):
+    for pattern in _find_patterns(tool[:_NAME_CHARACTERS]):
         fits = not pattern.by or any(values.get(key) for key in pattern.by)
         if fits and (not pattern.commands or values.get("command") in pattern.commands):
             return pattern.kind
@@ -100,13 +100,13 @@ def meaning(tool: str, values: Mapping[str, Any]) -> Kind:
 
 
 @lru_cache(maxsize=4_096)
-def _patterns_of(tool: str) -> tuple[Pattern, ...]:
+def _find_patterns(tool: str) -> tuple[Pattern, ...]:
     """The patterns that match this tool, whichever server (`mcp__fs__read_file`, `fs.read_file`) it comes from."""
-    name = name_without_server(tool)
+    name = remove_server_name(tool)
     return tuple(pattern for pattern in PATTERNS if matches_any(name, tuple(pattern.tools.split())))
 
 
-def name_without_server(tool: str) -> str:
+def remove_server_name(tool: str) -> str:
     """The tool's own name: `read_file` of `mcp__fs__read_file` and of `fs.read_file`."""
     return re.split(r"__|[./:]", tool)[-1]
 
@@ -118,25 +118,25 @@ def matches_any(tool: str, globs: tuple[str, ...]) -> bool:
 
 @lru_cache(maxsize=4_096)
 def _is_listed(tool: str, globs: tuple[str, ...]) -> bool:
-    names = {tool.lower(), name_without_server(tool).lower()}
+    names = {tool.lower(), remove_server_name(tool).lower()}
     return any(fnmatchcase(name, glob.lower()) for name in names for glob in globs)
 
 
-def without_pruned(tools: bytes | None, pruned: Sequence[str]) -> bytes | None:
+def remove_pruned_tools(tools: bytes | None, pruned: Sequence[str]) -> bytes | None:
     """The tools without the pruned ones, the others byte for byte; never none at all."""
     if tools is None or not pruned:
         return tools
-    pieces = [tools[start:stop] for start, stop in splice.elements(tools)]
-    kept = [piece for piece, name in zip(pieces, tool_names(tools), strict=True) if name not in pruned]
+    pieces = [tools[start:stop] for start, stop in splice.iterate_elements(tools)]
+    kept = [piece for piece, name in zip(pieces, list_tool_names(tools), strict=True) if name not in pruned]
     return b"[" + b",".join(kept) + b"]" if kept and len(kept) < len(pieces) else tools
 
 
-def tool_names(tools: bytes | None) -> list[str]:
+def list_tool_names(tools: bytes | None) -> list[str]:
     """The names of the tools on offer, function or custom or legacy."""
-    return [] if tools is None else [_tool_name(definition) for definition in json.loads(tools) or ()]
+    return [] if tools is None else [_find_tool_name(definition) for definition in json.loads(tools) or ()]
 
 
-def _tool_name(definition: Any) -> str:  # noqa: ANN401 - JSON
+def _find_tool_name(definition: Any) -> str:  # noqa: ANN401 - JSON
     inner = definition.get(definition.get("type"), definition) if isinstance(definition, dict) else {}
     name = inner.get("name") if isinstance(inner, dict) else None
     return name if isinstance(name, str) else ""
@@ -144,7 +144,7 @@ def _tool_name(definition: Any) -> str:  # noqa: ANN401 - JSON
 
 def is_read(call: ToolCall) -> bool:
     """True where the call reads a file; one editor for everything is taken to, where its arguments are not known."""
-    return meaning(call.name, {"path": ".", "command": "view", **call.named}) == "read"
+    return find_kind(call.name, {"path": ".", "command": "view", **call.named}) == "read"
 
 
 def find_value(values: Mapping[str, Any], names: Iterable[str]) -> Any:  # noqa: ANN401 - JSON
@@ -162,7 +162,7 @@ def render_value(value: Any) -> str:  # noqa: ANN401 - JSON
         return "…"
 
 
-def command_line(values: Mapping[str, Any]) -> str:
+def find_command_line(values: Mapping[str, Any]) -> str:
     """The command line that a call runs; of a shell with a script as its argument, the script."""
     value = find_value(values, (*COMMANDS, "code")) or ""
     if not isinstance(value, list):
@@ -181,13 +181,13 @@ def _unquote(quoted: re.Match[str]) -> str:
     return text if _PLAIN_WORD.fullmatch(text) else "?"
 
 
-def without_folder(command: str) -> str:
+def remove_folder_change(command: str) -> str:
     """The command line without a change of the folder at its beginning."""
     moved = _CHANGE_OF_FOLDER.match(command)
     return command[moved.end() :] if moved and moved.end() < len(command) else command
 
 
-def requested_lines(values: Mapping[str, Any]) -> tuple[int, int] | None:
+def find_requested_lines(values: Mapping[str, Any]) -> tuple[int, int] | None:
     """The first and the last line that a call asks for, 0 for the last there is; None where it names none."""
     match values:
         case {"view_range": [int(first), int(last)]} | {"read_range": [int(first), int(last)]}:
@@ -248,7 +248,7 @@ _SENTENCE = re.compile(r"\s*[A-Z][^\n]{8,}[.?!]\s*")
 
 def find_pattern_fault(pattern: str) -> str | None:
     """The fault of a pattern for observations, or None: one that begins with ^ may repeat two things."""
-    return fault(pattern, repetitions=MAX_ANCHORED_REPETITIONS if pattern.startswith("^") else 1)
+    return find_pin_fault(pattern, repetitions=MAX_ANCHORED_REPETITIONS if pattern.startswith("^") else 1)
 
 
 @lru_cache(maxsize=1_024)
@@ -367,13 +367,13 @@ def _is_output(text: str, patterns: Iterable[str], pins: Pins, reminders: set[st
     rules = filter(None, map(_compile, patterns))
     if not any(rule.search(ends) for rule in rules) or pins.stand_in(text) or _USER_TAGS.search(text):
         return False
-    beside = _NUMBER.sub("", words_beside_output(text))
+    beside = _NUMBER.sub("", find_words_beside_output(text))
     is_reminder = beside in reminders
     reminders.add(beside)
     return not beside or is_reminder
 
 
-def words_beside_output(text: str) -> str:
+def find_words_beside_output(text: str) -> str:
     """The text after the elements that a message begins with; empty where it begins with none."""
     end = 0
     while opening := _OPENING_TAG.match(text, end):
@@ -441,8 +441,8 @@ def find_compact_call(request: Request) -> str | None:
     """The focus of a call of `Compact` in the newest answer of the model, where the client offers such a tool."""
     newest = next((message for message in reversed(request.messages) if message.role == "assistant"), None)
     calls = newest.calls if newest is not None else ()
-    focus = next((_focus(call) for call in calls if call.name.lower() == COMPACT), None)
-    is_offered = focus is not None and any(name.lower() == COMPACT for name in tool_names(request.tools))
+    focus = next((_find_focus(call) for call in calls if call.name.lower() == COMPACT), None)
+    is_offered = focus is not None and any(name.lower() == COMPACT for name in list_tool_names(request.tools))
     return focus if is_offered else None
 
 
@@ -458,10 +458,10 @@ def _may_be_output(body: tuple[Message, ...], observations: tuple[str, ...]) -> 
     if mark_observations(body, observations)[-1].observed:
         return True
     first = next((place for place, message in enumerate(body) if message.role == "assistant"), len(body))
-    heard = sum(len(message.content) for message in body[first:-1] if message.role == "user")
+    user_size = sum(len(message.content) for message in body[first:-1] if message.role == "user")
     answers = [message for message in body[first:] if message.role == "assistant"]
-    said = sum(len(message.content) for message in answers)
-    is_fed = heard > max(_END_CHARACTERS, _MOSTLY_OUTPUT_RATIO * said)
+    answer_size = sum(len(message.content) for message in answers)
+    is_fed = user_size > max(_END_CHARACTERS, _MOSTLY_OUTPUT_RATIO * answer_size)
     return is_fed or any(_RUNS_SOMETHING.search(answer.text) for answer in answers[-1:])
 
 
@@ -496,6 +496,6 @@ def is_aside(body: tuple[Message, ...], patterns: tuple[str, ...]) -> bool:
     return any(re.search(pattern, ends) for pattern in patterns)
 
 
-def _focus(call: ToolCall) -> str:
+def _find_focus(call: ToolCall) -> str:
     focus = call.named.get("focus")
     return focus if isinstance(focus, str) else ""

@@ -21,7 +21,7 @@ from itertools import chain, takewhile
 from typing import Any, Literal, TypeVar
 
 from proxy.core import agents, planning, recovery, window
-from proxy.core.grouping import last_assistant
+from proxy.core.grouping import find_last_assistant
 from proxy.core.memory import (
     DAY_SECONDS,
     FACT_SECONDS,
@@ -37,7 +37,7 @@ from proxy.core.memory import (
     SummaryCandidate,
     read_candidate,
 )
-from proxy.core.messages import CanonicalForm, KnownView, Request, canonical_0_1
+from proxy.core.messages import CanonicalForm, KnownView, Request, canonicalize_as_0_1
 from proxy.core.overlay import Block
 from proxy.core.pipeline import Count
 from proxy.core.planning import COUNT_ERROR_RATIO, USELESS_BLOCKS_MAX, NeedSummary, Question, Ready
@@ -54,9 +54,9 @@ from proxy.core.window import (
     Prices,
     Usage,
     Window,
-    dollars,
     is_plausible,
-    window_keys,
+    make_window_keys,
+    price_prompt,
 )
 
 MAX_LOOK_UPS = 8
@@ -376,7 +376,7 @@ class Exchange:
         self.identity: Identity | None = None
         self.memory = Memory(calibration=context.prior)
         self.decision = Decision("none")
-        self._standing: ConversationState | None = None
+        self._state_before: ConversationState | None = None
         """The history with the block that it had when this request was decided on."""
         self._has_originals = False
         self._has_begun = False
@@ -464,11 +464,11 @@ class Exchange:
 
     def _count_forwarded(self, found: Ready) -> Steps[int]:
         """Tokens of what was forwarded by our count."""
-        standing, count = self._standing, self.context.count
-        if found.action == "created" or standing is None:
-            return sum((yield CountTokens(forwarded_pieces(found))))
+        state, count = self._state_before, self.context.count
+        if found.action == "created" or state is None:
+            return sum((yield CountTokens(list_forwarded_pieces(found))))
         outside = [*(message.raw for message in self.context.request.head), found.tools or b""]
-        return sum(map(count, outside)) + count_all(standing.known, standing.view, count)
+        return sum(map(count, outside)) + count_all(state.known, state.view, count)
 
     def _recall(self, size: int) -> Steps[None]:
         """Identify the conversation and look up what is remembered of it, in one round trip."""
@@ -479,7 +479,7 @@ class Exchange:
         if self.memory.is_new and len(owner.secret) <= VERSION_0_1_SECRET_BYTES:
             # Version 0.1 knew a history by its very bytes, so another way of writing JSON made another conversation.
             # A store with a longer secret began with a later version: it holds nothing under such keys.
-            form = canonical_0_1
+            form = canonicalize_as_0_1
             old = Identity.of(context.request, *names, form=form)
             if old.links != self.identified.links:
                 new, memory = self.identified, self.memory
@@ -559,7 +559,7 @@ class Exchange:
     def _decide(self, wait_seconds: float) -> Steps[None]:
         facts = self._facts(can_summarize=True)
         state = self._state(facts)
-        self._standing = state
+        self._state_before = state
         self.context.request.known.view = KnownView(state.view, state.known, len(state.body))
         found: Ready | NeedSummary | None = planning.keep_at_rest(state)
         if found is None:
@@ -577,11 +577,11 @@ class Exchange:
         if not need.urgent:
             if need.question is not None:
                 yield StartSummary(need.question)
-            return replace(need.standing, reason=planning.SUMMARY_PENDING)
+            return replace(need.view_before, reason=planning.SUMMARY_PENDING)
         # Kept and announced before the model is asked: a hook may want to read what is about to go.
         self.decision = self._describe(replace(need.mechanical, action="created"))
         if not (yield from self._begin()):
-            return replace(need.standing, reason=ORIGINALS_UNWRITABLE)
+            return replace(need.view_before, reason=ORIGINALS_UNWRITABLE)
         covers = facts.summary_in_progress_covers if need.question is None else need.question.covers
         summary: Summary | None = yield AwaitSummary(need.question, covers, wait_seconds)
         if summary is None:
@@ -593,7 +593,7 @@ class Exchange:
             summary_in_progress_covers=0,
             summary_failed=facts.force,  # what the client asked for and cannot be used must not cost the history
         )
-        return planning.without_model(planning.decide(self._state(facts)))
+        return planning.choose_without_model(planning.decide(self._state(facts)))
 
     def _begin(self) -> Steps[bool]:
         """Keep the original, and say that a compaction begins. False: without the original nothing may be folded."""
@@ -608,7 +608,7 @@ class Exchange:
         plan = self._plan
         if plan.action == "created" and not self._has_begun:
             self._has_begun = True
-            yield BeginCompaction(plan.reason, plan.standing, self._has_originals)
+            yield BeginCompaction(plan.reason, plan.view_before, self._has_originals)
 
     def _keep_originals(self) -> Steps[bool]:
         """Keep the original before anything of it is folded away; True where it is written, or need not be."""
@@ -652,7 +652,7 @@ class Exchange:
         limit = recovery.limit_of(refusal, request.max_output)
         if limit is not None:
             yield from self._learn_window(identity.tenant, limit)
-        counted = sum((yield CountTokens(forwarded_pieces(refused))))
+        counted = sum((yield CountTokens(list_forwarded_pieces(refused))))
         cures = recovery.find_cures(refusal, counted, self.memory.calibration.ratio, request.max_output)
         cure, found = next(filter(None, map(self._try_cure, cures)), (None, None))
         if cure is None:
@@ -689,7 +689,7 @@ class Exchange:
         yield CountTokens(self.context.pieces)
         yield from self._recall(0)
         size = sum(map(self._count(self.memory.calibration), self.context.pieces))
-        self.decision = self._describe(recovery.untouched_decision(self.context.request, size))
+        self.decision = self._describe(recovery.plan_untouched(self.context.request, size))
 
     def _learn_window(self, tenant: str, limit: LearnedLimit) -> Steps[None]:
         yield NoteLocalWindow(limit.window())
@@ -719,8 +719,8 @@ class Exchange:
         plan = self.decision.plan
         if self.identity is None or plan is None or plan.block is None:
             return
-        summary, standing = plan.block.summary, self.memory.block
-        if summary is not None and (standing is None or summary != standing.summary):
+        summary, before = plan.block.summary, self.memory.block
+        if summary is not None and (before is None or summary != before.summary):
             given_up = SummaryCandidate("failed", failures=MAX_FAILURES).to_bytes()
             key = self.identity.summary_key(summary.covers, plan.block.focus)
             yield StoreFact(key, given_up, DAY_SECONDS)
@@ -733,8 +733,8 @@ class Exchange:
         block = found.block.bound_to(self.identified.head).to_bytes()
         for key in self.identified.block_keys(found.link, observed=self._is_observed):
             replaces = self.memory.block_bytes if self.memory.block_key == key else None
-            standing: bytes | None = yield StoreBlock(key, block, replaces)
-            if standing is None or self._serves(self.context.read_block(standing)):
+            stored: bytes | None = yield StoreBlock(key, block, replaces)
+            if stored is None or self._serves(self.context.read_block(stored)):
                 return
 
     # After the answer
@@ -827,7 +827,7 @@ class Exchange:
 
     def _account(self, usage: Usage, now: float) -> TurnReport:
         found, window, decision = self._plan, self.window, self.decision
-        paid = None if usage.cached is None or not usage.prompt else dollars(window, usage.prompt, usage.cached)
+        paid = None if usage.cached is None or not usage.prompt else price_prompt(window, usage.prompt, usage.cached)
         is_changed = paid is not None and decision.tokens_after != decision.tokens_before
         is_only_observed = paid is not None and decision.tokens_after != decision.tokens_would_be
         return TurnReport(
@@ -837,7 +837,7 @@ class Exchange:
             messages=len(self.context.request.body),
             usage=usage,
             dollars_paid=paid,
-            dollars_unchanged=dollars(window, found.before, self._cached_unchanged(now)) if is_changed else paid,
+            dollars_unchanged=price_prompt(window, found.before, self._cached_unchanged(now)) if is_changed else paid,
             dollars_would_be=self._price_observed(usage, now) if is_only_observed else paid,
         )
 
@@ -846,7 +846,7 @@ class Exchange:
         ratio = usage.prompt / max(1, self._plan.before)
         # An upstream that had nothing in its cache would have had nothing of the shorter history either.
         cached = self._cached_observed(now) if usage.cached else 0
-        return dollars(self.window, round(self._plan.after * ratio), round(cached * ratio))
+        return price_prompt(self.window, round(self._plan.after * ratio), round(cached * ratio))
 
     def _cached_observed(self, now: float) -> int:
         """Tokens of the view that was only tried out that would have been in the upstream's cache."""
@@ -855,8 +855,8 @@ class Exchange:
         known = max(0, found.after - (found.before - unchanged)) if unchanged else 0
         if found.action != "created" or not known:
             return known
-        standing = self._state(self._facts(can_summarize=False))
-        before = self.context.request.head + standing.view
+        state = self._state(self._facts(can_summarize=False))
+        before = self.context.request.head + state.view
         pairs = zip(before, found.view, strict=False)
         shared = takewhile(lambda pair: pair[0].raw == pair[1].raw, pairs)
         return min(known, self.count(found.tools or b"") + sum(self.count(message.raw) for message, _ in shared))
@@ -864,10 +864,10 @@ class Exchange:
     def _cached_unchanged(self, now: float) -> int:
         """Tokens that the upstream would have had in its cache, had the history been forwarded as it came."""
         last, body, links = self.memory.last, self.context.request.body, self.identified.links
-        if last is not None and window.cold(now - last.forwarded_at, self.context.prices):
+        if last is not None and window.is_cold(now - last.forwarded_at, self.context.prices):
             return 0
         is_here = last is not None and last.anchor.link in links
-        known = links.index(last.anchor.link) if last is not None and is_here else last_assistant(body) or 0
+        known = links.index(last.anchor.link) if last is not None and is_here else find_last_assistant(body) or 0
         count = self.count
         return self._plan.before - sum(count(message.raw) for message in body[known:])
 
@@ -935,7 +935,7 @@ class Exchange:
 
     def _window_keys(self, tenant: str) -> tuple[str, str]:
         """The keys of the window in the store: per tenant, because limits may depend on the credential."""
-        return window_keys(tenant, self.context.upstream, self.context.request.model, tenant)
+        return make_window_keys(tenant, self.context.upstream, self.context.request.model, tenant)
 
     def _may_need_summary(self, size: int) -> bool:
         """True where a summary may be due by any count; if not, summaries are not looked up."""
@@ -1016,14 +1016,14 @@ class Exchange:
         return partial(count_calibrated, self.context.count, calibration)
 
 
-def smallest_bytes(rules: Rules) -> int:
+def find_smallest_bytes(rules: Rules) -> int:
     """The size of the smallest request body about which anything is to be decided, in a window with some room."""
     least = [LOOK_UP_MIN_TOKENS, rules.clear_at_least]
     least += [tokens for tokens in (rules.trigger_tokens, rules.always and rules.always_at_least) if tokens]
     return BYTES_PER_TOKEN * min(least)
 
 
-def forwarded_pieces(found: Ready) -> list[bytes]:
+def list_forwarded_pieces(found: Ready) -> list[bytes]:
     """The pieces of a forwarded history that are counted: its messages and its tools."""
     return [message.raw for message in found.view] + [found.tools or b""]
 

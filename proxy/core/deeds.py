@@ -11,7 +11,7 @@ from typing import Any
 from proxy.core import agents
 from proxy.core.agents import find_value, render_value
 from proxy.core.messages import Message, ToolCall
-from proxy.core.outcome import ResultOutcome, find_outcome, first_line
+from proxy.core.outcome import ResultOutcome, cut_first_line, find_outcome
 
 # --- deeds ------------------------------------------------------------------------------------------------------------
 
@@ -64,9 +64,9 @@ class Deed:
     """The entries of its section before it do not count any more."""
 
 
-def excerpt(text: str, limit: int = _EXCERPT_CHARACTERS) -> str:
+def cut_excerpt(text: str, limit: int = _EXCERPT_CHARACTERS) -> str:
     """The first line of a text, short enough for an entry."""
-    return first_line(text, limit)
+    return cut_first_line(text, limit)
 
 
 # --- identifiers ------------------------------------------------------------------------------------------------------
@@ -133,12 +133,12 @@ def _find_plan(values: dict[str, Any]) -> Iterator[Deed]:
         known = item if isinstance(item, dict) else {"text": render_value(item)}
         text = next((known[key] for key in _TEXTS if isinstance(known.get(key), str)), "")
         state = next((_read_state(known[key]) for key in _STATES if key in known), "")
-        yield Deed(PLAN, f"{place}", excerpt(text), state, clears_section=place == 0)
+        yield Deed(PLAN, f"{place}", cut_excerpt(text), state, clears_section=place == 0)
 
 
 def _find_new_task(values: dict[str, Any], result: str) -> Iterator[Deed]:
     """The task that a call made; its number is in the result."""
-    number, subject = _ITEM_NUMBER.search(result), excerpt(render_value(values["subject"]))
+    number, subject = _ITEM_NUMBER.search(result), cut_excerpt(render_value(values["subject"]))
     key = f"#{number[1]}" if number else subject
     yield Deed(PLAN, key, f"{key} {subject}" if number else subject, "to do")
 
@@ -151,7 +151,7 @@ def _find_task_update(values: dict[str, Any]) -> Iterator[Deed]:
 
 def _read_state(value: Any) -> str:  # noqa: ANN401 - JSON
     word = render_value(value).strip().lower()
-    return _WORDS.get(word, excerpt(word, 20))
+    return _WORDS.get(word, cut_excerpt(word, 20))
 
 
 # --- shell ------------------------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ def find_touched_files(command: str) -> tuple[list[Deed], bool]:
         return list(find_patched_files(command)), command.lstrip().startswith("apply_patch")
     found: list[Deed] = []
     folder, is_all = "", True
-    for segment in agents.split_commands(_without_bodies(command)[:_COMMAND_LINE_CHARACTERS]):
+    for segment in agents.split_commands(_remove_bodies(command)[:_COMMAND_LINE_CHARACTERS]):
         written = [Deed(CHANGED, path) for path in _WRITTEN.findall(segment) if not _ABROAD.search(path)]
         bare = _REDIRECTION.sub(" ", segment).split()
         words = list(dropwhile(lambda word: word in _BEFORE or "=" in word, bare))
@@ -219,11 +219,11 @@ def find_touched_files(command: str) -> tuple[list[Deed], bool]:
         if not touched and found and words[0] in _FILTERS and found[-1].lines == WHOLE:
             found[-1] = replace(found[-1], lines=_find_lines_read(words))
         is_all = is_all and (bool(touched) or words[0] in _IDLE)
-        found += [replace(deed, key=_within(folder, deed.key)) for deed in touched]
+        found += [replace(deed, key=_find_path_within(folder, deed.key)) for deed in touched]
     return found, is_all and bool(found)
 
 
-def _within(folder: str, path: str) -> str:
+def _find_path_within(folder: str, path: str) -> str:
     """The path as seen from the folder in which the command line began."""
     return path if path.startswith("~") else posixpath.normpath(posixpath.join(folder, path))
 
@@ -235,7 +235,7 @@ def find_patched_files(text: str) -> Iterator[Deed]:
             yield Deed(CHANGED, path.strip(), how="deleted" if kind == "Delete" else "")
 
 
-def _without_bodies(command: str) -> str:
+def _remove_bodies(command: str) -> str:
     """The command line without the bodies of its here-documents, which are no commands."""
     lines, end = [], ""
     for line in command.split("\n") if "<<" in command else (command,):
@@ -289,7 +289,7 @@ def find_text_edits(text: str) -> list[Deed]:
     return [Deed(CHANGED, path.strip()) for path in _EDIT.findall(text)] if "SEARCH" in text else []
 
 
-def find_spoken_call(text: str, *, answered: bool) -> ToolCall | None:
+def find_described_call(text: str, *, answered: bool) -> ToolCall | None:
     """The call that a message makes in its text: a tag of a tool, or, where output follows, the last fenced block."""
     if found := _TAG.search(text):
         arguments = dict(_ARGUMENT.findall(text, found.end(1), found.end(1) + _REACH_CHARACTERS))
@@ -297,15 +297,15 @@ def find_spoken_call(text: str, *, answered: bool) -> ToolCall | None:
     if answered and (action := find_action(text)):
         return action
     block = text.rsplit(_FENCE, 2)[1] if answered and text.count(_FENCE) > 1 else ""
-    return _shell_call(block.partition("\n")[2].strip())
+    return _make_shell_call(block.partition("\n")[2].strip())
 
 
-def find_told_call(output: Message, before: Message | None) -> ToolCall | None:
+def find_announced_call(output: Message, before: Message | None) -> ToolCall | None:
     """The call of an observation: told in it, or in the answer before it."""
     if output.role == "assistant":
         return find_action(output.text)
     asked = before.text if before is not None and before.role == "assistant" else ""
-    return find_reported_call(output.text) or find_spoken_call(asked, answered=True)
+    return find_reported_call(output.text) or find_described_call(asked, answered=True)
 
 
 def find_action(text: str) -> ToolCall | None:
@@ -317,10 +317,10 @@ def find_action(text: str) -> ToolCall | None:
 def find_reported_call(text: str) -> ToolCall | None:
     """The command of a message in which a user shows a command and its output."""
     found = _RAN.match(text)
-    return _shell_call(found[1]) if found else None
+    return _make_shell_call(found[1]) if found else None
 
 
-def _shell_call(command: str) -> ToolCall | None:
+def _make_shell_call(command: str) -> ToolCall | None:
     return ToolCall("", "shell", json.dumps({"command": command})) if command else None
 
 
@@ -369,7 +369,7 @@ class Act:
 def find_call_deeds(call: ToolCall, result: str) -> Iterator[Deed]:
     """All deeds of one call."""
     act = Act(call, call.named, result, find_outcome(result, call))
-    yield from _FIND_DEEDS[agents.meaning(call.name, act.values)](act)
+    yield from _FIND_DEEDS[agents.find_kind(call.name, act.values)](act)
     yield from _find_argument_identifiers(act.values)
     if len(result) <= _IDENTIFIED_CHARACTERS:
         yield from find_identifiers(result)
@@ -389,33 +389,33 @@ def _find_file_deeds(act: Act, section: Section) -> Iterator[Deed]:
     named = [each.get("path") if isinstance(each, dict) else each for each in _as_list(value)]
     paths = [path for path in named if isinstance(path, str)] or _find_open_file(act.result)
     how = _name_change(act.call.name, act.values) if section is CHANGED else ""
-    lines = agents.requested_lines(act.values) or WHOLE
-    return _tell_failure(act, [Deed(section, path, how=how, lines=lines) for path in paths])
+    lines = agents.find_requested_lines(act.values) or WHOLE
+    return _describe_failure(act, [Deed(section, path, how=how, lines=lines) for path in paths])
 
 
 def _name_change(tool: str, values: Mapping[str, Any]) -> str:
     """The change that a call makes to its file, by the name of the tool or by the command of an editor."""
-    name = f"{agents.name_without_server(tool)} {render_value(values.get('command') or '')[:20]}".lower()
+    name = f"{agents.remove_server_name(tool)} {render_value(values.get('command') or '')[:20]}".lower()
     return next((how for how, words in _CHANGES.items() if any(word in name for word in words)), "edited")
 
 
 def _find_patch_deeds(act: Act) -> Iterator[Deed]:
     texts = [value for value in act.values.values() if isinstance(value, str)] or [act.call.arguments]
-    return _tell_failure(act, [deed for text in texts for deed in find_patched_files(text)])
+    return _describe_failure(act, [deed for text in texts for deed in find_patched_files(text)])
 
 
-def _tell_failure(act: Act, files: Sequence[Deed]) -> Iterator[Deed]:
+def _describe_failure(act: Act, files: Sequence[Deed]) -> Iterator[Deed]:
     """The files of a call; where it failed, an error for each; where it names none, the call itself."""
     if not files:
         yield from _find_other_deeds(act)
     for file in files:
-        yield _error(act, file.key, f"{act.call.name} {excerpt(file.key)}") if act.outcome.has_failed else file
+        yield _make_error(act, file.key, f"{act.call.name} {cut_excerpt(file.key)}") if act.outcome.has_failed else file
 
 
 def _find_command_deeds(act: Act) -> Iterator[Deed]:
-    command, has_failed = agents.command_line(act.values), act.outcome.has_failed
-    lines = agents.without_folder(command)[:_COMMAND_CHARACTERS].split("\n")
-    label = excerpt(" ".join(line.strip() for line in lines if line.strip() and not line.startswith("#")))
+    command, has_failed = agents.find_command_line(act.values), act.outcome.has_failed
+    lines = agents.remove_folder_change(command)[:_COMMAND_CHARACTERS].split("\n")
+    label = cut_excerpt(" ".join(line.strip() for line in lines if line.strip() and not line.startswith("#")))
     if act.going_on and (started := _STARTED.search(act.result[:_END_CHARACTERS])):
         yield Deed(TASKS, started[1], f"{label} [{started[1]}]", "running")
         return
@@ -430,11 +430,11 @@ def _find_command_deeds(act: Act) -> Iterator[Deed]:
 
 
 def _find_question_deeds(act: Act) -> Iterator[Deed]:
-    yield Deed(SAID, act.result, excerpt(" ".join(act.result[:1_000].split()), 400))
+    yield Deed(SAID, act.result, cut_excerpt(" ".join(act.result[:1_000].split()), 400))
 
 
 def _find_agent_deeds(act: Act) -> Iterator[Deed]:
-    label = excerpt(render_value(find_value(act.values, ("description", "name", "prompt", "message")) or ""))
+    label = cut_excerpt(render_value(find_value(act.values, ("description", "name", "prompt", "message")) or ""))
     started = _STARTED.search(act.result[-_END_CHARACTERS:]) or _STARTED.search(act.result[:_END_CHARACTERS])
     state = "running" if act.going_on else "failed" if act.outcome.has_failed else "done"
     yield Deed(TASKS, started[1], f"{label} [{started[1]}]", state) if started else Deed(TASKS, label, how=state)
@@ -454,18 +454,18 @@ def _render_status(status: str) -> str:
 
 def _find_other_deeds(act: Act) -> Iterator[Deed]:
     pairs = list(act.values.items())[:_ARGUMENTS_MAX]
-    listed = ", ".join(f"{key}: {excerpt(render_value(value), _ARGUMENT_CHARACTERS)}" for key, value in pairs)
-    label = f"{act.call.name}({listed or excerpt(act.call.arguments.strip('{} '), _ARGUMENT_CHARACTERS)})"
+    listed = ", ".join(f"{key}: {cut_excerpt(render_value(value), _ARGUMENT_CHARACTERS)}" for key, value in pairs)
+    label = f"{act.call.name}({listed or cut_excerpt(act.call.arguments.strip('{} '), _ARGUMENT_CHARACTERS)})"
     answer = act.result[: 2 * _ANSWER_CHARACTERS].strip()
     is_short = len(answer) <= _ANSWER_CHARACTERS and "\n" not in answer
     if act.outcome.has_failed:
-        yield _error(act, label, label)
+        yield _make_error(act, label, label)
     else:
         yield Deed(OTHER, label, how=answer if is_short else "")
 
 
-def _error(act: Act, key: str, what: str) -> Deed:
-    return Deed(ERRORS, key, what, excerpt(act.outcome.error or act.outcome.render()))
+def _make_error(act: Act, key: str, what: str) -> Deed:
+    return Deed(ERRORS, key, what, cut_excerpt(act.outcome.error or act.outcome.render()))
 
 
 _FIND_DEEDS: Mapping[agents.Kind, Callable[[Act], Iterable[Deed]]] = {

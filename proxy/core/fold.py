@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import chain, groupby, pairwise
 
 from proxy.core.agents import matches_any
-from proxy.core.grouping import groups
-from proxy.core.messages import HEAD, NOTE, RESULTS, Message, literal
+from proxy.core.grouping import find_groups
+from proxy.core.messages import HEAD, NOTE, RESULTS, Message, make_literal
 from proxy.core.pipeline import BYTES_PER_TOKEN, Draft
 from proxy.core.recall import render_handle
 
@@ -73,7 +73,7 @@ _CLOSERS = re.compile(
 _OPENERS = re.compile(rf"[\[<({{\u3010\uff3b][\W_]{{0,4}}{_BACKGROUND}", re.IGNORECASE)
 
 
-def notes(
+def make_notes(
     text: str,
     before: Message | None,
     after: Message | None,
@@ -89,43 +89,43 @@ def notes(
     last, other = ("assistant", "user") if answer else ("user", "assistant")
     needs_other = after is not None and after.role == last
     return (
-        *((note("assistant", GO_ON, start, start),) if is_models_turn else ()),
-        note("user", frame(text), start, stop),
-        *((note("assistant", answer, stop, stop),) if answer else ()),
-        *((note(other, GO_ON, stop, stop),) if needs_other else ()),
+        *((make_note("assistant", GO_ON, start, start),) if is_models_turn else ()),
+        make_note("user", frame_background(text), start, stop),
+        *((make_note("assistant", answer, stop, stop),) if answer else ()),
+        *((make_note(other, GO_ON, stop, stop),) if needs_other else ()),
     )
 
 
-def separators(before: Message | None, after: Message | None, start: int, stop: int) -> tuple[Message, ...]:
+def make_separators(before: Message | None, after: Message | None, start: int, stop: int) -> tuple[Message, ...]:
     """A separator, if the order of speakers needs one, where `body[start:stop]` is left out without a note."""
     is_users_turn_next = after is not None and after.role == "user"
     is_models_turn = before is not None and before.role in (*RESULTS, "user")
     if is_models_turn != is_users_turn_next:
         return ()
-    return (note("assistant" if is_models_turn else "user", GO_ON, start, stop),)
+    return (make_note("assistant" if is_models_turn else "user", GO_ON, start, stop),)
 
 
-def speaker(messages: Iterable[Message]) -> Message | None:
+def find_speaker(messages: Iterable[Message]) -> Message | None:
     """The first message that is no instruction."""
     return next((message for message in messages if message.role not in HEAD), None)
 
 
-def frame(text: str) -> str:
+def frame_background(text: str) -> str:
     """The text framed as background. Nothing in it can end the frame or open one: it may quote untrusted text."""
     inside = _CLOSERS.sub(NO_CLOSER, _OPENERS.sub(NO_OPENER, text))
     return f"{OPENING}\n{inside}\n{CLOSING}"
 
 
-def note(role: str, text: str, start: int, stop: int) -> Message:
+def make_note(role: str, text: str, start: int, stop: int) -> Message:
     """One message that the proxy writes."""
     raw = json.dumps({"role": role, "content": text}, ensure_ascii=False)
-    return literal(raw.encode("utf-8", "replace"), start, stop, NOTE)
+    return make_literal(raw.encode("utf-8", "replace"), start, stop, NOTE)
 
 
 # --- fold -------------------------------------------------------------------------------------------------------------
 
 HEADING = "Summary of the conversation so far, written by a model:"
-TOLD_BELOW = "What was done here is told in the summary further down."
+SUMMARIZED_BELOW = "What was done here is told in the summary further down."
 """A note of earlier versions, which stored blocks may hold."""
 
 
@@ -133,7 +133,7 @@ TOLD_BELOW = "What was done here is told in the summary further down."
 class Stretch:
     """A run of neighbouring messages that is folded."""
 
-    gone: tuple[Message, ...]
+    removed: tuple[Message, ...]
     """As they are in the draft."""
     origin: tuple[Message, ...]
     """What the client had sent in their place."""
@@ -149,28 +149,28 @@ class Stretch:
 
     @property
     def start(self) -> int:
-        return min(message.start for message in self.gone)
+        return min(message.start for message in self.removed)
 
     @property
     def stop(self) -> int:
-        return max(message.stop for message in self.gone)
+        return max(message.stop for message in self.removed)
 
     def notes(self, text: str, answer: str = "") -> tuple[Message, ...]:
         """Notes that say `text` in its place; with an `answer`, the assistant replies."""
         if self.recalls:
             text += f"\nFor the full text of these messages call {render_handle(self.first, self.stop)}."
-        return notes(text, self.before, self.after, self.start, self.stop, answer=answer)
+        return make_notes(text, self.before, self.after, self.start, self.stop, answer=answer)
 
 
 Replace = Callable[[Stretch], tuple[Message, ...]]
 """The messages in the place of a stretch."""
 
 
-def kept_words(
+def find_kept_words(
     draft: Draft,
     tokens: int,
     *,
-    told_anew: bool = False,
+    repeats_notes: bool = False,
     exempt: tuple[str, ...] = (),
     exempt_tokens: int = 0,
     answer_tokens: int = 0,
@@ -178,12 +178,12 @@ def kept_words(
     """The ids of messages that stay in the middle: fixed ones with their groups, and the user's words within the
     budget, first the oldest (the task), then the newest.
 
-    A summary of what went before stays as well, unless it is `told_anew`; and so do the newest calls of `exempt` tools
-    (globs) and the newest answers with which the model ended a turn, within budgets of their own, as far as the goal
-    has room for them.
+    A summary of what went before stays as well, unless `repeats_notes`: then the new note says it again. So do the
+    newest calls of `exempt` tools (globs) and the newest answers with which the model ended a turn, within budgets of
+    their own, as far as the goal has room for them.
     """
-    kept = set[int]() if told_anew else {id(message) for message in draft.middle if is_of_summary(message)}
-    for group in groups(draft.middle):
+    kept = set[int]() if repeats_notes else {id(message) for message in draft.middle if is_of_summary(message)}
+    for group in find_groups(draft.middle):
         members = [draft.middle[place] for place in group]
         if not all(map(draft.free, members)):
             kept.update(map(id, members))
@@ -200,7 +200,7 @@ def _keep_exempt(draft: Draft, exempt: tuple[str, ...], tokens: int) -> set[int]
     """The ids of the newest calls of these tools with their results, within so many tokens."""
     kept = set[int]()
     room = 0 if draft.bare else draft.bytes_within(EXEMPT_SHARE, tokens * BYTES_PER_TOKEN) // BYTES_PER_TOKEN
-    for group in reversed(groups(draft.middle) if room and exempt else ()):
+    for group in reversed(find_groups(draft.middle) if room and exempt else ()):
         members = [draft.middle[place] for place in group]
         if not members[0].calls or not all(matches_any(call.name, exempt) for call in members[0].calls):
             continue
@@ -217,7 +217,7 @@ def _keep_answers(draft: Draft, tokens: int) -> set[int]:
     """
     kept = set[int]()
     room = 0 if draft.bare else draft.bytes_within(ANSWERS_SHARE, tokens * BYTES_PER_TOKEN) // BYTES_PER_TOKEN
-    after = speaker(draft.after)
+    after = find_speaker(draft.after)
     for message in reversed(draft.middle if room else ()):
         is_answer = message.role == "assistant" and not message.calls and message.made in ("", "strip_reasoning")
         is_whole = not message.signed and not message.continues
@@ -233,7 +233,7 @@ def _keep_answers(draft: Draft, tokens: int) -> set[int]:
 def is_of_summary(message: Message) -> bool:
     """True where a message is a note that holds a summary, or points to one."""
     # The first line is the opening, of this version or an earlier one.
-    return message.made == NOTE and message.text.partition("\n")[2].startswith((HEADING, TOLD_BELOW))
+    return message.made == NOTE and message.text.partition("\n")[2].startswith((HEADING, SUMMARIZED_BELOW))
 
 
 def fold_stretches(draft: Draft, kept: set[int], make: Replace, *, once: bool = False) -> Draft:
@@ -244,23 +244,23 @@ def fold_stretches(draft: Draft, kept: set[int], make: Replace, *, once: bool = 
     """
     middle: list[Message] = []
     place = 0
-    untold = find_untold(draft, kept)
+    unsummarized_start = find_unsummarized_start(draft, kept)
     stop = max((place for place, message in enumerate(draft.middle, 1) if id(message) not in kept), default=0)
-    for stays, group in groupby(draft.middle, lambda message: id(message) in kept):
+    for is_kept, group in groupby(draft.middle, lambda message: id(message) in kept):
         run = tuple(group)
         place += len(run)
-        if stays:
+        if is_kept:
             middle += run
             continue
-        before = speaker(chain(reversed(middle), reversed(draft.before)))
+        before = find_speaker(chain(reversed(middle), reversed(draft.before)))
         # Not a slice: of each of many stretches it would copy all that follows.
         following = (draft.middle[later] for later in range(place, len(draft.middle)))
-        after = speaker(chain(following, draft.after))
+        after = find_speaker(chain(following, draft.after))
         is_one = once or draft.bare
-        first = untold if is_one else min(message.start for message in run)
+        first = unsummarized_start if is_one else min(message.start for message in run)
         stretch = Stretch(
             run,
-            _origin(run, draft),
+            _find_origin(run, draft),
             before,
             after,
             last=place == stop,
@@ -269,7 +269,7 @@ def fold_stretches(draft: Draft, kept: set[int], make: Replace, *, once: bool = 
         )
         is_left_out = is_one and not stretch.last
         if is_left_out:
-            middle += keep_shorter(stretch, separators(before, after, stretch.start, stretch.stop))
+            middle += keep_shorter(stretch, make_separators(before, after, stretch.start, stretch.stop))
         else:
             middle += make(stretch)
     return draft.with_middle(middle if _needs_turns(draft) else _drop_separators(middle, draft.before))
@@ -292,25 +292,25 @@ def _drop_separators(middle: Iterable[Message], before: Sequence[Message]) -> It
             last = message
 
 
-def find_untold(draft: Draft, kept: set[int]) -> int:
+def find_unsummarized_start(draft: Draft, kept: set[int]) -> int:
     """The place from which on no summary that stays in the view tells what was done.
 
     An earlier note is where the last stretch was that it describes. So what one note describes begins here, and not
     where the earliest of the messages was that go now.
     """
-    stays = (*draft.before, *(message for message in draft.middle if id(message) in kept))
-    return max((message.stop for message in stays if is_of_summary(message)), default=0)
+    remaining = (*draft.before, *(message for message in draft.middle if id(message) in kept))
+    return max((message.stop for message in remaining if is_of_summary(message)), default=0)
 
 
 def keep_shorter(stretch: Stretch, made: tuple[Message, ...]) -> tuple[Message, ...]:
     """These messages in place of a stretch; or the stretch as it is, where they would not be shorter."""
-    return made if weight(made) < weight(stretch.gone) else stretch.gone
+    return made if count_bytes(made) < count_bytes(stretch.removed) else stretch.removed
 
 
-def weight(messages: Iterable[Message]) -> int:
+def count_bytes(messages: Iterable[Message]) -> int:
     """The size of messages in bytes."""
     return sum(len(message.raw) for message in messages)
 
 
-def _origin(run: Sequence[Message], draft: Draft) -> tuple[Message, ...]:
+def _find_origin(run: Sequence[Message], draft: Draft) -> tuple[Message, ...]:
     return draft.origin[min(message.start for message in run) : max(message.stop for message in run)]

@@ -19,7 +19,7 @@ from itertools import islice, pairwise
 from operator import is_
 
 from proxy.core import splice
-from proxy.core.messages import HEAD, NOTE, Message, ToolCall, literal
+from proxy.core.messages import HEAD, NOTE, Message, ToolCall, make_literal
 
 # --- groups -----------------------------------------------------------------------------------------------------------
 
@@ -58,7 +58,7 @@ class Groups:
 
 def find_group_starts(messages: Sequence[Message], known: Sequence[int] = ()) -> Iterator[int]:
     """The values of `Groups.starts`, behind those of the first messages that are known."""
-    first = last_assistant(messages[: len(known)]) or 0
+    first = find_last_assistant(messages[: len(known)]) or 0
     starts, start, began, waiting = [*known[:first]], -1, -1, set[str]()
     for place in range(first, len(messages)):
         message = messages[place]
@@ -88,7 +88,7 @@ def _find_continued(messages: Sequence[Message], place: int) -> Iterator[int]:
             yield found
 
 
-def groups(messages: Sequence[Message]) -> list[range]:
+def find_groups(messages: Sequence[Message]) -> list[range]:
     """The atomic groups, in order."""
     return [*Groups.of(messages).newest_first()][::-1]
 
@@ -98,24 +98,24 @@ def snap(messages: Sequence[Message], cut: int) -> int:
     return Groups.of(messages).snap(cut)
 
 
-def turns(messages: Sequence[Message]) -> list[range]:
+def find_turns(messages: Sequence[Message]) -> list[range]:
     """Each stretch from one message of a real user to the next; what comes before the first is a turn too."""
     starts = [place for place, message in enumerate(messages) if message.is_user]
     bounds = [*dict.fromkeys([0, *starts]), len(messages)] if messages else []
     return [range(start, stop) for start, stop in pairwise(bounds)]
 
 
-def last_assistant(messages: Sequence[Message]) -> int | None:
+def find_last_assistant(messages: Sequence[Message]) -> int | None:
     """The index of the newest answer of the model."""
     return next((place for place in reversed(range(len(messages))) if messages[place].role == "assistant"), None)
 
 
-def last_user(messages: Sequence[Message]) -> int | None:
+def find_last_user(messages: Sequence[Message]) -> int | None:
     """The index of the newest message of a real user."""
     return next((place for place in reversed(range(len(messages))) if messages[place].is_user), None)
 
 
-def callers(messages: Sequence[Message]) -> list[ToolCall | None]:
+def list_callers(messages: Sequence[Message]) -> list[ToolCall | None]:
     """The call that each message answers, if any. Ids repeat in real conversations, so only the nearest assistant
     message counts.
     """
@@ -125,7 +125,7 @@ def callers(messages: Sequence[Message]) -> list[ToolCall | None]:
 def find_callers(messages: Sequence[Message], known: Sequence[ToolCall | None] = ()) -> Iterator[ToolCall | None]:
     """The same, behind those of the first messages that are known."""
     waiting = _Waiting(())
-    for place in range(last_assistant(messages[: len(known)]) or 0, len(messages)):
+    for place in range(find_last_assistant(messages[: len(known)]) or 0, len(messages)):
         message = messages[place]
         if message.role == "assistant":
             waiting = _Waiting(message.calls)
@@ -190,7 +190,7 @@ class Flaws:
         )
 
 
-def flaws(messages: Sequence[Message]) -> Flaws:
+def count_flaws(messages: Sequence[Message]) -> Flaws:
     """Count the flaws of this history."""
     orphans = unanswered = 0
     waiting = Counter[str]()
@@ -213,7 +213,7 @@ def repair(messages: Sequence[Message]) -> tuple[Message, ...]:
     Results of one message's calls stay in the order in which they came: no upstream asks for that of the calls.
     """
     repaired: list[Message] = []
-    for stretch in _stretches(messages):
+    for stretch in _split_stretches(messages):
         results = [message for message in stretch if message.is_result]
         for message in stretch:
             if message.is_result:
@@ -222,7 +222,7 @@ def repair(messages: Sequence[Message]) -> tuple[Message, ...]:
             if message.calls:
                 answers, results, unanswered = _answer_calls(message.calls, results)
                 repaired += answers
-                repaired += [_missing_result(message, call) for call in unanswered]
+                repaired += [_make_missing_result(message, call) for call in unanswered]
     unchanged = len(repaired) == len(messages) and all(map(is_, repaired, messages))
     return tuple(messages) if unchanged else tuple(repaired)
 
@@ -245,19 +245,19 @@ def _answer_calls(
     return answers, others, [call for left in waiting.values() for call in left]
 
 
-def _stretches(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+def _split_stretches(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
     """The history cut before each answer of the model: its calls are answered within its stretch."""
     starts = [place for place, message in enumerate(messages) if place and message.role == "assistant"]
     bounds = [0, *starts, len(messages)]
     return (messages[start:stop] for start, stop in pairwise(bounds))
 
 
-def _missing_result(message: Message, call: ToolCall) -> Message:
+def _make_missing_result(message: Message, call: ToolCall) -> Message:
     names = (
         {"role": "function", "name": call.name} if call.kind == "legacy" else {"role": "tool", "tool_call_id": call.id}
     )
     raw = json.dumps({**names, "content": MISSING}, ensure_ascii=False).encode("utf-8", "surrogatepass")
-    return literal(raw, message.stop, message.stop, "repair")
+    return make_literal(raw, message.stop, message.stop, "repair")
 
 
 # --- pins -------------------------------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ class Pins:
 
     def _of(self, text: str) -> Iterable[str]:
         for tag in self.tags:
-            yield from _between(text, f"<{tag}>", f"</{tag}>")
+            yield from _find_between(text, f"<{tag}>", f"</{tag}>")
         rules = tuple(map(_compile, self.patterns))
         if self.markers or rules:
             for line in text.split("\n"):
@@ -320,7 +320,7 @@ class Pins:
 
 def find_fixed(messages: Sequence[Message], passages: Sequence[str]) -> frozenset[int]:
     """The starts of messages that no step may touch: instructions and tools in the midst, last words, pins."""
-    last = last_user(messages)
+    last = find_last_user(messages)
     return frozenset(
         message.start
         for place, message in enumerate(messages)
@@ -329,12 +329,12 @@ def find_fixed(messages: Sequence[Message], passages: Sequence[str]) -> frozense
             (message.role in HEAD and not message.observed)
             or message.declares_tools
             or place == last
-            or (passages and _may_pin(message) and _holds(message, passages))
+            or (passages and _may_pin(message) and _contains_passage(message, passages))
         )
     )
 
 
-def missing(passages: Sequence[str], view: Sequence[Message]) -> tuple[str, ...]:
+def find_missing_passages(passages: Sequence[str], view: Sequence[Message]) -> tuple[str, ...]:
     """The pinned passages that are nowhere in what will be forwarded. None may be missing."""
     if not passages:
         return ()
@@ -342,7 +342,7 @@ def missing(passages: Sequence[str], view: Sequence[Message]) -> tuple[str, ...]
     return tuple(passage for passage in passages if not any(passage in text for text in texts))
 
 
-def fault(pattern: str, *, repetitions: int = 1) -> str | None:
+def find_pin_fault(pattern: str, *, repetitions: int = 1) -> str | None:
     """The fault of a pattern, or None: patterns that could be slow are refused."""
     if _RISKY.search(pattern):
         return "a pattern may not repeat a group, look around or refer back: it could be made slow"
@@ -364,12 +364,12 @@ def _may_pin(message: Message) -> bool:
     return message.role in HEAD or message.is_user
 
 
-def _holds(message: Message, passages: Sequence[str]) -> bool:
+def _contains_passage(message: Message, passages: Sequence[str]) -> bool:
     text = message.text
     return any(passage in text for passage in passages)
 
 
-def _between(text: str, opening: str, closing: str) -> Iterable[str]:
+def _find_between(text: str, opening: str, closing: str) -> Iterable[str]:
     start = text.find(opening)
     while start >= 0:
         stop = text.find(closing, start)

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from proxy.core import agents, deeds
-from proxy.core.deeds import CHANGED, ERRORS, NAMED, PLAN, READ, SAID, SECTIONS, WHOLE, Deed, Section, Span, excerpt
-from proxy.core.grouping import callers
+from proxy.core.deeds import CHANGED, ERRORS, NAMED, PLAN, READ, SAID, SECTIONS, WHOLE, Deed, Section, Span, cut_excerpt
+from proxy.core.grouping import list_callers
 from proxy.core.messages import Message, ToolCall
 
 # --- book -------------------------------------------------------------------------------------------------------------
@@ -62,14 +62,17 @@ class Book:
         pages = {section: list(page.values()) for section, page in self.pages.items() if page}
         named = pages.pop(NAMED, [])
         texts: dict[Section, str] = {}
-        room, weights = budget - min(_need(named), budget // _IDENTIFIERS_DIVISOR), sum(page.weight for page in pages)
-        for section in sorted(pages, key=lambda section: _need(pages[section]) / section.weight):
+        room, weights = (
+            budget - min(_count_needed_bytes(named), budget // _IDENTIFIERS_DIVISOR),
+            sum(page.weight for page in pages),
+        )
+        for section in sorted(pages, key=lambda section: _count_needed_bytes(pages[section]) / section.weight):
             texts[section] = self._render_section(section, pages[section], room * section.weight // weights - 1)
             room, weights = room - _size(texts[section]) - 1, weights - section.weight
-        standing = "\n".join(texts[section] for section in SECTIONS if texts.get(section))
-        left = min(budget - _size(standing) - 1, budget // _IDENTIFIERS_DIVISOR)
-        names = self._render_section(NAMED, [deed for deed in named if deed.what not in standing], left)
-        return "\n".join(filter(None, (standing, names)))
+        rendered = "\n".join(texts[section] for section in SECTIONS if texts.get(section))
+        left = min(budget - _size(rendered) - 1, budget // _IDENTIFIERS_DIVISOR)
+        names = self._render_section(NAMED, [deed for deed in named if deed.what not in rendered], left)
+        return "\n".join(filter(None, (rendered, names)))
 
     def _render_section(self, section: Section, entries: Sequence[Deed], room: int) -> str:
         """As many entries as there is room for: what is still open or has failed first, then the newest."""
@@ -89,7 +92,7 @@ class Book:
         return "".join((heading, *(rows[place] for place in sorted(rows))))
 
     def _render_entry(self, deed: Deed) -> str:
-        what, how = excerpt(deed.what, _ENTRY_CHARACTERS), excerpt(deed.how, _ENTRY_CHARACTERS)
+        what, how = cut_excerpt(deed.what, _ENTRY_CHARACTERS), cut_excerpt(deed.how, _ENTRY_CHARACTERS)
         lines = _render_spans(self.spans[deed.section, deed.key])
         return f"{what}{lines}{deed.section.ended.format(how) if how else ''}"
 
@@ -99,7 +102,7 @@ def _join_ways(earlier: str, newer: str) -> str:
     return newer if newer == "deleted" else ", ".join(dict.fromkeys(filter(None, (*earlier.split(", "), newer))))
 
 
-def _need(entries: Sequence[Deed]) -> int:
+def _count_needed_bytes(entries: Sequence[Deed]) -> int:
     return sum(len(deed.what) + len(deed.how) + 1 for deed in entries)
 
 
@@ -132,22 +135,25 @@ _NOT_SAID = re.compile(rf"<({_ASIDE})>.*?(?:</\1>|\Z)", re.DOTALL)
 """What clients put among a user's words."""
 
 
-def ledger(messages: Sequence[Message], budget: int, *, said: bool = True, stays: Collection[int] = ()) -> str:
+def write_ledger(
+    messages: Sequence[Message], budget: int, *, with_user_words: bool = True, kept_starts: Collection[int] = ()
+) -> str:
     """The ledger of a stretch in at most `budget` bytes: the newest entries stay, sections have a fixed order.
 
-    `said`: with what the user said; off where that stays verbatim anyway. `stays`: the starts of messages that stay in
-    the view. They need no entry, but what they say of the plan counts: its state is that after them.
+    `with_user_words`: with what the user said; off where that stays verbatim anyway. `kept_starts`: the starts of
+    messages that stay in the view. They need no entry, but what they say of the plan counts: its state is that after
+    them.
     """
     book = Book()
-    for message, deed in _deeds(messages):
-        if deed.section is PLAN or (message.start not in stays and (said or deed.section is not SAID)):
+    for message, deed in _iterate_deeds(messages):
+        if deed.section is PLAN or (message.start not in kept_starts and (with_user_words or deed.section is not SAID)):
             book.enter(deed)
     return book.render(budget)
 
 
-def _deeds(messages: Sequence[Message]) -> Iterator[tuple[Message, Deed]]:
+def _iterate_deeds(messages: Sequence[Message]) -> Iterator[tuple[Message, Deed]]:
     """All deeds in their order, with the messages that tell of them; a call counts at the place of its result."""
-    for message, call, after in zip(messages, callers(messages), (*messages[1:], None), strict=False):
+    for message, call, after in zip(messages, list_callers(messages), (*messages[1:], None), strict=False):
         for deed in _find_deeds(message, call, after):
             yield message, deed
 
@@ -167,7 +173,7 @@ def _find_user_deeds(text: str) -> Iterator[Deed]:
     yield from deeds.find_notice_deeds(text)
     words = " ".join(_NOT_SAID.sub("", text[: 2 * _TEXT_CHARACTERS]).split())
     if words and not words.startswith("<task-notification>"):
-        yield Deed(SAID, words, excerpt(words, _EXCERPT_CHARACTERS))
+        yield Deed(SAID, words, cut_excerpt(words, _EXCERPT_CHARACTERS))
         yield from deeds.find_identifiers(words)
 
 
@@ -181,5 +187,5 @@ def _find_answer_deeds(message: Message, after: Message | None) -> Iterator[Deed
     yield from edits
     answer = after.text if after is not None and after.observed and after.role != "assistant" else None
     answer = text[agents.find_output_within(text) :] if message.observed else answer
-    if not edits and (call := deeds.find_spoken_call(text, answered=answer is not None)):
+    if not edits and (call := deeds.find_described_call(text, answered=answer is not None)):
         yield from deeds.find_call_deeds(call, answer or "")

@@ -17,15 +17,15 @@ from proxy.core.messages import (
     CanonicalForm,
     Message,
     Request,
-    block_key,
-    bound_key,
-    canonical,
-    chain,
-    text_of,
+    canonicalize,
+    compute_chain,
+    extract_text,
+    make_block_key,
+    make_bound_key,
 )
 from proxy.core.overlay import Block
 from proxy.core.rules import Anchor
-from proxy.core.window import UNCALIBRATED, Calibration, Window, window_from_bytes
+from proxy.core.window import UNCALIBRATED, Calibration, Window, decode_window
 
 # --- head -------------------------------------------------------------------------------------------------------------
 # The digest of a head: what a model-written summary is bound to.
@@ -86,55 +86,55 @@ _OF_GIT = re.compile(
     r"\s*$|(?i:(?:current|main) branch\b|on branch |git user:|status:|recent commits:|\(clean\))"
     r"|[ MADRCUT?!][MADRCUT?! ] \S|[MADRCUT?!] \S+$|[0-9a-f]{7,40} "
 )
-_GONE = "\0"
+_PLACE_OF_MOMENT = "\0"
 _RUNS = re.compile(r"\0(?:[\s,]{0,8}\0)+")
 _CACHED_LINES = 4_096
 _CACHED_LINE_CHARACTERS = 1_000
 
 
-def head_digest(head: Sequence[Message], key: bytes, form: CanonicalForm = canonical) -> str:
+def compute_head_digest(head: Sequence[Message], key: bytes, form: CanonicalForm = canonicalize) -> str:
     """Keyed hash of what a head says, without what changes from turn to turn. A history without a head has one too."""
     digest = blake2b(key=key, digest_size=DIGEST_BYTES, person=b"head")
     for message in head:
-        said = "\n".join(stable_lines(_text(message, form))).encode("utf-8", "surrogatepass")
-        digest.update(b"%d %s %d " % (len(message.role), message.role.encode(), len(said)) + said)
+        text = "\n".join(find_stable_lines(_extract_text(message, form))).encode("utf-8", "surrogatepass")
+        digest.update(b"%d %s %d " % (len(message.role), message.role.encode(), len(text)) + text)
     return digest.hexdigest()
 
 
-def stable_lines(text: str) -> Iterator[str]:
+def find_stable_lines(text: str) -> Iterator[str]:
     """The lines of a text that say something, without dates, times, counters and the state of a repository."""
     in_git = False
     for line in text.splitlines():
         in_git = bool(_OF_GIT.match(line)) if in_git else bool(_GIT.match(line))
         if not in_git and line.strip() and not _BILLING.match(line):
-            yield _stable(line) if len(line) <= _CACHED_LINE_CHARACTERS else _without_moments(line)
+            yield _remove_moments(line) if len(line) <= _CACHED_LINE_CHARACTERS else _replace_moments(line)
 
 
 @lru_cache(maxsize=_CACHED_LINES)
-def _stable(line: str) -> str:
+def _remove_moments(line: str) -> str:
     """The line without moments, cached: the same head comes with each request, and mostly each conversation."""
-    return _without_moments(line)
+    return _replace_moments(line)
 
 
-def _without_moments(line: str) -> str:
-    found = _MOMENT.sub(_GONE, line) if _NUMBER.search(line) else line
+def _replace_moments(line: str) -> str:
+    found = _MOMENT.sub(_PLACE_OF_MOMENT, line) if _NUMBER.search(line) else line
     if _OF_TIME.search(line):
-        found = _EPOCH.sub(_GONE, found)
-        found = _WEEKDAY.sub(_GONE, found)
+        found = _EPOCH.sub(_PLACE_OF_MOMENT, found)
+        found = _WEEKDAY.sub(_PLACE_OF_MOMENT, found)
     elif found != line:
-        found = _WEEKDAY.sub(_GONE, found)
+        found = _WEEKDAY.sub(_PLACE_OF_MOMENT, found)
     if _OF_COUNTERS.search(line):
-        found = _NUMBER.sub(_GONE, found)
-    return _RUNS.sub(_GONE, found).rstrip()
+        found = _NUMBER.sub(_PLACE_OF_MOMENT, found)
+    return _RUNS.sub(_PLACE_OF_MOMENT, found).rstrip()
 
 
-def _text(message: Message, form: CanonicalForm) -> str:
+def _extract_text(message: Message, form: CanonicalForm) -> str:
     """The text of a message; one with more than text in it is taken byte by byte, without its cache markers."""
     content = json.loads(message.content)
     parts: Iterable[object] = content if isinstance(content, list) else ()
     is_text = all(isinstance(part, dict) and part.get("type") == "text" for part in parts)
     if isinstance(content, str | list) and is_text:
-        return text_of(content)
+        return extract_text(content)
     return form(message).decode("utf-8", "surrogateescape")
 
 
@@ -192,11 +192,11 @@ class Identity:
         form: CanonicalForm | None = None,
     ) -> "Identity":
         """The identity of a history. `name`: the client's, to tell apart conversations whose content is equal."""
-        links = chain(request, tenant, secret, name, form)
-        column = head_digest, secret, form, *(message.raw for message in request.head)
+        links = compute_chain(request, tenant, secret, name, form)
+        column = compute_head_digest, secret, form, *(message.raw for message in request.head)
 
         def digest(known: Sequence[str]) -> Sequence[str]:
-            return () if known else (head_digest(request.head, secret, form or canonical),)
+            return () if known else (compute_head_digest(request.head, secret, form or canonicalize),)
 
         (head,) = request.known.extend(column, 1, digest)
         return cls(tenant, links, counter, head)
@@ -213,12 +213,12 @@ class Identity:
         return f"{self.tenant}/anchor/{link.hex()}"
 
     def block_key(self, observed: bool, link: bytes) -> str:  # noqa: FBT001 (bound before the link)
-        return block_key(f"{self.tenant}/{OBSERVED}" if observed else self.tenant, link)
+        return make_block_key(f"{self.tenant}/{OBSERVED}" if observed else self.tenant, link)
 
     def block_keys(self, link: bytes, *, observed: bool) -> tuple[str, str]:
         """The keys of a block: that of its link, and one beside it for when another head's summary has the first."""
         space = f"{self.tenant}/{OBSERVED}" if observed else self.tenant
-        return block_key(space, link), bound_key(space, link, self.head)
+        return make_block_key(space, link), make_bound_key(space, link, self.head)
 
     def summary_key(self, covers: int, focus: str = "") -> str:
         """The key of a summary. One with a focus is for the request that asks for it, and is not looked up."""
@@ -356,7 +356,7 @@ class Memory:
             observed=stored is not None and stored.key.startswith(f"{identity.tenant}/{OBSERVED}/"),
             last=last,
             calibration=calibration,
-            window=None if window is None else _read(window.value, window_from_bytes, is_json=False),
+            window=None if window is None else _read(window.value, decode_window, is_json=False),
             candidate=read_candidate(summary, looked_up.summaries),
         )
 

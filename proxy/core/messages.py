@@ -202,17 +202,21 @@ class Message:
         value = json.loads(self.raw)
         listed = (value.get(key) for key in ("content", "tool_calls"))
         parts, calls = ([e for e in each if isinstance(e, dict)] if isinstance(each, list) else [] for each in listed)
-        begun = {_str(part.get("id")) for part in parts if _str(part.get("type")).endswith("_tool_use")}
-        named = {_str(part.get("tool_use_id")) for part in parts if _str(part.get("type")).endswith("_tool_result")}
+        begun = {_as_string(part.get("id")) for part in parts if _as_string(part.get("type")).endswith("_tool_use")}
+        named = {
+            _as_string(part.get("tool_use_id"))
+            for part in parts
+            if _as_string(part.get("type")).endswith("_tool_result")
+        }
         # Code that the provider runs may call the client's tools, and names itself as their caller.
         callers = [call["caller"] for call in calls if isinstance(call.get("caller"), dict)]
-        named |= {_str(caller.get("tool_id")) for caller in callers}
+        named |= {_as_string(caller.get("tool_id")) for caller in callers}
         return frozenset(named - begun - {""})
 
     @property
     def text(self) -> str:
         """The text of its content, the texts of several parts one below the other."""
-        return text_of(json.loads(self.content))
+        return extract_text(json.loads(self.content))
 
     def with_text(self, text: str, made: str) -> "Message":
         """The same message saying this instead; every other key keeps its bytes."""
@@ -220,7 +224,7 @@ class Message:
 
     def with_content(self, content: bytes, made: str) -> "Message":
         """The same message with this JSON as its content; one that has none stays as it is."""
-        place = splice.member(self.raw, "content")
+        place = splice.find_member(self.raw, "content")
         if place is None:
             return self
         raw = splice.replace_bytes(self.raw, place.start, place.stop, content)
@@ -272,8 +276,8 @@ class Request:
     @property
     def head_size(self) -> int:
         """The number of messages in the head."""
-        spoken = (place for place, message in enumerate(self.messages) if message.role not in HEAD)
-        return next(spoken, len(self.messages))
+        behind_head = (place for place, message in enumerate(self.messages) if message.role not in HEAD)
+        return next(behind_head, len(self.messages))
 
     def find_end(self, count: int) -> int:
         """The end of the first `count` messages in the source."""
@@ -286,15 +290,15 @@ class Request:
     def is_changed_by(self, view: Sequence[Message]) -> bool:
         """True where this view is not what the client sent."""
         messages = self.messages
-        return view is not messages and (len(view) != len(messages) or any(map(differs, view, messages)))
+        return view is not messages and (len(view) != len(messages) or any(map(is_different, view, messages)))
 
 
-def differs(one: Message, other: Message) -> bool:
+def is_different(one: Message, other: Message) -> bool:
     """True where the two have other bytes."""
     return one is not other and one.raw != other.raw
 
 
-def literal(raw: bytes, start: int, stop: int, made: str) -> Message:
+def make_literal(raw: bytes, start: int, stop: int, made: str) -> Message:
     """A message that the proxy wrote, parsed from its bytes."""
     message = read_message(json.loads(raw), raw)
     return as_read_back(replace(message, start=start, stop=stop, made=made))
@@ -314,20 +318,20 @@ def read_message(value: Any, raw: bytes) -> Message:  # noqa: ANN401 - any JSON 
     if not isinstance(value, dict) or not isinstance(value.get("role"), str):
         raise ValueError("a message is an object with a role")  # noqa: TRY004 - one of many wrong values
     role = value["role"]
-    place = splice.member(raw, "content")
+    place = splice.find_member(raw, "content")
     content = b"null" if place is None else raw[place.start : place.stop]
     answers = value.get("tool_call_id") if role == "tool" else value.get("name")
     answered = answers if role in RESULTS and isinstance(answers, str) else ""
-    return Message(raw, role, content, _calls(value) if role == "assistant" else (), answered)
+    return Message(raw, role, content, _read_calls(value) if role == "assistant" else (), answered)
 
 
-def kind_of(part: bytes) -> str:
+def find_part_type(part: bytes) -> str:
     """The `type` of a content part."""
     value = json.loads(part)
-    return _str(value.get("type")) if isinstance(value, dict) else ""
+    return _as_string(value.get("type")) if isinstance(value, dict) else ""
 
 
-def text_of(content: Any) -> str:  # noqa: ANN401 - any JSON a client sends
+def extract_text(content: Any) -> str:  # noqa: ANN401 - any JSON a client sends
     """The text of a content, the texts of several parts one below the other."""
     if isinstance(content, str):
         return content
@@ -337,27 +341,31 @@ def text_of(content: Any) -> str:  # noqa: ANN401 - any JSON a client sends
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
-def _calls(value: dict[str, Any]) -> tuple[ToolCall, ...]:
+def _read_calls(value: dict[str, Any]) -> tuple[ToolCall, ...]:
     listed = value.get("tool_calls")
-    calls = [_call(each) for each in listed] if isinstance(listed, list) else []
+    calls = [_read_call(each) for each in listed] if isinstance(listed, list) else []
     legacy = value.get("function_call")
     if isinstance(legacy, dict):
-        calls.append(ToolCall("", _str(legacy.get("name")), _str(legacy.get("arguments")), "legacy"))
+        calls.append(ToolCall("", _as_string(legacy.get("name")), _as_string(legacy.get("arguments")), "legacy"))
     return tuple(calls)
 
 
-def _call(value: Any) -> ToolCall:  # noqa: ANN401 - any JSON a client sends
+def _read_call(value: Any) -> ToolCall:  # noqa: ANN401 - any JSON a client sends
     if not isinstance(value, dict):
         return ToolCall("", "", "")
     custom = value.get("custom")
     if isinstance(custom, dict):
-        return ToolCall(_str(value.get("id")), _str(custom.get("name")), _str(custom.get("input")), "custom")
+        return ToolCall(
+            _as_string(value.get("id")), _as_string(custom.get("name")), _as_string(custom.get("input")), "custom"
+        )
     function = value.get("function")
     function = function if isinstance(function, dict) else {}
-    return ToolCall(_str(value.get("id")), _str(function.get("name")), _str(function.get("arguments")))
+    return ToolCall(
+        _as_string(value.get("id")), _as_string(function.get("name")), _as_string(function.get("arguments"))
+    )
 
 
-def _str(value: Any) -> str:  # noqa: ANN401 - any JSON a client sends
+def _as_string(value: Any) -> str:  # noqa: ANN401 - any JSON a client sends
     return value if isinstance(value, str) else ""
 
 
@@ -399,7 +407,7 @@ CanonicalForm = Callable[[Message], bytes]
 """The bytes that a message is hashed as."""
 
 
-def canonical(message: Message) -> bytes:
+def canonicalize(message: Message) -> bytes:
     """The bytes of a message in one form, in whatever way its JSON is written, and without cache markers."""
     raw = message.raw
     if len(raw) <= _CACHED_MESSAGE_BYTES:
@@ -432,7 +440,7 @@ def _rewrite_around(message: Message) -> bytes:
 def _rewrite(raw: bytes) -> bytes:
     """The message in the usual form; bytes that cannot be read as JSON stay as they are."""
     try:
-        return _encode(_ENCODER.encode(_sort_keys(_without_markers(json.loads(raw)))))
+        return _encode(_ENCODER.encode(_sort_keys(_remove_markers(json.loads(raw)))))
     except (ValueError, RecursionError):
         return raw
 
@@ -443,7 +451,7 @@ def _rewrite_cached(raw: bytes) -> bytes:
     return _rewrite(raw)
 
 
-def _without_markers(message: Any) -> Any:  # noqa: ANN401 - JSON
+def _remove_markers(message: Any) -> Any:  # noqa: ANN401 - JSON
     """The message without cache markers and the wrapping that they need."""
     if not isinstance(message, dict):
         return message
@@ -468,11 +476,11 @@ def _sort_keys(value: Any) -> Any:  # noqa: ANN401 - JSON
     return [_sort_keys(each) for each in value] if isinstance(value, list) else value
 
 
-def chain(
+def compute_chain(
     request: Request, tenant: str, key: bytes, conversation: str = "", form: CanonicalForm | None = None
 ) -> tuple[bytes, ...]:
     """The links h(0) .. h(n) of a request with n messages after its head. `form`: of all its messages."""
-    origin, body = _origin(request, tenant, key, conversation), request.body
+    origin, body = _compute_origin(request, tenant, key, conversation), request.body
 
     def continue_chain(known: Sequence[bytes]) -> Iterator[bytes]:
         link = known[-1] if known else origin
@@ -481,7 +489,7 @@ def chain(
             link = follow(link, message, key, form=form or _choose_form(message, body, is_usual))
             yield link
 
-    return origin, *request.known.extend((chain, origin, key, form), len(body), continue_chain)
+    return origin, *request.known.extend((compute_chain, origin, key, form), len(body), continue_chain)
 
 
 def _choose_form(message: Message, body: Sequence[Message], is_usual: dict[tuple[str, bool], bool]) -> CanonicalForm:
@@ -493,72 +501,72 @@ def _choose_form(message: Message, body: Sequence[Message], is_usual: dict[tuple
     """
     kind = message.role, bool(message.calls)
     if message.role not in _ROLES:
-        return canonical
+        return canonicalize
     if kind not in is_usual:
         first = next(each for each in body if (each.role, bool(each.calls)) == kind)
-        is_usual[kind] = canonical(first) == canonical_0_1(first)
+        is_usual[kind] = canonicalize(first) == canonicalize_as_0_1(first)
     is_escaped = b"\\u" in message.raw and _is_ambiguous(message.raw)
-    return canonical_0_1 if is_usual[kind] and not is_escaped else canonical
+    return canonicalize_as_0_1 if is_usual[kind] and not is_escaped else canonicalize
 
 
-def beginning(request: Request, tenant: str, key: bytes, conversation: str = "") -> bytes:
+def compute_beginning(request: Request, tenant: str, key: bytes, conversation: str = "") -> bytes:
     """The link h(1), which identifies a conversation from its first message on; h(0) where it has none."""
-    link = _origin(request, tenant, key, conversation)
+    link = _compute_origin(request, tenant, key, conversation)
     return follow(link, request.body[0], key) if request.body else link
 
 
-def _origin(request: Request, tenant: str, key: bytes, conversation: str) -> bytes:
+def _compute_origin(request: Request, tenant: str, key: bytes, conversation: str) -> bytes:
     names = (tenant, request.user, conversation)
-    told = VERSION + b"".join(len(name).to_bytes(8, "big") + name for name in map(_encode, names))
-    return blake2b(told, digest_size=SIZE, key=key).digest()
+    content = VERSION + b"".join(len(name).to_bytes(8, "big") + name for name in map(_encode, names))
+    return blake2b(content, digest_size=SIZE, key=key).digest()
 
 
-def follow(link: bytes, message: Message, key: bytes, *, form: CanonicalForm = canonical) -> bytes:
+def follow(link: bytes, message: Message, key: bytes, *, form: CanonicalForm = canonicalize) -> bytes:
     """The link after this one: of the message, over all that came before it."""
     step = blake2b(link, digest_size=SIZE, key=key)
     step.update(form(message))
     return step.digest()
 
 
-def block_key(tenant: str, link: bytes) -> str:
+def make_block_key(tenant: str, link: bytes) -> str:
     """The key under which a block is stored. The tenant comes first, so that a store can keep tenants apart as well."""
     return f"{tenant}/block/{link.hex()}"
 
 
-def bound_key(tenant: str, link: bytes, head: str) -> str:
+def make_bound_key(tenant: str, link: bytes, head: str) -> str:
     """The key of a block where the link's own key holds a summary of another head."""
-    return f"{block_key(tenant, link)}.{head}"
+    return f"{make_block_key(tenant, link)}.{head}"
 
 
-def canonical_0_1(message: Message) -> bytes:
+def canonicalize_as_0_1(message: Message) -> bytes:
     """The bytes that version 0.1 knew a message by: its own, without cache markers. For what it has stored."""
-    raw = without_cache_marker(message.raw)
+    raw = remove_cache_marker(message.raw)
     return _unwrap_text(raw) if message.content[:1] == b"[" else raw
 
 
-def without_cache_marker(raw: bytes) -> bytes:
+def remove_cache_marker(raw: bytes) -> bytes:
     """A message without the cache markers on it, on the parts of its content and on its calls."""
     if _OF_MARKERS not in raw:
         return raw
-    raw = splice.without(raw, MARKERS)
+    raw = splice.remove_members(raw, MARKERS)
     for key in ("content", "tool_calls"):
-        place = splice.member(raw, key)
+        place = splice.find_member(raw, key)
         if place is not None and raw[place.start : place.start + 1] == b"[":
             raw = splice.replace_elements(raw, place.start, _strip_markers)
     return raw
 
 
 def _strip_markers(element: bytes) -> bytes:
-    return splice.without(element, MARKERS) if element[:1] == b"{" else element
+    return splice.remove_members(element, MARKERS) if element[:1] == b"{" else element
 
 
 def _unwrap_text(raw: bytes) -> bytes:
     """The message with a single text part written as plain text: both are the same words."""
-    content = splice.member(raw, "content")
-    parts = [] if content is None else list(splice.elements(raw, content.start))
+    content = splice.find_member(raw, "content")
+    parts = [] if content is None else list(splice.iterate_elements(raw, content.start))
     if content is None or len(parts) != 1 or raw[parts[0][0] : parts[0][0] + 1] != b"{":
         return raw
-    found = {each.key: raw[each.start : each.stop] for each in splice.members(raw, parts[0][0])}
+    found = {each.key: raw[each.start : each.stop] for each in splice.iterate_members(raw, parts[0][0])}
     if found.keys() != {"type", "text"} or found["type"] != b'"text"':
         return raw
     return splice.replace_bytes(raw, content.start, content.stop, found["text"])
@@ -571,71 +579,71 @@ def _encode(name: str) -> bytes:
 # --- calls ------------------------------------------------------------------------------------------------------------
 # Change the calls of an assistant message inside its bytes: other arguments, or fewer calls.
 
-_SPOKEN = {"function": "arguments", "custom": "input"}
+_WORDED = {"function": "arguments", "custom": "input"}
 
 
-def with_arguments(message: Message, change: Callable[[ToolCall], str], made: str) -> Message:
+def change_arguments(message: Message, change: Callable[[ToolCall], str], made: str) -> Message:
     """Each call with the arguments that `change` gives it; everything else keeps its bytes."""
     changes: list[tuple[int, int, bytes]] = []
-    for call, (start, stop) in zip(message.calls, _places(message.raw), strict=False):
+    for call, (start, stop) in zip(message.calls, _find_argument_places(message.raw), strict=False):
         text = change(call)
         if text != call.arguments and stop:
             changes.append((start, stop, splice.quote(text)))
     raw = splice.replace_spans(message.raw, sorted(changes))
-    return message if raw == message.raw else literal(raw, message.start, message.stop, made)
+    return message if raw == message.raw else make_literal(raw, message.start, message.stop, made)
 
 
-def without(message: Message, gone: Collection[int], made: str) -> Message | None:
+def remove_calls(message: Message, removed: Collection[int], made: str) -> Message | None:
     """The message without the calls at these places; None when nothing would be left of it."""
     raw = message.raw
-    listed = splice.member(raw, "tool_calls")
-    spans = [] if listed is None else list(splice.elements(raw, listed.start))
-    kept = [raw[start:stop] for place, (start, stop) in enumerate(spans) if place not in gone]
+    listed = splice.find_member(raw, "tool_calls")
+    spans = [] if listed is None else list(splice.iterate_elements(raw, listed.start))
+    kept = [raw[start:stop] for place, (start, stop) in enumerate(spans) if place not in removed]
     dropped = {"tool_calls"} if spans and not kept else set()
-    dropped |= {"function_call"} if len(spans) in gone else set()
+    dropped |= {"function_call"} if len(spans) in removed else set()
     if listed is not None and 0 < len(kept) < len(spans):
         raw = splice.replace_bytes(raw, listed.start, listed.stop, b"[" + b", ".join(kept) + b"]")
-    left = literal(splice.without(raw, frozenset(dropped)), message.start, message.stop, made)
+    left = make_literal(splice.remove_members(raw, frozenset(dropped)), message.start, message.stop, made)
     return left if left.calls or left.text.strip() else None
 
 
-def argument_texts(call: ToolCall) -> Iterator[str]:
+def list_argument_texts(call: ToolCall) -> Iterator[str]:
     """The texts inside the arguments; the arguments as one text where they are not JSON."""
     value = call.value
-    yield from (call.arguments,) if value is None else strings(value)
+    yield from (call.arguments,) if value is None else iterate_strings(value)
 
 
-def strings(value: object) -> Iterator[str]:
+def iterate_strings(value: object) -> Iterator[str]:
     """Every text in a JSON value; the names of members are none."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):
         for each in value.values() if isinstance(value, dict) else value:
-            yield from strings(each)
+            yield from iterate_strings(each)
 
 
-def _places(raw: bytes) -> list[tuple[int, int]]:
+def _find_argument_places(raw: bytes) -> list[tuple[int, int]]:
     """The byte ranges of each call's arguments, in the order of `Message.calls`; (0, 0) for one without."""
     places = []
-    listed = splice.member(raw, "tool_calls")
+    listed = splice.find_member(raw, "tool_calls")
     if listed is not None and raw[listed.start : listed.start + 1] == b"[":
-        places = [_arguments(raw, start) for start, _ in splice.elements(raw, listed.start)]
-    legacy = splice.member(raw, "function_call")
+        places = [_find_arguments(raw, start) for start, _ in splice.iterate_elements(raw, listed.start)]
+    legacy = splice.find_member(raw, "function_call")
     if legacy is not None and raw[legacy.start : legacy.start + 1] == b"{":
-        places.append(_text(raw, legacy.start, "arguments"))
+        places.append(_find_text(raw, legacy.start, "arguments"))
     return places
 
 
-def _arguments(raw: bytes, start: int) -> tuple[int, int]:
+def _find_arguments(raw: bytes, start: int) -> tuple[int, int]:
     if raw[start : start + 1] != b"{":
         return 0, 0
     for kind in ("custom", "function"):
-        inner = splice.member(raw, kind, start)
+        inner = splice.find_member(raw, kind, start)
         if inner is not None and raw[inner.start : inner.start + 1] == b"{":
-            return _text(raw, inner.start, _SPOKEN[kind])
+            return _find_text(raw, inner.start, _WORDED[kind])
     return 0, 0
 
 
-def _text(raw: bytes, start: int, key: str) -> tuple[int, int]:
-    found = splice.member(raw, key, start)
+def _find_text(raw: bytes, start: int, key: str) -> tuple[int, int]:
+    found = splice.find_member(raw, key, start)
     return (0, 0) if found is None else (found.start, found.stop)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from proxy.core.agents import command_line, matches_any, meaning, split_commands
+from proxy.core.agents import find_command_line, find_kind, matches_any, split_commands
 from proxy.core.messages import ToolCall
 
 _WORD_CHARACTERS = string.ascii_letters + string.digits + "_+/=.~:@%-"
@@ -94,18 +94,18 @@ class ResultOutcome:
         """The verdict: `exit code 1: LINE`, `contains errors: LINE`; empty where there is none."""
         if self.exit_code is None:
             return f"contains errors: {self.error}" if self.error else ""
-        told = f"exit code {self.exit_code}"
+        verdict = f"exit code {self.exit_code}"
         if not self.error:
-            return told
-        return f"{told}, contains errors: {self.error}" if self.exit_code == 0 else f"{told}: {self.error}"
+            return verdict
+        return f"{verdict}, contains errors: {self.error}" if self.exit_code == 0 else f"{verdict}: {self.error}"
 
 
 def find_outcome(text: str, call: ToolCall | None = None) -> ResultOutcome:
     """The outcome that this result of a call shows."""
-    quoting = quoting_kind(call)
+    quoting = find_quoting_kind(call)
     code = None if quoting == "tool" else find_exit_code(text)
     output = skip_harness_head(text) if code else text
-    refusal = first_line(output, LINE_CHARACTERS) if _REFUSAL.match(output) else ""
+    refusal = cut_first_line(output, LINE_CHARACTERS) if _REFUSAL.match(output) else ""
     if code == 1 and quoting and call is not None and not refusal and _answers_by_exit_code(call):
         return ResultOutcome(code, is_answer=True)
     # Beside an exit code that says that it failed, the first line with an error says why, whichever program wrote it.
@@ -157,13 +157,13 @@ def _find_line_end(text: str, place: int) -> int:
     return len(text) if end < 0 else end
 
 
-def quoting_kind(call: ToolCall | None) -> Literal["", "tool", "command"]:
+def find_quoting_kind(call: ToolCall | None) -> Literal["", "tool", "command"]:
     """The kind of a call whose result quotes other texts: a tool or a command that reads or searches; else empty."""
     if call is None:
         return ""
-    kind = meaning(call.name, values := call.named)
+    kind = find_kind(call.name, values := call.named)
     if kind == "run":
-        return "command" if _only_quotes(command_line(values)) else ""
+        return "command" if _only_quotes(find_command_line(values)) else ""
     return "tool" if kind == "read" or matches_any(call.name, _QUOTING_TOOLS) else ""
 
 
@@ -176,7 +176,7 @@ def _only_quotes(command: str) -> bool:
 
 def _answers_by_exit_code(call: ToolCall) -> bool:
     """True where the exit code of a command line is that of a search or a comparison."""
-    words = split_commands(command_line(call.named))[-1].split()
+    words = split_commands(find_command_line(call.named))[-1].split()
     program = words[0].rpartition("/")[2]
     return program in _ANSWERING_PROGRAMS or (program == "git" and any(word in _ANSWERING_GIT for word in words[1:4]))
 
@@ -188,7 +188,7 @@ def _is_quoting(words: list[str]) -> bool:
     return program in _QUOTING_PROGRAMS
 
 
-def first_line(text: str, limit: int) -> str:
+def cut_first_line(text: str, limit: int) -> str:
     """The first line, or as much of it as there is room for.
 
     A word that would be cut is left out whole, so that no secret is cut to a piece that no rule recognises. Of

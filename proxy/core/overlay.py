@@ -14,7 +14,7 @@ from hashlib import blake2b
 from itertools import groupby
 from typing import Any
 
-from proxy.core.messages import Message, as_read_back, literal, without_cache_marker
+from proxy.core.messages import Message, as_read_back, make_literal, remove_cache_marker
 from proxy.core.pipeline import Step
 from proxy.core.steps import step_from_json, step_to_json
 from proxy.core.summaries import Summary
@@ -166,7 +166,7 @@ class Block:
         view: list[Message] = []
         for part in self.parts:
             if part.literal:
-                view.append(part.message or literal(part.literal, part.start, part.stop, part.made))
+                view.append(part.message or make_literal(part.literal, part.start, part.stop, part.made))
             else:
                 view += body[part.start : part.stop]
         return tuple(view)
@@ -198,7 +198,7 @@ def _read_part(start: int, stop: int, raw: str = "", made: str = "") -> Part:
 
 def _literal_part(raw: bytes, start: int, stop: int, made: str, message: Message | None = None) -> Part:
     """A part with these bytes, without cache markers: clients move theirs every turn, and an API takes four at most."""
-    unmarked = without_cache_marker(raw)
+    unmarked = remove_cache_marker(raw)
     if message is None or unmarked != raw:
-        return Part(start, stop, unmarked, made, literal(unmarked, start, stop, made))
+        return Part(start, stop, unmarked, made, make_literal(unmarked, start, stop, made))
     return Part(start, stop, raw, made, as_read_back(message))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
-from proxy.core.grouping import find_callers, flaws
+from proxy.core.grouping import count_flaws, find_callers
 from proxy.core.messages import Message, ToolCall
 
 BYTES_PER_TOKEN = 4
@@ -18,7 +18,7 @@ TOKENS_PER_LISTED_NAME = 100
 Count = Callable[[bytes], int]
 
 
-def quarter(raw: bytes) -> int:
+def estimate_tokens(raw: bytes) -> int:
     """Estimate tokens without a tokenizer: four bytes each."""
     return len(raw) // BYTES_PER_TOKEN
 
@@ -47,7 +47,7 @@ class Draft:
     """The view fits no window otherwise: notes hold as little as possible."""
     recalls: bool = False
     """The model can read what goes again, by the tool of `recall`."""
-    count: Count = quarter
+    count: Count = estimate_tokens
     calls: Sequence[ToolCall | None] | None = None
     """The call that each message of the middle answers, where that is known already."""
 
@@ -107,7 +107,7 @@ class Step(Protocol):
 Worth = Callable[[Message, ToolCall | None, Count], float]
 
 
-def worth_of(step: Step) -> Worth | None:
+def find_worth(step: Step) -> Worth | None:
     """The most tokens that a step could clear of one message, in any place; None for a step that cannot say.
 
     Steps that shorten each message by itself have this as a method `worth`. The call is the one that it answers.
@@ -140,24 +140,24 @@ def run(steps: Iterable[Step], draft: Draft) -> tuple[Draft, tuple[StepReport, .
     reports = []
     for step in steps:
         shorter = step(draft)
-        refused = _breach(draft, shorter)
+        refused = _find_breach(draft, shorter)
         reports.append(_report(step.name, draft, draft if refused else shorter, refused))
         draft = draft if refused else shorter
     return draft, tuple(reports)
 
 
-def _breach(old: Draft, new: Draft) -> str:
+def _find_breach(old: Draft, new: Draft) -> str:
     """The law that the step broke, or nothing."""
     if new is old or (new.middle == old.middle and new.tools == old.tools):
         return ""
     if new.before is not old.before or new.after is not old.after:
         return "it touched what stands outside the middle"
-    if _size(new) > _size(old):
+    if _count_bytes(new) > _count_bytes(old):
         return "it made the history longer"
     kept = {id(message) for message in new.middle}
     if any(id(message) not in kept for message in old.middle if not old.free(message)):
         return "it touched a fixed message"
-    if len(new.middle) != len(old.middle) and flaws(new.view).worse_than(flaws(old.view)):
+    if len(new.middle) != len(old.middle) and count_flaws(new.view).worse_than(count_flaws(old.view)):
         return "it left a call without its result"
     return ""
 
@@ -166,13 +166,13 @@ def _report(name: str, old: Draft, new: Draft, refused: str) -> StepReport:
     if new is old:
         return StepReport(name, 0, 0, refused)
     known, kept = {id(message) for message in old.middle}, {id(message) for message in new.middle}
-    gone = [message for message in old.middle if id(message) not in kept]
-    come = [message for message in new.middle if id(message) not in known]
-    saved = sum(old.count(message.raw) for message in gone) - sum(old.count(message.raw) for message in come)
+    removed = [message for message in old.middle if id(message) not in kept]
+    added = [message for message in new.middle if id(message) not in known]
+    saved = sum(old.count(message.raw) for message in removed) - sum(old.count(message.raw) for message in added)
     if new.tools is not None and old.tools is not None and new.tools != old.tools:
         saved += old.count(old.tools) - old.count(new.tools)
-    return StepReport(name, len(gone), saved, refused)
+    return StepReport(name, len(removed), saved, refused)
 
 
-def _size(draft: Draft) -> int:
+def _count_bytes(draft: Draft) -> int:
     return sum(len(message.raw) for message in draft.middle) + len(draft.tools or b"")

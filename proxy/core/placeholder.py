@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import Any
 
-from proxy.core.agents import COMMANDS, PATHS, find_output_within, find_value, is_read, meaning, without_folder
+from proxy.core.agents import COMMANDS, PATHS, find_kind, find_output_within, find_value, is_read, remove_folder_change
 from proxy.core.deeds import find_patched_files
-from proxy.core.messages import Message, ToolCall, argument_texts, strings
+from proxy.core.messages import Message, ToolCall, iterate_strings, list_argument_texts
 from proxy.core.outcome import (
     ResultOutcome,
+    cut_first_line,
     cut_line,
     find_error_places,
     find_outcome,
-    first_line,
     skip_harness_head,
 )
 
@@ -39,10 +39,10 @@ _FIRST_LINE_CHARACTERS = 120
 
 def render_call(call: ToolCall) -> str:
     """A call as a model can find it again: `Grep(TODO in proxy/core)`."""
-    return f"{call.name}({argument(call)})"
+    return f"{call.name}({choose_argument(call)})"
 
 
-def argument(call: ToolCall | None) -> str:
+def choose_argument(call: ToolCall | None) -> str:
     """The argument a person would name the call by; of a search the pattern and the path, of a patch its files."""
     if call is None:
         return ""
@@ -53,10 +53,10 @@ def argument(call: ToolCall | None) -> str:
         return f"{_shorten_middle(pattern)} in {_shorten_path(path)}" if pattern else _shorten_path(path)
     first = pattern or find_value(texts, (*_NAMED_BY, *texts))
     if first is None:
-        found = [text for value in values.values() for text in strings(value) if text.strip()]
+        found = [text for value in values.values() for text in iterate_strings(value) if text.strip()]
         first = " ".join(found[:4]) if found or isinstance(call.value, dict) else call.arguments
     patched = [file.key for file in find_patched_files(first)] if "*** Begin Patch" in first else []
-    return _shorten_middle(", ".join(patched) or without_folder(first))
+    return _shorten_middle(", ".join(patched) or remove_folder_change(first))
 
 
 def _shorten_path(path: str) -> str:
@@ -78,7 +78,7 @@ def _shorten_middle(text: str) -> str:
     return f"{head} {GAP} {tail}"
 
 
-def rows(text: str) -> str:
+def describe_length(text: str) -> str:
     """How many lines it has, in words."""
     number = text.count("\n") + 1
     return f"{number:,} lines" if number > 1 else "1 line"
@@ -111,26 +111,26 @@ def render_placeholder(
     verdict = " ".join(outcome.render().split()).rstrip(".")
     values = {
         "tool": call.name if call else "tool",
-        "argument": argument(call),
+        "argument": choose_argument(call),
         "bytes": f"{len(text.encode('utf-8', 'surrogatepass')):,}",
-        "rows": rows(text),
+        "rows": describe_length(text),
         "outcome": f", {verdict}" if verdict else "",
         "status": "error" if outcome.has_failed else "no verdict" if outcome.exit_code is None else "success",
-        "first": first_line(text, _FIRST_LINE_CHARACTERS),
+        "first": cut_first_line(text, _FIRST_LINE_CHARACTERS),
         "way_back": _render_way_back(call, handle, has_gaps=GAP in excerpt),
         "excerpt": f"\n{excerpt}" if excerpt else "",
         **_FORMER_FIELDS,
     }
     values["lines"] = values["excerpt"]
-    told = _FIELD.sub(lambda found: values.get(found[1], found[0]), template)
-    return f"{told} [Call {handle} for the full text.]" if handle and "{way_back}" not in template else told
+    rendered = _FIELD.sub(lambda found: values.get(found[1], found[0]), template)
+    return f"{rendered} [Call {handle} for the full text.]" if handle and "{way_back}" not in template else rendered
 
 
 def _render_way_back(call: ToolCall | None, handle: str, *, has_gaps: bool) -> str:
     legend = f'"{GAP}" marks gaps. ' if has_gaps else ""
     if handle:
         return f"{legend}Call {handle} for the full text."
-    if call is not None and meaning(call.name, call.named) in ("change", "patch"):
+    if call is not None and find_kind(call.name, call.named) in ("change", "patch"):
         return f"{legend}Read the file for its current text."
     return f"{legend}Call the tool again for the full text."
 
@@ -145,7 +145,7 @@ def shorten_output(message: Message, shorten: Callable[[str], str]) -> str:
 def shorten_text(text: str, shorten: Callable[[str], str]) -> str:
     """A result, shortened; of one that is JSON around a long text, that text in its place."""
     value = _parse_json(text)
-    wrapped = [each for each in strings(value) if len(each) > _WRAPPED_CHARACTERS]
+    wrapped = [each for each in iterate_strings(value) if len(each) > _WRAPPED_CHARACTERS]
     if sum(map(len, wrapped)) < _WRAPPED_SHARE * len(text):
         return shorten(text)
     shorter = replace_texts(
@@ -204,7 +204,7 @@ class WordNames(dict[str, str]):
         return name
 
 
-def names(text: str, known: WordNames | None = None) -> tuple[str, ...]:
+def find_names(text: str, known: WordNames | None = None) -> tuple[str, ...]:
     """The names of a text, once each, in order of appearance; longer words are data. `known`: of words read before."""
     name_of = WordNames() if known is None else known
     text = _CUT_WORD.sub("", text) if "…" in text or "..." in text else text
@@ -239,7 +239,7 @@ _SIMILAR_MIN = 3
 _LINE_COST_CHARACTERS = 8
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]|\x1b\][^\x07\n]{0,200}\x07?|[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _NUMBERED = re.compile(r"(?<!\S)[^\s\d]*+\d\S*+")
-_SPOKEN = re.compile(r"[^\W\d_]{2}")
+_WORDED = re.compile(r"[^\W\d_]{2}")
 _REMINDER = re.compile(r"\s{0,9}<system-reminder>[^<]{0,9999}</system-reminder>")
 # A tag that ends, an exit code, and what editors and shells of agents write around each result.
 _SAYS_NOTHING = re.compile(
@@ -273,7 +273,7 @@ class Excerpts:
     """... in characters."""
     listed: int
     """How many further names are listed."""
-    standing: set[str] = field(default_factory=set)
+    kept_names: set[str] = field(default_factory=set)
     mentioned: set[str] = field(default_factory=set)
     """Names of which the user or the model speaks."""
     known: WordNames = field(default_factory=WordNames)
@@ -286,16 +286,16 @@ class Excerpts:
         """These texts stay whole: their names need no line elsewhere. `mentioned`: the user or the model said them."""
         if self.wanted:
             for text in texts:
-                found = names(text, self.known)
-                self.standing.update(found)
+                found = find_names(text, self.known)
+                self.kept_names.update(found)
                 if mentioned:
                     self.mentioned.update(found)
 
-    def keep_rest(self, messages: Iterable[Message], gone: Collection[int]) -> None:
+    def keep_rest(self, messages: Iterable[Message], removed: Collection[int]) -> None:
         """All of these messages stay whole but those that go, by their id()."""
         for message in messages:
-            if id(message) not in gone:
-                self.keep(texts_of(message), mentioned=not message.is_bulk)
+            if id(message) not in removed:
+                self.keep(list_texts(message), mentioned=not message.is_bulk)
 
     def excerpt(self, text: str, part: float = 1.0, call: ToolCall | None = None) -> str:
         """The excerpt of a text; `part` scales the share."""
@@ -310,25 +310,25 @@ class Excerpts:
             return self._excerpt_json(text.strip(), value, room)
         lines = _clean_lines(text)
         picked, left = self._pick(text, lines, room, call)
-        told = _render_lines(lines, picked)
+        excerpt = _render_lines(lines, picked)
         listed = self._list(left, min(self.listed, max(LEAST_NAMES, len(text) // CHARACTERS_PER_NAME)))
         if not listed:
-            return told
-        names_told = f"Names in {'the gaps' if told else 'it'}: {', '.join(listed)}"
-        return f"{told}\n{names_told}" if told else names_told
+            return excerpt
+        listing = f"Names in {'the gaps' if excerpt else 'it'}: {', '.join(listed)}"
+        return f"{excerpt}\n{listing}" if excerpt else listing
 
     def name_what_is_left_out(self, messages: Sequence[Message], most: int) -> str:
         """A line with up to so many names of these messages that occur nowhere yet, the newest first; or nothing."""
         listed: list[str] = []
-        for text in (text for message in reversed(messages) for text in texts_of(message)):
+        for text in (text for message in reversed(messages) for text in list_texts(message)):
             if len(listed) >= most:
                 break
-            listed += self._list(names(_skip_additions(text), self.known), most - len(listed))
+            listed += self._list(find_names(_skip_additions(text), self.known), most - len(listed))
         return f"Names in what was left out: {', '.join(listed)}" if listed else ""
 
     def _list(self, found: Iterable[str], most: int) -> list[str]:
-        listed = [name for name in found if name not in self.standing][:most]
-        self.standing.update(listed)
+        listed = [name for name in found if name not in self.kept_names][:most]
+        self.kept_names.update(listed)
         return listed
 
     def _pick(
@@ -336,30 +336,30 @@ class Excerpts:
     ) -> tuple[dict[int, str], dict[str, None]]:
         """The lines that stay, by their places, and the names for which no line had room."""
         picked, left = dict[int, str](), dict[str, None]()
-        told, alike = set[str](), Counter[str]()
+        shown, alike = set[str](), Counter[str]()
 
         def pick(place: int, line: str, found: Iterable[str]) -> None:
             nonlocal room
             room -= len(line) + 1
             picked[place] = line
-            told.add(line)
-            alike[_shape(line)] += 1
-            self.standing.update(found)
+            shown.add(line)
+            alike[_remove_numbers(line)] += 1
+            self.kept_names.update(found)
 
         # The first and the last line with an error stay even where there is no room.
         for place in sorted({text.count("\n", 0, start) for start, _ in find_error_places(text)}):
             line = _cut_end(lines[place])
-            if line not in told:
-                pick(place, line, names(line, self.known))
-        for place in _edges(lines):
+            if line not in shown:
+                pick(place, line, find_names(line, self.known))
+        for place in _find_edges(lines):
             line = _cut_end(lines[place], EDGE_CHARACTERS)
-            if line not in told and len(line) < room * _EDGE_SHARE:
-                pick(place, line, names(line, self.known))
+            if line not in shown and len(line) < room * _EDGE_SHARE:
+                pick(place, line, find_names(line, self.known))
         for place, found, is_warning in self._by_worth(lines, call):
             line = lines[place]
-            fits = len(line) < room and len(line) <= LONGEST_LINE_CHARACTERS and line not in told
-            is_wanted = fits and (is_warning or not self.standing.issuperset(found))
-            if is_wanted and alike[_shape(line)] < ALIKE_LINES_MAX:
+            fits = len(line) < room and len(line) <= LONGEST_LINE_CHARACTERS and line not in shown
+            is_wanted = fits and (is_warning or not self.kept_names.issuperset(found))
+            if is_wanted and alike[_remove_numbers(line)] < ALIKE_LINES_MAX:
                 pick(place, line, found)
             else:
                 left.update(dict.fromkeys(found))
@@ -371,11 +371,11 @@ class Excerpts:
         """
         # Words such as "warning" tell of what happened: not so in a file that was read.
         warnings = frozenset[int]() if call is not None and is_read(call) else _find_warnings(lines)
-        elsewhere = self.mentioned.difference(names(call.arguments)) if call is not None else self.mentioned
-        standing, found = self.standing, []
+        elsewhere = self.mentioned.difference(find_names(call.arguments)) if call is not None else self.mentioned
+        kept_names, found = self.kept_names, []
         for place, line in enumerate(lines):
-            every, is_warning = names(line, self.known), place in warnings
-            new = 0 if standing.issuperset(every) else len(every) - len(standing.intersection(every))
+            every, is_warning = find_names(line, self.known), place in warnings
+            new = 0 if kept_names.issuperset(every) else len(every) - len(kept_names.intersection(every))
             value = new + _WORTH_WARNING * is_warning
             if new:
                 value += _WORTH_SIGNATURE * bool(_SIGNATURE.match(line))
@@ -384,16 +384,16 @@ class Excerpts:
                 found.append((-value / (len(line) + _LINE_COST_CHARACTERS), place, every, is_warning))
         return [candidate[1:] for candidate in sorted(found)]
 
-    def _excerpt_json(self, told: str, value: Any, room: int) -> str:  # noqa: ANN401 - JSON
+    def _excerpt_json(self, excerpt: str, value: Any, room: int) -> str:  # noqa: ANN401 - JSON
         """JSON with fewer members and items, and shorter texts."""
         room = max(room, EDGE_CHARACTERS)
         for items, characters in ((20, 200), (8, 120), (4, 80), (2, 60), (1, 40)):
-            if len(told) <= room:
+            if len(excerpt) <= room:
                 break
-            told = json.dumps(_prune(value, items, characters), ensure_ascii=False)
-        told = cut_line(told, room)
-        self.standing.update(names(told, self.known))
-        return told
+            excerpt = json.dumps(_prune(value, items, characters), ensure_ascii=False)
+        excerpt = cut_line(excerpt, room)
+        self.kept_names.update(find_names(excerpt, self.known))
+        return excerpt
 
 
 def _skip_additions(text: str) -> str:
@@ -436,34 +436,34 @@ def _find_near_edges(lines: Sequence[str]) -> Sequence[int]:
     return (*range(min(len(lines), 5)), *range(max(5, len(lines) - 5), len(lines)))
 
 
-def _edges(lines: Sequence[str]) -> Iterator[int]:
+def _find_edges(lines: Sequence[str]) -> Iterator[int]:
     """The first and the last line with words; of a table the line with its columns and the one below it."""
-    spoken = [place for place in _find_near_edges(lines) if _SPOKEN.search(lines[place])]
-    if spoken:
-        first = spoken[0]
+    worded = [place for place in _find_near_edges(lines) if _WORDED.search(lines[place])]
+    if worded:
+        first = worded[0]
         yield first
         if first + 1 < len(lines) and lines[first + 1] and _RULER.fullmatch(lines[first + 1]):
             yield first + 1
-        yield spoken[-1]
+        yield worded[-1]
 
 
-def _shape(line: str) -> str:
+def _remove_numbers(line: str) -> str:
     """The line without its numbers, which lines that are alike have in common."""
     return " ".join(_NUMBERED.sub("0", line).split())
 
 
 def _render_lines(lines: Sequence[str], picked: dict[int, str]) -> str:
     """The picked lines in their order, with a mark for every gap between them."""
-    told = []
+    rendered = []
     for before, after in pairwise((-1, *sorted(picked), len(lines)) if picked else ()):
         skipped = [line for line in lines[before + 1 : after] if line]
         if skipped:
             # Where its lines are like the one beside it, a gap says how many there are.
-            beside = {_shape(lines[place]) for place in (before, after) if 0 <= place < len(lines)}
-            similar = len(skipped) >= _SIMILAR_MIN and all(_shape(line) in beside for line in skipped)
-            told.append(f"{GAP} {len(skipped):,} similar lines" if similar else GAP)
-        told += [picked[after]] if after in picked else []
-    return "\n".join(told)
+            beside = {_remove_numbers(lines[place]) for place in (before, after) if 0 <= place < len(lines)}
+            similar = len(skipped) >= _SIMILAR_MIN and all(_remove_numbers(line) in beside for line in skipped)
+            rendered.append(f"{GAP} {len(skipped):,} similar lines" if similar else GAP)
+        rendered += [picked[after]] if after in picked else []
+    return "\n".join(rendered)
 
 
 def _prune(value: Any, items: int, characters: int) -> Any:  # noqa: ANN401 - JSON
@@ -480,6 +480,6 @@ def _prune(value: Any, items: int, characters: int) -> Any:  # noqa: ANN401 - JS
     return value
 
 
-def texts_of(message: Message) -> list[str]:
+def list_texts(message: Message) -> list[str]:
     """Every text in a message that a model reads: what it says and what it calls for."""
-    return [message.text, *(text for call in message.calls for text in argument_texts(call))]
+    return [message.text, *(text for call in message.calls for text in list_argument_texts(call))]

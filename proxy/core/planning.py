@@ -7,7 +7,7 @@
    would not free enough, or not pay for itself, is not made, and the view stays as it is.
 
 All of it is pure. A plan may carry a block, which is stored once the upstream has accepted the request, so deciding
-twice changes nothing. Read `state` first, then `ladder`.
+twice changes nothing. Read `state` first, then `find_best_attempt`.
 """
 
 import json
@@ -18,13 +18,21 @@ from typing import Literal
 from proxy.core import summaries, window
 from proxy.core.agents import is_aside
 from proxy.core.fold import GO_ONS, is_of_summary
-from proxy.core.grouping import groups, repair, turns
+from proxy.core.grouping import find_groups, find_turns, repair
 from proxy.core.messages import NOTE, Message
 from proxy.core.overlay import Block
 from proxy.core.pipeline import Count, Draft, StepReport
 from proxy.core.rules import Facts, Rules
-from proxy.core.state import DEEPEST, WINDOW_REASONS, ConversationState, Rung, clear_old, ladder, summarize_forced
-from proxy.core.summaries import NOTED, Said, Summaries, Verdict, judge_answer, standing
+from proxy.core.state import (
+    DEEPEST,
+    WINDOW_REASONS,
+    Attempt,
+    ConversationState,
+    clear_old,
+    find_best_attempt,
+    summarize_forced,
+)
+from proxy.core.summaries import NOTED, Summaries, SummaryReply, Verdict, find_kept_beside, judge_answer
 
 # --- question ---------------------------------------------------------------------------------------------------------
 # The question that asks a model for a summary of the old part of a history, and ways to make it fit.
@@ -71,11 +79,11 @@ class Question:
     def instruction(self) -> str:
         return self.rules.prompt + (FOCUS.format(focus=self.focus) if self.focus else "")
 
-    def verdict(self, said: Said, count: Count) -> Verdict:
+    def verdict(self, reply: SummaryReply, count: Count) -> Verdict:
         """The verdict on an answer to this question."""
         rules = self.rules
         return judge_answer(
-            said, weight=self.weight, most=rules.max_tokens, headings=rules.headings, words=self.words, count=count
+            reply, weight=self.weight, most=rules.max_tokens, headings=rules.headings, words=self.words, count=count
         )
 
 
@@ -106,14 +114,14 @@ def find_question(state: ConversationState, size: int, limit: int) -> Question |
         return None
     tokens = max(rules.keep.tokens, int(rules.find_goal(limit) * rules.summary.verbatim))
     # Another focus than that of the current summary: what it needs is in the originals only.
-    standing_covers, is_refocused = state.block.covers, state.is_refocused
+    covered_before, is_refocused = state.block.covers, state.is_refocused
     state = state.without_block() if is_refocused else state
     draft = state.draft(rules.keep if facts.force else replace(rules.keep, tokens=tokens))
-    if is_refocused and standing_covers > (draft.after[0].start if draft.after else len(state.body)):
-        draft = state.draft_up_to(standing_covers) or draft  # the longest block of a history is the one that is found
+    if is_refocused and covered_before > (draft.after[0].start if draft.after else len(state.body)):
+        draft = state.draft_up_to(covered_before) or draft  # the longest block of a history is the one that is found
     covers = draft.after[0].start if draft.after else len(state.body)
-    stays = standing(draft, rules.summary)
-    weight = state.count_tokens(message for message in draft.middle if id(message) not in stays)
+    kept = find_kept_beside(draft, rules.summary)
+    weight = state.count_tokens(message for message in draft.middle if id(message) not in kept)
     if facts.insists:
         return build_question(state, draft, covers, weight) if weight >= MIN_ASKED_TOKENS else None
     gain = weight - rules.summary.max_tokens - rules.summary.ledger // 4
@@ -130,7 +138,7 @@ def build_question(state: ConversationState, draft: Draft, covers: int, weight: 
     # Flaws that the client's upstream may pass over would be the summary's fault: its call is ours.
     view = repair(state.request.head + state.view)
     if rules.repair and view and view[-1].is_result:
-        view = (*view, _speak("assistant", UNDERSTOOD))
+        view = (*view, _make_message("assistant", UNDERSTOOD))
     return Question(
         covers=covers,
         view=view,
@@ -144,46 +152,46 @@ def build_question(state: ConversationState, draft: Draft, covers: int, weight: 
     )
 
 
-def tries(question: Question, room: int | None, count: Count) -> Iterator[Try]:
+def list_tries(question: Question, room: int | None, count: Count) -> Iterator[Try]:
     """The ways to put it that fit: as it is, the same with more room for the answer, then each smaller.
 
     `room`: what a request may hold beside an answer of `max_tokens`, if that is known.
     """
     most = question.rules.max_tokens
     if question.rules.call == "aligned":
-        messages = (*question.view, _user(question.instruction))
+        messages = (*question.view, _make_user_message(question.instruction))
         taken = sum(count(message.raw) for message in messages) + (count(question.tools) if question.tools else 0)
         if room is None or taken * SLACK_RATIO <= room:
             yield Try(messages, question.tools, aligned=True)
         if room is None or taken * SLACK_RATIO + most <= room:
-            messages = (*question.view, _user(question.instruction + AGAIN))
+            messages = (*question.view, _make_user_message(question.instruction + AGAIN))
             yield Try(messages, question.tools, aligned=True, again=True)
-    said = set[str]()
+    texts = set[str]()
     for clip, share in ((0, 0.9), (CLIP_CHARACTERS, 0.9), (CLIP_CHARACTERS // 4, 0.45)):
         text = _retell(question, clip, None if room is None else int(room * share) - most, count)
-        if text is not None and text not in said:
-            said.add(text)
-            yield Try((_user(text),), None, aligned=False)
-            yield Try((_user(text + AGAIN),), None, aligned=False, again=True)
+        if text is not None and text not in texts:
+            texts.add(text)
+            yield Try((_make_user_message(text),), None, aligned=False)
+            yield Try((_make_user_message(text + AGAIN),), None, aligned=False, again=True)
 
 
 def _retell(question: Question, clip: int, room: int | None, count: Count) -> str | None:
     """The old part as one text, the oldest groups left out where there is no room for them; None: no room for any."""
     old = [message for message in question.old if not (question.earlier and _is_known(message))]
-    texts = [summaries.retell([old[place] for place in group], clip) for group in groups(old)]
+    texts = [summaries.retell([old[place] for place in group], clip) for group in find_groups(old)]
     if question.rules.input_chars:
         texts = _take_characters(texts, question.rules.input_chars)
     left = len(texts)
     if room is not None:
-        room -= count(_encode(summaries.render_request(question.instruction, question.earlier, (), gone=left)))
+        room -= count(_encode(summaries.render_request(question.instruction, question.earlier, (), omitted=left)))
         left = 0
         for text in reversed(texts):
             room -= count(_encode(text))
             if room < 0:
                 break
             left += 1
-    gone = len(texts) - left
-    request = summaries.render_request(question.instruction, question.earlier, texts[gone:], gone=gone)
+    omitted = len(texts) - left
+    request = summaries.render_request(question.instruction, question.earlier, texts[omitted:], omitted=omitted)
     return request if left else None
 
 
@@ -207,12 +215,12 @@ def _encode(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def _user(text: str) -> Message:
+def _make_user_message(text: str) -> Message:
     """A user message with this text."""
-    return _speak("user", text)
+    return _make_message("user", text)
 
 
-def _speak(role: str, text: str) -> Message:
+def _make_message(role: str, text: str) -> Message:
     return Message(json.dumps({"role": role, "content": text}, ensure_ascii=False).encode("utf-8", "replace"), role)
 
 
@@ -252,7 +260,7 @@ class Ready:
     view_id: bytes = b""
     """Which block the view is built on; goes into the `Anchor` with the usage that comes back."""
     reports: tuple[StepReport, ...] = ()
-    standing: int = 0
+    view_before: int = 0
     """Tokens of what would have been forwarded without the new block: what it saves is the difference to `after`."""
     turns: tuple[int, int] | None = None
     """The first and the last turn that the new block covers and the one before did not, from 1 on."""
@@ -264,7 +272,7 @@ class NeedSummary:
 
     question: Question | None
     """None where a summary is in progress already."""
-    standing: Ready
+    view_before: Ready
     """The view without a new block, to be used while the summary is written."""
     mechanical: Ready
     """The view with a block that needs no model."""
@@ -274,7 +282,7 @@ class NeedSummary:
     """Wait for the summary: the view may no longer fit, or the client asked for it."""
 
 
-def without_model(plan: Ready | NeedSummary) -> Ready:
+def choose_without_model(plan: Ready | NeedSummary) -> Ready:
     """The plan to use when no summary is available."""
     return plan.mechanical if isinstance(plan, NeedSummary) else plan
 
@@ -315,7 +323,7 @@ def keep_at_rest(state: ConversationState) -> Ready | None:
     crossed = state.find_exceeded_limit(size)
     if crossed is not None:
         return _keep_view(state, size, SUMMARY_PENDING) if _may_wait(state, size, crossed[0]) else None
-    least = _least_tokens(state)
+    least = _count_least(state)
     # In the order of what it costs to find out.
     is_due = state.count_request() >= least and state.bound_reach(state.rules.when_full) >= least and not state.is_short
     return None if is_due else _keep_view(state, size)
@@ -339,8 +347,8 @@ def plan_next_summary(state: ConversationState) -> Question | None:
     if not is_near_limit(size, rules, facts):
         return None
     limit, reason = rules.limits(facts)[0]
-    rung = clear_old(state, state.draft(rules.keep), reason)
-    return find_question(state, size, limit) if size - rung.freed > rules.find_goal(limit) else None
+    attempt = clear_old(state, state.draft(rules.keep), reason)
+    return find_question(state, size, limit) if size - attempt.freed > rules.find_goal(limit) else None
 
 
 def _is_side_question(state: ConversationState, size: int) -> bool:
@@ -350,46 +358,46 @@ def _is_side_question(state: ConversationState, size: int) -> bool:
 
 def _plan_stride(state: ConversationState, size: int) -> Ready:
     """Clear old results once enough of them can go, and sooner where the prompt cache is cold."""
-    rules, cold, least = state.rules, _is_cold(state), _least_tokens(state)
+    rules, cold, least = state.rules, _is_cold(state), _count_least(state)
     draft = state.draft(rules.keep)
     if sum(step.reach(draft) for step in rules.when_full) < least:
         return _keep_view(state, size)
-    rung = clear_old(state, draft, "cold" if cold else "stride")
-    if rung.freed < least or (not cold and _payback(state, rung) > rules.horizon):
+    attempt = clear_old(state, draft, "cold" if cold else "stride")
+    if attempt.freed < least or (not cold and _estimate_payback(state, attempt) > rules.horizon):
         return _keep_view(state, size)
-    return _use_block(state, rung, size)
+    return _use_block(state, attempt, size)
 
 
 def _is_cold(state: ConversationState) -> bool:
-    return window.cold(state.facts.idle_seconds, state.facts.prices)
+    return window.is_cold(state.facts.idle_seconds, state.facts.prices)
 
 
-def _least_tokens(state: ConversationState) -> int:
+def _count_least(state: ConversationState) -> int:
     """The tokens that must go for a stride to be made: fewer where rewriting costs little or waiting much."""
     least, cold_least = state.rules.clear_at_least, state.rules.clear_cold_at_least
     if _is_cold(state):
         return cold_least
-    return max(min(least, cold_least), round(least * window.share_worth_clearing(state.facts.prices)))
+    return max(min(least, cold_least), round(least * window.find_share_worth_clearing(state.facts.prices)))
 
 
 def _plan_fold(state: ConversationState, size: int, limit: int, reason: str) -> Ready | NeedSummary:
-    """Bring a view that is over the limit down to the target, by the first rung of the ladder that gets there."""
+    """Bring a view that is over the limit down to the target, by the first attempt that gets there."""
     against = _find_objection(state, size, reason)
     if against is not None:
         return _keep_view(state, size, against)
     if reason == "forced":
         return _plan_forced(state, size)
-    least = max(1, _required_tokens(state, size, limit))
+    least = max(1, _count_required(state, size, limit))
     if _count_reachable(state) < (least if _fits(state, size) else 1):
         return _keep_view(state, size, "floor")
-    rung = ladder(state, size, limit, reason)
+    attempt = find_best_attempt(state, size, limit, reason)
     # What neither frees much nor makes the request fit would break the cache for a request that is refused anyway.
-    makes_it_fit = not _fits(state, size) and _fits(state, size - rung.freed)
-    is_enough = makes_it_fit or (rung.freed >= least and not _is_useless(state, size, size - rung.freed, limit))
-    if is_enough and rung.way != "folded":
-        return _use_block(state, rung, size)
-    mechanical = _use_block(state, rung, size) if is_enough else _keep_view(state, size, "floor")
-    return _ask_model_first(state, mechanical, size, limit)
+    makes_it_fit = not _fits(state, size) and _fits(state, size - attempt.freed)
+    is_enough = makes_it_fit or (attempt.freed >= least and not _is_useless(state, size, size - attempt.freed, limit))
+    if is_enough and attempt.way != "folded":
+        return _use_block(state, attempt, size)
+    mechanical = _use_block(state, attempt, size) if is_enough else _keep_view(state, size, "floor")
+    return _plan_summary_first(state, mechanical, size, limit)
 
 
 def _plan_forced(state: ConversationState, size: int) -> Ready | NeedSummary:
@@ -398,25 +406,25 @@ def _plan_forced(state: ConversationState, size: int) -> Ready | NeedSummary:
     if summarized is not None:
         return _use_block(state, summarized, size)
     facts = state.facts
-    rung = ladder(state, size, size, "forced")
-    mechanical = _use_block(state, rung, size) if rung.freed > 0 else _keep_view(state, size, "floor")
+    attempt = find_best_attempt(state, size, size, "forced")
+    mechanical = _use_block(state, attempt, size) if attempt.freed > 0 else _keep_view(state, size, "floor")
     is_awaited = state.awaits_summary and not facts.insists
     question = None if is_awaited else find_question(state, size, size)
     if question is None and not is_awaited:
-        return _without_summary(state, size, mechanical) if facts.summary_failed else mechanical
+        return _plan_without_summary(state, size, mechanical) if facts.summary_failed else mechanical
     return NeedSummary(
-        question, _keep_view(state, size), mechanical, _without_summary(state, size, mechanical), urgent=True
+        question, _keep_view(state, size), mechanical, _plan_without_summary(state, size, mechanical), urgent=True
     )
 
 
-def _without_summary(state: ConversationState, size: int, mechanical: Ready) -> Ready:
+def _plan_without_summary(state: ConversationState, size: int, mechanical: Ready) -> Ready:
     """The plan after a call for a summary has failed: nothing that fits is folded away for it."""
     if not _fits(state, size):
         return mechanical
     if state.facts.force:
-        rung = clear_old(state, state.draft(state.rules.keep), "forced")
-        if rung.freed > 0:
-            return replace(_use_block(state, rung, size), reason=NO_SUMMARY)
+        attempt = clear_old(state, state.draft(state.rules.keep), "forced")
+        if attempt.freed > 0:
+            return replace(_use_block(state, attempt, size), reason=NO_SUMMARY)
     return _keep_view(state, size, NO_SUMMARY)
 
 
@@ -435,10 +443,10 @@ def _find_objection(state: ConversationState, size: int, reason: str) -> str | N
     return "floor" if state.is_short else None
 
 
-def _ask_model_first(state: ConversationState, mechanical: Ready, size: int, limit: int) -> Ready | NeedSummary:
+def _plan_summary_first(state: ConversationState, mechanical: Ready, size: int, limit: int) -> Ready | NeedSummary:
     """Ask a model for a summary, or wait for one in progress; the mechanical plan is used where neither helps."""
     question = None if state.awaits_summary else find_question(state, size, limit)
-    otherwise = _without_summary(state, size, mechanical)
+    otherwise = _plan_without_summary(state, size, mechanical)
     if question is None and not state.awaits_summary:
         return otherwise if state.facts.summary_failed else mechanical
     urgent = _is_urgent(state, size, limit)
@@ -466,7 +474,7 @@ def _is_repeated_force(state: ConversationState) -> bool:
     return state.has_block and state.block.reason == "forced" and covers <= state.block.covers and is_same
 
 
-def _required_tokens(state: ConversationState, size: int, limit: int) -> int:
+def _count_required(state: ConversationState, size: int, limit: int) -> int:
     """The tokens a block must free to be worth making.
 
     One that follows another must go half way to the target, or every turn would make a block.
@@ -489,13 +497,13 @@ def _is_useless(state: ConversationState, size: int, after: int, limit: int) -> 
 
 
 def _count_reachable(state: ConversationState) -> int:
-    """The most tokens that any block could free: all that the deepest rung may touch."""
+    """The most tokens that any block could free: all that the deepest attempt may touch."""
     draft = state.draft(DEEPEST)
     return state.count_tokens(filter(draft.free, draft.middle))
 
 
-def _payback(state: ConversationState, rung: Rung) -> float:
-    return window.payback(state.view, rung.state.view, state.count, state.facts.prices)
+def _estimate_payback(state: ConversationState, attempt: Attempt) -> float:
+    return window.estimate_payback(state.view, attempt.state.view, state.count, state.facts.prices)
 
 
 def _keep_view(state: ConversationState, size: int, reason: str = "") -> Ready:
@@ -512,27 +520,27 @@ def _keep_view(state: ConversationState, size: int, reason: str = "") -> Ready:
         before=before,
         after=size,
         block=state.block if opening else None,
-        standing=before,
+        view_before=before,
         link=promised.link if opening else b"",
         view_id=promised.view_id,
     )
 
 
-def _use_block(state: ConversationState, rung: Rung, size: int) -> Ready:
-    """The plan with the new block of this rung."""
-    new = rung.state
+def _use_block(state: ConversationState, attempt: Attempt, size: int) -> Ready:
+    """The plan with the new block of this attempt."""
+    new = attempt.state
     return Ready(
         view=new.request.head + new.view,
         tools=new.tools,
         action="created",
         reason=new.block.reason,
         before=size + state.count_body() - state.count_view(),
-        after=max(0, size - rung.freed),  # an upstream may count far less than we do
+        after=max(0, size - attempt.freed),  # an upstream may count far less than we do
         block=new.block,
         link=new.link,
         view_id=new.view_id,
-        reports=rung.reports,
-        standing=size,
+        reports=attempt.reports,
+        view_before=size,
         turns=_find_covered_turns(state, new.block.covers),
     )
 
@@ -540,5 +548,7 @@ def _use_block(state: ConversationState, rung: Rung, size: int) -> Ready:
 def _find_covered_turns(state: ConversationState, covers: int) -> tuple[int, int] | None:
     """The turns of the client's history from the end of the current block up to this place, numbered from 1."""
     start = state.block.covers if state.has_block else 0
-    numbers = [number for number, turn in enumerate(turns(state.body), 1) if turn.start < covers and turn.stop > start]
+    numbers = [
+        number for number, turn in enumerate(find_turns(state.body), 1) if turn.start < covers and turn.stop > start
+    ]
     return (numbers[0], numbers[-1]) if numbers else None

@@ -17,7 +17,7 @@ from proxy.core.planning import Ready
 from proxy.core.rules import Rules
 from proxy.core.state import ConversationState
 from proxy.core.steps.standard import StripReasoning
-from proxy.core.window import Covers, LearnedLimit, Window, is_plausible, learned_limit
+from proxy.core.window import Covers, LearnedLimit, Window, is_plausible, make_learned_limit
 
 REASON = "overflow_retry"
 REASONING_REMOVED = "reasoning-removed"
@@ -79,7 +79,7 @@ class Cure:
     def __call__(self, state: ConversationState) -> Ready | None:
         if self.strip_signed:
             return _without_reasoning(state)
-        ready = planning.without_model(planning.decide(state))
+        ready = planning.choose_without_model(planning.decide(state))
         fits = ready.action != "none" and self.most_tokens is not None and ready.after <= self.most_tokens
         return replace(ready, reason=REASON) if fits else None
 
@@ -96,7 +96,7 @@ def find_cures(fault: Refusal, counted: int, ratio: float, wanted: int | None) -
     yield found
     for divisor in SMALLER_ANSWER_DIVISORS if found.most_answer_tokens is not None and found.changes_history else ():
         if fault.limit is not None and fault.limit // divisor >= LEAST_ANSWER_TOKENS:
-            yield _shorter_history(fault, counted, ratio, wanted, divisor)
+            yield _shorten_history(fault, counted, ratio, wanted, divisor)
 
 
 def find_cure(fault: Refusal, counted: int, ratio: float, wanted: int | None) -> Cure | None:
@@ -107,13 +107,13 @@ def find_cure(fault: Refusal, counted: int, ratio: float, wanted: int | None) ->
     if fault.kind == "signature":
         return Cure(strip_signed=True, ratio=ratio)
     if fault.kind == "output":
-        return _shorter_answer(fault, round(counted * ratio), wanted)
+        return _shorten_answer(fault, round(counted * ratio), wanted)
     if fault.kind in ("input", "tpm-hard") and counted * ratio >= SMALLEST_OVERFLOW_TOKENS:
-        return _shorter_history(fault, counted, ratio, wanted)
+        return _shorten_history(fault, counted, ratio, wanted)
     return None
 
 
-def _shorter_answer(fault: Refusal, size: int, wanted: int | None) -> Cure | None:
+def _shorten_answer(fault: Refusal, size: int, wanted: int | None) -> Cure | None:
     room = fault.answer_room
     if room is None and fault.limit is not None:
         room = int((fault.limit - size) * FILL_SHARE)
@@ -124,7 +124,7 @@ def _shorter_answer(fault: Refusal, size: int, wanted: int | None) -> Cure | Non
     return Cure(most_answer_tokens=room)
 
 
-def _shorter_history(
+def _shorten_history(
     fault: Refusal, counted: int, ratio: float, wanted: int | None, divisor: int = ANSWER_DIVISOR
 ) -> Cure:
     if fault.limit is None:
@@ -133,7 +133,7 @@ def _shorter_history(
             int(size * LARGEST_RETRY_SHARE),
             int(size * GUESSED_SHARE),
             ratio=ratio,
-            learned=learned_limit(size, "input"),
+            learned=make_learned_limit(size, "input"),
         )
     if fault.covers == "input":
         room, answer = fault.limit, None
@@ -141,9 +141,11 @@ def _shorter_history(
         reserve = min(Window(total=fault.limit).answer_tokens(wanted), fault.limit // divisor)
         room = fault.limit - reserve
         answer = reserve if wanted and wanted > reserve else None
-    told = (fault.size or 0) - (wanted or 0 if fault.kind == "tpm-hard" else 0)  # a minute's budget covers the answer
-    if is_plausible(counted, told):
-        ratio = told / counted
+    reported = (fault.size or 0) - (
+        wanted or 0 if fault.kind == "tpm-hard" else 0
+    )  # a minute's budget covers the answer
+    if is_plausible(counted, reported):
+        ratio = reported / counted
     # It did not fit beside the answer that was asked for, so it is larger than that.
     excluded = room if divisor == ANSWER_DIVISOR else (fault.limit or 0) - (wanted or 0)
     ratio = max(ratio, (excluded + 1) / counted)
@@ -154,10 +156,10 @@ def limit_of(fault: Refusal, wanted: int | None = None) -> LearnedLimit | None:
     """The limit that the upstream stated, to be remembered; not where mostly the answer was too long."""
     if fault.kind == "output" and not (wanted and fault.limit and 2 * wanted <= fault.limit):
         return None
-    return learned_limit(fault.limit, fault.covers) if fault.kind in ("input", "output", "tpm-hard") else None
+    return make_learned_limit(fault.limit, fault.covers) if fault.kind in ("input", "output", "tpm-hard") else None
 
 
-def untouched_decision(request: Request, size: int) -> Ready:
+def plan_untouched(request: Request, size: int) -> Ready:
     """The plan of a request that was forwarded unchanged."""
     return Ready(request.messages, request.tools, "none", "", size, size)
 
@@ -185,7 +187,7 @@ def _without_reasoning(state: ConversationState) -> Ready | None:
         link=new.link,
         view_id=new.view_id,
         reports=reports,
-        standing=size,
+        view_before=size,
     )
 
 

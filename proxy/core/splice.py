@@ -28,13 +28,13 @@ class Member:
     stop: int
 
 
-def value_end(raw: bytes, start: int) -> int:
+def find_value_end(raw: bytes, start: int) -> int:
     """The end of the value that starts at `start`."""
     opening = raw[start : start + 1]
     if opening == b'"':
-        return _end(_TEXT.match(raw, start))
+        return _find_end(_TEXT.match(raw, start))
     if opening not in (b"{", b"["):
-        return _end(_SCALAR.match(raw, start))
+        return _find_end(_SCALAR.match(raw, start))
     depth = 0
     for token in _BRACKETS.finditer(raw, start):
         mark = raw[token.start()]
@@ -47,30 +47,30 @@ def value_end(raw: bytes, start: int) -> int:
     raise ValueError(f"the JSON value at byte {start} does not end")
 
 
-def members(raw: bytes, start: int = 0) -> Iterator[Member]:
+def iterate_members(raw: bytes, start: int = 0) -> Iterator[Member]:
     """The members of the object at `start`, in order, repeated keys included."""
     at = _skip(raw, _skip(raw, start) + 1)
     while raw[at] != ord("}"):
-        key_end = _end(_TEXT.match(raw, at))
+        key_end = _find_end(_TEXT.match(raw, at))
         value = _skip(raw, _skip(raw, key_end) + 1)
-        stop = value_end(raw, value)
+        stop = find_value_end(raw, value)
         yield Member(json.loads(raw[at:key_end]), at, value, stop)
-        at = _next(raw, stop)
+        at = _find_next(raw, stop)
 
 
-def elements(raw: bytes, start: int = 0) -> Iterator[tuple[int, int]]:
+def iterate_elements(raw: bytes, start: int = 0) -> Iterator[tuple[int, int]]:
     """The start and the end of each element of the array at `start`."""
     at = _skip(raw, _skip(raw, start) + 1)
     while raw[at] != ord("]"):
-        stop = value_end(raw, at)
+        stop = find_value_end(raw, at)
         yield at, stop
-        at = _next(raw, stop)
+        at = _find_next(raw, stop)
 
 
-def member(raw: bytes, key: str, start: int = 0) -> Member | None:
+def find_member(raw: bytes, key: str, start: int = 0) -> Member | None:
     """The member that counts under this key: the last one, as every JSON parser has it."""
     found = None
-    for each in members(raw, start):
+    for each in iterate_members(raw, start):
         if each.key == key:
             found = each
     return found
@@ -95,7 +95,7 @@ def set_members(raw: bytes, values: Mapping[str, bytes]) -> bytes:
 
     So what an upstream has cached begins with the same bytes.
     """
-    given = [member for member in members(raw) if member.key in values]
+    given = [member for member in iterate_members(raw) if member.key in values]
     raw = replace_spans(raw, ((member.start, member.stop, values[member.key]) for member in given))
     missing = sorted(values.keys() - {member.key for member in given})
     end = raw.rindex(b"}")
@@ -104,12 +104,12 @@ def set_members(raw: bytes, values: Mapping[str, bytes]) -> bytes:
 
 def replace_elements(raw: bytes, start: int, change: Callable[[bytes], bytes]) -> bytes:
     """`raw` with each element of the array at `start` replaced by what `change` makes of it."""
-    return replace_spans(raw, ((at, stop, change(raw[at:stop])) for at, stop in elements(raw, start)))
+    return replace_spans(raw, ((at, stop, change(raw[at:stop])) for at, stop in iterate_elements(raw, start)))
 
 
-def without(raw: bytes, keys: AbstractSet[str], start: int = 0) -> bytes:
+def remove_members(raw: bytes, keys: AbstractSet[str], start: int = 0) -> bytes:
     """`raw` without these members of the object at `start`, each gone with the comma that belonged to it."""
-    found = list(members(raw, start))
+    found = list(iterate_members(raw, start))
     kept = [each for each in found if each.key not in keys]
     if len(kept) == len(found):
         return raw
@@ -132,15 +132,15 @@ def quote(text: str) -> bytes:
 
 
 def _skip(raw: bytes, at: int) -> int:
-    return _end(_SPACE.match(raw, at))
+    return _find_end(_SPACE.match(raw, at))
 
 
-def _next(raw: bytes, stop: int) -> int:
+def _find_next(raw: bytes, stop: int) -> int:
     at = _skip(raw, stop)
     return _skip(raw, at + 1) if raw[at] == ord(",") else at
 
 
-def _end(match: re.Match[bytes] | None) -> int:
+def _find_end(match: re.Match[bytes] | None) -> int:
     if match is None:
         raise ValueError("these bytes are not JSON")
     return match.end()

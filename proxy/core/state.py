@@ -13,12 +13,21 @@ from operator import is_
 from typing import Literal
 
 from proxy.core import grouping, recall
-from proxy.core.agents import is_text_style, mark_observations, tool_names, without_pruned
-from proxy.core.fold import notes, speaker
-from proxy.core.grouping import Groups, find_callers, find_group_starts, last_assistant, last_user, repair, snap, turns
-from proxy.core.messages import Columns, Message, Request, ToolCall, literal
+from proxy.core.agents import is_text_style, list_tool_names, mark_observations, remove_pruned_tools
+from proxy.core.fold import find_speaker, make_notes
+from proxy.core.grouping import (
+    Groups,
+    find_callers,
+    find_group_starts,
+    find_last_assistant,
+    find_last_user,
+    find_turns,
+    repair,
+    snap,
+)
+from proxy.core.messages import Columns, Message, Request, ToolCall, make_literal
 from proxy.core.overlay import Block, Part, close
-from proxy.core.pipeline import Count, Draft, Step, StepReport, Worth, is_spared, quarter, run, worth_of
+from proxy.core.pipeline import Count, Draft, Step, StepReport, Worth, estimate_tokens, find_worth, is_spared, run
 from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
 from proxy.core.steps.standard import StripReasoning
 from proxy.core.summaries import Summarize, Summary, join_summaries
@@ -66,7 +75,7 @@ class ConversationState:
         blocks: Sequence[Block],
         rules: Rules,
         *,
-        count: Count = quarter,
+        count: Count = estimate_tokens,
         calibration: Calibration = UNCALIBRATED,
         facts: Facts = NOTHING_KNOWN,
     ) -> "ConversationState":
@@ -101,7 +110,10 @@ class ConversationState:
             calling = covered[-1:] if covered and covered[-1].calls else ()
             tail = repair((*calling, *tail))[len(calling) :]
         if block.reasoning_until:
-            covered, tail = _unbound(covered, block.reasoning_until), _unbound(tail, block.reasoning_until)
+            covered, tail = (
+                _strip_reasoning(covered, block.reasoning_until),
+                _strip_reasoning(tail, block.reasoning_until),
+            )
         view = covered + tail
         known = self.request.known.continue_view(view)
         return replace(self, block=block, has_block=has_block, covered=covered, tail=tail, view=view, known=known)
@@ -151,7 +163,7 @@ class ConversationState:
         """The place of the newest message of a real user."""
         body = self.body
         if not self.has_plain_marks:
-            return last_user(body)
+            return find_last_user(body)
 
         def find_on(known: Sequence[int | None]) -> Iterator[int | None]:
             last = known[-1] if known else None
@@ -159,7 +171,7 @@ class ConversationState:
                 last = place if body[place].is_user else last
                 yield last
 
-        return self.request.known.extend(last_user, len(body), find_on)[len(body) - 1] if body else None
+        return self.request.known.extend(find_last_user, len(body), find_on)[len(body) - 1] if body else None
 
     @property
     def has_plain_marks(self) -> bool:
@@ -170,7 +182,7 @@ class ConversationState:
     def tools(self) -> bytes | None:
         """The tools that are forwarded."""
         forced = self.request.forced_tool
-        left = without_pruned(self.request.tools, [name for name in self.block.pruned if name != forced])
+        left = remove_pruned_tools(self.request.tools, [name for name in self.block.pruned if name != forced])
         # From the first block on, at the same place ever after: in an upstream's cache the tools come before all else.
         is_offered = self.rules.recall_tool and (self.has_block or not self.is_untouched)
         return recall.offer_tool(left, self.rules.recall_tool) if is_offered else left
@@ -295,7 +307,7 @@ class ConversationState:
             return islice(accumulate(tokens, initial=known[-1] if known else 0.0), 1, None)
 
         for step in steps:
-            worth = worth_of(step)
+            worth = find_worth(step)
             if worth is None:
                 return inf
             most += (
@@ -328,7 +340,7 @@ class ConversationState:
         if self.has_block and covers == self.block.covers and draft.after:
             # A block is stored under this link already and the first writer wins, so this one covers a message more.
             parts, covers = (*parts, draft.after[0]), draft.after[0].stop
-        left = tool_names(draft.tools)
+        left = list_tool_names(draft.tools)
         block = Block(
             covers,
             close(self._redact(parts)),
@@ -336,7 +348,7 @@ class ConversationState:
             window=self.facts.usable_tokens,
             reason=reason,
             policy=self.rules.label,
-            pruned=tuple(name for name in tool_names(self.request.tools) if name not in left),
+            pruned=tuple(name for name in list_tool_names(self.request.tools) if name not in left),
             summary=summary or self.block.summary,
             focus=self.facts.focus if summary is not None and self.facts.force else self.block.focus,
             text_style=self.block.text_style or is_text_style(self.body),
@@ -363,7 +375,7 @@ class ConversationState:
         """
         view, found = self.view, self._groups
         promised = len(self.covered) if self.has_block else 0
-        last = last_assistant(view)
+        last = find_last_assistant(view)
         if last is None:
             return promised
         answered = found.snap(last)
@@ -378,7 +390,7 @@ class ConversationState:
                 break
             cut = group.start
         if keep.turns:
-            cut = min(cut, [turn.start for turn in turns(view)][-keep.turns :][0])
+            cut = min(cut, [turn.start for turn in find_turns(view)][-keep.turns :][0])
         return max(promised, min(answered, cut))
 
     def _build_draft(self, cut: int, keep: Keep) -> Draft:
@@ -409,7 +421,7 @@ class ConversationState:
         else:
             known = tuple(find_group_starts(body))
         is_short = Groups(known).are_fewer_than(rules.min_groups)
-        return is_short or (rules.min_turns > 0 and len(turns(body)) <= rules.min_turns)
+        return is_short or (rules.min_turns > 0 and len(find_turns(body)) <= rules.min_turns)
 
     @property
     def _newest_user_message(self) -> frozenset[int]:
@@ -423,16 +435,18 @@ class ConversationState:
         self, parts: Sequence[Message], covers: int, after: Sequence[Message]
     ) -> tuple[Message, ...]:
         """Notes that repeat the pinned passages that the view would lose."""
-        gone = grouping.missing(self.pinned_passages, (*parts, *self.body[covers:]))
-        if not gone:
+        lost = grouping.find_missing_passages(self.pinned_passages, (*parts, *self.body[covers:]))
+        if not lost:
             return ()
-        return notes("\n".join((PINNED_HEADING, *gone)), speaker(reversed(parts)), speaker(after), covers, covers)
+        return make_notes(
+            "\n".join((PINNED_HEADING, *lost)), find_speaker(reversed(parts)), find_speaker(after), covers, covers
+        )
 
     def _redact(self, parts: Iterable[Message]) -> Iterator[Message]:
         """The parts without secrets. Only rewritten messages are stored in a block; others are stored as places."""
         for message in parts:
             raw = self.rules.redact(message.raw) if message.literal else message.raw
-            yield message if raw == message.raw else literal(raw, message.start, message.stop, message.made)
+            yield message if raw == message.raw else make_literal(raw, message.start, message.stop, message.made)
 
 
 def _mark(request: Request, rules: Rules, *, text_style: bool = False) -> tuple[Message, ...]:
@@ -467,7 +481,7 @@ def _build_opening_block(body: tuple[Message, ...], rules: Rules, facts: Facts) 
 
     Once an always-step acts, this block is stored, so that later requests apply the steps from the same place on.
     """
-    covers = last_assistant(body) or 0
+    covers = find_last_assistant(body) or 0
     always = rules.always if rules.new_blocks else ()
     return Block(
         covers,
@@ -480,12 +494,12 @@ def _build_opening_block(body: tuple[Message, ...], rules: Rules, facts: Facts) 
     )
 
 
-# --- ladder -----------------------------------------------------------------------------------------------------------
-# The rungs from a full view down to its target. No model is needed for any of them.
+# --- attempts ---------------------------------------------------------------------------------------------------------
+# Attempts to bring a full view down to its target. No model is needed for any of them.
 #
 # First, what is old is cleared. If that is not enough, a summary takes its place, where one is at hand; else the oldest
 # part is folded to the user's own words and a ledger, only as much of it as it takes. If even that is not enough, less
-# of the newest is left alone. Each rung is tried on the view as it is: the first to reach the target is taken, and
+# of the newest is left alone. Each attempt starts from the view as it is: the first to reach the target is taken, and
 # if none does, the one that comes nearest.
 
 _ENOUGH_SHARE = 0.9
@@ -495,7 +509,7 @@ DEEPEST = Keep(tokens=0, groups=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
+class Attempt:
     """The result of one try at shortening the view."""
 
     way: Literal["cleared", "told", "folded"]
@@ -504,18 +518,18 @@ class Rung:
     reports: tuple[StepReport, ...]
 
 
-def ladder(state: ConversationState, size: int, limit: int, reason: str) -> Rung:
-    """The first rung that reaches the target, else the one that frees most.
+def find_best_attempt(state: ConversationState, size: int, limit: int, reason: str) -> Attempt:
+    """The first attempt that reaches the target, else the one that frees most.
 
-    A rung that tells or folds loses something: one that brings the view well under the limit is enough.
+    An attempt that summarizes or folds loses something: one that brings the view well under the limit is enough.
     """
     goal = state.rules.find_goal(limit, reason)
-    rungs: list[Rung] = []
-    for rung in _rungs(state, size, goal, reason, rungs):
-        rungs.append(rung)
-        if size - rung.freed <= (goal if rung.way == "cleared" else limit * _ENOUGH_SHARE):
+    attempts: list[Attempt] = []
+    for attempt in _make_attempts(state, size, goal, reason, attempts):
+        attempts.append(attempt)
+        if size - attempt.freed <= (goal if attempt.way == "cleared" else limit * _ENOUGH_SHARE):
             break
-    best = max(rungs, key=_freed_tokens)
+    best = max(attempts, key=_freed_tokens)
     if _makes_it_fit(state, size, best):
         return best
     # Everything else is better than a request that is refused, so here even the lines and names of what goes are lost.
@@ -526,24 +540,26 @@ def ladder(state: ConversationState, size: int, limit: int, reason: str) -> Rung
     )
 
 
-def _freed_tokens(rung: "Rung") -> int:
-    return rung.freed
+def _freed_tokens(attempt: "Attempt") -> int:
+    return attempt.freed
 
 
-def clear_old(state: ConversationState, draft: Draft, reason: str) -> Rung:
-    """The rung that only clears."""
-    return _rung("cleared", state, *run(state.rules.when_full, draft), reason)
+def clear_old(state: ConversationState, draft: Draft, reason: str) -> Attempt:
+    """The attempt that only clears."""
+    return _build_attempt("cleared", state, *run(state.rules.when_full, draft), reason)
 
 
-def _makes_it_fit(state: ConversationState, size: int, rung: Rung) -> bool:
+def _makes_it_fit(state: ConversationState, size: int, attempt: Attempt) -> bool:
     usable = state.facts.usable_tokens
-    return usable is None or size - rung.freed <= usable
+    return usable is None or size - attempt.freed <= usable
 
 
-def _rungs(state: ConversationState, size: int, goal: int, reason: str, tried: Sequence[Rung]) -> Iterator[Rung]:
-    """The rungs, one after the other; `tried` are those that were used by then."""
-    for number, keep in enumerate(_keeps(state.rules.keep, goal)):
-        if keep is DEEPEST and any(_makes_it_fit(state, size, rung) for rung in tried):
+def _make_attempts(
+    state: ConversationState, size: int, goal: int, reason: str, tried: Sequence[Attempt]
+) -> Iterator[Attempt]:
+    """The attempts, one after the other; `tried` are those that were used by then."""
+    for number, keep in enumerate(_list_keeps(state.rules.keep, goal)):
+        if keep is DEEPEST and any(_makes_it_fit(state, size, attempt) for attempt in tried):
             return  # what the policy keeps is given up only for a request that would not fit otherwise
         draft = state.draft(keep)
         yield clear_old(state, draft, reason)
@@ -552,56 +568,56 @@ def _rungs(state: ConversationState, size: int, goal: int, reason: str, tried: S
         yield _fold_oldest(state, draft, reason, size - goal, goal)
 
 
-def summarize_forced(state: ConversationState, size: int) -> Rung | None:
-    """The rung that uses the summary which the client asked for; None where there is none, or it is not shorter."""
-    rung = next(_use_summary(state, "forced", state.rules.find_goal(size, "forced")), None)
-    is_shorter = rung is not None and rung.state.count_view() < state.count_body()
-    return rung if is_shorter else None
+def summarize_forced(state: ConversationState, size: int) -> Attempt | None:
+    """The attempt that uses the summary which the client asked for; None where there is none, or it is not shorter."""
+    attempt = next(_use_summary(state, "forced", state.rules.find_goal(size, "forced")), None)
+    is_shorter = attempt is not None and attempt.state.count_view() < state.count_body()
+    return attempt if is_shorter else None
 
 
-def _use_summary(state: ConversationState, reason: str, goal: int) -> Iterator[Rung]:
-    """The rung that puts the summary at hand in place of what it covers, and clears what is old behind it."""
+def _use_summary(state: ConversationState, reason: str, goal: int) -> Iterator[Attempt]:
+    """The attempt that puts the summary at hand in place of what it covers, and clears what is old behind it."""
     summary, before = state.newer_summary, state.count_view()
     state = state.without_block() if state.is_refocused else state
     draft = state.draft_up_to(summary.covers) if summary is not None else None
     if summary is None or draft is None:
         return
     rules = state.rules.summary
-    standing = join_summaries(state.block.summary, summary, rules, state.count)
-    told, reports = run((Summarize(standing.text, rules, state.facts.force),), replace(draft, goal=goal))
-    if told.middle == draft.middle:
+    joined = join_summaries(state.block.summary, summary, rules, state.count)
+    summarized, reports = run((Summarize(joined.text, rules, state.facts.force),), replace(draft, goal=goal))
+    if summarized.middle == draft.middle:
         return
-    new = state.with_draft(told, reason, standing)
+    new = state.with_draft(summarized, reason, joined)
     behind = new.draft(state.rules.keep)
     shorter, more = run(state.rules.when_full, behind)
     new = new if shorter.middle == behind.middle else new.with_draft(shorter, reason)
-    yield Rung("told", new, before - new.count_view(), reports + more)
+    yield Attempt("told", new, before - new.count_view(), reports + more)
 
 
-def _keeps(keep: Keep, goal: int) -> tuple[Keep, ...]:
+def _list_keeps(keep: Keep, goal: int) -> tuple[Keep, ...]:
     tokens = min(keep.tokens, goal // 2)
     return replace(keep, tokens=tokens), replace(keep, tokens=tokens // 4), DEEPEST
 
 
-def _fold_oldest(state: ConversationState, draft: Draft, reason: str, excess: int, goal: int) -> Rung:
+def _fold_oldest(state: ConversationState, draft: Draft, reason: str, excess: int, goal: int) -> Attempt:
     """Clear, then fold the oldest of the middle: as little as frees the excess, or else all of it."""
     shorter, reports = run(state.rules.when_full, replace(draft, goal=goal))
     room = state.count_tokens(draft.middle) - excess
-    rungs: list[Rung] = []
-    while not rungs or rungs[-1].freed < excess:
-        is_last = state.rules.fold_all or len(rungs) == TRIES
-        stop = len(shorter.middle) if is_last else snap(shorter.middle, _tail(state, shorter.middle, room))
+    attempts: list[Attempt] = []
+    while not attempts or attempts[-1].freed < excess:
+        is_last = state.rules.fold_all or len(attempts) == TRIES
+        stop = len(shorter.middle) if is_last else snap(shorter.middle, _find_tail(state, shorter.middle, room))
         oldest = replace(shorter, middle=shorter.middle[:stop], after=shorter.middle[stop:] + shorter.after)
         folded, more = run(state.rules.fold, oldest)
         whole = replace(shorter, middle=folded.middle + shorter.middle[stop:])
-        rungs.append(_rung("folded", state, whole, reports + more, reason))
+        attempts.append(_build_attempt("folded", state, whole, reports + more, reason))
         if stop == len(shorter.middle):
             break
-        room -= 2 * (excess - rungs[-1].freed)  # what folding leaves behind takes room as well, and more each time
-    return max(rungs, key=_freed_tokens) if rungs[-1].freed < excess else rungs[-1]
+        room -= 2 * (excess - attempts[-1].freed)  # what folding leaves behind takes room as well, and more each time
+    return max(attempts, key=_freed_tokens) if attempts[-1].freed < excess else attempts[-1]
 
 
-def _tail(state: ConversationState, messages: Sequence[Message], room: int) -> int:
+def _find_tail(state: ConversationState, messages: Sequence[Message], room: int) -> int:
     """The place from which on the messages fit into the room."""
     place = len(messages)
     while place and (room := room - state.count(messages[place - 1].raw)) >= 0:
@@ -609,21 +625,21 @@ def _tail(state: ConversationState, messages: Sequence[Message], room: int) -> i
     return place
 
 
-def _rung(
+def _build_attempt(
     way: Literal["cleared", "folded"],
     state: ConversationState,
     draft: Draft,
     reports: tuple[StepReport, ...],
     reason: str,
-) -> Rung:
+) -> Attempt:
     new = state.with_draft(draft, reason)
     freed = state.count_view() - new.count_view()
     if state.tools is not None and new.tools is not None:
         freed += state.count(state.tools) - state.count(new.tools)
-    return Rung(way, new, freed, reports)
+    return Attempt(way, new, freed, reports)
 
 
-def _unbound(messages: Iterable[Message], until: int) -> tuple[Message, ...]:
+def _strip_reasoning(messages: Iterable[Message], until: int) -> tuple[Message, ...]:
     """The messages, those before this place without their reasoning."""
     return tuple(
         _REASONING.strip(message) if message.start < until and message.role == "assistant" else message

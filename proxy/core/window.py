@@ -38,7 +38,7 @@ USUAL_PRICE_RATIO = 9.0
 """What rewriting a token costs over reading it, in reads, where they cost .1 and 1: most models."""
 
 
-def payback(old: Sequence[Message], new: Sequence[Message], count: Count, prices: Prices) -> float:
+def estimate_payback(old: Sequence[Message], new: Sequence[Message], count: Count, prices: Prices) -> float:
     """The number of requests after which the rewrite from `old` to `new` has paid for itself; infinite if never."""
     shared = 0
     for one, other in zip(old, new, strict=False):
@@ -55,7 +55,7 @@ def payback(old: Sequence[Message], new: Sequence[Message], count: Count, prices
     return (written + rest) * max(0.0, prices.write - prices.read) / saved
 
 
-def share_worth_clearing(prices: Prices) -> float:
+def find_share_worth_clearing(prices: Prices) -> float:
     """The share of the usual amount at which a clearing is worth its rewrite: 1, or less where cached tokens are dear.
 
     Rewriting costs the same whatever is cleared, and waiting costs the reads of what could have gone: the best amount
@@ -67,7 +67,7 @@ def share_worth_clearing(prices: Prices) -> float:
     return min(1.0, sqrt(max(0.0, prices.write - prices.read) / prices.read / USUAL_PRICE_RATIO))
 
 
-def cold(idle: float | None, prices: Prices) -> bool:
+def is_cold(idle: float | None, prices: Prices) -> bool:
     """True where the upstream's cache of this conversation has expired; False where the idle time is unknown."""
     return idle is not None and idle > prices.lifetime
 
@@ -188,11 +188,11 @@ class LearnedLimit:
         return cls(limit, covers)
 
 
-def learned_limit(limit: int | None, covers: Covers = "total") -> LearnedLimit | None:
+def make_learned_limit(limit: int | None, covers: Covers = "total") -> LearnedLimit | None:
     return LearnedLimit(limit, covers) if limit is not None and limit in PLAUSIBLE_LIMITS else None
 
 
-def window_keys(tenant: str, upstream: str, model: str, credential: str) -> tuple[str, str]:
+def make_window_keys(tenant: str, upstream: str, model: str, credential: str) -> tuple[str, str]:
     """The keys of a learned window, one credential each (its hash): accounts may differ, 1M here and 128k there."""
     scope = f"{upstream}\0{model}\0{credential}"
     # Half a surrogate pair is legal in JSON and not in UTF-8: a model's name may hold one.
@@ -200,28 +200,28 @@ def window_keys(tenant: str, upstream: str, model: str, credential: str) -> tupl
     return f"{tenant}/window/{name}", f"{tenant}/told/{name}"
 
 
-def window_to_bytes(window: Window) -> bytes:
+def encode_window(window: Window) -> bytes:
     """The bytes of a window that an upstream stated, kept for other workers."""
     return json.dumps([2, window.total, window.input, window.output]).encode()
 
 
-def window_from_bytes(value: bytes) -> Window:
+def decode_window(value: bytes) -> Window:
     """The window stored under either key: learned from an overflow, or stated by an upstream."""
-    version, *told = json.loads(value)
+    version, *sizes = json.loads(value)
     if version == 1:
         return LearnedLimit.from_bytes(value).window()
-    total, told_input, output = told
-    return Window(total=total, input=told_input, output=output, origin="live")
+    total, longest_input, output = sizes
+    return Window(total=total, input=longest_input, output=output, origin="live")
 
 
-def relative_prices(window: Window) -> Prices:
+def compute_relative_prices(window: Window) -> Prices:
     """The model's own prices relative to its plain input price, and the sizes at which they jump."""
     cliffs = tuple(cliff.above for cliff in window.cliffs)
-    told = window.prices
-    if told is None or not told.input:
+    prices = window.prices
+    if prices is None or not prices.input:
         return Prices(cliffs=cliffs, ends_only=window.ends_only)
-    read = _DEFAULT_PRICES.read if told.cache_read is None else told.cache_read / told.input
-    write = 1.0 if told.cache_write is None else told.cache_write / told.input
+    read = _DEFAULT_PRICES.read if prices.cache_read is None else prices.cache_read / prices.input
+    write = 1.0 if prices.cache_write is None else prices.cache_write / prices.input
     return Prices(read=read, write=write, cliffs=cliffs, ends_only=window.ends_only)
 
 
@@ -244,12 +244,12 @@ class Calibration:
     def calibrate(self, counted: int) -> int:
         return round(counted * self.ratio)
 
-    def learn(self, counted: int, told: int) -> "Calibration":
-        if counted < LEAST_TRUSTED_TOKENS or not is_plausible(counted, told):
+    def learn(self, counted: int, reported: int) -> "Calibration":
+        if counted < LEAST_TRUSTED_TOKENS or not is_plausible(counted, reported):
             return self
         weight = max(MIN_WEIGHT, 1 / (self.observations + 1))
         return replace(
-            self, ratio=self.ratio + weight * (told / counted - self.ratio), observations=self.observations + 1
+            self, ratio=self.ratio + weight * (reported / counted - self.ratio), observations=self.observations + 1
         )
 
     def to_bytes(self) -> bytes:
@@ -261,9 +261,9 @@ class Calibration:
         return cls(ratio, seen)
 
 
-def is_plausible(counted: int, told: int) -> bool:
+def is_plausible(counted: int, reported: int) -> bool:
     low, high = PLAUSIBLE
-    return low <= told / max(counted, 1) <= high
+    return low <= reported / max(counted, 1) <= high
 
 
 UNCALIBRATED = Calibration()
@@ -292,7 +292,7 @@ class Usage:
 NOT_REPORTED = Usage()
 
 
-def dollars(window: Window, tokens: int, cached: int) -> float | None:
+def price_prompt(window: Window, tokens: int, cached: int) -> float | None:
     """The price of a prompt of this size, `cached` of it read from the cache; None where prices are unknown."""
     prices = window.prices_at(tokens)
     if prices is None:

@@ -122,17 +122,17 @@ def _cards(scores: Scores, plain: Scores | None) -> Iterator[str]:
     if asked := sum(found.asked for found in promised):
         kept, invalid = sum(found.kept for found in promised), max(scores.invalid.values(), default=0)
         is_good = kept == asked and not invalid
-        told = f"{kept:,} of {asked:,} user messages and pins; {invalid:,} requests became invalid"
+        text = f"{kept:,} of {asked:,} user messages and pins; {invalid:,} requests became invalid"
         if (errors := scores.recall.get("errors")) and errors.asked:  # measured, and never guaranteed
-            told += f"; of {errors.asked:,} error lines of results, {errors.kept:,} are left"
-        yield _card("Kept of what must not be lost", exact_percent(kept / asked), told, is_good=is_good)
+            text += f"; of {errors.asked:,} error lines of results, {errors.kept:,} are left"
+        yield _card("Kept of what must not be lost", exact_percent(kept / asked), text, is_good=is_good)
 
 
-def _card(term: str, figure: str, told: str, *, is_good: bool | None = None) -> str:
+def _card(term: str, figure: str, text: str, *, is_good: bool | None = None) -> str:
     kind = {None: "", True: " good", False: " bad"}[is_good]
     return (
         f'<div><dt>{_text(term)}</dt><dd class="figure{kind}">{_text(figure)}</dd>'
-        f'<dd class="soft">{_text(told)}</dd></div>'
+        f'<dd class="soft">{_text(text)}</dd></div>'
     )
 
 
@@ -166,11 +166,11 @@ def _chart(result: Result) -> str:
     )
     height = _HEIGHT * (1 - result.window / top)
     limit = f'<line class="limit" x1="0" x2="{_WIDTH}" y1="{height:.1f}" y2="{height:.1f}"/>' if height >= 0 else ""
-    told = f"{result.scores.requests:,} requests of {result.model or 'an unknown model'}, up to {top:,} tokens"
+    text = f"{result.scores.requests:,} requests of {result.model or 'an unknown model'}, up to {top:,} tokens"
     return (
-        f'<h3>{_text(result.conversation)}</h3><p class="soft">{_text(told)}; window {result.window:,}; '
+        f'<h3>{_text(result.conversation)}</h3><p class="soft">{_text(text)}; window {result.window:,}; '
         f"{result.scores.rewrites:,} rewrites. Upper line: as sent; lower: as forwarded.</p>"
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none" role="img" aria-label="{_text(told)}">'
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none" role="img" aria-label="{_text(text)}">'
         f'<polyline class="raw" points="{sent}"/><polyline class="ours" points="{forwarded}"/>{limit}</svg>'
     )
 

@@ -47,16 +47,16 @@ class SimulatedServer:
         return web.json_response({"object": "list", "data": [row]})
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
-        said = await self.model.answer(await request.read())
-        await asyncio.sleep(said.seconds)
-        asked = {} if said.is_refusal else await request.json()
+        answer = await self.model.answer(await request.read())
+        await asyncio.sleep(answer.seconds)
+        asked = {} if answer.is_refusal else await request.json()
         name = asked.get("model", "simulated")
         if not asked.get("stream"):
             return web.Response(
-                status=said.status, body=speech.encode_whole(said, name), content_type="application/json"
+                status=answer.status, body=speech.encode_whole(answer, name), content_type="application/json"
             )
         usage = bool((asked.get("stream_options") or {}).get("include_usage"))
-        return await _stream(request, speech.encode_events(said, name, usage=usage))
+        return await _stream(request, speech.encode_events(answer, name, usage=usage))
 
 
 async def _stream(request: web.Request, events: Iterable[bytes]) -> web.StreamResponse:

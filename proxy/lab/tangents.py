@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from proxy.core import grouping, summaries
 from proxy.core.agents import mark_observations
-from proxy.core.grouping import groups, last_assistant, turns
+from proxy.core.grouping import find_groups, find_last_assistant, find_turns
 from proxy.core.messages import Message, Request
 from proxy.core.pipeline import Count, Draft, StepReport, run
 from proxy.core.rules import Rules
@@ -89,7 +89,7 @@ class Turns:
         body = mark_observations(request.body, rules.observations, rules.pins)
         fixed = grouping.find_fixed(body, rules.pins.passages(body))
         held, bound = _reasons_to_stay(body, fixed, max(1, rules.keep.turns)), _linked_turns(body)
-        found = zip(turns(body), held, bound, strict=True)
+        found = zip(find_turns(body), held, bound, strict=True)
         return cls(request, body, tuple(TurnSpan(number, *each) for number, each in enumerate(found, 1)))
 
     @property
@@ -129,10 +129,10 @@ class Turns:
         found, ignored = dict[int, Tangent](), list[str]()
         offered = set(self.offered)
         for line in _lines(answer.rpartition(_THOUGHT)[2]):
-            told = _LINE.fullmatch(line)
-            number = int(told[1]) if told else 0
-            if told and number in offered - found.keys():
-                found[number] = Tangent(number, told[2])
+            match = _LINE.fullmatch(line)
+            number = int(match[1]) if match else 0
+            if match and number in offered - found.keys():
+                found[number] = Tangent(number, match[2])
             elif line.lower() not in _NONE:
                 ignored.append(line)
         return tuple(found[number] for number in sorted(found)), tuple(ignored)
@@ -153,7 +153,7 @@ class Turns:
 
 def _reasons_to_stay(body: Sequence[Message], fixed: frozenset[int], newest: int) -> list[str]:
     """Why each turn must stay, or "". What comes before a user's first words stays with them."""
-    spans, answered = turns(body), last_assistant(body) or 0
+    spans, answered = find_turns(body), find_last_assistant(body) or 0
     first = next((place for place, message in enumerate(body) if message.is_user), len(body))
     held = []
     for number, span in enumerate(spans):
@@ -169,7 +169,7 @@ def _reasons_to_stay(body: Sequence[Message], fixed: frozenset[int], newest: int
 
 def _linked_turns(body: Sequence[Message]) -> list[range]:
     """For each turn the numbers of those it can only go with: where a group reaches across, no cut may part them."""
-    spans, begin = turns(body), {group.start for group in groups(body)}
+    spans, begin = find_turns(body), {group.start for group in find_groups(body)}
     bounds = [number for number, span in enumerate(spans, 1) if span.start in begin]
     return [range(*ends) for ends in pairwise([*bounds, len(spans) + 1]) for _ in range(*ends)]
 

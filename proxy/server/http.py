@@ -92,7 +92,7 @@ class ClientConnection(web_protocol.RequestHandler):
             raise ConnectionError("the response has already begun")
         fault, request_id = _as_proxy_error(exc), request.get(REQUEST_ID) or new_request_id()
         if fault.status >= errors.Internal.status and exc is not None:
-            self._emit(events.InternalFault(request_id, *events.kind_and_place(exc)))
+            self._emit(events.InternalFault(request_id, *events.locate_fault(exc)))
         if status < errors.Internal.status:  # the parser's own: the application has not seen this request
             self._emit(_refusal_event(request_id, fault))
         response = error_response(fault, request_id)
@@ -103,7 +103,7 @@ class ClientConnection(web_protocol.RequestHandler):
         if exc_info is not None and not isinstance(
             exc_info, web.RequestPayloadError
         ):  # the client's fault, and answered
-            self._emit(events.InternalFault("none", *events.kind_and_place(exc_info)))
+            self._emit(events.InternalFault("none", *events.locate_fault(exc_info)))
 
 
 class HttpServer(web.Server):
@@ -162,7 +162,7 @@ class ClientRequest:
     def split_target(self) -> tuple[str, str]:
         """The path below /v1 in its normal form, and the query as it came."""
         raw, _, query = self._request.raw_path.partition("#")[0].partition("?")
-        path = http.normal(raw)
+        path = http.normalize(raw)
         below = http.below_v1(path) if path else None
         if below is None:
             raise NotFound("not found: API paths start with /v1; the proxy itself serves /admin/, /health and /metrics")

@@ -325,7 +325,7 @@ class Worker:
         """Report a job that failed, and start it again after a rest."""
         self._jobs.discard(task)
         if not task.cancelled() and (fault := task.exception()) is not None:
-            self._emit(events.InternalFault("none", *events.kind_and_place(fault)))
+            self._emit(events.InternalFault("none", *events.locate_fault(fault)))
             self._loop.call_later(_JOB_RESTART_SECONDS, self._start_job, job)
 
     # --- periodic jobs -----------------------------------------------------------------------------------------------
@@ -387,7 +387,7 @@ class Worker:
     def _report_thread_error(self, thread: threading.ExceptHookArgs) -> None:
         """Report a thread's uncaught exception by kind and place only: its values may hold credentials."""
         if thread.exc_value is not None:
-            self._emit_from_thread(events.InternalFault("none", *events.kind_and_place(thread.exc_value)))
+            self._emit_from_thread(events.InternalFault("none", *events.locate_fault(thread.exc_value)))
 
     def _emit_from_thread(self, event: events.Event) -> None:
         # A thread that outlives the loop would get RuntimeError, and its own end would be reported by the same way.
@@ -398,7 +398,7 @@ class Worker:
         """Report asyncio's uncaught exceptions by kind and place only: their values may hold credentials."""
         exc = context.get("exception")
         if isinstance(exc, BaseException):
-            self._emit(events.InternalFault("none", *events.kind_and_place(exc)))
+            self._emit(events.InternalFault("none", *events.locate_fault(exc)))
 
 
 def _tls_context(listen: Listen) -> ssl.SSLContext | None:
@@ -429,11 +429,11 @@ def _certificate_stamps(listen: Listen) -> tuple[FileStamp, ...]:
 def _listening(config: Config, sock: socket.socket) -> events.Lifecycle:
     upstreams = ", ".join(upstream.base_url for upstream in config.upstreams)
     return events.Lifecycle(
-        "listening", (("version", __version__), ("url", url_of(config, sock)), ("upstream", upstreams))
+        "listening", (("version", __version__), ("url", make_url(config, sock)), ("upstream", upstreams))
     )
 
 
-def url_of(config: Config, sock: socket.socket) -> str:
+def make_url(config: Config, sock: socket.socket) -> str:
     host, port = sock.getsockname()[:2]
     scheme = "https" if config.listen.tls_cert else "http"
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"

@@ -49,11 +49,11 @@ class FallbackStore:
 
     async def put_block(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
         try:
-            standing = await self._store.put_block(key, value, over)
+            stored = await self._store.put_block(key, value, over)
         except StoreUnavailable:
             return await self._memory.put_block(key, value, over)
-        self._memory.remember(key, standing)
-        return standing
+        self._memory.remember(key, stored)
+        return stored
 
     async def read_fact(self, key: str) -> bytes | None:
         try:

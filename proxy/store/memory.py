@@ -49,8 +49,8 @@ class MemoryStore:
         return block, *(self._facts.find_first(keys, now) for keys in (facts, *more))
 
     async def put_block(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
-        standing = self._blocks.read(key, self._clock())
-        winner = value if standing is None or standing == over else standing
+        stored = self._blocks.read(key, self._clock())
+        winner = value if stored is None or stored == over else stored
         self.remember(key, winner)
         return winner
 

@@ -63,8 +63,8 @@ class RedisStore:
         return tuple(first)
 
     async def put_block(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
-        standing = await self._put(BLOCK, key, value, self._seconds, over)
-        return value if standing is None else standing
+        stored = await self._put(BLOCK, key, value, self._seconds, over)
+        return value if stored is None else stored
 
     async def read_fact(self, key: str) -> bytes | None:
         _, found = await self.find_first((), (key,))

@@ -10,7 +10,7 @@ from typing import Any
 
 from proxy import events
 from proxy.store.activity_log import MINUTE_SECONDS, ActivityLog, CounterDelta, Incident, Record
-from proxy.telemetry.lines import line_of
+from proxy.telemetry.lines import make_line
 from proxy.windows import resolve_window
 
 REFUSALS_PER_MINUTE = 60
@@ -39,7 +39,7 @@ class ActivityListener:
             team = getattr(event, "team", "")
             # Names that only a gateway in front makes up would be a row for each of them in each minute.
             records.append(CounterDelta(count(event), team if self._is_listed_team(team) else ""))
-        if (incident := incident_of(event)) is not None:
+        if (incident := find_incident(event)) is not None:
             records.append(incident)
         if records:
             self._activity_log.record(*records)
@@ -55,9 +55,9 @@ class ActivityListener:
         return self._refusals[minute] <= REFUSALS_PER_MINUTE
 
 
-def incident_of(event: events.Event) -> Incident | None:
+def find_incident(event: events.Event) -> Incident | None:
     """The row of an event on the page of events or of its conversation; None where it has none."""
-    line = None if isinstance(event, _NO_INCIDENTS) else line_of(event)
+    line = None if isinstance(event, _NO_INCIDENTS) else make_line(event)
     if line is None or line[0] == "debug" or (isinstance(event, events.AdminActed) and event.outcome != "done"):
         return None
     severity, name, fields = line

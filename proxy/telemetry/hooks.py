@@ -35,7 +35,7 @@ class Hooks:
         self._callers = [HookCaller(hook, warn) for hook in hooks]
 
     def __call__(self, event: events.Event) -> None:
-        payload = payload_of(event) if self._callers else None
+        payload = make_payload(event) if self._callers else None
         if payload is None:
             return
         for caller in self._callers:
@@ -67,7 +67,7 @@ _SUMMARY_FIELDS = (
 )  # fmt: skip
 
 
-def payload_of(event: events.Event) -> Payload | None:
+def make_payload(event: events.Event) -> Payload | None:
     """The JSON object of an event; None for what no hook can ask for.
 
     A schema of its own: programs of other people read it, and a change of a log line must not reach them.

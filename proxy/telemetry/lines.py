@@ -14,7 +14,7 @@ SEVERITIES = ("debug", "info", "warning", "error")
 Line = tuple[str, str, dict[str, Any]]
 
 
-def line_of(event: events.Event) -> Line | None:
+def make_line(event: events.Event) -> Line | None:
     """Severity, name and fields; None for what is only counted."""
     make = _LINES.get(type(event))
     return None if make is None else make(event)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from proxy import events
 from proxy.lifetime import BackgroundWriter
-from proxy.telemetry.lines import SEVERITIES, Line, line_of
+from proxy.telemetry.lines import SEVERITIES, Line, make_line
 from proxy.telemetry.output import encode_json, escape_controls
 
 FLUSH_SECONDS = 2.0
@@ -46,7 +46,7 @@ class Log:
         self._writer = BackgroundWriter("log", self._output.write)
 
     def __call__(self, event: events.Event) -> None:
-        line = line_of(event)
+        line = make_line(event)
         if line is not None and SEVERITIES.index(line[0]) >= self._least:
             data = self._render(line)
             self._writer.put(data, len(data))
@@ -177,13 +177,13 @@ def _quote(value: object) -> str:
 def _summarize_request(fields: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """A request in a line of a terminal: what was asked, what came of it, and what more there is to know of it."""
     sizes = f"{_format_bytes(fields['bytes_in'])} -> {_format_bytes(fields['bytes_out'])}"
-    told = [fields["method"], fields["route"], str(fields["status"]), f"{fields['ms']:.0f}ms"]
-    told += [text for text in (fields.get("model"), sizes, fields.get("compaction")) if text]
+    words = [fields["method"], fields["route"], str(fields["status"]), f"{fields['ms']:.0f}ms"]
+    words += [text for text in (fields.get("model"), sizes, fields.get("compaction")) if text]
     if fields.get("tokens_before", 0) != fields.get("tokens_after", 0):
-        told.append(f"{fields['tokens_before']} -> {fields['tokens_after']} tokens")
+        words.append(f"{fields['tokens_before']} -> {fields['tokens_after']} tokens")
     usual = {"outcome": "completed", "upstream": "default"}
     shown = {name: fields.get(name) for name in ("outcome", "reason", "team", "upstream", "request_id")}
-    return " ".join(told), {name: value for name, value in shown.items() if value and value != usual.get(name)}
+    return " ".join(words), {name: value for name, value in shown.items() if value and value != usual.get(name)}
 
 
 def _summarize_steps(steps: Sequence[Mapping[str, Any]]) -> str:

@@ -25,7 +25,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from proxy import __version__, events
 from proxy.lifetime import BackgroundWriter
-from proxy.telemetry.lines import line_of
+from proxy.telemetry.lines import make_line
 from proxy.telemetry.metrics import PREFIX, Series
 from proxy.telemetry.output import encode_json, to_milliseconds
 from proxy.telemetry.posting import Receiver
@@ -329,7 +329,7 @@ def _span(
 def _log_records(happened: Iterable[tuple[int, events.Event]]) -> Iterator[LogRecord]:
     """The lines of the log, each with its trace where there is one."""
     for at, event in happened:
-        line = line_of(event)
+        line = make_line(event)
         if line is None:
             continue
         severity, name, fields = line

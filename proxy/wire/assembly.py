@@ -111,31 +111,33 @@ class Assembly:
 def _whole(body: bytes) -> Answer:
     """Read an answer that is one body; each message keeps its bytes."""
     try:
-        told = json.loads(body)
-        if not isinstance(told, dict):
+        value = json.loads(body)
+        if not isinstance(value, dict):
             return NOTHING
-        places = {each.key: each for each in splice.members(body)}
+        places = {each.key: each for each in splice.iterate_members(body)}
     except (ValueError, RecursionError, IndexError):
         return NOTHING
-    listed = told.get("choices")
+    listed = value.get("choices")
     if not isinstance(listed, list):
-        return Answer(error=told.get("error"), whole=True)
-    slices = splice.elements(body, places["choices"].start)
+        return Answer(error=value.get("error"), whole=True)
+    slices = splice.iterate_elements(body, places["choices"].start)
     choices = [
         choice
-        for number, (said, (start, stop)) in enumerate(zip(listed, slices, strict=True))
-        if (choice := _choice(number, said, body[start:stop]))
+        for number, (choice_value, (start, stop)) in enumerate(zip(listed, slices, strict=True))
+        if (choice := _choice(number, choice_value, body[start:stop]))
     ]
-    return Answer(tuple(choices), as_text(told.get("model")), _object(told.get("usage")), told.get("error"), whole=True)
+    return Answer(
+        tuple(choices), as_text(value.get("model")), _object(value.get("usage")), value.get("error"), whole=True
+    )
 
 
-def _choice(number: int, said: Any, raw: bytes) -> Choice | None:  # noqa: ANN401 (any JSON a server sends)
-    if not isinstance(said, dict) or not isinstance(said.get("message"), dict):
+def _choice(number: int, value: Any, raw: bytes) -> Choice | None:  # noqa: ANN401 (any JSON a server sends)
+    if not isinstance(value, dict) or not isinstance(value.get("message"), dict):
         return None
-    place = splice.member(raw, "message")
+    place = splice.find_member(raw, "message")
     message = raw[place.start : place.stop] if place else b"{}"
-    index = said.get("index")
-    return Choice(index if isinstance(index, int) else number, message, as_text(said.get("finish_reason")) or None)
+    index = value.get("index")
+    return Choice(index if isinstance(index, int) else number, message, as_text(value.get("finish_reason")) or None)
 
 
 # --- a stream --------------------------------------------------------------------------------------------------------
@@ -149,7 +151,7 @@ class _Grown:
 
 
 @dataclass(slots=True)
-class _Said:
+class _GrowingChoice:
     """A choice of a stream, as far as it has come."""
 
     message: dict[str, Any] = field(default_factory=dict)
@@ -167,7 +169,7 @@ class _Stream:
         self._held_bytes = 0
         self._data: list[bytes] = []
         self._data_bytes = 0
-        self._said: dict[int, _Said] = {}
+        self._growing: dict[int, _GrowingChoice] = {}
         self._model = ""
         self._usage: Mapping[str, Any] | None = None
         self._error: Any = None
@@ -189,8 +191,10 @@ class _Stream:
         self._held_bytes += len(piece)
 
     def answer(self, *, ended: bool) -> Answer:
-        choices = tuple(Choice(index, _message(said), said.finish) for index, said in sorted(self._said.items()))
-        finished = bool(self._said) and all(said.finish for said in self._said.values())
+        choices = tuple(
+            Choice(index, _message(growing), growing.finish) for index, growing in sorted(self._growing.items())
+        )
+        finished = bool(self._growing) and all(growing.finish for growing in self._growing.values())
         whole = self._room >= 0 and self._error is None and (ended or finished)
         return Answer(choices, self._model, self._usage, self._error, whole)
 
@@ -203,32 +207,32 @@ class _Stream:
 
     def _event(self) -> None:
         data, self._data, self._data_bytes = b"\n".join(self._data), [], 0
-        told = read_object(data) if data.startswith(b"{") else None
-        if told is None:
+        event = read_object(data) if data.startswith(b"{") else None
+        if event is None:
             return
-        told = told if self._reader is None else dict(self._reader.read_event(told))
-        self._model = self._model or as_text(told.get("model"))
-        if (usage := _object(told.get("usage"))) is not None:
+        event = event if self._reader is None else dict(self._reader.read_event(event))
+        self._model = self._model or as_text(event.get("model"))
+        if (usage := _object(event.get("usage"))) is not None:
             self._usage = {**(self._usage or {}), **usage}  # one API tells what it read first, what it wrote last
-        self._error = told.get("error") or self._error
-        listed = told.get("choices")
+        self._error = event.get("error") or self._error
+        listed = event.get("choices")
         for number, choice in enumerate(listed if isinstance(listed, list) else ()):
             if isinstance(choice, dict):
                 self._grow(number, choice)
 
     def _grow(self, number: int, choice: dict[str, Any]) -> None:
         index = choice.get("index")
-        said = self._said.setdefault(index if isinstance(index, int) else number, _Said())
-        said.finish = as_text(choice.get("finish_reason")) or said.finish
+        growing = self._growing.setdefault(index if isinstance(index, int) else number, _GrowingChoice())
+        growing.finish = as_text(choice.get("finish_reason")) or growing.finish
         delta = _object(choice.get("delta")) or _object(choice.get("message")) or {}
         self._room -= sum(_weights(delta)) if self._room >= 0 else 0
         if self._room >= 0:
-            _take(said.message, delta)
+            _take(growing.message, delta)
 
 
-def _message(said: _Said) -> bytes:
+def _message(growing: _GrowingChoice) -> bytes:
     """JSON, without the numbers that only a stream needs."""
-    message = {"role": "assistant", **_plain(said.message)}
+    message = {"role": "assistant", **_plain(growing.message)}
     for listed in (message.get("tool_calls"), message.get("content")):
         for each in listed if isinstance(listed, list) else ():
             if isinstance(each, dict):

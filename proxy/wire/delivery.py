@@ -102,11 +102,11 @@ class StreamWatch:
         """The bytes before a bare error object; it and all after it are held back, because some clients fail on it."""
         at = 0
         for line in ready.splitlines(keepends=True):
-            said = _error_in(line)
-            if said is not None and said.bare:
-                self.error = said.error
+            found = _error_in(line)
+            if found is not None and found.bare:
+                self.error = found.error
                 return ready[:at]
-            if said is not None:
+            if found is not None:
                 self.finished = True  # every client raises on an error object in its proper place
             at += len(line)
         return ready
@@ -137,10 +137,10 @@ def _error_in(line: bytes) -> _FoundError | None:
     return _FoundError(_as_error(value["error"]), bare=not is_data)
 
 
-def _as_error(said: object) -> ErrorObject:
+def _as_error(value: object) -> ErrorObject:
     """The error of a server in the form that clients know."""
-    told = said if isinstance(said, dict) else {"message": str(said)}
-    return {name: told.get(name) for name in ("message", "type", "param", "code")}
+    error = value if isinstance(value, dict) else {"message": str(value)}
+    return {name: error.get(name) for name in ("message", "type", "param", "code")}
 
 
 def read_error(body: bytes) -> ErrorObject:
@@ -152,17 +152,17 @@ def read_error(body: bytes) -> ErrorObject:
     return _as_error(value.get("error", value) if isinstance(value, dict) else value)
 
 
-def error_frame(error: ErrorObject, *, at_boundary: bool, named: bool = False) -> bytes:
+def make_error_event(error: ErrorObject, *, at_boundary: bool, named: bool = False) -> bytes:
     """An error event that every client library raises on, on a line of its own."""
     lead = "\n" if at_boundary else "\n\n"
     if named:
         kind = error.get("type")
         is_own = isinstance(kind, str) and kind.endswith("_error") and kind != "proxy_error"
-        told = {
+        event = {
             "type": "error",
             "error": {"type": kind if is_own else "api_error", "message": error.get("message")},
         }
-        return f"{lead}event: error\ndata: {json.dumps(told)}\n\n".encode()
+        return f"{lead}event: error\ndata: {json.dumps(event)}\n\n".encode()
     return f"{lead}data: {json.dumps({'error': error})}\n\n".encode()
 
 
@@ -176,9 +176,9 @@ _TAKEN = frozenset({"response.created", "response.in_progress", "response.queued
 _DATA = re.compile(rb"^data:\s*(\{.*\})\s*$", re.MULTILINE)
 
 
-def find_refusal(said: bytes) -> bytes | None:
+def find_refusal(beginning: bytes) -> bytes | None:
     """The error in the first events of a stream, as the body of a refusal; None while only the request was taken."""
-    for found in _DATA.finditer(said):
+    for found in _DATA.finditer(beginning):
         event = read_object(found[1])
         if event is None:
             return None
@@ -192,9 +192,11 @@ def find_refusal(said: bytes) -> bytes | None:
     return None
 
 
-def has_begun(said: bytes) -> bool:
+def has_begun(beginning: bytes) -> bool:
     """True where these first events say more than that the request was taken."""
-    return any(not any(f'"{kind}"'.encode() in found[1][:200] for kind in _TAKEN) for found in _DATA.finditer(said))
+    return any(
+        not any(f'"{kind}"'.encode() in found[1][:200] for kind in _TAKEN) for found in _DATA.finditer(beginning)
+    )
 
 
 # --- usage ------------------------------------------------------------------------------------------------------------
@@ -301,7 +303,7 @@ def _count(value: object) -> int | None:
 #
 # Only lines that speak of usage are touched; every other byte of an answer stays.
 
-_SPEAKS = b'"usage"'
+_USAGE_KEY = b'"usage"'
 _PROMPTS = ("prompt_tokens", "input_tokens")
 _PROMPT_DETAILS = (
     *("prompt_tokens_details", "input_tokens_details"),
@@ -336,8 +338,8 @@ class Rewriter(Protocol):
 class StreamRewriter:
     """A stream on its way to the client, line by line."""
 
-    def __init__(self, gauge: UsageView) -> None:
-        self._gauge = gauge
+    def __init__(self, view: UsageView) -> None:
+        self._view = view
         self._held = bytearray()
         self._swallows = False
         self._passes = False
@@ -367,7 +369,7 @@ class StreamRewriter:
 
     def _rewrite_lines(self, data: bytes) -> bytes:
         """Rewrite whole lines; without the word `usage` in them they pass as they are."""
-        if not self._swallows and _SPEAKS not in data:
+        if not self._swallows and _USAGE_KEY not in data:
             return data
         return b"".join(map(self._rewrite_line, _LINES.findall(data)))
 
@@ -375,21 +377,21 @@ class StreamRewriter:
         if self._swallows and not line.strip():
             self._swallows = False  # the end of the event that went
             return b""
-        if _SPEAKS not in line or not line.startswith(b"data:"):
+        if _USAGE_KEY not in line or not line.startswith(b"data:"):
             return line
         at = line.index(b":") + 1
         at += line[at : at + 1] == b" "
         end = len(line.rstrip(b"\r\n"))
-        told = _rewrite(line[at:end], self._gauge)
-        self._swallows = told is None
-        return b"" if told is None else line[:at] + told + line[end:]
+        rewritten = _rewrite(line[at:end], self._view)
+        self._swallows = rewritten is None
+        return b"" if rewritten is None else line[:at] + rewritten + line[end:]
 
 
 class BodyRewriter:
     """A whole answer on its way to the client: it is held until its end, unless it grows beyond all measure."""
 
-    def __init__(self, gauge: UsageView) -> None:
-        self._gauge = gauge
+    def __init__(self, view: UsageView) -> None:
+        self._view = view
         self._held = bytearray()
         self._flows = False
 
@@ -403,35 +405,35 @@ class BodyRewriter:
     def close(self) -> bytes:
         if self._flows:
             return b""
-        told = _rewrite(bytes(self._held), self._gauge)
-        return bytes(self._held) if told is None else told
+        rewritten = _rewrite(bytes(self._held), self._view)
+        return bytes(self._held) if rewritten is None else rewritten
 
 
-def _rewrite(raw: bytes, gauge: UsageView) -> bytes | None:
+def _rewrite(raw: bytes, view: UsageView) -> bytes | None:
     """The object as the client shall see it; None: not at all."""
     try:
-        return _show(json.loads(raw), raw, gauge)
+        return _show(json.loads(raw), raw, view)
     except (ValueError, RecursionError, IndexError):
         return raw  # no JSON, or not in UTF-8
 
 
-def _show(value: Any, raw: bytes, gauge: UsageView) -> bytes | None:  # noqa: ANN401 - JSON
+def _show(value: Any, raw: bytes, view: UsageView) -> bytes | None:  # noqa: ANN401 - JSON
     at = 0
     if isinstance(value, dict) and isinstance(value.get("message"), dict):  # the first event of Anthropic's API
-        inner = splice.member(raw, "message")
+        inner = splice.find_member(raw, "message")
         value, at = value["message"], inner.start if inner is not None else 0
     if not isinstance(value, dict) or "usage" not in value:
         return raw
     usage = value["usage"]
-    if gauge.hides_usage and usage is None:
-        return splice.without(raw, frozenset({"usage"}))
-    if gauge.hides_usage and value.get("choices") == []:
+    if view.hides_usage and usage is None:
+        return splice.remove_members(raw, frozenset({"usage"}))
+    if view.hides_usage and value.get("choices") == []:
         return None
-    place = splice.member(raw, "usage", at) if isinstance(usage, dict) and gauge.extra_tokens else None
+    place = splice.find_member(raw, "usage", at) if isinstance(usage, dict) and view.extra_tokens else None
     if place is None:
         return raw
-    own = _with_prompt_of(gauge.find_first_usage(), usage, raw[place.start : place.stop])
-    return splice.replace_bytes(raw, place.start, place.stop, _longer(own, gauge.extra_tokens))
+    own = _with_prompt_of(view.find_first_usage(), usage, raw[place.start : place.stop])
+    return splice.replace_bytes(raw, place.start, place.stop, _longer(own, view.extra_tokens))
 
 
 def _with_prompt_of(first: Mapping[str, Any] | None, usage: Mapping[str, Any], raw: bytes) -> bytes:
@@ -450,7 +452,7 @@ def _with_prompt_of(first: Mapping[str, Any] | None, usage: Mapping[str, Any], r
 def _longer(usage: bytes, more: int) -> bytes:
     """The usage object of a prompt that is longer by `more` tokens."""
     for name in ("prompt_tokens", "total_tokens", "input_tokens"):
-        place = splice.member(usage, name)
+        place = splice.find_member(usage, name)
         value: Any = None if place is None else json.loads(usage[place.start : place.stop])
         if place is not None and isinstance(value, int):
             usage = splice.replace_bytes(usage, place.start, place.stop, b"%d" % (value + more))

@@ -223,7 +223,7 @@ class Caller:
         return f"team.{self.team}" if self.team else ""
 
 
-ANYBODY = Caller()
+UNIDENTIFIED = Caller()
 
 # --- paths ------------------------------------------------------------------------------------------------------------
 # Request paths: normal forms, the part below `/v1`, and what may be called with a key that is not the client's.
@@ -279,7 +279,7 @@ _SAFE = re.compile(r"(?:[\x21-\x24\x26-\x7e]|%[0-9A-Fa-f]{2})*")
 
 
 @lru_cache(maxsize=256)
-def normal(path: str) -> str | None:
+def normalize(path: str) -> str | None:
     """The one spelling of a path: dots resolved, slashes single, needless escapes undone. None: no path at all."""
     if not path.startswith("/") or "\\" in path or not _SAFE.fullmatch(path):
         return None
@@ -323,7 +323,7 @@ class _Named(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Named)
 
 
-def model_of(body: bytes) -> str | None:
+def find_model(body: bytes) -> str | None:
     """The model a request names, if it names one that can be read."""
     try:
         return _decoder.decode(body).model

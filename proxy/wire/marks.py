@@ -52,7 +52,7 @@ def mark_messages(messages: bytes, head: int, most: int) -> bytes:
 
 def _mark(messages: list[bytes], place: int) -> bool:
     raw = messages[place]
-    content = splice.member(raw, "content")
+    content = splice.find_member(raw, "content")
     marked = None if content is None else mark_end(raw[content.start : content.stop])
     if content is None or marked is None:
         return False

@@ -51,7 +51,7 @@ def _scan(source: bytes) -> dict[str, tuple[int, int]]:
     if not isinstance(json.loads(source), dict):
         raise ValueError("a request is an object")  # noqa: TRY004 - for the caller it is one of many things JSON can be
     places: dict[str, tuple[int, int]] = {}
-    for each in splice.members(source):
+    for each in splice.iterate_members(source):
         if each.key in places and each.key in ("messages", "tools"):
             raise ValueError(f"{each.key} is there twice")
         places[each.key] = each.start, each.stop
@@ -63,7 +63,7 @@ def read_elements(raw: bytes) -> list[bytes]:
     try:
         return list(map(bytes, _array.decode(raw)))
     except msgspec.MsgspecError:
-        return [raw[start:stop] for start, stop in splice.elements(raw)]
+        return [raw[start:stop] for start, stop in splice.iterate_elements(raw)]
 
 
 def locate(source: bytes, at: int, elements: Iterable[bytes]) -> list[tuple[int, int]]:

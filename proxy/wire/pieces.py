@@ -119,7 +119,7 @@ def _read_fields(kind: type[msgspec.Struct], raw: bytes) -> Iterator[tuple[str, 
     if not isinstance(value, dict):
         raise ValueError("it is no object")  # noqa: TRY004 - one of many wrong values
     for each in msgspec.structs.fields(kind):
-        place = splice.member(raw, each.name) if each.name in value else None
+        place = splice.find_member(raw, each.name) if each.name in value else None
         if place is None and each.required:
             raise ValueError(f"it has no {each.name}")
         if place is not None and each.type is msgspec.Raw:

@@ -95,7 +95,7 @@ def redaction(patterns: Iterable[str] = ()) -> Redaction:
 
 def fault(pattern: str) -> str | None:
     """Why a pattern is not taken, or None."""
-    if grouping.fault(pattern):
+    if grouping.find_pin_fault(pattern):
         return "a pattern may hold one of * + {n,} only, repeat no group, not look around and not refer back"
     if "|" in _outside_groups(pattern):
         return "a pattern is one kind of secret: write two instead of a | between them, or put it into a group"

@@ -30,7 +30,7 @@ _LINES = re.compile(rb"\r\n|\n|\r")
 class Round:
     """One answer of a model that waits for a recall."""
 
-    said: tuple[bytes, ...]
+    elements: tuple[bytes, ...]
     """As the elements of the next request's history, word for word: reasoning and signatures too."""
     calls: tuple[ToolCall, ...]
     """All its calls, those of the client's tools too: each needs a result."""

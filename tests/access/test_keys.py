@@ -2,14 +2,14 @@
 
 import pytest
 
-from proxy.access.records import TeamKey, create_team_key, digest, public_id
+from proxy.access.records import TeamKey, compute_digest, create_team_key, find_public_id
 
 NOW = 1_800_000_000.0
 
 
 def test_a_key_is_known_by_its_public_id_and_by_nothing_else():
     text, key = create_team_key("red", NOW)
-    assert public_id(text) == key.id
+    assert find_public_id(text) == key.id
     assert key.matches(text)
     assert text.split("-", 2)[2] not in repr(key)
     assert text.startswith("cp-")
@@ -30,11 +30,11 @@ def test_another_text_is_another_key(change):
 
 @pytest.mark.parametrize("text", ["", "cp-", "sk-123", "cp-0123456789-short", "cp-XYZ3456789-" + "a" * 32, "é" * 46])
 def test_a_text_without_the_form_of_a_key_is_none(text):
-    assert public_id(text) is None
+    assert find_public_id(text) is None
 
 
 def test_odd_bytes_have_a_hash_too():
-    assert digest("cp-\udcff") != digest("cp-")
+    assert compute_digest("cp-\udcff") != compute_digest("cp-")
 
 
 def test_a_key_opens_until_it_is_revoked_or_has_run_out():

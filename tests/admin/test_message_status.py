@@ -4,7 +4,7 @@ import json
 
 from proxy.admin.history import show_with_block, show_without_block
 from proxy.core.grouping import Pins
-from proxy.core.messages import chain
+from proxy.core.messages import compute_chain
 from proxy.core.overlay import Block, Part
 from proxy.core.planning import Ready, decide
 from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
@@ -20,7 +20,7 @@ PLAIN = Rules(keep=Keep(tokens=500, groups=1), clear_at_least=2_000, horizon=1_0
 
 def forward_with_statuses(asked, rules, facts=NOTHING_KNOWN):
     """What the core forwards, and the statuses that are shown of it."""
-    links = chain(asked, TENANT, KEY)
+    links = compute_chain(asked, TENANT, KEY)
     ready = decide(ConversationState.of(asked, links, (), rules, facts=facts))
     assert isinstance(ready, Ready)
     return ready, show_with_block(asked, links, ready.block, rules)
@@ -69,7 +69,7 @@ def test_folded_messages_are_explained_by_notes_or_not_at_all():
 def test_a_block_that_does_not_fit_replaces_nothing():
     asked = request(user("Go."))
     block = Block(5, (Part(0, 5),))
-    assert statuses(show_with_block(asked, chain(asked, TENANT, KEY), block, PLAIN)) == ["kept"]
+    assert statuses(show_with_block(asked, compute_chain(asked, TENANT, KEY), block, PLAIN)) == ["kept"]
 
 
 def test_an_unreadable_message_is_shown_as_it_was_sent():

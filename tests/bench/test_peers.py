@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from proxy.core.pipeline import quarter
+from proxy.core.pipeline import estimate_tokens
 from proxy.lab.replay.history import encode
 from proxy.lab.replay.values import RecallCount, Scores, Tokens
 from tests import ROOT
@@ -151,7 +151,7 @@ async def test_a_question_that_quotes_the_old_part_is_answered_with_a_summary_of
     text = await recorder.answer(chat(user(f"Summarize what is between the marks.\n# 1. Rule\n[user] {task}\n[end]")))
     assert task in text.message["content"]
     [asked] = recorder.read_sent(failed=False).before
-    assert asked.written == quarter(encode(text.message)) == text.usage.answer
+    assert asked.written == estimate_tokens(encode(text.message)) == text.usage.answer
 
 
 async def test_a_summary_is_no_longer_than_was_asked_for():

@@ -8,7 +8,7 @@ from tests.support.messages import assistant, call, request, user
 sys.path.append(str(ROOT / "bench"))
 import reader
 
-from proxy.core.fold import frame, note
+from proxy.core.fold import frame_background, make_note
 
 WORK = (
     user("Mend the tests. Never touch b.py."),
@@ -26,8 +26,11 @@ def test_the_answers_are_read_off_the_history():
 
 
 def test_a_note_lists_files_and_failures():
-    found = note(
-        "user", frame("Files changed:\n- a.py (edited)\nCommands:\n- make => exit code 2: error: missing rule"), 0, 4
+    found = make_note(
+        "user",
+        frame_background("Files changed:\n- a.py (edited)\nCommands:\n- make => exit code 2: error: missing rule"),
+        0,
+        4,
     )
     assert "a.py" in reader.find_listed_files([found])
     assert reader.reports_failure([found], {"error: missing rule"})

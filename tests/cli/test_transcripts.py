@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from proxy.cli import main
-from proxy.core.messages import block_key, chain
+from proxy.core.messages import compute_chain, make_block_key
 from proxy.core.planning import decide
 from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.state import ConversationState
@@ -136,11 +136,11 @@ def test_long_messages_are_shortened_unless_they_are_asked_for_in_full(run):
 def block_of(source):
     """What the core makes of a request, and the key under which it would be kept."""
     request = parse_request(source)
-    links = chain(request, TENANT, KEY)
+    links = compute_chain(request, TENANT, KEY)
     rules = Rules(clear_at_least=1_000, clear_cold_at_least=1_000, keep=Keep(tokens=100, groups=1))
     ready = decide(ConversationState.of(request, links, (), rules, facts=Facts(force=True)))
     assert ready.action == "created"
-    return {block_key(TENANT, ready.link): ready.block.to_bytes()}, ready
+    return {make_block_key(TENANT, ready.link): ready.block.to_bytes()}, ready
 
 
 def test_the_forwarded_messages_are_shown_beside_the_sent_ones(run, state):

@@ -30,7 +30,7 @@ from proxy.tokenizer import CountCache
 from proxy.upstream import Call, Client
 from proxy.wire.chat import requests as chat_requests
 from proxy.wire.delivery import Tail
-from proxy.wire.http import ANYBODY, Caller, find
+from proxy.wire.http import UNIDENTIFIED, Caller, find
 from proxy.wire.redaction import redaction
 from tests.support import messages_api, responses_api
 from tests.support.agent import reading, turns
@@ -90,7 +90,7 @@ class CompactorUnderTest:
         if not isinstance(event, events.TurnEnded):
             self.events_seen.append(event)
 
-    async def prepares(self, messages, *headers, policy=SMALL, caller=ANYBODY, path="/chat/completions", **more):
+    async def prepares(self, messages, *headers, policy=SMALL, caller=UNIDENTIFIED, path="/chat/completions", **more):
         sent = messages if isinstance(messages, bytes) else body(messages, **more)
         call = Call("POST", path, "", (KEY, *headers), sent, caller)
         return await self.compactor.prepare(

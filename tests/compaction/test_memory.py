@@ -11,9 +11,9 @@ from proxy.compaction import compactor
 from proxy.compaction.compactor import StoreSecret
 from proxy.core.conversation import Context, Decision, Exchange, Identify, Owner, StoreBlock
 from proxy.core.memory import Identity, LastRequest, LookUp, Memory, SummaryCandidate, read_candidate
-from proxy.core.messages import block_key
+from proxy.core.messages import make_block_key
 from proxy.core.overlay import Block, Part
-from proxy.core.pipeline import quarter
+from proxy.core.pipeline import estimate_tokens
 from proxy.core.planning import Ready
 from proxy.core.rules import Anchor, Rules
 from proxy.core.summaries import Summary
@@ -59,7 +59,9 @@ class Recollection:
     def exchange(self, identity, *, rehearse=False):
         request = parse_request(body(user("x")))
         mode = "observe" if rehearse else "auto"
-        ready = Exchange(Context(request, Rules(), quarter, now=0.0, mode=mode, counter=identity.counter, prior=PRIOR))
+        ready = Exchange(
+            Context(request, Rules(), estimate_tokens, now=0.0, mode=mode, counter=identity.counter, prior=PRIOR)
+        )
         ready.identity = identity
         return ready
 
@@ -196,7 +198,7 @@ async def test_blocks_without_a_summary_are_found_under_any_head(recall):
 
 async def test_a_summary_of_version_0_1_stays(recall, store):
     """It names no head. Blocks from before an upgrade are used for the same tenant and messages, as they were."""
-    await store.put_block(block_key(US.tenant, LINKS[4]), summary_block(4, "old").to_bytes())
+    await store.put_block(make_block_key(US.tenant, LINKS[4]), summary_block(4, "old").to_bytes())
     assert (await find_block_of(recall, ONE)).block.summary.text == "old"
 
 
@@ -324,7 +326,7 @@ async def test_an_unreadable_value_is_unknown(recall, store, garbage):
     keys = [US.anchor_key(LINKS[-1]), US.scale_key, *recall.exchange(US)._window_keys(US.tenant)]
     for key in keys:
         await store.write_fact(key, garbage, 60)
-    await store.put_block(block_key(US.tenant, LINKS[2]), garbage)
+    await store.put_block(make_block_key(US.tenant, LINKS[2]), garbage)
     known = await find_block_of(recall)
     assert (known.last, known.calibration, known.window, known.block) == (None, PRIOR, None, None)
     assert SummaryCandidate.from_bytes(garbage) is None

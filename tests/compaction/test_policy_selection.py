@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.compaction.context import CACHED_CHARS_MAX, PolicySelector, rollout_position
+from proxy.compaction.context import CACHED_CHARS_MAX, PolicySelector, compute_rollout_position
 from proxy.config import Config, Occasion
 from tests.support.messages import assistant, request, user
 
@@ -15,7 +15,7 @@ CONFIG = Config(
 
 
 def position_of(request, tenant="team.red", conversation=""):
-    return rollout_position(request, tenant, KEY, conversation)
+    return compute_rollout_position(request, tenant, KEY, conversation)
 
 
 @pytest.mark.parametrize(

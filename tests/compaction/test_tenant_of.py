@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.compaction.context import ANONYMOUS, tenant_of
+from proxy.compaction.context import ANONYMOUS, find_tenant
 from proxy.core.memory import LAST_REQUEST_FORMAT_VERSION, Identity, LastRequest
 from proxy.core.rules import Anchor
-from proxy.core.window import Calibration, PriceCliff, Prices, Window, relative_prices
+from proxy.core.window import Calibration, PriceCliff, Prices, Window, compute_relative_prices
 from proxy.core.window import TokenPrices as Dollars
 from proxy.upstream import Call
-from proxy.wire.http import ANYBODY, Caller
+from proxy.wire.http import UNIDENTIFIED, Caller
 
 SECRET, OTHER = b"s" * 32, b"o" * 32
 LINKS = (b"\x00" * 20, b"\xab" * 20, b"\xcd" * 20)
@@ -20,8 +20,8 @@ def bearer(key):
     return (("Authorization", f"Bearer {key}"),)
 
 
-def tenant(headers, secret, caller=ANYBODY):
-    return tenant_of(Call("POST", "/chat/completions", "", headers, b"", caller), secret)
+def tenant(headers, secret, caller=UNIDENTIFIED):
+    return find_tenant(Call("POST", "/chat/completions", "", headers, b"", caller), secret)
 
 
 # --- whose it is ---
@@ -73,7 +73,7 @@ def test_another_credential_is_another_tenant_in_any_header(name):
 
 def test_a_key_in_the_query_is_a_credential():
     def tenant_of_query(query):
-        return tenant_of(Call("POST", "/chat/completions", query, (), b""), SECRET)
+        return find_tenant(Call("POST", "/chat/completions", query, (), b""), SECRET)
 
     assert len({tenant_of_query("key=a"), tenant_of_query("key=b"), tenant_of_query("key=a&alt=sse"), ANONYMOUS}) == 3
     assert tenant_of_query("alt=sse&api-version=1") == ANONYMOUS
@@ -81,7 +81,7 @@ def test_a_key_in_the_query_is_a_credential():
 
 def test_headers_named_by_the_operator_separate_clients():
     alice, bob = (Caller(identified_by=(("x-forwarded-user", name),)) for name in ("alice", "bob"))
-    assert len({tenant(bearer("sk-a"), SECRET, caller) for caller in (alice, bob, ANYBODY)}) == 3
+    assert len({tenant(bearer("sk-a"), SECRET, caller) for caller in (alice, bob, UNIDENTIFIED)}) == 3
     assert "alice" not in repr(alice)
 
 
@@ -141,21 +141,25 @@ def test_one_of_another_format_is_not_known():
 
 @pytest.mark.parametrize("window", [Window(), Window(prices=Dollars(0.0, None, None, None))])
 def test_where_no_price_is_known_the_usual_ones_are_taken(window):
-    assert relative_prices(window) == Prices()
+    assert compute_relative_prices(window) == Prices()
 
 
 def test_prices_are_relative_to_the_plain_price():
-    assert relative_prices(Window(prices=Dollars(4.0, 1.0, 5.0, 20.0))) == Prices(read=0.25, write=1.25)
+    assert compute_relative_prices(Window(prices=Dollars(4.0, 1.0, 5.0, 20.0))) == Prices(read=0.25, write=1.25)
 
 
 def test_where_the_cache_has_no_price_of_its_own_reading_is_guessed_and_writing_is_plain():
-    assert relative_prices(Window(prices=Dollars(4.0, None, None, 20.0))) == Prices(read=Prices().read, write=1.0)
-    assert relative_prices(Window(prices=Dollars(4.0, 0.0, None, 20.0))).read == 0.0
+    assert compute_relative_prices(Window(prices=Dollars(4.0, None, None, 20.0))) == Prices(
+        read=Prices().read, write=1.0
+    )
+    assert compute_relative_prices(Window(prices=Dollars(4.0, 0.0, None, 20.0))).read == 0.0
 
 
 def test_cliffs_are_the_sizes_at_which_prices_jump():
     dollars = Dollars(4.0, 1.0, 5.0, 20.0)
-    assert relative_prices(Window(cliffs=(PriceCliff(200_000, dollars), PriceCliff(272_000, dollars)))).cliffs == (
+    assert compute_relative_prices(
+        Window(cliffs=(PriceCliff(200_000, dollars), PriceCliff(272_000, dollars)))
+    ).cliffs == (
         200_000,
         272_000,
     )

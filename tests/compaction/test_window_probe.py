@@ -6,7 +6,7 @@ import json
 import pytest
 
 from proxy.compaction import context
-from proxy.compaction.context import LearnedWindows, WindowProbe, window_scope
+from proxy.compaction.context import LearnedWindows, WindowProbe, make_window_scope
 from proxy.config import Upstream as Settings
 from proxy.core.window import Window
 from proxy.upstream import Call, Client
@@ -35,7 +35,7 @@ def calling(headers):
 
 
 def scope(client, model, headers):
-    return window_scope(client.settings.name, model, calling(headers))
+    return make_window_scope(client.settings.name, model, calling(headers))
 
 
 async def probe_window(probe, client, model="qwen3", headers=OURS):

@@ -11,7 +11,7 @@ from proxy.core.agents import (
     mark_observations,
     was_asked,
 )
-from proxy.core.grouping import fault
+from proxy.core.grouping import find_pin_fault
 from tests.support.messages import assistant, call, request, system, tool, user
 
 
@@ -185,4 +185,4 @@ def test_of_a_long_message_only_the_ends_are_looked_at():
 
 @pytest.mark.parametrize("pattern", ASIDES)
 def test_the_shipped_patterns_are_valid_settings(pattern):
-    assert fault(pattern) is None
+    assert find_pin_fault(pattern) is None

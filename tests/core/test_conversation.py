@@ -31,7 +31,7 @@ from proxy.core.memory import MAX_FAILURES, Identity, LookUp, SummaryCandidate
 from proxy.core.recovery import REASON, Refusal
 from proxy.core.rules import Keep, Rules
 from proxy.core.summaries import Summaries, Summary
-from proxy.core.window import NOT_REPORTED, PriceCliff, TokenPrices, Usage, Window, window_from_bytes
+from proxy.core.window import NOT_REPORTED, PriceCliff, TokenPrices, Usage, Window, decode_window
 from tests.support.agent import reading
 from tests.support.messages import body, call, parse_request, user
 
@@ -288,7 +288,7 @@ def test_a_history_that_the_upstream_finds_too_long_is_shortened_and_the_limit_r
     assert (again.outcome, again.plan.reason) == ("created", REASON)
     assert again.tokens_after < 8_000
     (fact,) = [fact for fact in driver.actions_of(StoreFact) if "/window/" in fact.key]
-    assert window_from_bytes(fact.value).total == 8_000
+    assert decode_window(fact.value).total == 8_000
     run(made.accept(), driver)
     assert len(driver.actions_of(StoreBlock)) == 1
     assert run(exchange(LONGER, window=Window()).prepare(), Driver(driver.stored)).outcome == "applied"

@@ -14,8 +14,8 @@ from math import ceil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.messages import chain
-from proxy.core.pipeline import quarter
+from proxy.core.messages import compute_chain
+from proxy.core.pipeline import estimate_tokens
 from proxy.core.rules import Anchor, Facts, Rules
 from proxy.core.steps.compat import OneLiners, ToolHints
 from proxy.core.steps.standard import ClearArguments, DropMiddle, StripReasoning
@@ -122,7 +122,7 @@ def rewrites(sent):
 def test_f7_over_a_hundred_turns_old_results_are_cleared_in_strides():
     rules = Rules(clear_at_least=5_000)
     sent = works(Worker(rules), work(100))
-    growth = quarter(sent[-1].came)
+    growth = estimate_tokens(sent[-1].came)
     assert growth > 50_000
     assert 1 <= rewrites(sent) <= ceil(growth / rules.clear_at_least)
 
@@ -132,7 +132,7 @@ def test_f7_over_a_hundred_turns_above_the_trigger_each_rewrite_makes_room_for_m
     sent = works(Worker(rules, facts), work(100))
     ((limit, _),) = rules.limits(facts)
     batch = (limit - rules.find_goal(limit)) / 2
-    assert 1 <= rewrites(sent) <= ceil(quarter(sent[-1].came) / batch)
+    assert 1 <= rewrites(sent) <= ceil(estimate_tokens(sent[-1].came) / batch)
     assert all(each.plan.after <= facts.usable_tokens for each in sent)
 
 
@@ -185,7 +185,7 @@ def test_f11_by_default_only_optional_reasoning_is_removed():
 
 
 def links(messages):
-    return chain(parse_request(body(messages)), Worker().tenant, b"k" * 32)
+    return compute_chain(parse_request(body(messages)), Worker().tenant, b"k" * 32)
 
 
 def test_f19_usage_of_zero_is_unknown_and_our_own_count_takes_over():
@@ -200,7 +200,9 @@ def test_f19_usage_of_zero_is_unknown_and_our_own_count_takes_over():
 
 def test_f20_a_picture_of_two_megabytes_in_the_first_turn_never_triggers():
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgo" * 180_000}}
-    worker = Worker(Rules(), Facts(usable_tokens=8_000), count=lambda raw: 800 if b"image_url" in raw else quarter(raw))
+    worker = Worker(
+        Rules(), Facts(usable_tokens=8_000), count=lambda raw: 800 if b"image_url" in raw else estimate_tokens(raw)
+    )
     messages = history(user([picture, {"type": "text", "text": "What is it?"}]), *[call("Look", out="a cat")] * 6)
     assert [each.plan.action for each in works(worker, messages)] == ["none"] * 7
 

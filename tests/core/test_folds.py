@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from proxy.core.fold import CLOSING, GO_ON, OPENING
-from proxy.core.grouping import flaws
+from proxy.core.grouping import count_flaws
 from proxy.core.pipeline import Draft, run
 from proxy.core.steps.standard import CONCLUSIONS, DropMiddle
 from tests.support.messages import assistant, call, request, user
@@ -100,7 +100,7 @@ def test_with_little_room_the_newest_answers_are_kept():
 @pytest.mark.parametrize("goal", [None, 500, 2_000, 20_000])
 def test_speakers_alternate_as_before(goal):
     middle = fold(*WORK, goal=goal)
-    assert not flaws(middle).worse_than(flaws(()))
+    assert not count_flaws(middle).worse_than(count_flaws(()))
     roles = [message.role for message in middle]
     assert all(one != other for one, other in pairwise(roles))
     assert GO_ON in [message.text for message in middle]

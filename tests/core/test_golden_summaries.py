@@ -14,8 +14,8 @@ import pytest
 from proxy.config.policies import read_prompt
 from proxy.core.grouping import Pins
 from proxy.core.messages import read_message
-from proxy.core.pipeline import quarter
-from proxy.core.planning import FOCUS, tries
+from proxy.core.pipeline import estimate_tokens
+from proxy.core.planning import FOCUS, list_tries
 from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.summaries import Summaries, Summary
 from tests.support.compaction_worker import Worker
@@ -118,7 +118,7 @@ def question(*pieces, facts=None, rules=RULES, worker=None):
 
 def question_after_history():
     asked = question(TASK, *OVER, facts=Facts(force=True, focus="the clock"))
-    first, *_ = tries(asked, None, quarter)
+    first, *_ = list_tries(asked, None, estimate_tokens)
     assert [message.raw for message in first.messages[:-1]] == [message.raw for message in asked.view]
     return format_messages([read(first.messages[-1])])
 
@@ -131,7 +131,7 @@ def read(message):
 def retold(place, *pieces, room=None, **more):
     """The text of one of the ways to put it plainly."""
     asked = question(*(pieces or (TASK, *OVER)), **more)
-    plain = [each for each in tries(asked, room, quarter) if not (each.aligned or each.again)]
+    plain = [each for each in list_tries(asked, room, estimate_tokens) if not (each.aligned or each.again)]
     return format_messages(map(read, plain[place].messages))
 
 

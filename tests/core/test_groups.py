@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.agents import OBSERVATIONS, mark_observations
-from proxy.core.grouping import Flaws, callers, flaws, groups, last_assistant, last_user, repair, snap, turns
+from proxy.core.grouping import (
+    Flaws,
+    count_flaws,
+    find_groups,
+    find_last_assistant,
+    find_last_user,
+    find_turns,
+    list_callers,
+    repair,
+    snap,
+)
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.histories import any_history, legal
 from tests.support.messages import assistant, call, calls, history, parse_request, request, system, user
@@ -18,7 +28,7 @@ TWO = (("Read", {"path": "a"}, "a"), ("Read", {"path": "b"}, "b"))
 
 
 def spans(*pieces):
-    return [(group.start, group.stop) for group in groups(request(*pieces).body)]
+    return [(group.start, group.stop) for group in find_groups(request(*pieces).body)]
 
 
 def test_a_call_and_everything_that_answers_it_is_one_group():
@@ -28,14 +38,14 @@ def test_a_call_and_everything_that_answers_it_is_one_group():
 def test_a_late_result_draws_the_messages_before_it_into_its_group():
     late = history(user("hi"), calls(*TWO))
     late.insert(3, {"role": "user", "content": "wait"})
-    assert [(each.start, each.stop) for each in groups(parse_request(written(late)).body)] == [(0, 1), (1, 5)]
+    assert [(each.start, each.stop) for each in find_groups(parse_request(written(late)).body)] == [(0, 1), (1, 5)]
 
 
 def test_an_observation_belongs_to_the_words_that_asked_for_it():
     body = mark_observations(
         request(user("hi"), assistant("run"), user("Observation: x"), assistant("ok")).body, OBSERVATIONS
     )
-    assert [(each.start, each.stop) for each in groups(body)] == [(0, 1), (1, 3), (3, 4)]
+    assert [(each.start, each.stop) for each in find_groups(body)] == [(0, 1), (1, 3), (3, 4)]
 
 
 def test_an_orphan_is_a_group_of_its_own():
@@ -53,41 +63,43 @@ def test_no_cut_parts_a_call_from_its_result(messages, cut):
     body = parse_request(written(messages)).body
     place = snap(body, cut)
     assert place <= cut
-    one, other, whole = flaws(body[:place]), flaws(body[place:]), flaws(body)
+    one, other, whole = count_flaws(body[:place]), count_flaws(body[place:]), count_flaws(body)
     assert one.orphans + other.orphans == whole.orphans
     assert one.unanswered + other.unanswered == whole.unanswered
 
 
 def test_a_turn_begins_with_the_words_of_a_user():
     body = request(assistant("welcome"), user("hi"), call("Read"), user("more"), assistant("done")).body
-    assert [(turn.start, turn.stop) for turn in turns(body)] == [(0, 1), (1, 4), (4, 6)]
-    assert turns(()) == []
+    assert [(turn.start, turn.stop) for turn in find_turns(body)] == [(0, 1), (1, 4), (4, 6)]
+    assert find_turns(()) == []
 
 
 def test_the_newest_words_of_each_side_are_found():
     body = request(user("hi"), assistant("a"), user("b"), call("Read")).body
-    assert (last_user(body), last_assistant(body)) == (2, 3)
-    assert (last_user(()), last_assistant(())) == (None, None)
+    assert (find_last_user(body), find_last_assistant(body)) == (2, 3)
+    assert (find_last_user(()), find_last_assistant(())) == (None, None)
 
 
 def test_repeated_ids_are_separated_by_their_place():
     first, second = call("Read", path="a"), call("Bash", command="b")
     for group in (first, second):
         group[0]["tool_calls"][0]["id"] = group[1]["tool_call_id"] = "call_0"
-    assert [each and each.name for each in callers(request(first, second).body)] == [None, "Read", None, "Bash"]
+    assert [each and each.name for each in list_callers(request(first, second).body)] == [None, "Read", None, "Bash"]
 
 
 def test_a_result_without_an_id_answers_the_first_call_that_waits():
     asked, one, two = calls(*TWO)
     made = [asked, {**one, "tool_call_id": ""}, {**two, "tool_call_id": "nobody"}]
-    assert [each and each.arguments for each in callers(request(made).body)] == [None, '{"path": "a"}', None]
+    assert [each and each.arguments for each in list_callers(request(made).body)] == [None, '{"path": "a"}', None]
 
 
 def test_flaws_are_counted():
-    assert flaws(request(user("hi"), calls(*TWO)).body) == Flaws()
-    assert flaws(request(calls(*TWO)[:2]).body) == Flaws(unanswered=1, leading=1, userless=1)
-    assert flaws(request(user("x"), [{"role": "tool", "tool_call_id": "y", "content": ""}]).body) == Flaws(orphans=1)
-    assert flaws(()) == Flaws(userless=1)
+    assert count_flaws(request(user("hi"), calls(*TWO)).body) == Flaws()
+    assert count_flaws(request(calls(*TWO)[:2]).body) == Flaws(unanswered=1, leading=1, userless=1)
+    assert count_flaws(request(user("x"), [{"role": "tool", "tool_call_id": "y", "content": ""}]).body) == Flaws(
+        orphans=1
+    )
+    assert count_flaws(()) == Flaws(userless=1)
 
 
 @pytest.mark.parametrize("kind", ["orphans", "unanswered", "leading", "userless"])
@@ -113,7 +125,7 @@ def test_repair_brings_results_back_fills_what_is_missing_and_drops_strays():
         "function",
     ]
     assert [each.text for each in mended if each.is_result] == ["a", *["[No result of this call was recorded.]"] * 2]
-    assert flaws(mended) == Flaws()
+    assert count_flaws(mended) == Flaws()
 
 
 def test_repair_leaves_results_of_one_message_in_the_order_in_which_they_came():
@@ -121,7 +133,7 @@ def test_repair_leaves_results_of_one_message_in_the_order_in_which_they_came():
     mended = repair(body)
     assert [message.answers for message in mended if message.is_result] == ["c2", "c1", "c0"]
     assert mended[:-1] == body
-    assert flaws(mended) == Flaws()
+    assert count_flaws(mended) == Flaws()
 
 
 @given(legal)
@@ -132,7 +144,7 @@ def test_a_valid_history_is_not_repaired(messages):
 
 @given(any_history)
 def test_after_repair_every_call_is_answered_and_every_result_called_for(messages):
-    found = flaws(repair(parse_request(written(messages)).body))
+    found = count_flaws(repair(parse_request(written(messages)).body))
     assert (found.orphans, found.unanswered) == (0, 0)
 
 
@@ -164,7 +176,7 @@ def named_and_nameless(count):
 
 
 @pytest.mark.parametrize("make", [answered_backwards, unanswered_and_uncalled, named_and_nameless])
-@pytest.mark.parametrize("work", [groups, callers, flaws, repair])
+@pytest.mark.parametrize("work", [find_groups, list_callers, count_flaws, repair])
 def test_the_cost_of_parallel_calls_grows_with_their_number(work, make):
     assert_grows_in_proportion(work, make, 700)
 
@@ -172,7 +184,7 @@ def test_the_cost_of_parallel_calls_grows_with_their_number(work, make):
 @given(any_history)
 def test_results_find_their_calls_as_a_plain_search_finds_them(messages):
     body = parse_request(written(messages)).body
-    assert callers(body) == searched_callers(body)
+    assert list_callers(body) == searched_callers(body)
 
 
 def searched_callers(body):

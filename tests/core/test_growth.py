@@ -6,8 +6,8 @@ import pytest
 
 from proxy.core import planning
 from proxy.core.grouping import Pins, repair
-from proxy.core.ledger import ledger
-from proxy.core.messages import chain
+from proxy.core.ledger import write_ledger
+from proxy.core.messages import compute_chain
 from proxy.core.overlay import Block
 from proxy.core.pipeline import Draft
 from proxy.core.rules import Facts, Rules
@@ -68,10 +68,10 @@ SHAPES = {
 def decide(source):
     """Everything that is done for one request, under pressure of its window, by price, and as forced."""
     request = parse_request(source)
-    links = chain(request, TENANT, KEY)
+    links = compute_chain(request, TENANT, KEY)
     for facts in (Facts(usable_tokens=len(source) // 12), Facts(usable_tokens=len(source)), Facts(force=True)):
         scene = ConversationState.of(request, links, (), RULES, facts=facts)
-        ready = planning.without_model(planning.decide(scene))
+        ready = planning.choose_without_model(planning.decide(scene))
         render(request, ready.view, ready.tools)
         planning.plan_next_summary(scene)
         if ready.block is not None:
@@ -92,7 +92,7 @@ def test_the_cost_of_calls_that_others_cover_grows_with_their_number():
 
 
 def test_the_cost_of_a_ledger_grows_with_the_reads_of_one_file():
-    assert_grows_in_proportion(lambda draft: ledger(draft.middle, 6_000), draft_of, 600)
+    assert_grows_in_proportion(lambda draft: write_ledger(draft.middle, 6_000), draft_of, 600)
 
 
 def test_the_cost_of_a_repeated_output_bound_grows_with_its_number():

@@ -7,12 +7,12 @@ from hypothesis import given
 
 from proxy.core.messages import (
     Message,
-    beginning,
-    block_key,
-    canonical,
-    canonical_0_1,
-    chain,
-    without_cache_marker,
+    canonicalize,
+    canonicalize_as_0_1,
+    compute_beginning,
+    compute_chain,
+    make_block_key,
+    remove_cache_marker,
 )
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.histories import any_history
@@ -22,7 +22,7 @@ MARK = {"cache_control": {"type": "ephemeral"}}
 
 
 def links(made, **more):
-    return chain(made, TENANT, KEY, **more)
+    return compute_chain(made, TENANT, KEY, **more)
 
 
 @given(any_history)
@@ -40,17 +40,17 @@ def test_there_is_a_link_for_the_beginning_and_one_for_each_message_after_the_he
 @given(any_history)
 def test_a_conversation_begins_with_its_first_message(messages):
     made = parse_request(body(messages))
-    assert beginning(made, TENANT, KEY, "x") == links(made, conversation="x")[:2][-1]
+    assert compute_beginning(made, TENANT, KEY, "x") == links(made, conversation="x")[:2][-1]
 
 
 def test_a_history_without_messages_begins_with_its_names():
     made = request(system("head"))
-    assert beginning(made, TENANT, KEY) == links(made)[0]
+    assert compute_beginning(made, TENANT, KEY) == links(made)[0]
 
 
 def test_a_marked_message_begins_the_same_conversation():
     one, other = request(user("a")), request([{**user("a")[0], **MARK}])
-    assert beginning(one, TENANT, KEY) == beginning(other, TENANT, KEY)
+    assert compute_beginning(one, TENANT, KEY) == compute_beginning(other, TENANT, KEY)
 
 
 def test_the_head_may_change():
@@ -61,8 +61,8 @@ def test_the_head_may_change():
 def test_tenant_user_conversation_and_key_keep_histories_apart():
     made = request(user("a"))
     others = [
-        chain(made, "team-b", KEY),
-        chain(made, TENANT, b"another key"),
+        compute_chain(made, "team-b", KEY),
+        compute_chain(made, TENANT, b"another key"),
         links(made, conversation="x"),
         links(request(user("a"), user="u1")),
         links(request(user("a"), safety_identifier="u2")),
@@ -72,8 +72,11 @@ def test_tenant_user_conversation_and_key_keep_histories_apart():
 
 
 def test_names_cannot_run_into_one_another():
-    assert chain(request(user("a"), user="bc"), "a", KEY)[0] != chain(request(user("a"), user="c"), "ab", KEY)[0]
-    assert chain(request(user("a")), "\ud800", KEY)
+    assert (
+        compute_chain(request(user("a"), user="bc"), "a", KEY)[0]
+        != compute_chain(request(user("a"), user="c"), "ab", KEY)[0]
+    )
+    assert compute_chain(request(user("a")), "\ud800", KEY)
 
 
 def test_model_and_tools_are_no_part_of_it():
@@ -102,20 +105,20 @@ def test_cache_markers_move_without_notice():
 def test_words_about_markers_and_parts_that_are_more_than_text_stay_as_they_are():
     for content in ('say "cache_control"', [], ["odd"], [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]):
         message = request([{"role": "user", "content": content}]).body[0]
-        assert json.loads(canonical(message)) == json.loads(message.raw)
-        assert canonical_0_1(message) == message.raw
+        assert json.loads(canonicalize(message)) == json.loads(message.raw)
+        assert canonicalize_as_0_1(message) == message.raw
     picture = request(user([{"type": "image_url", "image_url": {"url": "x"}}])).body[0]
-    assert json.loads(canonical(picture)) == json.loads(picture.raw)
+    assert json.loads(canonicalize(picture)) == json.loads(picture.raw)
     odd = request(
         [{"role": "user", "content": None, **MARK}, {"role": "user", "content": ["odd", {"x": 1, **MARK}]}]
     ).body
-    assert [canonical(each) for each in odd] == [
+    assert [canonicalize(each) for each in odd] == [
         b'{"role":"user","content":null}',
         b'{"role":"user","content":["odd",{"x":1}]}',
     ]
-    assert canonical_0_1(odd[0]) == b'{"role": "user", "content": null}'
+    assert canonicalize_as_0_1(odd[0]) == b'{"role": "user", "content": null}'
     bare = request([{"role": "user", **MARK}]).body[0]
-    assert canonical(bare) == b'{"role":"user"}'
+    assert canonicalize(bare) == b'{"role":"user"}'
 
 
 SAID = 'Größe\n\t"quoted" </p> \\u0041 \u2028 \x1b[0m \U0001f600'
@@ -153,7 +156,7 @@ def test_a_history_is_the_same_in_whatever_way_its_json_is_written(way):
     made = parse_request(('{"model":"m","messages":' + WAYS[way](WORK) + "}").encode())
     usual = parse_request(('{"model":"m","messages":' + WAYS["compact"](WORK) + "}").encode())
     assert links(made) == links(usual)
-    assert [canonical(each) for each in usual.body[:3]] == [each.raw for each in usual.body[:3]]
+    assert [canonicalize(each) for each in usual.body[:3]] == [each.raw for each in usual.body[:3]]
 
 
 @pytest.mark.parametrize(
@@ -174,11 +177,11 @@ def test_a_difference_in_meaning_is_another_history(one, other):
 
 def test_json_that_parsers_read_differently_is_identified_by_its_bytes():
     huge = b'{"role":"user","x":' + b"9" * 5_000 + b',"content":"a"}'
-    assert canonical(Message(huge, "user")) == huge
+    assert canonicalize(Message(huge, "user")) == huge
 
 
 def test_every_key_begins_with_the_tenant():
-    assert block_key(TENANT, b"\x01\x02") == "team-a/block/0102"
+    assert make_block_key(TENANT, b"\x01\x02") == "team-a/block/0102"
 
 
 def marked_parts(count):
@@ -186,8 +189,8 @@ def marked_parts(count):
 
 
 def test_the_cost_of_a_message_with_cache_markers_grows_with_its_parts():
-    assert without_cache_marker(marked_parts(3)) == b'{"role":"user","content":[{},{},{}]}'
-    assert_grows_in_proportion(without_cache_marker, marked_parts, 10_000)
+    assert remove_cache_marker(marked_parts(3)) == b'{"role":"user","content":[{},{},{}]}'
+    assert_grows_in_proportion(remove_cache_marker, marked_parts, 10_000)
 
 
 def test_a_row_of_backslashes_costs_no_more_than_other_text():
@@ -197,4 +200,4 @@ def test_a_row_of_backslashes_costs_no_more_than_other_text():
         content = json.dumps("\\" * length + " é").encode()
         return Message(b'{"role":"user","content":%b}' % content, "user", content)
 
-    assert_grows_in_proportion(canonical, write, 4_000)
+    assert_grows_in_proportion(canonicalize, write, 4_000)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from proxy.compaction.known_requests import KnownRequests
 from proxy.core.agents import OBSERVATIONS, mark_observations
-from proxy.core.grouping import Flaws, flaws, last_assistant, repair
+from proxy.core.grouping import Flaws, count_flaws, find_last_assistant, repair
 from proxy.core.overlay import Block
 from proxy.core.rules import Facts
 from proxy.core.summaries import Summaries
@@ -76,7 +76,7 @@ def kept_messages_stay_in_order(sent, case):
 
 def messages_after_the_last_answer_are_left_to_the_always_steps(sent, case):
     before = body_before(sent)
-    newest = before[last_assistant(before) or 0 :]
+    newest = before[find_last_assistant(before) or 0 :]
     # A policy may mend what the client got wrong, also here.
     wanted = [newest, repair(newest)] if case.make.args[0].repair else [newest]
     assert any(is_left_to_the_always_steps(each, sent.plan.view) for each in wanted)
@@ -91,7 +91,7 @@ def is_left_to_the_always_steps(newest, view):
 
 
 def a_valid_history_stays_valid(sent, case):
-    came = flaws(body_before(sent))
+    came = count_flaws(body_before(sent))
     assert not sent.flaws.worse_than(came)
     assert not case.is_legal or came == Flaws() or came.leading
 
@@ -279,7 +279,7 @@ def test_rewinds_edits_and_forks_never_meet_a_block_that_is_not_theirs(case, oth
     forked = [*messages[:cut], *other[1:]] or messages
     theirs = {message.raw for message in parse_request(body(forked)).messages}
     for sent in works(worker, forked):
-        assert not sent.flaws.worse_than(flaws(body_before(sent)))
+        assert not sent.flaws.worse_than(count_flaws(body_before(sent)))
         assert all(raw in theirs for raw, message in zip(sent.raws, sent.plan.view, strict=True) if not message.literal)
         last = [message.raw for message in body_before(sent) if message.is_user][-1:]
         assert all(raw in sent.raws for raw in last)

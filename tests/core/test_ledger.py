@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.core.agents import OBSERVATIONS, mark_observations, render_value
-from proxy.core.deeds import excerpt
-from proxy.core.ledger import ledger
+from proxy.core.deeds import cut_excerpt
+from proxy.core.ledger import write_ledger
 from proxy.wire.redaction import redaction
 from tests.support.messages import assistant, call, calls, parse_request, request, user
 
@@ -27,11 +27,13 @@ def render_ledger(above: str) -> str:
     """What the ledger says of the messages above the rule."""
     first, *rows = above.strip("\n").split("\n")
     body = parse_request(('{"messages": [' + ", ".join(rows) + "]}").encode()).body
-    return ledger(mark_observations(body, OBSERVATIONS), json.loads(first)["budget"]) + "\n"
+    return write_ledger(mark_observations(body, OBSERVATIONS), json.loads(first)["budget"]) + "\n"
 
 
 def ledger_of(*pieces, budget=4_000, **more):
-    return ledger(mark_observations(request(user("Go on."), *pieces).body, OBSERVATIONS), budget, said=False, **more)
+    return write_ledger(
+        mark_observations(request(user("Go on."), *pieces).body, OBSERVATIONS), budget, with_user_words=False, **more
+    )
 
 
 def ran(command, out="ok"):
@@ -45,7 +47,7 @@ def test_a_ledger_says_what_its_golden_file_shows(file):
 
 
 def test_an_empty_history_has_an_empty_ledger():
-    assert ledger((), 1_000) == ledger_of() == ""
+    assert write_ledger((), 1_000) == ledger_of() == ""
 
 
 # --- tools -----------------------------------------------------------------------------------------------------------
@@ -263,11 +265,11 @@ LONG = (
 @given(st.integers(0, 12_000))
 @settings(max_examples=60, deadline=None)
 def test_a_ledger_is_never_longer_than_its_budget(budget):
-    assert len(ledger(request(*LONG).body, budget).encode()) <= budget
+    assert len(write_ledger(request(*LONG).body, budget).encode()) <= budget
 
 
 def test_the_newest_stay_and_what_is_left_out_is_counted():
-    text = ledger(request(*LONG).body, 2_000)
+    text = write_ledger(request(*LONG).body, 2_000)
     assert "/src/file_59.py" in text
     assert "/src/file_0.py" not in text
     assert "make part-59" in text
@@ -276,13 +278,13 @@ def test_the_newest_stay_and_what_is_left_out_is_counted():
 
 def test_a_section_with_little_to_say_leaves_its_share_to_the_others():
     alone = [call("Read", path=f"file_{n}.py") for n in range(60)]
-    assert ledger(request(*alone, call("Bash", command="make")).body, 800).count("file_") > 30
+    assert write_ledger(request(*alone, call("Bash", command="make")).body, 800).count("file_") > 30
 
 
 def test_a_ledger_of_more_history_has_everything_that_was_there():
     """Made for each block from the whole stretch, it does not decay: nothing is taken from an earlier ledger."""
     body = request(*LONG).body
-    earlier, all_of_it = (ledger(body[:stop], 40_000).split("\n") for stop in (300, len(body)))
+    earlier, all_of_it = (write_ledger(body[:stop], 40_000).split("\n") for stop in (300, len(body)))
     assert {line for line in earlier if line.startswith("- ")} <= set(all_of_it)
 
 
@@ -314,7 +316,7 @@ def test_a_long_line_is_shortened_between_words():
 
 
 def test_a_long_path_keeps_its_end():
-    assert excerpt("/" + "x" * 200 + "/end.py").endswith("/end.py")
+    assert cut_excerpt("/" + "x" * 200 + "/end.py").endswith("/end.py")
 
 
 def test_arguments_nested_too_deep_are_abbreviated():
@@ -358,7 +360,7 @@ def test_no_arguments_are_too_odd(tool):
 def test_no_text_makes_it_slow(pieces):
     body = request(user("Go on."), *pieces).body
     started = time.process_time()
-    ledger(body, 6_000)
+    write_ledger(body, 6_000)
     assert time.process_time() - started < 1.0
 
 

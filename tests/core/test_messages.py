@@ -6,7 +6,7 @@ import tracemalloc
 import pytest
 
 from proxy.core.agents import OBSERVATIONS, mark_observations
-from proxy.core.messages import ToolCall, literal, read_message, text_of
+from proxy.core.messages import ToolCall, extract_text, make_literal, read_message
 from tests.support.messages import assistant, parse_request, request, system, user
 
 
@@ -59,12 +59,12 @@ def test_a_result_says_which_call_it_answers():
 
 
 def test_the_text_of_parts_is_the_text_of_each():
-    assert text_of("a") == "a"
+    assert extract_text("a") == "a"
     assert (
-        text_of([{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "b"}, {"type": "image_url"}, 3])
+        extract_text([{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "b"}, {"type": "image_url"}, 3])
         == "a\nb"
     )
-    assert text_of(None) == text_of({"odd": 1}) == ""
+    assert extract_text(None) == extract_text({"odd": 1}) == ""
 
 
 def test_another_text_for_a_message_changes_its_content_only():
@@ -99,9 +99,9 @@ def test_signatures_and_attachments_are_seen():
 
 
 def test_a_message_of_the_proxy_knows_what_it_replaces():
-    note = literal(b'{"role": "user", "content": "x"}', 2, 5, "note")
-    words = literal(b'{"role": "user", "content": "x"}', 2, 3, "strip_attachments")
-    cleared = literal(b'{"role": "user", "content": "x"}', 2, 3, "clear_observations")
+    note = make_literal(b'{"role": "user", "content": "x"}', 2, 5, "note")
+    words = make_literal(b'{"role": "user", "content": "x"}', 2, 3, "strip_attachments")
+    cleared = make_literal(b'{"role": "user", "content": "x"}', 2, 3, "clear_observations")
     assert (note.start, note.stop, note.literal) == (2, 5, True)
     assert [each.is_user for each in (note, words, cleared)] == [False, True, False]
     assert [each.is_bulk for each in (note, words, cleared)] == [False, False, True]
@@ -109,10 +109,10 @@ def test_a_message_of_the_proxy_knows_what_it_replaces():
 
 def test_messages_of_our_own_are_not_remembered():
     big = 100_000
-    literal(b'{"role": "user", "content": "x"}', 0, 1, "note")
+    make_literal(b'{"role": "user", "content": "x"}', 0, 1, "note")
     tracemalloc.start()
     for number in range(100):
-        literal(json.dumps({"role": "user", "content": f"{number} " + "x" * big}).encode(), 0, 1, "note")
+        make_literal(json.dumps({"role": "user", "content": f"{number} " + "x" * big}).encode(), 0, 1, "note")
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held < 5 * big

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from proxy.core.agents import OBSERVATIONS, find_pattern_fault, mark_observations, words_beside_output
+from proxy.core.agents import OBSERVATIONS, find_pattern_fault, find_words_beside_output, mark_observations
 from proxy.core.grouping import Pins
 from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.summaries import Summaries
@@ -95,7 +95,7 @@ def test_words_that_come_with_every_output_are_a_reminder_of_the_client():
     ],
 )
 def test_words_beside_output(text, beside):
-    assert words_beside_output(text) == beside
+    assert find_words_beside_output(text) == beside
 
 
 def test_output_of_open_interpreter_is_known_from_the_first_on():
@@ -107,7 +107,7 @@ def test_output_of_open_interpreter_is_known_from_the_first_on():
 
 
 def test_many_elements_are_read_in_one_pass():
-    assert words_beside_output("<a></a>" * 200_000 + "end") == "end"
+    assert find_words_beside_output("<a></a>" * 200_000 + "end") == "end"
 
 
 def test_an_agent_without_tools_is_shortened_as_before():

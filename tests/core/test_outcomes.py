@@ -14,8 +14,8 @@ from itertools import islice
 import pytest
 
 from proxy.core.agents import OBSERVATIONS, mark_observations
-from proxy.core.grouping import callers
-from proxy.core.ledger import ledger
+from proxy.core.grouping import list_callers
+from proxy.core.ledger import write_ledger
 from proxy.core.messages import ToolCall
 from proxy.core.outcome import find_outcome
 from proxy.core.pipeline import Draft
@@ -78,7 +78,7 @@ def measure(bodies):
     """Of results with an unmistakable failure: how many are presented as successes, and how many failure lines stay."""
     seen = false_placeholders = false_entries = lines = kept = 0
     for body in bodies:
-        asked = dict(zip(map(id, body), callers(body), strict=True))
+        asked = dict(zip(map(id, body), list_callers(body), strict=True))
         for old, new in clear_results(body):
             if not (failures := failure_lines(old.text)):
                 continue
@@ -96,7 +96,7 @@ def measure(bodies):
 def endings(body, call, result):
     """How the ledger says that this one call ended."""
     caller = next(message for message in body if call in message.calls)
-    text = ledger((caller, result), 4_000, said=False)
+    text = write_ledger((caller, result), 4_000, with_user_words=False)
     return [line.rpartition(" => ")[2] for line in text.split("\n") if " => " in line or line.endswith(")")]
 
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from proxy.core.agents import tool_names, without_pruned
-from proxy.core.grouping import last_user
-from proxy.core.messages import chain, literal
+from proxy.core.agents import list_tool_names, remove_pruned_tools
+from proxy.core.grouping import find_last_user
+from proxy.core.messages import compute_chain, make_literal
 from proxy.core.overlay import Block, Part, close
 from proxy.core.rules import Rules
 from proxy.core.state import ConversationState
@@ -14,7 +14,7 @@ from proxy.core.steps.standard import ClipOutput, DedupOld
 from tests.support.messages import KEY, TENANT, assistant, call, request, user
 
 BODY = request(user("a"), call("Read", out="b"), assistant("c"), user("d"), assistant("e")).body
-NOTE = literal(b'{"role": "user", "content": "n"}', 1, 3, "note")
+NOTE = make_literal(b'{"role": "user", "content": "n"}', 1, 3, "note")
 
 
 def test_untouched_neighbours_become_one_part():
@@ -30,7 +30,7 @@ def test_a_block_replaces_the_messages_it_covers():
 
 def test_results_stay_behind_a_block_that_ends_with_their_calls_where_histories_are_repaired():
     asked = request(user("a"), call("Read", out="b"), assistant("c"), user("d"))
-    links = chain(asked, TENANT, KEY)
+    links = compute_chain(asked, TENANT, KEY)
     block = Block(2, close(asked.body[:2]), reason="window")
     state = ConversationState.of(asked, links, (block,), Rules(repair=True))
     assert state.has_block
@@ -59,7 +59,7 @@ def test_blocks_with_different_output_have_different_ids():
 
 
 def fits(block, body):
-    return block.fits(len(body), last_user(body))
+    return block.fits(len(body), find_last_user(body))
 
 
 def test_a_block_fits_only_if_it_keeps_the_last_user_message():
@@ -74,10 +74,10 @@ def test_a_block_fits_only_if_it_keeps_the_last_user_message():
 def test_pruned_tools_are_left_out_and_the_others_keep_their_bytes():
     read = b'{"type": "function", "function": {"name": "Read", "n": 1.50}}'
     tools = b"[" + read + b', {"type": "custom", "custom": {"name": "p"}}, {"name": "old"}, 3]'
-    assert tool_names(tools) == ["Read", "p", "old", ""]
-    assert without_pruned(tools, ("p", "old", "")) == b"[" + read + b"]"
-    assert without_pruned(tools, ()) is without_pruned(tools, ("none",)) is tools
-    assert without_pruned(b'[{"name": "old"}]', ("old",)) == b'[{"name": "old"}]'
-    assert without_pruned(None, ("old",)) is None
-    assert tool_names(None) == []
-    assert tool_names(b'[{"type": "function", "function": 3}, {"name": 3}]') == ["", ""]
+    assert list_tool_names(tools) == ["Read", "p", "old", ""]
+    assert remove_pruned_tools(tools, ("p", "old", "")) == b"[" + read + b"]"
+    assert remove_pruned_tools(tools, ()) is remove_pruned_tools(tools, ("none",)) is tools
+    assert remove_pruned_tools(b'[{"name": "old"}]', ("old",)) == b'[{"name": "old"}]'
+    assert remove_pruned_tools(None, ("old",)) is None
+    assert list_tool_names(None) == []
+    assert list_tool_names(b'[{"type": "function", "function": 3}, {"name": 3}]') == ["", ""]

@@ -3,8 +3,8 @@
 import pytest
 
 from proxy.core.agents import OBSERVATIONS, mark_observations
-from proxy.core.grouping import Pins, fault, find_fixed, missing
-from proxy.core.messages import NOTE, literal
+from proxy.core.grouping import Pins, find_fixed, find_missing_passages, find_pin_fault
+from proxy.core.messages import NOTE, make_literal
 from tests.support.messages import assistant, call, request, system, user
 
 RULES = Pins(tags=("pin",), markers=("IMPORTANT",), patterns=(r"never \w+",))
@@ -49,23 +49,23 @@ def test_pinned_messages_instructions_and_the_last_words_are_fixed():
 
 def test_a_pin_counts_only_in_messages_of_users_instructions_and_notes():
     seen = mark_observations(request(user("x"), assistant("ls"), user("Observation: in it")).body, OBSERVATIONS)
-    note = literal(b'{"role": "assistant", "content": "Pinned: in a note"}', 0, 1, NOTE)
+    note = make_literal(b'{"role": "assistant", "content": "Pinned: in a note"}', 0, 1, NOTE)
     body = (*request(user("said"), system("ruled"), assistant("answered")).body, *seen[1:], note)
     speakers = ("said", "ruled", "in a note", "answered", "in it")
-    assert missing(speakers, body) == ("answered", "in it")
+    assert find_missing_passages(speakers, body) == ("answered", "in it")
 
 
 def test_a_missing_pin_is_reported():
     body = request(user("keep this"), call("Read", out="and that")).body
-    assert missing(("keep this", "and that"), body) == ("and that",)
-    assert missing((), body) == ()
+    assert find_missing_passages(("keep this", "and that"), body) == ("and that",)
+    assert find_missing_passages((), body) == ()
 
 
 @pytest.mark.parametrize("pattern", [r"(a+)+", r"(?=a)", r"(a)\1", r"a*b*", r"(?P<x>a)", r"a{2,}b+", r"("])
 def test_a_pattern_that_could_be_slow_or_is_none_is_refused(pattern):
-    assert fault(pattern)
+    assert find_pin_fault(pattern)
 
 
 @pytest.mark.parametrize("pattern", [r"never \w+", r"^(?:rule|law):", r"a{2}b+", r"\*\*bold\*\*", r"a|b"])
 def test_a_pattern_that_repeats_one_thing_is_taken(pattern):
-    assert fault(pattern) is None
+    assert find_pin_fault(pattern) is None

@@ -6,7 +6,7 @@ from typing import ClassVar
 from hypothesis import given
 
 from proxy.core.agents import OBSERVATIONS, mark_observations
-from proxy.core.pipeline import Draft, StepReport, quarter, run
+from proxy.core.pipeline import Draft, StepReport, estimate_tokens, run
 from proxy.core.steps.compat import StripAttachments, ToolHints
 from proxy.core.steps.standard import ClipOutput, DedupArrivals, DropMiddle, StripReasoning
 from tests.support.histories import any_history
@@ -46,7 +46,7 @@ def short(draft):
 def test_a_report_says_what_was_touched_and_what_it_saved():
     left, reports = run([Does(short), Does(lambda draft: draft)], DRAFT)
     assert reports == (
-        StepReport("does", 1, quarter(BODY[2].raw) - quarter(left.middle[1].raw)),
+        StepReport("does", 1, estimate_tokens(BODY[2].raw) - estimate_tokens(left.middle[1].raw)),
         StepReport("does", 0, 0),
     )
     assert left.view[3] is BODY[3]
@@ -54,7 +54,7 @@ def test_a_report_says_what_was_touched_and_what_it_saved():
 
 def test_fewer_tools_count_as_saved():
     _, (report,) = run([Does(lambda draft: replace(draft, tools=b"[]"))], DRAFT)
-    assert report == StepReport("does", 0, quarter(DRAFT.tools))
+    assert report == StepReport("does", 0, estimate_tokens(DRAFT.tools))
 
 
 def test_a_step_that_breaks_an_invariant_is_left_out():

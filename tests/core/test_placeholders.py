@@ -18,10 +18,10 @@ from proxy.core.placeholder import (
     GAP,
     LABEL_CHARACTERS,
     Excerpts,
-    names,
+    find_names,
+    list_texts,
     render_call,
     render_placeholder,
-    texts_of,
 )
 from proxy.core.rules import Rules
 from proxy.core.steps.standard import ClearResults
@@ -250,7 +250,7 @@ def test_no_excerpt_is_made_where_none_is_wanted():
     nothing = Excerpts(0.0, 1_000, 0)
     nothing.keep([TEXT])
     assert nothing.excerpt(TEXT) == ""
-    assert nothing.standing == set()
+    assert nothing.kept_names == set()
 
 
 @given(st.text(alphabet="ab_./1\n ", max_size=400), st.floats(0.01, 1))
@@ -279,13 +279,13 @@ KEPT_WHOLE = ["tests/test_a.py::test_b", "arn:aws:iam::123456789012:role/Name"]
     ],
 )
 def test_a_name_has_something_specific_and_no_punctuation(text, found):
-    assert list(names(text)) == found
+    assert list(find_names(text)) == found
 
 
 def test_the_texts_of_a_message_are_those_inside_its_arguments_too():
     asked = request(calls(("Edit", {"edits": [{"new": "a"}, 3]}, ""), ("Raw", "{odd", ""), preamble="hm")).body[0]
-    assert texts_of(asked) == ["hm", "a", "{odd"]
-    assert texts_of(request(call("Read", out="x")).body[1]) == ["x"]
+    assert list_texts(asked) == ["hm", "a", "{odd"]
+    assert list_texts(request(call("Read", out="x")).body[1]) == ["x"]
 
 
 # --- on recorded conversations ----------------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ def test_placeholders_of_recorded_results_are_short_and_quote_whole_lines():
 )
 def test_a_ruler_a_row_of_dots_or_an_endless_word_costs_no_more_than_other_text(make):
     """A progress bar of 100 kB held the interpreter for minutes, and with it all that the worker served."""
-    assert_grows_in_proportion(names, make, 3_000)
+    assert_grows_in_proportion(find_names, make, 3_000)
 
 
 def test_a_long_line_without_blanks_costs_no_more_than_other_text():

@@ -7,7 +7,7 @@ import pytest
 
 from proxy.core.fold import OPENING
 from proxy.core.grouping import Pins
-from proxy.core.messages import chain
+from proxy.core.messages import compute_chain
 from proxy.core.planning import USELESS_BLOCKS_MAX, is_below_threshold
 from proxy.core.rules import Anchor, Facts, Keep, Rules
 from proxy.core.steps.compat import OneLiners
@@ -237,7 +237,7 @@ def test_a_message_folded_before_it_was_pinned_returns_once_with_the_next_block(
 
 def test_the_upstreams_count_is_used_and_only_new_messages_are_estimated():
     messages = work(6)
-    link = chain(parse_request(body(messages)), TENANT, KEY)[-1]
+    link = compute_chain(parse_request(body(messages)), TENANT, KEY)[-1]
     worker = Worker(replace(DEEP, clear_at_least=3_700), Facts(anchor=Anchor(link, 5_000, b"")))
     assert worker.send(messages).plan.after == 5_000
     more = worker.send(continue_history(messages)).plan.after
@@ -246,8 +246,8 @@ def test_the_upstreams_count_is_used_and_only_new_messages_are_estimated():
 
 def test_everything_after_the_last_count_is_in_the_size_without_a_block():
     early, messages = work(4), work(12)
-    links = chain(parse_request(body(messages)), TENANT, KEY)
-    anchor = Anchor(links[len(chain(parse_request(body(early)), TENANT, KEY)) - 1], tokens=3_000, view_id=b"")
+    links = compute_chain(parse_request(body(messages)), TENANT, KEY)
+    anchor = Anchor(links[len(compute_chain(parse_request(body(early)), TENANT, KEY)) - 1], tokens=3_000, view_id=b"")
     sent = Worker(replace(RULES, new_blocks=False), replace(WINDOW, anchor=anchor)).send(messages)
     counted = sum(len(message.raw) // 4 for message in sent.body[len(early) :])
     assert sent.plan.before == sent.plan.after == 3_000 + counted
@@ -255,7 +255,7 @@ def test_everything_after_the_last_count_is_in_the_size_without_a_block():
 
 def test_no_size_is_below_zero_where_an_upstream_counts_far_less():
     messages = work(12)
-    links = chain(parse_request(body(messages)), TENANT, KEY)
+    links = compute_chain(parse_request(body(messages)), TENANT, KEY)
     anchor = Anchor(links[-1], tokens=900, view_id=b"")
     facts = replace(WINDOW, anchor=anchor, force=True)
     plan = Worker(RULES, facts).send(messages).plan
@@ -265,7 +265,7 @@ def test_no_size_is_below_zero_where_an_upstream_counts_far_less():
 
 
 def test_the_count_of_a_longer_history_is_not_used_for_a_shorter_one():
-    link = chain(parse_request(body(work(6))), TENANT, KEY)[-1]
+    link = compute_chain(parse_request(body(work(6))), TENANT, KEY)[-1]
     sent = Worker(RULES, Facts(anchor=Anchor(link, 5_000, b""))).send(work(5))
     assert sent.plan.after == sent.plan.before != 5_000
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.core.pipeline import Draft, quarter
-from proxy.core.planning import USELESS_BLOCKS_MAX, NeedSummary, Ready, without_model
+from proxy.core.pipeline import Draft, estimate_tokens
+from proxy.core.planning import USELESS_BLOCKS_MAX, NeedSummary, Ready, choose_without_model
 from proxy.core.rules import Facts, Rules
 from proxy.core.steps.compat import PruneTools
 from proxy.core.steps.standard import ClearResults, DropMiddle
@@ -52,17 +52,17 @@ def test_no_request_waits_while_the_view_is_well_within_the_window(steps, urgent
 
 def test_while_a_summary_is_written_the_view_stays_as_stored():
     need = considers(OVER)
-    assert (need.standing.action, need.standing.block) == ("none", None)
-    assert [message.raw for message in need.standing.view] == [
+    assert (need.view_before.action, need.view_before.block) == ("none", None)
+    assert [message.raw for message in need.view_before.view] == [
         message.raw for message in Worker(RULES).decides(work(OVER)).body
     ]
 
 
 def test_a_request_that_cannot_wait_longer_continues_without_a_model():
     need = considers(FULL)
-    assert without_model(need) is need.mechanical
+    assert choose_without_model(need) is need.mechanical
     assert (need.mechanical.action, need.mechanical.reason) == ("created", "window")
-    assert need.mechanical.after <= WINDOW.usable_tokens < need.standing.after
+    assert need.mechanical.after <= WINDOW.usable_tokens < need.view_before.after
     assert not any(HEADING in message.text for message in need.mechanical.view)
 
 
@@ -202,10 +202,10 @@ def test_unused_tools_are_removed_with_the_block_and_counted():
     rules = replace(RULES, when_full=(PruneTools(), ClearResults(outline=0, names=0)))
     plan = Worker(rules, WINDOW).send(work(OVER), tools=tools).plan
     assert (plan.reason, plan.block.pruned) == ("window", ("Write",))
-    assert plan.after == sum(quarter(message.raw) for message in plan.view) + quarter(plan.tools)
+    assert plan.after == sum(estimate_tokens(message.raw) for message in plan.view) + estimate_tokens(plan.tools)
 
 
 def test_a_summary_reaches_all_that_is_not_fixed():
     body = Worker().decides(work(3)).body
     draft = Draft((), body[:-1], body[-1:], fixed=frozenset({0}))
-    assert Summarize("", Summaries()).reach(draft) == sum(quarter(message.raw) for message in body[1:-1])
+    assert Summarize("", Summaries()).reach(draft) == sum(estimate_tokens(message.raw) for message in body[1:-1])

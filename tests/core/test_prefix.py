@@ -5,9 +5,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.grouping import callers, find_callers, find_group_starts, groups
-from proxy.core.messages import Columns, KnownView, Message, chain
-from proxy.core.pipeline import Draft, is_spared, worth_of
+from proxy.core.grouping import find_callers, find_group_starts, find_groups, list_callers
+from proxy.core.messages import Columns, KnownView, Message, compute_chain
+from proxy.core.pipeline import Draft, find_worth, is_spared
 from proxy.core.rules import Rules
 from proxy.core.state import ConversationState
 from proxy.wire.chat.requests import find_first_message, parse
@@ -21,22 +21,22 @@ NOTHING = Message(b"{}", "user")
 @given(any_history)
 def test_groups_and_calls_are_continued_from_any_place(messages):
     found = parse_request(body(messages)).body
-    starts, answered = tuple(find_group_starts(found)), callers(found)
+    starts, answered = tuple(find_group_starts(found)), list_callers(found)
     for count in range(len(found) + 1):
         assert (*starts[:count], *find_group_starts(found, starts[:count])) == starts
         assert [*answered[:count], *find_callers(found, answered[:count])] == answered
-    assert [place for group in groups(found) for place in group] == list(range(len(found)))
+    assert [place for group in find_groups(found) for place in group] == list(range(len(found)))
 
 
 @given(any_history, st.integers(1, 20))
 def test_a_history_that_goes_on_has_the_same_columns(messages, cut):
     whole, begun = body(messages), parse_request(body(messages[:cut]))
-    state = ConversationState.of(begun, chain(begun, TENANT, KEY), (), Rules())
+    state = ConversationState.of(begun, compute_chain(begun, TENANT, KEY), (), Rules())
     state.bound_reach(Rules().when_full)
     begun.known.view = KnownView(state.view, state.known, len(state.body))
     prefix = find_prefix(begun, whole, find_first_message(whole))
     cold, warm = (
-        ConversationState.of(request, chain(request, TENANT, KEY), (), Rules())
+        ConversationState.of(request, compute_chain(request, TENANT, KEY), (), Rules())
         for request in (parse_request(whole), parse(whole, prefix))
     )
     assert cold.view == warm.view
@@ -47,9 +47,9 @@ def test_a_history_that_goes_on_has_the_same_columns(messages, cut):
 @given(any_history)
 def test_the_clearable_estimate_of_each_message_is_no_less_than_the_result(messages):
     request = parse_request(body(messages))
-    state = ConversationState.of(request, chain(request, TENANT, KEY), (), Rules())
+    state = ConversationState.of(request, compute_chain(request, TENANT, KEY), (), Rules())
     steps = Rules().when_full
-    assert all(map(worth_of, steps))
+    assert all(map(find_worth, steps))
     draft = state.draft(state.rules.keep)
     assert sum(step.reach(draft) for step in steps) <= state.bound_reach(steps)
 
@@ -69,7 +69,7 @@ def test_steps_that_do_not_say_what_a_message_is_worth_are_always_tried():
     request = parse_request(
         body([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho " * 9_000}] * 5)
     )
-    state = ConversationState.of(request, chain(request, TENANT, KEY), (), Rules())
+    state = ConversationState.of(request, compute_chain(request, TENANT, KEY), (), Rules())
     assert state.bound_reach(Rules().fold) == float("inf")
 
 
@@ -100,12 +100,12 @@ def test_a_draft_that_changed_forgets_its_calls():
 
 def test_a_request_with_other_messages_knows_nothing_of_them():
     request = parse_request(body([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]))
-    links = chain(request, TENANT, KEY)
-    assert chain(replace(request, messages=request.messages[:1]), TENANT, KEY) == links[:2]
+    links = compute_chain(request, TENANT, KEY)
+    assert compute_chain(replace(request, messages=request.messages[:1]), TENANT, KEY) == links[:2]
 
 
 @given(any_history, st.integers(0, 20))
 def test_the_calls_of_a_middle_are_those_of_the_whole_history(messages, cut):
     found = parse_request(body(messages)).body
     draft = Draft(found[:cut], found[cut:])
-    assert [call for _, call in draft.pair_with_calls()] == callers(found)[cut:]
+    assert [call for _, call in draft.pair_with_calls()] == list_callers(found)[cut:]

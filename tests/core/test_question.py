@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from proxy.core import summaries
 from proxy.core.agents import OBSERVATIONS, mark_observations
-from proxy.core.messages import literal
-from proxy.core.pipeline import quarter
-from proxy.core.planning import AGAIN, CLIP_CHARACTERS, NeedSummary, Question, tries
+from proxy.core.messages import make_literal
+from proxy.core.pipeline import estimate_tokens
+from proxy.core.planning import AGAIN, CLIP_CHARACTERS, NeedSummary, Question, list_tries
 from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.steps.standard import ClearResults, DropMiddle
-from proxy.core.summaries import Said, Summaries, Summary, Verdict
+from proxy.core.summaries import Summaries, Summary, SummaryReply, Verdict
 from tests.support.compaction_worker import Worker
 from tests.support.histories import LEGAL, OPENING, SMALL, start_history
 from tests.support.messages import assistant, call, history, parse_request, request, user
@@ -51,7 +51,7 @@ def test_over_the_trigger_a_model_is_asked_about_all_but_the_newest():
     assert question.words == "Mend the tests."
     assert 0 < question.covers < len(OVER) - 2
     assert [message.start for message in question.old] == list(range(question.covers))
-    assert question.weight == sum(quarter(message.raw) for message in question.old[1:])  # the task stays
+    assert question.weight == sum(estimate_tokens(message.raw) for message in question.old[1:])  # the task stays
     assert len(question.view) == len(OVER)
 
 
@@ -93,7 +93,7 @@ def test_no_request_waits_while_the_history_still_fits():
     assert need(OVER, usable_tokens=6_100).urgent
     assert not need(OVER).urgent
     assert need(BEYOND).urgent
-    assert need(BEYOND).standing.action == "none"
+    assert need(BEYOND).view_before.action == "none"
 
 
 # --- ahead -----------------------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def test_without_any_limit_there_is_nothing_to_be_near_to():
 
 def put(room, **summary):
     question = need(OVER, replace(RULES, summary=replace(SHORT, **summary)), focus="").question
-    return question, list(tries(question, room, quarter))
+    return question, list(list_tries(question, room, estimate_tokens))
 
 
 def question_text(each):
@@ -136,7 +136,7 @@ def question_text(each):
 
 
 def weight(each):
-    return sum(quarter(message.raw) for message in each.messages)
+    return sum(estimate_tokens(message.raw) for message in each.messages)
 
 
 def test_it_is_put_to_the_conversation_as_last_forwarded_then_with_more_room_and_then_retold():
@@ -191,19 +191,19 @@ LONG = st.builds(start_history, OPENING, SMALL, st.lists(LEGAL, min_size=4, max_
 @given(LONG, ROOM, st.booleans(), st.booleans())
 def test_no_two_ways_to_put_it_are_the_same_and_each_fits(messages, room, aligned, earlier):
     question = question_about(messages, "aligned" if aligned else "transcript", earlier=earlier)
-    ways = list(tries(question, room, quarter))
+    ways = list(list_tries(question, room, estimate_tokens))
     assert len({tuple(message.raw for message in each.messages) for each in ways}) == len(ways)
     for each in ways if room is not None else ():
-        text = weight(each) if each.aligned else quarter(question_text(each).encode())
+        text = weight(each) if each.aligned else estimate_tokens(question_text(each).encode())
         assert text + (0 if each.aligned else SHORT.max_tokens) <= room + len(AGAIN)
 
 
 @given(LONG, ROOM, st.booleans())
 def test_the_oldest_and_as_little_as_possible_is_left_out(messages, room, earlier):
     question = question_about(messages, "transcript", earlier=earlier)
-    whole = next(tries(question, None, quarter))
+    whole = next(list_tries(question, None, estimate_tokens))
     steps = question_text(whole).partition("<transcript>\n")[2].partition("\n</transcript>")[0]
-    for each in tries(question, room, quarter):
+    for each in list_tries(question, room, estimate_tokens):
         left = question_text(each).partition("<transcript>\n")[2].partition("\n</transcript>")[0]
         if "left out" not in left:
             assert left == steps
@@ -220,24 +220,27 @@ def question_about(messages, call, *, earlier=False):
 
 def test_an_answer_is_held_to_what_the_question_set():
     question = replace(need(OVER).question, weight=40)
-    good = Said("The tests of the parser are mended; next comes the lexer.")
-    assert question.verdict(good, quarter) == Verdict(good.text)
-    assert question.verdict(replace(good, text=good.text * 4), quarter).why == "too-long"
+    good = SummaryReply("The tests of the parser are mended; next comes the lexer.")
+    assert question.verdict(good, estimate_tokens) == Verdict(good.text)
+    assert question.verdict(replace(good, text=good.text * 4), estimate_tokens).why == "too-long"
 
 
 def test_it_is_put_to_the_conversation_only_where_that_fits_with_the_tools_and_some_slack():
     question = need(OVER).question
-    taken = sum(quarter(message.raw) for message in question.view) * 1.1
+    taken = sum(estimate_tokens(message.raw) for message in question.view) * 1.1
     with_tools = replace(question, tools=b"x" * 4_000)
-    assert [next(tries(question, int(taken) + more, quarter)).aligned for more in (-40, 40)] == [False, True]
-    assert not next(tries(with_tools, int(taken) + 40, quarter)).aligned
-    assert next(tries(with_tools, int(taken) + 1_150, quarter)).tools == b"x" * 4_000
+    assert [next(list_tries(question, int(taken) + more, estimate_tokens)).aligned for more in (-40, 40)] == [
+        False,
+        True,
+    ]
+    assert not next(list_tries(with_tools, int(taken) + 40, estimate_tokens)).aligned
+    assert next(list_tries(with_tools, int(taken) + 1_150, estimate_tokens)).tools == b"x" * 4_000
 
 
 def test_where_nothing_is_long_it_is_not_put_three_times():
     question = question_about(history(user("Hi."), assistant("Ho."), user("Go on.")), "transcript")
     for room in (None, 5_000):
-        assert [each.again for each in tries(question, room, quarter)] == [False, True]
+        assert [each.again for each in list_tries(question, room, estimate_tokens)] == [False, True]
 
 
 def test_an_earlier_summary_comes_first_and_not_again_in_the_transcript():
@@ -245,7 +248,7 @@ def test_an_earlier_summary_comes_first_and_not_again_in_the_transcript():
     worker.send(OVER)
     worker.facts = Facts()
     question = worker.considers(work(20)).question
-    text = question_text(list(tries(question, None, quarter))[-1])
+    text = question_text(list(list_tries(question, None, estimate_tokens))[-1])
     assert question.earlier == "## Done\nPart 3 is mended."
     assert text.count("Part 3 is mended.") == text.count("<earlier-summary>") == 1
     assert "[background]" not in text
@@ -256,7 +259,7 @@ def test_an_earlier_summary_comes_first_and_not_again_in_the_transcript():
 
 def test_the_newest_half_of_the_target_is_not_asked_about():
     question = need(OVER, replace(RULES, keep=Keep(tokens=0, groups=1))).question
-    newest = sum(quarter(message.raw) for message in question.view[question.covers :])
+    newest = sum(estimate_tokens(message.raw) for message in question.view[question.covers :])
     half = RULES.find_goal(RULES.trigger_tokens) / 2
     assert half - 650 < newest <= half
 
@@ -279,7 +282,7 @@ def test_it_weighs_what_goes_and_not_what_stays_beside_it():
     folding = replace(RULES, fold=(DropMiddle(user_tokens=0),))
     assert need(talk, folding) is None
     question = need(talk, replace(folding, summary=replace(SHORT, shape="single"))).question
-    assert question.weight == sum(quarter(message.raw) for message in question.old)
+    assert question.weight == sum(estimate_tokens(message.raw) for message in question.old)
 
 
 # --- retold ----------------------------------------------------------------------------------------------------------
@@ -287,7 +290,7 @@ def test_it_weighs_what_goes_and_not_what_stays_beside_it():
 
 def test_a_transcript_names_speakers_and_calls():
     body = request(user("Do it."), call("Read", path="a", out="text", preamble="I look."), assistant("Done.")).body
-    note = literal(b'{"role": "user", "content": "Earlier."}', 0, 1, "note")
+    note = make_literal(b'{"role": "user", "content": "Earlier."}', 0, 1, "note")
     assert summaries.retell((note, *body)).split("\n") == [
         "[background] Earlier.",
         "[user] Do it.",

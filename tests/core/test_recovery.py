@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.messages import chain
+from proxy.core.messages import compute_chain
 from proxy.core.recovery import Cure, Refusal, find_cure, limit_of
 from proxy.core.rules import Rules
 from proxy.core.state import ConversationState
@@ -95,7 +95,7 @@ def test_the_learned_limit_is_that_of_the_input_and_never_of_the_answer():
 def test_the_upstreams_count_of_the_plain_history_serves_its_next_turn():
     signed = [{"type": "reasoning.text", "text": "It may be.", "signature": "c2ln"}]
     asked = request(user("Is it?"), assistant("Yes.", reasoning_details=signed), user("And now?"))
-    links = chain(asked, TENANT, KEY)
+    links = compute_chain(asked, TENANT, KEY)
     ready = Cure(strip_signed=True)(ConversationState.of(asked, links, (), Rules()))
     assert ready.view_id == ConversationState.of(asked, links, (ready.block,), Rules()).view_id != b""
 

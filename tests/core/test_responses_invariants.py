@@ -132,7 +132,7 @@ def test_single_items_are_kept_or_removed_whole(item):
         ]
         for number in range(12)
     ]
-    is_state = item["type"] not in responses._SAID
+    is_state = item["type"] not in responses._OF_ANSWERS
     for number, (sent, left) in enumerate(send_each(turns_of_items)):
         assert find_faults(sent.left) == []
         count = sum(each == item for each in left)

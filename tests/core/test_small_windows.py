@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.core.grouping import Flaws, flaws
+from proxy.core.grouping import Flaws, count_flaws
 from proxy.core.pipeline import Draft
 from proxy.core.rules import Facts, Rules
 from proxy.core.steps.standard import ClipOutput, DropMiddle
@@ -61,7 +61,7 @@ def test_a_talk_in_short_words_and_long_answers_fits_though_each_answer_leaves_a
         talk += [assistant("This is long. " * 150), user(f"Point {number}, please.")]
         sent = worker.send(history(*talk))
         assert size_of(sent) <= 2_048
-        assert flaws(sent.plan.view) == Flaws()
+        assert count_flaws(sent.plan.view) == Flaws()
         assert all(message in sent.messages for each in talk for message in each if message["role"] == "user")
 
 

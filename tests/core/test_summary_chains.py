@@ -7,7 +7,7 @@ import pytest
 
 from proxy.core import fold
 from proxy.core.grouping import Pins
-from proxy.core.pipeline import quarter
+from proxy.core.pipeline import estimate_tokens
 from proxy.core.rules import Facts, Keep
 from proxy.core.steps.standard import DropMiddle
 from proxy.core.summaries import HEADING, Summaries, Summary
@@ -165,11 +165,13 @@ def test_of_the_users_words_the_first_stay_then_the_newest_and_no_more_would_hav
     for sent in made:
         covered = [message for message in words_of(sent)[:-1] if message.start < sent.plan.block.covers]
         kept = [message.raw in sent.raws for message in covered]
-        left = budget - sum(quarter(message.raw) for message, stays in zip(covered, kept, strict=True) if stays)
+        left = budget - sum(estimate_tokens(message.raw) for message, stays in zip(covered, kept, strict=True) if stays)
         assert kept[0]
         assert left >= 0 or all(kept)
         assert [
-            message for message, stays in zip(covered, kept, strict=True) if not stays and quarter(message.raw) <= left
+            message
+            for message, stays in zip(covered, kept, strict=True)
+            if not stays and estimate_tokens(message.raw) <= left
         ] == []
         assert kept[-1]
     assert not all(kept)

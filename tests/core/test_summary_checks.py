@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from proxy.core.pipeline import quarter
-from proxy.core.summaries import Said, Verdict, judge_answer
+from proxy.core.pipeline import estimate_tokens
+from proxy.core.summaries import SummaryReply, Verdict, judge_answer
 
 GOOD = "## Goal\nMend src/main.py.\n## State\nTwo of its three tests pass; the last one needs the new flag."
 HEADINGS = ("Goal", "State", "Next")
@@ -20,7 +20,9 @@ MIXED = "Look at the test named «проверка входа» in src/main.py a
 
 
 def judge(text, words=ENGLISH, *, weight=1_000, most=500, headings=HEADINGS, **said):
-    return judge_answer(Said(text, **said), weight=weight, most=most, headings=headings, words=words, count=quarter)
+    return judge_answer(
+        SummaryReply(text, **said), weight=weight, most=most, headings=headings, words=words, count=estimate_tokens
+    )
 
 
 def why(text, words=ENGLISH, **more):
@@ -106,12 +108,12 @@ def test_f16_a_tool_call_is_none(finish):
 
 
 def test_f17_a_summary_no_shorter_than_its_messages_is_rejected():
-    assert why(GOOD, weight=quarter(GOOD.encode())) == "too-long"
-    assert why(GOOD, weight=quarter(GOOD.encode()) + 1) == ""
+    assert why(GOOD, weight=estimate_tokens(GOOD.encode())) == "too-long"
+    assert why(GOOD, weight=estimate_tokens(GOOD.encode()) + 1) == ""
 
 
 def test_a_summary_much_longer_than_requested_is_rejected():
-    assert why(GOOD, most=quarter(GOOD.encode()) // 2 - 1) == "too-long"
+    assert why(GOOD, most=estimate_tokens(GOOD.encode()) // 2 - 1) == "too-long"
 
 
 def test_half_of_its_sections_make_a_summary_and_fewer_do_not():

@@ -8,8 +8,8 @@ a log around five words of their own.
 import pytest
 
 from proxy.config.policies import read_prompt
-from proxy.core.pipeline import quarter
-from proxy.core.summaries import Said, judge_answer
+from proxy.core.pipeline import estimate_tokens
+from proxy.core.summaries import SummaryReply, judge_answer
 
 ENGLISH = """## Goals and constraints
 "Mend the login in src/auth/session.ts, and do not touch the public API."
@@ -137,7 +137,9 @@ FORMS = {"prose": TOLD, "code": IN_CODE}
 
 def why(text, words):
     headings = read_prompt("structured").headings
-    return judge_answer(Said(text), weight=100_000, most=4_000, headings=headings, words=words, count=quarter).why
+    return judge_answer(
+        SummaryReply(text), weight=100_000, most=4_000, headings=headings, words=words, count=estimate_tokens
+    ).why
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.grouping import Pins, flaws
-from proxy.core.grouping import turns as spans
-from proxy.core.pipeline import Draft, quarter
+from proxy.core.grouping import Pins, count_flaws
+from proxy.core.grouping import find_turns as spans
+from proxy.core.pipeline import Draft, estimate_tokens
 from proxy.core.rules import Keep, Rules
 from proxy.lab.tangents import FIXED, NEWEST, TASK, UNANSWERED, DropTurn, Tangent, Turns
 from tests.support.histories import any_history
@@ -35,7 +35,7 @@ def held_reasons(found):
 
 def drop_turns_of(found, *named):
     """What the conversation says when these turns are gone, and why any is still there."""
-    draft, reports = found.drop_turns(set(named), quarter)
+    draft, reports = found.drop_turns(set(named), estimate_tokens)
     return [message.text for message in draft.view], {each.step: each.refused for each in reports if each.refused}
 
 
@@ -158,11 +158,11 @@ def test_nothing_that_a_terminal_would_obey_is_left_in_a_reason():
 
 def test_exactly_the_named_turns_go_and_the_rest_keeps_its_bytes():
     found = turns(*WORK)
-    draft, reports = found.drop_turns({2}, quarter)
+    draft, reports = found.drop_turns({2}, estimate_tokens)
     gone = found.messages(2)
     assert draft.view == tuple(message for message in found.request.messages if message not in gone)
     assert [(each.step, each.messages, each.refused) for each in reports] == [("turn 2", 4, "")]
-    assert reports[0].saved == sum(quarter(message.raw) for message in gone)
+    assert reports[0].saved == sum(estimate_tokens(message.raw) for message in gone)
 
 
 def test_a_turn_that_cannot_be_removed_stays_and_the_report_says_why():
@@ -198,18 +198,18 @@ def test_the_step_knows_its_reach():
     found = turns(*WORK)
     draft = Draft((), found.body)
     step = DropTurn(found.listed[1].places)
-    assert step.reach(draft) == sum(quarter(message.raw) for message in found.messages(2))
+    assert step.reach(draft) == sum(estimate_tokens(message.raw) for message in found.messages(2))
     assert step.reach(step(draft)) == 0
 
 
 @given(any_history, st.sets(st.integers(0, 20), max_size=8))
 def test_any_set_of_named_turns_keeps_the_invariants(messages, named):
     found = find_turns(messages, pins=Pins(tags=("pin",)))
-    draft, reports = found.drop_turns(named, quarter)
+    draft, reports = found.drop_turns(named, estimate_tokens)
     went = named - {int(each.step.split()[1]) for each in reports if each.refused}
     kept = [each for number in range(1, len(found.listed) + 1) if number not in went for each in found.messages(number)]
     assert draft.view == (*found.request.head, *kept)
-    assert not flaws(draft.view).worse_than(flaws(found.request.messages))
+    assert not count_flaws(draft.view).worse_than(count_flaws(found.request.messages))
     assert went <= set(found.offered)
     assert went.isdisjoint({1, len(spans(found.body))})
 
@@ -217,5 +217,5 @@ def test_any_set_of_named_turns_keeps_the_invariants(messages, named):
 @given(any_history)
 def test_every_offered_turn_can_be_removed(messages):
     found = find_turns(messages)
-    _, reports = found.drop_turns(found.offered, quarter)
+    _, reports = found.drop_turns(found.offered, estimate_tokens)
     assert [each.refused for each in reports if each.refused] == []

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from proxy.core import summaries
 from proxy.core.agents import OBSERVATIONS, mark_observations
-from proxy.core.messages import NOTE, literal
+from proxy.core.messages import NOTE, make_literal
 from tests.support.messages import assistant, call, request, system, user
 
 PIECES = (
@@ -45,7 +45,7 @@ def lines(*pieces, clip=0):
 
 
 def test_every_role_has_a_name_of_its_own():
-    note = literal(b'{"role": "user", "content": "Earlier."}', 0, 0, NOTE)
+    note = make_literal(b'{"role": "user", "content": "Earlier."}', 0, 0, NOTE)
     body = request(user("Do it."), call("Read", preamble="I look.", path="a", out="text"), system("Mind it.")).body
     assert summaries.retell((note, *body)).split("\n") == [
         "[background] Earlier.",
@@ -122,7 +122,7 @@ def test_text_that_only_resembles_the_frame_is_left_unchanged():
 
 
 def test_the_instruction_comes_first_and_once_more_last():
-    text = summaries.render_request("Sum up.", "", ["[user] Hi."], gone=3)
+    text = summaries.render_request("Sum up.", "", ["[user] Hi."], omitted=3)
     assert text == (
         "Sum up.\n\n<transcript>\n(The oldest 3 steps are left out.)\n[user] Hi.\n</transcript>\n\n" + summaries.NOW
     )

@@ -15,7 +15,7 @@ WAITED = 5.0  # seconds in the proxy, on a machine that has other work to do
 
 def is_sound(run):
     """The agent got every answer as it was given, and the upstream never anything it had to refuse."""
-    assert [turn.said[:200] for turn in run.turns if not turn.ok] == []
+    assert [turn.error[:200] for turn in run.turns if not turn.ok] == []
     assert (run.failed, run.tally.over, run.tally.malformed) == (0, 0, 0)
     assert "failed-open" not in run.output
     return True

@@ -71,15 +71,15 @@ def test_tokens_after_a_changed_message_are_uncached(model):
         encode({"role": "system", "content": SYSTEM})
     )
     assert text.usage.cached == fixed // 128 * 128
-    assert model.heard[-1].broke
+    assert model.received[-1].broke
 
 
 def test_going_on_is_no_break_and_neither_is_a_demand_for_a_summary(model):
     for messages in requests():
         ask_model(model, *messages, DEMAND)
         ask_model(model, *messages)
-    assert [each.kind for each in model.heard] == ["summary", "turn"] * 12
-    assert Tally(model.heard).breaks == 0
+    assert [each.kind for each in model.received] == ["summary", "turn"] * 12
+    assert Tally(model.received).breaks == 0
 
 
 def test_a_request_over_the_window_is_refused_in_the_words_of_the_api(tokenizer):
@@ -87,7 +87,7 @@ def test_a_request_over_the_window_is_refused_in_the_words_of_the_api(tokenizer)
     text = ask_model(model, *requests()[-1])
     assert (text.status, text.message["code"]) == (400, "context_length_exceeded")
     assert "maximum context length is 10000 tokens" in text.message["message"]
-    tally = Tally(model.heard)
+    tally = Tally(model.received)
     assert (tally.over, tally.malformed, tally.turns, tally.bill) == (1, 0, [], Bill())
 
 
@@ -96,7 +96,7 @@ def test_a_result_without_its_call_and_a_call_without_its_result_are_refused(mod
     orphan = ask_model(model, *messages[:2], messages[-1])
     unanswered = ask_model(model, *messages[:-1], encode({"role": "user", "content": "And?"}))
     assert [orphan.status, unanswered.status] == [400, 400]
-    assert Tally(model.heard).malformed == 2
+    assert Tally(model.received).malformed == 2
 
 
 def test_a_summary_has_the_headings_that_were_asked_for_and_says_that_it_is_none(model):
@@ -128,10 +128,10 @@ def test_they_go_wrong_one_after_another_and_from_the_beginning(tokenizer):
 def test_with_nothing_in_between_it_charges_what_the_tally_foretells(model, tokenizer):
     charged = [ask_model(model, *messages).usage for messages in requests()]
     assert charged == charge_untouched(RUN, tokenizer)
-    assert Tally(model.heard).bill == Bill.of(charged)
+    assert Tally(model.received).bill == Bill.of(charged)
 
 
 def test_an_invalid_request_is_refused_and_not_counted(model):
     assert asyncio.run(model.answer(b"[]")).status == 400
-    assert model.heard == []
+    assert model.received == []
     assert json.loads(encode_request((), NAME))["messages"] == []

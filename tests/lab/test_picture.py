@@ -7,7 +7,7 @@ import pytest
 from proxy.core.window import TokenPrices
 from proxy.lab.demo import picture
 from proxy.lab.demo.agent import AgentTurn
-from proxy.lab.demo.model import HeardRequest
+from proxy.lab.demo.model import ReceivedRequest
 from proxy.lab.demo.picture import Ink, Moment, Scenery
 from proxy.lab.demo.run import sample
 from proxy.lab.demo.speech import DemoUsage
@@ -34,7 +34,7 @@ def moment(*read, notes=()):
     turns = [
         AgentTurn(step, 200, 0, 0, notes if step == len(read) - 1 else (), intact=True) for step in range(len(read))
     ]
-    requests = [HeardRequest("turn", 200, DemoUsage(size, 0, 10), step) for step, size in enumerate(read)]
+    requests = [ReceivedRequest("turn", 200, DemoUsage(size, 0, 10), step) for step, size in enumerate(read)]
     return Moment(SCENERY, turns, Tally(requests))
 
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from proxy.core.messages import chain
+from proxy.core.messages import compute_chain
 from proxy.lab.demo.model import find_breach
 from proxy.lab.demo.run import TASK, encode_request, sample
 from proxy.wire.chat import requests as chat
@@ -51,7 +51,7 @@ def test_there_is_one_user_message_in_all_of_it(run):
 
 def test_the_proxy_finds_no_two_messages_at_one_place(run):
     request = last_request(run)
-    assert len(set(chain(request, "demo", b"k" * 32))) == len(request.body) + 1
+    assert len(set(compute_chain(request, "demo", b"k" * 32))) == len(request.body) + 1
 
 
 def test_it_is_as_varied_as_an_agents_day(run):

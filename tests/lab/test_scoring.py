@@ -103,7 +103,7 @@ def test_a_real_models_reported_usage_is_charged_as_reported():
     case = recorded_case(*PIECES)
     judge, text = Judge(case), Tokens(fresh=7, cached=11, written=13)
     for turn in case.turns:
-        judge.score(turn, Sent(turn.request.messages, None, after=(SummaryRequest(told=text),)))
+        judge.score(turn, Sent(turn.request.messages, None, after=(SummaryRequest(usage=text),)))
     assert judge.result("p").scores.summaries == Tokens(21, 33, 39)
 
 

@@ -146,7 +146,7 @@ async def test_a_real_model_is_asked_as_in_production(up):
     assert asked["messages"][:-1] == list(case.history.conversation.messages[: turn.place])
     assert asked["messages"][-1] == {"role": "user", "content": "Summarise."}
     assert answer.text.startswith("Charges are mended")
-    assert [call.told.read for call in answer.calls] == [3_000]
+    assert [call.usage.read for call in answer.calls] == [3_000]
 
 
 @pytest.mark.parametrize("name", DESIGNS)

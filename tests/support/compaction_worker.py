@@ -23,12 +23,12 @@ from proxy.core.conversation import (
     StoreBlock,
     run,
 )
-from proxy.core.grouping import flaws
+from proxy.core.grouping import count_flaws
 from proxy.core.memory import Identity, LastRequest, LookUp, SummaryCandidate
 from proxy.core.messages import Request
-from proxy.core.pipeline import Count, quarter
+from proxy.core.pipeline import Count, estimate_tokens
 from proxy.core.planning import Ready
-from proxy.core.recovery import untouched_decision
+from proxy.core.recovery import plan_untouched
 from proxy.core.rules import Anchor, Facts, Rules
 from proxy.core.summaries import Summary
 from proxy.core.window import Window
@@ -52,7 +52,7 @@ class Worker:
     tenant: str = TENANT
     conversation: str = ""
     store: MemoryStore = field(default_factory=MemoryStore)
-    count: Count = quarter
+    count: Count = estimate_tokens
     model: str = ""
     accounts: dict = field(default_factory=dict)
     """Summaries that the model wrote, by the chain link at their end."""
@@ -92,7 +92,7 @@ class Worker:
         found = decision.plan
         if found is None:
             pieces = driver.exchange.context.pieces
-            found = untouched_decision(request, sum(map(self.count, pieces)))
+            found = plan_untouched(request, sum(map(self.count, pieces)))
         return Sending(request.source, found, self.wire.render(request, found.view, found.tools), driver), driver
 
     def _read(self, source):
@@ -238,7 +238,7 @@ class Sending:
 
     @property
     def flaws(self):
-        return flaws(parse_request(self.left).body)
+        return count_flaws(parse_request(self.left).body)
 
 
 def turns(messages):

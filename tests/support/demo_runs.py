@@ -38,7 +38,7 @@ class DemoRun:
 
     @property
     def longest_wait(self):
-        return max(measure_waits(self.turns, self.tally.heard))
+        return max(measure_waits(self.turns, self.tally.received))
 
 
 async def run_agents(place, agents, turns, at_once=4, **manner):
@@ -52,7 +52,7 @@ async def run_agents(place, agents, turns, at_once=4, **manner):
 
     async with SimulatedServer(model) as up, serving(up.url, place=place) as proxy:
         await asyncio.gather(*(works(proxy.url) for _ in range(at_once)))
-    return DemoRun(seen, Tally(model.heard), agents * charge_untouched(run, tokenizer), proxy.output)
+    return DemoRun(seen, Tally(model.received), agents * charge_untouched(run, tokenizer), proxy.output)
 
 
 async def plays(place, turns=150, *, seed=SEED, config=None, **manner):
@@ -62,4 +62,4 @@ async def plays(place, turns=150, *, seed=SEED, config=None, **manner):
     bare = await asyncio.to_thread(charge_untouched, run, tokenizer)
     async with SimulatedServer(model) as up, serving(up.url, place=place, config=config) as proxy:
         seen = [turn async for turn in Agent(run, proxy.url, NAME).work()]
-    return DemoRun(seen, Tally(model.heard), bare, proxy.output)
+    return DemoRun(seen, Tally(model.received), bare, proxy.output)

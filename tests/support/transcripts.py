@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from proxy.core.messages import chain
+from proxy.core.messages import compute_chain
 from proxy.store.transcripts.archive import Archive, Transcript, read_transcript
 from proxy.store.transcripts.files import History
 from proxy.store.transcripts.uploads import TranscriptSettings
@@ -40,7 +40,7 @@ def exchange(request: bytes, answer: Turn | None = None, tenant: str = TENANT) -
 def history_of(source: bytes, tenant: str = TENANT) -> History:
     """What the proxy hands over for a request."""
     request = parse_request(source)
-    origin, *links = [link.hex() for link in chain(request, tenant, KEY)]
+    origin, *links = [link.hex() for link in compute_chain(request, tenant, KEY)]
     body, head = ([message.raw for message in part] for part in (request.body, request.head))
     return History(tenant, links[0], links, body, head, origin)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from proxy.core.messages import canonical, canonical_0_1, follow, read_message
+from proxy.core.messages import canonicalize, canonicalize_as_0_1, follow, read_message
 from proxy.store.transcripts.archive import Transcript
 from proxy.store.transcripts.files import MessageLine, hash_head, ids_in, parse
 
@@ -65,7 +65,7 @@ def _derive_links(line: MessageLine, key: bytes) -> Iterator[str]:
     """The link of a message, as this version derives it and as version 0.1 did."""
     with suppress(ValueError, RecursionError):
         message = read_message(json.loads(line.message), line.message)
-        for form in (canonical, canonical_0_1):
+        for form in (canonicalize, canonicalize_as_0_1):
             yield follow(bytes.fromhex(line.after), message, key, form=form).hex()
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import strategies as st
 
 from proxy.core.agents import OBSERVATIONS, mark_observations
-from proxy.core.grouping import Pins, groups, last_assistant
+from proxy.core.grouping import Pins, find_groups, find_last_assistant
 from proxy.core.messages import NOTE
 from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.steps.compat import OneLiners, StripAttachments, ToolHints
@@ -156,7 +156,7 @@ def cases(draw, kinds=KINDS):
 def with_summary_at_hand(messages, some, shape):
     """A worker that has a summary at hand, of so many groups of this history if there are any."""
     body = mark_observations(Worker().decides(messages).body, OBSERVATIONS)
-    cuts = [group.stop for group in groups(body) if group.stop <= (last_assistant(body) or 0)]
+    cuts = [group.stop for group in find_groups(body) if group.stop <= (find_last_assistant(body) or 0)]
     summary = Summary(cuts[min(some, len(cuts) - 1)], ACCOUNT) if cuts else None
     return partial(Worker, with_shape(SUMMARIZING, shape), Facts(summary=summary, can_summarize=False))
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from proxy import events
-from proxy.telemetry.lines import line_of
+from proxy.telemetry.lines import make_line
 from tests import ROOT
 
 TABLE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -30,7 +30,7 @@ NAMES = {
         events.ConfigReloaded(),
         *(events.Lifecycle(stage) for stage in ("draining", "stopped")),
     )
-    if (line := line_of(event)) is not None
+    if (line := make_line(event)) is not None
 }
 
 
@@ -40,4 +40,4 @@ def test_every_line_of_the_log_is_explained(name):
 
 
 def test_an_event_that_is_only_counted_has_no_log_line():
-    assert line_of(events.LoopLagged(1.0)) is None
+    assert make_line(events.LoopLagged(1.0)) is None

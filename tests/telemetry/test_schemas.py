@@ -6,9 +6,9 @@ import pytest
 
 from proxy import events
 from proxy.config.settings import HookConfig
-from proxy.telemetry.activity import incident_of
-from proxy.telemetry.hooks import payload_of
-from proxy.telemetry.lines import line_of
+from proxy.telemetry.activity import find_incident
+from proxy.telemetry.hooks import make_payload
+from proxy.telemetry.lines import make_line
 
 COMPACTION = events.CompactionEnded("c", "default", "stride", 100, 40, (("clear_results", 3, 60),), rehearsed=False)
 SUMMARY = events.SummaryEnded("c", "default", "up", "gpt-4o", "made", 1, 1_000_000, 0, 0, 3.14159)
@@ -17,7 +17,7 @@ STEPS = [{"step": "clear_results", "messages": 3, "saved": 60}]
 
 
 def test_payloads_of_hooks_are_what_the_documents_say():
-    assert payload_of(COMPACTION) == {
+    assert make_payload(COMPACTION) == {
         "event": "compaction-ended",
         "request_id": "",
         "conversation": "c",
@@ -29,7 +29,7 @@ def test_payloads_of_hooks_are_what_the_documents_say():
         "turns": None,
         "steps": STEPS,
     }
-    assert payload_of(REFUSAL) == {
+    assert make_payload(REFUSAL) == {
         "event": "refused-for-size",
         "request_id": "cp-1",
         "upstream": "up",
@@ -37,7 +37,7 @@ def test_payloads_of_hooks_are_what_the_documents_say():
         "limit": 100,
         "helped": False,
     }
-    assert payload_of(SUMMARY)["seconds"] == 3.142
+    assert make_payload(SUMMARY)["seconds"] == 3.142
 
 
 def test_every_event_that_a_hook_can_ask_for_has_a_payload():
@@ -45,7 +45,7 @@ def test_every_event_that_a_hook_can_ask_for_has_a_payload():
         name for annotation in get_args(HookConfig.model_fields["events"].annotation) for name in get_args(annotation)
     }
     started = events.CompactionStarted("c", "default", "stride", 100)
-    made = {payload_of(event)["event"] for event in (started, COMPACTION, SUMMARY, REFUSAL, breaker_opened())}
+    made = {make_payload(event)["event"] for event in (started, COMPACTION, SUMMARY, REFUSAL, breaker_opened())}
     assert made == names
 
 
@@ -55,23 +55,28 @@ def breaker_opened():
 
 def test_a_rehearsal_reaches_no_hook():
     rehearsed = events.CompactionEnded("c", "default", "stride", 100, 40, (), rehearsed=True)
-    assert payload_of(rehearsed) is None
-    assert line_of(rehearsed)[1] == incident_of(rehearsed).name == "compaction-rehearsed"
+    assert make_payload(rehearsed) is None
+    assert make_line(rehearsed)[1] == find_incident(rehearsed).name == "compaction-rehearsed"
 
 
 def test_an_incident_carries_its_price_as_a_figure_of_its_own():
-    incident = incident_of(SUMMARY)
+    incident = find_incident(SUMMARY)
     assert incident.dollars == pytest.approx(2.5, rel=0.5)
     assert "dollars" not in incident.details
     assert (incident.name, incident.conversation, incident.details["outcome"]) == ("summary-ended", "c", "made")
 
 
 def test_wrong_keys_and_repetitions_make_no_incident():
-    assert incident_of(events.AdminActed("somebody", "1.2.3.4", "log in", "", "refused")) is None
-    assert incident_of(events.PromptTruncated("c", "up", 100, 50, is_repeated=True)) is None
+    assert find_incident(events.AdminActed("somebody", "1.2.3.4", "log in", "", "refused")) is None
+    assert find_incident(events.PromptTruncated("c", "up", 100, 50, is_repeated=True)) is None
 
 
 def test_a_log_line_holds_the_named_fields_of_its_event_only():
     """An event may get fields that no log should hold."""
-    assert set(line_of(breaker_opened())[2]) == {"conversation", "policy", "effect"}
-    assert set(line_of(events.FailedOpen("cp-1", "KeyError", "a.py:1"))[2]) == {"request_id", "kind", "where", "effect"}
+    assert set(make_line(breaker_opened())[2]) == {"conversation", "policy", "effect"}
+    assert set(make_line(events.FailedOpen("cp-1", "KeyError", "a.py:1"))[2]) == {
+        "request_id",
+        "kind",
+        "where",
+        "effect",
+    }

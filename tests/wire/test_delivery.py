@@ -121,7 +121,7 @@ def test_an_error_at_any_moment_is_an_event_of_its_own(cut_stream):
     watch, sent = watching(), b""
     for chunk in chunks[:-1]:
         sent += watch.feed(chunk)
-    sent += delivery.error_frame(BROKE, at_boundary=watch.at_boundary)
+    sent += delivery.make_error_event(BROKE, at_boundary=watch.at_boundary)
     error = {"message": "it broke", "type": "proxy_error", "param": None, "code": "upstream_broke"}
     name, text = parse_events(sent)[-1]
     assert json.loads(text.splitlines()[-1]) == {"error": error}
@@ -129,7 +129,7 @@ def test_an_error_at_any_moment_is_an_event_of_its_own(cut_stream):
 
 
 def test_an_error_frame_ends_the_line_in_which_the_upstream_broke():
-    frame = delivery.error_frame(BROKE, at_boundary=False)
+    frame = delivery.make_error_event(BROKE, at_boundary=False)
     assert parse_events(b'data: {"cho' + frame)[0] == (b"", b'{"cho')
     assert len(parse_events(b'data: {"cho' + frame)) == 2
 
@@ -245,7 +245,7 @@ def test_a_bare_error_keeps_the_servers_message_in_the_form_clients_know():
     watch = watching()
     read(watch, b'{"object":"error","message":"no","type":"BadRequestError","param":"input","code":400,"more":1}\n')
     assert watch.error == {"message": "no", "type": "BadRequestError", "param": "input", "code": 400}
-    assert parse_events(delivery.error_frame(watch.error, at_boundary=True)) == [
+    assert parse_events(delivery.make_error_event(watch.error, at_boundary=True)) == [
         (b"", json.dumps({"error": watch.error}).encode())
     ]
 

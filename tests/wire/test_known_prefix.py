@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.compaction.known_requests import KnownRequests
-from proxy.core.messages import chain
+from proxy.core.messages import compute_chain
 from proxy.wire.chat import requests as chat_wire
 from proxy.wire.chat.requests import find_first_message, parse
 from proxy.wire.messages import requests as messages_wire
@@ -44,11 +44,11 @@ def test_only_what_follows_is_read():
 
 def test_known_messages_are_shared_and_not_parsed_again():
     known, source = parse(body(LONG)), body(LONG + MORE)
-    links = chain(known, TENANT, KEY)
+    links = compute_chain(known, TENANT, KEY)
     warm = parse(source, find_prefix(known, source, find_first_message(source)))
     assert all(one is other for one, other in zip(warm.messages, known.messages, strict=False))
-    assert chain(warm, TENANT, KEY) == chain(parse(source), TENANT, KEY)
-    assert chain(warm, TENANT, KEY)[: len(links)] == links
+    assert compute_chain(warm, TENANT, KEY) == compute_chain(parse(source), TENANT, KEY)
+    assert compute_chain(warm, TENANT, KEY)[: len(links)] == links
 
 
 def test_members_before_and_after_the_messages_may_change():
@@ -150,7 +150,7 @@ def assert_continued(wire, source, *earlier):
     count = prefix.count - known.head_size
     assert all(one is other for one, other in zip(warm.body[:count], known.body[:count], strict=True))
     assert [source[slice(*span)] for span in warm.spans] == [source[slice(*span)] for span in cold.spans]
-    assert chain(warm, TENANT, KEY) == chain(cold, TENANT, KEY)
+    assert compute_chain(warm, TENANT, KEY) == compute_chain(cold, TENANT, KEY)
     # One message is cleared: what is rendered around it is the client's own bytes, and the same from both.
     views = [
         (*read.messages[:3], read.messages[3].with_text("cleared", "clear"), *read.messages[4:])

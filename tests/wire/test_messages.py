@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.core.messages import with_arguments
+from proxy.core.messages import change_arguments
 from proxy.core.planning import Try
 from proxy.wire.messages import requests as messages
 from tests.support.messages import assistant, calls, history, system, user
@@ -111,7 +111,7 @@ def test_a_text_that_is_none_is_left_out_of_what_is_written_again():
     call = {"type": "tool_use", "id": "c", "name": "Read", "input": {"path": "a"}}
     text = {"role": "assistant", "content": [{"type": "text", "text": None}, call]}
     read = messages.parse(json.dumps({"messages": [{"role": "user", "content": "Go."}, text]}).encode())
-    short = with_arguments(read.messages[1], lambda _: "{}", "clear_arguments")
+    short = change_arguments(read.messages[1], lambda _: "{}", "clear_arguments")
     left = json.loads(messages.render(read, (read.messages[0], short)))
     assert left["messages"][1]["content"] == [{**call, "input": {}}]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire.http import model_of
+from proxy.wire.http import find_model
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
@@ -17,7 +17,7 @@ ANYTHING = st.recursive(
 
 @given(st.text(), st.dictionaries(st.text(max_size=5).filter(lambda key: key != "model"), ANYTHING, max_size=3))
 def test_the_model_is_found_among_anything(model, others):
-    assert model_of(json.dumps({**others, "model": model}).encode()) == model
+    assert find_model(json.dumps({**others, "model": model}).encode()) == model
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_the_model_is_found_among_anything(model, others):
     ],
 )
 def test_oddities_do_not_hide_the_model(body):
-    assert model_of(body) == "m"
+    assert find_model(body) == "m"
 
 
 @pytest.mark.parametrize(
@@ -52,10 +52,10 @@ def test_oddities_do_not_hide_the_model(body):
     ],
 )
 def test_a_request_without_a_readable_model_names_none(body):
-    assert model_of(body) is None
+    assert find_model(body) is None
 
 
 @given(st.binary(max_size=200))
 def test_no_body_is_too_strange_to_look_at(body):
-    model = model_of(body)
+    model = find_model(body)
     assert model is None or isinstance(model, str)

@@ -37,13 +37,13 @@ PATHS = st.lists(PIECES, max_size=12).map(lambda pieces: "/" + "".join(pieces))
 
 @given(PATHS)
 def test_a_normal_path_is_its_own_normal_form(path):
-    normal = http.normal(path)
-    assert normal is None or http.normal(normal) == normal
+    normal = http.normalize(path)
+    assert normal is None or http.normalize(normal) == normal
 
 
 @given(PATHS)
 def test_a_normal_path_has_no_dot_segment_and_no_empty_one(path):
-    normal = http.normal(path)
+    normal = http.normalize(path)
     if normal is not None:
         segments = normal.strip("/").split("/") if normal != "/" else []
         assert not {"", ".", "..", "%2e", "%2E", "%2e%2e"} & set(segments)
@@ -51,7 +51,7 @@ def test_a_normal_path_has_no_dot_segment_and_no_empty_one(path):
 
 @given(PATHS)
 def test_a_normal_path_is_what_an_upstream_would_have_resolved(path):
-    normal = http.normal(path)
+    normal = http.normalize(path)
     if normal is not None and "%2F" not in path.upper():
         assert unquote(normal).rstrip("/") == normpath("/" + unquote(path).lstrip("/")).rstrip("/")
 
@@ -74,14 +74,14 @@ def test_a_normal_path_is_what_an_upstream_would_have_resolved(path):
     ],
 )
 def test_a_path_has_one_spelling(path, normal):
-    assert http.normal(path) == normal
+    assert http.normalize(path) == normal
 
 
 @pytest.mark.parametrize(
     "path", ["", "v1/models", "*", "/v1\\files", "/v1/a b", "/v1/ä", "/v1/\x00", "/v1/%", "/v1/%2", "/v1/%2%65"]
 )
 def test_a_path_that_servers_read_differently_is_none(path):
-    assert http.normal(path) is None
+    assert http.normalize(path) is None
 
 
 def test_only_paths_below_v1_are_the_api():
@@ -139,7 +139,7 @@ def test_a_listed_glob_does_not_reach_past_itself():
 @given(PATHS)
 def test_no_spelling_reaches_a_refused_path(path):
     """Whatever passes as a look at the models still is one for an upstream that decodes and resolves it."""
-    normal = http.normal(path + "/models/x")
+    normal = http.normalize(path + "/models/x")
     below = http.below_v1(normal) if normal else None
     if below is not None and http.is_inference("GET", below, ()):
         resolved = normpath(unquote(below))

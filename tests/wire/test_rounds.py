@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.messages import text_of
+from proxy.core.messages import extract_text
 from proxy.core.recall import TOOL
 from proxy.wire.assembly import Assembly
 from proxy.wire.chat import answers as chat
@@ -173,6 +173,6 @@ def test_streamed_or_whole_the_client_gets_the_same(api, waiting, last):
         assembly.feed(data)
         answer = assembly.answer(ended=True)
         message = json.loads(answer.choices[0].message) if answer.choices else {}
-        words = "".join(text_of(message.get("content")).split())
+        words = "".join(extract_text(message.get("content")).split())
         found.append((words, message.get("tool_calls"), answer.choices[0].finish, read_usage(answer.usage).prompt))
     assert found[0] == found[1]

@@ -12,7 +12,7 @@ from proxy.wire.chat.requests import (
     MESSAGE_TOKENS,
     TOOL_CALL_TOKENS,
     Vision,
-    picture_size,
+    read_picture_size,
     weigh,
 )
 
@@ -85,7 +85,7 @@ def test_a_large_picture_is_scaled_down_before_its_tiles_are_counted(size, tiles
 
 
 def test_the_size_of_a_jpeg_is_found_behind_its_exif():
-    assert picture_size(jpeg(640, 480)) == (640, 480)
+    assert read_picture_size(jpeg(640, 480)) == (640, 480)
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ from itertools import groupby
 from typing import ClassVar
 
 from proxy.core import recall, splice
-from proxy.core.agents import EXEMPT, matches_any, tool_names, without_pruned
-from proxy.core.fold import Stretch, fold_stretches, keep_shorter, kept_words
-from proxy.core.grouping import callers, groups, turns
-from proxy.core.messages import Message, ToolCall, kind_of
-from proxy.core.outcome import first_line
+from proxy.core.agents import EXEMPT, list_tool_names, matches_any, remove_pruned_tools
+from proxy.core.fold import Stretch, find_kept_words, fold_stretches, keep_shorter
+from proxy.core.grouping import find_groups, find_turns, list_callers
+from proxy.core.messages import Message, ToolCall, find_part_type
+from proxy.core.outcome import cut_first_line
 from proxy.core.pipeline import BYTES_PER_TOKEN, Draft
 from proxy.core.placeholder import TEMPLATE, render_call
-from proxy.core.steps.standard import ClearArguments, ClearResults, foldable, remove_pairs, without_newest
+from proxy.core.steps.standard import ClearArguments, ClearResults, is_foldable, remove_pairs, without_newest
 
 # --- one liners -------------------------------------------------------------------------------------------------------
 # One line per turn: what the user asked and what was done, within a budget; turns beyond it are dropped, oldest
@@ -44,28 +44,30 @@ class OneLiners:
         return sum(draft.count(message.raw) for message in draft.middle if draft.free(message))
 
     def __call__(self, draft: Draft) -> Draft:
-        kept = kept_words(draft, 0)
-        gone = sum(id(message) not in kept for message in draft.middle)
-        loops = [turn.start for turn in turns(draft.origin)]
+        kept = find_kept_words(draft, 0)
+        removed = sum(id(message) not in kept for message in draft.middle)
+        loops = [turn.start for turn in find_turns(draft.origin)]
 
         def make(stretch: Stretch) -> tuple[Message, ...]:
-            return keep_shorter(stretch, stretch.notes(self._render(stretch, len(stretch.gone) / gone, loops)))
+            return keep_shorter(stretch, stretch.notes(self._render(stretch, len(stretch.removed) / removed, loops)))
 
         return fold_stretches(draft, kept, make)
 
     def _render(self, stretch: Stretch, share: float, loops: Sequence[int]) -> str:
         """One line for each group: an agent that works alone has one turn of the user and hundreds of its own."""
         origin = stretch.origin
-        lines = [(stretch.start + group.start, _line(origin[group.start : group.stop])) for group in groups(origin)]
+        lines = [
+            (stretch.start + group.start, _line(origin[group.start : group.stop])) for group in find_groups(origin)
+        ]
         room = BYTES_PER_TOKEN * self.tokens
         if not self.loops:
             return "\n".join(_newest([line for _, line in lines], int(room * share)))
         oldest = loops[-self.loops - 1] if len(loops) > self.loops else 0
         recent = [(start, line) for start, line in lines if start >= oldest]
-        told = [EARLIER.format(len(lines) - len(recent))] if len(recent) < len(lines) else []
+        rendered = [EARLIER.format(len(lines) - len(recent))] if len(recent) < len(lines) else []
         for _, of_loop in groupby(recent, key=lambda line: bisect_right(loops, line[0])):
-            told += _newest([line for _, line in of_loop], room)
-        return "\n".join(told)
+            rendered += _newest([line for _, line in of_loop], room)
+        return "\n".join(rendered)
 
 
 def _newest(lines: list[str], room: int) -> list[str]:
@@ -79,11 +81,11 @@ def _newest(lines: list[str], room: int) -> list[str]:
 
 def _line(turn: tuple[Message, ...]) -> str:
     """One turn in a line: `- Asked: …; Read(x); Bash(y); 4 calls more; Answered: …`"""
-    asked = [f"Asked: {first_line(message.text, _EXCERPT_CHARACTERS)}" for message in turn if message.is_user]
-    done = [render_call(call) for call in callers(turn) if call is not None]
+    asked = [f"Asked: {cut_first_line(message.text, _EXCERPT_CHARACTERS)}" for message in turn if message.is_user]
+    done = [render_call(call) for call in list_callers(turn) if call is not None]
     more = [f"{len(done) - _CALLS_MAX} calls more"] if len(done) > _CALLS_MAX else []
-    said = [message.text for message in turn if message.role == "assistant" and message.text.strip()]
-    answer = [f"Answered: {first_line(said[-1], _EXCERPT_CHARACTERS)}"] if said else []
+    texts = [message.text for message in turn if message.role == "assistant" and message.text.strip()]
+    answer = [f"Answered: {cut_first_line(texts[-1], _EXCERPT_CHARACTERS)}"] if texts else []
     return "- " + "; ".join([*asked, *done[:_CALLS_MAX], *more, *answer])
 
 
@@ -110,8 +112,8 @@ class PruneTools:
     def __call__(self, draft: Draft) -> Draft:
         used = {call.name for message in draft.view for call in message.calls}
         used |= {draft.forced_tool, recall.TOOL}
-        spare = [name for name in tool_names(draft.tools) if name not in used and not matches_any(name, self.keep)]
-        return replace(draft, tools=without_pruned(draft.tools, spare))
+        spare = [name for name in list_tool_names(draft.tools) if name not in used and not matches_any(name, self.keep)]
+        return replace(draft, tools=remove_pruned_tools(draft.tools, spare))
 
 
 # --- strip attachments ------------------------------------------------------------------------------------------------
@@ -160,7 +162,7 @@ class StripAttachments:
 
 
 def _label(part: bytes) -> bytes:
-    kind = kind_of(part)
+    kind = find_part_type(part)
     if kind not in _LABELS:
         return part
     label = {"type": "text", "text": f"[Here was {_LABELS[kind]}, cleared to save space.]"}
@@ -225,7 +227,7 @@ class ToolHints:
         answers = [
             (message, call)
             for message, call in left.pair_with_calls()
-            if call is not None and self._modes(call)[1] == "strip" and foldable(message, left, self.over)
+            if call is not None and self._modes(call)[1] == "strip" and is_foldable(message, left, self.over)
         ]
         results = ClearResults(
             outline=self.outline, outline_bytes=self.outline_bytes, names=self.names, template=self.template

@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from proxy.core import placeholder, splice
-from proxy.core.agents import EXEMPT, STATEFUL, is_read, matches_any, meaning
-from proxy.core.deeds import find_told_call
-from proxy.core.fold import find_untold, fold_stretches, kept_words, weight
-from proxy.core.grouping import callers
-from proxy.core.ledger import ledger
-from proxy.core.messages import NOTE, Message, ToolCall, kind_of, literal, with_arguments, without
-from proxy.core.outcome import cut_line, find_outcome, quoting_kind
+from proxy.core.agents import EXEMPT, STATEFUL, find_kind, is_read, matches_any
+from proxy.core.deeds import find_announced_call
+from proxy.core.fold import count_bytes, find_kept_words, find_unsummarized_start, fold_stretches
+from proxy.core.grouping import list_callers
+from proxy.core.ledger import write_ledger
+from proxy.core.messages import NOTE, Message, ToolCall, change_arguments, find_part_type, make_literal, remove_calls
+from proxy.core.outcome import cut_line, find_outcome, find_quoting_kind
 from proxy.core.pipeline import BYTES_PER_TOKEN, Count, Draft
 from proxy.core.placeholder import Excerpts
 from proxy.core.recall import render_handle
@@ -92,10 +92,10 @@ class ClipOutput:
         excerpts = Excerpts(1, 0 if self.lines else int(limit * self.outline), 0)
         excerpts.keep((head, end))
         excerpt = excerpts.excerpt(middle)
-        size = f"{placeholder.rows(middle)}, {len(middle):,} characters"
-        told = f"\n[… {size} left out here by the context proxy; {way_back}"
-        told += f". Some of them:\n{excerpt}\n… end of what was left out]\n" if excerpt else " …]\n"
-        return head + told + end
+        size = f"{placeholder.describe_length(middle)}, {len(middle):,} characters"
+        note = f"\n[… {size} left out here by the context proxy; {way_back}"
+        note += f". Some of them:\n{excerpt}\n… end of what was left out]\n" if excerpt else " …]\n"
+        return head + note + end
 
     def _ends_by_bytes(self, text: str, limit: int) -> tuple[str, str]:
         """The head and the tail of a text, cut at the ends of lines where these are near, else between words."""
@@ -161,7 +161,7 @@ class ClearResults:
         return int(sum(self._most_cleared(message, call, draft.count) for message, call in self._old(draft)))
 
     def worth(self, message: Message, call: ToolCall | None, count: Count) -> float:
-        if not (self._is_meant(message) and message.made in FOLDABLE and has_text_over(message, self.over)):
+        if not (self._is_selected(message) and message.made in FOLDABLE and has_text_over(message, self.over)):
             return 0.0
         if call is not None and matches_any(call.name, self.exempt):
             return 0.0
@@ -169,7 +169,7 @@ class ClearResults:
 
     def _most_cleared(self, message: Message, call: ToolCall | None, count: Count) -> float:
         """The most tokens that leave with this result: a share of it may stay as lines."""
-        return count(message.raw) * (1 - self.outline * part(call))
+        return count(message.raw) * (1 - self.outline * choose_part(call))
 
     def __call__(self, draft: Draft) -> Draft:
         old = self._old(draft)
@@ -184,13 +184,13 @@ class ClearResults:
 
     def shorten(self, chosen: Sequence[Answer], draft: Draft, made: str) -> dict[int, Message]:
         """Each chosen message with a placeholder, the newest first to keep a line; by the id() of the old one."""
-        gone = {id(message) for message, _ in chosen}
+        cleared = {id(message) for message, _ in chosen}
         excerpts = Excerpts(self.outline, self.outline_bytes, self.names)
-        excerpts.keep_rest(draft.view, gone)
+        excerpts.keep_rest(draft.view, cleared)
 
         def shorten(text: str, call: ToolCall | None, handle: str) -> str:
             outcome = find_outcome(text, call)
-            excerpt = excerpts.excerpt(text, 1.0 if outcome.has_failed else part(call), call)
+            excerpt = excerpts.excerpt(text, 1.0 if outcome.has_failed else choose_part(call), call)
             return placeholder.render_placeholder(self.template, text, call, excerpt, handle, outcome=outcome)
 
         shorter = {}
@@ -201,15 +201,15 @@ class ClearResults:
         return shorter
 
     def _old(self, draft: Draft) -> list[Answer]:
-        results = [pair for pair in draft.pair_with_calls() if self._is_meant(pair[0])]
-        newest = sum(map(self._is_meant, draft.after))
+        results = [pair for pair in draft.pair_with_calls() if self._is_selected(pair[0])]
+        newest = sum(map(self._is_selected, draft.after))
         return [
             (message, call)
             for message, call in without_newest(results, self.keep_recent - newest)
-            if foldable(message, draft, self.over) and not (call and matches_any(call.name, self.exempt))
+            if is_foldable(message, draft, self.over) and not (call and matches_any(call.name, self.exempt))
         ]
 
-    def _is_meant(self, message: Message) -> bool:
+    def _is_selected(self, message: Message) -> bool:
         return message.is_result
 
     def _clear_pointer(self, message: Message, draft: Draft, first: Mapping[bytes, ToolCall | None]) -> Message:
@@ -217,26 +217,26 @@ class ClearResults:
         content = draft.origin[message.start].content if message.made == REPEATED else b""
         if content not in first:
             return message
-        told = f"[Left out by the context proxy: same as {_name_result(first[content])}, shortened above."
+        note = f"[Left out by the context proxy: same as {_name_result(first[content])}, shortened above."
         if draft.recalls:
-            told += f" Call {render_handle(message.start, message.stop)} for the full text."
-        return message.with_text(f"{told}]", self.name)
+            note += f" Call {render_handle(message.start, message.stop)} for the full text."
+        return message.with_text(f"{note}]", self.name)
 
 
 # The share of an excerpt by what was called: an edit quotes what was read, seldom what a command has printed.
 READ_PART, AGENT_PART, SEARCH_PART, OTHER_PART = 1.0, 0.5, 0.25, 0.12
 
 
-def part(call: ToolCall | None) -> float:
+def choose_part(call: ToolCall | None) -> float:
     """The part of the share of an excerpt that a result of this call gets; a failure gets all of it."""
     if call is None or is_read(call):
         return READ_PART
-    if meaning(call.name, call.named) == "agent":
+    if find_kind(call.name, call.named) == "agent":
         return AGENT_PART
-    return SEARCH_PART if quoting_kind(call) else OTHER_PART
+    return SEARCH_PART if find_quoting_kind(call) else OTHER_PART
 
 
-def foldable(message: Message, draft: Draft, over: int) -> bool:
+def is_foldable(message: Message, draft: Draft, over: int) -> bool:
     """True where a message is large enough, and was not folded before."""
     return message.made in FOLDABLE and has_text_over(message, over) and draft.free(message)
 
@@ -270,7 +270,7 @@ class ClearObservations(ClearResults):
     template: str = placeholder.OBSERVATION_TEMPLATE
     """What stands for the observation; see `placeholder`."""
 
-    def _is_meant(self, message: Message) -> bool:
+    def _is_selected(self, message: Message) -> bool:
         return message.observed
 
 
@@ -305,31 +305,31 @@ class ClearArguments:
     """This many of the first lines stay, and the last one."""
 
     def reach(self, draft: Draft) -> int:
-        return sum(draft.count(message.raw) for message in self._old(draft, self._is_meant))
+        return sum(draft.count(message.raw) for message in self._old(draft, self._is_selected))
 
     def __call__(self, draft: Draft) -> Draft:
-        return self.shorten(draft, self._is_meant)
+        return self.shorten(draft, self._is_selected)
 
-    def shorten(self, draft: Draft, is_meant: Callable[[ToolCall], bool]) -> Draft:
+    def shorten(self, draft: Draft, is_selected: Callable[[ToolCall], bool]) -> Draft:
         """The draft with shorter texts in the calls that are meant."""
 
         def arguments(call: ToolCall) -> str:
-            return self._arguments(call) if is_meant(call) else call.arguments
+            return self._arguments(call) if is_selected(call) else call.arguments
 
-        old = self._old(draft, is_meant)
-        return draft.exchange({id(message): with_arguments(message, arguments, self.name) for message in old})
+        old = self._old(draft, is_selected)
+        return draft.exchange({id(message): change_arguments(message, arguments, self.name) for message in old})
 
-    def _old(self, draft: Draft, is_meant: Callable[[ToolCall], bool]) -> list[Message]:
+    def _old(self, draft: Draft, is_selected: Callable[[ToolCall], bool]) -> list[Message]:
         return [
             message
             for message in draft.middle
-            if any(len(call.arguments) > self.over and is_meant(call) for call in message.calls)
+            if any(len(call.arguments) > self.over and is_selected(call) for call in message.calls)
             and message.made in ("", "strip_reasoning")
             and draft.free(message)
             and not message.signed
         ]
 
-    def _is_meant(self, call: ToolCall) -> bool:
+    def _is_selected(self, call: ToolCall) -> bool:
         return matches_any(call.name, self.tools) and not matches_any(call.name, self.exempt)
 
     def _arguments(self, call: ToolCall) -> str:
@@ -475,21 +475,21 @@ class DedupOld:
 def remove_pairs(draft: Draft, calls: Collection[int], made: str) -> Draft:
     """The draft without these calls (by id()) and their results, where both of them may be touched."""
     answers = {id(call): message for message, call in draft.pair_with_calls() if call is not None}
-    gone = {
+    removed = {
         id(call)
         for message in draft.middle
         for call in message.calls
         if id(call) in calls and draft.free(message) and not message.signed and id(call) in answers
         if draft.free(answers[id(call)])
     }
-    results = {id(answers[call]) for call in gone}
-    kept = (_without_calls(message, gone, made) for message in draft.middle if id(message) not in results)
+    results = {id(answers[call]) for call in removed}
+    kept = (_without_calls(message, removed, made) for message in draft.middle if id(message) not in results)
     return draft.with_middle(message for message in kept if message is not None)
 
 
-def _without_calls(message: Message, gone: Collection[int], made: str) -> Message | None:
-    places = {place for place, call in enumerate(message.calls) if id(call) in gone}
-    return without(message, places, made) if places else message
+def _without_calls(message: Message, removed: Collection[int], made: str) -> Message | None:
+    places = {place for place, call in enumerate(message.calls) if id(call) in removed}
+    return remove_calls(message, places, made) if places else message
 
 
 class _LaterCalls:
@@ -588,17 +588,17 @@ class StripReasoning:
 
     def strip(self, message: Message) -> Message:
         """The message without its reasoning; as it is where nothing else would be left."""
-        raw = splice.without(message.raw, frozenset(self.members))
-        content = splice.member(raw, "content")
+        raw = splice.remove_members(message.raw, frozenset(self.members))
+        content = splice.find_member(raw, "content")
         if content is not None and raw[content.start : content.start + 1] == b"[":
             raw = self._without_parts(raw, content, has_calls=bool(message.calls))
         empty = content is None and not message.calls
-        return message if empty or raw == message.raw else literal(raw, message.start, message.stop, self.name)
+        return message if empty or raw == message.raw else make_literal(raw, message.start, message.stop, self.name)
 
     def _without_parts(self, raw: bytes, content: splice.Member, *, has_calls: bool) -> bytes:
         """The message without parts that hold reasoning; unchanged where nothing else would be left."""
-        parts = [raw[start:stop] for start, stop in splice.elements(raw, content.start)]
-        kept = [part for part in parts if kind_of(part) not in self.parts]
+        parts = [raw[start:stop] for start, stop in splice.iterate_elements(raw, content.start)]
+        kept = [part for part in parts if find_part_type(part) not in self.parts]
         if len(kept) == len(parts) or not (kept or has_calls):
             return raw
         left = b"[" + b", ".join(kept) + b"]" if kept else b"null"
@@ -660,65 +660,65 @@ class DropMiddle:
         return sum(draft.count(message.raw) for message in draft.middle if draft.free(message))
 
     def __call__(self, draft: Draft) -> Draft:
-        kept = kept_words(
+        kept = find_kept_words(
             draft,
             self.user_tokens,
             exempt=self.exempt,
             exempt_tokens=self.exempt_tokens,
             answer_tokens=self.answer_tokens,
         )
-        gone = [message for message in draft.middle if id(message) not in kept]
-        if not gone:
+        removed = [message for message in draft.middle if id(message) not in kept]
+        if not removed:
             return draft
-        text = self._tell(draft, kept, gone)
+        text = self._tell(draft, kept, removed)
         folded = fold_stretches(draft, kept, lambda stretch: stretch.notes(text), once=True)
-        return folded if weight(folded.middle) < weight(draft.middle) else draft
+        return folded if count_bytes(folded.middle) < count_bytes(draft.middle) else draft
 
-    def _tell(self, draft: Draft, kept: set[int], gone: Sequence[Message]) -> str:
+    def _tell(self, draft: Draft, kept: set[int], removed: Sequence[Message]) -> str:
         """The text of the note on all that goes, from the client's own messages."""
         beside = (*draft.before, *(message for message in draft.middle if id(message) in kept))
-        stays = {message.start for message in beside if message.made != NOTE}
-        origin = draft.origin[find_untold(draft, kept) : max(message.stop for message in gone)]
-        lost = [message for message in origin if message.start not in stays]
+        kept_starts = {message.start for message in beside if message.made != NOTE}
+        origin = draft.origin[find_unsummarized_start(draft, kept) : max(message.stop for message in removed)]
+        lost = [message for message in origin if message.start not in kept_starts]
         ledger_bytes = draft.bytes_within(LEDGER_SHARE, self.ledger) // (2 if draft.bare else 1)
-        facts = ledger(origin, max(min(LEAST_LEDGER_BYTES, ledger_bytes), ledger_bytes), stays=stays)
+        facts = write_ledger(origin, max(min(LEAST_LEDGER_BYTES, ledger_bytes), ledger_bytes), kept_starts=kept_starts)
         if draft.bare:
             return facts
         excerpts = Excerpts(QUOTED_SHARE, QUOTED_CHARACTERS, 0)
-        excerpts.keep_rest(draft.view, {id(message) for message in gone})
-        said = render_conclusions(origin, stays, draft.bytes_within(CONCLUSIONS_SHARE, self.conclusions))
-        excerpts.keep((facts, said), mentioned=True)
+        excerpts.keep_rest(draft.view, {id(message) for message in removed})
+        conclusions = render_conclusions(origin, kept_starts, draft.bytes_within(CONCLUSIONS_SHARE, self.conclusions))
+        excerpts.keep((facts, conclusions), mentioned=True)
         quoted = _quote_results(lost, draft.bytes_within(OUTLINE_SHARE, self.outline), excerpts, facts)
         names = draft.names_within(self.names)
-        return "\n".join(filter(None, (said, facts, *quoted, excerpts.name_what_is_left_out(lost, names))))
+        return "\n".join(filter(None, (conclusions, facts, *quoted, excerpts.name_what_is_left_out(lost, names))))
 
 
-def render_conclusions(messages: Sequence[Message], stays: Collection[int], room: int) -> str:
+def render_conclusions(messages: Sequence[Message], kept_starts: Collection[int], room: int) -> str:
     """Lines of the assistant's texts, under the beginning of the user's message that they follow; empty where there is
     no room. Answers come before remarks beside calls, and newer ones before older ones.
     """
-    found = list(_find_conclusions(messages, stays))
-    told = dict[int, str]()
+    found = list(_find_conclusions(messages, kept_starts))
+    chosen = dict[int, str]()
     for most in ANSWER_CHARACTERS:
-        told, has_every_answer = _choose_conclusions(found, most, room - len(CONCLUSIONS) - 1)
+        chosen, has_every_answer = _choose_conclusions(found, most, room - len(CONCLUSIONS) - 1)
         if has_every_answer:
             break
     rendered, before = list[str](), ""
-    for place in sorted(told):
+    for place in sorted(chosen):
         heading = found[place][1]
-        rendered += [told[place]] if heading in ("", before) else [heading, told[place]]
+        rendered += [chosen[place]] if heading in ("", before) else [heading, chosen[place]]
         before = heading
     return "\n".join((CONCLUSIONS, *rendered)) if rendered else ""
 
 
-def _find_conclusions(messages: Sequence[Message], stays: Collection[int]) -> Iterator[tuple[bool, str, str]]:
+def _find_conclusions(messages: Sequence[Message], kept_starts: Collection[int]) -> Iterator[tuple[bool, str, str]]:
     """Texts of the assistant that go: whether each is an answer, the heading above it, and the beginning of it."""
     heading = ""
     for message in messages:
         text = " ".join(message.text[: 4 * ANSWER_CHARACTERS[0]].split())
         if message.is_user and text:
             heading = f'After "{cut_line(text, _ASKED_CHARACTERS)}"'
-        elif message.role == "assistant" and message.start not in stays:
+        elif message.role == "assistant" and message.start not in kept_starts:
             text = _ANNOUNCEMENT.sub("", text) if message.calls else text
             if len(text) >= (LEAST_REMARK_CHARACTERS if message.calls else 1):
                 yield not message.calls, heading, text
@@ -726,7 +726,7 @@ def _find_conclusions(messages: Sequence[Message], stays: Collection[int]) -> It
 
 def _choose_conclusions(found: Sequence[tuple[bool, str, str]], most: int, room: int) -> tuple[dict[int, str], bool]:
     """The lines for which there is room, by their places, and whether that is all answers."""
-    told, known = dict[int, str](), {""}
+    chosen, known = dict[int, str](), {""}
     for place in sorted(range(len(found)), key=lambda place: (found[place][0], place), reverse=True):
         is_answer, heading, text = found[place]
         line = f"- {cut_line(text, most if is_answer else REMARK_CHARACTERS)}"
@@ -735,10 +735,10 @@ def _choose_conclusions(found: Sequence[tuple[bool, str, str]], most: int, room:
         new = {heading, line} - known
         room -= sum(len(each.encode("utf-8", "replace")) + 1 for each in new)
         if room < 0:
-            return told, not is_answer
+            return chosen, not is_answer
         known |= new
-        told[place] = line
-    return told, True
+        chosen[place] = line
+    return chosen, True
 
 
 def _quote_results(messages: Sequence[Message], room: int, excerpts: Excerpts, known: str) -> list[str]:
@@ -746,19 +746,19 @@ def _quote_results(messages: Sequence[Message], room: int, excerpts: Excerpts, k
     than what is `known`.
     """
     quoted: list[str] = []
-    found = zip(messages, callers(messages), (None, *messages), strict=False)
+    found = zip(messages, list_callers(messages), (None, *messages), strict=False)
     for message, answered, before in reversed([*found]):
         if not message.is_bulk or room < LEAST_QUOTED_BYTES:
             continue
-        call = answered or find_told_call(message, before)
+        call = answered or find_announced_call(message, before)
         # Quoted line by line: a tool may have written them, and here they are in another voice than a tool's.
         lines = [line for line in excerpts.excerpt(message.text, 1.0, call).split("\n") if line]
         if all(line.startswith(placeholder.GAP) or line.strip() in known for line in lines):
             continue
         asked = placeholder.render_call(call) if call else "an observation"
-        told = "\n".join((f"Lines from {asked}:", *(f"| {line}" for line in lines)))
-        if (size := len(told.encode("utf-8", "replace"))) <= room:
+        quote = "\n".join((f"Lines from {asked}:", *(f"| {line}" for line in lines)))
+        if (size := len(quote.encode("utf-8", "replace"))) <= room:
             room -= size
-            known += told
-            quoted.insert(0, told)
+            known += quote
+            quoted.insert(0, quote)
     return quoted

@@ -17,7 +17,7 @@ from proxy.cli.options import add_command, has_colours, parse_path, print_error
 from proxy.config import Config
 from proxy.core.messages import Message, Request
 from proxy.core.pipeline import Draft, Step, StepReport, run
-from proxy.core.planning import build_question, decide, without_model
+from proxy.core.planning import build_question, choose_without_model, decide
 from proxy.core.rules import Facts, Rules
 from proxy.core.state import ConversationState
 from proxy.core.steps import STEPS
@@ -51,8 +51,8 @@ class Outcome:
 
     def as_json(self) -> str:
         steps = [{"step": r.step, "messages": r.messages, "saved": r.saved, "refused": r.refused} for r in self.reports]
-        told = {"tokens_before": self.before, "tokens_after": self.after, "reason": self.reason, "steps": steps}
-        return json.dumps(told | {"messages_before": len(self.request.messages), "messages_after": len(self.view)})
+        report = {"tokens_before": self.before, "tokens_after": self.after, "reason": self.reason, "steps": steps}
+        return json.dumps(report | {"messages_before": len(self.request.messages), "messages_after": len(self.view)})
 
     def as_table(self) -> str:
         rows = [f"{'step':<20} {'messages':>8} {'tokens saved':>13}"]
@@ -169,7 +169,7 @@ def _without_always_steps(rules: Rules) -> Rules:
 
 
 def _apply_policy(scene: ConversationState) -> Outcome:
-    ready = without_model(decide(scene))
+    ready = choose_without_model(decide(scene))
     return Outcome(scene.request, ready.view, ready.tools, ready.before, ready.after, ready.reason, ready.reports)
 
 

@@ -27,7 +27,7 @@ from proxy.lab.demo.tally import Tally, charge_untouched
 from proxy.lab.simulated import SimulatedServer
 from proxy.lifetime import INTERRUPTED_STATUS
 from proxy.server import supervisor
-from proxy.server.worker import ConfigSource, Worker, url_of
+from proxy.server.worker import ConfigSource, Worker, make_url
 from proxy.tokenizer import Tokenizers
 from proxy.windows import resolve_window
 
@@ -72,7 +72,7 @@ async def _run_demo(args: argparse.Namespace, state: str) -> int:
         resolve_window(NAME).prices or TokenPrices(0, 0, 0, 0),
     )
     model = SimulatedModel(sampled, tokenizer, Manner(summary_seconds=0 if args.fast else SUMMARY_SECONDS))
-    moment, began = Moment(scenery, [], Tally(model.heard)), perf_counter()
+    moment, began = Moment(scenery, [], Tally(model.received)), perf_counter()
     async with SimulatedServer(model) as upstream, _proxy(upstream.url, state) as url:
         agent = Agent(sampled, url, NAME, 0 if args.fast else min(PAUSE_SECONDS, RUN_SECONDS / args.turns))
         playing = asyncio.create_task(_watch(agent, moment, screen))
@@ -91,7 +91,7 @@ def _exit_status(playing: asyncio.Task[None], moment: Moment) -> int:
     if fault is not None:
         raise fault
     last = moment.turns[-1]
-    return 0 if last.ok else print_error(f"turn {last.step + 1} failed: HTTP {last.status} {last.said}")
+    return 0 if last.ok else print_error(f"turn {last.step + 1} failed: HTTP {last.status} {last.error}")
 
 
 async def _watch(agent: Agent, moment: Moment, screen: "Screen") -> None:
@@ -110,7 +110,7 @@ async def _proxy(upstream: str, state: str) -> AsyncIterator[str]:
     serving = asyncio.create_task(Worker(ConfigSource(lambda: loaded, None), loaded.config, None).run(sock))
     await asyncio.sleep(0)
     try:
-        yield f"{url_of(loaded.config, sock)}/v1"
+        yield f"{make_url(loaded.config, sock)}/v1"
     finally:
         if not serving.done():
             signal.raise_signal(signal.SIGTERM)  # the way a user stops it

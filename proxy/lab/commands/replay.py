@@ -237,8 +237,8 @@ def format_tables(results: Sequence[Result], setting: str, by: str | None = None
     for title, columns in scorecard.TABLES.items():
         head = ["policy", *(column.name for column in columns)]
         parts.append(f"{title}\n{format_table(head, scorecard.rows(totals, columns))}")
-    if told := next(filter(None, map(scorecard.describe_estimate, totals.values())), ""):
-        parts.append(f"Tokens: {told}.")
+    if note := next(filter(None, map(scorecard.describe_estimate, totals.values())), ""):
+        parts.append(f"Tokens: {note}.")
     return "\n\n".join([*parts, *_format_details(results, totals, by)])
 
 

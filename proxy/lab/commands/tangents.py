@@ -66,8 +66,8 @@ def list_tangents(turns: Turns, asking: ModelQuestion, *, as_json: bool) -> int:
     except NoListError as fault:
         return print_error(str(fault))
     if as_json:
-        told = {"turns": len(turns.listed), "offered": turns.offered, "tangents": [asdict(each) for each in found]}
-        print(json.dumps(told | {"ignored": ignored}))  # noqa: T201
+        report = {"turns": len(turns.listed), "offered": turns.offered, "tangents": [asdict(each) for each in found]}
+        print(json.dumps(report | {"ignored": ignored}))  # noqa: T201
         return 0
     print(_format_tangents(turns, found, asking.count))  # noqa: T201
     for line in ignored:
@@ -107,7 +107,7 @@ def _ask_model(turns: Turns, asking: ModelQuestion) -> str:
 def _build_question(turns: Turns, asking: ModelQuestion) -> str:
     clean = build_redaction(asking.config)
     for clip in CLIPS_CHARACTERS:
-        text = turns.build_question(clip, lambda told: clean.of_text(told)[0])
+        text = turns.build_question(clip, lambda text_of_turn: clean.of_text(text_of_turn)[0])
         if asking.room is None or asking.count(text.encode("utf-8", "replace")) <= asking.room * _ROOM_SHARE:
             return text
     raise NoListError(f"the conversation is too long for {asking.model!r}: name a model with a larger window")
@@ -134,10 +134,10 @@ async def ask_summary(request: Request, question: Question, asking: ModelQuestio
 
 async def _send_question(settings: Upstream, model: str, body: bytes) -> tuple[Answer, str]:
     async with Client(settings, lambda _: None) as client:
-        heard = await fetch_whole_answer(
+        answer = await fetch_whole_answer(
             client, Call("POST", "/chat/completions", "", (*find_credential(settings), _JSON), body), model
         )
-    return heard.answer, heard.refused
+    return answer.answer, answer.refused
 
 
 def find_credential(settings: Upstream) -> Headers:
@@ -147,8 +147,8 @@ def find_credential(settings: Upstream) -> Headers:
 
 
 def _text_of(answer: Answer) -> str:
-    said = answer.choices[0].message if answer.choices else b"{}"
-    return read_message({"role": "assistant", **json.loads(said)}, said).text
+    message = answer.choices[0].message if answer.choices else b"{}"
+    return read_message({"role": "assistant", **json.loads(message)}, message).text
 
 
 def _find_fault(answer: Answer, refused: str) -> str:
@@ -156,8 +156,8 @@ def _find_fault(answer: Answer, refused: str) -> str:
     if refused == "auth":
         return "rejects the key: set its `key`, or OPENAI_API_KEY"
     if refused or answer.error is not None:
-        told = answer.error.get("message") if isinstance(answer.error, dict) else None
-        return f"did not answer: {_shorten(told) if isinstance(told, str) else refused or 'no reason given'}"
+        message = answer.error.get("message") if isinstance(answer.error, dict) else None
+        return f"did not answer: {_shorten(message) if isinstance(message, str) else refused or 'no reason given'}"
     if not answer.whole or any(choice.finish == "length" for choice in answer.choices):
         return "cut off its answer: retry, or use another model"
     return "" if _text_of(answer).strip() else "answered without text: use another model"

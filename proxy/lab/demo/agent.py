@@ -35,7 +35,7 @@ class AgentTurn:
     """Headers of the answer."""
     intact: bool
     """The answer is what the model gave."""
-    said: str = ""
+    error: str = ""
     """The body of an error."""
 
     @property
@@ -98,8 +98,8 @@ async def _read_reply(reply: ClientResponse) -> tuple[Answer, bytes]:
 
 def _echo_message(answer: Answer) -> dict[str, Any]:
     """The message as a client keeps it: the fields it knows, in its own order."""
-    said = json.loads(answer.choices[0].message) if answer.choices else {}
-    message = {"role": "assistant", "content": said.get("content") or None}
-    if said.get("tool_calls"):
-        message["tool_calls"] = said["tool_calls"]
+    answered = json.loads(answer.choices[0].message) if answer.choices else {}
+    message = {"role": "assistant", "content": answered.get("content") or None}
+    if answered.get("tool_calls"):
+        message["tool_calls"] = answered["tool_calls"]
     return message

@@ -50,7 +50,7 @@ class Manner:
 
 
 @dataclass(frozen=True, slots=True)
-class HeardRequest:
+class ReceivedRequest:
     """One request as the upstream saw it."""
 
     kind: Kind
@@ -92,7 +92,7 @@ class SimulatedModel:
     def __init__(self, run: Run, tokenizer: Tokenizer, manner: Manner = Manner()) -> None:
         self.run = run
         self.manner = manner
-        self.heard: list[HeardRequest] = []
+        self.received: list[ReceivedRequest] = []
         self._tokenizer = tokenizer
         self._memory = PrefixCache()
         self._last: Sequence[bytes] = ()
@@ -114,17 +114,19 @@ class SimulatedModel:
         counts = await self._tokenizer.count_all(pieces)
         tokens = sum(counts)
         fault = find_breach(request.messages)
-        said = self._refuse(request, fault, tokens) or self._reply(kind, request)
+        reply = self._refuse(request, fault, tokens) or self._reply(kind, request)
         usage, broke = DemoUsage(tokens), False
-        if not said.is_refusal:
+        if not reply.is_refusal:
             links = link_prefixes(pieces)
             usage = DemoUsage(
-                tokens, self._memory.count_cached(links, counts), self._tokenizer.count(encode(said.message))
+                tokens, self._memory.count_cached(links, counts), self._tokenizer.count(encode(reply.message))
             )
             broke = kind == "turn" and self._breaks(links)
         too_long = self._needed_tokens(request, tokens) > self.manner.window
-        self.heard.append(HeardRequest(kind, said.status, usage, self._step(request), broke, at, too_long, bool(fault)))
-        return replace(said, usage=usage)
+        self.received.append(
+            ReceivedRequest(kind, reply.status, usage, self._step(request), broke, at, too_long, bool(fault))
+        )
+        return replace(reply, usage=usage)
 
     def _breaks(self, links: Sequence[bytes]) -> bool:
         """True when a turn does not continue the one before it."""

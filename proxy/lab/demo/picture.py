@@ -215,7 +215,7 @@ def format_closing(moment: Moment, seconds: float, width: int, ink: Ink) -> list
         "",
         *(_format_totals(rows, bills, ink) if width >= TABLE_CHARACTERS else _list_totals(rows, bills)),
         "",
-        *(f" {ink.faint(line)}" for said in _fine_print(moment) for line in wrap(said, width - 2)),
+        *(f" {ink.faint(line)}" for sentence in _fine_print(moment) for line in wrap(sentence, width - 2)),
     ]
 
 

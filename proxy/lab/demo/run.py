@@ -175,8 +175,8 @@ class Run:
         messages = self.opening
         for number, step in enumerate(self.steps):
             yield messages
-            told = [self.result(self.call_id(number, place)) for place in range(len(step.acts))]
-            messages = (*messages, encode(self.answer(number)), *map(encode, told))
+            results = [self.result(self.call_id(number, place)) for place in range(len(step.acts))]
+            messages = (*messages, encode(self.answer(number)), *map(encode, results))
 
 
 def sample(turns: int = TURNS, seed: int = SEED) -> Run:

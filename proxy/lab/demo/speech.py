@@ -48,21 +48,21 @@ def refusal(status: int, words: str, kind: str, code: str | None) -> ModelReply:
     return ModelReply(status, {"message": words, "type": kind, "param": "messages", "code": code})
 
 
-def encode_whole(said: ModelReply, model: str) -> bytes:
-    if said.is_refusal:
-        return _json({"error": said.message})
-    choice = {"index": 0, "message": said.message, "logprobs": None, "finish_reason": said.finish}
-    return _json({**_about("chat.completion", model), "choices": [choice], "usage": said.usage.as_json()})
+def encode_whole(reply: ModelReply, model: str) -> bytes:
+    if reply.is_refusal:
+        return _json({"error": reply.message})
+    choice = {"index": 0, "message": reply.message, "logprobs": None, "finish_reason": reply.finish}
+    return _json({**_about("chat.completion", model), "choices": [choice], "usage": reply.usage.as_json()})
 
 
-def encode_events(said: ModelReply, model: str, *, usage: bool) -> Iterator[bytes]:
+def encode_events(reply: ModelReply, model: str, *, usage: bool) -> Iterator[bytes]:
     """The role first, the text in pieces, each call in pieces, the end, the usage if it was asked for."""
     about = _about("chat.completion.chunk", model)
-    for delta in _deltas(said.message):
+    for delta in _deltas(reply.message):
         yield _event({**about, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}]})
-    yield _event({**about, "choices": [{"index": 0, "delta": {}, "logprobs": None, "finish_reason": said.finish}]})
+    yield _event({**about, "choices": [{"index": 0, "delta": {}, "logprobs": None, "finish_reason": reply.finish}]})
     if usage:
-        yield _event({**about, "choices": [], "usage": said.usage.as_json()})
+        yield _event({**about, "choices": [], "usage": reply.usage.as_json()})
     yield DONE
 
 

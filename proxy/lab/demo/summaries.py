@@ -30,13 +30,13 @@ def answer_demand(turnout: Turnout, request: Request) -> ModelReply:
     if turnout == "tool":
         return ModelReply(message=_call_instead(), finish="tool_calls")
     text = write_summary(request)
-    told = {
+    facts = {
         "empty": "",
         "cut": text[: len(text) // 2],
         "long": text * (1 + len(request.source) // len(text)),
         "hostile": text.replace("\n\n", f"\n{_ESCAPES}\n"),
     }
-    message = {"role": "assistant", "content": told.get(turnout, text)}
+    message = {"role": "assistant", "content": facts.get(turnout, text)}
     return ModelReply(message=message, finish="length" if turnout == "cut" else "stop")
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from proxy.core.window import TokenPrices
 from proxy.lab.demo.agent import AgentTurn
-from proxy.lab.demo.model import CACHED_LEAST, CACHED_STEP, HeardRequest
+from proxy.lab.demo.model import CACHED_LEAST, CACHED_STEP, ReceivedRequest
 from proxy.lab.demo.run import TOOLS, Run, encode
 from proxy.lab.demo.speech import DemoUsage
 from proxy.tokenizer import Tokenizer
@@ -53,44 +53,44 @@ class Bill:
 class Tally:
     """A run as the upstream heard it, so far."""
 
-    heard: Sequence[HeardRequest]
+    received: Sequence[ReceivedRequest]
 
     @property
-    def turns(self) -> list[HeardRequest]:
-        return [each for each in self.heard if each.kind == "turn" and each.answered]
+    def turns(self) -> list[ReceivedRequest]:
+        return [each for each in self.received if each.kind == "turn" and each.answered]
 
     @property
     def summaries(self) -> int:
         """How often a summary was asked for, whatever came of it."""
-        return sum(each.kind == "summary" for each in self.heard)
+        return sum(each.kind == "summary" for each in self.received)
 
     @property
     def over(self) -> int:
         """Requests that were longer than the window."""
-        return sum(each.too_long for each in self.heard)
+        return sum(each.too_long for each in self.received)
 
     @property
     def malformed(self) -> int:
-        return sum(each.malformed for each in self.heard)
+        return sum(each.malformed for each in self.received)
 
     @property
     def breaks(self) -> int:
         """How often a turn was no continuation of the one before."""
-        return sum(each.broke for each in self.heard)
+        return sum(each.broke for each in self.received)
 
     @property
     def peak(self) -> int:
-        return max((each.usage.prompt for each in self.heard), default=0)
+        return max((each.usage.prompt for each in self.received), default=0)
 
     @property
     def bill(self) -> Bill:
         """For everything that was answered, summaries included; refusals and faults are free."""
-        return Bill.of(each.usage for each in self.heard if each.answered)
+        return Bill.of(each.usage for each in self.received if each.answered)
 
 
-def measure_waits(turns: Iterable[AgentTurn], heard: Iterable[HeardRequest]) -> list[float]:
+def measure_waits(turns: Iterable[AgentTurn], received: Iterable[ReceivedRequest]) -> list[float]:
     """How long each turn was on its way from the client to the upstream, in a proxy that is warm."""
-    arrived = {each.step: each.at for each in heard if each.kind == "turn" and each.answered}
+    arrived = {each.step: each.at for each in received if each.kind == "turn" and each.answered}
     return [arrived[turn.step] - turn.began for turn in turns if turn.step in arrived and turn.step >= WARM_REQUESTS]
 
 

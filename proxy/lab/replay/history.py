@@ -81,8 +81,8 @@ class ReplayHistory:
     @cached_property
     def recorded(self) -> Mapping[int, RecordedUsage]:
         """Recorded usage and time, by the index of the answer among the messages of `request`."""
-        told = self.conversation.recorded
-        return {place: told[there] for place, there in self._answers.items() if there in told}
+        usage = self.conversation.recorded
+        return {place: usage[there] for place, there in self._answers.items() if there in usage}
 
     @property
     def places(self) -> list[int]:
@@ -162,8 +162,8 @@ class ReplayHistory:
         """Recorded times never run backwards here, and what is between two of them passes at the usual pace."""
         now, before = 0.0, None
         for number, place in enumerate(places):
-            told = self.recorded.get(place)
-            at = told.at if told is not None else None
+            usage = self.recorded.get(place)
+            at = usage.at if usage is not None else None
             known = before is not None and at is not None
             now += (max(0.0, at - before) if known else PACE_SECONDS) if number else 0.0  # type: ignore[operator]
             before = at if at is not None else None if before is None else before + PACE_SECONDS

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from proxy.core.grouping import Pins
-from proxy.core.messages import HEAD, Message, strings
+from proxy.core.messages import HEAD, Message, iterate_strings
 from proxy.lab.replay.terms import find_terms, kind_of, parse_arguments, texts_of
 from proxy.lab.replay.values import Recall
 
@@ -46,9 +46,9 @@ def _count_present(things: Iterable[str], seen: str) -> Recall:
 
 def _find_arguments(body: Sequence[Message], wanted: str) -> Iterator[str]:
     for message in body:
-        said = [message.text] if message.is_user else []
-        said += (each for call in message.calls for each in strings(parse_arguments(call.arguments)))
-        found = (term.rstrip(_PUNCTUATION) for each in said for term in find_terms(each))
+        texts = [message.text] if message.is_user else []
+        texts += (each for call in message.calls for each in iterate_strings(parse_arguments(call.arguments)))
+        found = (term.rstrip(_PUNCTUATION) for each in texts for term in find_terms(each))
         yield from (term for term in found if kind_of(term) == wanted)
 
 

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from proxy.core.window import relative_prices
+from proxy.core.window import compute_relative_prices
 from proxy.lab.replay.history import ReplayHistory
 from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Simulation, Trial
@@ -43,7 +43,10 @@ def replay_job(job: Job) -> list[Result]:
 
 
 def _replay_trial(case: ReplayCase, trial: Trial) -> Result:
-    simulation, judge = Simulation(trial, case.history, relative_prices(case.prices)), Judge(case, trial.rules.pins)
+    simulation, judge = (
+        Simulation(trial, case.history, compute_relative_prices(case.prices)),
+        Judge(case, trial.rules.pins),
+    )
     for turn in case.turns:
         judge.score(turn, simulation.forward(turn))
     return judge.result(trial.name)
@@ -86,8 +89,8 @@ def _row(line: bytes) -> tuple[str, object] | None:
 
 def result_key(conversation: Conversation, setting: object) -> str:
     """Tells a result from those of other settings and other conversations of the same name."""
-    told = json.dumps(asdict(conversation), sort_keys=True, default=str).encode("utf-8", "surrogatepass")
-    return blake2b(b"%d %b %b" % (VERSION, repr(setting).encode(), told), digest_size=12).hexdigest()
+    content = json.dumps(asdict(conversation), sort_keys=True, default=str).encode("utf-8", "surrogatepass")
+    return blake2b(b"%d %b %b" % (VERSION, repr(setting).encode(), content), digest_size=12).hexdigest()
 
 
 def replay_all(

@@ -33,10 +33,10 @@ def conversations() -> list[Conversation]:
 def _conversation(seed: int, turns: int) -> Conversation:
     run = sample(turns, seed)
     messages, recorded, now = list[Json](), dict[int, RecordedUsage](), 0.0
-    for number, said in enumerate(_turns(run, seed)):
-        pauses = number and any(message["role"] == "user" for message in said)
+    for number, turn in enumerate(_turns(run, seed)):
+        pauses = number and any(message["role"] == "user" for message in turn)
         now += _PAUSE if pauses else _PACE
-        messages += said
+        messages += turn
         recorded[len(messages)] = RecordedUsage(at=now)
         messages.append(run.answer(number))
     return Conversation(

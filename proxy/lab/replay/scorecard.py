@@ -139,12 +139,13 @@ RETENTION = ("terms", "asked", "in context", "named", "pointed")
 
 def describe_estimate(scores: Scores) -> str:
     """How far our count is off, in a sentence; empty where nothing was recorded."""
-    told = scores.estimate
-    if not told.recorded:
+    estimate = scores.estimate
+    if not estimate.recorded:
         return ""
     return (
-        f"our count of what was added: {100 * told.estimated / told.recorded:.1f} % of the upstream's own over "
-        f"{told.pairs:,} requests; a request's own difference is {100 * told.missed / told.prompts:.2f} % of its prompt"
+        f"our count of what was added: {100 * estimate.estimated / estimate.recorded:.1f} % of the upstream's own over "
+        f"{estimate.pairs:,} requests; a request's own difference is "
+        f"{100 * estimate.missed / estimate.prompts:.2f} % of its prompt"
     )
 
 

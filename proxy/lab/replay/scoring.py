@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from proxy.core.grouping import Pins
 from proxy.core.messages import Message
-from proxy.core.pipeline import Count, quarter
+from proxy.core.pipeline import Count, estimate_tokens
 from proxy.core.window import Calibration
 from proxy.lab.replay.cache import MARKS, PROVIDER, Cache, Habit
 from proxy.lab.replay.history import Forwarded, ReplayHistory, RequestTurn, same
@@ -23,7 +23,7 @@ from proxy.lab.replay.summaries import SummaryRequest
 from proxy.lab.replay.terms import Terms
 from proxy.lab.replay.validity import BY_DIALECT, shape_of
 from proxy.lab.replay.values import RECALLED, Estimate, Point, Recall, RecallCount, Result, Scores, Tokens
-from proxy.tokenizer import Tokenizers, prior_calibration
+from proxy.tokenizer import Tokenizers, find_prior_calibration
 from proxy.windows import resolve_window
 from proxy.wire import http
 
@@ -54,7 +54,7 @@ class ReplayCase:
     @cached_property
     def plain(self) -> list[Tokens]:
         """Each request as it was sent."""
-        cache = Cache(self.habit, quarter)
+        cache = Cache(self.habit, estimate_tokens)
         return [_read(cache, self.render_unchanged(turn).pieces, turn.seconds) for turn in self.turns]
 
     @property
@@ -73,7 +73,7 @@ class ReplayCase:
             return Estimate()
         tokenizers = Tokenizers()
         try:
-            return measure_estimate(self.history, tokenizers.of(self.model).count, prior_calibration(self.model))
+            return measure_estimate(self.history, tokenizers.of(self.model).count, find_prior_calibration(self.model))
         finally:
             tokenizers.close()
 
@@ -96,7 +96,7 @@ class Judge:
     def __init__(self, case: ReplayCase, pins: Pins = UNPINNED) -> None:
         self._case = case
         self._pins = pins
-        self._cache = Cache(case.habit, quarter)
+        self._cache = Cache(case.habit, estimate_tokens)
         self._last: Forwarded | None = None
         self._points: list[Point] = []
         self._rows: list[Scores] = []
@@ -104,12 +104,12 @@ class Judge:
     def score(self, turn: RequestTurn, sent: Sent) -> None:
         """One request, in its turn."""
         case, plain = self._case, self._case.plain[turn.number]
-        told = [self._summary(asked, turn) for asked in sent.before]
+        summaries = [self._summary(asked, turn) for asked in sent.before]
         rendered = case.history.render(turn.request, sent.view, sent.tools)
         forwarded = _read(self._cache, rendered.pieces, turn.seconds)
-        told += [self._summary(asked, turn) for asked in sent.after]
+        summaries += [self._summary(asked, turn) for asked in sent.after]
         rewrote = self._last is not None and _breaks(self._last, rendered)
-        spent = sum_tokens(told)
+        spent = sum_tokens(summaries)
         self._points.append(
             Point(
                 place=turn.place,
@@ -120,7 +120,7 @@ class Judge:
                 cached=forwarded.cached,
                 rewrote=rewrote,
                 reason=sent.reason,
-                summaries=len(told),
+                summaries=len(summaries),
             )
         )
         self._rows.append(
@@ -131,12 +131,12 @@ class Judge:
                 rewrites=int(rewrote),
                 peak=forwarded.read,
                 over=int(forwarded.read > case.upstream.window),
-                summary_calls=len(told),
+                summary_calls=len(summaries),
                 summaries=spent,
                 invalid=self._invalid(turn, rendered.view),
                 kept=case.terms.measure(turn.place, rendered.view),
                 raw_bill=bill(plain, case.prices),
-                bill=bill(forwarded, case.prices) + sum(bill(each, case.prices) for each in told),
+                bill=bill(forwarded, case.prices) + sum(bill(each, case.prices) for each in summaries),
                 priced=int(case.prices.prices is not None),
                 failed=int(sent.failed),
             )
@@ -157,8 +157,8 @@ class Judge:
         )
 
     def _summary(self, asked: SummaryRequest, turn: RequestTurn) -> Tokens:
-        if asked.told is not None:
-            return asked.told
+        if asked.usage is not None:
+            return asked.usage
         read = _read(self._cache, asked.pieces, turn.seconds)
         return Tokens(read.fresh, read.cached, asked.written)
 

@@ -26,7 +26,7 @@ from proxy.core.conversation import (
 )
 from proxy.core.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, Found, Identity, LookUp, SummaryCandidate
 from proxy.core.messages import Message
-from proxy.core.pipeline import quarter
+from proxy.core.pipeline import estimate_tokens
 from proxy.core.planning import Question
 from proxy.core.rules import Rules
 from proxy.core.summaries import Summaries, Summary
@@ -94,8 +94,8 @@ class SimulatedStore:
 
     def put(self, block: StoreBlock) -> None:
         """Store a block, unless the key has another one than the one that this replaces."""
-        standing = self.values.get(block.key)
-        if standing is None or standing.value == block.replaces:
+        stored = self.values.get(block.key)
+        if stored is None or stored.value == block.replaces:
             self.values[block.key] = Value(block.key, block.block)
 
     def note(self, key: str, value: bytes, seconds: float) -> None:
@@ -154,7 +154,7 @@ class Simulation:
             request=turn.request,
             # No model to ask is not a call that failed: then old messages are folded without a model.
             rules=trial.rules if self.can_summarize else replace(trial.rules, summary=Summaries(enabled=False)),
-            count=quarter,
+            count=estimate_tokens,
             now=turn.seconds if trial.times else 0.0,
             prices=self._prices,
             window=Window(total=trial.window, origin="config"),
@@ -223,7 +223,7 @@ class TurnDriver:
         simulation = self._simulation
         match action:
             case CountTokens(pieces):
-                return [quarter(piece) for piece in pieces]
+                return [estimate_tokens(piece) for piece in pieces]
             case Identify():
                 return OWNER
             case LookUp():

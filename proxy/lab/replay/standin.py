@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from proxy.core.messages import Message
 from proxy.core.outcome import find_outcome
-from proxy.core.placeholder import argument
+from proxy.core.placeholder import choose_argument
 
 LABEL = "stand-in (extractive, no model)"
 SUMMARY_BYTES = 11_300
@@ -50,12 +50,12 @@ def write_summary(messages: Sequence[Message], headings: Sequence[str] = (), mos
         _failures(messages),
         _assistant_words(messages),
     )
-    told: list[str] = []
+    lines: list[str] = []
     for at, heading in enumerate(sections):
         room = most // (len(sections) - at) - len(f"## {heading}\n\n".encode())
-        told.append(f"## {heading}\n{_fit_rows(parts[at % len(parts)], room) or '-'}")
-        most -= len(told[-1].encode("utf-8", "replace")) + len("\n\n")
-    return "\n\n".join(told)
+        lines.append(f"## {heading}\n{_fit_rows(parts[at % len(parts)], room) or '-'}")
+        most -= len(lines[-1].encode("utf-8", "replace")) + len("\n\n")
+    return "\n\n".join(lines)
 
 
 def find_headings(demand: str) -> list[str]:
@@ -64,12 +64,12 @@ def find_headings(demand: str) -> list[str]:
 
 
 def _user_words(messages: Iterable[Message]) -> list[str]:
-    said = [_shorten(message.text) for message in messages if message.is_user]
-    return said[:1] + said[1:][-_ROWS_COUNT:]
+    texts = [_shorten(message.text) for message in messages if message.is_user]
+    return texts[:1] + texts[1:][-_ROWS_COUNT:]
 
 
 def _calls_made(messages: Sequence[Message]) -> list[str]:
-    made = [f"{call.name}: {argument(call)}" for message in messages for call in message.calls]
+    made = [f"{call.name}: {choose_argument(call)}" for message in messages for call in message.calls]
     return list(dict.fromkeys(_shorten(each) for each in made))[-_ROWS_COUNT:]
 
 
@@ -80,8 +80,8 @@ def _files_touched(messages: Iterable[Message]) -> list[str]:
 
 def _failures(messages: Iterable[Message]) -> list[str]:
     outcomes = (find_outcome(message.text) for message in messages if message.is_bulk)
-    told = (each.error or each.render() for each in outcomes if each.has_failed)
-    return list(dict.fromkeys(map(_shorten, told)))[-_ROWS_COUNT:]
+    failures = (each.error or each.render() for each in outcomes if each.has_failed)
+    return list(dict.fromkeys(map(_shorten, failures)))[-_ROWS_COUNT:]
 
 
 def _assistant_words(messages: Iterable[Message]) -> list[str]:
@@ -100,6 +100,6 @@ def _fit_rows(rows: Iterable[str], most: int) -> str:
     return "\n".join(kept)
 
 
-def _shorten(said: str) -> str:
-    line = " ".join(said.split())
+def _shorten(text: str) -> str:
+    line = " ".join(text.split())
     return line if len(line) <= _LINE_CHARACTERS else line[: _LINE_CHARACTERS - 1] + "…"

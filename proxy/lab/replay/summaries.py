@@ -14,9 +14,9 @@ from typing import Protocol
 from proxy.compaction.summaries import SummaryCall, SummaryCost
 from proxy.config import Upstream
 from proxy.core.messages import Message
-from proxy.core.pipeline import quarter
-from proxy.core.planning import Question, Try, tries
-from proxy.core.summaries import Said
+from proxy.core.pipeline import estimate_tokens
+from proxy.core.planning import Question, Try, list_tries
+from proxy.core.summaries import SummaryReply
 from proxy.lab.replay import standin
 from proxy.lab.replay.history import ReplayHistory, RequestTurn
 from proxy.lab.replay.values import Tokens
@@ -33,7 +33,7 @@ class SummaryRequest:
 
     pieces: tuple[bytes, ...] = ()
     written: int = 0
-    told: Tokens | None = None
+    usage: Tokens | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +58,13 @@ class StandIn:
     pace: standin.Pace = field(default_factory=standin.Pace)
 
     def answer(self, question: Question, turn: RequestTurn, history: ReplayHistory, room: int | None) -> SummaryAnswer:
-        put = next(tries(question, room, quarter), None)
+        put = next(list_tries(question, room, estimate_tokens), None)
         if put is None:
             return SummaryAnswer("", (), 0.0)
         rules = question.rules
-        said = standin.write_summary(question.old, rules.headings, min(standin.SUMMARY_BYTES, 4 * rules.max_tokens))
-        verdict = question.verdict(Said(said), quarter)
-        written, fresh = quarter(said.encode()), sum(quarter(message.raw) for message in _new(put))
+        text = standin.write_summary(question.old, rules.headings, min(standin.SUMMARY_BYTES, 4 * rules.max_tokens))
+        verdict = question.verdict(SummaryReply(text), estimate_tokens)
+        written, fresh = estimate_tokens(text.encode()), sum(estimate_tokens(message.raw) for message in _new(put))
         asked = SummaryRequest(tuple(history.ask(turn.request, put, rules.max_tokens)), written)
         return SummaryAnswer(verdict.text, (asked,), self.pace.seconds(fresh, written))
 
@@ -91,7 +91,7 @@ class ModelSummarizer:
                 request=request,
                 call=Call("POST", path, "", self._headers, body),
                 client=client,
-                count=quarter,
+                count=estimate_tokens,
                 redaction=Redaction(),
                 model=self.name,
                 room=room,
@@ -111,5 +111,5 @@ def _new(put: Try) -> Sequence[Message]:
 
 def _calls(spent: SummaryCost) -> list[SummaryRequest]:
     """Calls of one summary; the usage of all tries is counted with the first."""
-    told = Tokens(spent.read - spent.cached, spent.cached, spent.written)
-    return [SummaryRequest(told=told if number == 0 else Tokens()) for number in range(spent.tries)]
+    usage = Tokens(spent.read - spent.cached, spent.cached, spent.written)
+    return [SummaryRequest(usage=usage if number == 0 else Tokens()) for number in range(spent.tries)]

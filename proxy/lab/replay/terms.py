@@ -20,8 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from proxy.core.grouping import callers
-from proxy.core.messages import Message, strings, text_of
+from proxy.core.grouping import list_callers
+from proxy.core.messages import Message, extract_text, iterate_strings
 from proxy.lab.replay.values import RecallCount
 
 FRESH_MESSAGES = 6
@@ -43,7 +43,7 @@ class Terms:
         self._places = defaultdict[bytes, list[int]](list)
         for place, message in enumerate(messages):
             self._places[message.raw].append(place)
-        self._callers = callers(messages)
+        self._callers = list_callers(messages)
         self._where: dict[str, list[int]] = {}
 
     def measure(self, place: int, view: Sequence[Message]) -> Mapping[str, RecallCount]:
@@ -100,12 +100,12 @@ class _Seen:
 
 def find_wanted(action: Message) -> list[str]:
     """The specific terms in the arguments of its calls, each once."""
-    texts = (each for call in action.calls for each in strings(parse_arguments(call.arguments)))
+    texts = (each for call in action.calls for each in iterate_strings(parse_arguments(call.arguments)))
     return list(dict.fromkeys(term for each in texts for term in find_terms(each)))
 
 
-def find_terms(said: str) -> Iterator[str]:
-    return (term for term in TERM.findall(said) if SPECIFIC.search(term))
+def find_terms(text: str) -> Iterator[str]:
+    return (term for term in TERM.findall(text) if SPECIFIC.search(term))
 
 
 def age_of(places: Sequence[int], place: int) -> str:
@@ -130,9 +130,9 @@ def kind_of(term: str) -> str:
 def texts_of(raw: bytes) -> str:
     """All texts of a message, one below the other."""
     message = json.loads(raw)
-    found = [text_of(message.get("content")), *(message.get(key) for key in REASONING)]
+    found = [extract_text(message.get("content")), *(message.get(key) for key in REASONING)]
     for arguments in _arguments(message):
-        found += strings(parse_arguments(arguments))
+        found += iterate_strings(parse_arguments(arguments))
     return "\n".join(each for each in found if isinstance(each, str) and each)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from proxy.config import Upstream as Address
 from proxy.core.messages import Message, Request, read_message
-from proxy.core.pipeline import quarter
+from proxy.core.pipeline import estimate_tokens
 from proxy.errors import ProxyError
 from proxy.lab.demo.speech import DemoUsage, ModelReply, refusal
 from proxy.lab.replay import standin
@@ -59,7 +59,7 @@ class PlayedTurn:
     turn: RequestTurn
     originals: Mapping[str, Message]
     cache: Cache
-    heard: Request | None = None
+    received: Request | None = None
     """The turn as the upstream got it, each message replaced by the original that it says the same as."""
     before: tuple[SummaryRequest, ...] = ()
     after: tuple[SummaryRequest, ...] = ()
@@ -73,7 +73,7 @@ class PlayedTurn:
 
     def charge_summary(self, asked: SummaryRequest) -> None:
         """A question of the proxy's own; the turn waited for it if it was put before the turn arrived."""
-        if self.heard is None:
+        if self.received is None:
             self.before += (asked,)
         else:
             self.after += (asked,)
@@ -99,7 +99,7 @@ class Recorder:
         stage = self._stage
         if stage is None or stage.history is not history:
             originals = {_normalize(message.raw): message for message in reversed(history.request.messages)}
-            self._stage = PlayedTurn(history, turn, originals, Cache(self.upstream.habit, quarter))
+            self._stage = PlayedTurn(history, turn, originals, Cache(self.upstream.habit, estimate_tokens))
         else:
             self._stage = PlayedTurn(history, turn, stage.originals, stage.cache)
 
@@ -108,7 +108,7 @@ class Recorder:
         stage = self._stage
         if stage is None:
             raise RuntimeError("no turn was opened")
-        request = stage.heard or stage.turn.request
+        request = stage.received or stage.turn.request
         return Sent(request.messages, request.tools, "", stage.before, stage.after, failed)
 
     async def answer(self, body: bytes) -> ModelReply:
@@ -121,13 +121,13 @@ class Recorder:
         pieces = (*((request.tools,) if request.tools else ()), *(message.raw for message in request.messages))
         tokens, cached = stage.cache.read(pieces, stage.turn.seconds)
         if self.is_turn(request, stage):
-            stage.heard = request
+            stage.received = request
             message = stage.history.conversation.messages[stage.turn.place]
         else:
             message = self.summary(request, stage)
-            stage.charge_summary(SummaryRequest(pieces, quarter(encode(message))))
+            stage.charge_summary(SummaryRequest(pieces, estimate_tokens(encode(message))))
         finish = "tool_calls" if message.get("tool_calls") else "stop"
-        usage = DemoUsage(tokens, cached, quarter(encode(message)))
+        usage = DemoUsage(tokens, cached, estimate_tokens(encode(message)))
         return ModelReply(message={"content": None, **message}, finish=finish, usage=usage)
 
     def is_turn(self, request: Request, stage: PlayedTurn) -> bool:

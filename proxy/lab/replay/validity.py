@@ -133,8 +133,8 @@ def _check_message(message: Mapping[str, Any]) -> Iterator[str]:
 def _check_translation(message: Mapping[str, Any], ids: Iterable[str]) -> Iterator[str]:
     content = message.get("content")
     texts = content if isinstance(content, list) else [{"text": content}] if isinstance(content, str) else []
-    told = [part["text"] for part in texts if isinstance(part, dict) and isinstance(part.get("text"), str)]
-    if message.get("role") == "user" and any(not each.strip() for each in told):
+    written = [part["text"] for part in texts if isinstance(part, dict) and isinstance(part.get("text"), str)]
+    if message.get("role") == "user" and any(not each.strip() for each in written):
         yield "a text that says nothing"
     yield from ("a call's id has other letters" for each in ids if not _ID.fullmatch(each))
     for call in message.get("tool_calls") or ():

@@ -28,11 +28,11 @@ def find_branches(parents: Mapping[str, str]) -> Iterator[Branch]:
     """
     followed = {parent for entry, parent in parents.items() if parent != entry}
     leaves = [entry for entry in parents if entry not in followed]
-    told: set[str] = set()
+    known: set[str] = set()
     for leaf in reversed(leaves):
         path = _path(leaf, parents)
-        fresh = [entry not in told for entry in path]
-        told.update(path)
+        fresh = [entry not in known for entry in path]
+        known.update(path)
         if any(fresh):
             yield Branch(path, fresh.index(True))
 

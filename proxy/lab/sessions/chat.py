@@ -76,7 +76,7 @@ def _messages(body: Json) -> list[Json]:
     for item in as_objects(body.get("input")):
         items.add(item)
     head = [{"role": "system", "content": words}] if (words := as_text(body.get("instructions"))) else []
-    return [*head, *(each.message for each in items.said)]
+    return [*head, *(each.message for each in items.messages)]
 
 
 def _read_messages(history: Sequence[Json], body: Json) -> list[RecordedMessage]:
@@ -84,8 +84,11 @@ def _read_messages(history: Sequence[Json], body: Json) -> list[RecordedMessage]
     response = as_object(body.get("response"))
     response = as_object(response.get("body")) or response
     answered = [as_object(choice.get("message")) for choice in as_objects(response.get("choices"))[:1]]
-    said = [RecordedMessage(message) for message in history]
-    return [*said, *(RecordedMessage(message, read_usage(response.get("usage"))) for message in answered if message)]
+    messages = [RecordedMessage(message) for message in history]
+    return [
+        *messages,
+        *(RecordedMessage(message, read_usage(response.get("usage"))) for message in answered if message),
+    ]
 
 
 def _stages(histories: Sequence[Sequence[Json]]) -> list[bool]:

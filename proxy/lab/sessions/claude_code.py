@@ -53,11 +53,11 @@ def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
     lines = {as_text(line.get("uuid")): line for line in as_objects(list(sheet.values)) if as_text(line.get("uuid"))}
     parents = {uuid: as_text(line.get("parentUuid")) for uuid, line in lines.items()}
     session = _Session(lines)
-    told = [branch for branch in find_branches(parents) if session.has_own_answer(branch)]
+    answered = [branch for branch in find_branches(parents) if session.has_own_answer(branch)]
     order = {uuid: number for number, uuid in enumerate(lines)}
     notes = session.notes()
     names: Counter[str] = Counter()
-    for branch in sorted(told, key=lambda branch: (order[branch.root], branch.begins > 0)):
+    for branch in sorted(answered, key=lambda branch: (order[branch.root], branch.begins > 0)):
         kind = session.kind(branch)
         number = names[kind]
         names[kind] += 1
@@ -190,12 +190,12 @@ def _read_user_line(line: Json) -> Iterator[RecordedMessage]:
             content = f"<system-reminder>\n{reminder}\n</system-reminder>"
             yield RecordedMessage({"role": "user", "content": content})
         return
-    spoken = as_object(line.get("message")).get("content")
-    if isinstance(spoken, str):
-        yield RecordedMessage({"role": "user", "content": spoken})
+    blocks = as_object(line.get("message")).get("content")
+    if isinstance(blocks, str):
+        yield RecordedMessage({"role": "user", "content": blocks})
         return
     beside: list[Json] = []
-    for block in as_objects(spoken):
+    for block in as_objects(blocks):
         if block.get("type") == "tool_result":
             result = make_result(as_text(block.get("tool_use_id")), _parts(block.get("content")))
             yield RecordedMessage(result, own=(block,))
@@ -212,21 +212,21 @@ def _read_attachment(line: Json) -> str:
     return f"Note: {as_text(what.get('filename'))} was modified.\n{words}" if changed else words
 
 
-def _words(said: object) -> str:
+def _words(value: object) -> str:
     """All the text in a value that may hold it at several depths."""
-    if isinstance(said, dict):
-        said = said.get("text") or said.get("content") or said.get("file")
-    if isinstance(said, list | dict):
-        each = said if isinstance(said, list) else [said]
+    if isinstance(value, dict):
+        value = value.get("text") or value.get("content") or value.get("file")
+    if isinstance(value, list | dict):
+        each = value if isinstance(value, list) else [value]
         return "\n".join(filter(None, map(_words, each)))
-    return as_text(said)
+    return as_text(value)
 
 
-def _parts(said: object) -> str | list[Json]:
-    if isinstance(said, str):
-        return said
+def _parts(content: object) -> str | list[Json]:
+    if isinstance(content, str):
+        return content
     parts: list[Json] = []
-    for block in as_objects(said):
+    for block in as_objects(content):
         source = as_object(block.get("source"))
         if block.get("type") == "image":
             url = source.get("url")

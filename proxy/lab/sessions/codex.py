@@ -69,18 +69,18 @@ class _Rollout:
 
     def chapter(self) -> Chapter:
         name = f"{self._why} {self._chapters}" if self._chapters else ""
-        return Chapter(self._items.said, name, self._model, notes=dict(self._items.notes), path=http.RESPONSES)
+        return Chapter(self._items.messages, name, self._model, notes=dict(self._items.notes), path=http.RESPONSES)
 
-    def _turn_over(self, why: str, said: list[RecordedMessage]) -> Iterator[Chapter]:
+    def _turn_over(self, why: str, messages: list[RecordedMessage]) -> Iterator[Chapter]:
         yield self.chapter()
         self._chapters, self._why = self._chapters + 1, why
         self._items.notes.clear()
-        self._items.restart(said)
+        self._items.restart(messages)
 
     def _head(self, meta: Json) -> None:
         words = as_text(as_object(meta.get("base_instructions")).get("text")) or as_text(meta.get("instructions"))
-        if words and not self._items.said:
-            self._items.said.append(RecordedMessage({"role": "system", "content": words}))
+        if words and not self._items.messages:
+            self._items.messages.append(RecordedMessage({"role": "system", "content": words}))
 
     def _count(self, info: Json) -> None:
         """The same count may be written twice."""
@@ -90,18 +90,18 @@ class _Rollout:
             self._items.note_usage(read_usage(info.get("last_token_usage")))
 
     def _read_compaction(self, payload: Json) -> list[RecordedMessage]:
-        head = [each for each in self._items.said[:1] if each.role == "system"]
+        head = [each for each in self._items.messages[:1] if each.role == "system"]
         replacement = as_objects(payload.get("replacement_history"))
         if not replacement:
-            users = [each for each in self._items.said if each.role == "user"]
+            users = [each for each in self._items.messages if each.role == "user"]
             return mark_repeated(
                 [*head, *users, RecordedMessage({"role": "user", "content": as_text(payload.get("message"))})]
             )
         items = Items(mark_repeated(head))
         for item in replacement:
             items.add(as_object(item.get("item")) or item, again=True)
-        return items.said
+        return items.messages
 
     def _roll_back(self, turns: int) -> list[RecordedMessage]:
-        users = [place for place, each in enumerate(self._items.said) if each.role == "user"]
-        return mark_repeated(self._items.said[: users[-turns]] if 0 < turns <= len(users) else self._items.said)
+        users = [place for place, each in enumerate(self._items.messages) if each.role == "user"]
+        return mark_repeated(self._items.messages[: users[-turns]] if 0 < turns <= len(users) else self._items.messages)

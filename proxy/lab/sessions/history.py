@@ -41,7 +41,7 @@ class RecordedMessage:
 class Chapter:
     """One history, as it was recorded."""
 
-    said: Sequence[RecordedMessage]
+    messages: Sequence[RecordedMessage]
     name: str = ""
     """Tells it from the others of its file."""
     model: str = ""
@@ -54,9 +54,9 @@ class Chapter:
     """What was left out of it, and how often."""
 
 
-def mark_repeated(said: Iterable[RecordedMessage]) -> list[RecordedMessage]:
+def mark_repeated(messages: Iterable[RecordedMessage]) -> list[RecordedMessage]:
     """The same messages, carried over into another chapter."""
-    return [replace(each, recorded=None, again=True) for each in said]
+    return [replace(each, recorded=None, again=True) for each in messages]
 
 
 def make_call(name: str, arguments: str, known_by: str) -> Json:
@@ -79,29 +79,29 @@ def make_result(known_by: str, words: str | list[Json]) -> Json:
 
 def build_conversation(chapter: Chapter, place: str, kind: str) -> tuple[Conversation | None, Counter[str]]:
     """The conversation that a chapter makes, and what had to be mended; None where it holds no request."""
-    said, notes = pair_results(chapter.said)
-    begins = max((place + 1 for place, each in enumerate(said) if each.again), default=0)
-    requests = [place for place, each in enumerate(said) if place and place >= begins and each.role == "assistant"]
+    messages, notes = pair_results(chapter.messages)
+    begins = max((place + 1 for place, each in enumerate(messages) if each.again), default=0)
+    requests = [place for place, each in enumerate(messages) if place and place >= begins and each.role == "assistant"]
     if not requests:
         return None, notes
     return Conversation(
         name=f"{chapter.source or place} {chapter.name}".strip(),
         source=chapter.source or kind,
-        messages=tuple(each.message for each in said),
+        messages=tuple(each.message for each in messages),
         tools=chapter.tools,
         model=chapter.model,
-        recorded={place: found for place in requests if (found := said[place].recorded) is not None},
+        recorded={place: found for place in requests if (found := messages[place].recorded) is not None},
         begins=begins,
-        own=None if chapter.path == http.CHAT else build_own_history(chapter.path, said),
+        own=None if chapter.path == http.CHAT else build_own_history(chapter.path, messages),
     ), notes
 
 
-def pair_results(said: Sequence[RecordedMessage]) -> tuple[list[RecordedMessage], Counter[str]]:
+def pair_results(messages: Sequence[RecordedMessage]) -> tuple[list[RecordedMessage], Counter[str]]:
     """Every call answered right behind its message, in the order the results came, and no result without a call."""
     notes: Counter[str] = Counter()
-    results, unanswered = _find_results(said, notes)
+    results, unanswered = _find_results(messages, notes)
     found: list[RecordedMessage] = []
-    for place, each in enumerate(said):
+    for place, each in enumerate(messages):
         if each.role == "tool":
             continue
         found.append(each)
@@ -113,7 +113,7 @@ def pair_results(said: Sequence[RecordedMessage]) -> tuple[list[RecordedMessage]
 
 
 def _find_results(
-    said: Sequence[RecordedMessage], notes: Counter[str]
+    messages: Sequence[RecordedMessage], notes: Counter[str]
 ) -> tuple[dict[int, list[RecordedMessage]], dict[int, list[str]]]:
     """By the place of a message: the results that answer its calls, and the calls that nothing answers.
 
@@ -121,7 +121,7 @@ def _find_results(
     """
     waiting: dict[int, list[str]] = {}
     results: dict[int, list[RecordedMessage]] = {}
-    for place, each in enumerate(said):
+    for place, each in enumerate(messages):
         if calls := [as_text(made.get("id")) for made in _calls(each)]:
             waiting[place] = calls
         if each.role != "tool":
@@ -138,8 +138,8 @@ def _find_results(
     return results, waiting
 
 
-def _calls(said: RecordedMessage) -> Iterator[Json]:
-    yield from as_objects(said.message.get("tool_calls")) if said.role == "assistant" else ()
+def _calls(recorded: RecordedMessage) -> Iterator[Json]:
+    yield from as_objects(recorded.message.get("tool_calls")) if recorded.role == "assistant" else ()
 
 
 # --- in the agent's own API -------------------------------------------------------------------------------------------
@@ -148,16 +148,16 @@ _MAX_TOKENS = 32_000
 """Of an answer: what Claude Code asks for; its files do not tell."""
 
 
-def build_own_history(path: str, said: Sequence[RecordedMessage]) -> OwnHistory:
+def build_own_history(path: str, messages: Sequence[RecordedMessage]) -> OwnHistory:
     """The history as the agent sends it: its own blocks and items, and in their form what a reader put between."""
-    return _build_messages(said) if path == http.MESSAGES else _build_items(said)
+    return _build_messages(messages) if path == http.MESSAGES else _build_items(messages)
 
 
-def _build_messages(said: Sequence[RecordedMessage]) -> OwnHistory:
+def _build_messages(messages: Sequence[RecordedMessage]) -> OwnHistory:
     """Results are put together, and the text behind them in the same message."""
     elements, starts = list[Json](), list[int]()
     is_open = False
-    for each in said:
+    for each in messages:
         is_answer, is_result = each.role == "assistant", each.role == "tool"
         blocks = list(each.own or [_write_block(each)])
         if is_open and not is_answer:
@@ -172,18 +172,18 @@ def _build_messages(said: Sequence[RecordedMessage]) -> OwnHistory:
     return OwnHistory(http.MESSAGES, members, tuple(elements), tuple(starts))
 
 
-def _write_block(said: RecordedMessage) -> Json:
-    message = said.message
-    if said.role == "tool":
+def _write_block(recorded: RecordedMessage) -> Json:
+    message = recorded.message
+    if recorded.role == "tool":
         return {"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": message["content"]}
     return {"type": "text", "text": join_text(message.get("content"))}
 
 
-def _build_items(said: Sequence[RecordedMessage]) -> OwnHistory:
+def _build_items(messages: Sequence[RecordedMessage]) -> OwnHistory:
     """The first instructions, which a session file holds apart, are a member of the request."""
     members: Json = {"store": False}
     elements, starts = list[Json](), list[int]()
-    for place, each in enumerate(said):
+    for place, each in enumerate(messages):
         starts.append(len(elements))
         if not place and each.role == "system" and not each.own:
             members["instructions"] = each.message["content"]
@@ -192,11 +192,11 @@ def _build_items(said: Sequence[RecordedMessage]) -> OwnHistory:
     return OwnHistory(http.RESPONSES, members, tuple(elements), tuple(starts))
 
 
-def _write_item(said: RecordedMessage, before: Sequence[Json]) -> Json:
-    message = said.message
-    if said.role == "tool":
+def _write_item(recorded: RecordedMessage, before: Sequence[Json]) -> Json:
+    message = recorded.message
+    if recorded.role == "tool":
         known_by = message["tool_call_id"]
         call = next((item for item in reversed(before) if item.get("call_id") == known_by), {"type": "function_call"})
         return {"type": f"{call['type']}_output", "call_id": known_by, "output": message["content"]}
     part = {"type": "input_text", "text": join_text(message.get("content"))}
-    return {"type": "message", "role": said.role, "content": [part]}
+    return {"type": "message", "role": recorded.role, "content": [part]}

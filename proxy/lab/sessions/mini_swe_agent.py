@@ -37,15 +37,15 @@ def _is_run(row: Json) -> bool:
 
 
 def _read_messages(messages: Sequence[Json]) -> list[RecordedMessage]:
-    said = []
+    read = []
     for message in messages:
         if as_text(message.get("role")) in ("", "exit"):
             continue
         extra = as_object(message.get("extra"))
-        told = read_usage(as_object(extra.get("response")).get("usage"), at=as_seconds(extra.get("timestamp")))
+        usage = read_usage(as_object(extra.get("response")).get("usage"), at=as_seconds(extra.get("timestamp")))
         sent = {key: message[key] for key in _SENT if key in message}
-        said.append(RecordedMessage(sent, told if message["role"] == "assistant" else None))
-    return said
+        read.append(RecordedMessage(sent, usage if message["role"] == "assistant" else None))
+    return read
 
 
 def _model(run: Json) -> str:

@@ -51,26 +51,26 @@ def _is_export(row: Json) -> bool:
 
 def _session(messages: Sequence[Json]) -> Iterator[Chapter]:
     """A chapter for the first history, and for each that a compaction began."""
-    told: list[RecordedMessage] = []
+    read: list[RecordedMessage] = []
     name, compactions = "", 0
     ordered = sorted(messages, key=_order)
     summaries = {as_text(_info(each).get("parentID")): each for each in ordered if _info(each).get("summary") is True}
     for place, message in enumerate(ordered):
         summary = summaries.get(as_text(_info(message).get("id")))
         if summary is not None and _compaction(message):
-            yield _chapter(told, name, messages)
-            told, compactions = _read_compaction(ordered, place, summary), compactions + 1
+            yield _chapter(read, name, messages)
+            read, compactions = _read_compaction(ordered, place, summary), compactions + 1
             name = f"after compaction {compactions}"
         elif not any(message is each for each in summaries.values()):
-            told += _read_message(message)
-    yield _chapter(told, name, messages)
+            read += _read_message(message)
+    yield _chapter(read, name, messages)
 
 
-def _chapter(said: Sequence[RecordedMessage], name: str, messages: Sequence[Json]) -> Chapter:
+def _chapter(read: Sequence[RecordedMessage], name: str, messages: Sequence[Json]) -> Chapter:
     models = (as_text(_info(each).get("modelID")) for each in reversed(messages))
     states = (as_object(part.get("state")) for each in messages for part in as_objects(each.get("parts")))
     cleared = sum("compacted" in as_object(state.get("time")) for state in states)
-    return Chapter(said, name, next(filter(None, models), ""), notes={_CLEARED: cleared} if cleared else {})
+    return Chapter(read, name, next(filter(None, models), ""), notes={_CLEARED: cleared} if cleared else {})
 
 
 def _read_compaction(ordered: Sequence[Json], place: int, summary: Json) -> list[RecordedMessage]:
@@ -79,7 +79,9 @@ def _read_compaction(ordered: Sequence[Json], place: int, summary: Json) -> list
     starts = [as_text(_info(each).get("id")) for each in ordered[:place]]
     tail = ordered[starts.index(first) : place] if first in starts else []
     question = RecordedMessage({"role": "user", "content": _ASKED})
-    return mark_repeated([question, *_read_message(summary), *(said for each in tail for said in _read_message(each))])
+    return mark_repeated(
+        [question, *_read_message(summary), *(recorded for each in tail for recorded in _read_message(each))]
+    )
 
 
 def _read_message(message: Json) -> list[RecordedMessage]:
@@ -87,7 +89,7 @@ def _read_message(message: Json) -> list[RecordedMessage]:
     if _info(message).get("role") == "user":
         words = _parts(parts)
         return [RecordedMessage({"role": "user", "content": words})] if words else []
-    return [said for step in _steps(parts) for said in _step(step, _info(message))]
+    return [recorded for step in _steps(parts) for recorded in _step(step, _info(message))]
 
 
 def _steps(parts: Sequence[Json]) -> list[list[Json]]:

@@ -85,22 +85,22 @@ def _apply_condensation(view: Sequence[Json], event: Json) -> list[Json]:
 
 
 def _read_events(view: Sequence[Json], carried: set[str], used: Mapping[str, RecordedUsage]) -> list[RecordedMessage]:
-    said: list[RecordedMessage] = []
+    messages: list[RecordedMessage] = []
     batch = ""
     for event in view:
         again_here = as_text(event.get("id")) in carried
         response = as_text(event.get("llm_response_id"))
         if event.get("kind") == "ActionEvent" and response and response == batch:
-            said[-1].message["tool_calls"].append(_call(event))
+            messages[-1].message["tool_calls"].append(_call(event))
             continue
         batch = response if event.get("kind") == "ActionEvent" else ""
         if (message := _message(event)) is not None:
             recorded = used.get(response) or RecordedUsage()
             answered = message["role"] == "assistant"
-            told = RecordedUsage(recorded.tokens, recorded.cached, recorded.output, as_seconds(event.get("timestamp")))
-            said.append(RecordedMessage(message, told if answered else None))
-            said[-1:] = mark_repeated(said[-1:]) if again_here else said[-1:]
-    return said
+            usage = RecordedUsage(recorded.tokens, recorded.cached, recorded.output, as_seconds(event.get("timestamp")))
+            messages.append(RecordedMessage(message, usage if answered else None))
+            messages[-1:] = mark_repeated(messages[-1:]) if again_here else messages[-1:]
+    return messages
 
 
 def _message(event: Json) -> Json | None:
@@ -119,10 +119,10 @@ def _message(event: Json) -> Json | None:
 
 
 def _read_user_event(event: Json) -> Json:
-    said = as_object(event.get("llm_message"))
-    words = _parts([*_as_parts(said.get("content")), *as_objects(event.get("extended_content"))])
-    if said.get("role") == "assistant":
-        return make_answer(words, reasoning=as_text(said.get("reasoning_content")))
+    message = as_object(event.get("llm_message"))
+    words = _parts([*_as_parts(message.get("content")), *as_objects(event.get("extended_content"))])
+    if message.get("role") == "assistant":
+        return make_answer(words, reasoning=as_text(message.get("reasoning_content")))
     return {"role": "user", "content": words}
 
 
@@ -138,18 +138,18 @@ def _read_output(event: Json) -> str | list[Json]:
     if event.get("kind") != "ObservationEvent":
         return as_text(event.get("error")) or f"Action rejected: {as_text(event.get('rejection_reason'))}"
     observation = as_object(event.get("observation"))
-    told = [observation.get(key) for key in ("content", "output", "error") if observation.get(key)]
-    words = [part for each in told for part in _as_parts(each)]
+    outputs = [observation.get(key) for key in ("content", "output", "error") if observation.get(key)]
+    words = [part for each in outputs for part in _as_parts(each)]
     return _parts([*words, *as_objects(event.get("extended_content"))]) if words else as_arguments(observation)
 
 
-def _as_parts(said: Any) -> list[Json]:  # noqa: ANN401 (any JSON)
-    return [{"type": "text", "text": said}] if isinstance(said, str) else as_objects(said)
+def _as_parts(content: Any) -> list[Json]:  # noqa: ANN401 (any JSON)
+    return [{"type": "text", "text": content}] if isinstance(content, str) else as_objects(content)
 
 
-def _parts(said: Sequence[Json]) -> str | list[Json]:
+def _parts(content: Sequence[Json]) -> str | list[Json]:
     parts: list[Json] = []
-    for part in said:
+    for part in content:
         parts += [make_image_link(url) for url in iter_strings(part.get("image_urls"))]
         if words := as_text(part.get("text")):
             parts.append({"type": "text", "text": words})
@@ -170,7 +170,7 @@ def _usage(states: Sequence[Json]) -> dict[str, RecordedUsage]:
     found: dict[str, RecordedUsage] = {}
     for state in states:
         for metrics in as_object(as_object(state.get("stats")).get("usage_to_metrics")).values():
-            for told in as_objects(as_object(metrics).get("token_usages")):
-                if (recorded := read_usage(told)) is not None:
-                    found[as_text(told.get("response_id"))] = recorded
+            for usage in as_objects(as_object(metrics).get("token_usages")):
+                if (recorded := read_usage(usage)) is not None:
+                    found[as_text(usage.get("response_id"))] = recorded
     return found

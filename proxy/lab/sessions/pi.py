@@ -42,16 +42,16 @@ def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
     parents = {name: as_text(entry.get("parentId")) for name, entry in entries.items()}
     for number, branch in enumerate(find_branches(parents)):
         path = [entries[name] for name in branch.path]
-        told: list[RecordedMessage] = []
+        messages: list[RecordedMessage] = []
         name, compactions = f"branch {number}" if number else "", 0
         for place, entry in enumerate(path):
             if entry.get("type") == "compaction":
-                yield _chapter(told, name, path)
-                told, compactions = _read_compaction(path, place), compactions + 1
+                yield _chapter(messages, name, path)
+                messages, compactions = _read_compaction(path, place), compactions + 1
                 name = f"{f'branch {number} ' if number else ''}after compaction {compactions}"
-            elif (said := _read_entry(entry, carried=place < branch.begins)) is not None:
-                told.append(said)
-        yield _chapter(told, name, path)
+            elif (recorded := _read_entry(entry, carried=place < branch.begins)) is not None:
+                messages.append(recorded)
+        yield _chapter(messages, name, path)
 
 
 def _entries(rows: Sequence[Json]) -> dict[str, Json]:
@@ -67,13 +67,13 @@ def _entries(rows: Sequence[Json]) -> dict[str, Json]:
     return named
 
 
-def _chapter(said: Sequence[RecordedMessage], name: str, path: Sequence[Json]) -> Chapter:
+def _chapter(messages: Sequence[RecordedMessage], name: str, path: Sequence[Json]) -> Chapter:
     models = (as_text(as_object(entry.get("message")).get("model")) for entry in reversed(path))
     kinds = Counter(
         as_text(entry.get("customType")) or "?" for entry in path if entry.get("type") == "context_transform"
     )
     notes = {"changes that an extension made to the context, left out": kinds.total()} if kinds else {}
-    return Chapter(said, name, next(filter(None, models), ""), notes=notes)
+    return Chapter(messages, name, next(filter(None, models), ""), notes=notes)
 
 
 def _read_compaction(path: Sequence[Json], place: int) -> list[RecordedMessage]:
@@ -81,9 +81,9 @@ def _read_compaction(path: Sequence[Json], place: int) -> list[RecordedMessage]:
     first = as_text(path[place].get("firstKeptEntryId"))
     names = [as_text(entry.get("id")) for entry in path[:place]]
     tail = path[names.index(first) : place] if first in names else []
-    said = [_read_entry(entry, carried=True) for entry in tail if entry.get("type") != "compaction"]
+    kept = [_read_entry(entry, carried=True) for entry in tail if entry.get("type") != "compaction"]
     words = f"{_COMPACTED}\n\n<summary>\n{as_text(path[place].get('summary'))}\n</summary>"
-    return mark_repeated([RecordedMessage({"role": "user", "content": words}), *filter(None, said)])
+    return mark_repeated([RecordedMessage({"role": "user", "content": words}), *filter(None, kept)])
 
 
 def _read_entry(entry: Json, *, carried: bool) -> RecordedMessage | None:
@@ -95,10 +95,10 @@ def _read_entry(entry: Json, *, carried: bool) -> RecordedMessage | None:
         )
     if role == "assistant":
         at = as_seconds(entry.get("timestamp")) or as_seconds(message.get("timestamp"))
-        said = _answer(as_objects(message.get("content")))
-        there = said["content"] or "tool_calls" in said
+        answer = _answer(as_objects(message.get("content")))
+        there = answer["content"] or "tool_calls" in answer
         return (
-            RecordedMessage(said, None if carried else read_usage(message.get("usage"), at=at), carried)
+            RecordedMessage(answer, None if carried else read_usage(message.get("usage"), at=at), carried)
             if there
             else None
         )
@@ -132,11 +132,11 @@ def _role(entry: Json) -> str:
     return as_text(as_object(entry.get("message")).get("role")) if entry.get("type") == "message" else ""
 
 
-def _parts(said: object) -> str | list[Json]:
-    if isinstance(said, str):
-        return said
+def _parts(content: object) -> str | list[Json]:
+    if isinstance(content, str):
+        return content
     parts: list[Json] = []
-    for part in as_objects(said):
+    for part in as_objects(content):
         if part.get("type") == "image":
             parts.append(make_image(part.get("mimeType"), part.get("data")))
         elif words := as_text(part.get("text")):

@@ -30,7 +30,7 @@ _ROLES = ("system", "developer", "user")
 class Items:
     """Messages as far as they were read."""
 
-    said: list[RecordedMessage] = field(default_factory=list)
+    messages: list[RecordedMessage] = field(default_factory=list)
     notes: Counter[str] = field(default_factory=Counter)
     _open: bool = False
     """The last message is an answer that may go on."""
@@ -41,11 +41,11 @@ class Items:
         if kind in RESULTS:
             self._open = False
             result = make_result(as_text(item.get("call_id")), _output(item))
-            self.said.append(RecordedMessage(result, again=again, own=own))
+            self.messages.append(RecordedMessage(result, again=again, own=own))
         elif kind == "message" and item.get("role") in _ROLES:
             self._open = False
             message = {"role": item["role"], "content": _parts(item.get("content"))}
-            self.said.append(RecordedMessage(message, again=again, own=own))
+            self.messages.append(RecordedMessage(message, again=again, own=own))
         elif kind == "message" and item.get("role") == "assistant":
             self._answers(make_answer(_parts(item.get("content"))), at, own, again=again)
         elif kind == "reasoning":
@@ -59,26 +59,32 @@ class Items:
 
     def note_usage(self, recorded: RecordedUsage | None) -> None:
         """The usage of the answer that came last: whatever follows is another."""
-        for place in range(len(self.said) - 1, -1, -1):
-            if self.said[place].role == "assistant":
-                earlier = self.said[place].recorded
-                if recorded is not None and (earlier is None or earlier.tokens is None) and not self.said[place].again:
+        for place in range(len(self.messages) - 1, -1, -1):
+            if self.messages[place].role == "assistant":
+                earlier = self.messages[place].recorded
+                if (
+                    recorded is not None
+                    and (earlier is None or earlier.tokens is None)
+                    and not self.messages[place].again
+                ):
                     at = earlier.at if earlier else None
-                    self.said[place] = replace(self.said[place], recorded=replace(recorded, at=at or recorded.at))
+                    self.messages[place] = replace(
+                        self.messages[place], recorded=replace(recorded, at=at or recorded.at)
+                    )
                 break
         self._open = False
 
-    def restart(self, said: list[RecordedMessage]) -> None:
+    def restart(self, messages: list[RecordedMessage]) -> None:
         """Another history begins, with these messages."""
-        self.said, self._open = said, False
+        self.messages, self._open = messages, False
 
     def _answers(self, message: Json, at: float | None, own: tuple[Json, ...], *, again: bool) -> None:
-        if self._open and self.said[-1].again == again:
-            last = self.said[-1]
-            self.said[-1] = replace(last, message=_join_answers(last.message, message), own=last.own + own)
+        if self._open and self.messages[-1].again == again:
+            last = self.messages[-1]
+            self.messages[-1] = replace(last, message=_join_answers(last.message, message), own=last.own + own)
         else:
             recorded = None if at is None or again else RecordedUsage(at=at)
-            self.said.append(RecordedMessage(message, recorded, again, own))
+            self.messages.append(RecordedMessage(message, recorded, again, own))
         self._open = True
 
 
@@ -103,11 +109,11 @@ def _output(item: Json) -> str | list[Json]:
     return output if isinstance(output, str) else _parts(output) or as_arguments(output)
 
 
-def _parts(said: object) -> str | list[Json]:
-    if isinstance(said, str):
-        return said
+def _parts(content: object) -> str | list[Json]:
+    if isinstance(content, str):
+        return content
     parts: list[Json] = []
-    for part in as_objects(said):
+    for part in as_objects(content):
         if part.get("type") == "input_image":
             parts.append(make_image_link(part.get("image_url")))
         elif words := as_text(part.get("text")):

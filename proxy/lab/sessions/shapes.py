@@ -71,28 +71,28 @@ def simplify_content(parts: list[Json]) -> str | list[Json]:
     return parts
 
 
-def read_usage(told: Any, *, at: float | None = None) -> RecordedUsage | None:  # noqa: ANN401
+def read_usage(value: Any, *, at: float | None = None) -> RecordedUsage | None:  # noqa: ANN401
     """The usage of one request, by the names that providers and agents give it; None where there is none.
 
     What Anthropic calls input, and pi and opencode after it, leaves out what was read from the cache or written to
     it; what OpenAI calls prompt, and Codex input, includes it.
     """
-    said = as_object(told)
-    apart = _first_count(said, "cache_read_input_tokens", "cacheRead")
-    if apart is None and isinstance(said.get("cache"), dict):
-        apart = as_count(said["cache"].get("read"))
+    usage = as_object(value)
+    apart = _first_count(usage, "cache_read_input_tokens", "cacheRead")
+    if apart is None and isinstance(usage.get("cache"), dict):
+        apart = as_count(usage["cache"].get("read"))
     if apart is not None:
-        written_there = _first_count(said, "cache_creation_input_tokens", "cacheWrite") or as_count(
-            as_object(said.get("cache")).get("write")
+        written_there = _first_count(usage, "cache_creation_input_tokens", "cacheWrite") or as_count(
+            as_object(usage.get("cache")).get("write")
         )
-        fresh = _first_count(said, "input_tokens", "input")
+        fresh = _first_count(usage, "input_tokens", "input")
         tokens = None if fresh is None else fresh + apart + (written_there or 0)
-        return _record_of(tokens, apart, _first_count(said, "output_tokens", "output"), at)
-    details = as_object(said.get("prompt_tokens_details") or said.get("input_tokens_details"))
-    cached = _first_count(said, "cached_input_tokens", "cache_read_tokens")
+        return _record_of(tokens, apart, _first_count(usage, "output_tokens", "output"), at)
+    details = as_object(usage.get("prompt_tokens_details") or usage.get("input_tokens_details"))
+    cached = _first_count(usage, "cached_input_tokens", "cache_read_tokens")
     cached = as_count(details.get("cached_tokens")) if cached is None else cached
-    tokens = _first_count(said, "prompt_tokens", "input_tokens", "input")
-    return _record_of(tokens, cached, _first_count(said, "completion_tokens", "output_tokens", "output"), at)
+    tokens = _first_count(usage, "prompt_tokens", "input_tokens", "input")
+    return _record_of(tokens, cached, _first_count(usage, "completion_tokens", "output_tokens", "output"), at)
 
 
 def chat_tools(tools: Any) -> tuple[Json, ...]:  # noqa: ANN401
@@ -111,5 +111,5 @@ def _record_of(tokens: int | None, cached: int | None, output: int | None, at: f
     return RecordedUsage(tokens, cached if tokens else None, output if tokens else None, at) if known else None
 
 
-def _first_count(said: Mapping[str, Any], *names: str) -> int | None:
-    return next((found for name in names if (found := as_count(said.get(name))) is not None), None)
+def _first_count(usage: Mapping[str, Any], *names: str) -> int | None:
+    return next((found for name in names if (found := as_count(usage.get(name))) is not None), None)

@@ -35,10 +35,10 @@ def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
         history = as_objects(run["history"])
         agents = list(dict.fromkeys(as_text(each.get("agent")) for each in history if as_text(each.get("agent"))))
         for agent in agents or [""]:
-            said = [_read_message(each) for each in history if as_text(each.get("agent")) in ("", agent)]
+            messages = [_read_message(each) for each in history if as_text(each.get("agent")) in ("", agent)]
             numbered = str(number) if len(runs) > 1 else ""
             name = " ".join(filter(None, [numbered, agent if len(agents) > 1 else ""]))
-            yield Chapter(said, name, _model(run))
+            yield Chapter(messages, name, _model(run))
 
 
 def _is_run(row: Json) -> bool:
@@ -62,11 +62,11 @@ def _read_message(message: Json) -> RecordedMessage:
     return RecordedMessage({"role": role or "user", "content": _parts(message.get("content"))})
 
 
-def _parts(said: object) -> str | list[Json]:
-    if isinstance(said, str):
-        return said
+def _parts(content: object) -> str | list[Json]:
+    if isinstance(content, str):
+        return content
     parts: list[Json] = []
-    for part in as_objects(said):
+    for part in as_objects(content):
         if part.get("type") == "image_url":
             parts.append(make_image_link(as_object(part.get("image_url")).get("url")))
         elif words := as_text(part.get("text")):

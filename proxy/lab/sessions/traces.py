@@ -26,14 +26,14 @@ def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
     for number, row in enumerate(as_objects(list(sheet.values))):
         if _is_record(row):
             used = {
-                place: told
+                place: usage
                 for each in as_objects(row.get("usage"))
-                if (place := as_count(each.get("i"))) is not None and (told := _read_usage(each)) is not None
+                if (place := as_count(each.get("i"))) is not None and (usage := _read_usage(each)) is not None
             }
-            said = [
+            messages = [
                 RecordedMessage(message, used.get(place)) for place, message in enumerate(as_objects(row["messages"]))
             ]
-            yield Chapter(said, str(number), as_text(row.get("model")), chat_tools(row.get("tools")), source)
+            yield Chapter(messages, str(number), as_text(row.get("model")), chat_tools(row.get("tools")), source)
 
 
 def _is_record(row: Json) -> bool:

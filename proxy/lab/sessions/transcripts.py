@@ -24,31 +24,31 @@ def claims(values: Sequence[Any]) -> bool:
 
 def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
     lines = as_objects(list(sheet.values))
-    said = {as_text(line["at"]): line for line in reversed(lines) if "after" in line}
-    said = {as_text(line["at"]): said[as_text(line["at"])] for line in lines if "after" in line}
+    by_place = {as_text(line["at"]): line for line in reversed(lines) if "after" in line}
+    by_place = {as_text(line["at"]): by_place[as_text(line["at"])] for line in lines if "after" in line}
     heads = {as_text(line["head"]): as_object(line.get("message")) for line in lines if "head" in line}
     answers = {as_text(line.get("to")): line for line in reversed(lines) if "answer" in line}
-    parents = {at: as_text(line.get("after")) for at, line in said.items()}
+    parents = {at: as_text(line.get("after")) for at, line in by_place.items()}
     for number, branch in enumerate(find_branches(parents)):
-        path = [said[at] for at in branch.path]
+        path = [by_place[at] for at in branch.path]
         head = [
             RecordedMessage(heads[name], again=branch.begins > 0)
             for name in iter_strings(path[-1].get("under"))
             if name in heads
         ]
-        told = [_read_line(line, answers, again=place < branch.begins) for place, line in enumerate(path)]
+        messages = [_read_line(line, answers, again=place < branch.begins) for place, line in enumerate(path)]
         last = answers.get(branch.path[-1])
-        told += [_read_answer(last)] if last is not None and told[-1].role != "assistant" else []
+        messages += [_read_answer(last)] if last is not None and messages[-1].role != "assistant" else []
         model = next((as_text(line.get("model")) for line in answers.values() if line.get("model")), "")
-        yield Chapter([*head, *told], f"branch {number}" if number else "", model)
+        yield Chapter([*head, *messages], f"branch {number}" if number else "", model)
 
 
 def _read_line(line: Json, answers: Mapping[str, Json], *, again: bool) -> RecordedMessage:
     message = as_object(line.get("message"))
     answered = answers.get(as_text(line.get("after"))) if message.get("role") == "assistant" else None
-    told = answered or {}
+    answer = answered or {}
     return RecordedMessage(
-        message, read_usage(told.get("usage"), at=as_seconds(told.get("seen") or line.get("seen"))), again
+        message, read_usage(answer.get("usage"), at=as_seconds(answer.get("seen") or line.get("seen"))), again
     )
 
 

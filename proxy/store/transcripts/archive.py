@@ -165,9 +165,9 @@ class Archive:
 
     def find(self, name: str = "", tenant: str = "") -> Iterator[SavedConversation]:
         """Those whose names begin like this, of one tenant (as it is called in `teams`) or of all."""
-        whose = file_name(tenant) if tenant else ""
-        on_disk = _find_in_folder(self.folder, name, whose)
-        return on_disk if self.store is None else _find_in_store(self.store, self.folder, on_disk, name, whose)
+        tenant_prefix = file_name(tenant) if tenant else ""
+        on_disk = _find_in_folder(self.folder, name, tenant_prefix)
+        return on_disk if self.store is None else _find_in_store(self.store, self.folder, on_disk, name, tenant_prefix)
 
     def newest_first(self, tenant: str = "") -> list[SavedConversation]:
         return sorted(self.find("", tenant), key=lambda one: one.written, reverse=True)

@@ -179,7 +179,7 @@ def parse(line: bytes) -> Line | None:
     try:
         if line.startswith(_ANSWER):
             # Member by member: an upstream's error may hold anything, also the bytes that begin a message elsewhere.
-            members = {member.key: line[member.start : member.stop] for member in splice.members(line)}
+            members = {member.key: line[member.start : member.stop] for member in splice.iterate_members(line)}
             message = members.pop("message")
             fields = {name: json.loads(value) for name, value in members.items()}
         else:

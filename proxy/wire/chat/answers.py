@@ -61,14 +61,14 @@ def may_recall(request: Request) -> bool:
     return "n" not in places or request.source[slice(*places["n"])] in (b"1", b"null")
 
 
-def continue_request(source: bytes, said: Round, results: Sequence[str], *, is_last: bool) -> bytes:
+def continue_request(source: bytes, answer: Round, results: Sequence[str], *, is_last: bool) -> bytes:
     """The request for the next round. `is_last`: without the tool."""
-    pairs = zip(said.calls, results, strict=True)
+    pairs = zip(answer.calls, results, strict=True)
     answered = (
         b'{"role":"tool","tool_call_id":%b,"content":%b}' % (splice.quote(call.id), splice.quote(text))
         for call, text in pairs
     )
-    new = (*said.said, *answered)
+    new = (*answer.elements, *answered)
     return extend_request(source, "messages", new, withdrawn=RECALL_TOOL if is_last else b"")
 
 
@@ -95,7 +95,7 @@ class ChatRounds(Rounds):
         """The id and time of the first answer, which all events carry."""
         self._own_calls = 0
         """How many calls of the client's tools it has got."""
-        self._spoken = dict[str, str]()
+        self._ends = dict[str, str]()
         """The last letters of each voice in the rounds that are over."""
         self._messages: list[dict[str, Any]] = []
         """Of whole bodies: the messages of the rounds that are over."""
@@ -107,7 +107,7 @@ class ChatRounds(Rounds):
         self._calls: dict[int, _OpenCall] = {}
         self._newest_call = -1
         self._recalls = False
-        self._heard = dict[str, str]()
+        self._last_letters = dict[str, str]()
         """The last letters of each voice in this round."""
 
     def feed(self, chunk: bytes) -> bytes:
@@ -115,7 +115,7 @@ class ChatRounds(Rounds):
         return super().feed(chunk)
 
     def begin_round(self, *, is_last: bool) -> None:
-        self._spoken |= self._heard
+        self._ends |= self._last_letters
         super().begin_round(is_last=is_last)
 
     def _find_round(self) -> Round | None:
@@ -170,7 +170,7 @@ class ChatRounds(Rounds):
             if not self._is_first:
                 delta.pop("role", None)
                 delta.pop(_SIGNED, None)
-            self._speak(delta)
+            self._show_text(delta)
         if isinstance(finish := choice.get("finish_reason"), str):
             self._finish = finish
             choice["finish_reason"] = None if self._waits else self._name_finish(finish)
@@ -195,14 +195,14 @@ class ChatRounds(Rounds):
             piece["index"] = call.place
         return True
 
-    def _speak(self, delta: dict[str, Any]) -> None:
+    def _show_text(self, delta: dict[str, Any]) -> None:
         """Separate the first text of a round from the text before."""
         for voice in _VOICES:
             text = delta.get(voice)
             if isinstance(text, str) and text:
-                if voice not in self._heard:
-                    delta[voice] = _part(self._spoken.get(voice, ""), text) + text
-                self._heard[voice] = text[-1:]
+                if voice not in self._last_letters:
+                    delta[voice] = _part(self._ends.get(voice, ""), text) + text
+                self._last_letters[voice] = text[-1:]
 
     def _name_finish(self, finish: str) -> str:
         if finish in _CUT:

@@ -40,10 +40,10 @@ def classify(status: int, headers: Headers, body: bytes) -> Refusal | None:
         return None
     if not body:
         return Refusal("input") if status in (400, TOO_LARGE) else None  # Cerebras says it without a word
-    said = _extract_text(status, headers, body)
-    if said is None:
+    text = _extract_text(status, headers, body)
+    if text is None:
         return None
-    return _classify_text(status, said, figures_of(said)) or _classify_option(status, headers, body)
+    return _classify_text(status, text, find_figures(text)) or _classify_option(status, headers, body)
 
 
 def _classify_option(status: int, headers: Headers, body: bytes) -> Refusal | None:
@@ -53,20 +53,20 @@ def _classify_option(status: int, headers: Headers, body: bytes) -> Refusal | No
     return Refusal("usage-option") if is_option else None
 
 
-def _classify_text(status: int, said: str, figures: "Figures") -> Refusal | None:
-    if all(idea.search(said) for idea in SIGNATURE):
+def _classify_text(status: int, text: str, figures: "Figures") -> Refusal | None:
+    if all(idea.search(text) for idea in SIGNATURE):
         return Refusal("signature")
-    if status == TOO_MANY or RATE.search(said):
-        hard = figures.over and "token" in said
+    if status == TOO_MANY or RATE.search(text):
+        hard = figures.over and "token" in text
         return Refusal("tpm-hard", figures.limit, figures.whole) if hard else Refusal("rate")
-    if likeness(said, figures) >= OVERFLOW_MIN_WEIGHT:
-        return _overflow(said, figures)
-    return Refusal("bytes") if status == TOO_LARGE or BYTES.search(said) else None
+    if rate_likeness(text, figures) >= OVERFLOW_MIN_WEIGHT:
+        return _overflow(text, figures)
+    return Refusal("bytes") if status == TOO_LARGE or BYTES.search(text) else None
 
 
-def _overflow(said: str, figures: "Figures") -> Refusal:
+def _overflow(text: str, figures: "Figures") -> Refusal:
     """The overflow, by what helps: a shorter history (`input`) or a shorter answer (`output`)."""
-    limit, prompt, room, covers = figures.limit, figures.prompt, figures.room, _covers(said)
+    limit, prompt, room, covers = figures.limit, figures.prompt, figures.room, _covers(text)
     if figures.stopped:
         return Refusal("input", limit, covers=covers)
     if figures.longest_answer:
@@ -75,13 +75,13 @@ def _overflow(said: str, figures: "Figures") -> Refusal:
         return Refusal("output", limit, prompt, covers, room)
     if figures.size is None and room is not None and room >= LEAST_ANSWER_TOKENS:
         return Refusal("output", limit, prompt, covers, room)  # the prompt alone would have fitted
-    if prompt is None and ANSWER_TOO_LONG.search(said):
+    if prompt is None and ANSWER_TOO_LONG.search(text):
         return Refusal("output", limit, covers=covers)
     return Refusal("input", limit, prompt or figures.size, covers)
 
 
-def _covers(said: str) -> Covers:
-    alone = any(PROMPT_ALONE.search(line) and not SHARED.search(line) for line in said.splitlines())
+def _covers(text: str) -> Covers:
+    alone = any(PROMPT_ALONE.search(line) and not SHARED.search(line) for line in text.splitlines())
     return "input" if alone else "total"
 
 
@@ -126,9 +126,9 @@ IDEA: tuple[tuple[int, re.Pattern[str]], ...] = tuple(
 )
 
 
-def likeness(said: str, figures: "Figures") -> int:
+def rate_likeness(text: str, figures: "Figures") -> int:
     """The weight of words and figures that speak of a full context window."""
-    words = sum(weight for weight, pattern in IDEA if pattern.search(said))
+    words = sum(weight for weight, pattern in IDEA if pattern.search(text))
     return words + (FIGURES_WEIGHT if figures.over else 0)
 
 
@@ -212,9 +212,9 @@ class Figures:
         return allowed is not None and self.whole > allowed
 
 
-def figures_of(said: str) -> Figures:
+def find_figures(text: str) -> Figures:
     found: dict[Role, list[int]] = {}
-    for role, number in _read(said):
+    for role, number in _read(text):
         found.setdefault(role, []).append(number)
     found.pop("other", None)
     if len(found) == 1:
@@ -234,12 +234,12 @@ def _split_by_size(role: Role, numbers: list[int]) -> dict[Role, list[int]]:
     return {"limit": [low], "size": [high]} if low < high else {role: numbers}
 
 
-def _read(said: str) -> Iterator[tuple[Role, int]]:
-    found = [match for match in NUMBER.finditer(said) if _value(match) >= FIGURE_MIN]
+def _read(text: str) -> Iterator[tuple[Role, int]]:
+    found = [match for match in NUMBER.finditer(text) if _value(match) >= FIGURE_MIN]
     ends = [0, *(match.end() for match in found)]
-    starts = [*(match.start() for match in found[1:]), len(said)]
+    starts = [*(match.start() for match in found[1:]), len(text)]
     for match, earlier, later in zip(found, ends, starts, strict=False):
-        before, after = said[earlier : match.start()][-60:], said[match.end() : later][:60]
+        before, after = text[earlier : match.start()][-60:], text[match.end() : later][:60]
         yield next(role for role, lead, trail in _ROLES if lead.search(before) and trail.search(after)), _value(match)
 
 
@@ -268,9 +268,9 @@ def _extract_text(status: int, headers: Headers, body: bytes) -> str | None:
 _ERROR = re.compile(rb'[\[\s]*\{\s*"(?:error"|object"\s*:\s*"error")')
 
 
-def begins_as_error(said: bytes) -> bool:
+def begins_as_error(body: bytes) -> bool:
     """True where an answer of status 200 begins as an error object."""
-    return _ERROR.match(said) is not None
+    return _ERROR.match(body) is not None
 
 
 def _words(value: Any, name: str = "message", depth: int = 0) -> Iterator[str]:  # noqa: ANN401 - any JSON

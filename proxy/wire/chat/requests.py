@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 
 from proxy.core import splice
-from proxy.core.agents import COMPACT, tool_names
-from proxy.core.messages import HEAD, Message, Request, ToolCall, read_message, strings
+from proxy.core.agents import COMPACT, list_tool_names
+from proxy.core.messages import HEAD, Message, Request, ToolCall, iterate_strings, read_message
 from proxy.core.planning import Try
 from proxy.wire import marks
 from proxy.wire.outline import Prefix, find_first_element, find_values, list_named, locate, read_elements
@@ -302,7 +302,7 @@ def offer_compact(request: Request) -> bytes:
 def add_compact(request: Request, definition: Mapping[str, Any]) -> bytes:
     """The same, with the definition of the tool as this API has it."""
     source, tools = request.source, request.tools
-    if tools is None or not (names := tool_names(tools)) or any(name.lower() == COMPACT for name in names):
+    if tools is None or not (names := list_tool_names(tools)) or any(name.lower() == COMPACT for name in names):
         return source
     end = request.tools_at + tools.rindex(b"]")
     return splice.replace_bytes(source, end, end, b"," + json.dumps(definition).encode())
@@ -325,7 +325,7 @@ def answer_within(source: bytes, most: int) -> bytes:
 
 def bound_answer(source: bytes, names: Sequence[str], most: int) -> bytes:
     """The same, with the names of the members that bound an answer: the last of them where the request has none."""
-    asked = [each for each in splice.members(source) if each.key in names]
+    asked = [each for each in splice.iterate_members(source) if each.key in names]
     if asked:
         over = [each for each in asked if _is_over(json.loads(source[each.start : each.stop]), most)]
         return splice.replace_spans(source, ((each.start, each.stop, b"%d" % most) for each in over))
@@ -339,12 +339,12 @@ def _is_over(bound: object, most: int) -> bool:
 
 def disable_streaming(source: bytes) -> bytes:
     """The same request without streaming: its answer comes as one body."""
-    return splice.without(source, frozenset({"stream", "stream_options"}))
+    return splice.remove_members(source, frozenset({"stream", "stream_options"}))
 
 
 def find_bounds(source: bytes) -> tuple[str, ...]:
     """The parameters by which a request bounds its answer."""
-    given = (each for each in splice.members(source) if source[each.start : each.stop] != b"null")
+    given = (each for each in splice.iterate_members(source) if source[each.start : each.stop] != b"null")
     return tuple(each.key for each in given if each.key in _OUTPUT)
 
 
@@ -370,9 +370,11 @@ def question(request: Request, put: Try, bounds: Mapping[str, int], model: str =
     """
     source = render(request, put.messages, put.tools)
     if foreign:
-        source = splice.without(source, {member.key for member in splice.members(source)} - _KEYS_FOR_OTHER_UPSTREAMS)
-    source = splice.without(source, _ASKS_FOR_MORE if put.aligned else _ASKS_FOR_MORE | _TOOLS)
-    source = splice.without(source, frozenset(_OUTPUT) - bounds.keys())
+        source = splice.remove_members(
+            source, {member.key for member in splice.iterate_members(source)} - _KEYS_FOR_OTHER_UPSTREAMS
+        )
+    source = splice.remove_members(source, _ASKS_FOR_MORE if put.aligned else _ASKS_FOR_MORE | _TOOLS)
+    source = splice.remove_members(source, frozenset(_OUTPUT) - bounds.keys())
     return splice.set_members(source, write_bounds(bounds, model))
 
 
@@ -424,7 +426,7 @@ class Vision:
     def cost(self, url: object, detail: object) -> int:
         if detail == "low":
             return self.base
-        size = picture_size(url) if isinstance(url, str) else None
+        size = read_picture_size(url) if isinstance(url, str) else None
         return self.base + self.tile * _tiles(*size) if size else self.unseen
 
 
@@ -452,10 +454,10 @@ class Weight:
 
     def _add_reasoning(self, message: Mapping[str, object]) -> None:
         """Add the reasoning once: dialects repeat the same text under two names, and the model reads one of them."""
-        told = [(Weight(self.vision).of(message[name]), message[name]) for name in _REASONING if message.get(name)]
-        longest = max((weight for weight, _ in told), key=Weight.length, default=Weight())
+        texts = [(Weight(self.vision).of(message[name]), message[name]) for name in _REASONING if message.get(name)]
+        longest = max((weight for weight, _ in texts), key=Weight.length, default=Weight())
         self.texts += longest.texts
-        self.unread += sum(_letters(value) for _, value in told) - longest.length()
+        self.unread += sum(_letters(value) for _, value in texts) - longest.length()
 
     def of(self, value: object) -> "Weight":
         match value:
@@ -499,8 +501,10 @@ class Weight:
             self.texts.append(text)
 
     def _add_picture(self, part: Mapping[str, object]) -> None:
-        told = part.get("image_url")
-        url, detail = (told.get("url"), told.get("detail")) if isinstance(told, dict) else (told, part.get("detail"))
+        picture = part.get("image_url")
+        url, detail = (
+            (picture.get("url"), picture.get("detail")) if isinstance(picture, dict) else (picture, part.get("detail"))
+        )
         self._add_unread(self.vision.cost(url, detail), part)
 
     def _add_unread(self, tokens: int, value: object) -> None:
@@ -533,7 +537,7 @@ def _parse_leniently(raw: bytes) -> object:
 
 
 def _letters(value: object) -> int:
-    return sum(map(len, strings(value)))
+    return sum(map(len, iterate_strings(value)))
 
 
 # --- how large a picture is -----------------------------------------------------------------------
@@ -544,7 +548,7 @@ def _tiles(width: int, height: int) -> int:
     return ceil(width * shrink / 512) * ceil(height * shrink / 512)
 
 
-def picture_size(url: str) -> tuple[int, int] | None:
+def read_picture_size(url: str) -> tuple[int, int] | None:
     """Width and height of a PNG or JPEG in a data URL, from its first bytes."""
     encoded = url[:100_000].partition(";base64,")[2]
     try:

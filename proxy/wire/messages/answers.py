@@ -40,8 +40,8 @@ def read_event(event: Mapping[str, Any]) -> Mapping[str, Any]:
             if delta.get("type") == "input_json_delta":
                 part = {"arguments": delta.get("partial_json")}
                 return _chunk({"tool_calls": [{"index": index, "function": part}]})
-            told = {key: value for key, value in delta.items() if key != "type"}
-            return _chunk({"content": [{"index": index, **told}]})
+            rest = {key: value for key, value in delta.items() if key != "type"}
+            return _chunk({"content": [{"index": index, **rest}]})
         case "message_delta":
             return {**_chunk({}, as_object(event.get("delta")).get("stop_reason")), "usage": event.get("usage")}
     return event
@@ -49,19 +49,19 @@ def read_event(event: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def read_body(body: bytes) -> bytes:
     """The chat completion that says what this answer says; any other body as it is."""
-    told = read_object(body)
-    if told is None or told.get("type") != "message" or not isinstance(told.get("content"), list):
+    answer = read_object(body)
+    if answer is None or answer.get("type") != "message" or not isinstance(answer.get("content"), list):
         return body
-    blocks = [as_object(block) for block in told["content"]]
+    blocks = [as_object(block) for block in answer["content"]]
     calls = [
         {**_open_call(block), "function": {"name": block.get("name"), "arguments": json.dumps(block.get("input"))}}
         for block in blocks
         if block.get("type") == "tool_use"
     ]
-    said = [block for block in blocks if block.get("type") != "tool_use"]
-    message = {"role": "assistant", "content": said, **({"tool_calls": calls} if calls else {})}
-    choice = {"index": 0, "message": message, "finish_reason": _finish(told.get("stop_reason"))}
-    return json.dumps({"model": told.get("model"), "choices": [choice], "usage": told.get("usage")}).encode()
+    content = [block for block in blocks if block.get("type") != "tool_use"]
+    message = {"role": "assistant", "content": content, **({"tool_calls": calls} if calls else {})}
+    choice = {"index": 0, "message": message, "finish_reason": _finish(answer.get("stop_reason"))}
+    return json.dumps({"model": answer.get("model"), "choices": [choice], "usage": answer.get("usage")}).encode()
 
 
 def _open_call(block: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,14 +119,14 @@ def start_rounds(*, stream: bool) -> "MessagesRounds":
     return MessagesRounds(stream=stream)
 
 
-def continue_request(source: bytes, said: Round, results: Sequence[str], *, is_last: bool) -> bytes:
+def continue_request(source: bytes, answer: Round, results: Sequence[str], *, is_last: bool) -> bytes:
     """The request for the next round. `is_last`: without the tool."""
-    pairs = zip(said.calls, results, strict=True)
+    pairs = zip(answer.calls, results, strict=True)
     answered = b",".join(
         b'{"type":"tool_result","tool_use_id":%b,"content":%b}' % (splice.quote(call.id), splice.quote(text))
         for call, text in pairs
     )
-    new = (*said.said, b'{"role":"user","content":[%b]}' % answered)
+    new = (*answer.elements, b'{"role":"user","content":[%b]}' % answered)
     return extend_request(source, "messages", new, withdrawn=RECALL_TOOL if is_last else b"")
 
 
@@ -162,13 +162,13 @@ class MessagesRounds(Rounds):
         if self._stop is None or not self._waits:
             return None
         blocks = [self._close_block(index) for index in sorted(self._blocks)]
-        said = [block for block in blocks if block.get("type") != "text" or str(block.get("text")).strip()]
+        sendable = [block for block in blocks if block.get("type") != "text" or str(block.get("text")).strip()]
         calls = tuple(
             ToolCall(str(block.get("id")), str(block.get("name")), json.dumps(block.get("input")))
-            for block in said
+            for block in sendable
             if block.get("type") == _USED
         )
-        return Round((b'{"role":"assistant","content":%b}' % write_json(said),), calls)
+        return Round((b'{"role":"assistant","content":%b}' % write_json(sendable),), calls)
 
     @property
     def _waits(self) -> bool:
@@ -178,30 +178,30 @@ class MessagesRounds(Rounds):
     # --- a stream ----------------------------------------------------------------------------------------------------
 
     def _show(self, event: bytes) -> bytes:
-        told = read_data(event) or {}
-        match told.get("type"):
+        value = read_data(event) or {}
+        match value.get("type"):
             case "message_start":
-                self._round_usage = as_object(as_object(told.get("message")).get("usage"))
+                self._round_usage = as_object(as_object(value.get("message")).get("usage"))
                 return event if self._is_first else b""
             case "content_block_start":
-                self._open_block(told)
+                self._open_block(value)
             case "content_block_delta":
-                self._grow(_index_of(told), as_object(told.get("delta")))
+                self._grow(_index_of(value), as_object(value.get("delta")))
             case "content_block_stop":
                 pass
             case "message_delta":
-                return self._show_end(event, told)
+                return self._show_end(event, value)
             case "message_stop":
                 return b"" if self._waits else event
             case _:
                 return event
-        place = self._places.get(_index_of(told))
+        place = self._places.get(_index_of(value))
         if place is None:
             return b""
-        return event if place == told["index"] else write_event({**told, "index": place}, named=True)
+        return event if place == value["index"] else write_event({**value, "index": place}, named=True)
 
-    def _open_block(self, told: Mapping[str, Any]) -> None:
-        block, index = dict(as_object(told.get("content_block"))), _index_of(told)
+    def _open_block(self, value: Mapping[str, Any]) -> None:
+        block, index = dict(as_object(value.get("content_block"))), _index_of(value)
         self._blocks[index] = block
         self._places[index] = None
         if self._is_shown(block):
@@ -230,8 +230,8 @@ class MessagesRounds(Rounds):
     def _is_shown(self, block: Block) -> bool:
         return not _is_recall(block) and (self._is_first or block.get("type") not in _THINKING)
 
-    def _show_end(self, event: bytes, told: dict[str, Any]) -> bytes:
-        delta, more = as_object(told.get("delta")), as_object(told.get("usage"))
+    def _show_end(self, event: bytes, value: dict[str, Any]) -> bytes:
+        delta, more = as_object(value.get("delta")), as_object(value.get("usage"))
         # What an API says at the end counts from the beginning: it replaces the count there.
         self._round_usage = (self._round_usage or {}) | {
             name: count for name, count in more.items() if count is not None
@@ -244,7 +244,7 @@ class MessagesRounds(Rounds):
         if self._is_first and named == stop:
             return event
         usage = add_usage(self._usage, self._round_usage)
-        return write_event({**told, "delta": {**delta, "stop_reason": named}, "usage": usage}, named=True)
+        return write_event({**value, "delta": {**delta, "stop_reason": named}, "usage": usage}, named=True)
 
     def _name_stop(self, stop: object) -> object:
         if stop in _CUT or stop is None:
@@ -280,6 +280,6 @@ class MessagesRounds(Rounds):
         return write_json({**whole, "content": content, "stop_reason": self._name_stop(self._stop), "usage": usage})
 
 
-def _index_of(told: Mapping[str, Any]) -> int:
-    index = told.get("index")
+def _index_of(event: Mapping[str, Any]) -> int:
+    index = event.get("index")
     return index if isinstance(index, int) else -1

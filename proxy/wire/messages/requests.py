@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from proxy.core import splice
-from proxy.core.messages import Columns, Message, Request, ToolCall, differs, read_message
+from proxy.core.messages import Columns, Message, Request, ToolCall, is_different, read_message
 from proxy.core.planning import Try
 from proxy.wire import marks
 from proxy.wire.chat.requests import (
@@ -163,13 +163,13 @@ def _text_block(content: bytes) -> bytes:
 
 def _read_result(raw: bytes, block: _Block) -> Message:
     content, id_ = bytes(block.content), block.tool_use_id
-    more = splice.without(raw, frozenset({"type", "tool_use_id", "content"}))[1:-1].strip()
+    more = splice.remove_members(raw, frozenset({"type", "tool_use_id", "content"}))[1:-1].strip()
     written = b'{"role":"tool","tool_call_id":%b,"content":%b%b%b}'
     return Message(written % (splice.quote(id_), content, b"," if more else b"", more), "tool", content, answers=id_)
 
 
 def _read_assistant(blocks: Iterable[tuple[bytes, _Block]]) -> Message:
-    said: list[bytes] = []
+    content_blocks: list[bytes] = []
     calls: list[ToolCall] = []
     callers: list[bytes] = []
     for raw, block in blocks:
@@ -177,8 +177,8 @@ def _read_assistant(blocks: Iterable[tuple[bytes, _Block]]) -> Message:
             calls.append(ToolCall(block.id, block.name, bytes(block.input).decode()))
             callers.append(bytes(block.caller))
         else:
-            said.append(raw)
-    content = b"[" + b",".join(said) + b"]" if said else b"null"
+            content_blocks.append(raw)
+    content = b"[" + b",".join(content_blocks) + b"]" if content_blocks else b"null"
     written = b",".join(map(_write_call, calls, callers))
     raw = b'{"role":"assistant","content":%b%b}' % (content, b',"tool_calls":[%b]' % written if calls else b"")
     return Message(raw, "assistant", content, tuple(calls))
@@ -360,7 +360,7 @@ def _change_answer(own: Sequence[bytes], raw: bytes) -> tuple[bytes, ...]:
 
 
 def _change_input(block: bytes, call: ToolCall) -> bytes:
-    place = splice.member(block, "input")
+    place = splice.find_member(block, "input")
     if place is None or block[place.start : place.stop].decode() == call.arguments:
         return block
     return splice.replace_bytes(block, place.start, place.stop, _write_input(call))
@@ -375,7 +375,7 @@ def _blocks(message: Message) -> Iterator[bytes]:
     if isinstance(content, str) and content.strip():
         yield _text_block(message.content)
     elif isinstance(content, list):
-        for start, stop in splice.elements(message.content):
+        for start, stop in splice.iterate_elements(message.content):
             part = message.content[start:stop]
             if _decode_block(part).type != "text" or as_text(json.loads(part).get("text")).strip():
                 yield part
@@ -389,7 +389,7 @@ def _write_input(call: ToolCall) -> bytes:
 
 
 def _write_result(message: Message) -> bytes:
-    more = splice.without(message.raw, frozenset({"role", "tool_call_id", "content", "name"}))[1:-1].strip()
+    more = splice.remove_members(message.raw, frozenset({"role", "tool_call_id", "content", "name"}))[1:-1].strip()
     written = b'{"type":"tool_result","tool_use_id":%b,"content":%b%b%b}'
     return written % (splice.quote(message.answers), message.content, b"," if more else b"", more)
 
@@ -425,7 +425,7 @@ def _mark_fold(request: PiecedRequest, written: list[_Written]) -> list[_Written
     # Of those that follow, the first: a mark that lives longer may not follow one that lives shorter.
     marked = (block for message in written[changed + 1 :] for block in message.blocks if _MARK in block)
     block = next(marked, b"{}")
-    found = splice.member(block, "cache_control")
+    found = splice.find_member(block, "cache_control")
     if found is None:
         return written
     mark = b',"cache_control":%b}' % block[found.start : found.stop]
@@ -470,7 +470,7 @@ def answer_within(source: bytes, most: int) -> bytes:
 
 def disable_streaming(source: bytes) -> bytes:
     """The same request without streaming: its answer comes as one body."""
-    return splice.without(source, frozenset({"stream"}))
+    return splice.remove_members(source, frozenset({"stream"}))
 
 
 def find_bounds(source: bytes) -> tuple[str, ...]:
@@ -495,25 +495,25 @@ def question(request: Request, put: Try, bounds: Mapping[str, int], model: str =
     source = _replace_history(request, put)
     if foreign:
         kept = {"model", "messages", "system", "max_tokens", "tools", "stream", "temperature"}
-        source = splice.without(source, {member.key for member in splice.members(source)} - kept)
+        source = splice.remove_members(source, {member.key for member in splice.iterate_members(source)} - kept)
     removed = _ASKS_FOR_MORE if put.aligned else _ASKS_FOR_MORE | {"tools", "tool_choice"}
     if _TOOLSET in (put.tools or b"") and not foreign:
         removed -= {"mcp_servers"}  # the API refuses a toolset without its server
-    source = splice.without(source, removed)
+    source = splice.remove_members(source, removed)
     members = {
         each.key: json.loads(source[each.start : each.stop])
-        for each in splice.members(source)
+        for each in splice.iterate_members(source)
         if each.key in ("tool_choice", "thinking")
     }
     choice, thinking = members.get("tool_choice"), members.get("thinking")
     if isinstance(choice, dict) and choice.get("type") in _FORCING:
-        source = splice.without(source, frozenset({"tool_choice"}))
+        source = splice.remove_members(source, frozenset({"tool_choice"}))
     most = bounds["max_tokens"]
     if isinstance(thinking, dict):
         if thinking.get("type") == "enabled" and isinstance(thinking.get("budget_tokens"), int):
             most += thinking["budget_tokens"]  # of which the answer is a part
         if not put.aligned:
-            source, most = splice.without(source, frozenset({"thinking"})), bounds["max_tokens"]
+            source, most = splice.remove_members(source, frozenset({"thinking"})), bounds["max_tokens"]
     return splice.set_members(source, write_bounds({"max_tokens": most}, model))
 
 
@@ -521,9 +521,9 @@ def _replace_history(request: PiecedRequest, put: Try) -> bytes:
     """The request with these messages; a system prompt other than the client's own takes its place."""
     head = [message for message in put.messages if message.role in ("system", "developer")]
     own = request.head
-    if len(head) == len(own) and not any(map(differs, head, own)):
+    if len(head) == len(own) and not any(map(is_different, head, own)):
         return render(request, put.messages, put.tools)
-    bare = replace(request, source=splice.without(request.source, frozenset({"system"})))
+    bare = replace(request, source=splice.remove_members(request.source, frozenset({"system"})))
     reread = parse(bare.source)
     if reread is None:
         raise ValueError("a request without its system prompt is still a request")

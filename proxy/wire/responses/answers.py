@@ -36,16 +36,16 @@ def read_event(event: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def read_body(body: bytes) -> bytes:
     """The chat completion that says what this answer says; any other body as it is."""
-    told = read_object(body)
-    if told is None or told.get("object") != "response" or not isinstance(told.get("output"), list):
+    answer = read_object(body)
+    if answer is None or answer.get("object") != "response" or not isinstance(answer.get("output"), list):
         return body
-    items = [as_object(item) for item in told["output"]]
+    items = [as_object(item) for item in answer["output"]]
     listed = [item.get("content") for item in items if item.get("type") == "message"]
-    said = [part for content in listed if isinstance(content, list) for part in content]
+    parts = [part for content in listed if isinstance(content, list) for part in content]
     calls = [call for call in map(_read_call, items) if call]
-    message = {"role": "assistant", "content": said, **({"tool_calls": calls} if calls else {})}
-    choice = {"index": 0, "message": message, "finish_reason": _finish(told)}
-    return json.dumps({"model": told.get("model"), "choices": [choice], "usage": told.get("usage")}).encode()
+    message = {"role": "assistant", "content": parts, **({"tool_calls": calls} if calls else {})}
+    choice = {"index": 0, "message": message, "finish_reason": _finish(answer)}
+    return json.dumps({"model": answer.get("model"), "choices": [choice], "usage": answer.get("usage")}).encode()
 
 
 def _read_call(item: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -112,25 +112,25 @@ def start_rounds(*, stream: bool) -> "ResponsesRounds":
     return ResponsesRounds(stream=stream)
 
 
-def continue_request(source: bytes, said: Round, results: Sequence[str], *, is_last: bool) -> bytes:
+def continue_request(source: bytes, answer: Round, results: Sequence[str], *, is_last: bool) -> bytes:
     """The request for the next round. `is_last`: without the tool."""
     places = find_values(source)
     is_stored = "store" not in places or source[slice(*places["store"])] != b"false"
-    pairs = zip(said.calls, results, strict=True)
+    pairs = zip(answer.calls, results, strict=True)
     answered = (
         b'{"type":"%b_output","call_id":%b,"output":%b}'
         % (b"custom_tool_call" if call.kind == "custom" else b"function_call", *map(splice.quote, (call.id, text)))
         for call, text in pairs
     )
-    new = (*_make_sendable(said.said, is_stored=is_stored), *answered)
+    new = (*_make_sendable(answer.elements, is_stored=is_stored), *answered)
     return extend_request(source, "input", new, withdrawn=RECALL_TOOL if is_last else b"")
 
 
-def _make_sendable(said: Sequence[bytes], *, is_stored: bool) -> Sequence[bytes]:
+def _make_sendable(elements: Sequence[bytes], *, is_stored: bool) -> Sequence[bytes]:
     """The items as they can be sent back: reasoning that is kept nowhere is unknown to the API, and so are its ids."""
-    items = [json.loads(raw) for raw in said]
+    items = [json.loads(raw) for raw in elements]
     if is_stored or all(item.get("type") != "reasoning" or item.get("encrypted_content") for item in items):
-        return said
+        return elements
     kept = (item for item in items if item.get("type") != "reasoning")
     return [write_json({key: value for key, value in item.items() if key != "id"}) for item in kept]
 
@@ -194,32 +194,32 @@ class ResponsesRounds(Rounds):
     # --- a stream ----------------------------------------------------------------------------------------------------
 
     def _show(self, event: bytes) -> bytes:
-        told = read_data(event)
-        kind = None if told is None else told.get("type")
-        if told is None or not isinstance(kind, str):
+        value = read_data(event)
+        kind = None if value is None else value.get("type")
+        if value is None or not isinstance(kind, str):
             return event
         if kind in _BEGUN:
-            return self._number(event, told) if self._is_first else b""
+            return self._number(event, value) if self._is_first else b""
         if kind in _ENDED:
-            return self._show_end(event, told)
-        index = told.get("output_index")
-        return self._show_item(event, told, index) if isinstance(index, int) else self._number(event, told)
+            return self._show_end(event, value)
+        index = value.get("output_index")
+        return self._show_item(event, value, index) if isinstance(index, int) else self._number(event, value)
 
-    def _show_item(self, event: bytes, told: dict[str, Any], index: int) -> bytes:
+    def _show_item(self, event: bytes, value: dict[str, Any], index: int) -> bytes:
         """An event about an item, with what was held back before it."""
-        kind, ready = told["type"], b""
+        kind, ready = value["type"], b""
         if kind == "response.output_item.added":
-            ready = self._open_item(index, as_object(told.get("item")))
+            ready = self._open_item(index, as_object(value.get("item")))
         elif kind == "response.output_item.done":
-            self._items[index] = as_object(told.get("item"))
+            self._items[index] = as_object(value.get("item"))
         item = self._items.get(index, {})
         if _is_recall(item):
             self._is_changed = True
             return ready
         if self._thoughts or (item.get("type") == "reasoning" and index not in self._places):
-            self._thoughts.append((event, told))
+            self._thoughts.append((event, value))
             return ready
-        return ready + self._show_item_event(event, told)
+        return ready + self._show_item_event(event, value)
 
     def _open_item(self, index: int, item: Item) -> bytes:
         """The reasoning before this item, if the client gets it."""
@@ -230,17 +230,17 @@ class ResponsesRounds(Rounds):
             return b""
         return b"".join([self._show_item_event(*thought) for thought in thoughts])
 
-    def _show_item_event(self, event: bytes, told: dict[str, Any]) -> bytes:
-        index = told["output_index"]
+    def _show_item_event(self, event: bytes, value: dict[str, Any]) -> bytes:
+        index = value["output_index"]
         if index not in self._places:
             self._places[index] = self._next_index
             self._next_index += 1
-        if told["type"] == "response.output_item.done":
-            self._shown.append(as_object(told.get("item")))
-        return self._number(event, {**told, "output_index": self._places[index]})
+        if value["type"] == "response.output_item.done":
+            self._shown.append(as_object(value.get("item")))
+        return self._number(event, {**value, "output_index": self._places[index]})
 
-    def _show_end(self, event: bytes, told: dict[str, Any]) -> bytes:
-        response = as_object(told.get("response"))
+    def _show_end(self, event: bytes, value: dict[str, Any]) -> bytes:
+        response = as_object(value.get("response"))
         self._status, self._round_usage = str(response.get("status")), as_object(response.get("usage")) or None
         if self._waits:
             return b""
@@ -249,19 +249,19 @@ class ResponsesRounds(Rounds):
         if self._is_changed:
             response["output"] = self._shown
             response["usage"] = add_usage(self._usage, self._round_usage)
-        return ready + self._number(event, told)
+        return ready + self._number(event, value)
 
-    def _number(self, event: bytes, told: dict[str, Any]) -> bytes:
+    def _number(self, event: bytes, value: dict[str, Any]) -> bytes:
         """The event with its number in the order of what the client gets, and without the tool among its tools."""
-        number = told.get("sequence_number")
+        number = value.get("sequence_number")
         if not self._is_changed:
             self._sequence = number if isinstance(number, int) else self._sequence
             if _NAMED not in event:
                 return event
         elif isinstance(number, int):
             self._sequence += 1
-            told["sequence_number"] = self._sequence
-        return write_event(_without_tool(told), named=event.startswith(b"event:"))
+            value["sequence_number"] = self._sequence
+        return write_event(_without_tool(value), named=event.startswith(b"event:"))
 
     # --- a body ------------------------------------------------------------------------------------------------------
 
@@ -296,9 +296,9 @@ def _leave_out_recalls(items: Iterable[Item]) -> list[Item]:
     return kept
 
 
-def _without_tool(told: dict[str, Any]) -> dict[str, Any]:
+def _without_tool(value: dict[str, Any]) -> dict[str, Any]:
     """The event or answer without the tool in the list of tools, which this API repeats."""
-    about = told.get("response", told)
+    about = value.get("response", value)
     if isinstance(about, dict) and isinstance(about.get("tools"), list):
         about["tools"] = [tool for tool in about["tools"] if not (isinstance(tool, dict) and tool.get("name") == TOOL)]
-    return told
+    return value

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from proxy.core import splice
-from proxy.core.messages import Message, Request, ToolCall, differs, read_message
+from proxy.core.messages import Message, Request, ToolCall, is_different, read_message
 from proxy.core.planning import Try
 from proxy.wire.chat.requests import COMPACT_DESCRIPTION, COMPACT_PARAMETERS, add_compact, bound_answer, write_bounds
 from proxy.wire.lenient import as_text
@@ -41,7 +41,7 @@ _ACTIONS = {"local_shell_call": "action", "shell_call": "action", "apply_patch_c
 _SHELL_OUTPUT = "shell_call_output"
 _OUTPUTS = frozenset({f"{call}_output" for call in (*_CALLS, *_ACTIONS)})
 # What the model made beside its text, each by itself. All other items that are not known stay where they are.
-_SAID = frozenset(
+_OF_ANSWERS = frozenset(
     {
         "reasoning",
         "web_search_call",
@@ -140,32 +140,32 @@ def _request(source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequ
 
 def _read_items(items: Sequence[bytes], first: int) -> Iterator[tuple[Message, Piece]]:
     """The chat messages that these items are. Items of the model that follow each other are one response."""
-    said: list[tuple[bytes, _Item]] = []
+    answer_items: list[tuple[bytes, _Item]] = []
     for place, raw in enumerate(items, first):
         item = _decode_item(raw)
         is_call = item.type in _CALLS or item.type in _ACTIONS
-        if is_call or item.type in _SAID or (item.type == "message" and item.role == "assistant"):
-            said.append((raw, item))
+        if is_call or item.type in _OF_ANSWERS or (item.type == "message" and item.role == "assistant"):
+            answer_items.append((raw, item))
             continue
         # Reasoning before an item that is not known belongs to it, and stays with it.
         apart: list[tuple[bytes, _Item]] = []
-        while said and said[-1][1].type == "reasoning" and not (item.role or item.type in _OUTPUTS):
-            apart.insert(0, said.pop())
-        if said:
+        while answer_items and answer_items[-1][1].type == "reasoning" and not (item.role or item.type in _OUTPUTS):
+            apart.insert(0, answer_items.pop())
+        if answer_items:
             before = place - len(apart) - 1
-            yield _read_response(said), Piece(before, "assistant", tuple(each for each, _ in said))
-            said = []
+            yield _read_response(answer_items), Piece(before, "assistant", tuple(each for each, _ in answer_items))
+            answer_items = []
         for each in (*apart, (raw, item)):
             yield _read_item(*each), Piece(place, item.role, each[:1])
-    if said:
+    if answer_items:
         last = first + len(items) - 1
-        yield _read_response(said), Piece(last, "assistant", tuple(each for each, _ in said))
+        yield _read_response(answer_items), Piece(last, "assistant", tuple(each for each, _ in answer_items))
 
 
 def _read_item(raw: bytes, item: _Item) -> Message:
     if item.type in _OUTPUTS:
         content, id_ = bytes(item.output), item.call_id
-        more = splice.without(raw, frozenset({"call_id", "output"}))[1:-1].strip()
+        more = splice.remove_members(raw, frozenset({"call_id", "output"}))[1:-1].strip()
         if item.type == _SHELL_OUTPUT:
             content, ended = _read_shell_output(content)
             more += b',"outcome":' + ended
@@ -189,10 +189,10 @@ def _read_shell_output(output: bytes) -> tuple[bytes, bytes]:
     return b"[" + parts + b"]", json.dumps(ended or {"type": "exit", "exit_code": 0}).encode()
 
 
-def _read_response(said: Sequence[tuple[bytes, _Item]]) -> Message:
+def _read_response(items: Sequence[tuple[bytes, _Item]]) -> Message:
     parts: list[bytes] = []
     calls: list[ToolCall] = []
-    for raw, item in said:
+    for raw, item in items:
         if item.type in _CALLS:
             kind = "custom" if item.type == "custom_tool_call" else "function"
             text = item.input if kind == "custom" else item.arguments
@@ -212,7 +212,7 @@ def _read_response(said: Sequence[tuple[bytes, _Item]]) -> Message:
 
 
 def _elements(content: bytes) -> list[bytes]:
-    return [content[start:stop] for start, stop in splice.elements(content)] if content[:1] == b"[" else []
+    return [content[start:stop] for start, stop in splice.iterate_elements(content)] if content[:1] == b"[" else []
 
 
 def _write_call(call: ToolCall) -> bytes:
@@ -274,10 +274,10 @@ def _write_new_items(raw: bytes) -> tuple[bytes, ...]:
 
 def _write_output(message: Message) -> bytes:
     added = frozenset({"role", "tool_call_id", "content", "name", "outcome"})
-    more = splice.without(message.raw, added)[1:-1].strip()
+    more = splice.remove_members(message.raw, added)[1:-1].strip()
     kind = b"" if b'"type"' in more else b'"type":"function_call_output",'
     content = _as_input(message.content)
-    if place := splice.member(message.raw, "outcome"):  # a shell's: all is one command's output
+    if place := splice.find_member(message.raw, "outcome"):  # a shell's: all is one command's output
         text, ended = splice.quote(message.text), message.raw[place.start : place.stop]
         content = b'[{"stdout":%b,"stderr":"","outcome":%b}]' % (text, ended)
     written = b'{%b%b%b"call_id":%b,"output":%b}'
@@ -297,7 +297,7 @@ def _change_response(piece: Piece, message: Message) -> Iterator[bytes]:
             if item.type not in _ACTIONS or call is not None:
                 yield raw
         elif call is not None:
-            place = splice.member(raw, key)
+            place = splice.find_member(raw, key)
             changed = place is not None and call.arguments != (item.input or item.arguments)
             text = splice.quote(call.arguments)
             yield splice.replace_bytes(raw, place.start, place.stop, text) if changed and place is not None else raw
@@ -322,7 +322,7 @@ def _as_input(content: bytes) -> bytes:
 
 
 def _as_input_part(part: bytes) -> bytes:
-    place = splice.member(part, "type")
+    place = splice.find_member(part, "type")
     if place is None or part[place.start : place.stop] != b'"text"':
         return part
     return splice.replace_bytes(part, place.start, place.stop, b'"input_text"')
@@ -350,7 +350,7 @@ def answer_within(source: bytes, most: int) -> bytes:
 
 def disable_streaming(source: bytes) -> bytes:
     """The same request without streaming: its answer comes as one body."""
-    return splice.without(source, frozenset({"stream", "stream_options"}))
+    return splice.remove_members(source, frozenset({"stream", "stream_options"}))
 
 
 def find_bounds(source: bytes) -> tuple[str, ...]:
@@ -374,12 +374,14 @@ def question(request: Request, put: Try, bounds: Mapping[str, int], model: str =
     assert isinstance(request, PiecedRequest)  # noqa: S101 - this module made it
     source = render(request, put.messages, put.tools)
     own_head = put.messages[: request.head_size]
-    if len(own_head) < request.head_size or any(map(differs, own_head, request.head)):
-        source = splice.without(source, frozenset({"instructions"}))
+    if len(own_head) < request.head_size or any(map(is_different, own_head, request.head)):
+        source = splice.remove_members(source, frozenset({"instructions"}))
     if foreign:
-        source = splice.without(source, {member.key for member in splice.members(source)} - _KEYS_FOR_OTHER_UPSTREAMS)
-    source = splice.without(source, _ASKS_FOR_MORE if put.aligned else _ASKS_FOR_MORE | _TOOLS | {"tool_choice"})
-    choice = splice.member(source, "tool_choice")
+        source = splice.remove_members(
+            source, {member.key for member in splice.iterate_members(source)} - _KEYS_FOR_OTHER_UPSTREAMS
+        )
+    source = splice.remove_members(source, _ASKS_FOR_MORE if put.aligned else _ASKS_FOR_MORE | _TOOLS | {"tool_choice"})
+    choice = splice.find_member(source, "tool_choice")
     if choice is not None and source[choice.start : choice.stop] not in (b'"auto"', b'"none"'):
-        source = splice.without(source, frozenset({"tool_choice"}))
+        source = splice.remove_members(source, frozenset({"tool_choice"}))
     return splice.set_members(source, write_bounds({_BOUND: bounds[_BOUND]}, model))
