@@ -512,7 +512,7 @@ DEEPEST = Keep(tokens=0, groups=1)
 class Attempt:
     """The result of one try at shortening the view."""
 
-    way: Literal["cleared", "told", "folded"]
+    way: Literal["cleared", "summarized", "folded"]
     state: ConversationState
     freed: int
     reports: tuple[StepReport, ...]
@@ -540,7 +540,7 @@ def find_best_attempt(state: ConversationState, size: int, limit: int, reason: s
     )
 
 
-def _freed_tokens(attempt: "Attempt") -> int:
+def _freed_tokens(attempt: Attempt) -> int:
     return attempt.freed
 
 
@@ -591,7 +591,7 @@ def _use_summary(state: ConversationState, reason: str, goal: int) -> Iterator[A
     behind = new.draft(state.rules.keep)
     shorter, more = run(state.rules.when_full, behind)
     new = new if shorter.middle == behind.middle else new.with_draft(shorter, reason)
-    yield Attempt("told", new, before - new.count_view(), reports + more)
+    yield Attempt("summarized", new, before - new.count_view(), reports + more)
 
 
 def _list_keeps(keep: Keep, goal: int) -> tuple[Keep, ...]:

@@ -28,7 +28,7 @@ WRITER = f"""
 import json, sys
 from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
-from tests.support.messages import chat, says, user
+from tests.support.messages import chat, assistant, user
 from tests.support.transcripts import history_of
 from proxy.store.transcripts.uploads import TranscriptSettings
 from proxy.store.transcripts.writer import Originals
@@ -37,13 +37,13 @@ from tests.support.object_store.server import open_bucket
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 
 uploads.LOOK_SECONDS, uploads.LONGEST_PAUSE_SECONDS = 0.005, 0.05
-told = json.loads(sys.stdin.readline())
-bucket = open_bucket(told["url"], endpoint=told["endpoint"], key=told["key"], secret=told["secret"])
-sent = Uploads(bucket, Path(told["spool"]), TranscriptSettings(upload_seconds=0.03, sync=told["sync"]))
-kept = Originals(Path(told["spool"]), TranscriptSettings(sync=told["sync"], rotate_bytes=told["rotate"]), uploads=sent)
-for turn in range(told["turn"], 10_000):
+run = json.loads(sys.stdin.readline())
+bucket = open_bucket(run["url"], endpoint=run["endpoint"], key=run["key"], secret=run["secret"])
+sent = Uploads(bucket, Path(run["spool"]), TranscriptSettings(upload_seconds=0.03, sync=run["sync"]))
+kept = Originals(Path(run["spool"]), TranscriptSettings(sync=run["sync"], rotate_bytes=run["rotate"]), uploads=sent)
+for turn in range(run["turn"], 10_000):
     for talk in range(3):
-        pieces = [piece for number in range(turn) for piece in (says("Hm."), user(f"{{number}} " + "x" * 300))]
+        pieces = [piece for number in range(turn) for piece in (assistant("Hm."), user(f"{{number}} " + "x" * 300))]
         if kept.keep(history_of(chat(user(f"conversation {{talk}}"), *pieces))).done.result():
             print(talk, turn, flush=True)
 """
