@@ -56,7 +56,7 @@ async def test_operators_do_their_work_in_it(busy_proxy):
 
 
 async def test_a_page_says_that_the_proxy_does_not_answer_and_tries_again(busy_proxy):
-    seen = await run_scene(busy_proxy, "trouble")
+    seen = await run_scene(busy_proxy, "outage")
     assert seen["strip"] > 0  # what was there stays
     assert "does not answer" in seen["down"]
     assert seen["left"] == 0

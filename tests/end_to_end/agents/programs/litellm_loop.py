@@ -4,13 +4,13 @@
 import json
 
 from litellm import completion, stream_chunk_builder
-from workbench import MODEL, TASK, TOOLS, declared
+from workbench import MODEL, TASK, TOOLS, declare_tool
 
 messages = [{"role": "system", "content": "You are a careful engineer."}, {"role": "user", "content": TASK}]
 
 while True:
     chunks = completion(  # OPENAI_BASE_URL and OPENAI_API_KEY
-        model=f"openai/{MODEL}", messages=messages, tools=[declared(tool) for tool in TOOLS.values()], stream=True
+        model=f"openai/{MODEL}", messages=messages, tools=[declare_tool(tool) for tool in TOOLS.values()], stream=True
     )
     said = stream_chunk_builder(list(chunks), messages=messages).choices[0].message
     messages.append(said.model_dump(exclude_none=True))

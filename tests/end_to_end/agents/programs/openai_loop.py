@@ -4,14 +4,14 @@
 import json
 
 from openai import OpenAI
-from workbench import MODEL, TASK, TOOLS, declared
+from workbench import MODEL, TASK, TOOLS, declare_tool
 
 client = OpenAI()  # OPENAI_BASE_URL and OPENAI_API_KEY
 messages = [{"role": "system", "content": "You are a careful engineer."}, {"role": "user", "content": TASK}]
 
 while True:
     answer = client.chat.completions.create(
-        model=MODEL, messages=messages, tools=[declared(tool) for tool in TOOLS.values()]
+        model=MODEL, messages=messages, tools=[declare_tool(tool) for tool in TOOLS.values()]
     )
     said = answer.choices[0].message
     messages.append(said)
