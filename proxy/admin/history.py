@@ -45,7 +45,7 @@ class MessageStatus:
     """The text in its place. Several messages that are replaced by one note have the same."""
 
     @property
-    def is_gone(self) -> bool:
+    def is_removed(self) -> bool:
         """True where nothing is in its place, neither the message nor a shorter form."""
         return self.status in (FOLDED, SUMMARISED)
 
@@ -170,7 +170,7 @@ class ConversationBranch:
     def _piece(self, index: int, message: Message, status: MessageStatus) -> Json:
         role, words = role_and_text(message.raw)
         own = [shown for shown in status.instead if shown.start == index]
-        is_changed = bool(status.instead) or status.is_gone
+        is_changed = bool(status.instead) or status.is_removed
         return {
             "place": index,
             "link": self.path[index].at,  # its name in the kept originals and in search results

@@ -31,7 +31,7 @@ class Section:
     """What is in one of these states stays before what is over."""
 
 
-SAID = Section("The user said", ended=" => {}", weight=2)
+USER_WORDS = Section("The user said", ended=" => {}", weight=2)
 PLAN = Section("Plan", weight=2, open=frozenset({"to do", "doing", ""}))
 TASKS = Section("Sub-agents and background tasks", open=frozenset({"running"}))
 CHANGED = Section("Files changed", weight=3)
@@ -40,7 +40,7 @@ RAN = Section("Commands", ended=" => {}", weight=2)
 ERRORS = Section("Errors", ended=": {}")
 OTHER = Section("Other calls", ended=" => {}")
 NAMED = Section("Identifiers", before=" ")
-SECTIONS = (SAID, PLAN, TASKS, CHANGED, READ, RAN, ERRORS, OTHER, NAMED)
+SECTIONS = (USER_WORDS, PLAN, TASKS, CHANGED, READ, RAN, ERRORS, OTHER, NAMED)
 
 Span = tuple[int, int]
 """The first and the last of some lines; 0 is the last there is."""
@@ -430,7 +430,7 @@ def _find_command_deeds(act: Act) -> Iterator[Deed]:
 
 
 def _find_question_deeds(act: Act) -> Iterator[Deed]:
-    yield Deed(SAID, act.result, cut_excerpt(" ".join(act.result[:1_000].split()), 400))
+    yield Deed(USER_WORDS, act.result, cut_excerpt(" ".join(act.result[:1_000].split()), 400))
 
 
 def _find_agent_deeds(act: Act) -> Iterator[Deed]:

@@ -12,7 +12,20 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from proxy.core import agents, deeds
-from proxy.core.deeds import CHANGED, ERRORS, NAMED, PLAN, READ, SAID, SECTIONS, WHOLE, Deed, Section, Span, cut_excerpt
+from proxy.core.deeds import (
+    CHANGED,
+    ERRORS,
+    NAMED,
+    PLAN,
+    READ,
+    SECTIONS,
+    USER_WORDS,
+    WHOLE,
+    Deed,
+    Section,
+    Span,
+    cut_excerpt,
+)
 from proxy.core.grouping import list_callers
 from proxy.core.messages import Message, ToolCall
 
@@ -131,7 +144,7 @@ def _size(text: str) -> int:
 _TEXT_CHARACTERS = 4_000
 _EXCERPT_CHARACTERS = 300
 _ASIDE = "system-reminder|environment_details|environment_context|turn_aborted|local-command-[a-z]+|bash-std[a-z]+"
-_NOT_SAID = re.compile(rf"<({_ASIDE})>.*?(?:</\1>|\Z)", re.DOTALL)
+_CLIENT_NOTES = re.compile(rf"<({_ASIDE})>.*?(?:</\1>|\Z)", re.DOTALL)
 """What clients put among a user's words."""
 
 
@@ -146,7 +159,8 @@ def write_ledger(
     """
     book = Book()
     for message, deed in _iterate_deeds(messages):
-        if deed.section is PLAN or (message.start not in kept_starts and (with_user_words or deed.section is not SAID)):
+        is_wanted = message.start not in kept_starts and (with_user_words or deed.section is not USER_WORDS)
+        if is_wanted or deed.section is PLAN:
             book.enter(deed)
     return book.render(budget)
 
@@ -171,9 +185,9 @@ def _find_deeds(message: Message, call: ToolCall | None, after: Message | None) 
 
 def _find_user_deeds(text: str) -> Iterator[Deed]:
     yield from deeds.find_notice_deeds(text)
-    words = " ".join(_NOT_SAID.sub("", text[: 2 * _TEXT_CHARACTERS]).split())
+    words = " ".join(_CLIENT_NOTES.sub("", text[: 2 * _TEXT_CHARACTERS]).split())
     if words and not words.startswith("<task-notification>"):
-        yield Deed(SAID, words, cut_excerpt(words, _EXCERPT_CHARACTERS))
+        yield Deed(USER_WORDS, words, cut_excerpt(words, _EXCERPT_CHARACTERS))
         yield from deeds.find_identifiers(words)
 
 

@@ -145,11 +145,11 @@ def _remove_thoughts(text: str) -> str:
     """
     # Behind the last tag that closes nothing is searched: from each tag that opens it would be, to the end.
     end = max((closing.end() for closing in _CLOSING.finditer(text)), default=0)
-    spoken_text = (_THOUGHTS.sub("", text[:end]) + text[end:]).strip()
-    if _OPENED.match(spoken_text):
+    answer = (_THOUGHTS.sub("", text[:end]) + text[end:]).strip()
+    if _OPENED.match(answer):
         return ""
-    unopened = _CLOSED.search(spoken_text)
-    return spoken_text if unopened is None else spoken_text[unopened.end() :]
+    unopened = _CLOSED.search(answer)
+    return answer if unopened is None else answer[unopened.end() :]
 
 
 @lru_cache(maxsize=256)
