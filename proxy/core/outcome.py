@@ -171,7 +171,8 @@ def _only_quotes(command: str) -> bool:
     """True where every program of a command line prints what others wrote."""
     if not command.strip() or len(command) > _COMMAND_CHARACTERS:
         return False
-    return all(_is_quoting(part.split()) for part in split_commands(command))
+    parts = split_commands(command)  # none, where the line is nothing but an empty quoted text
+    return bool(parts) and all(_is_quoting(part.split()) for part in parts)
 
 
 def _answers_by_exit_code(call: ToolCall) -> bool:

@@ -171,6 +171,12 @@ def test_exit_code_1_of_a_search_or_comparison_is_an_answer_and_no_failure(comma
     assert (refused.has_failed, refused.render()) == (True, "exit code 1: grep: src: No such file or directory")
 
 
+@pytest.mark.parametrize("command", ["''", "\"\"; ''", "''\n"])
+def test_a_command_line_without_a_command_quotes_nothing(command):
+    outcome = find_outcome("exit code 1\n", ToolCall("c1", "Bash", json.dumps({"command": command})))
+    assert (outcome.exit_code, outcome.has_failed) == (1, True)
+
+
 def test_of_a_long_result_the_first_and_the_last_line_with_an_error_stay():
     noise = "\n".join(f"{number} request_{number} of src/module_{number}.py served" for number in range(400))
     out = f"{noise}\nERROR first thing broke\n{noise}\nERROR in between\n{noise}\nERROR last thing broke\n{noise}"
