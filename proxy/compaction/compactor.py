@@ -667,10 +667,10 @@ class Session:
         """The upstream's token count of the shortened history, from a request for a minimal answer."""
         body = self._format.answer_within(self._format.disable_streaming(self._body), RECOUNT_ANSWER_TOKENS)
         try:
-            answer = await fetch_whole_answer(self._client, replace(self._call, body=body), self._request.model)
+            whole = await fetch_whole_answer(self._client, replace(self._call, body=body), self._request.model)
         except ProxyError:
             return 0  # what the client asked for was answered: nothing is lost but a figure
-        return delivery.read_usage(answer.answer.usage).prompt
+        return delivery.read_usage(whole.answer.usage).prompt
 
     def _announce(self, decision: Decision) -> None:
         found, rules = decision.plan, self.policy.rules

@@ -189,18 +189,18 @@ class SummaryCall:
     async def _try(self, body: bytes, cost: SummaryCost) -> "SummaryOutcome":
         asking = self._request_usage(body)
         try:
-            answer = await fetch_whole_answer(self.client, self._call_with(asking or body), self.model_name)
-            if answer.refused == "usage-option" and asking is not None and self.usage_refusals is not None:
+            whole = await fetch_whole_answer(self.client, self._call_with(asking or body), self.model_name)
+            if whole.refused == "usage-option" and asking is not None and self.usage_refusals is not None:
                 self.usage_refusals.add(self.client.settings.name, self.model_name)
                 cost = cost.plus(NOT_REPORTED)
-                answer = await fetch_whole_answer(self.client, self._call_with(body), self.model_name)
+                whole = await fetch_whole_answer(self.client, self._call_with(body), self.model_name)
         except ProxyError as fault:
             why = "timeout" if isinstance(fault, UpstreamTimeout) else "unreachable"
             return SummaryOutcome(Verdict(why=why), cost.plus(NOT_REPORTED))
-        cost = cost.plus(delivery.read_usage(answer.answer.usage))
-        if answer.refused or answer.answer.error is not None:
-            return SummaryOutcome(Verdict(why=answer.refused or "refused"), cost, answer.refusal)
-        return SummaryOutcome(self._judge(answer.answer), cost)
+        cost = cost.plus(delivery.read_usage(whole.answer.usage))
+        if whole.refused or whole.answer.error is not None:
+            return SummaryOutcome(Verdict(why=whole.refused or "refused"), cost, whole.refusal)
+        return SummaryOutcome(self._judge(whole.answer), cost)
 
     def _request_usage(self, body: bytes) -> bytes | None:
         """The body of a stream with the request for its usage: without it, a streamed summary would seem free."""

@@ -134,10 +134,10 @@ async def ask_summary(request: Request, question: Question, asking: ModelQuestio
 
 async def _send_question(settings: Upstream, model: str, body: bytes) -> tuple[Answer, str]:
     async with Client(settings, lambda _: None) as client:
-        answer = await fetch_whole_answer(
+        whole = await fetch_whole_answer(
             client, Call("POST", "/chat/completions", "", (*find_credential(settings), _JSON), body), model
         )
-    return answer.answer, answer.refused
+    return whole.answer, whole.refused
 
 
 def find_credential(settings: Upstream) -> Headers:

@@ -51,7 +51,7 @@ class Bill:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """A run as the upstream heard it, so far."""
+    """The requests of a run that the upstream has received so far."""
 
     received: Sequence[ReceivedRequest]
 
