@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from typing import Any
 
 from proxy.core.agents import COMMANDS, PATHS, find_kind, find_output_within, find_value, is_read, remove_folder_change
@@ -182,7 +182,8 @@ def replace_texts(value: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN
 # Not from within a ruler or a row of dots: from each of its places all of it would be read.
 _NAME = re.compile(r"(?<![\w\\])(?!(?<=<)/)(?![.:@-]{100})[A-Za-z0-9_./@-][A-Za-z0-9_./:@-]{3,}[A-Za-z0-9_/]")
 # A word that a tool has cut.
-_CUT_WORD = re.compile(r"(?<!\S)\S{1,300}?(?<=[\w/-])(?:…|\.\.\.)(?!\S)")
+_CUT_ENDS = ("…", "...")
+_CUT_WORD = re.compile(r"\S{1,300}?(?<=[\w/-])(?:…|\.\.\.)")
 _SPECIFIC = re.compile(r"[/_0-9]|\w\.\w|[a-z][A-Z]")
 # Line numbers, times, sizes and versions of nothing: no call is ever made with them.
 _DEBRIS = re.compile(
@@ -196,24 +197,29 @@ NAME_CHARACTERS = 120
 LONGEST_LINE_CHARACTERS = 300
 
 
-class WordNames(dict[str, str]):
-    """The name in each word, empty where it is none: most words of a history occur in it many times."""
+class WordNames(dict[str, tuple[str, ...]]):
+    """The names in each word between blanks: most words of a history occur in it many times."""
 
-    def __missing__(self, word: str) -> str:
-        name = self[word] = _find_name(word)
-        return name
+    def __missing__(self, word: str) -> tuple[str, ...]:
+        names = self[word] = _find_names_in_word(word)
+        return names
 
 
 def find_names(text: str, known: WordNames | None = None) -> tuple[str, ...]:
     """The names of a text, once each, in order of appearance; longer words are data. `known`: of words read before."""
-    name_of = WordNames() if known is None else known
-    text = _CUT_WORD.sub("", text) if "…" in text or "..." in text else text
-    found = [name for word in _NAME.findall(text) if (name := name_of[word])]
-    return tuple(dict.fromkeys(found)) if found else ()
+    names_of = WordNames() if known is None else known
+    found = [*filter(None, map(names_of.__getitem__, text.split()))]
+    return tuple(dict.fromkeys(chain.from_iterable(found))) if found else ()
+
+
+def _find_names_in_word(word: str) -> tuple[str, ...]:
+    # Most words are plain ones, and passed over at little cost.
+    if (word.isalpha() and word.islower()) or (word.endswith(_CUT_ENDS) and _CUT_WORD.fullmatch(word)):
+        return ()
+    return tuple(filter(None, map(_find_name, _NAME.findall(word))))
 
 
 def _find_name(word: str) -> str:
-    # Most words are plain ones: no name is like them, and they are passed over at little cost.
     if (word.isalpha() and word.islower()) or len(word) > 2 * NAME_CHARACTERS:
         return ""
     name = _PLACE_IN_FILE.sub(r"\1\2", word) if ":" in word or "-" in word else word
@@ -375,7 +381,7 @@ class Excerpts:
         kept_names, found = self.kept_names, []
         for place, line in enumerate(lines):
             every, is_warning = find_names(line, self.known), place in warnings
-            new = 0 if kept_names.issuperset(every) else len(every) - len(kept_names.intersection(every))
+            new = len(every) - len(kept_names.intersection(every)) if every else 0
             value = new + _WORTH_WARNING * is_warning
             if new:
                 value += _WORTH_SIGNATURE * bool(_SIGNATURE.match(line))

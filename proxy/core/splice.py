@@ -32,7 +32,7 @@ def find_value_end(raw: bytes, start: int) -> int:
     """The end of the value that starts at `start`."""
     opening = raw[start : start + 1]
     if opening == b'"':
-        return _find_end(_TEXT.match(raw, start))
+        return _find_text_end(raw, start)
     if opening not in (b"{", b"["):
         return _find_end(_SCALAR.match(raw, start))
     depth = 0
@@ -51,7 +51,7 @@ def iterate_members(raw: bytes, start: int = 0) -> Iterator[Member]:
     """The members of the object at `start`, in order, repeated keys included."""
     at = _skip(raw, _skip(raw, start) + 1)
     while raw[at] != ord("}"):
-        key_end = _find_end(_TEXT.match(raw, at))
+        key_end = _find_text_end(raw, at)
         value = _skip(raw, _skip(raw, key_end) + 1)
         stop = find_value_end(raw, value)
         yield Member(json.loads(raw[at:key_end]), at, value, stop)
@@ -129,6 +129,14 @@ def quote(text: str) -> bytes:
         return json.dumps(text, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return json.dumps(text).encode()
+
+
+def _find_text_end(raw: bytes, start: int) -> int:
+    # To search for the next quote takes a tenth of the time of the expression, which knows escaped ones.
+    end = raw.find(b'"', start + 1)
+    if end > 0 and raw[end - 1] != ord("\\") and raw[start] == ord('"'):
+        return end + 1
+    return _find_end(_TEXT.match(raw, start))
 
 
 def _skip(raw: bytes, at: int) -> int:

@@ -9,7 +9,8 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
+from itertools import repeat
 
 from proxy.core import grouping, splice
 
@@ -18,6 +19,8 @@ _MEDIA = re.compile(rb'"data:[a-z0-9.+-]{1,40}\\?/[a-z0-9.+-]{1,80};base64,')
 _ESCAPED_MARK = re.compile(rb"\\(?:/|u00[2-7])")
 _STRING_MIN_BYTES = 12
 """A shorter JSON string is not searched."""
+_SIGNS = (b"_", b"-")
+"""Most marks end in one of these."""
 _REACH_CHARACTERS = 512
 _LETTERS = r"A-Za-z0-9"
 _ALONE = rf"(?<![{_LETTERS}])"
@@ -34,10 +37,6 @@ class Rule:
     pattern: re.Pattern[str]
     reach: int = _REACH_CHARACTERS
 
-    def may_be_in(self, raw: bytes) -> bool:
-        """True where one of the marks is in this JSON."""
-        return any(_as_json(mark) in raw for mark in self.marks)
-
     def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
         for mark in self.marks:
             at = text.find(mark)
@@ -48,11 +47,20 @@ class Rule:
                 at = text.find(mark, found.end() if found else at + 1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Redaction:
     """Rules of redaction; without any, everything stays."""
 
     rules: tuple[Rule, ...] = ()
+
+    @cached_property
+    def _marks(self) -> tuple[tuple[bytes, Rule], ...]:
+        return tuple((splice.quote(mark)[1:-1], rule) for rule in self.rules for mark in rule.marks)
+
+    @cached_property
+    def _stems(self) -> dict[bytes, tuple[bytes, ...]]:
+        """The letters before the sign in each mark that ends in one of `_SIGNS`."""
+        return {sign: tuple(mark.split(sign)[-2] for mark, _ in self._marks if mark.endswith(sign)) for sign in _SIGNS}
 
     def of_text(self, text: str) -> tuple[str, tuple[str, ...]]:
         """The text without its secrets, and which kinds there were."""
@@ -71,7 +79,7 @@ class Redaction:
         """JSON bytes without their secrets, string by string, and which kinds there were."""
         # Where JSON may have written a mark in another way, every rule is tried; else those with a mark in these bytes.
         is_escaped = _ESCAPED_MARK.search(raw) is not None
-        rules = self.rules if is_escaped else tuple(rule for rule in self.rules if rule.may_be_in(raw))
+        rules = self.rules if is_escaped else self._find_rules(raw)
         if not rules:
             return raw, ()
         found = Redaction(rules)
@@ -85,6 +93,17 @@ class Redaction:
                 changes.append((*token.span(), splice.quote(clean)))
                 names += kinds
         return splice.replace_spans(raw, changes), tuple(dict.fromkeys(names))
+
+    def _find_rules(self, raw: bytes) -> tuple[Rule, ...]:
+        """The rules of which a mark is in this JSON."""
+        # To look at what is before each `_` and `-` takes a tenth of the time of searching for each mark with one.
+        absent = tuple(sign for sign, stems in self._stems.items() if not _has_end(raw.split(sign)[:-1], stems))
+        found = (rule for mark, rule in self._marks if not mark.endswith(absent) and mark in raw)
+        return tuple(dict.fromkeys(found))
+
+
+def _has_end(pieces: Iterable[bytes], ends: tuple[bytes, ...]) -> bool:
+    return any(map(bytes.endswith, pieces, repeat(ends)))
 
 
 def redaction(patterns: Iterable[str] = ()) -> Redaction:
@@ -102,12 +121,6 @@ def fault(pattern: str) -> str | None:
     if len(_literal(pattern)) < 3:  # noqa: PLR2004 (fewer would be found everywhere)
         return "a pattern must begin with three plain characters or more, such as corp- in corp-[0-9a-f]{32}"
     return None
-
-
-@lru_cache(maxsize=256)
-def _as_json(mark: str) -> bytes:
-    """The bytes of a mark in JSON; marks are ASCII."""
-    return splice.quote(mark)[1:-1]
 
 
 def _text(token: bytes) -> str:

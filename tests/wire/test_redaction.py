@@ -180,6 +180,16 @@ def test_a_pattern_that_could_be_slow_or_is_none_is_refused(pattern, why):
     assert why in fault(pattern)
 
 
+OWN = redaction(["corp--[0-9a-f]{4}", "a_b_[0-9]{4}", "--x-[0-9]{4}", "keyx[0-9]{4}"])
+OWN_MARKS = ["corp--", "a_b_", "--x-", "keyx", "corp--12ab", "a_b_1234", "--x-1234", "keyx1234"]
+
+
+@given(st.lists(st.sampled_from([*"aB3-_ cx", *OWN_MARKS, "hf_", "_-", MIXED]), max_size=30).map("".join))
+def test_in_json_the_same_is_redacted_as_in_text(text):
+    text = f"{text} and enough"
+    assert redact(text, OWN)[2] == OWN.of_text(text)[0]
+
+
 # --- always linear ---------------------------------------------------------------------------------------------------
 
 MARKS = sorted({mark for rule in SHIPPED for mark in rule.marks})
