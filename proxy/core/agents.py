@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from functools import lru_cache
 from itertools import accumulate, islice
 from operator import or_
@@ -86,24 +86,31 @@ ask for an argument as well.
 """
 
 
-# APIs allow 64 to 128 characters. A client may send a megabyte, and what is remembered by name must stay small.
+# APIs allow 64 to 128 characters. A client may send a megabyte.
 _NAME_CHARACTERS = 256
+
+
+@lru_cache(maxsize=1_024)
+def _compile_globs(globs: tuple[str, ...]) -> re.Pattern[str]:
+    """The globs as one pattern for names in lower case; no glob matches no name.
+
+    Globs come from policies. What comes from requests is not cached here: the time that it takes to match a name must
+    not tell which names the tools of other tenants have.
+    """
+    return re.compile("|".join(translate(glob.lower()) for glob in globs) or r"(?!)")
+
+
+_NAMES = tuple(_compile_globs(tuple(pattern.tools.split())) for pattern in PATTERNS)
 
 
 def find_kind(tool: str, values: Mapping[str, Any]) -> Kind:
     """The kind of a call with these arguments; `other` where no pattern matches, as for most tools."""
-    for pattern in _find_patterns(tool[:_NAME_CHARACTERS]):
+    name = remove_server_name(tool[:_NAME_CHARACTERS]).lower()
+    for pattern, names in zip(PATTERNS, _NAMES, strict=True):
         fits = not pattern.by or any(values.get(key) for key in pattern.by)
-        if fits and (not pattern.commands or values.get("command") in pattern.commands):
+        if fits and (not pattern.commands or values.get("command") in pattern.commands) and names.match(name):
             return pattern.kind
     return "other"
-
-
-@lru_cache(maxsize=4_096)
-def _find_patterns(tool: str) -> tuple[Pattern, ...]:
-    """The patterns that match this tool, whichever server (`mcp__fs__read_file`, `fs.read_file`) it comes from."""
-    name = remove_server_name(tool)
-    return tuple(pattern for pattern in PATTERNS if matches_any(name, tuple(pattern.tools.split())))
 
 
 def remove_server_name(tool: str) -> str:
@@ -113,13 +120,8 @@ def remove_server_name(tool: str) -> str:
 
 def matches_any(tool: str, globs: tuple[str, ...]) -> bool:
     """True where one of the globs matches this tool, with or without the server that it comes from."""
-    return _is_listed(tool[:_NAME_CHARACTERS], globs)
-
-
-@lru_cache(maxsize=4_096)
-def _is_listed(tool: str, globs: tuple[str, ...]) -> bool:
-    names = {tool.lower(), remove_server_name(tool).lower()}
-    return any(fnmatchcase(name, glob.lower()) for name in names for glob in globs)
+    name, pattern = tool[:_NAME_CHARACTERS], _compile_globs(globs)
+    return bool(pattern.match(name.lower()) or pattern.match(remove_server_name(name).lower()))
 
 
 def remove_pruned_tools(tools: bytes | None, pruned: Sequence[str]) -> bytes | None:

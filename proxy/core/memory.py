@@ -92,27 +92,30 @@ _CACHED_LINES = 4_096
 _CACHED_LINE_CHARACTERS = 1_000
 
 
-def compute_head_digest(head: Sequence[Message], key: bytes, form: CanonicalForm = canonicalize) -> str:
+def compute_head_digest(head: Sequence[Message], tenant: str, key: bytes, form: CanonicalForm = canonicalize) -> str:
     """Keyed hash of what a head says, without what changes from turn to turn. A history without a head has one too."""
     digest = blake2b(key=key, digest_size=DIGEST_BYTES, person=b"head")
     for message in head:
-        text = "\n".join(find_stable_lines(_extract_text(message, form))).encode("utf-8", "surrogatepass")
+        text = "\n".join(find_stable_lines(_extract_text(message, form), tenant)).encode("utf-8", "surrogatepass")
         digest.update(b"%d %s %d " % (len(message.role), message.role.encode(), len(text)) + text)
     return digest.hexdigest()
 
 
-def find_stable_lines(text: str) -> Iterator[str]:
-    """The lines of a text that say something, without dates, times, counters and the state of a repository."""
+def find_stable_lines(text: str, tenant: str) -> Iterator[str]:
+    """The lines of a tenant's text that say something, without dates, times, counters, the state of a repository."""
     in_git = False
     for line in text.splitlines():
         in_git = bool(_OF_GIT.match(line)) if in_git else bool(_GIT.match(line))
         if not in_git and line.strip() and not _BILLING.match(line):
-            yield _remove_moments(line) if len(line) <= _CACHED_LINE_CHARACTERS else _replace_moments(line)
+            yield _remove_moments(tenant, line) if len(line) <= _CACHED_LINE_CHARACTERS else _replace_moments(line)
 
 
 @lru_cache(maxsize=_CACHED_LINES)
-def _remove_moments(line: str) -> str:
-    """The line without moments, cached: the same head comes with each request, and mostly each conversation."""
+def _remove_moments(_tenant: str, line: str) -> str:
+    """The line without moments, cached: the same head comes with each request, and mostly each conversation.
+
+    For each tenant by itself, so that the time this takes tells nothing of the heads of others.
+    """
     return _replace_moments(line)
 
 
@@ -193,10 +196,10 @@ class Identity:
     ) -> "Identity":
         """The identity of a history. `name`: the client's, to tell apart conversations whose content is equal."""
         links = compute_chain(request, tenant, secret, name, form)
-        column = compute_head_digest, secret, form, *(message.raw for message in request.head)
+        column = compute_head_digest, tenant, secret, form, *(message.raw for message in request.head)
 
         def digest(known: Sequence[str]) -> Sequence[str]:
-            return () if known else (compute_head_digest(request.head, secret, form or canonicalize),)
+            return () if known else (compute_head_digest(request.head, tenant, secret, form or canonicalize),)
 
         (head,) = request.known.extend(column, 1, digest)
         return cls(tenant, links, counter, head)

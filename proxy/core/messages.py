@@ -13,7 +13,6 @@ import json
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from hashlib import blake2b
 from itertools import compress, count
 from operator import is_, is_not
@@ -400,8 +399,8 @@ _CONTENT_KEY = re.compile(_CONTENT + rb"\s*:\s*")
 # odd number of backslashes only.
 _ESCAPE = re.compile(rb"(?<!\\)(\\++)u(?!00(?:0[0-7be-f]|1[0-9a-f]))")
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-_CACHED_MESSAGES = 4_096
-_CACHED_MESSAGE_BYTES = 1_024
+# A shorter message is parsed whole.
+_SHORT_MESSAGE_BYTES = 1_024
 
 CanonicalForm = Callable[[Message], bytes]
 """The bytes that a message is hashed as."""
@@ -410,9 +409,8 @@ CanonicalForm = Callable[[Message], bytes]
 def canonicalize(message: Message) -> bytes:
     """The bytes of a message in one form, in whatever way its JSON is written, and without cache markers."""
     raw = message.raw
-    if len(raw) <= _CACHED_MESSAGE_BYTES:
-        return _rewrite_cached(raw)
-    return _rewrite(raw) if _OF_MARKERS in raw or message.content[:1] != b'"' else _rewrite_around(message)
+    is_parsed = len(raw) <= _SHORT_MESSAGE_BYTES or _OF_MARKERS in raw or message.content[:1] != b'"'
+    return _rewrite(raw) if is_parsed else _rewrite_around(message)
 
 
 def _is_ambiguous(raw: bytes) -> bool:
@@ -428,8 +426,7 @@ def _rewrite_around(message: Message) -> bytes:
         return _rewrite(raw)
     start = name.end()
     outer = raw[:start] + b"0" + raw[start + len(text) :]
-    rewritten = _rewrite_cached(outer) if len(outer) <= _CACHED_MESSAGE_BYTES else _rewrite(outer)
-    before, place, after = rewritten.partition(_CONTENT + b":0")
+    before, place, after = _rewrite(outer).partition(_CONTENT + b":0")
     if not place:
         return _rewrite(raw)
     if b"\\u" in text and _is_ambiguous(text):
@@ -443,12 +440,6 @@ def _rewrite(raw: bytes) -> bytes:
         return _encode(_ENCODER.encode(_sort_keys(_remove_markers(json.loads(raw)))))
     except (ValueError, RecursionError):
         return raw
-
-
-@lru_cache(maxsize=_CACHED_MESSAGES)
-def _rewrite_cached(raw: bytes) -> bytes:
-    """The same, cached: clients send all their messages again with every request."""
-    return _rewrite(raw)
 
 
 def _remove_markers(message: Any) -> Any:  # noqa: ANN401 - JSON

@@ -4,7 +4,6 @@ import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from itertools import takewhile
 from typing import Any, ClassVar, TypeVar
 
@@ -81,8 +80,6 @@ def _container_of(piece: Piece | None) -> int:
 
 Split = Callable[[Sequence[bytes], int], Iterable[tuple[Message, Piece]]]
 """The chat messages that elements of a list are, the first of which has this number there."""
-_CACHED_MESSAGES = 4_096
-_CACHED_MESSAGE_BYTES = 2_048
 S = TypeVar("S", bound=msgspec.Struct)
 
 
@@ -230,13 +227,3 @@ def _is_of_head(message: Message) -> bool:
 
 def read_value(source: bytes, places: Places, key: str) -> Any:  # noqa: ANN401 - JSON
     return json.loads(source[slice(*places[key])]) if key in places else None
-
-
-def cache_short(write: Callable[[bytes], tuple[bytes, ...]]) -> Callable[[bytes], tuple[bytes, ...]]:
-    """The same function with a memory for short messages: what was cleared is written again with every request."""
-    remember = lru_cache(maxsize=_CACHED_MESSAGES)(write)
-
-    def write_cached(raw: bytes) -> tuple[bytes, ...]:
-        return remember(raw) if len(raw) <= _CACHED_MESSAGE_BYTES else write(raw)
-
-    return write_cached

@@ -72,7 +72,7 @@ DIFFERENT = [
 
 
 def digest(*pieces, key=KEY):
-    return compute_head_digest(parse(body(history(*pieces, user("hi")))).head, key)
+    return compute_head_digest(parse(body(history(*pieces, user("hi")))).head, "tenant", key)
 
 
 def system_with_environment(text):
@@ -117,5 +117,5 @@ def test_the_work_is_proportional_to_the_length(piece):
     message = system("gitStatus:\n" + piece * (400_000 // len(piece)))
     head = parse(body([*message, *user("hi")])).head
     started = time.process_time()
-    compute_head_digest(head, KEY)
+    compute_head_digest(head, "tenant", KEY)
     assert time.process_time() - started < 4.0

@@ -35,7 +35,6 @@ from proxy.wire.pieces import (
     PiecedRequest,
     TextFields,
     build_reader,
-    cache_short,
     read_body,
     read_list,
     read_value,
@@ -335,7 +334,6 @@ def _write(role: str, blocks: Iterable[bytes]) -> bytes:
     return b'{"role":%b,"content":[%b]}' % (splice.quote(role), b",".join(blocks))
 
 
-@cache_short
 def _write_blocks(raw: bytes) -> tuple[bytes, ...]:
     return tuple(_blocks(read_message(json.loads(raw), raw)))
 

@@ -24,7 +24,6 @@ from proxy.wire.pieces import (
     PiecedRequest,
     TextFields,
     build_reader,
-    cache_short,
     read_body,
     read_list,
     read_value,
@@ -266,7 +265,6 @@ def _write_items(request: PiecedRequest, message: Message) -> Iterator[bytes]:
         yield from _write_new_items(message.raw)
 
 
-@cache_short
 def _write_new_items(raw: bytes) -> tuple[bytes, ...]:
     message = read_message(json.loads(raw), raw)
     return (_write_output(message),) if message.is_result else tuple(_write_message(message))
