@@ -11,6 +11,7 @@ from typing import Any
 
 from aiohttp import HttpVersion11, StreamReader, web, web_protocol
 from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
+from aiohttp.http_parser import RawRequestMessage
 
 from proxy import errors, events
 from proxy.config import Listen
@@ -116,6 +117,11 @@ class HttpServer(web.Server):
     def __call__(self) -> ClientConnection:
         return ClientConnection(self, self._emit, loop=self._loop, **self._kwargs)
 
+    def _make_request(self, message: RawRequestMessage, *parts: Any) -> web.BaseRequest:  # noqa: ANN401
+        """A request whose target names the server, too, is the same without it (RFC 9112, 3.2.2)."""
+        path = http.remove_origin(message.path)
+        return super()._make_request(message if path == message.path else message._replace(path=path), *parts)
+
 
 def _refusal_event(request_id: str, fault: errors.ProxyError) -> events.RequestFinished:
     now = perf_counter()
@@ -142,6 +148,7 @@ def _as_proxy_error(exc: BaseException | None) -> errors.ProxyError:
 MIB = 1024 * 1024
 _BROKEN_BODY = "malformed request body: it does not match its Content-Length or Transfer-Encoding"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_CHUNKED = "chunked"
 # A body that is read whole must come at this rate at least, `body_silence_seconds` aside: else a few clients that send
 # a byte now and then would hold every place of `max_in_flight`.
 LEAST_BYTES_PER_SECOND = 1024
@@ -158,6 +165,8 @@ class ClientRequest:
         self.headers: Headers = tuple(request.headers.items())
         if not are_text(self.headers):
             raise BadRequest("a request header is not valid UTF-8 (name withheld: it may be a credential)")
+        if ",".join(request.headers.getall("Transfer-Encoding", [_CHUNKED])).strip().lower() != _CHUNKED:
+            raise BadRequest("unsupported Transfer-Encoding: send chunked, and name compression in Content-Encoding")
 
     def split_target(self) -> tuple[str, str]:
         """The path below /v1 in its normal form, and the query as it came."""
@@ -170,9 +179,11 @@ class ClientRequest:
 
     async def read_body(self, limits: Listen, record: RequestRecord) -> bytes | None:
         """The whole body, decompressed; None where there is none."""
+        limit = int(limits.max_body_mib * MIB)
+        if (self._request.content_length or 0) > limit:  # before it is asked to send it
+            raise _too_large(limit)
         if not self._expect_body():
             return None
-        limit = int(limits.max_body_mib * MIB)
         body = await _read_whole(self._request, limit, limits.body_silence_seconds)
         record.bytes_in = len(body)
         encoding = ",".join(self._request.headers.getall("Content-Encoding", ()))  # lines of one name are one list
@@ -186,19 +197,18 @@ class ClientRequest:
         return await Delivery(self._request, answer, record, limits.heartbeat_seconds).send(last=self._is_draining())
 
     def _expect_body(self) -> bool:
-        """True if a body follows. A client that waits for `100 Continue` gets it now."""
-        if not self._request.body_exists:
+        """True if a body follows. A client that waits for `100 Continue` gets it now; HTTP/1.0 does not have it."""
+        request = self._request
+        if not request.body_exists:
             return False
-        is_waiting = "100-continue" in self._request.headers.get("Expect", "").lower()
+        is_waiting = "100-continue" in request.headers.get("Expect", "").lower()
         # aiohttp leaves `Expect: 100-continue` to the handler.
-        if is_waiting and self._request.transport is not None:
-            self._request.transport.write(_CONTINUE)
+        if is_waiting and request.version >= HttpVersion11 and request.transport is not None:
+            request.transport.write(_CONTINUE)
         return True
 
 
 async def _read_whole(request: web.BaseRequest, limit: int, silence_seconds: float) -> bytes:
-    if (request.content_length or 0) > limit:
-        raise _too_large(limit)
     pieces: list[bytes] = []
     size, began = 0, perf_counter()
     try:

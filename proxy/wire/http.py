@@ -272,10 +272,16 @@ ASKED = (
 SEEN = ("/models", "/models/*")
 _INFERENCE = {"POST": ASKED, "GET": SEEN, "HEAD": SEEN}
 
+_ORIGIN = re.compile(r"\Ahttps?://[^/?#]*/?", re.IGNORECASE)
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 # Printable, and no percent sign without its two digits: once an escape is undone, it could become part of another.
 _SAFE = re.compile(r"(?:[\x21-\x24\x26-\x7e]|%[0-9A-Fa-f]{2})*")
+
+
+def remove_origin(target: str) -> str:
+    """The path and query of a request's target, without the scheme and host that some clients write before them."""
+    return _ORIGIN.sub("/", target)
 
 
 @lru_cache(maxsize=256)
