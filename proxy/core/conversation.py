@@ -37,7 +37,7 @@ from proxy.core.memory import (
     SummaryCandidate,
     read_candidate,
 )
-from proxy.core.messages import CanonicalForm, KnownView, Request, canonicalize_as_0_1
+from proxy.core.messages import CanonicalForm, Request, canonicalize_as_0_1
 from proxy.core.overlay import Block
 from proxy.core.pipeline import Count
 from proxy.core.planning import COUNT_ERROR_RATIO, USELESS_BLOCKS_MAX, NeedSummary, Question, Ready
@@ -560,7 +560,7 @@ class Exchange:
         facts = self._facts(can_summarize=True)
         state = self._state(facts)
         self._state_before = state
-        self.context.request.known.view = KnownView(state.view, state.known, len(state.body))
+        self.context.request.known.view = state.known_view
         found: Ready | NeedSummary | None = planning.keep_at_rest(state)
         if found is None:
             if not (yield CanSummarize()):
@@ -973,7 +973,8 @@ class Exchange:
         if asked.insists:
             # Who asks by name, or for something of their own, is not answered with what was asked or failed before.
             candidate, may_ask = NO_CANDIDATE, not self.observes
-        facts = replace(
+        is_known = last is not None and self.rules.trusts_usage and last.counter == self.identified.counter
+        return replace(
             asked,
             was_forwarded=last is not None,
             can_summarize=may_ask,
@@ -982,12 +983,9 @@ class Exchange:
             summary_in_progress_covers=candidate.covers if candidate.state == "making" and not self.observes else 0,
             summary=Summary(candidate.covers, candidate.text) if candidate.state == "ready" else None,
             failed_summary_covers=candidate.covers if candidate.state == "failed" else 0,
+            anchor=last.anchor if is_known and last is not None else None,
+            idle_seconds=None if last is None else max(0.0, self.context.now - last.forwarded_at),
         )
-        if last is None:
-            return facts
-        is_known = self.rules.trusts_usage and last.counter == self.identified.counter
-        anchor = last.anchor if is_known else None
-        return replace(facts, anchor=anchor, idle_seconds=max(0.0, self.context.now - last.forwarded_at))
 
     def _state(
         self, facts: Facts, calibration: Calibration | None = None, rules: Rules | None = None

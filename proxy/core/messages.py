@@ -39,11 +39,11 @@ class Columns:
     kept for the next history: names that clients choose (of conversations, say) must not pile up.
     """
 
-    earlier: Mapping[Hashable, Sequence[Any]] = field(default_factory=dict)
+    earlier: Mapping[Hashable, tuple[Any, ...]] = field(default_factory=dict)
     """The columns of a history that shares its first messages with this one."""
     shared: int = 0
     """How many these are."""
-    values: dict[Hashable, Sequence[Any]] = field(default_factory=dict)
+    values: dict[Hashable, tuple[Any, ...]] = field(default_factory=dict)
     view: "KnownView | None" = None
 
     def extend(self, name: Hashable, length: int, compute: Callable[[Sequence[T]], Iterable[T]]) -> Sequence[T]:
@@ -53,7 +53,7 @@ class Columns:
             known = self.earlier.get(name, ())[: self.shared]
             self.values[name] = known
         if len(known) < length:
-            known = self.values[name] = (*known, *compute(known))
+            known = self.values[name] = known + tuple(compute(known))
         return known
 
     def follow(self, other: "Columns", shared: int) -> "Columns":
@@ -73,6 +73,13 @@ class Columns:
             shared -= 1
         return Columns().follow(known.columns, shared)
 
+    def find_covered(self, block: object, covers: int) -> "tuple[Message, ...] | None":
+        """The messages that were last forwarded in place of the first `covers`; None where others must be found."""
+        known = self.view
+        if known is None or known.block is not block or known.stands_for < covers:
+            return None
+        return known.messages[: known.covered]
+
     def of_view(self, messages: "Sequence[Message]") -> "Columns":
         """The columns of these messages where they are the view of this history, new ones for others."""
         known = self.view
@@ -84,10 +91,14 @@ class Columns:
 class KnownView:
     """The messages that were last forwarded for a history, the head left out, and their own columns."""
 
-    messages: "Sequence[Message]"
+    messages: "tuple[Message, ...]"
     columns: Columns
     stands_for: int
     """How many messages of the history they stand for, as far as it is the same."""
+    block: object = None
+    """The block that was applied; None where what it made of the history depends on more than its messages."""
+    covered: int = 0
+    """How many of the messages are in place of those that the block covers."""
 
     def limit(self, shared: int) -> "KnownView":
         """The same for a history that has only so many messages in common."""

@@ -25,7 +25,7 @@ from proxy.core.grouping import (
     repair,
     snap,
 )
-from proxy.core.messages import Columns, Message, Request, ToolCall, make_literal
+from proxy.core.messages import Columns, KnownView, Message, Request, ToolCall, make_literal
 from proxy.core.overlay import Block, Part, close
 from proxy.core.pipeline import Count, Draft, Step, StepReport, Worth, estimate_tokens, find_worth, is_spared, run
 from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
@@ -102,7 +102,8 @@ class ConversationState:
 
     def with_block(self, block: Block, *, has_block: bool) -> "ConversationState":
         """The same history with this block in place."""
-        covered = block.apply(self.body)
+        covered = self.request.known.find_covered(block, block.covers) if self.has_plain_marks else None
+        covered = block.apply(self.body) if covered is None else covered
         tail = self._apply_always_steps(block, covered)
         # Under an opening block nothing was folded: what left unrepaired before it was stored goes on so.
         if has_block and self.rules.repair and block.reason != OPENING_REASON:
@@ -197,6 +198,13 @@ class ConversationState:
         """True where the tool is offered as soon as something is shortened."""
         tools, definition = self.request.tools, self.rules.recall_tool
         return definition != b"" and recall.offer_tool(tools, definition) is not tools
+
+    @property
+    def known_view(self) -> KnownView:
+        """The view, for the next request that begins with this history."""
+        keeps = self.has_plain_marks and not self.block.reasoning_until
+        block = self.block if keeps else None
+        return KnownView(self.view, self.known, len(self.body), block, len(self.covered))
 
     @property
     def link(self) -> bytes:
@@ -383,9 +391,10 @@ class ConversationState:
         if not (keep.groups or keep.tokens):
             followed_up = next(group.stop for group in found.newest_first() if group.start <= last)
             answered = followed_up if followed_up < len(view) else answered
-        sums = (0, *sum_up(self.known, view, self.estimate))
+        sums = sum_up(self.known, view, self.estimate)
         for number, group in enumerate(found.newest_first()):
-            tokens += self.calibration.calibrate(sums[group.stop] - sums[group.start])
+            before = sums[group.start - 1] if group.start else 0
+            tokens += self.calibration.calibrate(sums[group.stop - 1] - before)
             if number >= keep.groups and tokens > keep.tokens and group.start < answered:
                 break
             cut = group.start

@@ -15,7 +15,7 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from itertools import chain, islice, repeat
@@ -150,8 +150,9 @@ class SqliteStore:
         if self._waiting:
             acts, waiting = zip(*self._waiting, strict=True)
             self._waiting = []
-            work = asyncio.wrap_future(self._thread.submit(self._run_all, acts))
-            work.add_done_callback(partial(_settle, waiting))
+            report = partial(_report, asyncio.get_running_loop(), waiting)
+            # Not as a future of the event loop: that would be a fifth of the cost of the trip.
+            self._thread.submit(self._run_all, acts).add_done_callback(report)
 
     # --- in the thread ---
 
@@ -206,7 +207,12 @@ class SqliteStore:
         db.execute(_DELETE_OLDEST.format(*_FACTS), [self._limits.fact_bytes])
 
 
-def _settle(waiting: Iterable[asyncio.Future[Any]], work: asyncio.Future[list[Any]]) -> None:
+def _report(loop: asyncio.AbstractEventLoop, waiting: Sequence[asyncio.Future[Any]], work: Future[list[Any]]) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(_settle, waiting, work)
+
+
+def _settle(waiting: Iterable[asyncio.Future[Any]], work: Future[list[Any]]) -> None:
     """Hand each result, or the fault of all, to who waits for it still."""
     fault = work.exception()
     results = repeat(fault) if fault is not None else work.result()
