@@ -167,7 +167,7 @@ _WRITTEN = re.compile(r"(?<![=\d>-])1?>>?\s*([^\s<>&]+)")
 _FILTERS = frozenset({"head", "tail", "sed"})
 _IDLE = _FILTERS | {"echo", "pwd", "true"}
 _BEFORE = frozenset({"sudo", "time", "env", "do", "then", "else", "!", "(", "{", "exec", "nohup", "command"})
-_ABROAD = re.compile(r"[$`(){}*?]|/dev/|://|^-|^[\d.,]*$")
+_ABROAD = re.compile(r"[$`(){}*?]|^/dev/|://|^-|^[\d.,]*$")
 _LINES_READ = re.compile(r"head(?: -n? ?(\d{1,9}))?|sed .*?\b(\d{1,9})(?:,(\d{1,9}))?p\b", re.DOTALL)
 _PATCH = "*** Begin Patch"
 _PATCHED = re.compile(
@@ -221,6 +221,17 @@ def find_touched_files(command: str) -> tuple[list[Deed], bool]:
         is_all = is_all and (bool(touched) or words[0] in _IDLE)
         found += [replace(deed, key=_find_path_within(folder, deed.key)) for deed in touched]
     return found, is_all and bool(found)
+
+
+def is_file_text(call: ToolCall) -> bool:
+    """True where the result of a call is the text of files: of a tool that reads, or a command line that only prints.
+
+    Agents that have a shell and no other tool (Codex) read by `sed -n 1,200p FILE`.
+    """
+    if agents.is_read(call):
+        return True
+    touched, is_all = find_touched_files(agents.find_command_line(call.named))
+    return is_all and all(deed.section is READ for deed in touched)
 
 
 def _find_path_within(folder: str, path: str) -> str:

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from itertools import chain, islice, pairwise
 from typing import Any
 
-from proxy.core.agents import COMMANDS, PATHS, find_kind, find_output_within, find_value, is_read, remove_folder_change
-from proxy.core.deeds import find_patched_files
+from proxy.core.agents import COMMANDS, PATHS, find_kind, find_output_within, find_value, remove_folder_change
+from proxy.core.deeds import find_patched_files, is_file_text
 from proxy.core.messages import Message, ToolCall, iterate_strings, list_argument_texts
 from proxy.core.outcome import (
     ResultOutcome,
@@ -265,6 +265,7 @@ _WARNING_WORDS = ("warn", "deprecated", "error", "fail", "denied", "not found", 
 _WARNING = re.compile(
     r"(?i)\b(?:warn(?:ing)?|deprecated|errors?|failed|failures?|denied|not found|exception|undefined)\b"
 )
+_LOG = re.compile(r"\.(?:log|out|err)\b")
 _EDGE_SHARE = 0.5
 _WORTH_WARNING, _WORTH_SIGNATURE, _WORTH_MENTION = 2.0, 0.5, 0.5
 
@@ -375,8 +376,9 @@ class Excerpts:
         """The places of the lines that are worth staying, best first for their length; with the names in them, and
         whether they warn.
         """
-        # Words such as "warning" tell of what happened: not so in a file that was read.
-        warnings = frozenset[int]() if call is not None and is_read(call) else _find_warnings(lines)
+        # Words such as "warning" tell of what happened: not so in a file that was read, unless that is a log.
+        is_quoted = call is not None and is_file_text(call) and not _LOG.search(choose_argument(call))
+        warnings = frozenset[int]() if is_quoted else _find_warnings(lines)
         elsewhere = self.mentioned.difference(find_names(call.arguments)) if call is not None else self.mentioned
         kept_names, found = self.kept_names, []
         for place, line in enumerate(lines):

@@ -195,6 +195,13 @@ def test_file_paths_are_relative_to_the_directory_of_the_command():
     )
 
 
+def test_a_folder_of_the_name_dev_is_no_device():
+    assert ran("sed -i s/a/b/ /home/ann/dev/a.py; cat ~/dev/b.py > /dev/null; ls 2> /dev/stderr") == (
+        "Files changed:\n- /home/ann/dev/a.py\nFiles read:\n- ~/dev/b.py\n"
+        "Commands:\n- sed -i s/a/b/ /home/ann/dev/a.py; cat ~/dev/b.py > /dev/null; ls 2> /dev/stderr"
+    )
+
+
 def test_a_patch_that_takes_a_file_away_writes_none_of_its_name():
     patch = "--- a/old.py\n+++ /dev/null\n@@\n-x\n--- a/kept.py\n+++ b/kept.py\n@@\n-x\n+y\n"
     assert ledger_of(call("apply_patch", patch=patch)) == "Files changed:\n- kept.py"

@@ -220,6 +220,54 @@ def test_of_a_table_its_columns_stay():
     assert text[-1] == "(90 rows)"
 
 
+HARBOUR = "\n".join(
+    f"def moor_{name}(berth_{name}, tide_{name}):\n    if tide_{name} < berth_{name}.depth_{name}:\n"
+    f"        raise LookupError('a failed tide, and a warning')\n    return berth_{name}.lines_{name}\n"
+    for name in map(chr, range(97, 123))
+)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sed -n '1,200p' src/harbour.py",
+        "cat src/harbour.py",
+        "nl -ba src/harbour.py | sed -n '1,200p'",
+        "cd src && head -200 harbour.py",
+    ],
+)
+def test_a_file_that_a_command_line_prints_gets_the_excerpt_of_one_that_a_tool_reads(line):
+    """Agents that have a shell and no other tool read files so, and quote them in their edits as others do."""
+    (by_tool,) = clear_results(call("Read", file_path="src/harbour.py", out=HARBOUR))
+    for arguments in ({"cmd": line}, {"command": ["bash", "-lc", line]}):
+        (by_shell,) = clear_results(call("shell", **arguments, out=HARBOUR))
+        assert by_shell.split("\n")[1:] == by_tool.split("\n")[1:]
+
+
+@pytest.mark.parametrize(
+    "line", ["grep -n moor src/harbour.py", "cat src/harbour.py | grep moor", "cat src/harbour.py && pytest", "ls src"]
+)
+def test_other_commands_get_a_shorter_excerpt_than_a_file(line):
+    (by_tool,) = clear_results(call("Read", file_path="src/harbour.py", out=HARBOUR))
+    (by_shell,) = clear_results(call("shell", cmd=line, out=HARBOUR))
+    assert by_shell.count("\n") < by_tool.count("\n") / 2
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        {"tool": "Read", "file_path": "/var/harbour.log"},
+        {"tool": "shell", "cmd": "tail -n 400 /var/harbour.log"},
+    ],
+)
+def test_warnings_count_in_a_log_that_was_read(ask):
+    rows = [f"10:{number:02} tide_{number} came in at berth_{number}" for number in range(60)]
+    rows[31] = "10:31 warning: the tide is late"
+    tool, arguments = ask["tool"], {key: value for key, value in ask.items() if key != "tool"}
+    (text,) = clear_results(call(tool, **arguments, out="\n".join(rows)))
+    assert rows[31] in text.split("\n")
+
+
 def test_signatures_come_before_other_lines_with_names():
     text = "\n".join(f"value_{n} = compute({n})\ndef handle_{n}(one):" for n in "abcdef")
     assert len([line for line in excerpt(f"begin\n{text}\nend", 0.4) if line.startswith("def")]) >= 3

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from proxy.core import placeholder, splice
-from proxy.core.agents import EXEMPT, STATEFUL, find_kind, is_read, matches_any
-from proxy.core.deeds import find_announced_call
+from proxy.core.agents import EXEMPT, STATEFUL, find_kind, matches_any
+from proxy.core.deeds import find_announced_call, is_file_text
 from proxy.core.fold import count_bytes, find_kept_words, find_unsummarized_start, fold_stretches
 from proxy.core.grouping import list_callers
 from proxy.core.ledger import write_ledger
@@ -229,7 +229,7 @@ READ_PART, AGENT_PART, SEARCH_PART, OTHER_PART = 1.0, 0.5, 0.25, 0.12
 
 def choose_part(call: ToolCall | None) -> float:
     """The part of the share of an excerpt that a result of this call gets; a failure gets all of it."""
-    if call is None or is_read(call):
+    if call is None or is_file_text(call):
         return READ_PART
     if find_kind(call.name, call.named) == "agent":
         return AGENT_PART
