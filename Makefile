@@ -28,8 +28,9 @@ clients: $(VENV)/.tests ## real client libraries, unmodified, through the proxy
 	$(BIN)/python tests/end_to_end/clients/install.py
 	$(BIN)/pytest -q tests/end_to_end/clients
 
-bench: $(VENV)/.tests ## what the proxy costs, beside a bare relay and nginx, in one run
-	$(BIN)/python bench/relay.py $(ARGS)
+bench: $(VENV)/.tests ## what the proxy costs, beside a bare relay, nginx and LiteLLM; TRACES=DIR: also on a day recorded there
+	$(BIN)/python tests/end_to_end/servers/install.py litellm
+	$(BIN)/python bench/relay.py $(ARGS) $(if $(TRACES),--traces $(wildcard $(TRACES)/*_*.jsonl.gz))
 
 flames: $(VENV)/.tests ## flame graphs of the proxy at work, in docs/flames; needs py-spy
 	$(BIN)/python bench/flames.py $(ARGS)

@@ -3,12 +3,19 @@
 import json
 import random
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
 
 NEW_BYTES = 500
-"""Bytes of a result that is new in a request of a history that goes on; with its call about 700."""
+"""Bytes of a result that is new in a request of a history that goes on,"""
+TURN_BYTES = NEW_BYTES + 200
+"""and about so many with its call."""
+STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
+"""What agents ask for with each request, behind their messages: a stream, and its usage."""
+NEXT_MARK = "@"
+"""Where the next messages come, while a body is written."""
 WORDS = ("the", "test", "of", "a", "parser", "fails", "when", "import", "path", "file", "line", "error", "value")
 TOOLS = [
     {
@@ -23,6 +30,7 @@ TOOLS = [
 ]
 
 
+@cache  # the words of 10 MB take most of a second to choose
 def chat(size: int, *, stream: bool = False) -> bytes:
     """A request of very nearly this many bytes, the same one each time."""
     dice = random.Random(size)
@@ -40,15 +48,20 @@ def chat(size: int, *, stream: bool = False) -> bytes:
     return _bytes(request)
 
 
-def growing(size: int, turns: int, seed: int, path: str = CHAT) -> Iterator[bytes]:
+def growing(size: int, turns: int, seed: int, path: str = CHAT, *, streams: bool = False) -> Iterator[bytes]:
     """The requests of a history of this size that goes on: each is the one before, one more call and its result."""
     dice = random.Random(seed)
     request = json.loads(chat(size))
+    if streams:
+        request = {name: request[name] for name in ("model", "messages", "tools")} | STREAMED
     messages = request["messages"]
     messages[1]["content"] += f" Try {seed}."  # a history that was never sent before
-    for _ in range(turns):
-        messages.extend(_turn(dice, len(messages), NEW_BYTES))
-        yield _bytes(WRITTEN[path](request))
+    count, body = len(messages), WRITTEN[path](request)
+    body["input" if path == RESPONSES else "messages"].append(NEXT_MARK)
+    history, end = _bytes(body).rsplit(b"," + _bytes(NEXT_MARK), 1)
+    for number in range(count, count + 2 * turns, 2):
+        history += b"," + _bytes(ELEMENTS[path](_turn(dice, number, NEW_BYTES)))[1:-1]
+        yield history + end
 
 
 def interleave_turns(size: int, conversations: int, turn: int) -> Iterator[bytes]:
@@ -60,6 +73,14 @@ def interleave_turns(size: int, conversations: int, turn: int) -> Iterator[bytes
 
 def _in_messages(request: dict[str, Any]) -> dict[str, Any]:
     system, *messages = request["messages"]
+    tools = [
+        {"name": name, "description": name, "input_schema": {"type": "object"}} for name in ("Read", "Edit", "Bash")
+    ]
+    fixed = {"model": "bench-2", "max_tokens": 1000, "system": system["content"], "tools": tools}
+    return {**fixed, "messages": _write_messages(messages)}
+
+
+def _write_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for message in messages:
         if message["role"] == "tool":
@@ -74,14 +95,16 @@ def _in_messages(request: dict[str, Any]) -> dict[str, Any]:
             found[-1]["content"].append({"type": "text", "text": message["content"]})
         else:
             found.append({"role": "user", "content": message["content"]})
-    tools = [
-        {"name": name, "description": name, "input_schema": {"type": "object"}} for name in ("Read", "Edit", "Bash")
-    ]
-    return {"model": "bench-1", "max_tokens": 1000, "system": system["content"], "tools": tools, "messages": found}
+    return found
 
 
 def _in_responses(request: dict[str, Any]) -> dict[str, Any]:
     system, *messages = request["messages"]
+    tools = [{"type": "function", **tool["function"]} for tool in request["tools"]]
+    return {"model": "bench-1", "instructions": system["content"], "tools": tools, "input": _write_items(messages)}
+
+
+def _write_items(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for message in messages:
         if message["role"] == "tool":
@@ -92,8 +115,7 @@ def _in_responses(request: dict[str, Any]) -> dict[str, Any]:
             found.append({"type": "function_call", "call_id": call["id"], **call["function"]})
         else:
             found.append({"role": "user", "content": message["content"]})
-    tools = [{"type": "function", **tool["function"]} for tool in request["tools"]]
-    return {"model": "bench-1", "instructions": system["content"], "tools": tools, "input": found}
+    return found
 
 
 WRITTEN: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -102,6 +124,12 @@ WRITTEN: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     RESPONSES: _in_responses,
 }
 """A chat request as each API has it, by path."""
+ELEMENTS: dict[str, Callable[[list[dict[str, Any]]], list[dict[str, Any]]]] = {
+    CHAT: list,
+    MESSAGES: _write_messages,
+    RESPONSES: _write_items,
+}
+"""Chat messages without the system's as each API has them, by path."""
 
 
 def _turn(dice: random.Random, number: int, size: int) -> list[dict[str, Any]]:

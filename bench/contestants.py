@@ -1,7 +1,8 @@
 """Who is compared: no relay at all, ours with and without compaction, a bare one, nginx, and LiteLLM's proxy.
 
 All of them have one worker on one core, are in front of the same upstream and write no more than they do by default
-(ours writes its log, a line for each request). Who is not installed is left out, and a line says so.
+(ours writes its log, a line for each request). Who is not installed is left out, and a line says so. LiteLLM is the
+one on the PATH, else the one that `python tests/end_to_end/servers/install.py litellm` installs.
 """
 
 import shutil
@@ -16,6 +17,8 @@ from load import Headers
 from process import Server
 
 CHAT = "/v1/chat/completions"
+SERVERS_FOLDER = Path(__file__).parents[1] / "tests" / "end_to_end" / "servers" / ".venv"
+"""Where tests/end_to_end/servers/install.py puts servers."""
 
 _NGINX = """\
 daemon off; worker_processes 1; pid {place}/nginx.pid; error_log {place}/nginx-error.log;
@@ -36,8 +39,10 @@ http {{
 """
 _LITELLM = """\
 model_list:
-  - model_name: bench-1
-    litellm_params: {{model: openai/bench-1, api_base: "{upstream}/v1", api_key: sk-of-nobody}}
+  - model_name: bench-2
+    litellm_params: {{model: anthropic/bench-2, api_base: "{upstream}", api_key: sk-of-nobody}}
+  - model_name: "*"
+    litellm_params: {{model: "openai/*", api_base: "{upstream}/v1", api_key: sk-of-nobody}}
 general_settings:
   dangerously_permit_weak_or_unset_master_key: true
 """
@@ -99,7 +104,10 @@ def _nginx(place: Path, port: int, upstream: str) -> list[str]:
 
 def _litellm(place: Path, port: int, upstream: str) -> list[str]:
     (place / "litellm.yaml").write_text(_LITELLM.format(upstream=upstream))
-    return ["litellm", "--config", str(place / "litellm.yaml"), "--host", "127.0.0.1", "--port", str(port)]
+    command = [find_program("litellm") or "", "--config", str(place / "litellm.yaml")]
+    # Else it asks the network for a list of prices as it starts.
+    alone = ["/usr/bin/env", f"HOME={place}", "LITELLM_LOCAL_MODEL_COST_MAP=True"]
+    return [*alone, *command, "--host", "127.0.0.1", "--port", str(port)]
 
 
 DIRECT = "direct"
@@ -131,14 +139,19 @@ def contestants(kinds: tuple[Kind, ...], upstream: str, place: Path) -> Iterator
     with ExitStack() as leaving:
         field = [Contestant(DIRECT, upstream)]
         for kind in kinds:
-            if kind.needs and not shutil.which(kind.needs):
-                print(f"{kind.name} is left out: there is no command `{kind.needs}`")
+            if kind.needs and not find_program(kind.needs):
+                print(f"{kind.name} is left out: there is no command `{kind.needs}`", file=sys.stderr)
                 continue
             field.append(start_contestant(kind, upstream, place))
             leaving.callback(field[-1].stop)
             if kind is OURS:
                 field.append(replace(field[-1], name=RELAYING, headers=BYPASS))
         yield field
+
+
+def find_program(name: str) -> str | None:
+    """Its path, where it is installed."""
+    return shutil.which(name) or shutil.which(name, path=SERVERS_FOLDER / name / "bin")
 
 
 def start_contestant(kind: Kind, upstream: str, place: Path) -> Contestant:

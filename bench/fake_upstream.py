@@ -17,8 +17,12 @@ from typing import Self
 
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _ACT = re.compile(rb"\r\nx-act: *([\w-]+)", re.IGNORECASE)
-_STREAM = re.compile(rb'"stream": ?true')
-_NEAR = 400  # clients say `stream` near either end of a body
+_STREAM = re.compile(rb'"stream": ?(true|false)')
+_USAGE = re.compile(rb'"include_usage": ?true')
+# Clients say `stream` near either end of a body: OpenAI's library, and with it LiteLLM, behind the messages, but in
+# front of the tools.
+_FRONT_BYTES, _END_BYTES = 400, 32_000
+_TOKEN_BYTES = 4
 
 
 def _frame(delta: object, finish: str | None = None) -> bytes:
@@ -30,6 +34,13 @@ def _frame(delta: object, finish: str | None = None) -> bytes:
         "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}],
     }
     return b"data: " + json.dumps(chunk, separators=(",", ":")).encode() + b"\n\n"
+
+
+def _usage_frame(tokens: int) -> bytes:
+    """The event at the end of a stream whose client asked for its usage."""
+    usage = {"prompt_tokens": tokens, "completion_tokens": 67, "total_tokens": tokens + 67}
+    event = {"id": "chatcmpl-bench", "object": "chat.completion.chunk", "created": 1763683200, "model": "bench-1"}
+    return b"data: " + json.dumps({**event, "choices": [], "usage": usage}, separators=(",", ":")).encode() + b"\n\n"
 
 
 def _completion() -> bytes:
@@ -60,6 +71,7 @@ MESSAGE = {
 RESPONSE = {
     "id": "resp_bench",
     "object": "response",
+    "created_at": 1763683200,
     "model": "bench-1",
     "status": "completed",
     "output": [
@@ -98,7 +110,7 @@ HEAD = (
     b"x-request-id: req_bench\r\n\r\n"
 )
 BEFORE, AFTER = _frame({"content": "@"}).split(b"@")
-FINISH = _chunk(_frame({}, "stop")) + _chunk(b"data: [DONE]\n\n")
+STOP, DONE = _chunk(_frame({}, "stop")), _chunk(b"data: [DONE]\n\n")
 END = b"0\r\n\r\n"
 BARE_ERROR = _chunk(b'{"error": {"message": "out of memory", "type": "server_error", "code": 500}}\n\n')
 
@@ -141,10 +153,10 @@ class Line(asyncio.Protocol):
         self._house = house
         self._loop = loop
         self._head = b""
-        self._missing = 0
+        self._length = self._missing = 0
+        self._front = self._end = b""
         self._act: str | None = None
         self._path = b""
-        self._streams = False
         self._timer: asyncio.TimerHandle | None = None
         self._said = 0
         self._is_busy = False
@@ -165,7 +177,8 @@ class Line(asyncio.Protocol):
             if not self._is_busy:
                 return
         self._missing -= len(data)
-        self._streams = self._streams or bool(_STREAM.search(data[:_NEAR]) or _STREAM.search(data[-_NEAR:]))
+        self._front += data[: _FRONT_BYTES - len(self._front)]
+        self._end = data[-_END_BYTES:] if len(data) > _END_BYTES else (self._end + data)[-_END_BYTES:]
         if not self._missing:
             self.answer()
 
@@ -176,10 +189,10 @@ class Line(asyncio.Protocol):
         if not found:
             return b""
         length, act = _LENGTH.search(head), _ACT.search(head)
-        self._missing = int(length[1]) if length else 0
+        self._length = self._missing = int(length[1]) if length else 0
         self._act = act[1].decode() if act else None
         self._path = head[: head.find(b"\r\n")].split(b" ")[1]
-        self._streams = False
+        self._front = self._end = b""
         self._is_busy = True
         return rest
 
@@ -188,7 +201,7 @@ class Line(asyncio.Protocol):
     def answer(self) -> None:
         if self._act is not None:
             ACTS[self._act](self)
-        elif self._streams:
+        elif (found := _STREAM.search(self._front) or _STREAM.search(self._end)) and found[1] == b"true":
             self.stream(self.finish)
         else:
             self.say(ANSWERS.get(self._path, ANSWER))
@@ -212,7 +225,9 @@ class Line(asyncio.Protocol):
         self._timer = self._loop.call_at(due, self._next, due, chunks, then)
 
     def finish(self) -> None:
-        self.say(FINISH + END)
+        asks_usage = _USAGE.search(self._front) or _USAGE.search(self._end)
+        usage = _chunk(_usage_frame(self._length // _TOKEN_BYTES)) if asks_usage else b""
+        self.say(STOP + usage + DONE + END)
 
     def reset(self) -> None:
         """A connection that breaks, with nothing polite about it."""

@@ -15,6 +15,7 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _SENT_AT = re.compile(rb'"content": ?"(\d{6,})"')
 _END = b"0\r\n\r\n"
 
+KEY = "sk-of-nobody"
 Headers = tuple[str, ...]  # as lines
 
 
@@ -32,7 +33,7 @@ def percentile(values: list[float], share: float) -> float:
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)] if ordered else float("nan")
 
 
-def request_bytes(url: str, body: bytes | None, headers: Headers = ()) -> bytes:
+def request_bytes(url: str, body: bytes | None, headers: Headers = (), key: str = KEY) -> bytes:
     """A request with the headers of an ordinary client library."""
     parts = urlsplit(url)
     lines = [
@@ -42,7 +43,7 @@ def request_bytes(url: str, body: bytes | None, headers: Headers = ()) -> bytes:
         "Accept-Encoding: gzip, deflate",
         "Connection: keep-alive",
         "User-Agent: bench/1.0",
-        "Authorization: Bearer sk-of-nobody",
+        f"Authorization: Bearer {key}",
         *headers,
     ]
     if body is not None:
@@ -58,6 +59,11 @@ async def ask(url: str, body: bytes, *, times: int, clients: int, headers: Heade
 async def ask_in_turn(url: str, bodies: Iterable[bytes], *, headers: Headers = ()) -> Sample:
     """One request after the other, each with its own body, by one client."""
     return await _measure_load(url, (request_bytes(url, body, headers) for body in bodies), 1)
+
+
+async def replay(url: str, requests: Iterable[tuple[str, bytes]], *, headers: Headers = ()) -> Sample:
+    """One request after the other, each with its own key and body, by one client."""
+    return await _measure_load(url, (request_bytes(url, body, headers, key) for key, body in requests), 1)
 
 
 async def keep_asking(url: str, body: bytes, *, clients: int, until: asyncio.Event, headers: Headers = ()) -> Sample:

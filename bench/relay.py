@@ -4,6 +4,7 @@
     python bench/relay.py --short                         # for CI: under a minute, coarse figures
     python bench/relay.py --markdown docs/benchmarks.md
     python bench/relay.py --earlier DIR                   # with the version in DIR, set up there
+    python bench/relay.py --traces FILE...                # and a day of the conversations recorded in these files
 
 On a machine that others use too a time says little, but the ratio of two times measured one after the other says a
 lot: so the contestants take turns, round after round, and the figures are medians over the rounds.
@@ -22,21 +23,26 @@ from pathlib import Path
 from statistics import median
 
 import load
-from bodies import CHAT, MESSAGES, RESPONSES, chat, growing, interleave_turns
+from bodies import CHAT, MESSAGES, RESPONSES, TURN_BYTES, chat, growing, interleave_turns
 from contestants import BARE, LITELLM, NGINX, OURS, Contestant, Kind, contestants, earlier, start_contestant
 from fake_upstream import FakeUpstream, Pace
 from process import CLIENTS, Server, alone
+from recorded import Day, plan_day, read_conversations, sample_conversations
 from report import IdleFigures, Target, report, targets
 from scores import Round, Scenario, Score, Scores
 
 WARMING_TURNS = 3
 GROWING = (("10 kB", 10_000, None), ("100 kB", 100_000, 2.0), ("1 MB", 1_000_000, 4.0), ("10 MB", 10_000_000, 4.0))
 """Histories that go on, and how many times the bare relay's processor time a turn may take."""
+STREAMED_SEED = 1_000
 RESTING_SECONDS = 0.005
 """Of processor time within a twentieth of a second: less is rest."""
 CONVERSATION_BYTES = 10_000
 """Of each of the interleaved conversations: so many of them that all fit into what is remembered for one caller."""
 PACE = Pace(chunks=200, seconds=0.005)
+"""Of the scenarios in which a stream itself is measured."""
+QUICK_PACE = Pace(chunks=8, seconds=0)
+"""Of answers that are streamed where the request is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +56,12 @@ class Effort:
     large: int
     huge: int
     conversations: int
+    day: int  # requests
     streams: tuple[int, int]  # one after the other; by 32 clients
     starts: int
     looks: int
 
-    def scenarios(self) -> list[Scenario]:
+    def scenarios(self, traces: Sequence[Path] = ()) -> list[Scenario]:
         sizes = (("1 kB", 1_000, self.small), ("100 kB", 100_000, self.medium), ("1 MB", 1_000_000, self.large))
         whole = [Scenario(name, chat(size), clients, times) for name, size, times in sizes for clients in (1, 32)]
         turns = (self.medium, self.medium, self.large, self.huge)
@@ -66,8 +73,11 @@ class Effort:
         grown += [
             _growing(f"{api}, {name}", size, times, path, limit)
             for api, path in (("Messages", MESSAGES), ("Responses", RESPONSES))
-            for (name, size, limit), times in zip(GROWING[1:3], (self.medium, self.large), strict=True)
+            for (name, size, limit), times in zip(GROWING[1:], turns[1:], strict=True)
+            if times
         ]
+        name, size, limit = GROWING[2]
+        grown.append(_growing(f"{name}, streamed", size, self.large, CHAT, limit, streams=True))
         if self.conversations:
             bodies = partial(_one_turn, self.conversations)
             grown.append(
@@ -77,18 +87,21 @@ class Effort:
                     clients=1,
                     times=self.conversations,
                     grow=bodies,
-                    is_for_fast=True,
+                    new_bytes=TURN_BYTES,
                 )
             )
+        days = {"sample": sample_conversations(), "recorded": read_conversations(traces)}
+        grown += [_day(kind, plan_day(found, self.day)) for kind, found in days.items() if found]
         body = chat(1_000, stream=True)
         name = f"stream of {PACE.chunks} chunks, {PACE.seconds * 1000:g} ms apart"
         counts = zip((1, 32), self.streams, strict=True)
         return [*whole, *grown, *(Scenario(name, body, clients, times, streams=True) for clients, times in counts)]
 
 
-def _growing(name: str, size: int, times: int, path: str, limit: float | None) -> Scenario:
+def _growing(name: str, size: int, times: int, path: str, limit: float | None, *, streams: bool = False) -> Scenario:
     def grow(number: int, turns: int) -> Iterator[bytes]:
-        return growing(size, turns, number, path)
+        seed = number + STREAMED_SEED * streams  # else the turns of the same size are known already
+        return growing(size, turns, seed, path, streams=streams)
 
     return Scenario(
         f"{name}, growing",
@@ -98,9 +111,15 @@ def _growing(name: str, size: int, times: int, path: str, limit: float | None) -
         path=path,
         grow=grow,
         warms=WARMING_TURNS,
+        new_bytes=TURN_BYTES,
         limit=limit,
-        is_for_fast=path != CHAT or size > GROWING[2][1],
+        is_for_fast=size > GROWING[2][1],
     )
+
+
+def _day(kind: str, day: Day) -> Scenario:
+    name = f"day of {len(day.histories)} {kind} conversations"
+    return Scenario(name, b"", clients=1, times=len(day.order), replay=day.requests, new_bytes=day.new_bytes)
 
 
 def _one_turn(conversations: int, number: int, turns: int) -> Iterator[bytes]:
@@ -115,6 +134,7 @@ LONG = Effort(
     large=80,
     huge=8,
     conversations=1_000,
+    day=400,
     streams=(2, 64),
     starts=5,
     looks=300,
@@ -127,19 +147,23 @@ SHORT = Effort(
     large=16,
     huge=0,
     conversations=0,
+    day=48,
     streams=(1, 32),
     starts=2,
     looks=50,
 )
 
 
-async def measure(field: Sequence[Contestant], asked: Sequence[Scenario], rounds: int) -> Scores:
+async def measure(
+    upstream: FakeUpstream, field: Sequence[Contestant], asked: Sequence[Scenario], rounds: int
+) -> Scores:
     scores = {
         scenario.title: {contestant.name: Score() for contestant in _takers(field, scenario)} for scenario in asked
     }
     for number in range(rounds + 1):
         print(f"round {number} of {rounds}" if number else "warming up", file=sys.stderr, flush=True)
         for scenario in asked:
+            upstream.pace = PACE if scenario.streams else QUICK_PACE
             for contestant in _takers(field, scenario):
                 if number:
                     scores[scenario.title][contestant.name].rounds.append(
@@ -165,6 +189,11 @@ async def once(contestant: Contestant, field: Sequence[Contestant], scenario: Sc
             await _come_to_rest(contestant)
             before = contestant.cpu
             sample = await load.ask_in_turn(url, bodies, headers=contestant.headers)
+        elif scenario.replay is not None:
+            evenly = islice(scenario.replay(number), 0, times * contestant.slower, contestant.slower)
+            before = contestant.cpu
+            sample = await load.replay(contestant.chat, evenly, headers=contestant.headers)
+            await _come_to_rest(contestant)
         else:
             before = contestant.cpu
             sample = await load.ask(
@@ -175,6 +204,8 @@ async def once(contestant: Contestant, field: Sequence[Contestant], scenario: Sc
                 headers=contestant.headers,
             )
         cpu = contestant.cpu - before
+    if (scenario.streams or scenario.replay) and not sample.lags:
+        raise RuntimeError(f"{contestant.name} answered without a stream: {scenario.title}")
     return Round(
         cpu=cpu / times,
         cpu_of_chunk=cpu / times / PACE.chunks,
@@ -226,12 +257,13 @@ def ready_again(upstream: str, place: Path, times: int) -> float:
     return median(seconds)
 
 
-async def run(effort: Effort, place: Path) -> tuple[str, list[Target]]:
-    asked = effort.scenarios()
+async def run(effort: Effort, place: Path, traces: Sequence[Path]) -> tuple[str, list[Target]]:
+    asked = effort.scenarios(traces)
     async with FakeUpstream(PACE) as upstream:
         ready = ready_again(upstream.url, place, effort.starts)
         with contestants(effort.kinds, upstream.url, place) as field:
-            scores = await measure(field, asked, effort.rounds)
+            absent = {kind.name for kind in effort.kinds} - {contestant.name for contestant in field}
+            scores = await measure(upstream, field, asked, effort.rounds)
             needs = [
                 await measure_health_beside_load(contestant, field, effort.looks)
                 for contestant in field
@@ -239,7 +271,7 @@ async def run(effort: Effort, place: Path) -> tuple[str, list[Target]]:
             ]
     needs[0] = replace(needs[0], ready=ready)
     promised = targets(asked, scores, needs[0])
-    return report(effort.rounds, asked, scores, needs, promised), promised
+    return report(effort.rounds, asked, scores, needs, promised, absent=absent), promised
 
 
 def main() -> int:
@@ -247,6 +279,7 @@ def main() -> int:
     parser.add_argument("--short", action="store_true", help="under a minute, without LiteLLM")
     parser.add_argument("--markdown", metavar="FILE", type=Path, help="write the tables there too")
     parser.add_argument("--earlier", metavar="DIR", type=Path, help="compare with the checkout of an earlier version")
+    parser.add_argument("--traces", metavar="FILE", type=Path, nargs="+", default=(), help="replay these sessions, too")
     parser.add_argument("--strict", action="store_true", help="exit 1 where a target was missed")
     args = parser.parse_args()
     os.sched_setaffinity(0, {CLIENTS})
@@ -254,7 +287,7 @@ def main() -> int:
         effort = SHORT if args.short else LONG
         if args.earlier:
             effort = replace(effort, kinds=(*effort.kinds, earlier(args.earlier.resolve())))
-        text, promised = asyncio.run(run(effort, Path(place)))
+        text, promised = asyncio.run(run(effort, Path(place), args.traces))
     print(text)
     if args.markdown:
         args.markdown.write_text(text)

@@ -1,17 +1,15 @@
 """The figures of bench/relay.py as tables, and the targets beside what was found."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from bodies import CHAT as CHAT_PATH
-from bodies import NEW_BYTES
+from bodies import TURN_BYTES
 from contestants import BARE, DIRECT, EARLIER, OURS, RELAYING
-from scores import Scenario, Score, Scores, cpu, p50
+from scores import Scenario, Score, Scores, compare_growth, cpu, p50
 from tables import figure, provenance, table
 
 US, MS = 1e6, 1e3
-TURN_BYTES = NEW_BYTES + 200
-"""Of a call and its result."""
 # What may be added to the median: by the way through the proxy, and by the way with all that it does for a history.
 ADDED_MS = {RELAYING: {"1 kB": 1.0, "100 kB": 2.0, "1 MB": 6.0}, OURS.name: {"1 kB": 2.0, "100 kB": 5.0, "1 MB": 25.0}}
 
@@ -20,9 +18,10 @@ WARM_RATIO = 1.4
 EARLIER_SHARE = 0.25
 """Of the processor time of version 0.1 that a request with a history of 100 kB may take."""
 SLOPE_RATIO = 1.3
-"""Times the bare relay's own that the processor time may grow with each byte of history."""
+"""Times what a further byte of history costs the bare relay that it may cost the proxy: reading and sending it."""
 ADDED_MS_GROWING = 2.0
-"""May be added to the median at 1 MB, where the history goes on."""
+"""May be added to the median at 1 MB, where the history goes on, and on a day, where it is shorter."""
+_OF_A_SIZE = re.compile(r"\d+ [kM]B, growing")
 
 INTRO = """\
 # What the proxy costs
@@ -36,10 +35,20 @@ default; `the same, bypass` is the same process asked to leave the history alone
 through without what it is for. A size's requests are one history sent again and again, so `compaction-proxy` has
 counted and shortened it before.
 Where it is `growing`, each request is the one before and one more call with its result, as agents send them; there,
-`ns a new byte` is what a turn costs beyond the bare relay for each of the about {new_bytes:,} bytes that are new in it.
+`ns a new byte` is what a turn costs beyond the bare relay for each of the about {new_bytes:,} bytes that are new in it
+(of a day: for each of those that were counted).
+Most of these requests ask for an answer in one piece, so that figures can be compared with those of earlier pages;
+agents ask for a stream with its usage (`stream_options`, behind the messages), as `1 MB, streamed, growing` does.
+A `day` is the requests of recorded conversations from their first one on, first sights and rewrites included, as
+several agents at work send them, in turn by chance and as fast as they are answered: `sample` conversations are those
+of `make scorecard`, `recorded` ones those of `make bench TRACES=DIR`. Each is chat, streamed, with a key of its own.
+`LiteLLM` is asked a tenth as often (of a day each tenth request), and not at 10 MB, which takes it seconds a request.
 `compaction-proxy, earlier`, where it is listed, is version 0.1.0 (`--earlier DIR`), which relays Messages and Responses
 without compacting them. Ratios carry from machine to machine, times do not.
 
+Targets are at the end. That for a further byte of history divides what a turn costs the proxy more with the longest
+history than with the shortest, both `growing`, by the same difference of the bare relay, which reads and sends it.
+{absent}
 `make bench ARGS="--markdown docs/benchmarks.md"` writes this page. `make flames` draws where the time goes:
 [1 kB](flames/1-kb.svg), growing from [10 kB](flames/growing-10-kb.svg), [100 kB](flames/growing-100-kb.svg) and
 [1 MB](flames/growing-1-mb.svg), [first sight of 1 MB](flames/first-sight-of-1-mb.svg), [stream](flames/stream.svg).
@@ -75,7 +84,7 @@ class Target:
 
 def targets(asked: Sequence[Scenario], scores: Scores, ours: IdleFigures) -> list[Target]:
     return [
-        *(_cpu_target(scenario, scores) for scenario in asked if scenario.grow is None),
+        *(_cpu_target(scenario, scores) for scenario in asked if not scenario.new_bytes),
         *_small_target(asked, scores),
         *(_growth_target(scenario, scores, limit) for scenario in asked if (limit := scenario.limit) is not None),
         *_slope_target(asked, scores),
@@ -84,7 +93,7 @@ def targets(asked: Sequence[Scenario], scores: Scores, ours: IdleFigures) -> lis
             _added_target(name, scenario, scores)
             for name in ADDED_MS
             for scenario in asked
-            if scenario.clients == 1 and not (scenario.streams or scenario.grow)
+            if scenario.clients == 1 and not (scenario.streams or scenario.new_bytes)
         ),
         Target("seconds until ready", 1.0, ours.ready),
         Target("MB of memory when idle", 80.0, ours.idle_rss),
@@ -109,18 +118,20 @@ def _small_target(asked: Sequence[Scenario], scores: Scores) -> Iterator[Target]
     smallest = asked[0]
     yield _growth_target(smallest, scores, WARM_RATIO)
     for scenario in asked:
-        if scenario.name == "1 MB, growing":
+        if scenario.name == "1 MB, growing" or scenario.replay:
             found = scores[scenario.title]
             added = found[OURS.name].beyond(found[DIRECT], p50) * MS
             yield Target(f"ms added to the median ({OURS.name}): {scenario.title}", ADDED_MS_GROWING, added)
 
 
 def _slope_target(asked: Sequence[Scenario], scores: Scores) -> Iterator[Target]:
-    """How much more a turn costs for each byte of its history, against the bare relay: shortest to longest history."""
-    grown = [scenario for scenario in asked if scenario.warms and scenario.path == CHAT_PATH]
+    """What a further byte of history costs a turn, against the bare relay: from the shortest history to the longest."""
+    grown = [scenario for scenario in asked if _OF_A_SIZE.fullmatch(scenario.name)]
     short, long = (scores[scenario.title] for scenario in (grown[0], grown[-1]))
-    ours, bare = (long[name].of(cpu) - short[name].of(cpu) for name in (OURS.name, BARE.name))
-    yield Target(f"growth of CPU with the history, times the bare relay's: {grown[-1].name}", SLOPE_RATIO, ours / bare)
+    ours, bare = ((short[name], long[name]) for name in (OURS.name, BARE.name))
+    sizes = f"{grown[0].name.partition(',')[0]} to {grown[-1].name}"
+    what = f"CPU of a further byte of history, times the bare relay's ({OURS.name}): {sizes}"
+    yield Target(what, SLOPE_RATIO, compare_growth(ours, bare, cpu))
 
 
 def _earlier_target(asked: Sequence[Scenario], scores: Scores) -> Iterator[Target]:
@@ -139,10 +150,17 @@ def _added_target(name: str, scenario: Scenario, scores: Scores) -> Target:
 
 
 def report(
-    rounds: int, asked: Sequence[Scenario], scores: Scores, beside: Sequence[IdleFigures], promised: Sequence[Target]
+    rounds: int,
+    asked: Sequence[Scenario],
+    scores: Scores,
+    beside: Sequence[IdleFigures],
+    promised: Sequence[Target],
+    *,
+    absent: Collection[str] = (),
 ) -> str:
+    missing = f"\nNot installed where this was measured: {', '.join(sorted(absent))}.\n" if absent else ""
     parts = [
-        INTRO.format(provenance=provenance(), rounds=rounds, new_bytes=TURN_BYTES),
+        INTRO.format(provenance=provenance(), rounds=rounds, new_bytes=TURN_BYTES, absent=missing),
         *(_whole(scenario, scores[scenario.title]) for scenario in asked if not scenario.streams),
         *(_stream_table(scenario, scores[scenario.title]) for scenario in asked if scenario.streams),
         _idle_table(beside),
@@ -160,16 +178,18 @@ def _whole(scenario: Scenario, found: dict[str, Score]) -> str:
             figure(score.of(lambda it: it.p99) * MS, 2),
             "" if name == DIRECT else figure(score.beyond(found[DIRECT], p50) * MS, 2),
             figure(score.of(lambda it: it.per_second), 0),
-            *((_per_new_byte(name, score, found),) if scenario.grow else ()),
+            *((_per_new_byte(scenario, name, score, found),) if scenario.new_bytes else ()),
         )
         for name, score in found.items()
     ]
     names = (scenario.title, "CPU µs", "x bare", "p50 ms", "p99 ms", "added p50", "per second")
-    return table((*names, "ns a new byte") if scenario.grow else names, rows)
+    return table((*names, "ns a new byte") if scenario.new_bytes else names, rows)
 
 
-def _per_new_byte(name: str, score: Score, found: dict[str, Score]) -> str:
-    return "" if name in (DIRECT, BARE.name) else figure(score.beyond(found[BARE.name], cpu) / TURN_BYTES * 1e9, 0)
+def _per_new_byte(scenario: Scenario, name: str, score: Score, found: dict[str, Score]) -> str:
+    if name in (DIRECT, BARE.name):
+        return ""
+    return figure(score.beyond(found[BARE.name], cpu) / scenario.new_bytes * 1e9, 0)
 
 
 def _stream_table(scenario: Scenario, found: dict[str, Score]) -> str:

@@ -18,12 +18,16 @@ class Scenario:
     grow: Callable[[int, int], Iterator[bytes]] | None = None
     """The requests of a history that goes on, by number of the round and number of requests: each is the one before
     and a little more."""
+    replay: Callable[[int], Iterator[tuple[str, bytes]]] | None = None
+    """The keys and bodies of recorded requests, by number of the round."""
+    new_bytes: float = 0
+    """Bytes of a request that were in none before, where that is not the same one again and again."""
     warms: int = 0
     """The first of these requests are not counted: the history is read for the first time, and shortened where due."""
     limit: float | None = None
     """The most processor time, in times of the bare relay's, that a turn may take with all that is done for it."""
     is_for_fast: bool = False
-    """LiteLLM is left out: it would take minutes, or does not speak this API."""
+    """LiteLLM is left out: it would take minutes."""
 
     @property
     def title(self) -> str:
@@ -62,6 +66,13 @@ class Score:
     def beyond(self, other: "Score", what: Figure) -> float:
         """How much more than the other's."""
         return median(what(a) - what(b) for a, b in zip(self.rounds, other.rounds, strict=True))
+
+
+def compare_growth(ours: tuple[Score, Score], theirs: tuple[Score, Score], what: Figure) -> float:
+    """How many times their growth ours is, each from a scenario with less to one with more."""
+    (less, more), (their_less, their_more) = ours, theirs
+    rounds = zip(less.rounds, more.rounds, their_less.rounds, their_more.rounds, strict=True)
+    return median((what(b) - what(a)) / (what(d) - what(c)) for a, b, c, d in rounds)
 
 
 # By scenario's title, then by contestant's name.

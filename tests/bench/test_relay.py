@@ -1,0 +1,202 @@
+"""The benchmark of the way through the proxy: what is sent, what is answered, and how figures become marks."""
+
+import json
+import sys
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from proxy.core.pipeline import estimate_tokens
+from tests import ROOT
+from tests.support import http_client
+from tests.support.messages import assistant, call, system, user
+from tests.support.replay_cases import conversation
+
+sys.path.append(str(ROOT / "bench"))
+import contestants
+import load
+import recorded
+import relay
+import report
+from bodies import CHAT, MESSAGES, RESPONSES, STREAMED, growing
+from contestants import BARE, DIRECT, LITELLM, OURS, RELAYING, Contestant
+from fake_upstream import FakeUpstream, Line
+from scores import Round, Scenario, Score
+
+LISTS = {CHAT: "messages", MESSAGES: "messages", RESPONSES: "input"}
+# Longer than either end of a body that the upstream reads.
+SIZE = 100_000
+IDLE = report.IdleFigures(OURS.name, 0.5, 60.0, 90.0, 0.01)
+SPOKEN = [call("Read", path=f"{n}.py", out="x" * 500) for n in range(9)]
+
+
+@pytest.fixture
+def upstream_requests(monkeypatch):
+    """The path and the number of bytes of each request that a fake upstream answers."""
+    found, answer = [], Line.answer
+
+    def note(line):
+        found.append((line._path.decode(), line._length))
+        answer(line)
+
+    monkeypatch.setattr(Line, "answer", note)
+    return found
+
+
+def conversations():
+    return [
+        conversation(system("Help."), user(f"Task {n}."), *SPOKEN[: 3 + n], assistant("Done."), model="gpt-4o")
+        for n in range(6)
+    ]
+
+
+async def post(url, body):
+    return await http_client.send(url, load.request_bytes(url + CHAT, body))
+
+
+@pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES])
+def test_a_growing_request_is_the_one_before_and_one_more_call_with_its_result(path):
+    bodies = [json.loads(body) for body in growing(SIZE, 4, 1, path)]
+    for before, after in pairwise(bodies):
+        history, longer = before.pop(LISTS[path]), after[LISTS[path]]
+        assert longer[: len(history)] == history
+        assert len(longer) == len(history) + 2
+        assert before.items() <= after.items()
+
+
+def test_streamed_growing_requests_ask_for_usage_behind_their_messages():
+    (body,) = growing(SIZE, 1, 1, streams=True)
+    assert STREAMED.items() <= json.loads(body).items()
+    assert body.index(b'"stream_options"') > SIZE / 2
+
+
+@pytest.mark.parametrize("order", [("messages", "stream", "stream_options", "tools"), ("stream_options", "stream")])
+async def test_the_upstream_streams_with_usage_wherever_a_client_asks_for_it(order):
+    body = json.loads(next(growing(SIZE, 1, 1))) | STREAMED
+    sent = json.dumps({name: body.pop(name) for name in order} | body).encode()
+    async with FakeUpstream(relay.QUICK_PACE) as upstream:
+        reply = await post(upstream.url, sent)
+    events = [json.loads(line[6:]) for line in reply.body.data.splitlines() if line.startswith(b"data: {")]
+    assert events[-1]["usage"]["prompt_tokens"] == pytest.approx(estimate_tokens(sent), rel=0.05)
+    assert sum(bool(event["choices"]) for event in events) == relay.QUICK_PACE.chunks + 1
+
+
+async def test_the_upstream_ends_a_stream_without_usage_where_none_is_asked_for():
+    body = json.loads(next(growing(SIZE, 1, 1))) | {"stream": True}
+    async with FakeUpstream(relay.QUICK_PACE) as upstream:
+        reply = await post(upstream.url, json.dumps(body).encode())
+    assert b"[DONE]" in reply.body.data
+    assert b"usage" not in reply.body.data
+
+
+def test_a_day_has_all_requests_of_each_conversation_in_order():
+    day = recorded.plan_day(conversations(), 1_000)
+    requests = list(day.requests(1))
+    by_key = {key: [body for other, body in requests if other == key] for key, _ in requests}
+    assert len(by_key) == 6
+    for history, bodies in zip(day.histories, (by_key[f"sk-of-caller-1-{n}"] for n in range(6)), strict=True):
+        values = [json.loads(body) for body in bodies]
+        assert [len(value["messages"]) for value in values] == history.places
+        assert all(STREAMED.items() <= value.items() for value in values)
+        assert values[-1]["messages"] == list(history.conversation.messages[: history.places[-1]])
+    assert day.new_bytes == sum(len(bodies[-1]) for bodies in by_key.values()) / len(requests)
+    again = recorded.plan_day(conversations(), 1_000)
+    assert list(again.requests(1)) == requests
+    assert not {key for key, _ in again.requests(2)} & by_key.keys()
+
+
+def test_a_day_is_as_long_as_it_is_asked_to_be_and_interleaved():
+    day = recorded.plan_day(recorded.sample_conversations(), 80)
+    assert len(day.order) == 80
+    assert len(day.histories) == recorded.LEAST_CONVERSATIONS
+    changes = sum(one != other for (one, _), (other, _) in pairwise(day.order))
+    assert changes > len(day.order) / 2
+
+
+def test_a_day_is_read_from_files(tmp_path):
+    saved = tmp_path / "work.json"
+    saved.write_text(json.dumps({"model": "gpt-4o", "messages": list(conversations()[0].messages)}))
+    *_, day, _, _ = relay.SHORT.scenarios([saved])
+    assert day.name == "day of 1 recorded conversations"
+    assert day.times == 4
+
+
+async def test_a_day_is_sent_whole_and_evenly_to_the_slow(upstream_requests):
+    scenario = relay._day("sample", recorded.plan_day(conversations(), 1_000))
+    lengths = [len(body) for _, body in scenario.replay(1)]
+    async with FakeUpstream(relay.QUICK_PACE) as upstream:
+        straight = Contestant(DIRECT, upstream.url)
+        await relay.once(straight, [straight], scenario, 1)
+        assert [length for _, length in upstream_requests] == lengths
+        upstream_requests.clear()
+        await relay.once(replace(straight, slower=10), [straight], scenario, 1)
+    assert [length for _, length in upstream_requests] == lengths[: scenario.times // 10 * 10 : 10]
+
+
+async def test_a_day_goes_through_the_proxy_and_is_reported(tmp_path):
+    scenario = relay._day("sample", recorded.plan_day(conversations(), 1_000))
+    async with FakeUpstream(relay.PACE) as upstream:
+        with contestants.contestants((OURS, BARE), upstream.url, tmp_path) as field:
+            scores = await relay.measure(upstream, field, [scenario], 1)
+    page = report.report(1, [scenario], scores, [IDLE], [], absent={LITELLM.name})
+    assert "| day of 6 sample conversations, 1 at once |" in page
+    assert "ns a new byte" in page
+    assert "Not installed where this was measured: LiteLLM." in page
+    assert all(len(score.rounds) == 1 for score in scores[scenario.title].values())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(contestants.find_program("litellm") is None, reason="LiteLLM is not installed")
+@pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES])
+async def test_litellm_passes_the_requests_of_each_api_on(upstream_requests, tmp_path, path):
+    async with FakeUpstream(relay.QUICK_PACE) as upstream:
+        with contestants.contestants((LITELLM,), upstream.url, tmp_path) as (_, litellm):
+            await load.ask_in_turn(litellm.origin + path, growing(SIZE, 3, 1, path))
+            assert [where for where, _ in upstream_requests] == [path] * 3
+            if path == CHAT:
+                sample = await load.ask_in_turn(litellm.chat, growing(SIZE, 3, 1, streams=True))
+                assert len(sample.lags) == 3 * relay.QUICK_PACE.chunks
+
+
+def test_a_program_is_found_on_the_path_or_where_tests_install_servers(tmp_path, monkeypatch):
+    monkeypatch.setattr(contestants, "SERVERS_FOLDER", tmp_path)
+    assert contestants.find_program("made-up-server") is None
+    program = tmp_path / "made-up-server" / "bin" / "made-up-server"
+    program.parent.mkdir(parents=True)
+    program.touch(0o755)
+    assert contestants.find_program("made-up-server") == str(program)
+
+
+def rounds(*seconds):
+    return Score([Round(cpu, 0, cpu, cpu, 1 / cpu, 0, 0) for cpu in seconds])
+
+
+def scenario_of(name, **more):
+    return Scenario(name, b"", 1, 1, **{"new_bytes": 700, **more})
+
+
+def test_the_slope_is_the_growth_from_the_shortest_to_the_longest_history_round_by_round():
+    asked = [scenario_of(f"{size}, growing") for size in ("10 kB", "1 MB", "10 MB")]
+    asked += [scenario_of("Messages, 10 MB, growing"), scenario_of("1 MB, streamed, growing")]
+    ours, bare = [(0.002, 0.004), (1, 1), (0.010, 0.010), (9, 9), (9, 9)], [(0.001, 0.002), (1, 1), (0.005, 0.008)]
+    bare += [(9, 9), (9, 9)]
+    scores = {
+        each.title: {OURS.name: rounds(*one), BARE.name: rounds(*other)}
+        for each, one, other in zip(asked, ours, bare, strict=True)
+    }
+    (target,) = report._slope_target(asked, scores)
+    assert target.found == pytest.approx((8 / 4 + 6 / 6) / 2)
+    assert target.promise.endswith("10 kB to 10 MB, growing")
+    assert target.row()[-1] == "MISSED"
+    assert replace(target, found=1.3).row()[-1] == "met"
+
+
+def test_a_day_has_a_mark_for_the_time_it_adds():
+    day = scenario_of("day of 2 sample conversations", replay=lambda _: iter(()))
+    asked = [scenario_of("1 kB", new_bytes=0), scenario_of("10 kB, growing"), scenario_of("1 MB, growing"), day]
+    names = (DIRECT, OURS.name, RELAYING, BARE.name)
+    scores = {each.title: {name: rounds(0.001 * (n + 1) * k) for n, name in enumerate(names)}
+              for k, each in enumerate(asked, 1)}  # fmt: skip
+    (found,) = [each for each in report.targets(asked, scores, IDLE) if "day of" in each.promise]
+    assert (found.limit, found.found) == (2.0, pytest.approx(4.0))
