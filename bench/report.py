@@ -32,22 +32,20 @@ The relay has one core for itself; clients and upstream, both raw asyncio, share
 in which the contestants took turns, the others idle. `direct` is the upstream without a relay: what clients
 and upstream spend themselves, and so the ceiling of every figure per second. `compaction-proxy` does what it does by
 default; `the same, bypass` is the same process asked to leave the history alone (`x-compaction: bypass`): the way
-through without what it is for. A size's requests are one history sent again and again, so `compaction-proxy` has
-counted and shortened it before.
-Where it is `growing`, each request is the one before and one more call with its result, as agents send them; there,
-`ns a new byte` is what a turn costs beyond the bare relay for each of the about {new_bytes:,} bytes that are new in it
-(of a day: for each of those that were counted).
-Most of these requests ask for an answer in one piece, so that figures can be compared with those of earlier pages;
-agents ask for a stream with its usage (`stream_options`, behind the messages), as `1 MB, streamed, growing` does.
-A `day` is the requests of recorded conversations from their first one on, first sights and rewrites included, as
-several agents at work send them, in turn by chance and as fast as they are answered: `sample` conversations are those
-of `make scorecard`, `recorded` ones those of `make bench TRACES=DIR`. Each is chat, streamed, with a key of its own.
-`LiteLLM` is asked a tenth as often (of a day each tenth request), and not at 10 MB, which takes it seconds a request.
+through without what it is for. `LiteLLM` gets a tenth of the requests, and none of 10 MB, which take it seconds each.
 `compaction-proxy, earlier`, where it is listed, is version 0.1.0 (`--earlier DIR`), which relays Messages and Responses
 without compacting them. Ratios carry from machine to machine, times do not.
 
-Targets are at the end. That for a further byte of history divides what a turn costs the proxy more with the longest
-history than with the shortest, both `growing`, by the same difference of the bare relay, which reads and sends it.
+- **A size**: one history sent again and again, so `compaction-proxy` has counted and shortened it before.
+- **growing**: each request is the one before and one more call with its result, as agents send them; about
+  {new_bytes:,} bytes are new in it. Agents ask for a stream with its usage (`stream_options`, behind the messages), as
+  `1 MB, streamed, growing` does; the others ask for an answer in one piece, to be compared with those of earlier pages.
+- **day**: the requests of conversations from their first one on, first sights and rewrites included, in turn by chance
+  and as fast as they are answered. `sample` conversations are the simulated ones of `make scorecard`;
+  `make bench TRACES=DIR` adds a day of those recorded in DIR. Each is chat, streamed, with a key of its own.
+- **ns a new byte**: processor time of a request beyond the bare relay's, for each byte that is new in it.
+- **CPU of a further byte of history**, a target: what a turn costs more with the longest history than with the
+  shortest, divided by the same difference of the bare relay, which only reads and sends it.
 {absent}
 `make bench ARGS="--markdown docs/benchmarks.md"` writes this page. `make flames` draws where the time goes:
 [1 kB](flames/1-kb.svg), growing from [10 kB](flames/growing-10-kb.svg), [100 kB](flames/growing-100-kb.svg) and
