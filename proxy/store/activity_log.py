@@ -220,7 +220,7 @@ class ActivityLog:
 
     def _remove_old_rows(self, db: sqlite3.Connection) -> None:
         now = self._clock()
-        if now - self._swept_at < SWEEP_SECONDS:
+        if abs(now - self._swept_at) < SWEEP_SECONDS:  # a clock may be set back
             return
         self._swept_at = now
         oldest = now - self._limits.seconds

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from proxy.store import activity_log
 from proxy.store.activity_log import ActivityLog, CounterDelta, Incident, RetentionLimits
 from tests.support.admin_client import TURN
+from tests.support.proxy_client import until
 
 
 @pytest.fixture
@@ -100,6 +101,22 @@ def test_rows_that_are_too_old_are_removed(open_log, tmp_path):
     later.close()
     assert turns(later) == []
     assert later.query("select * from incidents") == []
+
+
+async def test_rows_that_are_too_old_are_removed_though_the_clock_was_set_back(open_log):
+    """The clock was a day ahead at first, so the time of the last sweep is still to come."""
+    hour = 3_600.0
+    now = [100 * hour]
+    one = open_log(clock=lambda: now[0], limits=RetentionLimits(seconds=hour))
+    one.record(CounterDelta({"requests": 1}))
+    await until(lambda: one.query("select * from minute_counts"))
+    now[0] -= 24 * hour
+    one.record(TURN)
+    await until(lambda: turns(one))
+    now[0] += 2 * hour
+    one.record(CounterDelta({"requests": 1}))
+    one.close()
+    assert turns(one) == []
 
 
 def test_a_broken_log_file_is_replaced_by_a_new_one(open_log, tmp_path):

@@ -89,6 +89,18 @@ async def test_the_writer_itself_sees_to_it_when_it_begins(folder):
         await until(lambda: len(list(Archive(folder).find())) == 2)
 
 
+async def test_the_writer_sees_to_it_though_the_clock_was_set_back(folder):
+    """The clock was a day ahead when the writer began, so the time of its next sweep is still to come."""
+    now = [NOW + DAY]
+    with originals(folder, retention=Retention(days=4.5), now=lambda: now[0]) as writer:
+        await until(lambda: len(list(Archive(folder).find())) == 3)
+        now[0] -= DAY
+        aged = next(folder.rglob("*.jsonl"))
+        os.utime(aged, (NOW - 5 * DAY, NOW - 5 * DAY))
+        keep(writer, exchange(chat(user("new"))))
+        await until(lambda: not aged.exists())
+
+
 async def test_and_while_it_writes_so_that_the_bound_holds(tmp_path):
     with originals(tmp_path, retention=Retention(bytes=100_000)) as writer:
         for number in range(40):

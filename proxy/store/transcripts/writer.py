@@ -66,7 +66,7 @@ class Originals:
         self._lock = threading.Lock()
         self._room = self._settings.queue_bytes
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._next_sweep = float("-inf")
+        self._swept_at = float("-inf")
         self._unswept = 0
         self._thread = WorkerThread("originals", self._run, lambda: self._note_failure("an internal fault"))
 
@@ -182,16 +182,15 @@ class Originals:
         self.problem = ""
 
     def _sweep_when_due(self) -> None:
-        bounds = self._settings.retention
-        if (
-            bounds is None
-            or self._uploads is not None
-            or not (self._now() >= self._next_sweep or (bounds.bytes and self._unswept > bounds.bytes // SWEEP_SHARE))
-        ):
+        bounds, now = self._settings.retention, self._now()
+        if bounds is None or self._uploads is not None:
             return
-        self._next_sweep, self._unswept = self._now() + SWEEP_SECONDS, 0
+        is_time = abs(now - self._swept_at) >= SWEEP_SECONDS  # a clock may be set back
+        if not (is_time or (bounds.bytes and self._unswept > bounds.bytes // SWEEP_SHARE)):
+            return
+        self._swept_at, self._unswept = now, 0
         try:
-            Archive(self._folder.path).prune(bounds, self._now())
+            Archive(self._folder.path).prune(bounds, now)
         except OSError as fault:
             self._warn(f"old originals could not be removed: {fault}")
 

@@ -47,8 +47,6 @@ class Agent:
     habits: Habits
     varies: str = "(?!)"
     """What it prints differently at each run, or only because less was sent: a pattern."""
-    is_recognised: bool = True
-    """Its results are known for results, without any setting: old ones are cleared."""
     shares: str = ""
     """The agent that this one is, told to speak another API: they share an environment."""
     is_offline: bool = False

@@ -36,9 +36,8 @@ def library(
     habits: Habits = WITH_TOOLS,
     environment: Mapping[str, str] | None = None,
     varies: str = "(?!)",
-    is_recognised: bool = True,
     shares: str = "",
 ) -> Agent:
     runner = "node" if program.endswith(".js") else "python"
     start = Start((runner, str(PROGRAMS / program), BRIEF), environment or {})
-    return Agent(name, package, about, lambda _: start, habits, varies, is_recognised, shares)
+    return Agent(name, package, about, lambda _: start, habits, varies, shares)

@@ -22,10 +22,9 @@ AGENT = library(
     "crewai",
     "crewai",
     "crewai_loop.py",
-    "Without tool calls, output is part of the model's own messages: nothing is cleared before the window is full. "
+    "Without tool calls, output is part of the model's own messages, behind `Observation:`: only this is cleared. "
     "With tools they are results as usual. It takes an unknown model for one of 8,192 tokens and writes summaries of "
     "its own, unless an agent has `respect_context_window=False`.",
     habits=Habits(lambda body: last_step(body) + 1, _act, _closes),
     environment={"CREWAI_DISABLE_TELEMETRY": "true", "OTEL_SDK_DISABLED": "true", "CREWAI_TRACING_ENABLED": "false"},
-    is_recognised=False,
 )
