@@ -114,7 +114,12 @@ def _history(tenant: str, links: Sequence[bytes], request: Request, policy: str)
     def write_links(known: Sequence[str]) -> list[str]:
         return [link.hex() for link in rest[len(known) :]]
 
+    def list_bytes(known: Sequence[bytes]) -> list[bytes]:
+        return [message.raw for message in request.body[len(known) :]]
+
     steps = request.known.extend(("links as text", origin), len(rest), write_links)
-    messages = [message.raw for message in request.body]
+    messages = request.known.extend("bytes", len(request.body), list_bytes)
     head = [message.raw for message in request.head]
-    return History(tenant, steps[0], steps, messages, head, origin.hex(), policy, request.wire)
+    return History(
+        tenant, steps[0], steps, messages, head, origin.hex(), policy, request.wire, size=len(request.source)
+    )

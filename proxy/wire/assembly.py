@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Protocol
 
-from proxy.core import splice
 from proxy.wire import http
 from proxy.wire.lenient import as_text, read_object
+from proxy.wire.outline import find_values, read_elements
 
 ANSWER_MAX_BYTES = 16 * 1024 * 1024
 _KEPT = frozenset({"id", "type", "role", "name", "index", "format", "signature_type"})
@@ -112,20 +112,14 @@ def _whole(body: bytes) -> Answer:
     """Read an answer that is one body; each message keeps its bytes."""
     try:
         value = json.loads(body)
-        if not isinstance(value, dict):
-            return NOTHING
-        places = {each.key: each for each in splice.iterate_members(body)}
+        places = find_values(body)
+        listed = value.get("choices")
+        if not isinstance(listed, list):
+            return Answer(error=value.get("error"), whole=True)
+        elements = zip(listed, read_elements(body[slice(*places["choices"])]), strict=True)
+        choices = [choice for number, (read, raw) in enumerate(elements) if (choice := _choice(number, read, raw))]
     except (ValueError, RecursionError, IndexError):
         return NOTHING
-    listed = value.get("choices")
-    if not isinstance(listed, list):
-        return Answer(error=value.get("error"), whole=True)
-    slices = splice.iterate_elements(body, places["choices"].start)
-    choices = [
-        choice
-        for number, (choice_value, (start, stop)) in enumerate(zip(listed, slices, strict=True))
-        if (choice := _choice(number, choice_value, body[start:stop]))
-    ]
     return Answer(
         tuple(choices), as_text(value.get("model")), _object(value.get("usage")), value.get("error"), whole=True
     )
@@ -134,8 +128,7 @@ def _whole(body: bytes) -> Answer:
 def _choice(number: int, value: Any, raw: bytes) -> Choice | None:  # noqa: ANN401 (any JSON a server sends)
     if not isinstance(value, dict) or not isinstance(value.get("message"), dict):
         return None
-    place = splice.find_member(raw, "message")
-    message = raw[place.start : place.stop] if place else b"{}"
+    message = raw[slice(*find_values(raw)["message"])]
     index = value.get("index")
     return Choice(index if isinstance(index, int) else number, message, as_text(value.get("finish_reason")) or None)
 

@@ -227,3 +227,23 @@ def _is_of_head(message: Message) -> bool:
 
 def read_value(source: bytes, places: Places, key: str) -> Any:  # noqa: ANN401 - JSON
     return json.loads(source[slice(*places[key])]) if key in places else None
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def replace_list(
+    request: Request,
+    view: Sequence[Message],
+    tools: bytes | None,
+    write_list: Callable[[PiecedRequest, Sequence[Message]], Iterable[bytes]],
+) -> bytes:
+    """The request with `view` in its list, written by `write_list`; `tools` replaces the tools it came with."""
+    assert isinstance(request, PiecedRequest)  # noqa: S101 - this module made it
+    changes = []
+    if request.is_changed_by(view):
+        start, stop = request.list_at
+        changes.append((start + 1, stop - 1, b",".join(write_list(request, view))))
+    if tools is not None and request.tools is not None and tools != request.tools:
+        changes.append((request.tools_at, request.tools_at + len(request.tools), tools))
+    return splice.replace_spans(request.source, sorted(changes)) if changes else request.source

@@ -33,7 +33,7 @@ def history(*texts, tenant="team-a", head=()):
     for message in messages:
         before = hashlib.sha256(before + message).hexdigest().encode()
         chain.append(before.decode())
-    return History(tenant, chain[0], chain, messages, head, origin)
+    return History(tenant, chain[0], chain, messages, head, origin, size=sum(map(len, messages)))
 
 
 @pytest.fixture

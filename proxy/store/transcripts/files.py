@@ -40,6 +40,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
@@ -62,6 +63,7 @@ SUFFIX = ".jsonl"
 CURRENT = f"current{SUFFIX}"
 REMEMBER_SECONDS = 3600.0
 REMEMBERED_IDS_MAX = 100_000  # about 12 MB; those of other conversations are read from their files again
+LOCATED_MAX = 1_000
 BEGINNING_BYTES = 256  # of a file; they hold a hash and a time, so no other file begins like it
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,99}")
 _CLOSED = re.compile(rf"\d{{8}}T\d{{9}}Z-.+{re.escape(SUFFIX)}")
@@ -83,10 +85,8 @@ class History:
     """The policy by which it was treated, with its version."""
     wire: str = ""
     """The API that it came by, where it is not Chat Completions."""
-
-    @property
-    def size(self) -> int:
-        return sum(map(len, self.messages)) + sum(map(len, self.head))
+    size: int = 0
+    """The bytes that it holds while it waits to be written."""
 
     def to_lines(self, known: Container[str], seen: str, redaction: Redaction) -> dict[str, bytes]:
         """The lines that are not known yet, by their ids."""
@@ -99,9 +99,9 @@ class History:
         start = len(self.links)  # searched from the newest back, because all before a known one is known, too
         while start and self.links[start - 1] not in known:
             start -= 1
-        before = (self.origin, *self.links)
         for index in range(start, len(self.links)):
-            fields: dict[str, Any] = {"at": self.links[index], "after": before[index], "seen": seen}
+            before = self.links[index - 1] if index else self.origin
+            fields: dict[str, Any] = {"at": self.links[index], "after": before, "seen": seen}
             first = {} if index else {"tenant": self.tenant, "wire": self.wire}
             optional = *first.items(), ("under", tuple(named)), ("policy", self.policy)
             fields |= {name: value for name, value in optional if value}
@@ -233,7 +233,7 @@ class TranscriptFolder:
 
     def locate(self, tenant: str, conversation: str) -> Path:
         """The folder of a conversation."""
-        return self.path / file_name(tenant) / file_name(conversation)
+        return _locate(self.path, tenant, conversation)
 
     def append(self, tenant: str, conversation: str, make_lines: MakeLines) -> int:
         """Write the lines that are made of the ids that are known; how many bytes."""
@@ -309,6 +309,11 @@ def _ids_in_folder(place: Path) -> set[str]:
             with suppress(FileNotFoundError), path.open("rb") as lines:  # it is sent at this moment
                 ids.update(ids_in(lines))
     return ids
+
+
+@lru_cache(maxsize=LOCATED_MAX)
+def _locate(folder: Path, tenant: str, conversation: str) -> Path:
+    return folder / file_name(tenant) / file_name(conversation)
 
 
 def file_name(name: str) -> str:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, islice
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any
 
 import msgspec
@@ -38,6 +38,7 @@ from proxy.wire.pieces import (
     read_body,
     read_list,
     read_value,
+    replace_list,
 )
 
 NAME = "messages"
@@ -217,13 +218,7 @@ class _Step:
 
 def render(request: Request, view: Sequence[Message], tools: bytes | None = None) -> bytes:
     """The request with `view` for its messages; `tools` replaces the tools it came with."""
-    assert isinstance(request, PiecedRequest)  # noqa: S101 - this module made it
-    changes = []
-    if request.is_changed_by(view):
-        changes.append((*request.list_at, b"[" + b",".join(_write_list(request, view)) + b"]"))
-    if tools is not None and request.tools is not None and tools != request.tools:
-        changes.append((request.tools_at, request.tools_at + len(request.tools), tools))
-    return splice.replace_spans(request.source, sorted(changes)) if changes else request.source
+    return replace_list(request, view, tools, _write_list)
 
 
 def _write_list(request: PiecedRequest, view: Sequence[Message]) -> Iterator[bytes]:
@@ -245,8 +240,8 @@ def _write_list(request: PiecedRequest, view: Sequence[Message]) -> Iterator[byt
     writer = begin()
     for message in body[_find_fresh(steps) :]:
         writer.add(message)
-    written = [*chain.from_iterable(step.written for step in steps), *writer.close()]
-    return (message.raw for message in _mark_fold(request, written))
+    written = [*chain.from_iterable(map(attrgetter("written"), steps)), *writer.close()]
+    return map(attrgetter("raw"), _mark_fold(request, written))
 
 
 def _find_fresh(steps: Sequence[_Step]) -> int:

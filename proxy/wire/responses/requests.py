@@ -27,6 +27,7 @@ from proxy.wire.pieces import (
     read_body,
     read_list,
     read_value,
+    replace_list,
 )
 
 NAME = "responses"
@@ -228,13 +229,7 @@ def _write_call(call: ToolCall) -> bytes:
 
 def render(request: Request, view: Sequence[Message], tools: bytes | None = None) -> bytes:
     """The request with `view` for its messages; `tools` replaces the tools it came with."""
-    assert isinstance(request, PiecedRequest)  # noqa: S101 - this module made it
-    changes = []
-    if request.is_changed_by(view):
-        changes.append((*request.list_at, b"[" + b",".join(_write_list(request, view)) + b"]"))
-    if tools is not None and request.tools is not None and tools != request.tools:
-        changes.append((request.tools_at, request.tools_at + len(request.tools), tools))
-    return splice.replace_spans(request.source, sorted(changes)) if changes else request.source
+    return replace_list(request, view, tools, _write_list)
 
 
 def _write_list(request: PiecedRequest, view: Sequence[Message]) -> Iterator[bytes]:
