@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from itertools import compress, count
+from itertools import compress, count, repeat
 from operator import is_, is_not
 from typing import Any, Literal, TypeVar
 
@@ -415,6 +415,8 @@ _SHORT_MESSAGE_BYTES = 1_024
 
 CanonicalForm = Callable[[Message], bytes]
 """The bytes that a message is hashed as."""
+Kind = tuple[str, bool]
+"""Who speaks, and whether there are calls in it."""
 
 
 def canonicalize(message: Message) -> bytes:
@@ -486,29 +488,36 @@ def compute_chain(
 
     def continue_chain(known: Sequence[bytes]) -> Iterator[bytes]:
         link = known[-1] if known else origin
-        is_usual: dict[tuple[str, bool], bool] = {}
-        for message in body[len(known) :]:
-            link = follow(link, message, key, form=form or _choose_form(message, body, is_usual))
+        forms = repeat(form) if form is not None else _choose_forms(request, len(known))
+        for message, chosen in zip(body[len(known) :], forms, strict=False):
+            link = follow(link, message, key, form=chosen)
             yield link
 
     return origin, *request.known.extend((compute_chain, origin, key, form), len(body), continue_chain)
 
 
-def _choose_form(message: Message, body: Sequence[Message], is_usual: dict[tuple[str, bool], bool]) -> CanonicalForm:
-    """The form in which a message is hashed: as it is, where it is known to be in the one form already.
+def _choose_forms(request: Request, start: int) -> Iterator[CanonicalForm]:
+    """The form in which each message from `start` on is hashed: as it is, where it is in the one form already.
 
     Parsing every message would cost more than hashing it. One client writes all its JSON in one way, so the first
     message of each kind tells; it is part of every prefix that holds others of its kind. Only escapes are looked for in
     all of them.
     """
-    kind = message.role, bool(message.calls)
-    if message.role not in _ROLES:
-        return canonicalize
-    if kind not in is_usual:
-        first = next(each for each in body if (each.role, bool(each.calls)) == kind)
-        is_usual[kind] = canonicalize(first) == canonicalize_as_0_1(first)
-    is_escaped = b"\\u" in message.raw and _is_ambiguous(message.raw)
-    return canonicalize_as_0_1 if is_usual[kind] and not is_escaped else canonicalize
+    body = request.body
+
+    def compare_first(known: Sequence[Mapping[Kind, bool]]) -> Iterator[Mapping[Kind, bool]]:
+        is_usual = known[-1] if known else {}
+        for message in body[len(known) :]:
+            kind = message.role, bool(message.calls)
+            if kind not in is_usual and message.role in _ROLES:
+                is_usual = {**is_usual, kind: canonicalize(message) == canonicalize_as_0_1(message)}
+            yield is_usual
+
+    kinds = request.known.extend(_choose_forms, len(body), compare_first)
+    for message, is_usual in zip(body[start:], kinds[start:], strict=True):
+        is_escaped = b"\\u" in message.raw and _is_ambiguous(message.raw)
+        is_kept = is_usual.get((message.role, bool(message.calls)), False) and not is_escaped
+        yield canonicalize_as_0_1 if is_kept else canonicalize
 
 
 def compute_beginning(request: Request, tenant: str, key: bytes, conversation: str = "") -> bytes:
