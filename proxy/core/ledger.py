@@ -111,8 +111,12 @@ class Book:
 
 
 def _join_ways(earlier: str, newer: str) -> str:
-    """The changes made to a file, each once: `written, edited`; of a file that is gone, no more than that."""
-    return newer if newer == "deleted" else ", ".join(dict.fromkeys(filter(None, (*earlier.split(", "), newer))))
+    """The changes made to a file, each once: `written, edited`; of a file that is gone or was made anew, only that."""
+    return (
+        newer
+        if "deleted" in (earlier, newer)
+        else ", ".join(dict.fromkeys(filter(None, (*earlier.split(", "), newer))))
+    )
 
 
 def _count_needed_bytes(entries: Sequence[Deed]) -> int:

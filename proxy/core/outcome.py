@@ -3,7 +3,8 @@
 An exit code is reported only where the result shows one. Otherwise the lines that tell of an error are the outcome, and
 without such lines there is no verdict: many harnesses print no exit code, and `command | tail` hides the one there is.
 
-What was read or searched quotes the errors of others. There, only what the tool itself says counts: its first line.
+What was read or searched quotes the errors of others, and so does the report of a sub-agent. There, only what the tool
+itself says counts: its first line.
 """
 
 import re
@@ -34,9 +35,11 @@ _HINTS = (
 _HINT = re.compile("|".join(map(re.escape, _HINTS)))
 # Lines that tell of an error in any place of what a command printed.
 _ERROR_LINE = re.compile(
-    r"[^\w<(\[]{0,8}(?:E +)?(?:"
-    r"\[?(?i:error|fatal|fatal error|panic|failed|failure)\b(?!\W{1,3}(?:0|none|null|nil|no|false|handling)\b)"
-    r"|(?:\w{1,60}[.:]{1,2}){0,8}\w{0,60}(?:Error|Exception)\b(?=[:\s(]|$)"
+    r"[^\w<(\[✓✔✅☑]{0,8}(?:E +)?(?:"
+    r"\[?(?i:error|fatal|fatal error|panic|failed|failure)\b(?!\W{1,3}(?:0|none|null|nil|no|false|handling)\b)(?!\()"
+    r"|(?:\w{1,60}[.:]{1,2}){0,8}(?:\w{1,60}(?:Error|Exception)\b(?=[:\s]|$)|(?:Error\b(?=:|$)|Exception\b(?=[:\s]|$)))"
+    # The name of a class: `t.Error(`, `setLastError(` and `NoError(` are calls in code.
+    r"|(?:\w{1,60}[.:]{1,2}){0,8}[A-Z]\w{1,60}(?<!No)(?:Error|Exception)\("
     r"|Traceback \(most recent|--- FAIL|FAIL\b|FAILED\b|[✗✘✖❌] |npm ERR!|make(?:\[\d+\])?: \*\*\*|<tool_use_error>"
     r"|(?:/bin/)?(?:ba|z|da)?sh: |error\[E\d+\])"
 )
@@ -46,6 +49,18 @@ _ERROR_WITHIN = re.compile(
     r"|\blevel=(?:error|fatal)|: command not found|[Nn]o such file or directory|[Pp]ermission denied"
 )
 _WITHIN_CHARACTERS = 400
+# Headings and lines that begin in bold: of texts about errors.
+_PROSE = re.compile(r"\s{0,8}(?:#{1,6} |(?:[-*] |\d{1,3}[.)] )?\*\*\w)")
+_DIFF = re.compile(r"^(?:diff --git |@@ -\d)", re.MULTILINE)
+_CHANGED_LINE = re.compile(r"[+-](?![+-])")
+# Lines by which test runners say that nothing failed, and git that its hooks let a commit pass: what is above tells of
+# errors that were expected.
+_ALL_PASSED = re.compile(
+    r"^(?:\s{0,8}0 fail$|=* ?\d+ passed(?:, \d+ (?!fail|err)\w+){0,8} in [\d.]+|test result: ok\. "
+    r"|Tests: +(?:\d+ (?:skipped|todo), ){0,2}\d+ passed, \d+ total|OK(?: \([^\n)]{1,60}\))?$"
+    r"|\[[^\]\n]{1,80} [0-9a-f]{7,40}\] )",
+    re.MULTILINE,
+)
 # Words with which a tool begins when it could not do what it was asked.
 _REFUSAL = re.compile(
     r"\s*(?:\[?error\b|<tool_use_error>|traceback \(most|fatal:|failed\b|panic:|exception\b|could not\b|cannot\b"
@@ -70,7 +85,8 @@ _ANSWERING_GIT = frozenset({"diff", "grep"})
 _COMMAND_CHARACTERS = 4_000
 # What Codex writes above the output of each command.
 _HARNESS_HEAD = re.compile(
-    r"(?:(?:Chunk ID|Wall time|Process exited|Original token count|Total output lines|Exit code)\b[^\n]{0,99}\n){1,6}"
+    r"(?:(?:Chunk ID|Wall time|Process (?:exited|running)|Original token count|Total output lines|Exit code)\b"
+    r"[^\n]{0,99}\n){1,6}"
     r"Output:\n"
 )
 
@@ -109,8 +125,15 @@ def find_outcome(text: str, call: ToolCall | None = None) -> ResultOutcome:
     if code == 1 and quoting and call is not None and not refusal and _answers_by_exit_code(call):
         return ResultOutcome(code, is_answer=True)
     # Beside an exit code that says that it failed, the first line with an error says why, whichever program wrote it.
-    places = [] if quoting and not code else find_error_places(text)[:1]
-    return ResultOutcome(code, cut_line(text[slice(*places[0])]) if places else refusal)
+    places = [] if quoting and not code else find_error_places(text)
+    passed = 0 if code or not places else _find_all_passed(text)
+    error = next((text[start:stop] for start, stop in places if start >= passed), "")
+    return ResultOutcome(code, cut_line(error) if error else "" if passed else refusal)
+
+
+def _find_all_passed(text: str) -> int:
+    """The place behind the last line that says that nothing failed; 0 for none."""
+    return max((found.end() for found in _ALL_PASSED.finditer(text)), default=0)
 
 
 def skip_harness_head(text: str) -> str:
@@ -140,9 +163,12 @@ def _find_error_places(text: str) -> Iterator[tuple[int, int]]:
     lowered, place = text.replace("İ", "I").lower(), 0
     if not any(hint in lowered for hint in _HINTS):
         return
+    is_diff = _DIFF.search(text) is not None
     while hint := _HINT.search(lowered, place):
         start = text.rfind("\n", 0, hint.start()) + 1
         place = stop = _find_line_end(text, hint.end())
+        if _PROSE.match(text, start) or (is_diff and _CHANGED_LINE.match(text, start)):
+            continue
         if _ERROR_LINE.match(text, start, stop):
             if traceback := _TRACEBACK.match(text, start):
                 place = traceback.end()
@@ -158,13 +184,15 @@ def _find_line_end(text: str, place: int) -> int:
 
 
 def find_quoting_kind(call: ToolCall | None) -> Literal["", "tool", "command"]:
-    """The kind of a call whose result quotes other texts: a tool or a command that reads or searches; else empty."""
+    """The kind of a call whose result quotes other texts: a tool that reads, searches or lets a sub-agent report, or a
+    command that reads or searches; else empty.
+    """
     if call is None:
         return ""
     kind = find_kind(call.name, values := call.named)
     if kind == "run":
         return "command" if _only_quotes(find_command_line(values)) else ""
-    return "tool" if kind == "read" or matches_any(call.name, _QUOTING_TOOLS) else ""
+    return "tool" if kind in ("read", "agent") or matches_any(call.name, _QUOTING_TOOLS) else ""
 
 
 def _only_quotes(command: str) -> bool:

@@ -10,12 +10,12 @@ A template may use `{tool} {argument} {rows} {bytes} {outcome} {status} {first} 
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, pairwise
 from typing import Any
 
-from proxy.core.agents import COMMANDS, PATHS, find_kind, find_output_within, find_value, remove_folder_change
+from proxy.core.agents import COMMANDS, IDS, PATHS, find_kind, find_output_within, find_value, remove_folder_change
 from proxy.core.deeds import find_patched_files, is_file_text
 from proxy.core.messages import Message, ToolCall, iterate_strings, list_argument_texts
 from proxy.core.outcome import (
@@ -34,6 +34,8 @@ GAP = "…"
 LABEL_CHARACTERS = 100
 _PATTERNS = ("pattern", "query", "regex", "search_term", "glob", "url")
 _NAMED_BY = (*PATHS, *COMMANDS, "code", "name", "description", "prompt")
+_ENDS = ("source", "destination")
+_PATH_SIGN = re.compile(r"[/\\.~]")
 _FIRST_LINE_CHARACTERS = 120
 
 
@@ -48,15 +50,25 @@ def choose_argument(call: ToolCall | None) -> str:
         return ""
     values = call.named
     texts = {key: value for key, value in values.items() if isinstance(value, str) and value.strip()}
-    path, pattern = find_value(texts, PATHS), find_value(texts, _PATTERNS)
+    # Of a journey, too, an argument may be named `destination`.
+    files = {key: value for key, value in texts.items() if key not in _ENDS or _PATH_SIGN.search(value)}
+    path, pattern = find_value(files, PATHS), find_value(texts, _PATTERNS)
     if path:
         return f"{_shorten_middle(pattern)} in {_shorten_path(path)}" if pattern else _shorten_path(path)
-    first = pattern or find_value(texts, (*_NAMED_BY, *texts))
-    if first is None:
+    if any(values.get(key) == "" for key in COMMANDS):
+        return ""
+    first = pattern or find_value(files, _NAMED_BY) or ", ".join(texts.values()) or _render_id(values)
+    if not first:
         found = [text for value in values.values() for text in iterate_strings(value) if text.strip()]
         first = " ".join(found[:4]) if found or isinstance(call.value, dict) else call.arguments
     patched = [file.key for file in find_patched_files(first)] if "*** Begin Patch" in first else []
     return _shorten_middle(", ".join(patched) or remove_folder_change(first))
+
+
+def _render_id(values: Mapping[str, Any]) -> str:
+    """The number of a process or a session; empty where the call names none."""
+    number = find_value(values, IDS)
+    return f"{number}" if isinstance(number, int) else ""
 
 
 def _shorten_path(path: str) -> str:
@@ -130,8 +142,12 @@ def _render_way_back(call: ToolCall | None, handle: str, *, has_gaps: bool) -> s
     legend = f'"{GAP}" marks gaps. ' if has_gaps else ""
     if handle:
         return f"{legend}Call {handle} for the full text."
-    if call is not None and find_kind(call.name, call.named) in ("change", "patch"):
+    kind = "other" if call is None else find_kind(call.name, call.named)
+    if kind in ("change", "patch"):
         return f"{legend}Read the file for its current text."
+    if kind in ("agent", "wait"):
+        # A sub-agent would start its work again, and a process tells only what is new.
+        return f"{legend}Calling the tool again may not return this text."
     return f"{legend}Call the tool again for the full text."
 
 
@@ -252,7 +268,8 @@ _SAYS_NOTHING = re.compile(
     r"\s*(?:</[\w-]{1,40}>|bash-\$"
     r"|(?:\[Current working directory|\[Python interpreter|\(Current directory|\(Open file): [^\n]*"
     r"|(?:Here's the result of running `cat -n` on|The file \S{1,300} has been|Review the changes and)\b[^\n]*"
-    r"|\W{0,3}(?i:(?:process )?exit(?:ed with)?[ _](?:code|status)|returncode)\W{1,4}-?\d+\W{0,3})\s*"
+    r"|\W{0,3}(?i:(?:(?:the )?(?:process|command) )?(?:completed with )?exit(?:ed with)?[ _](?:code|status)|returncode)"
+    r"\W{1,4}-?\d+\W{0,3})\s*"
 )
 _MEMBERS_PER_ITEM = 4
 _RULER = re.compile(r"[\s|+:=-]{3,}")

@@ -140,6 +140,24 @@ def test_no_result_is_quoted_twice_and_none_that_the_ledger_lists():
     assert "Lines from sql" not in note.text
 
 
+def test_neither_a_list_of_patched_files_nor_a_few_letters_of_a_long_result_are_quoted():
+    patch = "*** Begin Patch\n*** Update File: src/berth.md\n@@\n-x\n+y\n*** End Patch"
+    done = json.dumps(
+        {"output": "Success. Updated the following files:\nM src/berth.md\n", "metadata": {"exit_code": 0}}
+    )
+    examples = "Examples:\n" + "a boat, and a boat\n" * 9
+    more = (
+        call("apply_patch", input=patch, out=done),
+        call("show", page="2", out=examples),
+        call("count", of="x", out="42"),
+    )
+    (note,) = (message for message in fold(*WORK[:1], *more) if message.text.startswith(OPENING))
+    assert "- src/berth.md" in note.text
+    assert "Lines from apply_patch" not in note.text
+    assert "Lines from show" not in note.text
+    assert "42" in note.text
+
+
 def test_each_turn_has_a_line_before_one_gets_more():
     talk = [piece for number in range(12) for piece in (user(f"Point {number}?"), assistant(f"Answer {number}. " * 40))]
     (note,) = (message for message in fold(*talk, conclusions=2_500) if message.text.startswith(OPENING))

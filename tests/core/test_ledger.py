@@ -202,6 +202,11 @@ def test_a_folder_of_the_name_dev_is_no_device():
     )
 
 
+def test_of_a_file_that_was_deleted_and_made_anew_only_what_came_after_counts():
+    steps = [call("Edit", file_path="a.py"), call("Bash", command="rm a.py"), call("Write", file_path="a.py")]
+    assert ledger_of(*steps) == "Files changed:\n- a.py (written)"
+
+
 def test_a_patch_that_takes_a_file_away_writes_none_of_its_name():
     patch = "--- a/old.py\n+++ /dev/null\n@@\n-x\n--- a/kept.py\n+++ b/kept.py\n@@\n-x\n+y\n"
     assert ledger_of(call("apply_patch", patch=patch)) == "Files changed:\n- kept.py"

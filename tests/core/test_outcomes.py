@@ -132,10 +132,48 @@ def test_of_recorded_failures_hardly_any_is_presented_as_a_success_and_what_fail
         ("İ İ İ\nFATAL: out of space\nİ", "contains errors: FATAL: out of space"),
         ("the error handling was reworked; failures are rare", ""),
         ('{"output": "x", "metadata": {"exit_code": 1}}', "exit code 1"),
+        ("✓ Error handling of tides\n✅ ValueError: as expected", ""),
+        ("### 6. ERROR HANDLING\n- **Error paths** stop\n**Errors:** none", ""),
+        ("\tt.Error(`late`)\n  setTideError(null);\n  http.Error(w, x)\nrequire.NoError(t, x)", ""),
+        ("E   TideError('late')", "contains errors: E   TideError('late')"),
+        ("binascii.Error: padding", "contains errors: binascii.Error: padding"),
+        ("Exception in thread main", "contains errors: Exception in thread main"),
+        ("built\ndiff --git a/a.py b/a.py\n@@ -1 +1 @@\n-Error: old\n+ (ERROR): new\n+FAIL", ""),
+        ("built\ndiff --git a/a.py b/a.py\n@@ -1 +1 @@\n-x\n--- FAIL: TestA", "contains errors: --- FAIL: TestA"),
+        ("- error ./pages/tide.js", "contains errors: - error ./pages/tide.js"),
     ],
 )
 def test_the_outcome_of_a_command_is_what_its_result_shows(text, verdict):
     assert find_outcome(text, ToolCall("c", "Bash", '{"command": "make all"}')).render() == verdict
+
+
+@pytest.mark.parametrize(
+    "summary",
+    [
+        " 58 pass\n 0 fail",
+        "===== 12 passed, 1 skipped in 0.31s =====",
+        "Tests:       2 skipped, 12 passed, 14 total",
+        "test result: ok. 12 passed; 0 failed; 0 ignored",
+        "Ran 12 tests in 0.01s\n\nOK (skipped=2)",
+        "[main 4f1c09a] Moor at the new berth\n 1 file changed",
+    ],
+)
+def test_errors_above_a_line_that_says_that_all_passed_were_expected(summary):
+    assert find_outcome(f"error: Item 3 failed\n{summary}\nready").render() == ""
+    assert find_outcome(f"{summary}\nerror: lint failed").render() == "contains errors: error: lint failed"
+
+
+@pytest.mark.parametrize(
+    "summary",
+    [
+        " 58 pass\n 2 fail",
+        "== 1 failed, 12 passed in 0.3s ==",
+        "== 12 passed, 1 error in 0.3s ==",
+        "Tests: 1 failed, 2 total",
+    ],
+)
+def test_errors_above_a_line_that_says_that_some_failed_count(summary):
+    assert find_outcome(f"error: Item 3 failed\n{summary}").render() == "contains errors: error: Item 3 failed"
 
 
 HARNESS_HEAD = (
@@ -152,6 +190,7 @@ QUOTES = "12: raise\nTraceback (most recent call last):\nValueError: x\n--- FAIL
         ("Bash", {"command": "cd /src && grep -rn 'a|b; c' . | head -5"}),
         ("Bash", {"command": "git diff HEAD~1 -- a.py"}),
         ("shell", {"command": ["bash", "-lc", "sed -n 1,40p a.log"]}),
+        ("Agent", {"description": "Find the berth", "prompt": "Where do boats moor?"}),
     ],
 )
 def test_results_of_reads_and_searches_quote_errors_of_others(tool, arguments):

@@ -59,6 +59,13 @@ def clear_results(*pieces, **settings):
         (tool_call("read_files", files=[{"path": "a.py"}, {"path": "b.py"}]), "read_files(a.py b.py)"),
         (tool_call("Other", n=1, odd="value"), "Other(value)"),
         (tool_call("Other", n=1), "Other()"),
+        (
+            tool_call("find_ferry", origin="JFK", destination="DTW", day="2024-05-17"),
+            "find_ferry(JFK, DTW, 2024-05-17)",
+        ),
+        (tool_call("move_file", source="a.py", destination="lib/a.py"), "move_file(a.py)"),
+        (tool_call("write_stdin", session_id=80697, chars=""), "write_stdin(80697)"),
+        (tool_call("execute", command="", risk="LOW"), "execute()"),
         (ToolCall("c", "Custom", "free words"), "Custom(free words)"),
         (ToolCall("c", "apply_patch", PATCH, "custom"), "apply_patch(src/a.py, b.md)"),
         (tool_call("apply_patch", input=PATCH), "apply_patch(src/a.py, b.md)"),
@@ -98,6 +105,21 @@ def test_an_edit_is_not_to_be_called_again():
     (text,) = clear_results(call("Edit", file_path="a.py", old_string="a", new_string="b", out=out))
     assert "Read the file for its current text.]" in text
     assert "Call the tool again" not in text
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("Agent", {"description": "Find the berth", "prompt": "Where do boats moor?"}),
+        ("write_stdin", {"session_id": 80697, "chars": ""}),
+        ("BashOutput", {"bash_id": "b7"}),
+    ],
+)
+def test_what_a_tool_may_not_tell_again_is_not_promised(tool, arguments):
+    out = "\n".join(f"{number} boats moor at berth_{number}" for number in range(60))
+    (text,) = clear_results(call(tool, **arguments, out=out))
+    assert "Calling the tool again may not return this text.]" in text
+    assert "for the full text" not in text
 
 
 def test_no_placeholder_refers_to_a_message_number():
@@ -193,6 +215,8 @@ def test_errors_and_ends_stay_and_what_is_alike_is_counted():
             "The file /src/a.py has been edited. Here's a part of it:\n",
             "\nReview the changes and make sure they are right.",
         ),
+        ("Chunk ID: 17ae2b\nWall time: 5.0 seconds\nProcess running with session ID 80697\nOutput:\n", ""),
+        ("", "\n[The command completed with exit code 0.]"),
         ("", "\n(Open file: /src/a.py)\n(Current directory: /src)\nbash-$"),
     ],
 )

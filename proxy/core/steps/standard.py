@@ -621,6 +621,8 @@ OUTLINE_SHARE = 0.1
 QUOTED_SHARE = 0.3
 QUOTED_CHARACTERS = 800
 LEAST_QUOTED_BYTES = 200
+LEAST_QUOTED_CHARACTERS = 40
+"""Fewer, out of a longer text, tell nothing: `| Examples:`."""
 # The characters kept of one answer: the most with which there is room for all; and of the assistant's text beside a
 # call.
 ANSWER_CHARACTERS = (320, 160, 100)
@@ -751,9 +753,11 @@ def _quote_results(messages: Sequence[Message], room: int, excerpts: Excerpts, k
         if not message.is_bulk or room < LEAST_QUOTED_BYTES:
             continue
         call = answered or find_announced_call(message, before)
+        if call is not None and _is_list_of_changed_files(call, message.text):
+            continue
         # Quoted line by line: a tool may have written them, and here they are in another voice than a tool's.
         lines = [line for line in excerpts.excerpt(message.text, 1.0, call).split("\n") if line]
-        if all(line.startswith(placeholder.GAP) or line.strip() in known for line in lines):
+        if not _has_news(lines, known):
             continue
         asked = placeholder.render_call(call) if call else "an observation"
         quote = "\n".join((f"Lines from {asked}:", *(f"| {line}" for line in lines)))
@@ -762,3 +766,16 @@ def _quote_results(messages: Sequence[Message], room: int, excerpts: Excerpts, k
             known += quote
             quoted.insert(0, quote)
     return quoted
+
+
+def _has_news(lines: Sequence[str], known: str) -> bool:
+    """True where an excerpt tells more than what is known; a few letters out of a longer text do not."""
+    quoted = [line for line in lines if not line.startswith(placeholder.GAP)]
+    is_whole = len(quoted) == len(lines)
+    is_long = is_whole or sum(map(len, quoted)) >= LEAST_QUOTED_CHARACTERS
+    return is_long and any(line.strip() not in known for line in quoted)
+
+
+def _is_list_of_changed_files(call: ToolCall, result: str) -> bool:
+    """True where a patch was applied: its result names the files, and so does the list of them."""
+    return find_kind(call.name, call.named) == "patch" and not find_outcome(result, call).has_failed
