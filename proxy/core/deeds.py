@@ -169,6 +169,7 @@ _IDLE = _FILTERS | {"echo", "pwd", "true"}
 _BEFORE = frozenset({"sudo", "time", "env", "do", "then", "else", "!", "(", "{", "exec", "nohup", "command"})
 _ABROAD = re.compile(r"[$`(){}*?]|^/dev/|://|^-|^[\d.,]*$")
 _LINES_READ = re.compile(r"head(?: -n? ?(\d{1,9}))?|sed .*?\b(\d{1,9})(?:,(\d{1,9}))?p\b", re.DOTALL)
+_LOG = re.compile(r"\.(?:log|out|err)(?:\.\d+)?$")
 _PATCH = "*** Begin Patch"
 _PATCHED = re.compile(
     r"^(?:\*\*\* (Update|Add|Delete) File: |\*\*\* Move to: |\+\+\+ (?:b/)?)(\S[^\n\t]*)", re.MULTILINE
@@ -226,12 +227,14 @@ def find_touched_files(command: str) -> tuple[list[Deed], bool]:
 def is_file_text(call: ToolCall) -> bool:
     """True where the result of a call is the text of files: of a tool that reads, or a command line that only prints.
 
-    Agents that have a shell and no other tool (Codex) read by `sed -n 1,200p FILE`.
+    Agents that have a shell and no other tool (Codex) read by `sed -n 1,200p FILE`. A log is output, however it is
+    read: no edit quotes it.
     """
+    values = call.named
     if agents.is_read(call):
-        return True
-    touched, is_all = find_touched_files(agents.find_command_line(call.named))
-    return is_all and all(deed.section is READ for deed in touched)
+        return not _LOG.search(render_value(find_value(values, agents.PATHS) or ""))
+    touched, is_all = find_touched_files(agents.find_command_line(values))
+    return is_all and all(deed.section is READ and not _LOG.search(deed.key) for deed in touched)
 
 
 def _find_path_within(folder: str, path: str) -> str:

@@ -111,7 +111,7 @@ class Book:
 
 
 def _join_ways(earlier: str, newer: str) -> str:
-    """The changes made to a file, each once: `written, edited`; of a file that is gone or was made anew, only that."""
+    """The changes made to a file, each once: `written, edited`; of a deleted file, or one written since, only that."""
     return (
         newer
         if "deleted" in (earlier, newer)

@@ -209,6 +209,10 @@ _DEBRIS = re.compile(
 _PLACE_IN_FILE = re.compile(
     r"(\.[a-z]{1,5})(?:-\d+|:\d+(?:-\d+)?(?::.*)?)$|(/[^:]*\.[a-z]{1,4}):[^:\d].*$|(?::\d+)+(?::[a-z]*)?$"
 )
+# `12:` before a word, as a search shows the number of its line.
+_LINE_NUMBER = re.compile(r"^\d+:(?=[A-Za-z_./][^:]*$)")
+# A part of a path that a machine has made up: a session, a commit.
+_HASH = re.compile(r"[0-9a-f]{8,}(?:-[0-9a-f]{4,}){0,4}")
 NAME_CHARACTERS = 120
 LONGEST_LINE_CHARACTERS = 300
 
@@ -239,7 +243,7 @@ def _find_name(word: str) -> str:
     if (word.isalpha() and word.islower()) or len(word) > 2 * NAME_CHARACTERS:
         return ""
     name = _PLACE_IN_FILE.sub(r"\1\2", word) if ":" in word or "-" in word else word
-    name = name.removeprefix("./")
+    name = _LINE_NUMBER.sub("", name.removeprefix("./"))
     is_specific = len(name) <= NAME_CHARACTERS and _SPECIFIC.search(name) and not _DEBRIS.fullmatch(name)
     return name if is_specific else ""
 
@@ -282,7 +286,6 @@ _WARNING_WORDS = ("warn", "deprecated", "error", "fail", "denied", "not found", 
 _WARNING = re.compile(
     r"(?i)\b(?:warn(?:ing)?|deprecated|errors?|failed|failures?|denied|not found|exception|undefined)\b"
 )
-_LOG = re.compile(r"\.(?:log|out|err)\b")
 _EDGE_SHARE = 0.5
 _WORTH_WARNING, _WORTH_SIGNATURE, _WORTH_MENTION = 2.0, 0.5, 0.5
 
@@ -301,6 +304,8 @@ class Excerpts:
     mentioned: set[str] = field(default_factory=set)
     """Names of which the user or the model speaks."""
     known: WordNames = field(default_factory=WordNames)
+    alike_paths: Counter[str] = field(default_factory=Counter)
+    """How many paths were listed that are the same but for a hash."""
 
     @property
     def wanted(self) -> bool:
@@ -351,9 +356,17 @@ class Excerpts:
         return f"Names in what was left out: {', '.join(listed)}" if listed else ""
 
     def _list(self, found: Iterable[str], most: int) -> list[str]:
-        listed = [name for name in found if name not in self.kept_names][:most]
+        new = (name for name in found if name not in self.kept_names and self._is_unlike(name))
+        listed = [*islice(new, most)]
         self.kept_names.update(listed)
         return listed
+
+    def _is_unlike(self, name: str) -> bool:
+        """False for one of many paths that differ by a hash: a few of them stand for all."""
+        if "/" not in name or (shape := _HASH.sub("0", name)) == name:
+            return True
+        self.alike_paths[shape] += 1
+        return self.alike_paths[shape] <= ALIKE_LINES_MAX
 
     def _pick(
         self, text: str, lines: Sequence[str], room: int, call: ToolCall | None
@@ -393,9 +406,8 @@ class Excerpts:
         """The places of the lines that are worth staying, best first for their length; with the names in them, and
         whether they warn.
         """
-        # Words such as "warning" tell of what happened: not so in a file that was read, unless that is a log.
-        is_quoted = call is not None and is_file_text(call) and not _LOG.search(choose_argument(call))
-        warnings = frozenset[int]() if is_quoted else _find_warnings(lines)
+        # Words such as "warning" tell of what happened: not so in a file that was read.
+        warnings = frozenset[int]() if call is not None and is_file_text(call) else _find_warnings(lines)
         elsewhere = self.mentioned.difference(find_names(call.arguments)) if call is not None else self.mentioned
         kept_names, found = self.kept_names, []
         for place, line in enumerate(lines):

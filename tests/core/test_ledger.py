@@ -202,7 +202,7 @@ def test_a_folder_of_the_name_dev_is_no_device():
     )
 
 
-def test_of_a_file_that_was_deleted_and_made_anew_only_what_came_after_counts():
+def test_of_a_file_written_after_its_deletion_only_the_later_change_counts():
     steps = [call("Edit", file_path="a.py"), call("Bash", command="rm a.py"), call("Write", file_path="a.py")]
     assert ledger_of(*steps) == "Files changed:\n- a.py (written)"
 

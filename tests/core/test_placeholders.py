@@ -115,7 +115,7 @@ def test_an_edit_is_not_to_be_called_again():
         ("BashOutput", {"bash_id": "b7"}),
     ],
 )
-def test_what_a_tool_may_not_tell_again_is_not_promised(tool, arguments):
+def test_no_full_text_is_offered_of_a_tool_that_may_not_return_it_again(tool, arguments):
     out = "\n".join(f"{number} boats moor at berth_{number}" for number in range(60))
     (text,) = clear_results(call(tool, **arguments, out=out))
     assert "Calling the tool again may not return this text.]" in text
@@ -285,8 +285,8 @@ def test_other_commands_get_a_shorter_excerpt_than_a_file(line):
     ],
 )
 def test_warnings_count_in_a_log_that_was_read(ask):
-    rows = [f"10:{number:02} tide_{number} came in at berth_{number}" for number in range(60)]
-    rows[31] = "10:31 warning: the tide is late"
+    rows = [f"10:{number:03} tide_{number} came in at berth_{number}" for number in range(200)]
+    rows[31] = "10:031 warning: the tide is late"
     tool, arguments = ask["tool"], {key: value for key, value in ask.items() if key != "tool"}
     (text,) = clear_results(call(tool, **arguments, out="\n".join(rows)))
     assert rows[31] in text.split("\n")
@@ -318,6 +318,16 @@ def test_names_found_elsewhere_need_no_line_and_those_without_room_are_listed_on
     assert Excerpts(0.0, 0, 2).excerpt(TEXT) == "Names in it: SessionState, os.path.join"
 
 
+def test_of_paths_that_differ_by_a_hash_a_few_are_listed():
+    hashes = [f"{number:08x}-aaaa-bbbb-cccc-0123456789ab" for number in range(9)]
+    paths = " ".join(f".tides/{each}.json" for each in hashes)
+    assert Excerpts(0.0, 0, 20).excerpt(f"{paths} src/one.py") == (
+        f"Names in it: {', '.join(f'.tides/{each}.json' for each in hashes[:3])}, src/one.py"
+    )
+    commits = "deadbeef01 deadbeef02 deadbeef03 deadbeef04"
+    assert Excerpts(0.0, 0, 20).excerpt(commits).split(": ")[1].split(", ") == commits.split()
+
+
 def test_no_excerpt_is_made_where_none_is_wanted():
     nothing = Excerpts(0.0, 1_000, 0)
     nothing.keep([TEXT])
@@ -347,6 +357,10 @@ KEPT_WHOLE = ["tests/test_a.py::test_b", "arn:aws:iam::123456789012:role/Name"]
         ("tests/test_a.py::test_b arn:aws:iam::123456789012:role/Name", KEPT_WHOLE),
         ("<system-reminder>x</system-reminder> </button> 1568694..443cd2b", []),
         ("src/one.py ./src/one.py", ["src/one.py"]),
+        (
+            "83:/berth 275:Current-tide 12:src/one.py: 7:under_score",
+            ["/berth", "src/one.py", "under_score"],
+        ),
         ("./cmd/integration_tes\u2026 https://www.marketwatch.c... see config.yaml", ["config.yaml"]),
     ],
 )
