@@ -24,6 +24,8 @@ SECRET_BYTES = 33
 """One more than in version 0.1: so the length tells which version has made a store, and what it may hold."""
 MEBIBYTE = 1024 * 1024
 WEEK_SECONDS = 7 * 24 * 3600.0
+FACT_SECONDS_MAX = WEEK_SECONDS
+"""No fact is stored for longer."""
 RECORDED_USES_PER_LIFETIME = 32
 """A look-up that finds a block puts off its expiry. That is written only this often in its life: reads stay reads."""
 

@@ -24,7 +24,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from proxy.store.contract import RECORDED_USES_PER_LIFETIME, SECRET_BYTES, Found, StoreLimits, StoreUnavailable, ignore
+from proxy.store.contract import (
+    FACT_SECONDS_MAX,
+    RECORDED_USES_PER_LIFETIME,
+    SECRET_BYTES,
+    Found,
+    StoreLimits,
+    StoreUnavailable,
+    ignore,
+)
 
 T = TypeVar("T")
 
@@ -201,6 +209,9 @@ class SqliteStore:
 
     def _sweep(self, db: sqlite3.Connection) -> None:
         now = self._clock()
+        # What was stored while the clock was ahead would be the newest, and outlast the rest by as much.
+        db.execute("update promises_1 set used = :now where used > :now", {"now": now})
+        db.execute("update facts_1 set until = :until where until > :until", {"until": now + FACT_SECONDS_MAX})
         db.execute("delete from promises_1 where used <= ?", [now - self._limits.block_seconds])
         db.execute("delete from facts_1 where until <= ?", [now])
         db.execute(_DELETE_OLDEST.format(*_BLOCKS), [self._limits.block_bytes])

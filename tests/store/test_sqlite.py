@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from proxy.store.contract import Found, StoreUnavailable
+from proxy.store.contract import FACT_SECONDS_MAX, Found, StoreLimits, StoreUnavailable
 from proxy.store.sqlite import SqliteStore
 
 
@@ -43,6 +43,21 @@ async def test_the_file_is_for_this_user_only(store, path):
     await store.put_block("t/h1", b"block")
     assert [stat.filemode(file.stat().st_mode) for file in sorted(path.parent.iterdir())] == ["-rw-------"] * 3
     assert stat.filemode(path.parent.stat().st_mode) == "drwx------"
+
+
+async def test_values_stored_while_the_clock_was_ahead_are_kept_no_longer_than_others(path):
+    """It would outlast its lifetime by as much, and what is newer would be removed first where there is too much."""
+    year, now = 365 * 24 * 3600.0, [time.time()]
+    limits = StoreLimits(block_seconds=1_000.0)
+    ahead = SqliteStore(path, limits, clock=lambda: now[0] + year)
+    await ahead.put_block("t/block", b"block")
+    await ahead.write_fact("t/fact", b"fact", 1_000.0)
+    await ahead.close()
+    store = SqliteStore(path, limits, clock=lambda: now[0])
+    await store.put_block("t/other", b"block")
+    now[0] += FACT_SECONDS_MAX + 1
+    assert await store.find_first(["t/block", "t/other"], ["t/fact"]) == (None, None)
+    await store.close()
 
 
 @pytest.mark.parametrize("damage", ["torn", "no database", "holes"])
