@@ -110,7 +110,7 @@ async def litellm_behind_proxy(serve, upstream, tmp_path_factory):
             yield Line(proxy.origin, proxy, upstream)
 
 
-@pytest.fixture(params=["front", "back"])
+@pytest.fixture(params=["front", "litellm_behind_proxy"], ids=["front", "behind"])
 def line(request: pytest.FixtureRequest) -> Line:
     found = request.getfixturevalue(request.param)
     found.up.forget()

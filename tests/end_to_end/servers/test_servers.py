@@ -178,7 +178,7 @@ async def test_doctor_names_it_and_its_window(server: Server, running: Running, 
     process = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, env={}, stdout=asyncio.subprocess.PIPE)
     text = (await process.communicate())[0].decode()
     assert process.returncode == 0, text
-    assert f"default: {server.known_as or 'no server that is known here'}" in text
+    assert f"default: {server.known_as or 'unknown server'}" in text
     # A model of a few kilobytes may have said its line before the first byte is read.
     assert "streams unbuffered" in text or "too fast to tell" in text
     assert f"windows reported: {f'{server.model} {server.window}' if server.tells_window else 'none'}" in text
