@@ -37,6 +37,8 @@ _FIRST_LINES = ("start_line", "startLine", "line_start", "start_line_one_indexed
 _LAST_LINES = ("end_line", "endLine", "line_end", "end_line_one_indexed_inclusive")
 """Arguments that say from which line to which."""
 _QUOTED = re.compile(r"'[^']*(?:'|\Z)|\"(?:[^\"\\]|\\.)*+(?:\"|\Z)", re.DOTALL)
+# A line of its own: what is behind a command may be quoted.
+_COMMENT = re.compile(r"^[ \t]{0,80}#[^\n]*$", re.MULTILINE)
 _PLAIN_WORD = re.compile(r"[\w./~@%+,:=\[\]-]*")
 _COMMAND_ENDS = re.compile(r"&&|\|\||[;|\n]")
 _CHANGE_OF_FOLDER = re.compile(r"\s*cd \S+ *(?:&&|;|\n)\s*")
@@ -174,7 +176,8 @@ def find_command_line(values: Mapping[str, Any]) -> str:
 
 
 def split_commands(line: str) -> list[str]:
-    """The simple commands of a command line. A quoted text that is no single word becomes `?`."""
+    """The simple commands of a command line, without comments. A quoted text that is no single word becomes `?`."""
+    line = _COMMENT.sub("", line) if "#" in line else line
     return [part for part in _COMMAND_ENDS.split(_QUOTED.sub(_unquote, line)) if part.strip()]
 
 

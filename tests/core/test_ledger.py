@@ -195,6 +195,11 @@ def test_file_paths_are_relative_to_the_directory_of_the_command():
     )
 
 
+def test_comments_of_a_script_name_no_files_and_open_no_quotes():
+    script = "# It's in <folder>/<berth>/tides.json > old\ncat a.py\n  # don't\nrm b.py"
+    assert ran(script) == "Files changed:\n- b.py (deleted)\nFiles read:\n- a.py"
+
+
 def test_a_folder_of_the_name_dev_is_no_device():
     assert ran("sed -i s/a/b/ /home/ann/dev/a.py; cat ~/dev/b.py > /dev/null; ls 2> /dev/stderr") == (
         "Files changed:\n- /home/ann/dev/a.py\nFiles read:\n- ~/dev/b.py\n"

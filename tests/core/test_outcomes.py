@@ -190,6 +190,7 @@ QUOTES = "12: raise\nTraceback (most recent call last):\nValueError: x\n--- FAIL
         ("Bash", {"command": "cd /src && grep -rn 'a|b; c' . | head -5"}),
         ("Bash", {"command": "git diff HEAD~1 -- a.py"}),
         ("shell", {"command": ["bash", "-lc", "sed -n 1,40p a.log"]}),
+        ("Bash", {"command": "# It's in the log\ntail -n 40 a.log"}),
         ("Agent", {"description": "Find the berth", "prompt": "Where do boats moor?"}),
     ],
 )
