@@ -97,6 +97,7 @@ class Supervisor:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
     def _restart(self, slot: int) -> None:
+        del self._workers[slot]  # how it ended does not count once the others are to stop
         time.sleep(_RESTART_SECONDS)  # a worker that ends at once must not be restarted in a busy loop
         if not self._is_stopping:
             self._start(slot)

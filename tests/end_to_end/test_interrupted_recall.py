@@ -125,4 +125,3 @@ async def test_a_history_goes_on_as_before_after_its_worker_was_killed_in_a_late
         assert end == "[DONE]"
         assert b"there." in answered.body.data
         assert log_of(proxy, "our-fault") + log_of(proxy, "failed-open") == []
-        await until(lambda: len(log_of(proxy, "listening")) == 4)  # a worker that is dead at the end makes its status 1

@@ -345,6 +345,15 @@ async def test_a_worker_that_dies_is_started_again(up, serve):
             assert (await ask(proxy, chat())).status == 200
 
 
+async def test_a_worker_that_was_killed_right_before_the_stop_makes_it_no_failure(up, serve):
+    async with serve(None, "--workers", "2", config=config_for(up)) as proxy:
+        await until(lambda: len(log_of(proxy, "listening")) == 2)
+        os.kill(min(workers_of(proxy)), signal.SIGKILL)
+        await until(lambda: len(workers_of(proxy)) == 1)
+        proxy.process.send_signal(signal.SIGTERM)
+        assert await proxy.process.wait() == 0
+
+
 @pytest.mark.slow
 async def test_a_reload_reaches_every_worker(up, serve):
     async with Upstream(text_turn("new")) as new, serve(None, "--workers", "2", config=config_for(up)) as proxy:
