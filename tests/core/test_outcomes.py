@@ -170,6 +170,9 @@ def test_errors_above_a_line_that_says_that_all_passed_were_expected(summary):
         "== 1 failed, 12 passed in 0.3s ==",
         "== 12 passed, 1 error in 0.3s ==",
         "Tests: 1 failed, 2 total",
+        "test result: FAILED. 1 passed; 1 failed\ntest result: ok. 12 passed; 0 failed",
+        "[pid 4194304] ready",
+        "copied: OK\nOK",
     ],
 )
 def test_errors_above_a_line_that_says_that_some_failed_count(summary):
