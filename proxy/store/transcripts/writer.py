@@ -182,9 +182,10 @@ class Originals:
         self.problem = ""
 
     def _sweep_when_due(self) -> None:
-        bounds, now = self._settings.retention, self._now()
+        bounds = self._settings.retention
         if bounds is None or self._uploads is not None:
             return
+        now = self._now()
         is_time = abs(now - self._swept_at) >= SWEEP_SECONDS  # a clock may be set back
         if not (is_time or (bounds.bytes and self._unswept > bounds.bytes // SWEEP_SHARE)):
             return
