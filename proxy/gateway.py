@@ -16,10 +16,12 @@ from typing import Any, Protocol, TypeVar
 from proxy import events
 from proxy.access.authentication import Admitted, Authenticator
 from proxy.access.records import Records
-from proxy.compaction.compactor import Compactor, OutgoingRequest, Session, run_apart
+from proxy.compaction.compactor import Compactor
 from proxy.compaction.context import PolicySelector
+from proxy.compaction.history_threads import run_apart
 from proxy.compaction.local_answers import LocalAnswer
 from proxy.compaction.recall import RecallLoop
+from proxy.compaction.session import OutgoingRequest, Session
 from proxy.config import Config, Listen, Occasion, Upstream
 from proxy.core.conversation import Decision
 from proxy.core.recovery import Refusal

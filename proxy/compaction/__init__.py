@@ -1,6 +1,9 @@
 """Performs what `core.conversation` decides for one request, with real counts, stores, models and transcripts.
 
-compactor        one request: prepared, recovered after a refusal, remembered after its answer. Read this first.
+compactor        the outgoing request in place of a client's, and what follows its answer. Read this first.
+session          one exchange of the core: performs its actions, and writes what it decided into the request
+services         what the requests of a worker share: store, secret, blocks that were read, tokenizers, originals
+history_threads  where the work on large histories is done
 context          what is known before: request headers, tenant, policy, the model's window
 known_requests   requests that were read lately, so that only what follows them is read
 local_answers    `/compact` and the compaction endpoint, answered without the upstream

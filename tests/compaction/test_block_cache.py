@@ -3,7 +3,7 @@
 import json
 import tracemalloc
 
-from proxy.compaction.compactor import BlockCache
+from proxy.compaction.services import BlockCache
 from proxy.core.overlay import Block, Part
 
 MIB = 1024 * 1024

@@ -12,10 +12,11 @@ from random import Random
 import pytest
 
 from proxy import events, tokenizer
-from proxy.compaction import compactor
-from proxy.compaction.compactor import Compactor, OutgoingRequest
+from proxy.compaction import history_threads
+from proxy.compaction.compactor import Compactor
 from proxy.compaction.context import CompiledPolicy, PolicyChoice
 from proxy.compaction.originals import Keeper
+from proxy.compaction.session import OutgoingRequest
 from proxy.config import Policy
 from proxy.config import Upstream as Settings
 from proxy.config.policies import shipped_policies
@@ -349,7 +350,7 @@ async def test_large_bodies_are_decided_on_in_a_thread_and_come_out_the_same(com
         return plan(*grounds, **more)
 
     monkeypatch.setattr(planning, "plan_rewrite", plan_in_thread)
-    monkeypatch.setattr(compactor, "LARGE_WORK_BYTES", 1_000)
+    monkeypatch.setattr(history_threads, "LARGE_WORK_BYTES", 1_000)
     assert (await compactor_under_test.prepares(WORK)).call.body == here.call.body
     assert threads
     assert threading.main_thread() not in threads

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from proxy.compaction.compactor import HUGE_WORK_BYTES, LARGE_WORK_BYTES, Lane, estimate_work, run_apart
+from proxy.compaction.history_threads import HUGE_WORK_BYTES, LARGE_WORK_BYTES, Lane, estimate_work, run_apart
 from proxy.core.recall import TOOL, EarlierMessages
 from proxy.errors import Overloaded
 from tests.support.agent import reading

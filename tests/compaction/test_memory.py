@@ -7,8 +7,8 @@ from unittest.mock import patch
 import pytest
 
 from proxy import events
-from proxy.compaction import compactor
-from proxy.compaction.compactor import StoreSecret
+from proxy.compaction import services
+from proxy.compaction.services import StoreSecret
 from proxy.core.conversation import Context, Decision, Exchange, Identify, Owner, StoreBlock
 from proxy.core.memory import Identity, LastRequest, LookUp, Memory, SummaryCandidate, read_candidate
 from proxy.core.messages import make_block_key
@@ -370,7 +370,7 @@ async def test_without_a_store_a_local_key_serves_until_it_is_back(warnings):
 
 
 async def test_a_key_that_the_store_lost_is_restored_and_all_use_the_same(store, monkeypatch):
-    monkeypatch.setattr(compactor, "SECRET_CHECK_SECONDS", 0)
+    monkeypatch.setattr(services, "SECRET_CHECK_SECONDS", 0)
     one, two = StoreSecret(store, lambda _: None), StoreSecret(store, lambda _: None)
     secret = await one.get()
     assert await two.get() == secret
@@ -385,7 +385,7 @@ async def test_the_store_has_the_last_word_on_the_key_and_is_asked_for_it_every_
     ours, theirs = await kept.get(), await store.load_secret()
     kept._store = store
     assert await kept.get() == ours
-    monkeypatch.setattr(compactor, "SECRET_CHECK_SECONDS", 0)
+    monkeypatch.setattr(services, "SECRET_CHECK_SECONDS", 0)
     assert await kept.get() == theirs
 
 

@@ -1,0 +1,558 @@
+"""A session: one exchange of `core.conversation`, and what performs its actions.
+
+Counts come from the tokenizer, blocks and facts from the store, summaries from models, originals go to the transcripts.
+The steps of the core run off the event loop where the history is large.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from http import HTTPStatus
+from secrets import token_hex
+from typing import Any, TypeVar
+
+from proxy import events
+from proxy.compaction.context import CompiledPolicy, RequestOptions, find_session, find_tenant, make_window_scope
+from proxy.compaction.history_threads import estimate_work, run_apart
+from proxy.compaction.known_requests import WORTHWHILE_BYTES
+from proxy.compaction.local_answers import LocalAnswer
+from proxy.compaction.recall import RecallLoop, find_room
+from proxy.compaction.services import Services
+from proxy.compaction.summaries import SummaryCall, SummaryOrder, fetch_whole_answer
+from proxy.core.conversation import (
+    WINDOW_UNKNOWN,
+    Action,
+    AnswerReport,
+    AwaitSummary,
+    BeginCompaction,
+    CanSummarize,
+    Context,
+    CountTokens,
+    Decision,
+    Exchange,
+    Identify,
+    KeepOriginals,
+    NoteLocalWindow,
+    Owner,
+    ProbeWindow,
+    RecountByProbe,
+    Report,
+    Rewrite,
+    ShareProbedWindow,
+    StartSummary,
+    Steps,
+    StoreBlock,
+    StoreFact,
+    TurnReport,
+)
+from proxy.core.memory import Found, Identity, LookUp
+from proxy.core.messages import Request
+from proxy.core.planning import Question, Ready
+from proxy.core.recovery import Refusal
+from proxy.core.summaries import Summary
+from proxy.core.window import LEARNED_SECONDS, encode_window
+from proxy.errors import ProxyError
+from proxy.store.contract import StoreUnavailable
+from proxy.store.transcripts.writer import SubmittedHistory
+from proxy.tokenizer import Tokenizer
+from proxy.upstream import Call, Client
+from proxy.windows import resolve_window
+from proxy.wire import delivery
+from proxy.wire.delivery import UsageView
+from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
+from proxy.wire.outline import Prefix
+
+T = TypeVar("T")
+UNKNOWN_WINDOW_REQUESTS = 2
+RECOUNT_ANSWER_TOKENS = 16
+TAG_MAX_CHARS = 64
+NAME_MAX_CHARS = 200
+MODEL_MAX_CHARS = 128
+HEAVY_AFTER = (Identify, LookUp, NoteLocalWindow, KeepOriginals, AwaitSummary)
+"""Actions after which a history is hashed, its block read, or a decision made."""
+INVALID_STATUSES = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingRequest:
+    """A request as it leaves: the call, what was decided, and how its answer is shown to the client."""
+
+    call: Call
+    decision: Decision | None
+    """None: a call of another API, of which nothing could be compacted."""
+    options: RequestOptions = field(default_factory=RequestOptions)
+    session: "Session | None" = None
+    """None where nothing is decided: bypassed, not understood, failed open."""
+    usage_view: UsageView | None = None
+    """None: the figures as the upstream reports them."""
+    answer: LocalAnswer | None = None
+    """What this proxy answers by itself: then nothing is sent."""
+    keeps_originals: bool = True
+
+
+def _locate_nothing(_identity: Identity) -> str:
+    """For policies under which no originals are kept."""
+    return ""
+
+
+class Session:
+    """One exchange, and what performs its actions."""
+
+    kept: SubmittedHistory | None = None
+    """The history on its way to the transcripts."""
+    recall: RecallLoop | None = None
+    """The recalls of the request as it was last rendered."""
+
+    def __init__(
+        self,
+        services: Services,
+        call: Call,
+        request: Request,
+        *,
+        options: RequestOptions,
+        policy: CompiledPolicy,
+        client: Client,
+        prefix: Prefix | None = None,
+    ) -> None:
+        self.policy = policy
+        self._prefix = prefix
+        self._services = services
+        self._call = call
+        self._request = request
+        self._client = client
+        self._format = REQUEST_FORMATS[call.path]
+        self._answers = ANSWER_FORMATS[call.path]
+        self._scope = make_window_scope(client.settings.name, request.model, call)
+        self._profile = services.profiles.find(client.settings, request.model, policy.policy.estimator)
+        self._body: bytes = request.source
+        self._new_work = estimate_work(request.source if prefix is None else request.source[prefix.stop :])
+        self._options = options
+        self._exchange: Exchange | None = None
+
+    @property
+    def _tokenizer(self) -> Tokenizer:
+        return self._profile.tokenizer.of_owner(self._scope[2])
+
+    @property
+    def exchange(self) -> Exchange:
+        """Made when it is needed: a small request that the upstream accepts is decided without one."""
+        if self._exchange is None:
+            self._exchange = Exchange(self._context(self._options))
+        return self._exchange
+
+    @property
+    def model(self) -> str:
+        """The model that the client names, cut to a length that events may carry."""
+        return self._request.model[:MODEL_MAX_CHARS]
+
+    @property
+    def is_identified(self) -> bool:
+        """True where something was decided about the conversation, and is to be remembered."""
+        return self._exchange is not None and self._exchange.identity is not None
+
+    def force(self, focus: str) -> None:
+        """The client has asked to compact now."""
+        self._options = self._options.with_force(focus)
+
+    def _context(self, options: RequestOptions) -> Context:
+        services, policy, profile = self._services, self.policy.policy, self._profile
+        probed = services.window_probe.find(self._scope)
+        window = profile.window
+        if probed is not None and window.origin != "config":
+            window = resolve_window(self._request.model, probed)
+        observes = options.mode == "observe" or (policy.mode == "observe" and options.mode == "auto")
+        mode = "observe" if observes else options.mode
+        return Context(
+            request=self._request,
+            rules=replace(
+                self.policy.rules,
+                redact=lambda raw: services.redaction.of_json(raw)[0],
+                recall_tool=self._answers.RECALL_TOOL if self._may_recall() else b"",
+            ),
+            count=self._tokenizer.count,
+            now=time.time(),
+            mode=mode if mode != "bypass" else "auto",
+            focus=options.focus,
+            insists=options.is_by_name,
+            locate_originals=services.keeper.locate if policy.transcripts else _locate_nothing,
+            name=options.conversation,
+            upstream=self._client.settings.name,
+            counter=profile.counter,
+            prior=profile.prior,
+            window=window,
+            prices=profile.prices,
+            local_window=services.learned.find_hint(self._scope),
+            is_halted=self._call.caller.halted,
+            is_known=services.accepted.knows(self._call.caller, self._scope[2]),
+            keeps_originals=policy.transcripts,
+            must_keep_originals=services.keeper.required,
+            without_originals=policy.without_originals,
+            recounts=policy.recount == "probe",
+            wait_seconds=policy.summary.wait,
+            summary_seconds=policy.summary.seconds,
+            read_block=partial(services.blocks.read, self._scope[2]),
+        )
+
+    def _may_recall(self) -> bool:
+        """True where the model is offered the tool that reads earlier messages again."""
+        return self.policy.policy.recall == "on" and self._answers.may_recall(self._request)
+
+    async def prepare(self, outgoing: OutgoingRequest) -> OutgoingRequest:
+        decision = await self.run(self.exchange.prepare())
+        if decision.reason == WINDOW_UNKNOWN:
+            self._warn_of_unknown_window()
+        self._announce(decision)
+        return await self._render(outgoing, decision)
+
+    def is_small(self) -> bool:
+        """True where nothing is to be decided: titles, probes, the first words of a conversation."""
+        is_plain = self._options.mode == "auto" and self.policy.rules.new_blocks and not self._call.caller.halted
+        return (
+            is_plain
+            and self.policy.leaves_alone(self._request, self._profile.window)
+            and self._services.learned.find_hint(self._scope) is None
+        )
+
+    def _warn_of_unknown_window(self) -> None:
+        """Warn at the second request: the first one has only started the probe that may find the window."""
+        upstream, model = self._client.settings.name, self.model
+        if self._services.occasions.count(f"window {upstream} {model}") == UNKNOWN_WINDOW_REQUESTS:
+            self._services.emit(events.WindowUnknown(upstream, model, self.policy.rules.policy))
+
+    async def compact(self, *, store: bool) -> Decision:
+        decision = await self.run(self.exchange.compact(store=store), is_heavy=True)
+        self._announce(decision)
+        return decision
+
+    async def recover(self, outgoing: OutgoingRequest, refusal: Refusal) -> OutgoingRequest | None:
+        before = self._body
+        if refusal.kind == "usage-option":
+            return await self._without_usage_option(outgoing)
+        decision = await self.run(self.exchange.recover(refusal), is_heavy=True)
+        if decision is None:
+            return None
+        if outgoing.decision is not None and decision.plan is not outgoing.decision.plan:
+            self._announce(decision)
+        again = await self._render(outgoing, decision)
+        if self._body != before:
+            return again
+        self.exchange.withdraw()
+        return None
+
+    async def _without_usage_option(self, outgoing: OutgoingRequest) -> OutgoingRequest | None:
+        """The same request without the option that this proxy added; None where the client sent it."""
+        if outgoing.decision is None or outgoing.usage_view is None or not outgoing.usage_view.hides_usage:
+            return None
+        self._services.usage_refusals.add(self._client.settings.name, self._request.model)
+        return await self._render(outgoing, outgoing.decision)
+
+    def withdraw(self) -> None:
+        """The second try was refused, too."""
+        # Not by the property: this is called outside of what fails open, and there may be nothing to withdraw.
+        if self._exchange is not None:
+            self._exchange.withdraw()
+
+    async def reject(self, status: int) -> None:
+        """The upstream calls the request invalid: a new summary may be the cause."""
+        if self.is_identified and status in INVALID_STATUSES:
+            await self.run(self.exchange.reject())
+
+    async def accept(self) -> None:
+        """Remember what the upstream has accepted."""
+        self._services.accepted.add(self._scope[2])
+        if len(self._request.source) >= WORTHWHILE_BYTES:
+            self._services.known.add(self._scope[2], self._request, self._prefix)
+        if self.is_identified:
+            plan = self.exchange.decision.plan
+            await self.run(self.exchange.accept(), is_heavy=plan is not None and plan.block is not None)
+
+    async def complete(self, tail: delivery.Tail) -> None:
+        """The answer is through: what it says is for the next request of the conversation."""
+        usage = delivery.read_usage(tail.usage())
+        has_rounds = self.recall is not None and self.recall.number > 0
+        forwarded = delivery.read_usage(self._find_first_usage()) if has_rounds else usage
+        answer = AnswerReport(usage, delivery.says_truncated(tail.end), forwarded.prompt)
+        await self.run(self.exchange.complete(answer, time.time()))
+
+    async def abort(self, tail: delivery.Tail) -> None:
+        """The answer did not come to its end."""
+        await self.run(self.exchange.abort(delivery.read_usage(tail.usage()), time.time()))
+
+    async def _render(self, outgoing: OutgoingRequest, decision: Decision) -> OutgoingRequest:
+        """The request with what was decided in place of its history."""
+        found, body = decision.plan, self._request.source
+        if found is None:
+            return await self.with_marks(replace(outgoing, decision=decision))  # the client's own bytes
+        if decision.rewrites:
+            body = await run_apart(self._new_work, partial(self._format.render, self._request, found.view, found.tools))
+        asking = self._format.request_usage(body) if self._asks_usage(decision) else None
+        body = asking or body
+        if decision.max_answer_tokens is not None:
+            body = self._format.answer_within(body, decision.max_answer_tokens)
+        is_client_view = self.policy.policy.usage == "client_view"
+        more = max(0, decision.tokens_before - decision.tokens_after) if is_client_view else 0
+        self._body = body
+        call = replace(outgoing.call, body=await self._add_marks(body))
+        self.recall = self._start_recall(call, found) if decision.rewrites else None
+        return replace(
+            outgoing,
+            call=call,
+            decision=decision,
+            usage_view=UsageView(asking is not None, more, self._find_first_usage) if asking or more else None,
+        )
+
+    async def with_marks(self, outgoing: OutgoingRequest) -> OutgoingRequest:
+        """The same request with cache marks, where the policy sets them for clients that set none."""
+        body = await self._add_marks(self._request.source)
+        return outgoing if body is self._request.source else replace(outgoing, call=replace(outgoing.call, body=body))
+
+    async def _add_marks(self, body: bytes) -> bytes:
+        if self.policy.policy.cache_marks == "off":
+            return body
+        return await run_apart(estimate_work(body), partial(self._format.add_marks, body, self._request.model))
+
+    def _find_first_usage(self) -> Mapping[str, Any] | None:
+        """The usage of the first round, where there were several: the sum of them is no size of a request."""
+        return self.recall.rounds.first_usage if self.recall is not None and self.recall.number else None
+
+    def _start_recall(self, call: Call, plan: Ready) -> RecallLoop | None:
+        """The recalls that this request may bring; None where the tool is not offered."""
+        definition = self.exchange.rules.recall_tool
+        if not definition or definition not in (plan.tools or b""):
+            return None
+        room = find_room(self.exchange.window.usable_tokens(self._request.max_output), plan.after)
+        return RecallLoop(self._request.body, call, self._answers, room)
+
+    def _asks_usage(self, decision: Decision) -> bool:
+        """True where a stream without usage is asked for it, because the next requests need it."""
+        found, exchange = decision.plan, self.exchange
+        if found is None or exchange.observes or not self.policy.policy.ask_usage:
+            return False
+        if not self._request.stream or self._request.asks_usage:
+            return False
+        if (self._client.settings.name, self._request.model) in self._services.usage_refusals:
+            return False
+        return exchange.rules.new_blocks and (found.action != "none" or exchange.is_near_limit(found.after))
+
+    def keep_unchanged(self) -> SubmittedHistory | None:
+        """Keep the original of a request of which nothing was folded away. Its identity is known."""
+        return self._services.keeper.keep(self._identity, self._request, self.policy.rules.label)
+
+    # The actions of the core, performed
+
+    async def run(self, steps: Steps[T], *, is_heavy: bool = False) -> T:
+        """Perform the actions of these steps, one after the other.
+
+        Of a large history, steps run off the event loop that go over all of it: all where `is_heavy`, else that after
+        `Rewrite`; and so do those after `HEAVY_AFTER`, where much of it is new. To send each of a dozen steps to a
+        thread and back would cost as much as what they do.
+        """
+        action, result = None, None
+        while True:
+            work = self._new_work if isinstance(action, HEAVY_AFTER) else 0
+            if is_heavy or isinstance(action, Rewrite):
+                work = estimate_work(self._request.source)
+            step = await run_apart(work, partial(_advance, steps, result))
+            if isinstance(step, _Finished):
+                return step.value  # type: ignore[no-any-return]
+            action, result = step, await self._perform(step)
+
+    async def _perform(self, action: Action) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 (one case per action)
+        services = self._services
+        match action:
+            case CountTokens(pieces):
+                return await self._tokenizer.count_all(pieces)
+            case LookUp():
+                return await self._look_up(action)
+            case Identify():
+                secret = await services.secret.get()
+                return Owner(find_tenant(self._call, secret), secret)
+            case ProbeWindow():
+                services.window_probe.start(self._client, self._call, self._scope)
+            case NoteLocalWindow(window):
+                services.learned.note(self._scope, window)
+            case ShareProbedWindow(key):
+                if (window := services.learned.take_probed(self._scope)) is not None:
+                    await self._store_fact(StoreFact(key, encode_window(window), LEARNED_SECONDS))
+            case CanSummarize():
+                return not services.summarizer.is_resting(self._summary_scope)
+            case StartSummary(question):
+                services.summarizer.start(self._order(question))
+            case AwaitSummary(question, covers, seconds):
+                return await self._await_summary(question, covers, seconds)
+            case KeepOriginals(waits, must):
+                self.kept, is_written = await services.keeper.keep_before_loss(
+                    self._identity, self._request, self.policy.rules.label, waits=waits, must=must
+                )
+                if waits and is_written and self.kept is not None:
+                    path = services.keeper.locate(self._identity)
+                    services.emit(events.OriginalKept(self._identity.conversation, path))
+                return is_written
+            case BeginCompaction(reason, tokens, is_kept):
+                path = services.keeper.locate(self._identity) if is_kept else ""
+                services.emit(
+                    events.CompactionStarted(
+                        self._identity.conversation,
+                        self.policy.rules.policy,
+                        reason,
+                        tokens,
+                        path,
+                        self._call.request_id,
+                    )
+                )
+            case StoreBlock():
+                return await self._store_block(action)
+            case StoreFact():
+                await self._store_fact(action)
+            case RecountByProbe():
+                return await self._recount()
+            case Report(turn):
+                self._report(turn)
+        return None
+
+    async def _look_up(self, keys: LookUp) -> Found | None:
+        try:
+            return await self._services.store.find_first(keys.blocks, keys.facts, keys.windows, keys.summaries)
+        except StoreUnavailable as fault:
+            self._services.emit(events.StoreFailed(str(fault)))
+            return None
+
+    async def _store_block(self, action: StoreBlock) -> bytes | None:
+        try:
+            return await self._services.store.put_block(action.key, action.block, over=action.replaces)
+        except StoreUnavailable as fault:
+            self._services.emit(events.StoreFailed(str(fault)))
+            return None
+
+    async def _store_fact(self, action: StoreFact) -> None:
+        try:
+            await self._services.store.write_fact(action.key, action.value, action.seconds)
+        except StoreUnavailable as fault:
+            self._services.emit(events.StoreFailed(str(fault)))
+
+    async def _await_summary(self, question: Question | None, covers: int, seconds: float) -> Summary | None:
+        summarizer = self._services.summarizer
+        if question is None:
+            return await summarizer.await_pending(self._identity, covers, seconds)
+        return await summarizer.await_new(self._order(question), seconds)
+
+    def _order(self, question: Question) -> SummaryOrder:
+        """The order for a summary: which upstream and model to ask, and how."""
+        exchange, rules = self.exchange, self.policy.policy.summary
+        window = resolve_window(rules.model) if rules.model else exchange.window
+        client = self.policy.summary_client or self._client
+        call = SummaryCall(
+            question=question,
+            request=self._request,
+            call=_with_span(self._call),
+            client=client,
+            count=exchange.count,
+            redaction=self._services.redaction,
+            model=rules.model,
+            is_other_upstream=client is not self._client,
+            room=window.usable_tokens(rules.max_tokens),
+            longest_answer=window.output,
+            usage_refusals=self._services.usage_refusals if self.policy.policy.ask_usage else None,
+        )
+        candidate = exchange.memory.candidate
+        failures = candidate.failures if candidate is not None else 0
+        return SummaryOrder(call, self._identity, self.policy.rules.policy, rules.seconds, failures)
+
+    async def _recount(self) -> int:
+        """The upstream's token count of the shortened history, from a request for a minimal answer."""
+        body = self._format.answer_within(self._format.disable_streaming(self._body), RECOUNT_ANSWER_TOKENS)
+        try:
+            whole = await fetch_whole_answer(self._client, replace(self._call, body=body), self._request.model)
+        except ProxyError:
+            return 0  # what the client asked for was answered: nothing is lost but a figure
+        return delivery.read_usage(whole.answer.usage).prompt
+
+    def _announce(self, decision: Decision) -> None:
+        found, rules = decision.plan, self.policy.rules
+        if found is not None and found.action == "created":
+            steps = tuple((report.step, report.messages, report.saved) for report in found.reports)
+            self._services.emit(
+                events.CompactionEnded(
+                    decision.conversation,
+                    rules.policy,
+                    found.reason,
+                    found.view_before,
+                    found.after,
+                    steps,
+                    rehearsed=decision.outcome == "observed",
+                    turns=found.turns,
+                    request_id=self._call.request_id,
+                )
+            )
+
+    def _report(self, turn: TurnReport) -> None:
+        decision, caller, upstream = turn.decision, self._call.caller, self._client.settings.name
+        emit = self._services.emit
+        if turn.silently_cut is not None:
+            sent, read = turn.silently_cut
+            is_repeated = self._services.occasions.count(decision.conversation) > 1
+            emit(events.PromptTruncated(decision.conversation, upstream, sent, read, is_repeated))
+        if turn.breaker_opened:
+            emit(events.BreakerOpened(decision.conversation, decision.policy))
+        emit(
+            events.TurnEnded(
+                conversation=decision.conversation,
+                tenant=turn.tenant,
+                link=turn.link,
+                team=caller.team,
+                key=caller.key_id,
+                tag=caller.tag[:TAG_MAX_CHARS],
+                model=self.model,
+                upstream=upstream,
+                policy=decision.policy,
+                policy_version=decision.version,
+                action=decision.outcome,
+                reason=decision.reason,
+                messages=turn.messages,
+                tokens_before=decision.tokens_before,
+                tokens_after=decision.tokens_after,
+                tokens_would_be=decision.tokens_would_be,
+                prompt_tokens=turn.usage.prompt,
+                cached_tokens=turn.usage.cached,
+                output_tokens=turn.usage.written,
+                paid_dollars=turn.dollars_paid,
+                plain_dollars=turn.dollars_unchanged,
+                would_be_dollars=turn.dollars_would_be,
+                user=self._redact_name(self._request.user),
+                session=self._redact_name(find_session(self._call.headers, self._options, self._request.session)),
+                request_id=self._call.request_id,
+            )
+        )
+
+    def _redact_name(self, name: str) -> str:
+        """The name of a user or session for the activity log, without known kinds of keys: some clients put one in."""
+        return name and self._services.redaction.of_text(name)[0][:NAME_MAX_CHARS]
+
+    @property
+    def _identity(self) -> Identity:
+        return self.exchange.identified
+
+    @property
+    def _summary_scope(self) -> tuple[str, str]:
+        """The tenant, and the upstream that makes its summaries."""
+        client = self.policy.summary_client or self._client
+        return self._identity.tenant, client.settings.name
+
+
+def _with_span(call: Call) -> Call:
+    """The call with a span of its own in the trace of the request."""
+    return call if call.trace is None else replace(call, trace=call.trace.child(token_hex(8)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Finished:
+    value: Any
+
+
+def _advance(steps: Steps[Any], result: object) -> Action | _Finished:
+    """The next action. A value instead of StopIteration, which no future may carry out of a thread."""
+    try:
+        return steps.send(result)
+    except StopIteration as stop:
+        return _Finished(stop.value)
