@@ -23,7 +23,7 @@ from proxy.compaction.local_answers import LocalAnswer
 from proxy.compaction.recall import RecallLoop
 from proxy.compaction.session import OutgoingRequest, Session
 from proxy.config import Config, Listen, Occasion, Upstream
-from proxy.core.conversation import Decision
+from proxy.core.actions import Decision
 from proxy.core.recovery import Refusal
 from proxy.errors import (
     NotFound,

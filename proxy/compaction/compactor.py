@@ -25,7 +25,7 @@ from proxy.compaction.originals import Keeper, read_history
 from proxy.compaction.services import Services
 from proxy.compaction.session import OutgoingRequest, Session
 from proxy.core import agents
-from proxy.core.conversation import Decision
+from proxy.core.actions import Decision
 from proxy.core.messages import Request
 from proxy.core.recovery import REASONING_REMOVED, strip_signed
 from proxy.store.contract import Store

@@ -10,7 +10,8 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from proxy.core.conversation import FOCUS_UNUSED, Decision
+from proxy.core.actions import Decision
+from proxy.core.conversation import FOCUS_UNUSED
 from proxy.core.messages import Request
 from proxy.core.planning import NO_SUMMARY, Ready
 from proxy.errors import BadRequest

@@ -20,17 +20,13 @@ from proxy.compaction.local_answers import LocalAnswer
 from proxy.compaction.recall import RecallLoop, find_room
 from proxy.compaction.services import Services
 from proxy.compaction.summaries import SummaryCall, SummaryOrder, fetch_whole_answer
-from proxy.core.conversation import (
-    WINDOW_UNKNOWN,
+from proxy.core.actions import (
     Action,
-    AnswerReport,
     AwaitSummary,
     BeginCompaction,
     CanSummarize,
-    Context,
     CountTokens,
     Decision,
-    Exchange,
     Identify,
     KeepOriginals,
     NoteLocalWindow,
@@ -46,6 +42,7 @@ from proxy.core.conversation import (
     StoreFact,
     TurnReport,
 )
+from proxy.core.conversation import WINDOW_UNKNOWN, AnswerReport, Context, Exchange
 from proxy.core.memory import Found, Identity, LookUp
 from proxy.core.messages import Request
 from proxy.core.planning import Question, Ready

@@ -24,5 +24,6 @@ memory         identity of a conversation, and the keys and values that a store 
 state          one history with its block, its view, rules and facts
 planning       `decide()`: what to forward, and whether to make a new block
 recovery       what to try once more after a refusal
+actions        what the orchestration asks of its driver, and what comes of a request
 conversation   the orchestration: one request from its arrival to its usage, as actions
 """

@@ -9,7 +9,8 @@ import pytest
 from proxy import events
 from proxy.compaction import services
 from proxy.compaction.services import StoreSecret
-from proxy.core.conversation import Context, Decision, Exchange, Identify, Owner, StoreBlock
+from proxy.core.actions import Decision, Identify, Owner, StoreBlock
+from proxy.core.conversation import Context, Exchange
 from proxy.core.memory import Identity, LastRequest, LookUp, Memory, SummaryCandidate, read_candidate
 from proxy.core.messages import make_block_key
 from proxy.core.overlay import Block, Part

@@ -4,14 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.core.conversation import (
-    AnswerReport,
+from proxy.core.actions import (
     AwaitSummary,
     BeginCompaction,
     CanSummarize,
-    Context,
     CountTokens,
-    Exchange,
     Identify,
     KeepOriginals,
     NoteLocalWindow,
@@ -24,9 +21,9 @@ from proxy.core.conversation import (
     StartSummary,
     StoreBlock,
     StoreFact,
-    is_silently_cut,
     run,
 )
+from proxy.core.conversation import AnswerReport, Context, Exchange, is_silently_cut
 from proxy.core.memory import MAX_FAILURES, Identity, LookUp, SummaryCandidate
 from proxy.core.recovery import REASON, Refusal
 from proxy.core.rules import Keep, Rules

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.core.conversation import ORIGINALS_UNWRITABLE, Exchange, KeepOriginals, StoreBlock, run
+from proxy.core.actions import KeepOriginals, StoreBlock, run
+from proxy.core.conversation import ORIGINALS_UNWRITABLE, Exchange
 from proxy.core.rules import Facts, Keep, Rules
 from tests.support.compaction_worker import Driver, Worker
 from tests.support.messages import body, call, history, parse_request, user

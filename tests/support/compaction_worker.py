@@ -10,19 +10,8 @@ from typing import Any
 
 from proxy.compaction.known_requests import KnownRequests
 from proxy.core import planning
-from proxy.core.conversation import (
-    AnswerReport,
-    AwaitSummary,
-    CanSummarize,
-    Context,
-    CountTokens,
-    Exchange,
-    Identify,
-    Owner,
-    StartSummary,
-    StoreBlock,
-    run,
-)
+from proxy.core.actions import AwaitSummary, CanSummarize, CountTokens, Identify, Owner, StartSummary, StoreBlock, run
+from proxy.core.conversation import AnswerReport, Context, Exchange
 from proxy.core.grouping import count_flaws
 from proxy.core.memory import Identity, LastRequest, LookUp, SummaryCandidate
 from proxy.core.messages import Request

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from proxy.core.actions import Owner
 from proxy.core.agents import OBSERVATIONS, mark_observations
-from proxy.core.conversation import Owner
 from proxy.core.messages import Message, Request
 from proxy.core.planning import Try
 from proxy.lab.replay.cache import Marked

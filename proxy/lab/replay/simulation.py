@@ -10,20 +10,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from proxy.config import Policy
-from proxy.core.conversation import (
+from proxy.core.actions import (
     Action,
-    AnswerReport,
     AwaitSummary,
     CanSummarize,
-    Context,
     CountTokens,
-    Exchange,
     Identify,
     StartSummary,
     StoreBlock,
     StoreFact,
     run,
 )
+from proxy.core.conversation import AnswerReport, Context, Exchange
 from proxy.core.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, Found, Identity, LookUp, SummaryCandidate
 from proxy.core.messages import Message
 from proxy.core.pipeline import estimate_tokens
