@@ -1,7 +1,7 @@
 """A session: one exchange of `core.conversation`, and what performs its actions.
 
 Counts come from the tokenizer, blocks and facts from the store, summaries from models, originals go to the transcripts.
-The steps of the core run off the event loop where the history is large.
+What the core does between two actions runs off the event loop where the history is large.
 """
 
 import time
@@ -22,6 +22,7 @@ from proxy.compaction.services import Services
 from proxy.compaction.summaries import SummaryCall, SummaryOrder, fetch_whole_answer
 from proxy.core.actions import (
     Action,
+    Actions,
     AwaitSummary,
     BeginCompaction,
     CanSummarize,
@@ -37,7 +38,6 @@ from proxy.core.actions import (
     Rewrite,
     ShareProbedWindow,
     StartSummary,
-    Steps,
     StoreBlock,
     StoreFact,
     TurnReport,
@@ -196,7 +196,7 @@ class Session:
         return self.policy.policy.recall == "on" and self._answers.may_recall(self._request)
 
     async def prepare(self, outgoing: OutgoingRequest) -> OutgoingRequest:
-        decision = await self.run(self.exchange.prepare())
+        decision = await self.drive(self.exchange.prepare())
         if decision.reason == WINDOW_UNKNOWN:
             self._warn_of_unknown_window()
         self._announce(decision)
@@ -218,7 +218,7 @@ class Session:
             self._services.emit(events.WindowUnknown(upstream, model, self.policy.rules.policy))
 
     async def compact(self, *, store: bool) -> Decision:
-        decision = await self.run(self.exchange.compact(store=store), is_heavy=True)
+        decision = await self.drive(self.exchange.compact(store=store), is_heavy=True)
         self._announce(decision)
         return decision
 
@@ -226,7 +226,7 @@ class Session:
         before = self._body
         if refusal.kind == "usage-option":
             return await self._without_usage_option(outgoing)
-        decision = await self.run(self.exchange.recover(refusal), is_heavy=True)
+        decision = await self.drive(self.exchange.recover(refusal), is_heavy=True)
         if decision is None:
             return None
         if outgoing.decision is not None and decision.plan is not outgoing.decision.plan:
@@ -253,7 +253,7 @@ class Session:
     async def reject(self, status: int) -> None:
         """The upstream calls the request invalid: a new summary may be the cause."""
         if self.is_identified and status in INVALID_STATUSES:
-            await self.run(self.exchange.reject())
+            await self.drive(self.exchange.reject())
 
     async def accept(self) -> None:
         """Remember what the upstream has accepted."""
@@ -262,7 +262,7 @@ class Session:
             self._services.known.add(self._scope[2], self._request, self._prefix)
         if self.is_identified:
             plan = self.exchange.decision.plan
-            await self.run(self.exchange.accept(), is_heavy=plan is not None and plan.block is not None)
+            await self.drive(self.exchange.accept(), is_heavy=plan is not None and plan.block is not None)
 
     async def complete(self, tail: delivery.Tail) -> None:
         """The answer is through: what it says is for the next request of the conversation."""
@@ -270,11 +270,11 @@ class Session:
         has_rounds = self.recall is not None and self.recall.number > 0
         forwarded = delivery.read_usage(self._find_first_usage()) if has_rounds else usage
         answer = AnswerReport(usage, delivery.says_truncated(tail.end), forwarded.prompt)
-        await self.run(self.exchange.complete(answer, time.time()))
+        await self.drive(self.exchange.complete(answer, time.time()))
 
     async def abort(self, tail: delivery.Tail) -> None:
         """The answer did not come to its end."""
-        await self.run(self.exchange.abort(delivery.read_usage(tail.usage()), time.time()))
+        await self.drive(self.exchange.abort(delivery.read_usage(tail.usage()), time.time()))
 
     async def _render(self, outgoing: OutgoingRequest, decision: Decision) -> OutgoingRequest:
         """The request with what was decided in place of its history."""
@@ -338,22 +338,22 @@ class Session:
 
     # The actions of the core, performed
 
-    async def run(self, steps: Steps[T], *, is_heavy: bool = False) -> T:
-        """Perform the actions of these steps, one after the other.
+    async def drive(self, actions: Actions[T], *, is_heavy: bool = False) -> T:
+        """Perform these actions, one after the other.
 
-        Of a large history, steps run off the event loop that go over all of it: all where `is_heavy`, else that after
-        `Rewrite`; and so do those after `HEAVY_AFTER`, where much of it is new. To send each of a dozen steps to a
-        thread and back would cost as much as what they do.
+        Of a large history, what the core does between two actions runs off the event loop where it goes over all of
+        it: always where `is_heavy`, else after `Rewrite`; and so does what it does after `HEAVY_AFTER`, where much of
+        the history is new. To send each of a dozen stretches to a thread and back would cost as much as what they do.
         """
         action, result = None, None
         while True:
             work = self._new_work if isinstance(action, HEAVY_AFTER) else 0
             if is_heavy or isinstance(action, Rewrite):
                 work = estimate_work(self._request.source)
-            step = await run_apart(work, partial(_advance, steps, result))
-            if isinstance(step, _Finished):
-                return step.value  # type: ignore[no-any-return]
-            action, result = step, await self._perform(step)
+            following = await run_apart(work, partial(_advance, actions, result))
+            if isinstance(following, _Finished):
+                return following.value  # type: ignore[no-any-return]
+            action, result = following, await self._perform(following)
 
     async def _perform(self, action: Action) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 (one case per action)
         services = self._services
@@ -547,9 +547,9 @@ class _Finished:
     value: Any
 
 
-def _advance(steps: Steps[Any], result: object) -> Action | _Finished:
+def _advance(actions: Actions[Any], result: object) -> Action | _Finished:
     """The next action. A value instead of StopIteration, which no future may carry out of a thread."""
     try:
-        return steps.send(result)
+        return actions.send(result)
     except StopIteration as stop:
         return _Finished(stop.value)

@@ -220,14 +220,15 @@ Action = (
     | RecountByProbe
     | Report
 )
-Steps = Generator[Action, Any, T]
+Actions = Generator[Action, Any, T]
+"""Actions one after the other, each sent its result, and what comes of them all."""
 
 
-def run(steps: Steps[T], perform: Callable[[Action], Any]) -> T:
-    """Drive the steps with actions that are performed at once: for simulations and tests."""
+def drive(actions: Actions[T], perform: Callable[[Action], Any]) -> T:
+    """The result of these actions, each performed at once: for simulations and tests."""
     result = None
     try:
         while True:
-            result = perform(steps.send(result))
+            result = perform(actions.send(result))
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]

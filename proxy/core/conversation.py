@@ -23,6 +23,7 @@ from typing import Literal
 
 from proxy.core import agents, planning, recovery, window
 from proxy.core.actions import (
+    Actions,
     AwaitSummary,
     BeginCompaction,
     CanSummarize,
@@ -39,7 +40,6 @@ from proxy.core.actions import (
     Rewrite,
     ShareProbedWindow,
     StartSummary,
-    Steps,
     StoreBlock,
     StoreFact,
     TurnReport,
@@ -216,16 +216,16 @@ class Exchange:
 
     # Before the upstream is asked
 
-    def prepare(self) -> Steps[Decision]:
+    def prepare(self) -> Actions[Decision]:
         """Decide what to forward. A history below every threshold is left alone, unless a block stands for it."""
         guess = len(self.context.request.source) // BYTES_PER_TOKEN
         if guess > SMALLEST_WINDOW_TOKENS and not self.window.is_known:
             yield ProbeWindow()  # a small window may matter long before any threshold is reached
         size = yield from self._measure(guess)
         if size is not None:
-            yield from self._recall(size)
+            yield from self._load_memory(size)
         elif guess >= LOOK_UP_MIN_TOKENS:
-            yield from self._recall(guess)
+            yield from self._load_memory(guess)
         if size is None and self.memory.block is None:
             self.identity = None  # nothing is remembered of a history that is left alone
             self.decision = self._describe(None, is_large=guess > SMALLEST_WINDOW_TOKENS)
@@ -236,7 +236,7 @@ class Exchange:
             yield from self._decide_without_new_block()
         return self.decision
 
-    def compact(self, *, store: bool) -> Steps[Decision]:
+    def compact(self, *, store: bool) -> Actions[Decision]:
         """Compact because the client asked for nothing else: it waits as long as a summary may take.
 
         `store`: keep the block at once, for the client's next request.
@@ -245,14 +245,14 @@ class Exchange:
         # Asked for by name, it is refused rather than left undone: the client would take the history for compacted.
         self._must_keep = store and self.context.without_originals != "always"
         sizes = yield CountTokens(self.context.pieces)
-        yield from self._recall(sum(sizes))
+        yield from self._load_memory(sum(sizes))
         yield from self._decide(self.context.summary_seconds)
         yield from self._begin()
         if store and self._plan.block is not None and self._may_be_stored:
             yield from self._store_block()
         return self.decision
 
-    def _measure(self, guess: int) -> Steps[int | None]:
+    def _measure(self, guess: int) -> Actions[int | None]:
         """Tokens of the request by our count; None where it is below every threshold by any count."""
         context = self.context
         facts = self._request_facts(self._narrow(context.local_window))
@@ -267,7 +267,7 @@ class Exchange:
             yield ProbeWindow()
         return size
 
-    def _count_request(self) -> Steps[int]:
+    def _count_request(self) -> Actions[int]:
         """Tokens of the request by our count. Messages that were counted for an earlier request are not asked for."""
         request, count = self.context.request, self.context.count
         counted = len(request.known.extend(count, 0, tuple))
@@ -275,7 +275,7 @@ class Exchange:
         counts: list[int] = yield CountTokens([*outside, *(message.raw for message in request.body[counted:])])
         return sum(counts[: len(outside)]) + count_all(request.known, request.body, count)
 
-    def _count_forwarded(self, found: Ready) -> Steps[int]:
+    def _count_forwarded(self, found: Ready) -> Actions[int]:
         """Tokens of what was forwarded by our count."""
         state, count = self._state_before, self.context.count
         if found.action == "created" or state is None:
@@ -283,7 +283,7 @@ class Exchange:
         outside = [*(message.raw for message in self.context.request.head), found.tools or b""]
         return sum(map(count, outside)) + count_all(state.known, state.view, count)
 
-    def _recall(self, size: int) -> Steps[None]:
+    def _load_memory(self, size: int) -> Actions[None]:
         """Identify the conversation and look up what is remembered of it, in one round trip."""
         context = self.context
         owner: Owner = yield Identify()
@@ -303,7 +303,7 @@ class Exchange:
             yield NoteLocalWindow(self.memory.window)
         self.window = self._narrow(self.memory.window)
 
-    def _look_up(self, identity: Identity, size: int, form: CanonicalForm | None = None) -> Steps[None]:
+    def _look_up(self, identity: Identity, size: int, form: CanonicalForm | None = None) -> Actions[None]:
         """Look up what is remembered of a conversation under one identity. `form`: of the messages that it hashes."""
         context = self.context
         list_keys = partial(self._list_keys, identity, form)
@@ -346,7 +346,7 @@ class Exchange:
         """True where a block may be used under this head: a summary may repeat what its own head says."""
         return block is None or block.serves(self.identified.head)
 
-    def _find_other_block(self, places: Sequence[tuple[bytes, bool]]) -> Steps[None]:
+    def _find_other_block(self, places: Sequence[tuple[bytes, bool]]) -> Actions[None]:
         """The longest block of this head, where the longest of all holds a summary of another one."""
         keys = [
             key for link, observed in places for key in reversed(self.identified.block_keys(link, observed=observed))
@@ -369,7 +369,7 @@ class Exchange:
             observed=other.observed,
         )
 
-    def _decide(self, wait_seconds: float) -> Steps[None]:
+    def _decide(self, wait_seconds: float) -> Actions[None]:
         facts = self._facts(can_summarize=True)
         state = self._state(facts)
         self._state_before = state
@@ -385,7 +385,7 @@ class Exchange:
             found = yield from self._summarize(found, facts, wait_seconds)
         self.decision = self._describe(found)
 
-    def _summarize(self, need: NeedSummary, facts: Facts, wait_seconds: float) -> Steps[Ready]:
+    def _summarize(self, need: NeedSummary, facts: Facts, wait_seconds: float) -> Actions[Ready]:
         """Get a summary: in the background if not urgent; else wait, but no longer than `wait_seconds`."""
         if not need.urgent:
             if need.question is not None:
@@ -408,7 +408,7 @@ class Exchange:
         )
         return planning.choose_without_model(planning.decide(self._state(facts)))
 
-    def _begin(self) -> Steps[bool]:
+    def _begin(self) -> Actions[bool]:
         """Keep the original, and say that a compaction begins. False: without the original nothing may be folded."""
         if self._keeps and self.decision.rewrites and (self.context.must_keep_originals or self._may_be_stored):
             is_kept = yield from self._keep_originals()
@@ -417,13 +417,13 @@ class Exchange:
         yield from self._announce_beginning()
         return True
 
-    def _announce_beginning(self) -> Steps[None]:
+    def _announce_beginning(self) -> Actions[None]:
         plan = self._plan
         if plan.action == "created" and not self._has_begun:
             self._has_begun = True
             yield BeginCompaction(plan.reason, plan.view_before, self._has_originals)
 
-    def _keep_originals(self) -> Steps[bool]:
+    def _keep_originals(self) -> Actions[bool]:
         """Keep the original before anything of it is folded away; True where it is written, or need not be."""
         if self.context.keeps_originals and not self._has_originals:
             # A stored block was made when its originals were written. No request waits for what came after them.
@@ -443,7 +443,7 @@ class Exchange:
         allowed = self.context.without_originals
         return allowed == "always" or (allowed == "to_fit" and not fits)
 
-    def _decide_without_new_block(self) -> Steps[None]:
+    def _decide_without_new_block(self) -> Actions[None]:
         """Decide again: the current block is applied, and nothing more is folded away."""
         rules = self.rules
         self.rules = replace(rules, new_blocks=False)
@@ -454,7 +454,7 @@ class Exchange:
 
     # After a refusal
 
-    def recover(self, refusal: recovery.Refusal) -> Steps[Decision | None]:
+    def recover(self, refusal: recovery.Refusal) -> Actions[Decision | None]:
         """Decide what to try once more after this refusal; None where nothing would help."""
         if self.observes or not self.rules.new_blocks:
             return None
@@ -497,20 +497,20 @@ class Exchange:
         if self._refused is not None:
             self.decision, self._learned = self._refused, None
 
-    def _look_closer(self) -> Steps[None]:
+    def _look_closer(self) -> Actions[None]:
         """Look up a conversation that was below every threshold, now that it turned out not to fit."""
         yield CountTokens(self.context.pieces)
-        yield from self._recall(0)
+        yield from self._load_memory(0)
         size = sum(map(self._count(self.memory.calibration), self.context.pieces))
         self.decision = self._describe(recovery.plan_untouched(self.context.request, size))
 
-    def _learn_window(self, tenant: str, limit: LearnedLimit) -> Steps[None]:
+    def _learn_window(self, tenant: str, limit: LearnedLimit) -> Actions[None]:
         yield NoteLocalWindow(limit.window())
         yield StoreFact(self._window_keys(tenant)[0], limit.to_bytes(), LEARNED_SECONDS)
 
     # After the upstream has accepted the request
 
-    def accept(self) -> Steps[None]:
+    def accept(self) -> Actions[None]:
         """Remember what the upstream has accepted. A block is stored only now: a refused one must not stay."""
         if self.identity is None:
             return
@@ -527,7 +527,7 @@ class Exchange:
             yield from self._learn_window(self.identity.tenant, self._learned)
         yield ShareProbedWindow(self._window_keys(self.identity.tenant)[1])
 
-    def reject(self) -> Steps[None]:
+    def reject(self) -> Actions[None]:
         """Mark a new summary as failed: the upstream calls the request invalid, and it may be the cause."""
         plan = self.decision.plan
         if self.identity is None or plan is None or plan.block is None:
@@ -538,7 +538,7 @@ class Exchange:
             key = self.identity.summary_key(summary.covers, plan.block.focus)
             yield StoreFact(key, given_up, DAY_SECONDS)
 
-    def _store_block(self) -> Steps[None]:
+    def _store_block(self) -> Actions[None]:
         """Store the new block under its link; where that holds a summary of another head, under link and head."""
         found = self._plan
         if found.block is None:
@@ -552,7 +552,7 @@ class Exchange:
 
     # After the answer
 
-    def complete(self, answer: AnswerReport, now: float) -> Steps[None]:
+    def complete(self, answer: AnswerReport, now: float) -> Actions[None]:
         """Finish an answered request: remember what the upstream counted, and ask ahead for the next summary."""
         if self.identity is None:
             return
@@ -578,12 +578,12 @@ class Exchange:
         if not self.observes:
             yield from self._ask_ahead(last, size)
 
-    def abort(self, usage: Usage, now: float) -> Steps[None]:
+    def abort(self, usage: Usage, now: float) -> Actions[None]:
         """Report a turn whose answer did not come to its end."""
         if self.identity is not None:
             yield Report(self._account(usage, now))
 
-    def _ask_ahead(self, last: LastRequest, size: int) -> Steps[None]:
+    def _ask_ahead(self, last: LastRequest, size: int) -> Actions[None]:
         """Ask now for the summary that the next requests will need."""
         facts = self._facts(can_summarize=True)
         if not planning.is_near_limit(size or self._plan.after, self.rules, facts):

@@ -69,7 +69,7 @@ class Recollection:
     async def find(self, identity=US, *, rehearse=False):
         exchange = self.exchange(identity, rehearse=rehearse)
         with patch.object(Identity, "of", return_value=identity):
-            await self.perform(exchange._recall(0))
+            await self.perform(exchange._load_memory(0))
         return exchange.memory
 
     async def store_plan(self, identity, ready, memory, *, rehearsed):

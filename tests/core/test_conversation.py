@@ -21,7 +21,7 @@ from proxy.core.actions import (
     StartSummary,
     StoreBlock,
     StoreFact,
-    run,
+    drive,
 )
 from proxy.core.conversation import AnswerReport, Context, Exchange, is_silently_cut
 from proxy.core.memory import MAX_FAILURES, Identity, LookUp, SummaryCandidate
@@ -101,9 +101,9 @@ def exchange(messages, rules=RULES, **context):
 def accepted_exchange(messages, driver, rules=RULES, usage=NOT_REPORTED, now=NOW, **context):
     """An exchange that the upstream accepted and answered."""
     made = exchange(messages, rules, **context)
-    run(made.prepare(), driver)
-    run(made.accept(), driver)
-    run(made.complete(AnswerReport(usage), now), driver)
+    drive(made.prepare(), driver)
+    drive(made.accept(), driver)
+    drive(made.complete(AnswerReport(usage), now), driver)
     return made
 
 
@@ -112,7 +112,7 @@ def accepted_exchange(messages, driver, rules=RULES, usage=NOT_REPORTED, now=NOW
 
 def test_a_short_history_asks_for_nothing():
     driver = Driver()
-    decision = run(exchange(SHORT).prepare(), driver)
+    decision = drive(exchange(SHORT).prepare(), driver)
     assert (decision.outcome, decision.plan, decision.tokens_before) == ("none", None, 0)
     assert driver.actions == []
 
@@ -120,7 +120,7 @@ def test_a_short_history_asks_for_nothing():
 def test_a_history_that_makes_a_block_is_counted_looked_up_decided_on_and_stored_once_it_is_accepted():
     driver = Driver()
     made = exchange(WORK, keeps_originals=True)
-    decision = run(made.prepare(), driver)
+    decision = drive(made.prepare(), driver)
     assert decision.outcome == "created"
     assert decision.rewrites
     # A new conversation whose JSON is not in the usual form is looked up once more, as version 0.1 stored it.
@@ -130,7 +130,7 @@ def test_a_history_that_makes_a_block_is_counted_looked_up_decided_on_and_stored
         BeginCompaction,
     ]
     assert driver.stored == {}
-    run(made.accept(), driver)
+    drive(made.accept(), driver)
     assert driver.kinds()[-2:] == [StoreBlock, ShareProbedWindow]
     assert len(driver.actions_of(KeepOriginals)) == 1
 
@@ -152,14 +152,14 @@ def test_a_history_is_gone_over_whole_only_where_a_block_comes_of_it():
 def test_the_next_request_finds_the_block():
     driver = Driver()
     first = accepted_exchange(WORK, driver)
-    second = run(exchange(WORK).prepare(), Driver(driver.stored))
+    second = drive(exchange(WORK).prepare(), Driver(driver.stored))
     assert [message.raw for message in second.plan.view] == [message.raw for message in first.decision.plan.view]
     assert second.outcome == "applied"
 
 
 def test_while_the_store_does_not_answer_the_caller_is_treated_as_new():
     driver = Driver(answers=False)
-    decision = run(exchange(WORK).prepare(), driver)
+    decision = drive(exchange(WORK).prepare(), driver)
     assert decision.outcome == "created"
     assert driver.actions_of(NoteLocalWindow) == []
 
@@ -167,27 +167,27 @@ def test_while_the_store_does_not_answer_the_caller_is_treated_as_new():
 def test_of_an_unknown_caller_originals_wait_for_the_upstream_to_accept_it():
     driver = Driver()
     made = exchange(WORK, keeps_originals=True, is_known=False)
-    run(made.prepare(), driver)
+    drive(made.prepare(), driver)
     assert driver.actions_of(KeepOriginals) == []
-    run(made.accept(), driver)
+    drive(made.accept(), driver)
     assert driver.kinds().index(KeepOriginals) < driver.kinds().index(StoreBlock)
 
 
 @pytest.mark.parametrize(("context", "reason"), [({"mode": "off"}, ""), ({"is_halted": True}, "switched-off")])
 def test_switched_off_no_new_block_is_made_and_an_existing_one_stays(context, reason):
     driver = Driver()
-    decision = run(exchange(WORK, **context).prepare(), driver)
+    decision = drive(exchange(WORK, **context).prepare(), driver)
     assert (decision.outcome, decision.reason) == ("off", reason)
     accepted_exchange(WORK, driver)
-    assert run(exchange(WORK, **context).prepare(), Driver(driver.stored)).outcome == "applied"
+    assert drive(exchange(WORK, **context).prepare(), Driver(driver.stored)).outcome == "applied"
 
 
 def test_an_unknown_window_is_reported():
     made = exchange(LONGER, replace(RULES, clear_at_least=10**9, trigger_tokens=100_000), window=Window())
-    small = run(made.prepare(), Driver())
+    small = drive(made.prepare(), Driver())
     assert (small.outcome, small.plan) == ("none", None)
     rules = replace(RULES, horizon=0.0)
-    assert run(exchange(LONGER, rules, window=Window()).prepare(), Driver()).reason == "window-unknown"
+    assert drive(exchange(LONGER, rules, window=Window()).prepare(), Driver()).reason == "window-unknown"
 
 
 # --- observing -------------------------------------------------------------------------------------------------------
@@ -204,13 +204,13 @@ def test_an_observed_block_is_stored_apart_and_applied_to_no_request():
     again = Driver(driver.stored)
     assert accepted_exchange(WORK, again, mode="observe").memory.observed
     assert again.actions_of(StartSummary) == []
-    assert run(exchange(WORK).prepare(), Driver(driver.stored)).outcome == "created"
+    assert drive(exchange(WORK).prepare(), Driver(driver.stored)).outcome == "created"
 
 
 def test_a_block_in_force_is_applied_while_observing_and_no_other_follows_it():
     driver = Driver()
     accepted_exchange(WORK, driver)
-    assert run(exchange(reading(40), mode="observe").prepare(), Driver(driver.stored)).outcome == "applied"
+    assert drive(exchange(reading(40), mode="observe").prepare(), Driver(driver.stored)).outcome == "applied"
 
 
 # --- summaries -------------------------------------------------------------------------------------------------------
@@ -230,10 +230,10 @@ def test_the_next_summary_is_thought_of_at_some_sizes_and_not_after_every_answer
     for length, size in zip(lengths, sizes, strict=True):
         driver = Driver(stored)
         made = exchange(reading(length), rules)
-        run(made.prepare(), driver)
-        run(made.accept(), driver)
+        drive(made.prepare(), driver)
+        drive(made.accept(), driver)
         assert driver.actions_of(Rewrite) == []
-        run(made.complete(AnswerReport(Usage(size)), NOW), driver)
+        drive(made.complete(AnswerReport(Usage(size)), NOW), driver)
         times.append(len(driver.actions_of(Rewrite)))
     assert times[-1] == 0
     assert 2 <= sum(times) <= 4, (times, sizes, rules.trigger_tokens)
@@ -242,7 +242,7 @@ def test_the_next_summary_is_thought_of_at_some_sizes_and_not_after_every_answer
 def test_a_request_that_does_not_fit_waits_for_its_summary_and_uses_it():
     driver = Driver(summary=write)
     made = exchange(LONGER, FOLDING, mode="force", wait_seconds=7.0)
-    decision = run(made.prepare(), driver)
+    decision = drive(made.prepare(), driver)
     (waited,) = driver.actions_of(AwaitSummary)
     assert waited.seconds == 7.0
     assert decision.plan.block.summary.text == TEXT
@@ -250,7 +250,7 @@ def test_a_request_that_does_not_fit_waits_for_its_summary_and_uses_it():
 
 def test_a_request_that_gets_no_summary_in_time_goes_without():
     driver = Driver()
-    decision = run(exchange(LONGER, FOLDING, mode="force").prepare(), driver)
+    decision = drive(exchange(LONGER, FOLDING, mode="force").prepare(), driver)
     assert len(driver.actions_of(AwaitSummary)) == 1
     assert (decision.outcome, decision.reason) == ("none", "no-summary")
 
@@ -258,18 +258,18 @@ def test_a_request_that_gets_no_summary_in_time_goes_without():
 def test_a_summary_for_a_request_called_invalid_is_dropped():
     driver = Driver(summary=write)
     made = exchange(LONGER, FOLDING, mode="force")
-    run(made.prepare(), driver)
-    run(made.reject(), driver)
+    drive(made.prepare(), driver)
+    drive(made.reject(), driver)
     (fact,) = driver.actions_of(StoreFact)
     assert SummaryCandidate.from_bytes(fact.value).failures == MAX_FAILURES
     assert "/summary/" in fact.key
-    assert run(exchange(SHORT).reject(), driver) is None
+    assert drive(exchange(SHORT).reject(), driver) is None
 
 
 def test_compacting_by_name_stores_the_block_at_once_where_that_was_asked_for():
     for store in (False, True):
         driver = Driver(summary=write)
-        decision = run(exchange(LONGER, FOLDING, mode="force", keeps_originals=True).compact(store=store), driver)
+        decision = drive(exchange(LONGER, FOLDING, mode="force", keeps_originals=True).compact(store=store), driver)
         assert decision.outcome == "created"
         assert (StoreBlock in driver.kinds(), KeepOriginals in driver.kinds()) == (store, store)
 
@@ -280,22 +280,22 @@ def test_compacting_by_name_stores_the_block_at_once_where_that_was_asked_for():
 def test_a_history_that_the_upstream_finds_too_long_is_shortened_and_the_limit_remembered():
     driver = Driver()
     made = exchange(LONGER, replace(RULES, clear_at_least=10**6), window=Window())
-    run(made.prepare(), driver)
-    again = run(made.recover(Refusal("input", limit=8_000)), driver)
+    drive(made.prepare(), driver)
+    again = drive(made.recover(Refusal("input", limit=8_000)), driver)
     assert (again.outcome, again.plan.reason) == ("created", REASON)
     assert again.tokens_after < 8_000
     (fact,) = [fact for fact in driver.actions_of(StoreFact) if "/window/" in fact.key]
     assert decode_window(fact.value).total == 8_000
-    run(made.accept(), driver)
+    drive(made.accept(), driver)
     assert len(driver.actions_of(StoreBlock)) == 1
-    assert run(exchange(LONGER, window=Window()).prepare(), Driver(driver.stored)).outcome == "applied"
+    assert drive(exchange(LONGER, window=Window()).prepare(), Driver(driver.stored)).outcome == "applied"
 
 
 def test_a_refusal_of_a_short_history_looks_it_up_after_all():
     driver = Driver()
     made = exchange(reading(10), replace(RULES, clear_at_least=10**6), window=Window())
-    assert run(made.prepare(), driver).plan is None
-    again = run(made.recover(Refusal("input", limit=3_000)), driver)
+    assert drive(made.prepare(), driver).plan is None
+    again = drive(made.recover(Refusal("input", limit=3_000)), driver)
     assert again is None or again.tokens_after < 3_000
     assert LookUp in driver.kinds()
 
@@ -303,8 +303,8 @@ def test_a_refusal_of_a_short_history_looks_it_up_after_all():
 def test_where_the_second_try_is_refused_as_well_the_first_counts():
     driver = Driver()
     made = exchange(LONGER, replace(RULES, clear_at_least=10**6), window=Window())
-    first = run(made.prepare(), driver)
-    assert run(made.recover(Refusal("input", limit=8_000)), driver) is not None
+    first = drive(made.prepare(), driver)
+    assert drive(made.recover(Refusal("input", limit=8_000)), driver) is not None
     made.withdraw()
     assert made.decision.plan is not None
     assert made.decision.outcome != "created" or first.outcome == "created"
@@ -313,8 +313,8 @@ def test_where_the_second_try_is_refused_as_well_the_first_counts():
 def test_where_only_the_answer_was_too_long_a_shorter_one_is_asked_for():
     driver = Driver()
     made = exchange(WORK)
-    run(made.prepare(), driver)
-    again = run(made.recover(Refusal("output", answer_room=4_096)), driver)
+    drive(made.prepare(), driver)
+    again = drive(made.recover(Refusal("output", answer_room=4_096)), driver)
     assert (again.max_answer_tokens, again.reason) == (4_096, REASON)
 
 
@@ -330,8 +330,8 @@ def test_where_only_the_answer_was_too_long_a_shorter_one_is_asked_for():
 def test_where_nothing_would_help_nothing_is_tried(refusal, context):
     driver = Driver()
     made = exchange(WORK, **context)
-    run(made.prepare(), driver)
-    assert run(made.recover(refusal), driver) is None
+    drive(made.prepare(), driver)
+    assert drive(made.recover(refusal), driver) is None
 
 
 # --- the answer ------------------------------------------------------------------------------------------------------
@@ -342,7 +342,7 @@ def test_the_upstreams_own_count_is_the_anchor_of_the_next_request():
     made = accepted_exchange(WORK, driver)
     counted = made.decision.tokens_after + 500
     accepted_exchange(WORK, driver, usage=Usage(prompt=counted))
-    assert run(exchange(WORK).prepare(), Driver(driver.stored)).tokens_after == counted
+    assert drive(exchange(WORK).prepare(), Driver(driver.stored)).tokens_after == counted
     assert any("/scale/" in key for key in driver.stored) is False  # learned by a first request only
 
 
@@ -375,13 +375,13 @@ def test_a_turn_is_reported_with_what_it_cost_and_would_have_cost():
 def test_an_answer_that_broke_off_is_still_a_turn():
     driver = Driver()
     made = exchange(WORK)
-    run(made.prepare(), driver)
-    run(made.abort(Usage(prompt=7), NOW), driver)
+    drive(made.prepare(), driver)
+    drive(made.abort(Usage(prompt=7), NOW), driver)
     (report,) = driver.actions_of(Report)
     assert report.turn.usage.prompt == 7
     short = exchange(SHORT)
     for steps in (short.prepare(), short.accept(), short.complete(AnswerReport(), NOW), short.abort(Usage(), NOW)):
-        run(steps, driver)
+        drive(steps, driver)
     assert len(driver.actions_of(Report)) == 1
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.core.actions import KeepOriginals, StoreBlock, run
+from proxy.core.actions import KeepOriginals, StoreBlock, drive
 from proxy.core.conversation import ORIGINALS_UNWRITABLE, Exchange
 from proxy.core.rules import Facts, Keep, Rules
 from tests.support.compaction_worker import Driver, Worker
@@ -31,10 +31,10 @@ class Turn:
         return self.driver.perform(action)
 
     def prepare(self):
-        return run(self.driver.exchange.prepare(), self.perform)
+        return drive(self.driver.exchange.prepare(), self.perform)
 
     def accept(self):
-        run(self.driver.exchange.accept(), self.perform)
+        drive(self.driver.exchange.accept(), self.perform)
 
 
 def make_worker(usable_tokens=1_000_000):

@@ -10,7 +10,7 @@ from typing import Any
 
 from proxy.compaction.known_requests import KnownRequests
 from proxy.core import planning
-from proxy.core.actions import AwaitSummary, CanSummarize, CountTokens, Identify, Owner, StartSummary, StoreBlock, run
+from proxy.core.actions import AwaitSummary, CanSummarize, CountTokens, Identify, Owner, StartSummary, StoreBlock, drive
 from proxy.core.conversation import AnswerReport, Context, Exchange
 from proxy.core.grouping import count_flaws
 from proxy.core.memory import Identity, LastRequest, LookUp, SummaryCandidate
@@ -54,8 +54,8 @@ class Worker:
     def send(self, messages, **more):
         """A request that the upstream accepts."""
         sent, driver = self._prepare(messages, **more)
-        run(driver.exchange.accept(), driver.perform)
-        run(driver.exchange.complete(AnswerReport(), NOW), driver.perform)
+        drive(driver.exchange.accept(), driver.perform)
+        drive(driver.exchange.complete(AnswerReport(), NOW), driver.perform)
         return sent
 
     def decides(self, messages, **more):
@@ -64,7 +64,7 @@ class Worker:
 
     def accept(self, sent):
         """The upstream accepts what was decided before."""
-        run(sent.driver.exchange.accept(), sent.driver.perform)
+        drive(sent.driver.exchange.accept(), sent.driver.perform)
 
     def considers(self, messages):
         """What is planned before any model is asked."""
@@ -76,7 +76,7 @@ class Worker:
 
     def _prepare(self, messages, **more):
         driver = Driver(self, self._read(self.write(messages, **more)))
-        decision = run(driver.exchange.prepare(), driver.perform)
+        decision = drive(driver.exchange.prepare(), driver.perform)
         request = driver.exchange.context.request
         found = decision.plan
         if found is None:
@@ -95,7 +95,7 @@ class Worker:
     def _state(self, messages):
         driver = Driver(self, self._read(body(messages)))
         exchange = driver.exchange
-        run(exchange._recall(10**9), driver.perform)
+        drive(exchange._load_memory(10**9), driver.perform)
         return exchange._state(exchange._facts(can_summarize=self.facts.can_summarize))
 
 

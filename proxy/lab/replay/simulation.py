@@ -19,7 +19,7 @@ from proxy.core.actions import (
     StartSummary,
     StoreBlock,
     StoreFact,
-    run,
+    drive,
 )
 from proxy.core.conversation import AnswerReport, Context, Exchange
 from proxy.core.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, Found, Identity, LookUp, SummaryCandidate
@@ -135,10 +135,10 @@ class Simulation:
         self._store.now = turn.seconds
         self._finish_summary(turn.seconds)
         driver = TurnDriver(self, turn)
-        decision = run(driver.exchange.prepare(), driver.perform)
+        decision = drive(driver.exchange.prepare(), driver.perform)
         before, driver.calls = tuple(driver.calls), []
-        run(driver.exchange.accept(), driver.perform)
-        run(driver.exchange.complete(AnswerReport(NOT_REPORTED), driver.now), driver.perform)
+        drive(driver.exchange.accept(), driver.perform)
+        drive(driver.exchange.complete(AnswerReport(NOT_REPORTED), driver.now), driver.perform)
         found = decision.plan
         if found is None:
             return Sent(turn.request.messages, turn.request.tools, after=(*before, *driver.calls))
