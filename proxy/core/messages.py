@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from hashlib import blake2b
 from itertools import compress, count, repeat
 from operator import is_, is_not
@@ -121,7 +122,7 @@ _RESULT_OF_PROVIDER, _CALLER = b'_tool_result"', b'"caller"'
 _ATTACHED = (b'"image_url"', b'"input_audio"', b'"file"', b'"image"', b'"document"', b'"input_image"', b'"input_file"')
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: its arguments are parsed once
 class ToolCall:
     """One call of a tool: `arguments` is the text the model wrote, JSON for functions, anything for custom tools."""
 
@@ -135,7 +136,7 @@ class ToolCall:
         """The id that a result of this call carries, or the name of a legacy function."""
         return self.id or self.name
 
-    @property
+    @cached_property
     def value(self) -> Any:  # noqa: ANN401 - JSON
         """The arguments, parsed; None where they are no JSON."""
         try:

@@ -234,7 +234,7 @@ def find_names(text: str, known: WordNames | None = None) -> tuple[str, ...]:
 
 def _find_names_in_word(word: str) -> tuple[str, ...]:
     # Most words are plain ones, and passed over at little cost.
-    if (word.isalpha() and word.islower()) or (word.endswith(_CUT_ENDS) and _CUT_WORD.fullmatch(word)):
+    if not _SPECIFIC.search(word) or (word.endswith(_CUT_ENDS) and _CUT_WORD.fullmatch(word)):
         return ()
     return tuple(filter(None, map(_find_name, _NAME.findall(word))))
 
@@ -410,15 +410,20 @@ class Excerpts:
         warnings = frozenset[int]() if call is not None and is_file_text(call) else _find_warnings(lines)
         elsewhere = self.mentioned.difference(find_names(call.arguments)) if call is not None else self.mentioned
         kept_names, found = self.kept_names, []
+        # Most lines of a long history have no name that is new: they are passed over at little cost.
+        words = set("\n".join(lines).split())
+        new_words = {word for word in words if not kept_names.issuperset(self.known[word])}
         for place, line in enumerate(lines):
-            every, is_warning = find_names(line, self.known), place in warnings
-            new = len(every) - len(kept_names.intersection(every)) if every else 0
+            is_warning = place in warnings
+            if not is_warning and new_words.isdisjoint(line.split()):
+                continue
+            every = find_names(line, self.known)
+            new = len(every) - len(kept_names.intersection(every))
             value = new + _WORTH_WARNING * is_warning
             if new:
                 value += _WORTH_SIGNATURE * bool(_SIGNATURE.match(line))
                 value += _WORTH_MENTION * (not elsewhere.isdisjoint(every))
-            if value:
-                found.append((-value / (len(line) + _LINE_COST_CHARACTERS), place, every, is_warning))
+            found.append((-value / (len(line) + _LINE_COST_CHARACTERS), place, every, is_warning))
         return [candidate[1:] for candidate in sorted(found)]
 
     def _excerpt_json(self, excerpt: str, value: Any, room: int) -> str:  # noqa: ANN401 - JSON
