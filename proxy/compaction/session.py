@@ -282,7 +282,8 @@ class Session:
         if found is None:
             return await self.with_marks(replace(outgoing, decision=decision))  # the client's own bytes
         if decision.rewrites:
-            body = await run_apart(self._new_work, partial(self._format.render, self._request, found.view, found.tools))
+            render = partial(self._format.render, self._request, found.view, found.tools, found.shared)
+            body = await run_apart(self._new_work, render)
         asking = self._format.request_usage(body) if self._asks_usage(decision) else None
         body = asking or body
         if decision.max_answer_tokens is not None:

@@ -260,6 +260,8 @@ class Ready:
     view_id: bytes = b""
     """Which block the view is built on; goes into the `Anchor` with the usage that comes back."""
     reports: tuple[StepReport, ...] = ()
+    shared: int = 0
+    """How many messages of `view`, from the first on, are as they would be without the new block."""
     view_before: int = 0
     """Tokens of what would have been forwarded without the new block: what it saves is the difference to `after`."""
     turns: tuple[int, int] | None = None
@@ -537,6 +539,7 @@ def _use_block(state: ConversationState, attempt: Attempt, size: int) -> Ready:
         before=size + state.count_body() - state.count_view(),
         after=max(0, size - attempt.freed),  # an upstream may count far less than we do
         block=new.block,
+        shared=len(new.request.head) + window.count_shared(state.view, new.view),
         link=new.link,
         view_id=new.view_id,
         reports=attempt.reports,

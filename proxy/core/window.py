@@ -38,13 +38,19 @@ USUAL_PRICE_RATIO = 9.0
 """What rewriting a token costs over reading it, in reads, where they cost .1 and 1: most models."""
 
 
-def estimate_payback(old: Sequence[Message], new: Sequence[Message], count: Count, prices: Prices) -> float:
-    """The number of requests after which the rewrite from `old` to `new` has paid for itself; infinite if never."""
+def count_shared(old: Sequence[Message], new: Sequence[Message]) -> int:
+    """How many messages both begin with."""
     shared = 0
     for one, other in zip(old, new, strict=False):
         if one is not other and one.raw != other.raw:
             break
         shared += 1
+    return shared
+
+
+def estimate_payback(old: Sequence[Message], new: Sequence[Message], count: Count, prices: Prices) -> float:
+    """The number of requests after which the rewrite from `old` to `new` has paid for itself; infinite if never."""
+    shared = count_shared(old, new)
     # What is rewritten begins behind the last block, and no request has ended there since that was made.
     written = sum(count(message.raw) for message in new[:shared]) if prices.ends_only else 0
     rest = sum(count(message.raw) for message in new[shared:])

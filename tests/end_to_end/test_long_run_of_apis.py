@@ -33,14 +33,15 @@ class Api:
     refusal: dict
     bill: type
     most_cost: float
-    """Of what the run costs without a proxy; .360 and .352 when this was written."""
+    """Of what the run costs without a proxy; .338 and .352 when this was written."""
 
 
 def write_marked(history, **more):
-    """With what Claude Code asks for: marks on the system prompt and on the last block, and room for its answer."""
+    """With what Claude Code asks for: marks on two blocks of the system prompt and on the last one, a large answer."""
     value = json.loads(messages_api.request(history, max_tokens=32_000, **more))
     mark = {"cache_control": {"type": "ephemeral"}}
-    value["system"] = [{"type": "text", "text": value["system"], **mark}]
+    texts = ("cc_version=2.1.330;", "You are an agent.", value["system"])
+    value["system"] = [{"type": "text", "text": text, **(mark if at else {})} for at, text in enumerate(texts)]
     value["messages"][-1]["content"][-1] |= mark
     return json.dumps(value).encode()
 

@@ -82,7 +82,9 @@ class Worker:
         if found is None:
             pieces = driver.exchange.context.pieces
             found = plan_untouched(request, sum(map(self.count, pieces)))
-        return Sending(request.source, found, self.wire.render(request, found.view, found.tools), driver), driver
+        return Sending(
+            request.source, found, self.wire.render(request, found.view, found.tools, found.shared), driver
+        ), driver
 
     def _read(self, source):
         if self.known is None:

@@ -116,8 +116,9 @@ def why_relayed(source: bytes) -> str:
     return ""
 
 
-def render(request: Request, view: Sequence[Message], tools: bytes | None = None) -> bytes:
+def render(request: Request, view: Sequence[Message], tools: bytes | None = None, shared: int = 0) -> bytes:
     """The request with `view` for its messages; `tools` replaces the tools it came with."""
+    del shared
     body = _splice(request, view)
     if tools is None or request.tools is None or tools == request.tools:
         return body

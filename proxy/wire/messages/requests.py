@@ -8,8 +8,10 @@ was shortened is written back as blocks of its kind.
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, chain, islice
 from operator import attrgetter, is_
 from typing import Any
@@ -52,6 +54,8 @@ _ASKS_FOR_MORE = frozenset({"stop_sequences", "output_format", "context_manageme
 _TOOLSET = b'"mcp_toolset"'
 _FORCING = frozenset({"any", "tool"})
 _REASONING = frozenset({"thinking", "redacted_thinking"})
+_CHANGED_AMONG_NEW = frozenset({"", "strip_reasoning", "clip_output", "dedup_arrivals"})
+"""Steps that change messages among those that are still to be shortened."""
 _COMPACTING = re.compile(rb'"type"\s*:\s*"compact(?:ion|_\d+)"')
 """The provider shortens the history: by an edit that the request asks for, or in a block it sent before."""
 
@@ -203,8 +207,10 @@ class _Written:
     raw: bytes
     role: str
     blocks: Sequence[bytes]
-    is_changed: bool
-    """The proxy wrote some of it."""
+    changed: int = 0
+    """How many of the blocks lead up to the last that the proxy wrote."""
+    shortened: int = 0
+    """The same, up to the last that is not among what is still to be shortened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,12 +222,15 @@ class _Step:
     """All that was before it is written: what follows depends on none of it."""
 
 
-def render(request: Request, view: Sequence[Message], tools: bytes | None = None) -> bytes:
-    """The request with `view` for its messages; `tools` replaces the tools it came with."""
-    return replace_list(request, view, tools, _write_list)
+def render(request: Request, view: Sequence[Message], tools: bytes | None = None, shared: int = 0) -> bytes:
+    """The request with `view` for its messages; `tools` replaces the tools it came with.
+
+    `shared`: how many messages of the view are what the upstream read last, where the rest is rewritten.
+    """
+    return replace_list(request, view, tools, partial(_write_list, shared=shared))
 
 
-def _write_list(request: PiecedRequest, view: Sequence[Message]) -> Iterator[bytes]:
+def _write_list(request: PiecedRequest, view: Sequence[Message], shared: int) -> Iterator[bytes]:
     """The messages of this view. Those that were written for the request before are not written again."""
     head, body = view[: request.head_size], view[request.head_size :]
     columns = request.known.of_view(body) if all(map(is_, head, request.head)) else Columns()
@@ -241,7 +250,13 @@ def _write_list(request: PiecedRequest, view: Sequence[Message]) -> Iterator[byt
     for message in body[_find_fresh(steps) :]:
         writer.add(message)
     written = [*chain.from_iterable(map(attrgetter("written"), steps)), *writer.close()]
-    return map(attrgetter("raw"), _mark_fold(request, written))
+    read_again = 0
+    if shared > request.head_size:
+        writer = begin()
+        steps = [writer.add(message) for message in view[request.head_size : shared]]
+        again = (*chain.from_iterable(map(attrgetter("written"), steps)), *writer.close())
+        read_again = sum(len(message.blocks) for message in again)
+    return map(attrgetter("raw"), _mark_fold(request, written, read_again))
 
 
 def _find_fresh(steps: Sequence[_Step]) -> int:
@@ -266,6 +281,7 @@ class _Writer:
         """Which message of the client its last part is from."""
         self._blocks: list[bytes] = []
         """Of the open message; empty where none is open."""
+        self._changed = self._shortened = 0
         self._is_touched = False
         self._ends_with_result = False
 
@@ -291,8 +307,11 @@ class _Writer:
         if blocks and not (self._blocks and role == self._role and is_same):
             step = _Step((*self._complete(), *self._take_waiting(role)), role == "assistant")
             self._role, self._container, self._is_touched = role, container, False
+            self._changed = self._shortened = 0
         if blocks:
             self._blocks += blocks
+            self._changed = self._changed if is_own else len(self._blocks)
+            self._shortened = self._shortened if is_own or message.made in _CHANGED_AMONG_NEW else len(self._blocks)
             self._is_touched |= not is_own or container != self._container
             self._ends_with_result = is_result
             self._newest = container
@@ -318,7 +337,7 @@ class _Writer:
             raw = self._request.source[slice(*self._request.spans[container])]
         else:
             raw = _write(self._role, blocks)
-        written = _Written(raw, self._role, blocks, is_changed=container is None)
+        written = _Written(raw, self._role, blocks, self._changed, self._shortened)
         if self._role != "system":
             return (written,)
         self._waiting.append(written)
@@ -405,31 +424,45 @@ def _count_marks(request: PiecedRequest) -> int:
     return sum(of_body) + sum(map(count, range(head))) + source.count(_MARK, 0, start) + source.count(_MARK, stop)
 
 
-def _mark_fold(request: PiecedRequest, written: list[_Written]) -> list[_Written]:
-    """Cache marks where what the proxy changed ends, and before, if the client marks its messages and marks are left.
+def _mark_fold(request: PiecedRequest, written: list[_Written], read_again: int) -> list[_Written]:
+    """Cache marks where the client's do not reach, if it marks its messages and leaves some of the four.
 
-    The upstream keeps what ends at a mark, and looks back over twenty blocks from each. What is up to here stays
-    the same when more is shortened behind it, but is twenty blocks and more before the marks of the client.
+    The upstream keeps what ends at a mark, and looks back over twenty blocks from each. What is shortened for good
+    stays the same when more is shortened behind it, but is twenty blocks and more before the marks of the client. So
+    its end is marked in each request; in one that shortens more, `read_again` blocks end where it ended before, and
+    that is marked first.
     """
-    changed = next((place for place in reversed(range(len(written))) if written[place].is_changed), -1)
-    marks_left = _MARKS_MAX - _count_marks(request) if changed >= 0 else 0
+    starts = [0, *accumulate(len(message.blocks) for message in written)]
+    end = _find_end(starts, [message.shortened for message in written])
+    end = end or _find_end(starts, [message.changed for message in written])
+    marks_left = _MARKS_MAX - _count_marks(request) if end else 0
     if not 0 < marks_left < _MARKS_MAX:
         return written
-    # Of those that follow, the first: a mark that lives longer may not follow one that lives shorter.
-    marked = (block for message in written[changed + 1 :] for block in message.blocks if _MARK in block)
-    block = next(marked, b"{}")
-    found = splice.find_member(block, "cache_control")
-    if found is None:
-        return written
-    mark = b',"cache_control":%b}' % block[found.start : found.stop]
-    positions = ((place, at) for place in range(changed, -1, -1) for at in reversed(range(len(written[place].blocks))))
-    for place, at in islice(positions, 0, marks_left * LOOK_BACK_BLOCKS, LOOK_BACK_BLOCKS):
-        message = written[place]
-        block = message.blocks[at]
-        if _MARK not in block and _decode_block(block).type not in _REASONING:
-            blocks = [*message.blocks[:at], block.rstrip()[:-1] + mark, *message.blocks[at + 1 :]]
+    ends = (read_again, *range(end, 0, -LOOK_BACK_BLOCKS))
+    for number in islice(dict.fromkeys(end - 1 for end in ends if end), marks_left):
+        place = bisect_right(starts, number) - 1
+        message, at = written[place], number - starts[place]
+        mark = _find_mark(written, place, at)
+        if mark and _MARK not in message.blocks[at] and _decode_block(message.blocks[at]).type not in _REASONING:
+            block = message.blocks[at].rstrip()[:-1] + b',"cache_control":' + mark + b"}"
+            blocks = [*message.blocks[:at], block, *message.blocks[at + 1 :]]
             written[place] = replace(message, raw=_write(message.role, blocks), blocks=blocks)
     return written
+
+
+def _find_end(starts: Sequence[int], counts: Sequence[int]) -> int:
+    """How many blocks lead up to the last that is counted."""
+    return next((starts[place] + counts[place] for place in reversed(range(len(counts))) if counts[place]), 0)
+
+
+def _find_mark(written: Sequence[_Written], place: int, at: int) -> bytes:
+    """The first mark of the client behind this block: one that lives longer may not follow one that lives shorter."""
+    behind = chain(written[place].blocks[at:], *(message.blocks for message in written[place + 1 :]))
+    for block in behind:
+        found = splice.find_member(block, "cache_control") if _MARK in block else None
+        if found is not None:
+            return block[found.start : found.stop]
+    return b""
 
 
 # --- requests of the proxy's own --------------------------------------------------------------------------------------

@@ -227,8 +227,9 @@ def _write_call(call: ToolCall) -> bytes:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def render(request: Request, view: Sequence[Message], tools: bytes | None = None) -> bytes:
+def render(request: Request, view: Sequence[Message], tools: bytes | None = None, shared: int = 0) -> bytes:
     """The request with `view` for its messages; `tools` replaces the tools it came with."""
+    del shared
     return replace_list(request, view, tools, _write_list)
 
 
