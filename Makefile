@@ -56,6 +56,9 @@ reader: $(VENV)/.runs ## what late views still tell, by rule, in conversations i
 peers: $(VENV)/.tests ## others beside ours on the same conversations and as relays, in one run; TRACES=DIR as above
 	PYTHONPATH=bench $(BIN)/python -m peers $(if $(TRACES),$(wildcard $(TRACES)/*_*.jsonl.gz)) $(ARGS)
 
+cost-parts: $(VENV)/.runs ## where the cost of shortened conversations goes, and the least it could be; TRACES=DIR
+	@$(BIN)/python bench/cost_parts.py $(wildcard $(TRACES)/*_*.jsonl.gz) $(ARGS)
+
 economy: scorecard ## the same by its older name
 
 soak: $(VENV)/.tests ## the long runs, whole: 100,000 requests, 200 kills, 40,000 generated histories, every recorded one, a fleet
@@ -99,4 +102,4 @@ $(VENV)/.tests: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/.runs
 
-.PHONY: help run setup test fidelity clients agents servers bench flames scorecard reader peers what-the-model-reads economy soak site screenshots config dist format clean
+.PHONY: help run setup test fidelity clients agents servers bench flames scorecard reader peers what-the-model-reads cost-parts economy soak site screenshots config dist format clean
