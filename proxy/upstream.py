@@ -23,6 +23,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 from aiohttp.payload import Payload
 from multidict import CIMultiDict
 from yarl import URL
@@ -160,8 +161,20 @@ def as_proxy_error(fault: aiohttp.ClientError | OSError, settings: Upstream) -> 
     if isinstance(fault, TimeoutError):
         return UpstreamTimeout(f"{who} did not answer within {settings.silence_seconds:g} s")
     if isinstance(fault, aiohttp.ClientResponseError):
-        return UpstreamBroke(f"{who} sent a response that is not HTTP")
+        return UpstreamBroke(f"{who} sent {_why_unreadable(fault)}")
     return UpstreamBroke(f"{who} closed the connection before answering")
+
+
+def _why_unreadable(fault: aiohttp.ClientResponseError) -> str:
+    """The reason, without a quotation: a header may hold a credential."""
+    # Between the two is the error that aiohttp hands from its parser to the request.
+    match fault.__cause__ and fault.__cause__.__cause__:
+        case LineTooLong():
+            return f"a response with a header line longer than {_LINE_LIMIT_BYTES // 1024} KiB"
+        case BadHttpMessage(message=http.TOO_MANY_HEADERS):
+            return f"a response with more than {_HEADERS_MAX:,} headers"
+        case _:
+            return "a response that is not HTTP"
 
 
 def _why_unreachable(fault: aiohttp.ClientConnectorError | aiohttp.ClientHttpProxyError, who: str) -> str:
@@ -347,6 +360,8 @@ _ADDED_BY_AIOHTTP = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 _IDLE_SECONDS = 15
 _READ_BUFFER_BYTES = 256 * 1024
 _LINE_LIMIT_BYTES = 64 * 1024
+# More than any gateway or CDN adds; each of them is bounded by the limit of a line.
+_HEADERS_MAX = 1000
 # A body up to this size is sent in one packet with its headers.
 _ONE_PACKET_BYTES = 16 * 1024
 
@@ -380,6 +395,7 @@ class Client:
             read_bufsize=_READ_BUFFER_BYTES,
             max_line_size=_LINE_LIMIT_BYTES,
             max_field_size=_LINE_LIMIT_BYTES,
+            max_headers=_HEADERS_MAX,
         )
 
     def lease(self) -> Lease:

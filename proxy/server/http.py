@@ -40,6 +40,7 @@ from proxy.wire.http import Headers, are_text, find
 # line, which may be the one with the key.
 
 JSON = "application/json"
+HEADERS_MAX = 128
 SERVER_NAME = "compaction-proxy"
 # The key under which a request carries the id that it is logged with.
 REQUEST_ID = web.RequestKey("request_id", str)
@@ -133,6 +134,8 @@ def _as_proxy_error(exc: BaseException | None) -> errors.ProxyError:
     match exc:
         case LineTooLong():
             return errors.HeadersTooLarge("request line or header longer than 64 KiB")
+        case BadHttpMessage(message=http.TOO_MANY_HEADERS):
+            return errors.HeadersTooLarge(f"more than {HEADERS_MAX} request headers: send fewer")
         case BadHttpMessage():
             return errors.BadRequest("malformed HTTP request (details withheld: they may contain credentials)")
         case _:
@@ -525,5 +528,6 @@ def _method_label(method: str) -> str:
 
 
 def _route_label(raw_path: str) -> str:
-    path = raw_path.partition("?")[0]
-    return _ROUTES.get(path) or ("/v1/*" if path.startswith("/v1/") else "other")
+    path = http.normalize(raw_path.partition("?")[0])
+    below = http.below_v1(path) if path else None
+    return "other" if below is None else _ROUTES.get(f"/v1{below}", "/v1/*")

@@ -36,7 +36,7 @@ from proxy.compaction.compactor import Compactor
 from proxy.config import Config, InvalidConfig, Listen, Loaded
 from proxy.gateway import Gateway
 from proxy.lifetime import BackgroundTasks
-from proxy.server.http import App, HttpServer
+from proxy.server.http import HEADERS_MAX, App, HttpServer
 from proxy.store.activity_log import ActivityLog
 from proxy.store.contract import Store, StoreUnavailable
 from proxy.telemetry import audit, hooks, log, metrics
@@ -286,6 +286,7 @@ class Worker:
             keepalive_timeout=75,
             max_line_size=_HEAD_LIMIT_BYTES,
             max_field_size=_HEAD_LIMIT_BYTES,
+            max_headers=HEADERS_MAX,
             read_bufsize=_READ_BUFFER_BYTES,
         )
 

@@ -60,6 +60,9 @@ CREDENTIALS = frozenset(
 # Accounts of the client's own: beside a key of the proxy they would name another account.
 ACCOUNTS = frozenset({"openai-organization", "openai-project"})
 
+# The message of aiohttp's error for a head with more headers than `max_headers`: the error has no class of its own.
+TOO_MANY_HEADERS = "Too many headers received"
+
 _KEEP_ALIVE = frozenset({"keep-alive"})
 _TO_UPSTREAM = HOP_BY_HOP | SET_ANEW | OWN_HEADERS
 # An Alt-Svc would lead the client past the proxy.
@@ -98,6 +101,8 @@ def to_client(headers: Headers, *, cross_origin: bool = True) -> Headers:
     prefixes = _OWN_PREFIX if cross_origin else (_OWN_PREFIX, _CROSS_ORIGIN)
     refused = [name for name in names if name.startswith(prefixes)]
     kept = _drop(headers, names, _TO_CLIENT.union(refused) if refused else _TO_CLIENT)
+    if codings := _transfer_codings(headers, names):
+        kept = (*kept, ("Content-Encoding", ", ".join(codings)))
     return kept if are_text(kept) else tuple(filter(_is_text, kept))
 
 
@@ -114,6 +119,15 @@ def _drop(headers: Headers, names: list[str], dropped: frozenset[str]) -> Header
     if "connection" in names and not (named := _connection_options(headers, names)) <= dropped:
         dropped |= named
     return tuple([pair for pair, name in zip(headers, names, strict=True) if name not in dropped])
+
+
+def _transfer_codings(headers: Headers, names: list[str]) -> list[str]:
+    """The codings below the chunks of a body, which stays as it came: its reader must learn of them."""
+    values = [value for (_, value), name in zip(headers, names, strict=True) if name == "transfer-encoding"]
+    if values in ([], ["chunked"]):
+        return []
+    codings = (coding.strip().lower() for coding in ",".join(values).split(","))
+    return [coding for coding in codings if coding not in ("", "chunked", "identity")]
 
 
 def _unify_spelling(headers: Headers) -> Headers:
@@ -241,6 +255,8 @@ COMPACT = "/chat/completions/compact"
 # Known histories that pass through as they are; a client should learn that they were not compacted.
 NOT_COMPACTED = frozenset({"/responses/compact"})
 
+_WITH_HISTORY = COMPACTED | NOT_COMPACTED | {COMPACT}
+
 # Streams of these say when they are finished, in every dialect.
 WITH_FINISH_REASON = frozenset({CHAT, "/completions", RESPONSES, MESSAGES})
 
@@ -301,8 +317,14 @@ def normalize(path: str) -> str | None:
 
 
 def below_v1(path: str) -> str | None:
-    """`/chat/completions` for `/v1/chat/completions`; None for what is not an API path."""
-    return path[3:] if path.startswith("/v1/") else None
+    """`/chat/completions` for `/v1/chat/completions`; None for what is not an API path.
+
+    A slash behind a path that holds a history is left out: some clients put it behind the URL they were given.
+    """
+    if not path.startswith("/v1/"):
+        return None
+    below = path[3:]
+    return below[:-1] if below[:-1] in _WITH_HISTORY and below.endswith("/") else below
 
 
 def is_inference(method: str, path: str, listed: tuple[str, ...]) -> bool:

@@ -118,6 +118,25 @@ async def test_own_pages_are_served_under_such_a_target(proxy, target, status):
     assert answer.status == status
 
 
+@pytest.mark.parametrize(
+    "spelling",
+    [f"{CHAT}/", "/v1/chat//completions", f"/{CHAT}//", "/v1/chat/complet%69ons", "/v1/x/../chat/completions"],
+)
+async def test_another_spelling_of_a_path_is_compacted_like_the_path_itself(up, proxy, spelling):
+    answer = await http_client.send(proxy.origin, whole(spelling))
+    assert (answer.status, answer.head.first("x-compaction"), up.requests[0].target) == (200, "none", CHAT)
+    request_id = answer.head.first("x-compaction-request-id")
+    (line,) = await until(lambda: log_of(proxy, "request", request_id=request_id))
+    assert line["route"] == CHAT
+
+
+@pytest.mark.parametrize("path", ["/v1/Chat/completions", "/v1/chat/completions%2F", "/v1/files/"])
+async def test_a_path_that_is_none_of_these_is_relayed_as_it_is(up, proxy, path):
+    answer = await http_client.send(proxy.origin, whole(path))
+    assert (answer.status, answer.head.first("x-compaction"), up.requests[0].target) == (200, None, path)
+    assert up.requests[0].body == BODY
+
+
 # --- the body ---------------------------------------------------------------------------------------------------------
 
 

@@ -77,6 +77,7 @@ REFUSED = {
     "not in its encoding": (asks(content_encoding="gzip", body=CANARY.encode()), 400, "bad_request"),
     "a target that is too long": (asks("GET", f"/v1/models?key={LONG}"), 431, "headers_too_large"),
     "a header that is too long": (asks("GET", "/v1/models", x_long=LONG), 431, "headers_too_large"),
+    "too many headers": (asks("GET", "/v1/models", **{f"x_{i}": CANARY for i in range(129)}), 431, "headers_too_large"),
     "no version": (raw_request(f"GET /{CANARY} HTTP/9".encode()), 400, "bad_request"),
     "no http": (raw_request(CANARY.encode()), 400, "bad_request"),
     "a broken method": (raw_request(f"G@T\x01 /{CANARY} HTTP/1.1".encode()), 400, "bad_request"),
@@ -177,6 +178,11 @@ async def test_a_413_says_what_the_limit_is_and_how_to_raise_it(proxy):
     message = fault_of(await http_client.send(proxy.origin, asks(content_length=str(MIB + 1))))["message"]
     assert "larger than 1 MiB" in message
     assert "listen.max_body_mib" in message
+
+
+async def test_a_431_says_how_many_headers_there_may_be(proxy):
+    reply = await http_client.send(proxy.origin, asks("GET", "/v1/models", **{f"x_{i}": "" for i in range(129)}))
+    assert fault_of(reply)["message"] == "more than 128 request headers: send fewer"
 
 
 async def test_a_405_names_what_is_allowed(proxy):

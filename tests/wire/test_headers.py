@@ -18,8 +18,9 @@ def keep_headers(*pairs):
 
 @pytest.mark.parametrize("name", sorted(http.HOP_BY_HOP))
 def test_a_header_of_the_connection_is_not_handed_on_in_either_direction(name):
-    assert keep_headers((name.title(), "x")) == ()
-    assert http.to_client(((name.upper(), "x"),)) == ()
+    value = "chunked" if name == "transfer-encoding" else "x"
+    assert keep_headers((name.title(), value)) == ()
+    assert http.to_client(((name.upper(), value),)) == ()
 
 
 def test_names_listed_in_connection_belong_to_the_connection():

@@ -1,0 +1,69 @@
+"""Answers that are unusual: they are relayed where they can be, and else the error says why not."""
+
+import gzip
+import json
+
+import pytest
+import pytest_asyncio
+
+from tests.support.proxy_client import ask, chat, encode_chunked, fault_of
+from tests.support.running_proxy import QUIET
+from tests.support.scripted_upstream import Upstream, answer, close, raw
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+PACKED = gzip.compress(b'{"a":1}')
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def up():
+    async with Upstream() as up:
+        yield up
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def proxy(serve, up):
+    async with serve(up.url, config={"upstreams": [QUIET]}) as proxy:
+        yield proxy
+
+
+async def test_an_answer_with_hundreds_of_headers_is_relayed(up, proxy):
+    up.script = answer(b"{}", headers=[(f"x-{number}", "a") for number in range(500)])
+    reply = await ask(proxy, chat())
+    assert (reply.status, reply.head.first("x-499")) == (200, "a")
+
+
+@pytest.mark.parametrize(
+    ("headers", "complaint"),
+    [
+        ([(f"x-{number}", "a") for number in range(1001)], "a response with more than 1,000 headers"),
+        ([("x-long", "a" * 70_000)], "a response with a header line longer than 64 KiB"),
+    ],
+    ids=["too many", "too long"],
+)
+async def test_a_head_that_is_too_large_is_a_502_that_says_so(up, proxy, headers, complaint):
+    up.script = answer(b"{}", headers=headers)
+    reply = await ask(proxy, chat())
+    assert reply.status == 502
+    assert fault_of(reply)["message"].endswith(complaint)
+
+
+@pytest.mark.parametrize(
+    ("framing", "sent", "encodings"),
+    [
+        (b"transfer-encoding: gzip, chunked\r\n", encode_chunked(PACKED), [b"gzip"]),
+        (b"transfer-encoding: gzip\r\ntransfer-encoding: chunked\r\n", encode_chunked(PACKED), [b"gzip"]),
+        (b"content-encoding: br\r\ntransfer-encoding: GZip,chunked\r\n", encode_chunked(PACKED), [b"br", b"gzip"]),
+        (b"transfer-encoding: gzip\r\nconnection: close\r\n", PACKED, [b"gzip"]),
+        (b"transfer-encoding: chunked\r\n", encode_chunked(PACKED), []),
+    ],
+    ids=["in one list", "on two lines", "twice", "until the end", "none"],
+)
+async def test_a_coding_below_the_chunks_is_named_to_the_client(up, proxy, framing, sent, encodings):
+    """The client gets the bytes as they came, in chunks of its own connection: it could not know how to read them."""
+    up.script = raw(HEAD + framing + b"\r\n" + sent, close())
+    reply = await ask(proxy, json.dumps({"model": "m"}).encode(), "/embeddings")
+    assert (reply.status, reply.body.data) == (200, PACKED)
+    assert reply.head.all("content-encoding") == encodings
+    assert reply.head.all("transfer-encoding") in ([], [b"chunked"])
