@@ -432,7 +432,8 @@ class Session:
     async def _await_summary(self, question: Question | None, covers: int, seconds: float) -> Summary | None:
         summarizer = self._services.summarizer
         if question is None:
-            return await summarizer.await_pending(self._identity, covers, seconds)
+            call_seconds = self.policy.policy.summary.seconds
+            return await summarizer.await_pending(self._identity, covers, seconds, call_seconds)
         return await summarizer.await_new(self._order(question), seconds)
 
     def _order(self, question: Question) -> SummaryOrder:

@@ -289,6 +289,7 @@ CALLS_AT_ONCE_MAX = 1_000
 CLOSE_SECONDS = 2.0
 """How long a worker that leaves waits for calls that are about to end."""
 RESTING_MAX_BYTES = 4 * 1024 * 1024
+FOUND_CLAIMS_MAX_BYTES = 1024 * 1024
 
 SummaryScope = tuple[str, str]
 """A tenant, and the upstream that makes its summaries."""
@@ -337,6 +338,10 @@ class Summarizer:
         self._pending: dict[str, PendingSummary] = {}
         self._calls = BackgroundTasks(CALLS_AT_ONCE_MAX)
         self._resting = ByteBoundedCache[SummaryScope, float](RESTING_MAX_BYTES, owner_of=lambda scope: scope[0])
+        self._found_claims = ByteBoundedCache[str, tuple[bytes, float]](
+            FOUND_CLAIMS_MAX_BYTES, owner_of=lambda key: key.partition("/")[0]
+        )
+        """The claims of other workers, and when each was first found."""
 
     def is_resting(self, scope: SummaryScope) -> bool:
         """True shortly after a fault of that upstream: it is not asked for now."""
@@ -357,12 +362,14 @@ class Summarizer:
         pending = self._begin(order)
         return None if pending is None else await self._await(pending, seconds)
 
-    async def await_pending(self, identity: Identity, covers: int, seconds: float) -> Summary | None:
-        """Wait for one that is under way, here or in another worker."""
+    async def await_pending(
+        self, identity: Identity, covers: int, seconds: float, call_seconds: float
+    ) -> Summary | None:
+        """Wait for one that is under way, here or in another worker. `call_seconds`: how long a call may take."""
         pending = self._pending.get(identity.summary_key(covers))
         if pending is not None:
             return await self._await(pending, seconds)
-        return await self._await_other_worker(identity.summary_key(covers), covers, seconds)
+        return await self._await_other_worker(identity.summary_key(covers), covers, seconds, call_seconds)
 
     async def _await(self, pending: PendingSummary, seconds: float) -> Summary | None:
         pending.waiting += 1
@@ -397,7 +404,9 @@ class Summarizer:
     async def _make(self, order: SummaryOrder) -> Summary | None:
         claim = SummaryCandidate.claim(token_hex(8))
         if not await self._claim(order, claim):
-            return await self._await_other_worker(order.key, order.call.question.covers, order.seconds)
+            return await self._await_other_worker(
+                order.key, order.call.question.covers, order.seconds + CLAIM_MARGIN_SECONDS, order.seconds
+            )
         kept, seconds = claim, 0.0
         try:
             outcome = await self._run(order)
@@ -446,16 +455,27 @@ class Summarizer:
             self._emit(events.StoreFailed(str(fault)))
             return True
 
-    async def _await_other_worker(self, key: str, covers: int, seconds: float) -> Summary | None:
-        """The summary that another worker is writing, or has written."""
+    async def _await_other_worker(self, key: str, covers: int, seconds: float, call_seconds: float) -> Summary | None:
+        """The summary that another worker is writing, or has written. A claim that outlived its call is removed."""
         with suppress(TimeoutError, StoreUnavailable):
             async with asyncio.timeout(seconds):
                 while (value := await self._store.read_fact(key)) is not None:
                     found = SummaryCandidate.from_bytes(value)
                     if found is None or found.state != "making":
                         return Summary(covers, found.text) if found is not None and found.text else None
+                    if self._has_outlived(key, value, call_seconds + CLAIM_MARGIN_SECONDS):
+                        await self._store.write_fact(key, value, 0.0, over=value)
+                        return None
                     await asyncio.sleep(POLL_SECONDS)
         return None
+
+    def _has_outlived(self, key: str, claim: bytes, seconds: float) -> bool:
+        """True where a claim is found for longer than it lasts: its worker died while its clock was ahead."""
+        known, since = self._found_claims.get(key) or (b"", 0.0)
+        if known != claim:
+            self._found_claims[key] = claim, time.monotonic()
+            return False
+        return time.monotonic() - since > seconds
 
 
 def _candidate_of(order: SummaryOrder, verdict: Verdict) -> tuple[SummaryCandidate, float] | None:

@@ -11,12 +11,13 @@ still have that name.
 
 import asyncio
 import math
+import os
 import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from itertools import chain, islice, repeat
 from pathlib import Path
@@ -72,6 +73,9 @@ Act = Callable[[sqlite3.Connection], Any]
 Table = tuple[str, str]
 Row = tuple[str, bytes, float]
 DEFAULT = StoreLimits()
+SHARED_MEMORY_LEAST_BYTES = 32 * 1024
+"""SQLite maps the file `-shm` in pieces of this size."""
+SHARED_MEMORY_BYTES = 1024 * 1024
 _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -301,9 +305,12 @@ class DatabaseFile:
         try:
             return self._attempt(act)
         except sqlite3.DatabaseError as fault:
-            if _code(fault) not in _BROKEN:
+            if _code(fault) in _BROKEN:
+                self._set_aside(fault)
+            elif _code(fault) == sqlite3.SQLITE_ERROR:
+                self.close()  # the file was emptied, and its tables are gone: opening makes them again
+            else:
                 raise StoreUnavailable(f"{self.path}: {fault}") from fault
-            self._set_aside(fault)
         try:
             return self._attempt(act)
         except sqlite3.DatabaseError as fault:
@@ -311,6 +318,7 @@ class DatabaseFile:
 
     def close(self) -> None:
         if self._db:
+            self._restore_shared_memory()
             self._db.close()
         self._db = None
 
@@ -319,6 +327,8 @@ class DatabaseFile:
             if self._db is None or self._opened != _inode(self.path):
                 self.close()
                 self._db = self._open()
+            else:
+                self._restore_shared_memory()
             return act(self._db)
         except OSError as fault:
             raise StoreUnavailable(f"{self.path}: {fault.strerror}") from fault
@@ -336,6 +346,18 @@ class DatabaseFile:
             db.close()
             raise
         return db
+
+    def _restore_shared_memory(self) -> None:
+        """Restore `-shm` where it was truncated: the system kills a process that reads beyond the end of a mapped file.
+
+        Filled with zeros it is an index that SQLite makes again from the log. It is never opened here: closing it would
+        release the locks that SQLite holds on it.
+        """
+        shared = self.path.with_name(self.path.name + "-shm")
+        with suppress(OSError):
+            if shared.stat().st_size < SHARED_MEMORY_LEAST_BYTES:
+                os.truncate(shared, 0)
+                os.truncate(shared, SHARED_MEMORY_BYTES)
 
     def _set_aside(self, fault: sqlite3.DatabaseError) -> None:
         """Keep the broken file for inspection. If another process was quicker, its fresh one is only opened."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sqlite3
 
 import pytest
@@ -77,6 +78,32 @@ async def test_an_unreadable_value_in_the_store_is_missing_and_is_written_again(
         again = [await turn(proxy, [*LARGE, *assistant("So."), *user("And?")]) for _ in range(2)]
         await no_fault(proxy)
         assert again == (["created", "applied"] if table == BLOCKS else ["applied", "applied"])
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["promises.sqlite-shm"],
+        ["promises.sqlite-shm", "chronicle.sqlite-shm"],
+        ["promises.sqlite-wal"],
+        ["promises.sqlite"],
+        ["promises.sqlite", "promises.sqlite-wal"],
+        [f"{name}.sqlite{end}" for name in ("promises", "chronicle") for end in ("", "-wal", "-shm")],
+    ],
+)
+@pytest.mark.parametrize("left_bytes", [0, 5_000])
+async def test_files_of_the_store_that_are_truncated_while_it_serves_end_no_request(serve, names, left_bytes):
+    """SQLite maps `-shm`: a process that reads what is no longer there is killed."""
+    longer, longest = ([*LARGE, *reading(count, size=4_000)[1:]] for count in (41, 42))
+    async with Upstream(text_turn("Go on.")) as up, serve(None, config=settings(up, 30_000)) as proxy:
+        assert await turn(proxy, LARGE) == "created"
+        await until(lambda: _values(proxy, BLOCKS))
+        for name in names:
+            os.truncate(proxy.state / name, left_bytes)
+        for history in (LARGE, longer, longest):
+            assert await turn(proxy, history) in ("applied", "created")
+        assert await turn(proxy, longest) == "applied"
+        await no_fault(proxy)
 
 
 def _values(proxy, table):

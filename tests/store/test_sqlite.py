@@ -1,6 +1,7 @@
 """What is SQLite's own: a file that breaks, disks that stall, processes that die."""
 
 import asyncio
+import os
 import signal
 import sqlite3
 import stat
@@ -134,6 +135,16 @@ async def test_a_removed_file_is_created_again(store, path):
         file.unlink()
     assert await store.put_block("t/h1", b"again") == b"again"
     assert path.exists()
+
+
+@pytest.mark.parametrize("ends", [("", "-wal"), ("", "-wal", "-shm"), ("-shm",)])
+async def test_a_file_that_was_truncated_is_filled_again(store, path, warnings, ends):
+    await store.put_block("t/h1", b"block")
+    for end in ends:
+        os.truncate(f"{path}{end}", 0)
+    await store.put_block("t/h2", b"block")
+    assert (await store.find_first(["t/h2"]))[0] == Found("t/h2", b"block")
+    assert warnings == []
 
 
 async def test_where_nothing_can_be_written_the_store_says_so(tmp_path):
