@@ -13,9 +13,9 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.proxy_client import ask, chat, fault_of, log_of, page, streaming, until, whole_log
+from tests.support.running_proxy import QUIET
 from tests.support.scripted_upstream import DONE, Upstream, answer, delta, finish, hang, pause, stream, text_turn
 
-QUIET = {"window": 1_000_000}  # what is known is not asked for: these upstreams hear from clients only
 PREFIX = "compaction_proxy_"
 MIB = 1024 * 1024
 

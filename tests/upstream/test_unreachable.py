@@ -7,11 +7,10 @@ from contextlib import contextmanager
 import pytest
 
 from tests.support.proxy_client import ask, chat, fault_of, log_of
-from tests.support.running_proxy import free_port
+from tests.support.running_proxy import QUIET, free_port
 from tests.support.scripted_upstream import Upstream, answer, in_turn
 
 CANARY = "sk-canary-0badc0de"
-QUIET = {"window": 1_000_000}  # what is known is not asked for: these upstreams hear from clients only
 
 
 @contextmanager

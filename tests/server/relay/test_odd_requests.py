@@ -2,11 +2,8 @@
 
 import asyncio
 import gzip
-import json
-from dataclasses import dataclass
 
 import pytest
-import pytest_asyncio
 
 from tests.support import http_client
 from tests.support.proxy_client import (
@@ -15,13 +12,10 @@ from tests.support.proxy_client import (
     fault_of,
     log_of,
     open_line,
-    page,
     request,
     until,
-    whole_log,
 )
-from tests.support.running_proxy import QUIET, Proxy
-from tests.support.scripted_upstream import Upstream, delta, echo, hang, stream
+from tests.support.scripted_upstream import delta, hang, stream
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -30,29 +24,9 @@ BODY = chat()
 KEY = {"authorization": "Bearer sk-a"}
 
 
-@dataclass(frozen=True, slots=True)
-class Relay:
-    up: Upstream
-    proxy: Proxy
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def running(serve):
-    config = {"listen": {"max_body_mib": 1}, "upstreams": [QUIET], "log": {"format": "json"}}
-    async with Upstream() as up, serve(up.url, config=config) as proxy:
-        yield Relay(up, proxy)
-
-
-@pytest.fixture
-def up(running):
-    running.up.forget()
-    running.up.script = echo
-    return running.up
-
-
-@pytest.fixture
-def proxy(running, up):
-    return running.proxy
+@pytest.fixture(scope="module")
+def config():
+    return {"listen": {"max_body_mib": 1}, "log": {"format": "json"}}
 
 
 def head_of(target=CHAT, method="POST", version="1.1", **headers):
@@ -224,10 +198,3 @@ async def test_a_client_that_closes_its_sending_half_has_left(up, proxy, begun):
         line.writer.write_eof()
         await sent.end()
     assert sent.departure is not None
-
-
-async def test_nothing_of_this_is_a_fault_of_the_proxy(proxy):
-    log = await whole_log(proxy)
-    assert "our-fault" not in log
-    assert "failed-open" not in log
-    assert json.loads((await page(proxy, "/health/ready")).body.data)["status"] == "ready"

@@ -4,10 +4,9 @@ import asyncio
 import json
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
-import pytest_asyncio
 
 from tests.support.admin_client import AdminClient
 from tests.support.agent import reading
@@ -23,7 +22,7 @@ from tests.support.proxy_client import (
     until,
     whole_log,
 )
-from tests.support.running_proxy import Proxy
+from tests.support.running_proxy import QUIET
 from tests.support.scripted_upstream import (
     DONE,
     Upstream,
@@ -33,7 +32,6 @@ from tests.support.scripted_upstream import (
     comment,
     cut,
     delta,
-    echo,
     error_event,
     event,
     finish,
@@ -52,33 +50,12 @@ CANARY = "sk-canary-0badc0de"
 # Against a time-out of minutes; a busy machine takes some seconds.
 PROMPTLY_SECONDS = 30.0
 HEARTBEAT_SECONDS = 0.2
-QUIET = {"window": 1_000_000}  # what is known is not asked for: these upstreams hear from clients only
 MIB = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Relay:
-    up: Upstream
-    proxy: Proxy
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def running(serve):
-    listen = {"heartbeat_seconds": HEARTBEAT_SECONDS, "drain_seconds": 1, "max_body_mib": 1}
-    async with Upstream() as up, serve(up.url, config={"listen": listen, "upstreams": [QUIET]}) as proxy:
-        yield Relay(up, proxy)
-
-
-@pytest.fixture
-def up(running):
-    running.up.forget()
-    running.up.script = echo
-    return running.up
-
-
-@pytest.fixture
-def proxy(running, up):
-    return running.proxy
+@pytest.fixture(scope="module")
+def config():
+    return {"listen": {"heartbeat_seconds": HEARTBEAT_SECONDS, "drain_seconds": 1, "max_body_mib": 1}}
 
 
 @contextmanager
