@@ -16,7 +16,8 @@ from proxy.admin.context import AdminContext, Json
 from proxy.config import Config
 from proxy.core.fold import is_of_summary
 from proxy.core.grouping import find_last_assistant
-from proxy.core.messages import NOTE, Message, Request, make_block_key
+from proxy.core.identity import make_block_key
+from proxy.core.messages import NOTE, Message, Request
 from proxy.core.overlay import Block
 from proxy.core.pipeline import estimate_tokens
 from proxy.core.rules import Facts, Rules

@@ -20,7 +20,8 @@ from proxy.assembly import build_redaction
 from proxy.cli import options
 from proxy.cli.options import add_command, format_bytes, format_count, format_table
 from proxy.config import Config
-from proxy.core.messages import Message, make_block_key
+from proxy.core.identity import make_block_key
+from proxy.core.messages import Message
 from proxy.core.overlay import Block
 from proxy.core.recall import render_match
 from proxy.core.rules import Rules

@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 from proxy.config import Config, Occasion, Policy, RolloutChoice, Upstream
 from proxy.config.attachments import ALL_PERCENT
 from proxy.core.conversation import LOOK_UP_MIN_TOKENS, find_smallest_bytes
-from proxy.core.messages import Request, compute_beginning
+from proxy.core.identity import compute_beginning
+from proxy.core.messages import Request
 from proxy.core.rules import Rules
 from proxy.core.window import Calibration, Prices, Window, compute_relative_prices
 from proxy.errors import BadRequest, ProxyError

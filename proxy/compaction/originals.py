@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from proxy.core.memory import Identity
-from proxy.core.messages import Request, compute_chain
+from proxy.core.identity import Identity, compute_chain
+from proxy.core.messages import Request
 from proxy.errors import TranscriptsUnavailable
 from proxy.store.transcripts.files import History
 from proxy.store.transcripts.writer import Originals, Recording, SubmittedHistory

@@ -43,7 +43,8 @@ from proxy.core.actions import (
     TurnReport,
 )
 from proxy.core.conversation import WINDOW_UNKNOWN, AnswerReport, Context, Exchange
-from proxy.core.memory import Found, Identity, LookUp
+from proxy.core.identity import Identity
+from proxy.core.memory import Found, LookUp
 from proxy.core.messages import Request
 from proxy.core.planning import Question, Ready
 from proxy.core.recovery import Refusal

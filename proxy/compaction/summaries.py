@@ -19,7 +19,8 @@ from time import perf_counter
 
 from proxy import events
 from proxy.compaction.context import UsageRefusals
-from proxy.core.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, Identity, SummaryCandidate
+from proxy.core.identity import Identity
+from proxy.core.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, SummaryCandidate
 from proxy.core.messages import Request, read_message
 from proxy.core.pipeline import Count
 from proxy.core.planning import Question, Try, list_tries

@@ -2,7 +2,7 @@
 
 In the order in which to read it:
 
-messages       a request and its messages, with their bytes; values computed per message; the chain of hashes
+messages       a request and its messages, with their bytes; values computed per message
 splice         changes inside JSON bytes that leave all other bytes as they are
 grouping       groups and turns: where a history may be cut; pinned text
 agents         conventions of agents: names of tools, output in user messages, side questions
@@ -20,7 +20,8 @@ recall         the tool by which a model reads earlier messages again
 
 rules          `Rules` (a compiled policy) and `Facts` (what is known of a request)
 overlay        `Block`: the replacement for the first messages of a history
-memory         identity of a conversation, and the keys and values that a store keeps
+identity       what a conversation is known by: a chain of hashes, the digest of its head, the keys of a store
+memory         the values that a store keeps of a conversation
 state          one history with its block, its view, rules and facts
 planning       `decide()`: what to forward, and whether to make a new block
 recovery       what to try once more after a refusal

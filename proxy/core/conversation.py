@@ -45,6 +45,7 @@ from proxy.core.actions import (
     TurnReport,
 )
 from proxy.core.grouping import find_last_assistant
+from proxy.core.identity import CanonicalForm, Identity, canonicalize_as_0_1
 from proxy.core.memory import (
     DAY_SECONDS,
     FACT_SECONDS,
@@ -52,7 +53,6 @@ from proxy.core.memory import (
     NO_CANDIDATE,
     VERSION_0_1_SECRET_BYTES,
     Found,
-    Identity,
     LastRequest,
     LookUp,
     Memory,
@@ -60,7 +60,7 @@ from proxy.core.memory import (
     SummaryCandidate,
     read_candidate,
 )
-from proxy.core.messages import CanonicalForm, Request, canonicalize_as_0_1
+from proxy.core.messages import Request
 from proxy.core.overlay import Block
 from proxy.core.pipeline import Count
 from proxy.core.planning import COUNT_ERROR_RATIO, USELESS_BLOCKS_MAX, NeedSummary, Ready

@@ -10,12 +10,10 @@ library only.
 """
 
 import json
-import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from hashlib import blake2b
-from itertools import compress, count, repeat
+from itertools import compress, count
 from operator import is_, is_not
 from typing import Any, Literal, TypeVar
 
@@ -110,7 +108,6 @@ class KnownView:
 
 HEAD = ("system", "developer")
 RESULTS = ("tool", "function")
-_ROLES = frozenset({*HEAD, *RESULTS, "user", "assistant"})
 NOTE = "note"
 # What may have been done to a user's message while it stays the words of a user.
 WORDS_KEPT = ("", "strip_attachments")
@@ -378,214 +375,6 @@ def _read_call(value: Any) -> ToolCall:  # noqa: ANN401 - any JSON a client send
 
 def _as_string(value: Any) -> str:  # noqa: ANN401 - any JSON a client sends
     return value if isinstance(value, str) else ""
-
-
-# --- identity ---------------------------------------------------------------------------------------------------------
-# Identity of a conversation: a chain of keyed hashes that tells how much of a history was seen before.
-#
-# The client sends its whole history every time and gives it no name. So a history is known by a chain: one keyed hash
-# per message, each over the one before it. Two requests share a link only if they share everything up to it. So after a
-# rewind, an edit or a fork, the longest known link finds the block; tenants and siblings are kept apart without a
-# lock.
-#
-# - The first link holds the tenant, the `user` of the request and the `x-conversation-id`. Nothing of another tenant
-#   can ever match.
-# - The head is left out: system prompts carry dates. What a model wrote is bound to it beside the chain (`memory.py`).
-# - Cache markers are left out: clients move them every turn, and wrap a text into parts to have somewhere to put them.
-# - A message is known by what its JSON means: a gateway or another version of a client may write it with other spaces,
-#   another order of keys, other escapes. Most clients write it in one form; that is hashed as it is, unparsed.
-# - The key is secret and shared by all workers: a forged collision would hand out the summary of another tenant.
-# - It begins with a version, which must change with the canonical form below.
-
-VERSION = b"c1"
-SIZE = 20
-MARKERS = frozenset({"cache_control", "prompt_cache_breakpoint"})
-_OF_MARKERS = b"cache_"
-"""Part of the name of each marker."""
-# The order of keys in which most clients write a message; other keys follow by name.
-_ORDER = ("role", "tool_call_id", "content", "tool_calls", "id", "type", "function", "name", "arguments")
-_RANKS = {key: rank for rank, key in enumerate(_ORDER)}
-_CONTENT = b'"content"'
-_CONTENT_KEY = re.compile(_CONTENT + rb"\s*:\s*")
-# All but those of control characters that have no short form: these are written in one way. It is an escape after an
-# odd number of backslashes only.
-_ESCAPE = re.compile(rb"(?<!\\)(\\++)u(?!00(?:0[0-7be-f]|1[0-9a-f]))")
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-# A shorter message is parsed whole.
-_SHORT_MESSAGE_BYTES = 1_024
-
-CanonicalForm = Callable[[Message], bytes]
-"""The bytes that a message is hashed as."""
-Kind = tuple[str, bool]
-"""Who speaks, and whether there are calls in it."""
-
-
-def canonicalize(message: Message) -> bytes:
-    """The bytes of a message in one form, in whatever way its JSON is written, and without cache markers."""
-    raw = message.raw
-    is_parsed = len(raw) <= _SHORT_MESSAGE_BYTES or _OF_MARKERS in raw or message.content[:1] != b'"'
-    return _rewrite(raw) if is_parsed else _rewrite_around(message)
-
-
-def _is_ambiguous(raw: bytes) -> bool:
-    r"""True where a `\u` stands for a character that could be written in another way."""
-    return any(len(found[1]) % 2 for found in _ESCAPE.finditer(raw))
-
-
-def _rewrite_around(message: Message) -> bytes:
-    """A message with a long text in the usual form: what is around the text is parsed, the text only where it must."""
-    raw, text = message.raw, message.content
-    name = _CONTENT_KEY.search(raw)
-    if name is None or not raw.startswith(text, name.end()):
-        return _rewrite(raw)
-    start = name.end()
-    outer = raw[:start] + b"0" + raw[start + len(text) :]
-    before, place, after = _rewrite(outer).partition(_CONTENT + b":0")
-    if not place:
-        return _rewrite(raw)
-    if b"\\u" in text and _is_ambiguous(text):
-        text = _rewrite(text)
-    return b"".join((before, _CONTENT, b":", text, after))
-
-
-def _rewrite(raw: bytes) -> bytes:
-    """The message in the usual form; bytes that cannot be read as JSON stay as they are."""
-    try:
-        return _encode(_ENCODER.encode(_sort_keys(_remove_markers(json.loads(raw)))))
-    except (ValueError, RecursionError):
-        return raw
-
-
-def _remove_markers(message: Any) -> Any:  # noqa: ANN401 - JSON
-    """The message without cache markers and the wrapping that they need."""
-    if not isinstance(message, dict):
-        return message
-    found = _drop_markers(message)
-    for key in ("content", "tool_calls"):
-        if isinstance(found.get(key), list):
-            found[key] = [_drop_markers(part) if isinstance(part, dict) else part for part in found[key]]
-    match found.get("content"):
-        case [{"type": "text", "text": str(text), **more}] if not more:  # one part of text and nothing else
-            found["content"] = text
-    return found
-
-
-def _drop_markers(group: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in group.items() if key not in MARKERS}
-
-
-def _sort_keys(value: Any) -> Any:  # noqa: ANN401 - JSON
-    if isinstance(value, dict):
-        ordered = sorted(value, key=lambda key: (_RANKS.get(key, len(_RANKS)), key))
-        return {key: _sort_keys(value[key]) for key in ordered}
-    return [_sort_keys(each) for each in value] if isinstance(value, list) else value
-
-
-def compute_chain(
-    request: Request, tenant: str, key: bytes, conversation: str = "", form: CanonicalForm | None = None
-) -> tuple[bytes, ...]:
-    """The links h(0) .. h(n) of a request with n messages after its head. `form`: of all its messages."""
-    origin, body = _compute_origin(request, tenant, key, conversation), request.body
-
-    def continue_chain(known: Sequence[bytes]) -> Iterator[bytes]:
-        link = known[-1] if known else origin
-        forms = repeat(form) if form is not None else _choose_forms(request, len(known))
-        for message, chosen in zip(body[len(known) :], forms, strict=False):
-            link = follow(link, message, key, form=chosen)
-            yield link
-
-    return origin, *request.known.extend((compute_chain, origin, key, form), len(body), continue_chain)
-
-
-def _choose_forms(request: Request, start: int) -> Iterator[CanonicalForm]:
-    """The form in which each message from `start` on is hashed: as it is, where it is in the one form already.
-
-    Parsing every message would cost more than hashing it. One client writes all its JSON in one way, so the first
-    message of each kind tells; it is part of every prefix that holds others of its kind. Only escapes are looked for in
-    all of them.
-    """
-    body = request.body
-
-    def compare_first(known: Sequence[Mapping[Kind, bool]]) -> Iterator[Mapping[Kind, bool]]:
-        is_usual = known[-1] if known else {}
-        for message in body[len(known) :]:
-            kind = message.role, bool(message.calls)
-            if kind not in is_usual and message.role in _ROLES:
-                is_usual = {**is_usual, kind: canonicalize(message) == canonicalize_as_0_1(message)}
-            yield is_usual
-
-    kinds = request.known.extend(_choose_forms, len(body), compare_first)
-    for message, is_usual in zip(body[start:], kinds[start:], strict=True):
-        is_escaped = b"\\u" in message.raw and _is_ambiguous(message.raw)
-        is_kept = is_usual.get((message.role, bool(message.calls)), False) and not is_escaped
-        yield canonicalize_as_0_1 if is_kept else canonicalize
-
-
-def compute_beginning(request: Request, tenant: str, key: bytes, conversation: str = "") -> bytes:
-    """The link h(1), which identifies a conversation from its first message on; h(0) where it has none."""
-    link = _compute_origin(request, tenant, key, conversation)
-    return follow(link, request.body[0], key) if request.body else link
-
-
-def _compute_origin(request: Request, tenant: str, key: bytes, conversation: str) -> bytes:
-    names = (tenant, request.user, conversation)
-    content = VERSION + b"".join(len(name).to_bytes(8, "big") + name for name in map(_encode, names))
-    return blake2b(content, digest_size=SIZE, key=key).digest()
-
-
-def follow(link: bytes, message: Message, key: bytes, *, form: CanonicalForm = canonicalize) -> bytes:
-    """The link after this one: of the message, over all that came before it."""
-    step = blake2b(link, digest_size=SIZE, key=key)
-    step.update(form(message))
-    return step.digest()
-
-
-def make_block_key(tenant: str, link: bytes) -> str:
-    """The key under which a block is stored. The tenant comes first, so that a store can keep tenants apart as well."""
-    return f"{tenant}/block/{link.hex()}"
-
-
-def make_bound_key(tenant: str, link: bytes, head: str) -> str:
-    """The key of a block where the link's own key holds a summary of another head."""
-    return f"{make_block_key(tenant, link)}.{head}"
-
-
-def canonicalize_as_0_1(message: Message) -> bytes:
-    """The bytes that version 0.1 knew a message by: its own, without cache markers. For what it has stored."""
-    raw = remove_cache_marker(message.raw)
-    return _unwrap_text(raw) if message.content[:1] == b"[" else raw
-
-
-def remove_cache_marker(raw: bytes) -> bytes:
-    """A message without the cache markers on it, on the parts of its content and on its calls."""
-    if _OF_MARKERS not in raw:
-        return raw
-    raw = splice.remove_members(raw, MARKERS)
-    for key in ("content", "tool_calls"):
-        place = splice.find_member(raw, key)
-        if place is not None and raw[place.start : place.start + 1] == b"[":
-            raw = splice.replace_elements(raw, place.start, _strip_markers)
-    return raw
-
-
-def _strip_markers(element: bytes) -> bytes:
-    return splice.remove_members(element, MARKERS) if element[:1] == b"{" else element
-
-
-def _unwrap_text(raw: bytes) -> bytes:
-    """The message with a single text part written as plain text: both are the same words."""
-    content = splice.find_member(raw, "content")
-    parts = [] if content is None else list(splice.iterate_elements(raw, content.start))
-    if content is None or len(parts) != 1 or raw[parts[0][0] : parts[0][0] + 1] != b"{":
-        return raw
-    found = {each.key: raw[each.start : each.stop] for each in splice.iterate_members(raw, parts[0][0])}
-    if found.keys() != {"type", "text"} or found["type"] != b'"text"':
-        return raw
-    return splice.replace_bytes(raw, content.start, content.stop, found["text"])
-
-
-def _encode(name: str) -> bytes:
-    return name.encode("utf-8", "surrogatepass")
 
 
 # --- calls ------------------------------------------------------------------------------------------------------------

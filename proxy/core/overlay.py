@@ -14,7 +14,8 @@ from hashlib import blake2b
 from itertools import groupby
 from typing import Any
 
-from proxy.core.messages import Message, as_read_back, make_literal, remove_cache_marker
+from proxy.core.identity import remove_cache_marker
+from proxy.core.messages import Message, as_read_back, make_literal
 from proxy.core.pipeline import Step
 from proxy.core.steps import step_from_json, step_to_json
 from proxy.core.summaries import Summary

@@ -4,7 +4,7 @@ import json
 
 from proxy.admin.history import show_with_block, show_without_block
 from proxy.core.grouping import Pins
-from proxy.core.messages import compute_chain
+from proxy.core.identity import compute_chain
 from proxy.core.overlay import Block, Part
 from proxy.core.planning import Ready, decide
 from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from proxy.cli import main
-from proxy.core.messages import compute_chain, make_block_key
+from proxy.core.identity import compute_chain, make_block_key
 from proxy.core.planning import decide
 from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.state import ConversationState

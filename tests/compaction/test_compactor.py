@@ -20,8 +20,7 @@ from proxy.compaction.session import OutgoingRequest
 from proxy.config import Policy
 from proxy.config import Upstream as Settings
 from proxy.config.policies import shipped_policies
-from proxy.core import messages as core_messages
-from proxy.core import planning
+from proxy.core import identity, planning
 from proxy.errors import BadRequest
 from proxy.gateway import render_decision
 from proxy.store.memory import MemoryStore
@@ -186,7 +185,7 @@ async def test_identical_bytes_are_as_much_work_for_a_second_tenant(compactor_un
 
     watch(tokenizer, "_tokens")
     watch(chat_requests, "_read_message")
-    watch(core_messages, "follow")
+    watch(identity, "follow")
     steps = []
     for team in ("a", "b", "a", "b"):
         work.clear()

@@ -11,8 +11,8 @@ from proxy.compaction import services
 from proxy.compaction.services import StoreSecret
 from proxy.core.actions import Decision, Identify, Owner, StoreBlock
 from proxy.core.conversation import Context, Exchange
-from proxy.core.memory import Identity, LastRequest, LookUp, Memory, SummaryCandidate, read_candidate
-from proxy.core.messages import make_block_key
+from proxy.core.identity import Identity, make_block_key
+from proxy.core.memory import LastRequest, LookUp, Memory, SummaryCandidate, read_candidate
 from proxy.core.overlay import Block, Part
 from proxy.core.pipeline import estimate_tokens
 from proxy.core.planning import Ready

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.compaction.context import ANONYMOUS, find_tenant
-from proxy.core.memory import LAST_REQUEST_FORMAT_VERSION, Identity, LastRequest
+from proxy.core.identity import Identity
+from proxy.core.memory import LAST_REQUEST_FORMAT_VERSION, LastRequest
 from proxy.core.rules import Anchor
 from proxy.core.window import Calibration, PriceCliff, Prices, Window, compute_relative_prices
 from proxy.core.window import TokenPrices as Dollars

@@ -7,7 +7,7 @@ import pytest
 
 from proxy.compaction import originals as module
 from proxy.compaction.originals import Keeper
-from proxy.core.memory import Identity
+from proxy.core.identity import Identity
 from proxy.errors import TranscriptsUnavailable
 from proxy.store.transcripts.files import TranscriptFolder
 from proxy.store.transcripts.writer import Originals

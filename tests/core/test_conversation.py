@@ -24,7 +24,8 @@ from proxy.core.actions import (
     drive,
 )
 from proxy.core.conversation import AnswerReport, Context, Exchange, is_silently_cut
-from proxy.core.memory import MAX_FAILURES, Identity, LookUp, SummaryCandidate
+from proxy.core.identity import Identity
+from proxy.core.memory import MAX_FAILURES, LookUp, SummaryCandidate
 from proxy.core.recovery import REASON, Refusal
 from proxy.core.rules import Keep, Rules
 from proxy.core.summaries import Summaries, Summary

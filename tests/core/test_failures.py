@@ -14,7 +14,7 @@ from math import ceil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.messages import compute_chain
+from proxy.core.identity import compute_chain
 from proxy.core.pipeline import estimate_tokens
 from proxy.core.rules import Anchor, Facts, Rules
 from proxy.core.steps.compat import OneLiners, ToolHints

@@ -6,8 +6,8 @@ import pytest
 
 from proxy.core import planning
 from proxy.core.grouping import Pins, repair
+from proxy.core.identity import compute_chain
 from proxy.core.ledger import write_ledger
-from proxy.core.messages import compute_chain
 from proxy.core.overlay import Block
 from proxy.core.pipeline import Draft
 from proxy.core.rules import Facts, Rules

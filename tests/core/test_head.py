@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from proxy.core.memory import compute_head_digest
+from proxy.core.identity import compute_head_digest
 from proxy.wire.chat.requests import parse
 from tests.support.messages import body, history, system, user
 

@@ -5,8 +5,7 @@ import json
 import pytest
 from hypothesis import given
 
-from proxy.core.messages import (
-    Message,
+from proxy.core.identity import (
     canonicalize,
     canonicalize_as_0_1,
     compute_beginning,
@@ -14,6 +13,7 @@ from proxy.core.messages import (
     make_block_key,
     remove_cache_marker,
 )
+from proxy.core.messages import Message
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.histories import any_history
 from tests.support.messages import KEY, TENANT, assistant, body, call, history, parse_request, request, system, user

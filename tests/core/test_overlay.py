@@ -6,7 +6,8 @@ import pytest
 
 from proxy.core.agents import list_tool_names, remove_pruned_tools
 from proxy.core.grouping import find_last_user
-from proxy.core.messages import compute_chain, make_literal
+from proxy.core.identity import compute_chain
+from proxy.core.messages import make_literal
 from proxy.core.overlay import Block, Part, close
 from proxy.core.rules import Rules
 from proxy.core.state import ConversationState

@@ -7,7 +7,7 @@ import pytest
 
 from proxy.core.fold import OPENING
 from proxy.core.grouping import Pins
-from proxy.core.messages import compute_chain
+from proxy.core.identity import compute_chain
 from proxy.core.planning import USELESS_BLOCKS_MAX, is_below_threshold
 from proxy.core.rules import Anchor, Facts, Keep, Rules
 from proxy.core.steps.compat import OneLiners

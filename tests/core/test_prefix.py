@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.grouping import find_callers, find_group_starts, find_groups, list_callers
-from proxy.core.messages import Columns, KnownView, Message, compute_chain
+from proxy.core.identity import compute_chain
+from proxy.core.messages import Columns, KnownView, Message
 from proxy.core.pipeline import Draft, find_worth, is_spared
 from proxy.core.rules import Rules
 from proxy.core.state import ConversationState

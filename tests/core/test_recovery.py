@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.messages import compute_chain
+from proxy.core.identity import compute_chain
 from proxy.core.recovery import Cure, Refusal, find_cure, limit_of
 from proxy.core.rules import Rules
 from proxy.core.state import ConversationState

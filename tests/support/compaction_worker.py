@@ -13,7 +13,8 @@ from proxy.core import planning
 from proxy.core.actions import AwaitSummary, CanSummarize, CountTokens, Identify, Owner, StartSummary, StoreBlock, drive
 from proxy.core.conversation import AnswerReport, Context, Exchange
 from proxy.core.grouping import count_flaws
-from proxy.core.memory import Identity, LastRequest, LookUp, SummaryCandidate
+from proxy.core.identity import Identity
+from proxy.core.memory import LastRequest, LookUp, SummaryCandidate
 from proxy.core.messages import Request
 from proxy.core.pipeline import Count, estimate_tokens
 from proxy.core.planning import Ready

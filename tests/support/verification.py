@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from proxy.core.messages import canonicalize, canonicalize_as_0_1, follow, read_message
+from proxy.core.identity import canonicalize, canonicalize_as_0_1, follow
+from proxy.core.messages import read_message
 from proxy.store.transcripts.archive import Transcript
 from proxy.store.transcripts.files import MessageLine, hash_head, ids_in, parse
 

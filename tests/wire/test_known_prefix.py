@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.compaction.known_requests import KnownRequests
-from proxy.core.messages import compute_chain
+from proxy.core.identity import compute_chain
 from proxy.wire.chat import requests as chat_wire
 from proxy.wire.chat.requests import find_first_message, parse
 from proxy.wire.messages import requests as messages_wire

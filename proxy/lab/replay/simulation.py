@@ -22,7 +22,8 @@ from proxy.core.actions import (
     drive,
 )
 from proxy.core.conversation import AnswerReport, Context, Exchange
-from proxy.core.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, Found, Identity, LookUp, SummaryCandidate
+from proxy.core.identity import Identity
+from proxy.core.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, Found, LookUp, SummaryCandidate
 from proxy.core.messages import Message
 from proxy.core.pipeline import estimate_tokens
 from proxy.core.planning import Question
