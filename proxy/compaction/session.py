@@ -46,7 +46,8 @@ from proxy.core.conversation import WINDOW_UNKNOWN, AnswerReport, Context, Excha
 from proxy.core.identity import Identity
 from proxy.core.memory import Found, LookUp
 from proxy.core.messages import Request
-from proxy.core.planning import Question, Ready
+from proxy.core.planning import Ready
+from proxy.core.question import Question
 from proxy.core.recovery import Refusal
 from proxy.core.summaries import Summary
 from proxy.core.window import LEARNED_SECONDS, encode_window

@@ -23,7 +23,7 @@ from proxy.core.identity import Identity
 from proxy.core.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, SummaryCandidate
 from proxy.core.messages import Request, read_message
 from proxy.core.pipeline import Count
-from proxy.core.planning import Question, Try, list_tries
+from proxy.core.question import Question, Try, list_tries
 from proxy.core.summaries import Summary, SummaryReply, Verdict
 from proxy.core.window import NOT_REPORTED, Usage
 from proxy.errors import ProxyError, UpstreamTimeout
@@ -100,7 +100,7 @@ class AnswerBound:
     def widen(self, wanted: int) -> "AnswerBound":
         """The bound after an answer that had too little room, perhaps because the model has reasoned first.
 
-        Twice the first one and never more: for that much `planning.tries` leaves room in the window.
+        Twice the first one and never more: for that much `list_tries` leaves room in the window.
         """
         return replace(self, wanted=wanted)
 

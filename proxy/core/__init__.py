@@ -23,6 +23,8 @@ overlay        `Block`: the replacement for the first messages of a history
 identity       what a conversation is known by: a chain of hashes, the digest of its head, the keys of a store
 memory         the values that a store keeps of a conversation
 state          one history with its block, its view, rules and facts
+attempts       ways to bring a full view down to its target, without a model
+question       what a model is asked for a summary, and how the question is made to fit
 planning       `decide()`: what to forward, and whether to make a new block
 recovery       what to try once more after a refusal
 actions        what the orchestration asks of its driver, and what comes of a request

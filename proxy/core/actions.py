@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from proxy.core.memory import LookUp
-from proxy.core.planning import Question, Ready
+from proxy.core.planning import Ready
+from proxy.core.question import Question
 from proxy.core.window import Usage, Window
 
 T = TypeVar("T")

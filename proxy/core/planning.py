@@ -7,224 +7,22 @@
    would not free enough, or not pay for itself, is not made, and the view stays as it is.
 
 All of it is pure. A plan may carry a block, which is stored once the upstream has accepted the request, so deciding
-twice changes nothing. Read `state` first, then `find_best_attempt`.
+twice changes nothing. Read `state.py` first; then `attempts.py`, which needs no model, and `question.py`, which does.
 """
 
-import json
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from proxy.core import summaries, window
+from proxy.core import window
 from proxy.core.agents import is_aside
-from proxy.core.fold import GO_ONS, is_of_summary
-from proxy.core.grouping import find_groups, find_turns, repair
-from proxy.core.messages import NOTE, Message
+from proxy.core.attempts import DEEPEST, Attempt, clear_old, find_best_attempt, summarize_forced
+from proxy.core.grouping import find_turns
+from proxy.core.messages import Message
 from proxy.core.overlay import Block
-from proxy.core.pipeline import Count, Draft, StepReport
+from proxy.core.pipeline import StepReport
+from proxy.core.question import Question, find_question, may_ask
 from proxy.core.rules import Facts, Rules
-from proxy.core.state import (
-    DEEPEST,
-    WINDOW_REASONS,
-    Attempt,
-    ConversationState,
-    clear_old,
-    find_best_attempt,
-    summarize_forced,
-)
-from proxy.core.summaries import NOTED, Summaries, SummaryReply, Verdict, find_kept_beside, judge_answer
-
-# --- question ---------------------------------------------------------------------------------------------------------
-# The question that asks a model for a summary of the old part of a history, and ways to make it fit.
-#
-# The best way is to ask the conversation itself: model, tools and messages as they were last forwarded, which the
-# upstream has cached, and one more instruction. Where that does not fit, or was not answered, the old part is retold in
-# one message, then with long results clipped, then with the oldest groups left out. No two tries have the same body.
-
-FOCUS = "\n\nAbove all, keep what concerns this: {focus}"
-CLIP_CHARACTERS = 2_000
-"""Characters that stay of a result that is retold."""
-AGAIN = "\n\nAnswer with the summary itself, at once and in full."
-SLACK_RATIO = 1.1
-"""How much larger than our count a request may turn out: counts are estimates."""
-MIN_ASKED_TOKENS = 200
-"""Less than this is not worth a model's call, even where the client asks for it."""
-NO_SUMMARY = "no-summary"
-UNDERSTOOD = "Understood."
-"""Said for the model where its history ends with a result: some templates take no user's words right after one."""
-MIN_NEW_SHARE = 0.25
-"""A question that came to nothing is put again only once there is this share of the view more to tell."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A request to summarize `body[:covers]`."""
-
-    covers: int
-    view: tuple[Message, ...]
-    """The messages as last forwarded, the head included."""
-    tools: bytes | None
-    old: tuple[Message, ...]
-    """Those of them that the answer shall stand for."""
-    earlier: str
-    """The summary among them, to be brought up to date."""
-    words: str
-    """What the user said: the summary shall be in the same language."""
-    weight: int
-    """Tokens of what the answer replaces: one that is not shorter is none."""
-    rules: Summaries
-    focus: str
-
-    @property
-    def instruction(self) -> str:
-        return self.rules.prompt + (FOCUS.format(focus=self.focus) if self.focus else "")
-
-    def verdict(self, reply: SummaryReply, count: Count) -> Verdict:
-        """The verdict on an answer to this question."""
-        rules = self.rules
-        return judge_answer(
-            reply, weight=self.weight, most=rules.max_tokens, headings=rules.headings, words=self.words, count=count
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Try:
-    """One way to put a question."""
-
-    messages: tuple[Message, ...]
-    tools: bytes | None
-    aligned: bool
-    again: bool = False
-    """The same once more with more room: only worth it where the answer had too little."""
-
-
-def may_ask(rules: Rules, facts: Facts) -> bool:
-    """True where a model may be asked for a summary: only about what was sent before, unless the client asks for one.
-
-    So a one-shot prompt, or a client whose history begins differently each time, never pays for a summary.
-    """
-    is_due = facts.was_forwarded or facts.force or not rules.summary.ahead
-    return rules.summary.enabled and facts.can_summarize and is_due
-
-
-def find_question(state: ConversationState, size: int, limit: int) -> Question | None:
-    """The question for this view, where the answer would be worth its price. Half of the target stays as it is."""
-    rules, facts = state.rules, state.facts
-    if not may_ask(rules, facts):
-        return None
-    tokens = max(rules.keep.tokens, int(rules.find_goal(limit) * rules.summary.verbatim))
-    # Another focus than that of the current summary: what it needs is in the originals only.
-    covered_before, is_refocused = state.block.covers, state.is_refocused
-    state = state.without_block() if is_refocused else state
-    draft = state.draft(rules.keep if facts.force else replace(rules.keep, tokens=tokens))
-    if is_refocused and covered_before > (draft.after[0].start if draft.after else len(state.body)):
-        draft = state.draft_up_to(covered_before) or draft  # the longest block of a history is the one that is found
-    covers = draft.after[0].start if draft.after else len(state.body)
-    kept = find_kept_beside(draft, rules.summary)
-    weight = state.count_tokens(message for message in draft.middle if id(message) not in kept)
-    if facts.insists:
-        return build_question(state, draft, covers, weight) if weight >= MIN_ASKED_TOKENS else None
-    gain = weight - rules.summary.max_tokens - rules.summary.ledger // 4
-    more = state.count_tokens(state.body[facts.failed_summary_covers : covers])
-    least = int(size * rules.min_progress)
-    if gain < least or size - gain > limit or (facts.failed_summary_covers and more < size * MIN_NEW_SHARE):
-        return None
-    return build_question(state, draft, covers, weight)
-
-
-def build_question(state: ConversationState, draft: Draft, covers: int, weight: int) -> Question:
-    """The question for the middle of this draft, which covers so many messages and has so many tokens."""
-    rules, facts, earlier = state.rules, state.facts, state.block.summary
-    # Flaws that the client's upstream may pass over would be the summary's fault: its call is ours.
-    view = repair(state.request.head + state.view)
-    if rules.repair and view and view[-1].is_result:
-        view = (*view, _make_message("assistant", UNDERSTOOD))
-    return Question(
-        covers=covers,
-        view=view,
-        tools=state.tools,
-        old=draft.middle,
-        earlier="" if earlier is None or rules.summary.scope else earlier.text,
-        words="\n".join(message.text for message in state.body if message.is_user),
-        weight=weight,
-        rules=rules.summary,
-        focus=facts.focus,
-    )
-
-
-def list_tries(question: Question, room: int | None, count: Count) -> Iterator[Try]:
-    """The ways to put it that fit: as it is, the same with more room for the answer, then each smaller.
-
-    `room`: what a request may hold beside an answer of `max_tokens`, if that is known.
-    """
-    most = question.rules.max_tokens
-    if question.rules.call == "aligned":
-        messages = (*question.view, _make_user_message(question.instruction))
-        taken = sum(count(message.raw) for message in messages) + (count(question.tools) if question.tools else 0)
-        if room is None or taken * SLACK_RATIO <= room:
-            yield Try(messages, question.tools, aligned=True)
-        if room is None or taken * SLACK_RATIO + most <= room:
-            messages = (*question.view, _make_user_message(question.instruction + AGAIN))
-            yield Try(messages, question.tools, aligned=True, again=True)
-    texts = set[str]()
-    for clip, share in ((0, 0.9), (CLIP_CHARACTERS, 0.9), (CLIP_CHARACTERS // 4, 0.45)):
-        text = _retell(question, clip, None if room is None else int(room * share) - most, count)
-        if text is not None and text not in texts:
-            texts.add(text)
-            yield Try((_make_user_message(text),), None, aligned=False)
-            yield Try((_make_user_message(text + AGAIN),), None, aligned=False, again=True)
-
-
-def _retell(question: Question, clip: int, room: int | None, count: Count) -> str | None:
-    """The old part as one text, the oldest groups left out where there is no room for them; None: no room for any."""
-    old = [message for message in question.old if not (question.earlier and _is_known(message))]
-    texts = [summaries.retell([old[place] for place in group], clip) for group in find_groups(old)]
-    if question.rules.input_chars:
-        texts = _take_characters(texts, question.rules.input_chars)
-    left = len(texts)
-    if room is not None:
-        room -= count(_encode(summaries.render_request(question.instruction, question.earlier, (), omitted=left)))
-        left = 0
-        for text in reversed(texts):
-            room -= count(_encode(text))
-            if room < 0:
-                break
-            left += 1
-    omitted = len(texts) - left
-    request = summaries.render_request(question.instruction, question.earlier, texts[omitted:], omitted=omitted)
-    return request if left else None
-
-
-def _take_characters(texts: Sequence[str], room: int) -> list[str]:
-    """The first texts, up to so many characters in all."""
-    taken: list[str] = []
-    for text in texts:
-        if room <= 0:
-            break
-        taken.append(text[:room])
-        room -= len(text) + 1
-    return taken
-
-
-def _is_known(message: Message) -> bool:
-    """True where a message only repeats the earlier summary, which the question quotes first."""
-    return is_of_summary(message) or (message.made == NOTE and message.text in (*GO_ONS, NOTED))
-
-
-def _encode(text: str) -> bytes:
-    return text.encode("utf-8", "replace")
-
-
-def _make_user_message(text: str) -> Message:
-    """A user message with this text."""
-    return _make_message("user", text)
-
-
-def _make_message(role: str, text: str) -> Message:
-    return Message(json.dumps({"role": role, "content": text}, ensure_ascii=False).encode("utf-8", "replace"), role)
-
-
-# --- planning ---------------------------------------------------------------------------------------------------------
+from proxy.core.state import WINDOW_REASONS, ConversationState
 
 COUNT_ERROR_RATIO = 2
 """An upstream may count twice as many tokens as our tokenizer does."""
@@ -235,6 +33,7 @@ SUMMARY_OVERSHOOT_RATIO = 1.1
 NOTICE_SHARE = 0.9
 # After this many useless blocks in a row no more are made, as long as the view fits.
 USELESS_BLOCKS_MAX = 2
+NO_SUMMARY = "no-summary"
 SUMMARY_PENDING = "summary-pending"
 # The share of the view that a block must free if its view, like that of the block before it, is still over the limit.
 REPEATED_BLOCK_SHARE = 0.3

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from proxy.core.messages import Message, Request
-from proxy.core.planning import Try
+from proxy.core.question import Try
 from proxy.wire import http
 from proxy.wire.assembly import AnswerReader
 from proxy.wire.chat import answers as chat_answers

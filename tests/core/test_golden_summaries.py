@@ -15,7 +15,7 @@ from proxy.config.policies import read_prompt
 from proxy.core.grouping import Pins
 from proxy.core.messages import read_message
 from proxy.core.pipeline import estimate_tokens
-from proxy.core.planning import FOCUS, list_tries
+from proxy.core.question import FOCUS, list_tries
 from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.summaries import Summaries, Summary
 from tests.support.compaction_worker import Worker

@@ -11,7 +11,8 @@ from proxy.core import summaries
 from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.messages import make_literal
 from proxy.core.pipeline import estimate_tokens
-from proxy.core.planning import AGAIN, CLIP_CHARACTERS, NeedSummary, Question, list_tries
+from proxy.core.planning import NeedSummary
+from proxy.core.question import AGAIN, CLIP_CHARACTERS, Question, list_tries
 from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.steps.standard import ClearResults, DropMiddle
 from proxy.core.summaries import Summaries, Summary, SummaryReply, Verdict

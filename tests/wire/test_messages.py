@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.core.messages import change_arguments
-from proxy.core.planning import Try
+from proxy.core.question import Try
 from proxy.wire.messages import requests as messages
 from tests.support.messages import assistant, calls, history, system, user
 from tests.support.messages_api import find_faults, request

@@ -17,7 +17,8 @@ from proxy.cli.options import add_command, has_colours, parse_path, print_error
 from proxy.config import Config
 from proxy.core.messages import Message, Request
 from proxy.core.pipeline import Draft, Step, StepReport, run
-from proxy.core.planning import build_question, choose_without_model, decide
+from proxy.core.planning import choose_without_model, decide
+from proxy.core.question import build_question
 from proxy.core.rules import Facts, Rules
 from proxy.core.state import ConversationState
 from proxy.core.steps import STEPS

@@ -19,7 +19,7 @@ from proxy.compaction.summaries import SummaryCall, fetch_whole_answer
 from proxy.config import Config, Upstream
 from proxy.core.messages import Request, read_message
 from proxy.core.pipeline import Count
-from proxy.core.planning import Question
+from proxy.core.question import Question
 from proxy.core.summaries import Verdict
 from proxy.errors import ProxyError
 from proxy.lab.tangents import Tangent, Turns

@@ -16,7 +16,7 @@ from functools import cached_property
 from proxy.core.actions import Owner
 from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.messages import Message, Request
-from proxy.core.planning import Try
+from proxy.core.question import Try
 from proxy.lab.replay.cache import Marked
 from proxy.lab.replay.values import Conversation, Json, RecordedUsage
 from proxy.lab.saved import UnreadableError

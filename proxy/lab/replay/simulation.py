@@ -26,7 +26,7 @@ from proxy.core.identity import Identity
 from proxy.core.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, Found, LookUp, SummaryCandidate
 from proxy.core.messages import Message
 from proxy.core.pipeline import estimate_tokens
-from proxy.core.planning import Question
+from proxy.core.question import Question
 from proxy.core.rules import Rules
 from proxy.core.summaries import Summaries, Summary
 from proxy.core.window import NOT_REPORTED, Prices, Window

@@ -15,7 +15,7 @@ from proxy.compaction.summaries import SummaryCall, SummaryCost
 from proxy.config import Upstream
 from proxy.core.messages import Message
 from proxy.core.pipeline import estimate_tokens
-from proxy.core.planning import Question, Try, list_tries
+from proxy.core.question import Question, Try, list_tries
 from proxy.core.summaries import SummaryReply
 from proxy.lab.replay import standin
 from proxy.lab.replay.history import ReplayHistory, RequestTurn

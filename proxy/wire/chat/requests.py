@@ -20,7 +20,7 @@ import msgspec
 from proxy.core import splice
 from proxy.core.agents import COMPACT, list_tool_names
 from proxy.core.messages import HEAD, Message, Request, ToolCall, iterate_strings, read_message
-from proxy.core.planning import Try
+from proxy.core.question import Try
 from proxy.wire import marks
 from proxy.wire.outline import Prefix, find_first_element, find_values, list_named, locate, read_elements
 

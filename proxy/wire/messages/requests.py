@@ -20,7 +20,7 @@ import msgspec
 
 from proxy.core import splice
 from proxy.core.messages import Columns, Message, Request, ToolCall, is_different, read_message
-from proxy.core.planning import Try
+from proxy.core.question import Try
 from proxy.wire import marks
 from proxy.wire.chat.requests import (
     COMPACT_DESCRIPTION,

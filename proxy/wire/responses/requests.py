@@ -15,7 +15,7 @@ import msgspec
 
 from proxy.core import splice
 from proxy.core.messages import Message, Request, ToolCall, is_different, read_message
-from proxy.core.planning import Try
+from proxy.core.question import Try
 from proxy.wire.chat.requests import COMPACT_DESCRIPTION, COMPACT_PARAMETERS, add_compact, bound_answer, write_bounds
 from proxy.wire.lenient import as_text
 from proxy.wire.outline import Places, Prefix, find_first_element, find_values, list_named
