@@ -62,7 +62,7 @@ class Compactor:
         """The part of this body that is known."""
         if len(body) < WORTHWHILE_BYTES:
             return None
-        return self._services.known.find_prefix(compute_fingerprint(call), body, REQUEST_FORMATS[call.path])
+        return self._services.known_requests.find_prefix(compute_fingerprint(call), body, REQUEST_FORMATS[call.path])
 
     async def _read(self, call: Call, body: bytes, prefix: Prefix | None = None) -> Request | None:
         """The request in this body; None where it is not understood."""

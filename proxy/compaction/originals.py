@@ -117,8 +117,8 @@ def _history(tenant: str, links: Sequence[bytes], request: Request, policy: str)
     def list_bytes(known: Sequence[bytes]) -> list[bytes]:
         return [message.raw for message in request.body[len(known) :]]
 
-    steps = request.known.extend(("links as text", origin), len(rest), write_links)
-    messages = request.known.extend("bytes", len(request.body), list_bytes)
+    steps = request.columns.extend(("links as text", origin), len(rest), write_links)
+    messages = request.columns.extend("bytes", len(request.body), list_bytes)
     head = [message.raw for message in request.head]
     return History(
         tenant, steps[0], steps, messages, head, origin.hex(), policy, request.wire, size=len(request.source)

@@ -105,7 +105,7 @@ class Services:
     tokenizers: Tokenizers
     blocks: BlockCache
     profiles: ModelProfiles
-    known: KnownRequests = field(default_factory=KnownRequests)
+    known_requests: KnownRequests = field(default_factory=KnownRequests)
     occasions: Occasions = field(default_factory=Occasions)
     usage_refusals: UsageRefusals = field(default_factory=UsageRefusals)
 

@@ -261,7 +261,7 @@ class Session:
         """Remember what the upstream has accepted."""
         self._services.accepted.add(self._scope[2])
         if len(self._request.source) >= WORTHWHILE_BYTES:
-            self._services.known.add(self._scope[2], self._request, self._prefix)
+            self._services.known_requests.add(self._scope[2], self._request, self._prefix)
         if self.is_identified:
             plan = self.exchange.decision.plan
             await self.drive(self.exchange.accept(), is_heavy=plan is not None and plan.block is not None)

@@ -482,7 +482,7 @@ def was_asked(request: Request) -> bool:
         return islice(found, 1, None)
 
     before, behind = source[: request.offsets[request.head_size]], source[request.find_end(len(request.messages)) :]
-    return request.known.extend(was_asked, len(body), look)[-1] or _asks(before) or _asks(behind)
+    return request.columns.extend(was_asked, len(body), look)[-1] or _asks(before) or _asks(behind)
 
 
 def _asks(source: bytes) -> bool:

@@ -270,10 +270,10 @@ class Exchange:
     def _count_request(self) -> Actions[int]:
         """Tokens of the request by our count. Messages that were counted for an earlier request are not asked for."""
         request, count = self.context.request, self.context.count
-        counted = len(request.known.extend(count, 0, tuple))
+        counted = len(request.columns.extend(count, 0, tuple))
         outside = [*(message.raw for message in request.head), request.tools or b""]
         counts: list[int] = yield CountTokens([*outside, *(message.raw for message in request.body[counted:])])
-        return sum(counts[: len(outside)]) + count_all(request.known, request.body, count)
+        return sum(counts[: len(outside)]) + count_all(request.columns, request.body, count)
 
     def _count_forwarded(self, found: Ready) -> Actions[int]:
         """Tokens of what was forwarded by our count."""
@@ -281,7 +281,7 @@ class Exchange:
         if found.action == "created" or state is None:
             return sum((yield CountTokens(list_forwarded_pieces(found))))
         outside = [*(message.raw for message in self.context.request.head), found.tools or b""]
-        return sum(map(count, outside)) + count_all(state.known, state.view, count)
+        return sum(map(count, outside)) + count_all(state.columns, state.view, count)
 
     def _load_memory(self, size: int) -> Actions[None]:
         """Identify the conversation and look up what is remembered of it, in one round trip."""
@@ -330,7 +330,7 @@ class Exchange:
         first, *links = identity.links
         # The key of the first link tells whose they are, and what for.
         name = key_of(first), form
-        keys = self.context.request.known.extend(name, len(links), lambda known: map(key_of, links[len(known) :]))
+        keys = self.context.request.columns.extend(name, len(links), lambda known: map(key_of, links[len(known) :]))
         return [*reversed(keys), key_of(first)]
 
     def _fill_pointer(self, identity: Identity) -> None:
@@ -373,7 +373,7 @@ class Exchange:
         facts = self._facts(can_summarize=True)
         state = self._state(facts)
         self._state_before = state
-        self.context.request.known.view = state.known_view
+        self.context.request.columns.view = state.known_view
         found: Ready | NeedSummary | None = planning.keep_at_rest(state)
         if found is None:
             if not (yield CanSummarize()):

@@ -129,7 +129,7 @@ def compute_chain(
             link = follow(link, message, key, form=chosen)
             yield link
 
-    return origin, *request.known.extend((compute_chain, origin, key, form), len(body), continue_chain)
+    return origin, *request.columns.extend((compute_chain, origin, key, form), len(body), continue_chain)
 
 
 def _choose_forms(request: Request, start: int) -> Iterator[CanonicalForm]:
@@ -149,7 +149,7 @@ def _choose_forms(request: Request, start: int) -> Iterator[CanonicalForm]:
                 is_usual = {**is_usual, kind: canonicalize(message) == canonicalize_as_0_1(message)}
             yield is_usual
 
-    kinds = request.known.extend(_choose_forms, len(body), compare_first)
+    kinds = request.columns.extend(_choose_forms, len(body), compare_first)
     for message, is_usual in zip(body[start:], kinds[start:], strict=True):
         is_escaped = b"\\u" in message.raw and _is_ambiguous(message.raw)
         is_kept = is_usual.get((message.role, bool(message.calls)), False) and not is_escaped
@@ -372,7 +372,7 @@ class Identity:
         def digest(known: Sequence[str]) -> Sequence[str]:
             return () if known else (compute_head_digest(request.head, tenant, secret, form or canonicalize),)
 
-        (head,) = request.known.extend(column, 1, digest)
+        (head,) = request.columns.extend(column, 1, digest)
         return cls(tenant, links, counter, head)
 
     @property

@@ -263,7 +263,7 @@ class Request:
     """The API that it came by, where it is not Chat Completions."""
     binds_reasoning: bool = False
     """The upstream refuses signed reasoning behind a history that is not the one it was written under."""
-    known: Columns = field(default_factory=Columns, init=False, compare=False, repr=False)
+    columns: Columns = field(default_factory=Columns, init=False, compare=False, repr=False)
     """Values computed for the history, message by message."""
 
     _bodies: list[tuple[Message, ...]] = field(default_factory=list, init=False, compare=False, repr=False)

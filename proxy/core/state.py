@@ -61,7 +61,7 @@ class ConversationState:
     tail: tuple[Message, ...]
     view: tuple[Message, ...] = ()
     """The messages that are forwarded after the head: both of them."""
-    known: Columns = field(default_factory=Columns, compare=False, repr=False)
+    columns: Columns = field(default_factory=Columns, compare=False, repr=False)
     """Values computed for the view, message by message."""
 
     @classmethod
@@ -99,7 +99,7 @@ class ConversationState:
 
     def with_block(self, block: Block, *, has_block: bool) -> "ConversationState":
         """The same history with this block in place."""
-        covered = self.request.known.find_covered(block, block.covers) if self.has_plain_marks else None
+        covered = self.request.columns.find_covered(block, block.covers) if self.has_plain_marks else None
         covered = block.apply(self.body) if covered is None else covered
         tail = self._apply_always_steps(block, covered)
         # Under an opening block nothing was folded: what left unrepaired before it was stored goes on so.
@@ -113,8 +113,8 @@ class ConversationState:
                 _strip_reasoning(tail, block.reasoning_until),
             )
         view = covered + tail
-        known = self.request.known.continue_view(view)
-        return replace(self, block=block, has_block=has_block, covered=covered, tail=tail, view=view, known=known)
+        columns = self.request.columns.continue_view(view)
+        return replace(self, block=block, has_block=has_block, covered=covered, tail=tail, view=view, columns=columns)
 
     def _apply_always_steps(self, block: Block, covered: tuple[Message, ...]) -> tuple[Message, ...]:
         """The messages behind a block as they are forwarded, computed on from those of the request before.
@@ -143,12 +143,12 @@ class ConversationState:
             return new if is_unchanged else (*body[:covers], *run_steps(covers))[len(known) :]
 
         name = ("always", block.digest, covers, block.always, block.window, recalls)
-        return tuple(self.request.known.extend(name, len(body), forward_new)[covers:])
+        return tuple(self.request.columns.extend(name, len(body), forward_new)[covers:])
 
     def _are_spared(self, block: Block, start: int) -> bool:
         """True where each always-step surely leaves the messages from here on as they are."""
         body = self.body
-        hashes = self.request.known.extend(
+        hashes = self.request.columns.extend(
             hash, len(body), lambda known: [hash(message.content) for message in body[len(known) :]]
         )
         return len(body) - start <= FEW_MESSAGES and all(
@@ -169,7 +169,7 @@ class ConversationState:
                 last = place if body[place].is_user else last
                 yield last
 
-        return self.request.known.extend(find_last_user, len(body), find_on)[len(body) - 1] if body else None
+        return self.request.columns.extend(find_last_user, len(body), find_on)[len(body) - 1] if body else None
 
     @property
     def has_plain_marks(self) -> bool:
@@ -201,7 +201,7 @@ class ConversationState:
         """The view, for the next request that begins with this history."""
         keeps = self.has_plain_marks and not self.block.reasoning_until
         block = self.block if keeps else None
-        return KnownView(self.view, self.known, len(self.body), block, len(self.covered))
+        return KnownView(self.view, self.columns, len(self.body), block, len(self.covered))
 
     @property
     def link(self) -> bytes:
@@ -252,11 +252,11 @@ class ConversationState:
 
     def count_view(self) -> int:
         """Tokens of the view."""
-        return self.calibration.calibrate(count_all(self.known, self.view, self.estimate))
+        return self.calibration.calibrate(count_all(self.columns, self.view, self.estimate))
 
     def count_body(self) -> int:
         """Tokens of the history as the client sent it, without its head."""
-        return self.calibration.calibrate(count_all(self.request.known, self.request.body, self.estimate))
+        return self.calibration.calibrate(count_all(self.request.columns, self.request.body, self.estimate))
 
     def size(self) -> int:
         """Tokens of the view: the upstream's count of an earlier request plus what is new, or else our own count."""
@@ -316,18 +316,19 @@ class ConversationState:
             if worth is None:
                 return inf
             most += (
-                self.calibration.ratio * self.known.extend((step, estimate), len(view), partial(add_up, worth))[cut - 1]
+                self.calibration.ratio
+                * self.columns.extend((step, estimate), len(view), partial(add_up, worth))[cut - 1]
             )
         return most
 
     @property
     def _groups(self) -> Groups:
-        return Groups(self.known.extend(find_group_starts, len(self.view), partial(find_group_starts, self.view)))
+        return Groups(self.columns.extend(find_group_starts, len(self.view), partial(find_group_starts, self.view)))
 
     @property
     def _calls(self) -> Sequence[ToolCall | None]:
         """The call that each message of the view answers."""
-        return self.known.extend(find_callers, len(self.view), partial(find_callers, self.view))
+        return self.columns.extend(find_callers, len(self.view), partial(find_callers, self.view))
 
     def draft_up_to(self, covers: int) -> Draft | None:
         """The view divided where `body[:covers]` ends; None where that is inside a group or inside a note."""
@@ -388,7 +389,7 @@ class ConversationState:
         if not (keep.groups or keep.tokens):
             followed_up = next(group.stop for group in found.newest_first() if group.start <= last)
             answered = followed_up if followed_up < len(view) else answered
-        sums = sum_up(self.known, view, self.estimate)
+        sums = sum_up(self.columns, view, self.estimate)
         for number, group in enumerate(found.newest_first()):
             before = sums[group.start - 1] if group.start else 0
             tokens += self.calibration.calibrate(sums[group.stop - 1] - before)
@@ -423,7 +424,7 @@ class ConversationState:
         """True where the conversation has too few groups or turns to be compacted by choice."""
         rules, body = self.rules, self.body
         if self.has_plain_marks:
-            known = self.request.known.extend(find_group_starts, len(body), partial(find_group_starts, body))
+            known = self.request.columns.extend(find_group_starts, len(body), partial(find_group_starts, body))
         else:
             known = tuple(find_group_starts(body))
         is_short = Groups(known).are_fewer_than(rules.min_groups)
@@ -467,19 +468,19 @@ def count_calibrated(estimate: Count, calibration: Calibration, piece: bytes) ->
     return calibration.calibrate(estimate(piece))
 
 
-def count_all(known: Columns, messages: Sequence[Message], estimate: Count) -> int:
-    """Tokens of all these messages by our tokenizer; `known` are their columns."""
-    return sum_up(known, messages, estimate)[-1] if messages else 0
+def count_all(columns: Columns, messages: Sequence[Message], estimate: Count) -> int:
+    """Tokens of all these messages by our tokenizer; `columns` are theirs."""
+    return sum_up(columns, messages, estimate)[-1] if messages else 0
 
 
-def sum_up(known: Columns, messages: Sequence[Message], estimate: Count) -> Sequence[int]:
+def sum_up(columns: Columns, messages: Sequence[Message], estimate: Count) -> Sequence[int]:
     """Tokens of each of these messages and all before it."""
 
     def add_up(sums: Sequence[int]) -> Iterator[int]:
         counts = (estimate(message.raw) for message in messages[len(sums) :])
         return islice(accumulate(counts, initial=sums[-1] if sums else 0), 1, None)
 
-    return known.extend(estimate, len(messages), add_up)
+    return columns.extend(estimate, len(messages), add_up)
 
 
 def _build_opening_block(body: tuple[Message, ...], rules: Rules, facts: Facts) -> Block:

@@ -160,7 +160,7 @@ def _read_behind(
         spans=(*found.spans[:count], *behind),
         tools_at=found.tools_at + cut if found.tools_at > prefix.start else found.tools_at,
     )
-    request.known.follow(known.known, prefix.count - known.head_size)
+    request.columns.follow(known.columns, prefix.count - known.head_size)
     return request
 
 

@@ -286,7 +286,7 @@ async def test_the_same_history_gives_the_same_bytes_on_any_worker(tmp_path):
 def lose_at_random(compactor_under_test, chance):
     """Each look may find that its entry was evicted just before: of known requests as of blocks."""
     services = compactor_under_test.compactor._services
-    for cache in (services.known._requests, services.blocks._blocks):
+    for cache in (services.known_requests._requests, services.blocks._blocks):
 
         def get(key, default=None, *, cache=cache, found=cache.get):
             if chance.random() < 0.3:

@@ -34,7 +34,7 @@ def test_a_history_that_goes_on_has_the_same_columns(messages, cut):
     whole, begun = body(messages), parse_request(body(messages[:cut]))
     state = ConversationState.of(begun, compute_chain(begun, TENANT, KEY), (), Rules())
     state.bound_reach(Rules().when_full)
-    begun.known.view = KnownView(state.view, state.known, len(state.body))
+    begun.columns.view = KnownView(state.view, state.columns, len(state.body))
     prefix = find_prefix(begun, whole, find_first_message(whole))
     cold, warm = (
         ConversationState.of(request, compute_chain(request, TENANT, KEY), (), Rules())

@@ -153,7 +153,7 @@ def _is_evenly_spaced(request: Request, comma: bytes) -> bool:
             so_far = so_far and is_even(number)
             yield so_far
 
-    return all(request.known.extend(_is_evenly_spaced, len(body), look)[-1:])
+    return all(request.columns.extend(_is_evenly_spaced, len(body), look)[-1:])
 
 
 def _cut_stretches(request: Request, view: Sequence[Message]) -> Iterator[bytes]:
@@ -280,7 +280,7 @@ def _parse_behind(source: bytes, prefix: Prefix) -> Request | None:
         tools_at=found.tools_at + cut if found.tools_at > start else found.tools_at,
         binds_reasoning=_binds_reasoning(source, found.model),
     )
-    request.known.follow(known.known, count - known.head_size)
+    request.columns.follow(known.columns, count - known.head_size)
     return request
 
 

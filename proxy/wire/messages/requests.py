@@ -233,7 +233,7 @@ def render(request: Request, view: Sequence[Message], tools: bytes | None = None
 def _write_list(request: PiecedRequest, view: Sequence[Message], shared: int) -> Iterator[bytes]:
     """The messages of this view. Those that were written for the request before are not written again."""
     head, body = view[: request.head_size], view[request.head_size :]
-    columns = request.known.of_view(body) if all(map(is_, head, request.head)) else Columns()
+    columns = request.columns.of_view(body) if all(map(is_, head, request.head)) else Columns()
 
     def begin() -> _Writer:
         writer = _Writer(request)
@@ -420,7 +420,7 @@ def _count_marks(request: PiecedRequest) -> int:
         counts = map(count, range(head + len(known), head + len(request.body)))
         return islice(accumulate(counts, initial=known[-1] if known else 0), 1, None)
 
-    of_body = request.known.extend(_count_marks, len(request.body), add_up)[-1:]
+    of_body = request.columns.extend(_count_marks, len(request.body), add_up)[-1:]
     return sum(of_body) + sum(map(count, range(head))) + source.count(_MARK, 0, start) + source.count(_MARK, stop)
 
 

@@ -243,7 +243,7 @@ def _write_list(request: PiecedRequest, view: Sequence[Message]) -> Iterator[byt
     def write_new(known: Sequence[bytes]) -> Iterator[bytes]:
         return write(body[len(known) :])
 
-    return filter(None, (*write(head), *request.known.of_view(body).extend(_write_list, len(body), write_new)))
+    return filter(None, (*write(head), *request.columns.of_view(body).extend(_write_list, len(body), write_new)))
 
 
 def _write_items(request: PiecedRequest, message: Message) -> Iterator[bytes]:
