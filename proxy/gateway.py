@@ -185,7 +185,8 @@ class RelayedAnswer:
     """An upstream's answer on its way to the client. With a `watch`, it is a stream of events."""
 
     reply: Reply | LocalAnswer | StreamOfRounds
-    notes: Headers
+    own_headers: Headers
+    """What the proxy adds: the decision, and the id of the request."""
     watch: delivery.StreamWatch | None
     tap: ResponseTap | None = None
     """Optional tap on the upstream's raw bytes: recording and usage."""
@@ -196,8 +197,8 @@ class RelayedAnswer:
     def headers(self) -> Headers:
         headers = self.reply.headers
         if self.shown is not None:  # the body may get longer or shorter
-            headers = _without_length(headers)
-        return (*headers, *self.notes)
+            headers = _remove_length(headers)
+        return (*headers, *self.own_headers)
 
     def body(self) -> AsyncGenerator[bytes]:
         """The bytes for the client. Raises where the answer did not end well."""
@@ -279,7 +280,7 @@ class Gateway:
             or any(attachment.model != "*" for attachment in config.attachments)
         )
         self._only_upstream = config.upstreams[0] if len(config.upstreams) == 1 and not self._model_decides else None
-        self.clients = {settings.name: _kept_or_new(settings, kept or {}, emit) for settings in config.upstreams}
+        self.clients = {settings.name: _keep_or_open(settings, kept or {}, emit) for settings in config.upstreams}
         shared = ExitStack()
         for client in self.clients.values():
             shared.enter_context(client.lease())
@@ -344,10 +345,10 @@ class Gateway:
             caller,
             credential,
             record.request_id,
-            self._trace(record, headers),
+            self._begin_trace(record, headers),
         )
 
-    def _trace(self, record: RequestRecord, headers: Headers) -> Trace | None:
+    def _begin_trace(self, record: RequestRecord, headers: Headers) -> Trace | None:
         """Begin the spans of a request, in the client's trace or in a new one; None where traces are not sent."""
         settings = self.config.otel
         if settings.endpoint and settings.traces:
@@ -394,7 +395,7 @@ class Gateway:
         """The answer to a request: the proxy's own, or the upstream's."""
         if outgoing.answer is None:
             return await self._ask(outgoing, calls, record)
-        _note(outgoing, record)
+        _record_decision(outgoing, record)
         return RelayedAnswer(outgoing.answer, render_decision(outgoing.decision, record.request_id), None)
 
     async def _ask(self, outgoing: OutgoingRequest, calls: UpstreamCalls, record: RequestRecord) -> RelayedAnswer:
@@ -404,8 +405,8 @@ class Gateway:
         record.headers_at = perf_counter()
         if outgoing.session is not None or (not reply.is_good and _is_bypassed(outgoing.decision)):
             outgoing, reply = await self._retry_refused(outgoing, reply, calls, record)
-        _note(outgoing, record)
-        headers, watch = render_decision(outgoing.decision, record.request_id), _watch_for(outgoing.call, reply)
+        _record_decision(outgoing, record)
+        headers, watch = render_decision(outgoing.decision, record.request_id), _build_watch(outgoing.call, reply)
         if not reply.is_good and outgoing.session is not None:
             await self._fail_open(outgoing.session.reject(reply.status), None, record)
         if (
@@ -432,7 +433,7 @@ class Gateway:
         elif recall is not None and not _is_encoded(reply):
             answer = await self._gather_rounds(recall, reply, calls, record)
             record.headers_at = perf_counter()  # of the last round: what came before is no overhead of the proxy
-        shown = _usage_rewriter_for(outgoing.usage_view, answer) if outgoing.usage_view is not None else None
+        shown = _build_usage_rewriter(outgoing.usage_view, answer) if outgoing.usage_view is not None else None
         return RelayedAnswer(answer, headers, watch, tap, shown)
 
     async def _stream_rounds(
@@ -451,11 +452,11 @@ class Gateway:
                     if shown:
                         yield shown
             try:
-                following = await self._go_on(recall, calls, record) if is_read else None
+                following = await self._ask_next_round(recall, calls, record) if is_read else None
             except ProxyError as fault:
                 raise UpstreamBroke(fault.message) from None
             if following is not None and not following.is_good:
-                watch.error = delivery.read_error(await following.peek(_too_long) or b"")
+                watch.error = delivery.read_error(await following.peek(_is_larger_than_refusal) or b"")
                 raise UpstreamBroke("the upstream refused to go on with its answer")
         if is_read and (rest := rounds.close()):
             yield rest
@@ -467,16 +468,16 @@ class Gateway:
         following: Reply | None = reply
         while following is not None:
             reply = following
-            body = await reply.peek(_is_too_large) if reply.is_good else None
-            if body is None or _is_too_large(body):
+            body = await reply.peek(_is_larger_than_answer) if reply.is_good else None
+            if body is None or _is_larger_than_answer(body):
                 return reply
             if await self._fail_open(_run(partial(recall.rounds.feed, body)), None, record) is None:
                 return reply
-            following = await self._go_on(recall, calls, record)
+            following = await self._ask_next_round(recall, calls, record)
         whole = await self._fail_open(_run(recall.rounds.close), None, record)
-        return reply if whole is None else LocalAnswer(_without_length(reply.headers), whole)
+        return reply if whole is None else LocalAnswer(_remove_length(reply.headers), whole)
 
-    async def _go_on(self, recall: RecallLoop, calls: UpstreamCalls, record: RequestRecord) -> Reply | None:
+    async def _ask_next_round(self, recall: RecallLoop, calls: UpstreamCalls, record: RequestRecord) -> Reply | None:
         """Send the next round of a request. None: the model recalls nothing more."""
         answer = await self._fail_open(_run(recall.rounds.end_round), None, record)
         if answer is None:
@@ -554,11 +555,11 @@ class Gateway:
 
 
 async def _run(act: Callable[[], T]) -> T:
-    """Work without I/O, as what may fail open: that is awaited."""
+    """Do work without I/O where an awaitable is asked for (`_fail_open`)."""
     return act()
 
 
-def _without_length(headers: Headers) -> Headers:
+def _remove_length(headers: Headers) -> Headers:
     return tuple(pair for pair in headers if pair[0].lower() != "content-length")
 
 
@@ -566,7 +567,7 @@ def _is_encoded(reply: Reply) -> bool:
     return bool(http.find(reply.headers, "content-encoding"))
 
 
-def _is_too_large(body: bytes) -> bool:
+def _is_larger_than_answer(body: bytes) -> bool:
     return len(body) > ANSWER_MAX_BYTES
 
 
@@ -574,7 +575,11 @@ async def _read_refusal(reply: Reply, path: str) -> Refusal | None:
     """Read a refusal before the client sees any of it. None: accepted, or a refusal without a remedy."""
     if path in (http.RESPONSES, http.MESSAGES) and reply.is_good and _is_stream(reply):
         return await _read_late_refusal(reply)
-    beginning = await reply.peek(_can_be_classified if reply.is_good else _too_long) if _may_refuse(reply) else None
+    beginning = (
+        await reply.peek(_can_be_classified if reply.is_good else _is_larger_than_refusal)
+        if _may_refuse(reply)
+        else None
+    )
     if beginning is None:
         return None
     reply.is_good = reply.is_good and not refusals.begins_as_error(beginning)
@@ -584,7 +589,7 @@ async def _read_refusal(reply: Reply, path: str) -> Refusal | None:
 
 async def _read_late_refusal(reply: Reply) -> Refusal | None:
     """The refusal in a stream that began well."""
-    beginning = await reply.peek(lambda read: has_begun(read) or _too_long(read))
+    beginning = await reply.peek(lambda read: has_begun(read) or _is_larger_than_refusal(read))
     error = None if beginning is None else find_refusal(beginning)
     if error is None:
         return None
@@ -605,10 +610,10 @@ def _may_refuse(reply: Reply) -> bool:
 
 
 def _can_be_classified(beginning: bytes) -> bool:
-    return not refusals.begins_as_error(beginning) or _too_long(beginning)
+    return not refusals.begins_as_error(beginning) or _is_larger_than_refusal(beginning)
 
 
-def _too_long(beginning: bytes) -> bool:
+def _is_larger_than_refusal(beginning: bytes) -> bool:
     return len(beginning) > refusals.BODY_MAX_BYTES
 
 
@@ -644,7 +649,7 @@ def render_decision(decision: Decision | None, request_id: str) -> Headers:
     return tuple(pairs)
 
 
-def _note(outgoing: OutgoingRequest, record: RequestRecord) -> None:
+def _record_decision(outgoing: OutgoingRequest, record: RequestRecord) -> None:
     decision = outgoing.decision
     if outgoing.session is not None:
         record.model = outgoing.session.model
@@ -671,24 +676,24 @@ def _serves_all_alike(settings: Upstream) -> bool:
     return "*" in settings.models and "{model}" not in settings.base_url
 
 
-def _kept_or_new(settings: Upstream, kept: Mapping[str, Client], emit: events.Listener) -> Client:
-    """Connections outlive a reload that does not concern them."""
+def _keep_or_open(settings: Upstream, kept: Mapping[str, Client], emit: events.Listener) -> Client:
+    """The client of an upstream: the one before a reload, where its settings are the same, else a new one."""
     before = kept.get(settings.name)
     return before if before is not None and before.settings == settings else Client(settings, emit)
 
 
-def _watch_for(call: Call, reply: Reply) -> delivery.StreamWatch | None:
-    """Only plain event streams can be read along; compressed ones are relayed as they are."""
+def _build_watch(call: Call, reply: Reply) -> delivery.StreamWatch | None:
+    """The watch over an event stream; None for other answers, and for a compressed stream, which cannot be read."""
     if not _is_stream(reply):
         return None
     must_finish = reply.status == HTTPStatus.OK and call.path in http.WITH_FINISH_REASON
     return delivery.StreamWatch(must_finish=must_finish, names_events=call.path == http.MESSAGES)
 
 
-def _usage_rewriter_for(
+def _build_usage_rewriter(
     view: delivery.UsageView, reply: Reply | LocalAnswer | StreamOfRounds
 ) -> delivery.Rewriter | None:
-    """Only what can be read along can be told otherwise."""
+    """The rewriter of the usage figures of an answer; None where the answer is compressed."""
     if http.find(reply.headers, "content-encoding"):
         return None
     kind = http.find(reply.headers, "content-type") or ""
@@ -706,7 +711,7 @@ async def _rewrite_usage(chunks: AsyncGenerator[bytes], shown: delivery.Rewriter
 
 
 async def _watch_stream(chunks: AsyncGenerator[bytes], watch: delivery.StreamWatch) -> AsyncGenerator[bytes]:
-    """A stream that is never taken for success when it was none: it ends with an error that clients raise on."""
+    """The stream; where it was cut off or failed, it ends with an error that clients raise on."""
     try:
         async with aclosing(chunks):
             async for chunk in chunks:

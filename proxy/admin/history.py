@@ -75,25 +75,25 @@ def show_without_block(request: Request) -> View:
 def show_with_block(request: Request, links: Sequence[bytes], block: Block, rules: Rules) -> View:
     """`rules`: those of the policy that made the block, for what it pins."""
     facts = Facts(usable_tokens=block.window)
-    scene = ConversationState.of(
+    state = ConversationState.of(
         request, links, (block,), replace(rules, new_blocks=False), count=estimate_tokens, facts=facts
     )
-    if not scene.has_block:
+    if not state.has_block:
         return show_without_block(request)
-    passages = scene.pinned_passages
-    statuses = [_status(scene, place, message, passages) for place, message in enumerate(scene.body)]
-    return View(tuple(statuses), scene.view, block)
+    passages = state.pinned_passages
+    statuses = [_status(state, place, message, passages) for place, message in enumerate(state.body)]
+    return View(tuple(statuses), state.view, block)
 
 
-def _status(scene: ConversationState, place: int, message: Message, passages: Sequence[str]) -> MessageStatus:
-    there = [shown for shown in scene.view if shown.start <= place < max(shown.stop, shown.start + 1)]
+def _status(state: ConversationState, place: int, message: Message, passages: Sequence[str]) -> MessageStatus:
+    there = [shown for shown in state.view if shown.start <= place < max(shown.stop, shown.start + 1)]
     if any(not shown.literal and shown.start == place for shown in there):
         return MessageStatus(PINNED if _is_pinned(message, passages) else KEPT)
     steps = [shown for shown in there if shown.literal and shown.made != NOTE]
     if steps:
         return MessageStatus(CLEARED, steps[0].made, tuple(steps))
     notes = tuple(shown for shown in there if shown.literal)
-    summary = scene.block.summary
+    summary = state.block.summary
     is_summarised = any(map(is_of_summary, notes)) or (summary is not None and place < summary.covers)
     return MessageStatus(SUMMARISED if is_summarised else FOLDED, NOTE if notes else "", notes)
 

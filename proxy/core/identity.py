@@ -32,8 +32,8 @@ from proxy.core.messages import HEAD, RESULTS, Message, Request, extract_text
 # --- chain ------------------------------------------------------------------------------------------------------------
 
 _ROLES = frozenset({*HEAD, *RESULTS, "user", "assistant"})
-VERSION = b"c1"
-SIZE = 20
+CHAIN_VERSION = b"c1"
+LINK_BYTES = 20
 MARKERS = frozenset({"cache_control", "prompt_cache_breakpoint"})
 _OF_MARKERS = b"cache_"
 """Part of the name of each marker."""
@@ -126,7 +126,7 @@ def compute_chain(
         link = known[-1] if known else origin
         forms = repeat(form) if form is not None else _choose_forms(request, len(known))
         for message, chosen in zip(body[len(known) :], forms, strict=False):
-            link = follow(link, message, key, form=chosen)
+            link = compute_link(link, message, key, form=chosen)
             yield link
 
     return origin, *request.columns.extend((compute_chain, origin, key, form), len(body), continue_chain)
@@ -159,18 +159,18 @@ def _choose_forms(request: Request, start: int) -> Iterator[CanonicalForm]:
 def compute_beginning(request: Request, tenant: str, key: bytes, conversation: str = "") -> bytes:
     """The link h(1), which identifies a conversation from its first message on; h(0) where it has none."""
     link = _compute_origin(request, tenant, key, conversation)
-    return follow(link, request.body[0], key) if request.body else link
+    return compute_link(link, request.body[0], key) if request.body else link
 
 
 def _compute_origin(request: Request, tenant: str, key: bytes, conversation: str) -> bytes:
     names = (tenant, request.user, conversation)
-    content = VERSION + b"".join(len(name).to_bytes(8, "big") + name for name in map(_encode, names))
-    return blake2b(content, digest_size=SIZE, key=key).digest()
+    content = CHAIN_VERSION + b"".join(len(name).to_bytes(8, "big") + name for name in map(_encode, names))
+    return blake2b(content, digest_size=LINK_BYTES, key=key).digest()
 
 
-def follow(link: bytes, message: Message, key: bytes, *, form: CanonicalForm = canonicalize) -> bytes:
+def compute_link(link: bytes, message: Message, key: bytes, *, form: CanonicalForm = canonicalize) -> bytes:
     """The link after this one: of the message, over all that came before it."""
-    step = blake2b(link, digest_size=SIZE, key=key)
+    step = blake2b(link, digest_size=LINK_BYTES, key=key)
     step.update(form(message))
     return step.digest()
 
@@ -232,7 +232,7 @@ def _encode(name: str) -> bytes:
 # a checksum in a billing line, the state of a repository when a session is resumed. These are left out, or each turn
 # would lose its summary. Everything else counts, numbers and ids too: they may be all that tells two customers apart.
 
-DIGEST_BYTES = 8
+HEAD_DIGEST_BYTES = 8
 _SPACE = r"(?:[ \t]{1,3})"
 _YEAR = r"(?:19|20)\d\d"
 _DAY = r"(?:0?[1-9]|[12]\d|3[01])"
@@ -290,7 +290,7 @@ _CACHED_LINE_CHARACTERS = 1_000
 
 def compute_head_digest(head: Sequence[Message], tenant: str, key: bytes, form: CanonicalForm = canonicalize) -> str:
     """Keyed hash of what a head says, without what changes from turn to turn. A history without a head has one too."""
-    digest = blake2b(key=key, digest_size=DIGEST_BYTES, person=b"head")
+    digest = blake2b(key=key, digest_size=HEAD_DIGEST_BYTES, person=b"head")
     for message in head:
         text = "\n".join(find_stable_lines(_extract_text(message, form), tenant)).encode("utf-8", "surrogatepass")
         digest.update(b"%d %s %d " % (len(message.role), message.role.encode(), len(text)) + text)

@@ -41,9 +41,11 @@ class Columns:
     earlier: Mapping[Hashable, tuple[Any, ...]] = field(default_factory=dict)
     """The columns of a history that shares its first messages with this one."""
     shared: int = 0
-    """How many these are."""
+    """How many messages the two share."""
     values: dict[Hashable, tuple[Any, ...]] = field(default_factory=dict)
+    """The columns that were used here, by their names."""
     view: "KnownView | None" = None
+    """The view that was last forwarded for the history; None where it is not known."""
 
     def extend(self, name: Hashable, length: int, compute: Callable[[Sequence[T]], Iterable[T]]) -> Sequence[T]:
         """The values of this column: `compute` is given those that are known, and returns the others."""
@@ -73,7 +75,7 @@ class Columns:
         return Columns().follow(known.columns, shared)
 
     def find_covered(self, block: object, covers: int) -> "tuple[Message, ...] | None":
-        """The messages that were last forwarded in place of the first `covers`; None where others must be found."""
+        """The messages that this block put in place of the first `covers` last time; None where that is not known."""
         known = self.view
         if known is None or known.block is not block or known.stands_for < covers:
             return None

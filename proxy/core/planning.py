@@ -22,7 +22,7 @@ from proxy.core.overlay import Block
 from proxy.core.pipeline import StepReport
 from proxy.core.question import Question, find_question, may_ask
 from proxy.core.rules import Facts, Rules
-from proxy.core.state import WINDOW_REASONS, ConversationState
+from proxy.core.state import OPENING_REASON, WINDOW_REASONS, ConversationState
 
 COUNT_ERROR_RATIO = 2
 """An upstream may count twice as many tokens as our tokenizer does."""
@@ -311,19 +311,19 @@ def _keep_view(state: ConversationState, size: int, reason: str = "") -> Ready:
     """The plan that makes no new block. Only the first time an always-step acts, the opening block is made here."""
     untouched = state.is_untouched
     opening = not state.has_block and not untouched
-    promised = replace(state, has_block=True) if opening else state
+    stored = replace(state, has_block=True) if opening else state
     before = size + state.count_body() - state.count_view()
     return Ready(
         view=state.request.messages if untouched else state.request.head + state.view,
         tools=state.tools,
         action="none" if untouched else "created" if opening else "applied",
-        reason="opening" if opening else reason,
+        reason=OPENING_REASON if opening else reason,
         before=before,
         after=size,
         block=state.block if opening else None,
         view_before=before,
-        link=promised.link if opening else b"",
-        view_id=promised.view_id,
+        link=stored.link if opening else b"",
+        view_id=stored.view_id,
     )
 
 

@@ -380,10 +380,10 @@ class ConversationState:
         least what the old one does.
         """
         view, found = self.view, self._groups
-        promised = len(self.covered) if self.has_block else 0
+        least = len(self.covered) if self.has_block else 0
         last = find_last_assistant(view)
         if last is None:
-            return promised
+            return least
         answered = found.snap(last)
         cut, tokens = len(view), 0
         if not (keep.groups or keep.tokens):
@@ -398,7 +398,7 @@ class ConversationState:
             cut = group.start
         if keep.turns:
             cut = min(cut, [turn.start for turn in find_turns(view)][-keep.turns :][0])
-        return max(promised, min(answered, cut))
+        return max(least, min(answered, cut))
 
     def _build_draft(self, cut: int, keep: Keep) -> Draft:
         view = self.view

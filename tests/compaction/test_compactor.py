@@ -185,7 +185,7 @@ async def test_identical_bytes_are_as_much_work_for_a_second_tenant(compactor_un
 
     watch(tokenizer, "_tokens")
     watch(chat_requests, "_read_message")
-    watch(identity, "follow")
+    watch(identity, "compute_link")
     steps = []
     for team in ("a", "b", "a", "b"):
         work.clear()
@@ -195,8 +195,8 @@ async def test_identical_bytes_are_as_much_work_for_a_second_tenant(compactor_un
     assert body_of_first == body_of_second
     assert first == second
     assert first["_tokens"] > 0
-    assert first["_read_message"] == first["follow"] + 1 == len(WORK)
-    assert all(counted["_read_message"] == counted["follow"] == 0 for counted, _ in again)
+    assert first["_read_message"] == first["compute_link"] + 1 == len(WORK)
+    assert all(counted["_read_message"] == counted["compute_link"] == 0 for counted, _ in again)
 
 
 async def test_steps_that_always_act_need_no_stride(compactor_under_test):

@@ -70,10 +70,10 @@ def decide(source):
     request = parse_request(source)
     links = compute_chain(request, TENANT, KEY)
     for facts in (Facts(usable_tokens=len(source) // 12), Facts(usable_tokens=len(source)), Facts(force=True)):
-        scene = ConversationState.of(request, links, (), RULES, facts=facts)
-        ready = planning.choose_without_model(planning.decide(scene))
+        state = ConversationState.of(request, links, (), RULES, facts=facts)
+        ready = planning.choose_without_model(planning.decide(state))
         render(request, ready.view, ready.tools)
-        planning.plan_next_summary(scene)
+        planning.plan_next_summary(state)
         if ready.block is not None:
             Block.from_bytes(ready.block.to_bytes())
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from proxy.core.identity import canonicalize, canonicalize_as_0_1, follow
+from proxy.core.identity import canonicalize, canonicalize_as_0_1, compute_link
 from proxy.core.messages import read_message
 from proxy.store.transcripts.archive import Transcript
 from proxy.store.transcripts.files import MessageLine, hash_head, ids_in, parse
@@ -67,7 +67,7 @@ def _derive_links(line: MessageLine, key: bytes) -> Iterator[str]:
     with suppress(ValueError, RecursionError):
         message = read_message(json.loads(line.message), line.message)
         for form in (canonicalize, canonicalize_as_0_1):
-            yield follow(bytes.fromhex(line.after), message, key, form=form).hex()
+            yield compute_link(bytes.fromhex(line.after), message, key, form=form).hex()
 
 
 def duplicates(transcript: Transcript) -> int:

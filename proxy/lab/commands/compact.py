@@ -130,9 +130,9 @@ def compact(args: argparse.Namespace) -> int:
     by_hand = bool(args.drop or args.step)  # then the always-steps change nothing either
     rules = _without_always_steps(rules) if by_hand else rules
     facts = Facts(usable_tokens=window.usable_tokens(request.max_output), force=True)
-    scene = ConversationState.of(request, _index_links(request), (), rules, count=count, facts=facts)
+    state = ConversationState.of(request, _index_links(request), (), rules, count=count, facts=facts)
     try:
-        return _print(_compact(scene, args, asking, window), args)
+        return _print(_compact(state, args, asking, window), args)
     except tangents.NoListError as fault:
         return print_error(str(fault))
 
@@ -151,11 +151,11 @@ def _find_fault(args: argparse.Namespace, config: Config) -> str:
 
 
 def _compact(
-    scene: ConversationState, args: argparse.Namespace, asking: tangents.ModelQuestion, window: Window
+    state: ConversationState, args: argparse.Namespace, asking: tangents.ModelQuestion, window: Window
 ) -> Outcome:
     if args.drop:
-        return _drop_turns(scene, args.drop)
-    return _apply_steps(scene, args.step, asking, window) if args.step else _apply_policy(scene)
+        return _drop_turns(state, args.drop)
+    return _apply_steps(state, args.step, asking, window) if args.step else _apply_policy(state)
 
 
 def _read(args: argparse.Namespace) -> Request:
@@ -169,53 +169,53 @@ def _without_always_steps(rules: Rules) -> Rules:
     return replace(rules, always=())
 
 
-def _apply_policy(scene: ConversationState) -> Outcome:
-    ready = choose_without_model(decide(scene))
-    return Outcome(scene.request, ready.view, ready.tools, ready.before, ready.after, ready.reason, ready.reports)
+def _apply_policy(state: ConversationState) -> Outcome:
+    ready = choose_without_model(decide(state))
+    return Outcome(state.request, ready.view, ready.tools, ready.before, ready.after, ready.reason, ready.reports)
 
 
 def _apply_steps(
-    scene: ConversationState, names: Sequence[str], asking: tangents.ModelQuestion, window: Window
+    state: ConversationState, names: Sequence[str], asking: tangents.ModelQuestion, window: Window
 ) -> Outcome:
     """The named steps, left to right, over everything older than what is kept."""
-    draft, reports = scene.draft(scene.rules.keep), list[StepReport]()
+    draft, reports = state.draft(state.rules.keep), list[StepReport]()
     for name in names:
         steps: Sequence[Step] = (STEPS[name](),) if name in STEPS else ()
         if name == AUTO:
             steps = asking.config.policy(JP).rules(JP).when_full
         draft, more = run(steps, draft)
         reports += more
-        left = scene.size() - sum(report.saved for report in reports)
+        left = state.size() - sum(report.saved for report in reports)
         is_due = name == AUTO and window.tokens is not None and left > window.tokens * SUMMARIZE_OVER_SHARE
         if name == SUMMARY or is_due:
-            draft, more = run((_ask_summary(scene, draft, asking),), draft)
+            draft, more = run((_ask_summary(state, draft, asking),), draft)
             reports += more
-    return _outcome_of(scene, draft, reports, "steps")
+    return _outcome_of(state, draft, reports, "steps")
 
 
-def _ask_summary(scene: ConversationState, draft: Draft, asking: tangents.ModelQuestion) -> Summarize:
+def _ask_summary(state: ConversationState, draft: Draft, asking: tangents.ModelQuestion) -> Summarize:
     """The step that a model's summary of the draft makes. NoListError: the model gave none; the message says why."""
-    rules = replace(scene.rules.summary, call="transcript")
-    state = replace(scene, rules=replace(scene.rules, summary=rules))
-    weight = state.count_tokens(draft.middle)
+    rules = replace(state.rules.summary, call="transcript")
+    asked = replace(state, rules=replace(state.rules, summary=rules))
+    weight = asked.count_tokens(draft.middle)
     if not draft.middle:
         raise tangents.NoListError("nothing to summarize: all of it is kept (see --keep-last)")
-    question = build_question(state, draft, draft.middle[-1].stop, weight)
-    verdict = asyncio.run(tangents.ask_summary(scene.request, question, asking))
+    question = build_question(asked, draft, draft.middle[-1].stop, weight)
+    verdict = asyncio.run(tangents.ask_summary(state.request, question, asking))
     if not verdict.text:
         raise tangents.NoListError(f"the model {asking.model!r} wrote no summary: {verdict.why}")
     return Summarize(verdict.text, rules)
 
 
-def _drop_turns(scene: ConversationState, named: Collection[int]) -> Outcome:
+def _drop_turns(state: ConversationState, named: Collection[int]) -> Outcome:
     """The conversation without these turns, and changed in nothing else."""
-    return _outcome_of(scene, *Turns.of(scene.request, scene.rules).drop_turns(named, scene.count), "turns")
+    return _outcome_of(state, *Turns.of(state.request, state.rules).drop_turns(named, state.count), "turns")
 
 
-def _outcome_of(scene: ConversationState, shorter: Draft, reports: Sequence[StepReport], reason: str) -> Outcome:
-    before = scene.size()
+def _outcome_of(state: ConversationState, shorter: Draft, reports: Sequence[StepReport], reason: str) -> Outcome:
+    before = state.size()
     after = before - sum(report.saved for report in reports)
-    return Outcome(scene.request, shorter.view, shorter.tools, before, after, reason, reports)
+    return Outcome(state.request, shorter.view, shorter.tools, before, after, reason, reports)
 
 
 def _index_links(request: Request) -> list[bytes]:

@@ -86,7 +86,7 @@ class ModelSummarizer:
         if request is None:
             raise ValueError("a history that was read cannot be read again")
         async with Client(Upstream(base_url=self.url), lambda _: None) as client:
-            errand = SummaryCall(
+            call = SummaryCall(
                 question=question,
                 request=request,
                 call=Call("POST", path, "", self._headers, body),
@@ -96,7 +96,7 @@ class ModelSummarizer:
                 model=self.name,
                 room=room,
             )
-            outcome = await errand.run()
+            outcome = await call.run()
         return SummaryAnswer(outcome.verdict.text, _calls(outcome.cost), perf_counter() - began)
 
     @property

@@ -132,10 +132,10 @@ import sys
 from proxy.cli import main
 from proxy.core import planning
 keep_at_rest = planning.keep_at_rest
-def decide_with_a_bug(scene):
-    if any(b"BUGGY" in message.raw for message in scene.body):
+def decide_with_a_bug(state):
+    if any(b"BUGGY" in message.raw for message in state.body):
         raise KeyError("part_1 of a conversation")
-    return keep_at_rest(scene)
+    return keep_at_rest(state)
 planning.keep_at_rest = decide_with_a_bug
 sys.exit(main())
 """
