@@ -76,7 +76,7 @@ def show_with_block(request: Request, links: Sequence[bytes], block: Block, rule
     """`rules`: those of the policy that made the block, for what it pins."""
     facts = Facts(usable_tokens=block.window)
     state = ConversationState.of(
-        request, links, (block,), replace(rules, new_blocks=False), count=estimate_tokens, facts=facts
+        request, links, block, replace(rules, new_blocks=False), count=estimate_tokens, facts=facts
     )
     if not state.has_block:
         return show_without_block(request)

@@ -1,9 +1,9 @@
 """Originals: what of a request is handed to the transcripts, and when.
 
-The history, before anything of it is folded away (law 8): a request of which something is folded for the first time
-waits until it is written. What happens where it cannot be is for the policy to say (`without_originals`); where
-transcripts are `required`, the request is refused. Where `all` is kept, every other history too, once the upstream has
-accepted the request. Where a history is kept, so is the answer to it.
+The history, before anything of it is folded away (invariant 8 of docs/why.md): a request of which something is folded
+for the first time waits until it is written. What happens where it cannot be is for the policy to say
+(`without_originals`); where transcripts are `required`, the request is refused. Where `all` is kept, every other
+history too, once the upstream has accepted the request. Where a history is kept, so is the answer to it.
 """
 
 import asyncio

@@ -100,7 +100,7 @@ class AnswerBound:
     def widen(self, wanted: int) -> "AnswerBound":
         """The bound after an answer that had too little room, perhaps because the model has reasoned first.
 
-        Twice the first one and never more: for that much `list_tries` leaves room in the window.
+        `wanted`: at most twice the first one, for which `list_tries` leaves room in the window.
         """
         return replace(self, wanted=wanted)
 

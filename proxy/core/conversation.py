@@ -811,7 +811,7 @@ class Exchange:
         return ConversationState.of(
             self.context.request,
             self.identified.links,
-            () if memory.block is None else (memory.block,),
+            memory.block,
             rules,
             count=self.context.count,
             calibration=calibration or self._choose_calibration(memory.calibration),

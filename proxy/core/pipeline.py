@@ -1,9 +1,9 @@
-"""A step is a frozen dataclass: its fields are its settings, and calling it maps a draft to a shorter one. `run()` is
-the for-loop over them.
+"""Drafts, and steps that make them shorter. A step is a frozen dataclass: its fields are its settings, and calling it
+maps a draft to a shorter one. `run()` is the for-loop over them.
 
-Steps need not be trusted. After each one `run()` checks that it kept the laws: it touched nothing before or after the
-middle and nothing fixed, it made nothing longer, it parted no call from its result. The work of a step that broke one
-is thrown away, and the report says so.
+Steps need not be trusted. After each one `run()` checks the invariants: it touched nothing before or after the middle
+and nothing fixed, it made nothing longer, it parted no call from its result. The work of a step that broke one is
+thrown away, and the report says so.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -147,7 +147,7 @@ def run(steps: Iterable[Step], draft: Draft) -> tuple[Draft, tuple[StepReport, .
 
 
 def _find_breach(old: Draft, new: Draft) -> str:
-    """The law that the step broke, or nothing."""
+    """The invariant that the step broke; empty for none."""
     if new is old or (new.middle == old.middle and new.tools == old.tools):
         return ""
     if new.before is not old.before or new.after is not old.after:

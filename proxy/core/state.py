@@ -69,14 +69,14 @@ class ConversationState:
         cls,
         request: Request,
         chain: Sequence[bytes],
-        blocks: Sequence[Block],
+        block: Block | None,
         rules: Rules,
         *,
         count: Count = estimate_tokens,
         calibration: Calibration = UNCALIBRATED,
         facts: Facts = NOTHING_KNOWN,
     ) -> "ConversationState":
-        """The state of a request. Of the `blocks` found for links of the `chain`, longest first, the first fit counts.
+        """The state of a request, with the block that was found for a link of its chain, where that may be used.
 
         `count` returns the tokens of one message, given its bytes.
         """
@@ -84,10 +84,11 @@ class ConversationState:
         bare = cls(
             request, chain, body, rules, facts, count, calibration, NO_BLOCK, has_block=False, covered=(), tail=()
         )
-        for block in blocks:
-            as_made = bare._with_marks_of(block)
-            if block.fits(len(as_made.body), as_made.find_last_user()) and as_made.needs_block(block):
-                return as_made.with_block(block, has_block=True)
+        if block is None:
+            return bare.without_block()
+        as_made = bare._with_marks_of(block)
+        if block.fits(len(as_made.body), as_made.find_last_user()) and as_made.needs_block(block):
+            return as_made.with_block(block, has_block=True)
         return bare.without_block()
 
     def _with_marks_of(self, block: Block) -> "ConversationState":

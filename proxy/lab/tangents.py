@@ -2,7 +2,7 @@
 
 A model may be wrong about what is beside the point, and a text that it reads may want it to be. So its answer changes
 nothing: it is a list, read strictly, of turns that could go at all. Only turns that a person names are dropped, by the
-loop that checks of every step that it kept the laws.
+loop that checks of every step that it kept the invariants.
 """
 
 import re

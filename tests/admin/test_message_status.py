@@ -21,7 +21,7 @@ PLAIN = Rules(keep=Keep(tokens=500, groups=1), clear_at_least=2_000, horizon=1_0
 def forward_with_statuses(asked, rules, facts=NOTHING_KNOWN):
     """What the core forwards, and the statuses that are shown of it."""
     links = compute_chain(asked, TENANT, KEY)
-    ready = decide(ConversationState.of(asked, links, (), rules, facts=facts))
+    ready = decide(ConversationState.of(asked, links, None, rules, facts=facts))
     assert isinstance(ready, Ready)
     return ready, show_with_block(asked, links, ready.block, rules)
 

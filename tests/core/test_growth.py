@@ -70,7 +70,7 @@ def decide(source):
     request = parse_request(source)
     links = compute_chain(request, TENANT, KEY)
     for facts in (Facts(usable_tokens=len(source) // 12), Facts(usable_tokens=len(source)), Facts(force=True)):
-        state = ConversationState.of(request, links, (), RULES, facts=facts)
+        state = ConversationState.of(request, links, None, RULES, facts=facts)
         ready = planning.choose_without_model(planning.decide(state))
         render(request, ready.view, ready.tools)
         planning.plan_next_summary(state)

@@ -33,7 +33,7 @@ def test_results_stay_behind_a_block_that_ends_with_their_calls_where_histories_
     asked = request(user("a"), call("Read", out="b"), assistant("c"), user("d"))
     links = compute_chain(asked, TENANT, KEY)
     block = Block(2, close(asked.body[:2]), reason="window")
-    state = ConversationState.of(asked, links, (block,), Rules(repair=True))
+    state = ConversationState.of(asked, links, block, Rules(repair=True))
     assert state.has_block
     assert state.view == asked.body
 

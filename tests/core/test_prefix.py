@@ -32,12 +32,12 @@ def test_groups_and_calls_are_continued_from_any_place(messages):
 @given(any_history, st.integers(1, 20))
 def test_a_history_that_goes_on_has_the_same_columns(messages, cut):
     whole, begun = body(messages), parse_request(body(messages[:cut]))
-    state = ConversationState.of(begun, compute_chain(begun, TENANT, KEY), (), Rules())
+    state = ConversationState.of(begun, compute_chain(begun, TENANT, KEY), None, Rules())
     state.bound_reach(Rules().when_full)
     begun.columns.view = KnownView(state.view, state.columns, len(state.body))
     prefix = find_prefix(begun, whole, find_first_message(whole))
     cold, warm = (
-        ConversationState.of(request, compute_chain(request, TENANT, KEY), (), Rules())
+        ConversationState.of(request, compute_chain(request, TENANT, KEY), None, Rules())
         for request in (parse_request(whole), parse(whole, prefix))
     )
     assert cold.view == warm.view
@@ -48,7 +48,7 @@ def test_a_history_that_goes_on_has_the_same_columns(messages, cut):
 @given(any_history)
 def test_the_clearable_estimate_of_each_message_is_no_less_than_the_result(messages):
     request = parse_request(body(messages))
-    state = ConversationState.of(request, compute_chain(request, TENANT, KEY), (), Rules())
+    state = ConversationState.of(request, compute_chain(request, TENANT, KEY), None, Rules())
     steps = Rules().when_full
     assert all(map(find_worth, steps))
     draft = state.draft(state.rules.keep)
@@ -70,7 +70,7 @@ def test_steps_that_do_not_say_what_a_message_is_worth_are_always_tried():
     request = parse_request(
         body([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho " * 9_000}] * 5)
     )
-    state = ConversationState.of(request, compute_chain(request, TENANT, KEY), (), Rules())
+    state = ConversationState.of(request, compute_chain(request, TENANT, KEY), None, Rules())
     assert state.bound_reach(Rules().fold) == float("inf")
 
 

@@ -96,8 +96,8 @@ def test_the_upstreams_count_of_the_plain_history_serves_its_next_turn():
     signed = [{"type": "reasoning.text", "text": "It may be.", "signature": "c2ln"}]
     asked = request(user("Is it?"), assistant("Yes.", reasoning_details=signed), user("And now?"))
     links = compute_chain(asked, TENANT, KEY)
-    ready = Cure(strip_signed=True)(ConversationState.of(asked, links, (), Rules()))
-    assert ready.view_id == ConversationState.of(asked, links, (ready.block,), Rules()).view_id != b""
+    ready = Cure(strip_signed=True)(ConversationState.of(asked, links, None, Rules()))
+    assert ready.view_id == ConversationState.of(asked, links, ready.block, Rules()).view_id != b""
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ class ClearResults:
     exempt: tuple[str, ...] = EXEMPT
     """Tools whose results always stay (globs, case ignored): they carry state and instructions."""
     outline: float = 0.24
-    """At most this share of a file that was read, or of a failure, stays as lines; a quarter of that of the rest."""
+    """At most this share of a file that was read, or of a failure, stays as lines; less of the rest (`choose_part`)."""
     outline_bytes: int = 8_000
     """At most this many bytes of them."""
     names: int = 24

@@ -130,7 +130,7 @@ def compact(args: argparse.Namespace) -> int:
     by_hand = bool(args.drop or args.step)  # then the always-steps change nothing either
     rules = _without_always_steps(rules) if by_hand else rules
     facts = Facts(usable_tokens=window.usable_tokens(request.max_output), force=True)
-    state = ConversationState.of(request, _index_links(request), (), rules, count=count, facts=facts)
+    state = ConversationState.of(request, _index_links(request), None, rules, count=count, facts=facts)
     try:
         return _print(_compact(state, args, asking, window), args)
     except tangents.NoListError as fault:
