@@ -24,6 +24,7 @@ from tests import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+DECISIONS = "\n".join(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs/decisions").glob("*.md")))
 # Text in code marks: there a name is the name, not a word of English.
 NAMED = re.findall(r"```.*?```|`[^`\n]+`", TEXT, re.DOTALL)
 
@@ -170,7 +171,7 @@ def test_every_example_of_a_configuration_is_valid():
 
 
 def test_every_file_and_test_that_is_named_exists():
-    files = set(re.findall(r"`((?:tests|proxy|bench|deploy|docs)/[\w./-]+)`", TEXT))
+    files = set(re.findall(r"`((?:tests|proxy|bench|deploy|docs)/[\w./-]+)`", TEXT + DECISIONS))
     assert [name for name in files if not (ROOT / name).exists()] == []
 
 
