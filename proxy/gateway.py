@@ -301,7 +301,8 @@ class Gateway:
         # Leased before the body is read: a reload at that time would close the connections of this gateway.
         with self.lease():
             path, query = request.split_target()
-            if path == http.RESPONSES and http.find(request.headers, "upgrade") is not None:
+            # Java's client offers HTTP/2 by `Upgrade: h2c` with every plain request, and goes on without it.
+            if path == http.RESPONSES and "websocket" in (http.find(request.headers, "upgrade") or "").lower():
                 raise UpgradeRefused("WebSockets are not served: send the request by HTTP")
             admitted = self._admit(request, record)
             call = await self._read(request, path, query, admitted, record)
@@ -445,10 +446,9 @@ class Gateway:
         while following is not None:
             async with aclosing(following.chunks()) as chunks:
                 async for chunk in chunks:
-                    held = rounds.held
                     shown = await self._fail_open(_run(partial(rounds.feed, chunk)), None, record) if is_read else chunk
                     if shown is None:  # from the fault on as it comes: nothing may be lost of an answer
-                        is_read, shown = False, held + chunk
+                        is_read, shown = False, rounds.held + chunk
                     if shown:
                         yield shown
             try:
@@ -567,7 +567,7 @@ def _is_encoded(reply: Reply) -> bool:
     return bool(http.find(reply.headers, "content-encoding"))
 
 
-def _is_larger_than_answer(body: bytes) -> bool:
+def _is_larger_than_answer(body: bytes | bytearray) -> bool:
     return len(body) > ANSWER_MAX_BYTES
 
 
@@ -609,11 +609,11 @@ def _may_refuse(reply: Reply) -> bool:
     return not reply.is_good or "json" in (http.find(reply.headers, "content-type") or "")
 
 
-def _can_be_classified(beginning: bytes) -> bool:
+def _can_be_classified(beginning: bytes | bytearray) -> bool:
     return not refusals.begins_as_error(beginning) or _is_larger_than_refusal(beginning)
 
 
-def _is_larger_than_refusal(beginning: bytes) -> bool:
+def _is_larger_than_refusal(beginning: bytes | bytearray) -> bool:
     return len(beginning) > refusals.BODY_MAX_BYTES
 
 

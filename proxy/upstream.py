@@ -291,12 +291,12 @@ class Reply:
         self.reason = _printable(response.reason)
         self.headers = http.to_client(tuple(response.headers.items()), cross_origin=cross_origin)
 
-    async def peek(self, is_enough: Callable[[bytes], bool]) -> bytes | None:
+    async def peek(self, is_enough: Callable[[bytes | bytearray], bool]) -> bytes | None:
         """Read the beginning of the body until it is enough; `chunks` begins with it again.
 
         None: the body broke off, and `chunks` will raise for the same reason.
         """
-        read = b""
+        read = bytearray()
         try:
             async with aclosing(self.chunks()) as chunks:
                 async for chunk in chunks:
@@ -306,8 +306,8 @@ class Reply:
         except (UpstreamBroke, UpstreamTimeout):
             return None
         finally:
-            self._peeked = read
-        return read
+            self._peeked = bytes(read)
+        return self._peeked
 
     async def chunks(self) -> AsyncGenerator[bytes]:
         """The body, chunk by chunk as the socket delivered it."""

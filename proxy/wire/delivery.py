@@ -192,7 +192,7 @@ def find_refusal(beginning: bytes) -> bytes | None:
     return None
 
 
-def has_begun(beginning: bytes) -> bool:
+def has_begun(beginning: bytes | bytearray) -> bool:
     """True where these first events say more than that the request was taken."""
     return any(
         not any(f'"{kind}"'.encode() in found[1][:200] for kind in _TAKEN) for found in _DATA.finditer(beginning)

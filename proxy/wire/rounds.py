@@ -10,7 +10,8 @@ keeps all of them. How an API writes its answers is in its own `answers.py`.
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +53,8 @@ class Rounds(ABC):
         """Begin to read an answer."""
         self._is_last = is_last
         self._events = EventReader()
+        self._rest = b""
+        """What the client gets of an end without a blank line."""
         self._body = b""
         self._round_usage: dict[str, Any] | None = None
 
@@ -71,6 +74,9 @@ class Rounds(ABC):
         """End the current answer. None: it is the last one. Else it waits for recalls, and nothing of its end left."""
         if not self._stream:
             self._read_body()
+        elif rest := self.held:  # some servers end a stream without the blank line
+            self._rest = self._show(rest)
+            self._events.close()
         self.first_usage = self._round_usage if self._is_first else self.first_usage
         return self._find_round()
 
@@ -84,7 +90,7 @@ class Rounds(ABC):
 
     def close(self) -> bytes | None:
         """The rest for the client. None: a whole body that is to be delivered as it came."""
-        return self._events.close() if self._stream else self._join_bodies()
+        return self._rest + self._events.close() if self._stream else self._join_bodies()
 
     @abstractmethod
     def _show(self, event: bytes) -> bytes:
@@ -111,24 +117,50 @@ class EventReader:
     """Splits a stream into its events, each in its bytes."""
 
     def __init__(self) -> None:
-        self.held = b""
-        """What came after the last whole event."""
+        self._pieces = deque[bytes]()
+        self._held_bytes = 0
 
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """The events that are whole now. Also where a fault ends their reading, `held` is what was not read."""
-        data, at, whole = self.held + chunk, 0, list[bytes]()
-        for found in _EVENT_END.finditer(data, max(0, len(self.held) - _EVENT_END_BYTES)):
-            whole.append(data[at : found.end()])
+    @property
+    def held(self) -> bytes:
+        """The bytes after the last whole event."""
+        return b"".join(self._pieces)
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """The events that are whole now. Where their reader fails at one of them, `held` is what it was before."""
+        if not self._ends_event(chunk) and self._held_bytes + len(chunk) <= EVENT_MAX_BYTES:
+            self._hold(chunk)  # one that comes in many pieces is copied once
+            return
+        data, at = self.held + chunk, 0
+        for found in _EVENT_END.finditer(data, max(0, self._held_bytes - _EVENT_END_BYTES)):
+            yield data[at : found.end()]
             at = found.end()
-        self.held = data[at:]
-        if len(self.held) > EVENT_MAX_BYTES:  # no event of a model: it passes in pieces, and fills no memory
-            whole.append(self.close())
-        return whole
+        rest = data[at:]
+        if len(rest) > EVENT_MAX_BYTES:  # no event of a model: it passes in pieces, and fills no memory
+            yield rest
+            rest = b""
+        self.close()
+        self._hold(rest)
 
     def close(self) -> bytes:
         """The rest, where the stream ends within an event."""
-        rest, self.held = self.held, b""
+        rest = self.held
+        self._pieces.clear()
+        self._held_bytes = 0
         return rest
+
+    def _hold(self, piece: bytes) -> None:
+        if piece:
+            self._pieces.append(piece)
+            self._held_bytes += len(piece)
+
+    def _ends_event(self, chunk: bytes) -> bool:
+        """True where an event ends in this chunk: the first bytes of its end may be in the pieces before."""
+        before = b""
+        for piece in reversed(self._pieces):
+            before = piece[-_EVENT_END_BYTES:] + before
+            if len(before) >= _EVENT_END_BYTES:
+                break
+        return _EVENT_END.search(before[-_EVENT_END_BYTES:] + chunk) is not None
 
 
 def read_data(event: bytes) -> dict[str, Any] | None:

@@ -1,6 +1,8 @@
 """Answers of several rounds as one: streams cut anywhere, dialects of servers, usage added up."""
 
+import itertools
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -13,9 +15,11 @@ from proxy.wire.chat import answers as chat
 from proxy.wire.delivery import read_usage
 from proxy.wire.messages import answers as messages
 from proxy.wire.responses import answers as responses
+from proxy.wire.responses import requests as responses_requests
 from proxy.wire.rounds import EventReader, add_usage
 from tests.support import messages_api, responses_api
 from tests.support.completions import DONE, call_turn, chunk, delta, event, finish, text_turn
+from tests.support.proxy_client import data_of
 
 USED = {"id": "call_1", "function": {"name": TOOL, "arguments": json.dumps({"messages": "3"})}}
 PLAIN = {"id": "call_0", "function": {"name": "Read", "arguments": json.dumps({"path": "a.py"})}}
@@ -89,6 +93,53 @@ def test_calls_of_servers_that_number_none_or_all_alike_are_separated():
         assert found.count(b'"finish_reason":"tool_calls"') == 1
 
 
+@pytest.mark.parametrize("name", [TOOL, "Read"])
+def test_a_call_whose_name_comes_in_a_later_piece_is_one_call(name):
+    pieces = [
+        delta(tool_calls=[{"index": 0, "id": "c1", "type": "function"}]),
+        delta(tool_calls=[{"index": 0, "function": {"name": "", "arguments": ""}}]),
+        delta(tool_calls=[{"index": 0, "function": {"name": name, "arguments": '{"messages"'}}]),
+        delta(tool_calls=[{"index": 0, "function": {"arguments": ':"3"}'}}]),
+    ]
+    ends = [finish("tool_calls"), DONE]
+    found = play(chat, [*pieces, *ends], *([text_turn("So.").frames()] if name == TOOL else []))
+    made = [piece for event in data_of(found)[:-1] for piece in event["choices"][0]["delta"].get("tool_calls", ())]
+    assert [piece.get("id") for piece in made if piece.get("id")] == ([] if name == TOOL else ["c1"])
+    assert "".join(piece.get("function", {}).get("name") or "" for piece in made) == ("" if name == TOOL else "Read")
+    assert (b'"finish_reason":"stop"' in found) == (name == TOOL)
+
+
+def test_a_call_without_a_name_is_shown_at_the_end():
+    pieces = [delta(tool_calls=[{"index": 0, "id": "c1", "type": "function"}]), finish("tool_calls"), DONE]
+    assert play(chat, pieces).count(b'"c1"') == 1
+
+
+def test_a_call_of_another_kind_keeps_its_bytes():
+    pieces = [delta(tool_calls=[{"index": 0, "id": "c", "type": "custom", "custom": {"name": "a", "input": ""}}])]
+    pieces += [delta(tool_calls=[{"index": 0, "custom": {"input": "x"}}]), finish("tool_calls"), DONE]
+    assert play(chat, pieces) == b"".join(pieces)
+
+
+@pytest.mark.parametrize("api", STREAMS)
+def test_a_recall_in_a_stream_without_its_last_blank_line_is_answered(api):
+    wire, first, last = STREAMS[api]
+    kept = first[:-1] if api == "chat" else first  # without [DONE]
+    cut = [b"".join(kept).rstrip(b"\n")]
+    found = play(wire, cut, last)
+    assert TOOL.encode() not in found
+    assert found == play(wire, kept, last)
+
+
+@pytest.mark.parametrize(
+    ("more", "may"),
+    [({}, True), ({"background": False}, True), ({"background": None}, True), ({"background": True}, False)],
+)
+def test_a_background_answer_is_without_recall(more, may):
+    """The client fetches it later, where no round can follow."""
+    source = json.dumps({"model": "m", "input": [{"role": "user", "content": "Go on."}], **more}).encode()
+    assert responses.may_recall(responses_requests.parse(source)) == may
+
+
 def test_running_figures_of_a_later_round_hold_those_before():
     first = [*call_turn(TOOL, messages="3").frames()[:-1], chunk(choices=[], usage={"prompt_tokens": 7}), DONE]
     running = event({"id": "x", "choices": [{"index": 0, "delta": {"content": "a"}}], "usage": {"prompt_tokens": 8}})
@@ -119,9 +170,38 @@ def test_an_endless_event_is_relayed_in_pieces():
 
 def test_an_incomplete_event_waits():
     reader = EventReader()
-    assert reader.feed(b"data: 1\n\ndata: 2\r") == [b"data: 1\n\n"]
-    assert reader.feed(b"\n\r\nda") == [b"data: 2\r\n\r\n"]
+    assert [*reader.feed(b"data: 1\n\ndata: 2\r")] == [b"data: 1\n\n"]
+    assert [*reader.feed(b"\n\r\nda")] == [b"data: 2\r\n\r\n"]
     assert (reader.held, reader.close(), reader.held) == (b"da", b"da", b"")
+
+
+def test_an_event_whose_reader_fails_is_still_held():
+    reader = EventReader()
+    assert [*reader.feed(b"data: 1")] == []
+    with pytest.raises(ZeroDivisionError):
+        [1 / 0 for _ in reader.feed(b"\n\nda")]
+    assert reader.held == b"data: 1"
+
+
+@given(st.lists(st.sampled_from([b"data: 1", b"\r\n", b"\n", b"\r", b"x" * 5, b"\r\n\r\n"]), max_size=20), st.data())
+def test_events_are_the_same_however_a_stream_is_cut(words, cuts):
+    stream = b"".join(words)
+    places = sorted(cuts.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
+    reader, found = EventReader(), list[bytes]()
+    for start, stop in itertools.pairwise([0, *places, len(stream)]):
+        found += reader.feed(stream[start:stop])
+    assert b"".join([*found, reader.held]) == stream
+    assert all(each.endswith((b"\n\n", b"\r\r", b"\r\n\r\n")) for each in found)
+
+
+def test_an_event_of_many_pieces_is_copied_once():
+    """It was copied with each of them: fifteen megabytes in packets of a network held up the worker for 25 s."""
+    seconds = []
+    for size in (1_000_000, 4_000_000):
+        rounds, began = responses.start_rounds(stream=True), time.process_time()
+        assert sum(len(rounds.feed(b"x" * 500)) for _ in range(size // 500)) == 0
+        seconds.append(time.process_time() - began)
+    assert seconds[1] < 10 * seconds[0] + 0.2
 
 
 WORDS = st.sampled_from(["", "Hm.", "Two words", "ends in a line\n", " begins with a space"])

@@ -47,6 +47,8 @@ RECALL_TOOL = json.dumps(
 ).encode()
 _CUT = frozenset({"length", "content_filter"})
 """An answer that ended so was cut: its last call may be half a one."""
+_NAMELESS = frozenset({"index", "id", "type", "function"})
+"""All members of a piece that may be one of a recall; only its name tells."""
 _VOICES = ("content", "reasoning_content", "reasoning")
 """Members of a message that hold text."""
 # Of later rounds it is left out: it is signed for a history that the client never sends.
@@ -105,6 +107,8 @@ class ChatRounds(Rounds):
         self._assembly = Assembly("text/event-stream" if self._stream else "application/json")
         self._finish: str | None = None
         self._calls: dict[int, _OpenCall] = {}
+        self._nameless: dict[int, list[dict[str, Any]]] = {}
+        """The first pieces of calls, where the name comes in a later one."""
         self._newest_call = -1
         self._recalls = False
         self._last_letters = dict[str, str]()
@@ -161,9 +165,13 @@ class ChatRounds(Rounds):
         is_changed = False
         delta = choice.get("delta")
         if isinstance(delta, dict):
+            if self._nameless and choice.get("finish_reason"):
+                delta.setdefault("tool_calls", [])
             if isinstance(pieces := delta.get("tool_calls"), list):
-                shown = [piece for piece in pieces if isinstance(piece, dict) and self._show_call(piece)]
-                is_changed = self._recalls
+                shown = [each for piece in pieces if isinstance(piece, dict) for each in self._show_call(piece)]
+                if choice.get("finish_reason"):  # no name will come
+                    shown += [piece for held in self._nameless.values() for piece in held]
+                is_changed = self._recalls or shown != pieces
                 delta["tool_calls"] = shown
                 if not shown:
                     del delta["tool_calls"]
@@ -177,23 +185,30 @@ class ChatRounds(Rounds):
             is_changed |= choice["finish_reason"] != finish
         return is_changed
 
-    def _show_call(self, piece: dict[str, Any]) -> bool:
-        """Give a piece of a call the client's index. False: it belongs to a recall."""
-        function, id_, index = piece.get("function"), piece.get("id"), piece.get("index")
-        name = function.get("name") if isinstance(function, dict) else None
+    def _show_call(self, piece: dict[str, Any]) -> list[dict[str, Any]]:
+        """Give a piece of a call the client's index. The pieces to show: of a recall, and before the name, none."""
+        called, id_, index = piece.get("function") or piece.get("custom"), piece.get("id"), piece.get("index")
+        name = called.get("name") if isinstance(called, dict) else None
         if not isinstance(index, int):
             index = self._newest_call + bool(name)
         call = self._calls.get(index)
+        if call is None and not name and _NAMELESS.issuperset(piece):
+            self._nameless.setdefault(index, []).append(piece)
+            return []
+        pieces = [*self._nameless.pop(index, ()), piece]
         if name and (call is None or (id_ and id_ != call.id)):  # some servers give all calls the same index
+            id_ = next((each["id"] for each in pieces if each.get("id")), None)
             call = self._calls[index] = _OpenCall(id_, None if name == TOOL else self._own_calls)
             self._own_calls += name != TOOL
             self._recalls |= name == TOOL
         self._newest_call = index
         if call is None or call.place is None:
-            return call is None
-        if "index" in piece and (self._recalls or not self._is_first):
-            piece["index"] = call.place
-        return True
+            return pieces if call is None else []
+        if self._recalls or not self._is_first:
+            for each in pieces:
+                if "index" in each:
+                    each["index"] = call.place
+        return pieces
 
     def _show_text(self, delta: dict[str, Any]) -> None:
         """Separate the first text of a round from the text before."""
@@ -205,7 +220,7 @@ class ChatRounds(Rounds):
                 self._last_letters[voice] = text[-1:]
 
     def _name_finish(self, finish: str) -> str:
-        if finish in _CUT:
+        if finish in _CUT or (self._is_first and not self._recalls):
             return finish
         if not self._own_calls:
             return "stop" if finish == "tool_calls" else finish

@@ -268,7 +268,7 @@ def _extract_text(status: int, headers: Headers, body: bytes) -> str | None:
 _ERROR = re.compile(rb'[\[\s]*\{\s*"(?:error"|object"\s*:\s*"error")')
 
 
-def begins_as_error(body: bytes) -> bool:
+def begins_as_error(body: bytes | bytearray) -> bool:
     """True where an answer of status 200 begins as an error object."""
     return _ERROR.match(body) is not None
 

@@ -102,9 +102,10 @@ _NAMED = f'"{TOOL}"'.encode()
 Item = dict[str, Any]
 
 
-def may_recall(_: Request) -> bool:
-    """True: every request of this API asks for one answer."""
-    return True
+def may_recall(request: Request) -> bool:
+    """True where the answer comes with this request: the client fetches one made in the background by itself."""
+    places = find_values(request.source)
+    return "background" not in places or request.source[slice(*places["background"])] in (b"false", b"null")
 
 
 def start_rounds(*, stream: bool) -> "ResponsesRounds":

@@ -72,6 +72,30 @@ async def test_a_client_of_http_1_0_is_never_asked_to_go_on(up, proxy, path):
     assert came.endswith(BODY)
 
 
+# --- upgrades ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", [CHAT, "/v1/responses", "/v1/messages", FILES])
+async def test_an_offer_of_http_2_is_passed_over(up, proxy, target):
+    """Java's client makes it with each request over plain HTTP."""
+    offer = {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c", "http2_settings": "AAEAAEAAAAIAAAAB"}
+    async with open_line(proxy) as line:
+        for _ in range(2):
+            await line.write(whole(target, **offer))
+            answer = await line.answer()
+            assert (answer.status, answer.body.data) == (200, BODY)
+    assert not {"upgrade", "http2-settings"} & {name.decode().lower() for name, _ in up.requests[0].headers}
+
+
+async def test_a_websocket_is_refused_and_the_request_by_http_is_served(up, proxy):
+    wish = {"connection": "Upgrade", "upgrade": "WebSocket", "sec_websocket_version": "13"}
+    async with open_line(proxy) as line:
+        await line.write(head_of("/v1/responses", "GET", **wish))
+        assert fault_of(await line.answer())["code"] == "upgrade_refused"
+        await line.write(whole("/v1/responses"))
+        assert (await line.answer()).body.data == BODY
+
+
 # --- the target -------------------------------------------------------------------------------------------------------
 
 
