@@ -456,8 +456,10 @@ class Gateway:
             except ProxyError as fault:
                 raise UpstreamBroke(fault.message) from None
             if following is not None and not following.is_good:
-                watch.error = delivery.read_error(await following.peek(_is_larger_than_refusal) or b"")
-                raise UpstreamBroke("the upstream refused to go on with its answer")
+                beginning = await following.peek(_is_larger_than_refusal) or b""
+                error = delivery.read_error(find_refusal(beginning) or beginning)
+                watch.error = error if error["message"] else None
+                raise UpstreamBroke(f"the upstream refused to go on with its answer: status {following.status}")
         if is_read and (rest := rounds.close()):
             yield rest
 

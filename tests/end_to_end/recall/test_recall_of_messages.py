@@ -175,6 +175,22 @@ async def test_a_later_round_that_is_refused_ends_in_the_upstreams_own_error(ask
         assert (found.status, json.loads(found.body.data)) == (529, error)
 
 
+async def test_a_later_round_that_is_refused_within_its_stream_ends_in_the_upstreams_own_error(ask):
+    error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    begun = b'event: message_start\ndata: {"type": "message_start", "message": {"usage": {"input_tokens": 1}}}\n\n'
+    refused = stream(begun, b"event: error\ndata: %b\n\n" % json.dumps(error).encode())
+    found, _ = await ask(blocks_reply(tool_use_block(TOOL, 1, messages="3")), refused, streams=True)
+    *_, name, data = found.body.data.strip().splitlines()
+    assert (name, json.loads(data[5:])) == (b"event: error", error)
+
+
+@pytest.mark.parametrize("status", [204, 307])
+async def test_a_later_round_that_is_refused_without_a_word_ends_in_an_error_that_says_so(ask, status):
+    found, _ = await ask(blocks_reply(tool_use_block(TOOL, 1, messages="3")), answer(b"", status), streams=True)
+    *_, data = found.body.data.strip().splitlines()
+    assert json.loads(data[5:])["error"]["message"].endswith(f"refused to go on with its answer: status {status}")
+
+
 async def test_an_answer_without_a_recall_keeps_its_bytes(ask):
     turn = blocks_reply(thinking_block("Hm."), text("Let me look."), tool_use_block("Read", 1, path="a.py"))
     whole, (asked,) = await ask(turn, streams=True)
