@@ -167,7 +167,9 @@ class ClientRequest:
         self.peer = request.remote or ""
         self.headers: Headers = tuple(request.headers.items())
         if not are_text(self.headers):
-            raise BadRequest("a request header is not valid UTF-8 (name withheld: it may be a credential)")
+            raise BadRequest(
+                "a request header is not valid UTF-8 or has a control character (name withheld: it may be a credential)"
+            )
         if ",".join(request.headers.getall("Transfer-Encoding", [_CHUNKED])).strip().lower() != _CHUNKED:
             raise BadRequest("unsupported Transfer-Encoding: send chunked, and name compression in Content-Encoding")
 

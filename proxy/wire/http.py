@@ -63,6 +63,9 @@ ACCOUNTS = frozenset({"openai-organization", "openai-project"})
 # The message of aiohttp's error for a head with more headers than `max_headers`: the error has no class of its own.
 TOO_MANY_HEADERS = "Too many headers received"
 
+# Control characters, tabs aside, are forbidden, and aiohttp writes none: but it reads those of an upstream.
+_UNWRITABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
+
 _KEEP_ALIVE = frozenset({"keep-alive"})
 _TO_UPSTREAM = HOP_BY_HOP | SET_ANEW | OWN_HEADERS
 # An Alt-Svc would lead the client past the proxy.
@@ -93,7 +96,7 @@ def to_upstream(headers: Headers, *, without: frozenset[str] = frozenset()) -> H
 
 
 def to_client(headers: Headers, *, cross_origin: bool = True) -> Headers:
-    """The headers of an answer that are forwarded to the client. A value that is not UTF-8 would be altered: dropped.
+    """The headers of an answer that are forwarded to the client. A value that cannot be written again is dropped.
 
     `cross_origin`: whether the upstream may allow pages of other sites to read it.
     """
@@ -108,11 +111,12 @@ def to_client(headers: Headers, *, cross_origin: bool = True) -> Headers:
 
 def are_text(headers: Headers) -> bool:
     """True where all headers can be written again: bytes that are not UTF-8 were read as lone surrogates."""
-    return "".join(chain.from_iterable(headers)).isascii() or all(map(_is_text, headers))
+    text = "".join(chain.from_iterable(headers))
+    return (text.isascii() and text.isprintable()) or all(map(_is_text, headers))
 
 
 def _is_text(pair: tuple[str, str]) -> bool:
-    return not any("\ud800" <= c <= "\udfff" for c in "".join(pair))
+    return _UNWRITABLE.search("".join(pair)) is None
 
 
 def _drop(headers: Headers, names: list[str], dropped: frozenset[str]) -> Headers:

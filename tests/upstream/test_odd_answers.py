@@ -49,6 +49,14 @@ async def test_a_head_that_is_too_large_is_a_502_that_says_so(up, proxy, headers
     assert fault_of(reply)["message"].endswith(complaint)
 
 
+@pytest.mark.parametrize("value", [b"a\x01b", b"a\x7fb", b"a\xffb"])
+async def test_a_header_that_cannot_be_written_again_is_left_out(up, proxy, value):
+    up.script = raw(HEAD + b"x-odd: %b\r\nx-plain: a\tb\r\ncontent-length: 2\r\n\r\n{}" % value)
+    reply = await ask(proxy, chat())
+    assert (reply.status, reply.body.data) == (200, b"{}")
+    assert (reply.head.first("x-odd"), reply.head.first("x-plain")) == (None, "a\tb")
+
+
 @pytest.mark.parametrize(
     ("framing", "sent", "encodings"),
     [

@@ -98,6 +98,8 @@ def test_a_value_that_cannot_be_written_again_is_reported_and_left_out_of_an_ans
     assert not http.are_text((text, surrogate))
     assert not http.are_text((("x-\udce9", "1"),))
     assert http.to_client((text, surrogate)) == (text,)
+    tab, control, delete = ("x-name", "a\tb"), ("x-raw", "a\x01b"), ("x-raw", "a\x7fb")
+    assert http.to_client((tab, control, text, delete)) == (tab, text)
 
 
 def test_a_header_is_found_in_any_spelling():
