@@ -44,7 +44,7 @@ from proxy.core.actions import (
 )
 from proxy.core.conversation import WINDOW_UNKNOWN, AnswerReport, Context, Exchange
 from proxy.core.identity import Identity
-from proxy.core.memory import Found, LookUp
+from proxy.core.memory import FoundValues, LookUp
 from proxy.core.messages import Request
 from proxy.core.planning import Ready
 from proxy.core.question import Question
@@ -411,7 +411,7 @@ class Session:
                 self._report(turn)
         return None
 
-    async def _look_up(self, keys: LookUp) -> Found | None:
+    async def _look_up(self, keys: LookUp) -> FoundValues | None:
         try:
             return await self._services.store.find_first(keys.blocks, keys.facts, keys.windows, keys.summaries)
         except StoreUnavailable as fault:

@@ -52,7 +52,7 @@ from proxy.core.memory import (
     MAX_FAILURES,
     NO_CANDIDATE,
     VERSION_0_1_SECRET_BYTES,
-    Found,
+    FoundValues,
     LastRequest,
     LookUp,
     Memory,
@@ -315,7 +315,7 @@ class Exchange:
             windows=() if context.window.origin == "config" else self._window_keys(identity.tenant),
             summaries=list_keys(identity.summary_key_of) if self._may_need_summary(size) else (),
         )
-        found: Found | None = yield look_up
+        found: FoundValues | None = yield look_up
         self.identity = identity
         self._fill_pointer(identity)
         self.memory = Memory.read(found, look_up, identity, context.prior, context.read_block)
@@ -354,7 +354,7 @@ class Exchange:
         keys.remove(self.memory.block_key)
         for _ in range(MAX_LOOK_UPS):
             look_up = LookUp(blocks=keys)
-            found: Found | None = yield look_up
+            found: FoundValues | None = yield look_up
             other = Memory.read(found, look_up, self.identified, self.context.prior, self.context.read_block)
             if self._serves(other.block):
                 break
@@ -591,7 +591,7 @@ class Exchange:
         if self._was_looked_at(last.anchor, facts) or not (yield CanSummarize()):
             return
         keys = self.identified.summary_keys()
-        found: Found | None = yield LookUp(facts=keys)
+        found: FoundValues | None = yield LookUp(facts=keys)
         candidate = None if found is None else read_candidate(found[1], keys)
         self.memory = replace(self.memory, block=self._plan.block or self.memory.block, candidate=candidate)
         facts = replace(

@@ -38,7 +38,7 @@ class Stored(Protocol):
     def value(self) -> bytes: ...
 
 
-Found = Sequence[Stored | None]
+FoundValues = Sequence[Stored | None]
 """The first value under each list of keys of a look-up."""
 
 
@@ -115,7 +115,7 @@ NO_CANDIDATE = SummaryCandidate("failed")
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Look these keys up in the store, in one round trip. Result: `Found`, or None where the store did not answer."""
+    """Look these keys up in the store, in one round trip. Result: `FoundValues`; None: the store did not answer."""
 
     blocks: Sequence[str] = ()
     facts: Sequence[str] = ()
@@ -149,7 +149,7 @@ class Memory:
 
     @classmethod
     def read(
-        cls, found: Found | None, looked_up: LookUp, identity: Identity, prior: Calibration, read_block: ReadBlock
+        cls, found: FoundValues | None, looked_up: LookUp, identity: Identity, prior: Calibration, read_block: ReadBlock
     ) -> "Memory":
         """The memory that the stored values make. `prior`: the calibration where nothing was learned yet."""
         if found is None:

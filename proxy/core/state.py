@@ -80,27 +80,27 @@ class ConversationState:
 
         `count` returns the tokens of one message, given its bytes.
         """
-        body = _mark(request, rules)
+        body = _mark_observations(request, rules)
         bare = cls(
             request, chain, body, rules, facts, count, calibration, NO_BLOCK, has_block=False, covered=(), tail=()
         )
         if block is None:
             return bare.without_block()
-        as_made = bare._with_marks_of(block)
+        as_made = bare._mark_as_under(block)
         if block.fits(len(as_made.body), as_made.find_last_user()) and as_made.needs_block(block):
             return as_made.with_block(block, has_block=True)
         return bare.without_block()
 
-    def _with_marks_of(self, block: Block) -> "ConversationState":
+    def _mark_as_under(self, block: Block) -> "ConversationState":
         """The same history with its observations marked as they were when this block was made."""
         rules = self.rules
         if not block.text_style or is_text_style(self.body):
             return self
-        return replace(self, body=_mark(self.request, rules, text_style=True))
+        return replace(self, body=_mark_observations(self.request, rules, text_style=True))
 
     def with_block(self, block: Block, *, has_block: bool) -> "ConversationState":
         """The same history with this block in place."""
-        covered = self.request.columns.find_covered(block, block.covers) if self.has_plain_marks else None
+        covered = self.request.columns.find_covered(block, block.covers) if self.is_unmarked else None
         covered = block.apply(self.body) if covered is None else covered
         tail = self._apply_always_steps(block, covered)
         # Under an opening block nothing was folded: what left unrepaired before it was stored goes on so.
@@ -132,7 +132,7 @@ class ConversationState:
             draft = Draft(before, tail, fixed=fixed, window=block.window, count=self.count, recalls=recalls)
             return run(block.always, draft)[0].middle
 
-        if not self.has_plain_marks:
+        if not self.is_unmarked:
             return run_steps(covers)
 
         def forward_new(known: Sequence[Message]) -> Sequence[Message]:
@@ -161,7 +161,7 @@ class ConversationState:
     def find_last_user(self) -> int | None:
         """The place of the newest message of a real user."""
         body = self.body
-        if not self.has_plain_marks:
+        if not self.is_unmarked:
             return find_last_user(body)
 
         def find_on(known: Sequence[int | None]) -> Iterator[int | None]:
@@ -173,7 +173,7 @@ class ConversationState:
         return self.request.columns.extend(find_last_user, len(body), find_on)[len(body) - 1] if body else None
 
     @property
-    def has_plain_marks(self) -> bool:
+    def is_unmarked(self) -> bool:
         """True where no message had to be marked as an observation."""
         return self.body is self.request.body
 
@@ -200,7 +200,7 @@ class ConversationState:
     @property
     def known_view(self) -> KnownView:
         """The view, for the next request that begins with this history."""
-        keeps = self.has_plain_marks and not self.block.reasoning_until
+        keeps = self.is_unmarked and not self.block.reasoning_until
         block = self.block if keeps else None
         return KnownView(self.view, self.columns, len(self.body), block, len(self.covered))
 
@@ -424,7 +424,7 @@ class ConversationState:
     def is_short(self) -> bool:
         """True where the conversation has too few groups or turns to be compacted by choice."""
         rules, body = self.rules, self.body
-        if self.has_plain_marks:
+        if self.is_unmarked:
             known = self.request.columns.extend(find_group_starts, len(body), partial(find_group_starts, body))
         else:
             known = tuple(find_group_starts(body))
@@ -457,7 +457,7 @@ class ConversationState:
             yield message if raw == message.raw else make_literal(raw, message.start, message.stop, message.made)
 
 
-def _mark(request: Request, rules: Rules, *, text_style: bool = False) -> tuple[Message, ...]:
+def _mark_observations(request: Request, rules: Rules, *, text_style: bool = False) -> tuple[Message, ...]:
     """The body with its observations marked; the same value where there are none."""
     body = request.body
     marked = mark_observations(body, rules.observations, rules.pins, text_style=text_style)

@@ -23,7 +23,7 @@ from proxy.core.actions import (
 )
 from proxy.core.conversation import AnswerReport, Context, Exchange
 from proxy.core.identity import Identity
-from proxy.core.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, Found, LookUp, SummaryCandidate
+from proxy.core.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, FoundValues, LookUp, SummaryCandidate
 from proxy.core.messages import Message
 from proxy.core.pipeline import estimate_tokens
 from proxy.core.question import Question
@@ -88,7 +88,7 @@ class SimulatedStore:
         known = (self.values.get(key) for key in keys)
         return next((value for value in known if value is not None and value.expires_at > self.now), None)
 
-    def look_up(self, keys: LookUp) -> Found:
+    def look_up(self, keys: LookUp) -> FoundValues:
         return tuple(map(self.find, (keys.blocks, keys.facts, keys.windows, keys.summaries)))
 
     def put(self, block: StoreBlock) -> None:
