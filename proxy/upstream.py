@@ -74,14 +74,14 @@ class Address:
 
     @classmethod
     def of(cls, settings: Upstream) -> "Address":
-        query, proxy = urlencode(settings.query), _proxy_for(settings.base_url)
-        return cls(settings, query, _headers_to_add(settings), _headers_to_drop(settings), proxy)
+        query, proxy = urlencode(settings.query), _find_proxy(settings.base_url)
+        return cls(settings, query, _list_added_headers(settings), _list_dropped_headers(settings), proxy)
 
     def url(self, call: Call, model: str | None) -> URL:
         base = self.settings.base_url
         if not call.query:
-            return _plain_url(base, call.path, self.query, model)
-        return _url(base, call.path, f"{call.query}&{self.query}" if self.query else call.query, model)
+            return _build_plain_url(base, call.path, self.query, model)
+        return _build_url(base, call.path, f"{call.query}&{self.query}" if self.query else call.query, model)
 
     def at_server_root(self, call: Call) -> URL:
         """The URL of a page at the server's root, outside the API's base path."""
@@ -92,7 +92,7 @@ class Address:
         headers = CIMultiDict(http.to_upstream(call.headers, without=self.dropped))
         headers.update(self.added)
         if call.credential is not None:
-            headers.update(_key_header(self.settings, call.credential))
+            headers.update(_make_key_header(self.settings, call.credential))
         if call.trace is not None:
             headers[trace_context.HEADER] = call.trace.traceparent
         # A body that is streamed keeps its framing: the client's length where it gave one, else chunks.
@@ -101,13 +101,13 @@ class Address:
         return headers
 
 
-def _url(base: str, path: str, query: str, model: str | None) -> URL:
+def _build_url(base: str, path: str, query: str, model: str | None) -> URL:
     if "{model}" in base:
-        base = base.replace("{model}", _model_segment(model))
+        base = base.replace("{model}", _quote_model(model))
     return URL(f"{base}{path}?{query}" if query else base + path, encoded=True)
 
 
-def _model_segment(model: str | None) -> str:
+def _quote_model(model: str | None) -> str:
     """A model's name as one segment of a path. Dots and slashes in it could lead the configured key elsewhere."""
     if not model or "/" in model or "\\" in model or not model.strip("."):
         raise BadRequest(
@@ -118,29 +118,29 @@ def _model_segment(model: str | None) -> str:
 
 
 # Cached because parsing a URL costs as much as the rest of the header work, and paths without a query are few.
-_plain_url = lru_cache(maxsize=256)(_url)
+_build_plain_url = lru_cache(maxsize=256)(_build_url)
 
 
-def _headers_to_add(settings: Upstream) -> CIMultiDict[str]:
+def _list_added_headers(settings: Upstream) -> CIMultiDict[str]:
     added = CIMultiDict({"Accept-Encoding": "identity"})
     for name, value in settings.headers.items():
         added[name] = value.value if isinstance(value, Secret) else value
     if settings.key:
-        added.update(_key_header(settings, settings.key))
+        added.update(_make_key_header(settings, settings.key))
     return added
 
 
-def _key_header(settings: Upstream, key: Secret) -> dict[str, str]:
+def _make_key_header(settings: Upstream, key: Secret) -> dict[str, str]:
     bearer = "Bearer " if settings.key_header == "authorization" else ""
     return {settings.key_header: bearer + key.value}
 
 
-def _headers_to_drop(settings: Upstream) -> frozenset[str]:
+def _list_dropped_headers(settings: Upstream) -> frozenset[str]:
     """Headers of the client that are not sent: with a configured key, all that names the client's own account."""
     return http.CREDENTIALS | http.ACCOUNTS if settings.key else frozenset()
 
 
-def _proxy_for(url: str) -> str | None:
+def _find_proxy(url: str) -> str | None:
     """The HTTP proxy for a URL, from HTTPS_PROXY and the like. aiohttp's `trust_env` would also read `.netrc`."""
     parts = urlsplit(url)
     return None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
@@ -155,17 +155,17 @@ def as_proxy_error(fault: aiohttp.ClientError | OSError, settings: Upstream) -> 
         return fault.__cause__  # the client's body broke off while it was being forwarded
     who = f'upstream "{settings.name}" ({urlsplit(settings.base_url).hostname})'
     if isinstance(fault, aiohttp.ClientConnectorError | aiohttp.ClientHttpProxyError):
-        return UpstreamUnreachable(_why_unreachable(fault, who))
+        return UpstreamUnreachable(_explain_unreachable(fault, who))
     if isinstance(fault, aiohttp.ConnectionTimeoutError):
         return ConnectTimeout(f"{who} did not accept a connection within {settings.connect_seconds:g} s")
     if isinstance(fault, TimeoutError):
         return UpstreamTimeout(f"{who} did not answer within {settings.silence_seconds:g} s")
     if isinstance(fault, aiohttp.ClientResponseError):
-        return UpstreamBroke(f"{who} sent {_why_unreadable(fault)}")
+        return UpstreamBroke(f"{who} sent {_explain_unreadable(fault)}")
     return UpstreamBroke(f"{who} closed the connection before answering")
 
 
-def _why_unreadable(fault: aiohttp.ClientResponseError) -> str:
+def _explain_unreadable(fault: aiohttp.ClientResponseError) -> str:
     """The reason, without a quotation: a header may hold a credential."""
     # Between the two is the error that aiohttp hands from its parser to the request.
     match fault.__cause__ and fault.__cause__.__cause__:
@@ -177,19 +177,19 @@ def _why_unreadable(fault: aiohttp.ClientResponseError) -> str:
             return "a response that is not HTTP"
 
 
-def _why_unreachable(fault: aiohttp.ClientConnectorError | aiohttp.ClientHttpProxyError, who: str) -> str:
+def _explain_unreachable(fault: aiohttp.ClientConnectorError | aiohttp.ClientHttpProxyError, who: str) -> str:
     match fault:
         case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
             return f"the HTTP proxy in front of {who} refused the connection: check HTTPS_PROXY"
         case aiohttp.ClientConnectorDNSError():
             return f"{who}: host name not found: check base_url and DNS"
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
-            return f"{who}: TLS failed: {_tls_reason(fault)}"
+            return f"{who}: TLS failed: {_explain_tls_fault(fault)}"
         case _:
             return f"{who}: cannot connect: {os.strerror(fault.os_error.errno or errno.ECONNREFUSED)}"
 
 
-def _tls_reason(fault: aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError) -> str:
+def _explain_tls_fault(fault: aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError) -> str:
     cause = fault.certificate_error if isinstance(fault, aiohttp.ClientConnectorCertificateError) else fault.os_error
     return getattr(cause, "verify_message", None) or getattr(cause, "reason", None) or "the handshake failed"
 

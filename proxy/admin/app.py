@@ -94,7 +94,7 @@ class Admin:
         try:
             answer = await self._answer(request)
         except ProxyError as fault:
-            answer = _error_response(fault, request)
+            answer = _render_error(fault, request)
         answer.headers.update(SECURITY_HEADERS)
         return answer
 
@@ -245,7 +245,7 @@ def _flaw_of(fault: msgspec.ValidationError) -> Flaw:
     return Flaw(path.strip("`.") or "$", message)
 
 
-def _error_response(fault: ProxyError, request: web.BaseRequest) -> web.Response:
+def _render_error(fault: ProxyError, request: web.BaseRequest) -> web.Response:
     """The login form for a person without a key, an error object for any other request."""
     if isinstance(fault, NeedsAdminKey) and request.method == "GET" and not request.path.startswith(PREFIX):
         return _login_page(fault.status)

@@ -177,7 +177,7 @@ class SummaryCall:
     def _write(self, attempt: Try, bound: AnswerBound) -> bytes:
         """The body that asks in this way."""
         clean, bounds = self._redact(attempt), dict.fromkeys(bound.names, bound.tokens)
-        body = self._format.question(self.request, clean, bounds, self.model, foreign=self.is_other_upstream)
+        body = self._format.render_question(self.request, clean, bounds, self.model, foreign=self.is_other_upstream)
         return body if self.question.rules.stream else self._format.disable_streaming(body)
 
     def _redact(self, attempt: Try) -> Try:

@@ -212,7 +212,7 @@ class Exchange:
 
     def is_near_limit(self, size: int) -> bool:
         """True where a history of this size is so near its limit that a summary may be needed soon."""
-        return planning.is_near_limit(size, self.rules, self._request_facts(self.window))
+        return planning.is_near_limit(size, self.rules, self._gather_request_facts(self.window))
 
     # Before the upstream is asked
 
@@ -230,7 +230,7 @@ class Exchange:
             self.identity = None  # nothing is remembered of a history that is left alone
             self.decision = self._describe(None, is_large=guess > SMALLEST_WINDOW_TOKENS)
             return self.decision
-        is_waited_for = self._request_facts(self.window).insists
+        is_waited_for = self._gather_request_facts(self.window).insists
         yield from self._decide(self.context.summary_seconds if is_waited_for else self.context.wait_seconds)
         if not (yield from self._begin()):
             yield from self._decide_without_new_block()
@@ -255,7 +255,7 @@ class Exchange:
     def _measure(self, guess: int) -> Actions[int | None]:
         """Tokens of the request by our count; None where it is below every threshold by any count."""
         context = self.context
-        facts = self._request_facts(self._narrow(context.local_window))
+        facts = self._gather_request_facts(self._narrow(context.local_window))
         if agents.was_asked(context.request):
             facts = replace(facts, force=True)
         if planning.is_below_threshold(guess, self.rules, facts, count_error=COUNT_ERROR_RATIO):
@@ -370,14 +370,14 @@ class Exchange:
         )
 
     def _decide(self, wait_seconds: float) -> Actions[None]:
-        facts = self._facts(can_summarize=True)
+        facts = self._gather_facts(can_summarize=True)
         state = self._state(facts)
         self._state_before = state
         self.context.request.columns.view = state.known_view
         found: Ready | NeedSummary | None = planning.keep_at_rest(state)
         if found is None:
             if not (yield CanSummarize()):
-                facts = self._facts(can_summarize=False)
+                facts = self._gather_facts(can_summarize=False)
                 state = replace(state, facts=facts)
             yield Rewrite()
             found = planning.plan_rewrite(state)
@@ -438,7 +438,7 @@ class Exchange:
         """True where the policy allows folding without originals; the upstream refuses a history that does not fit."""
         if self._plan.action != "created":
             return True
-        usable = self._request_facts(self.window).usable_tokens
+        usable = self._gather_request_facts(self.window).usable_tokens
         fits = usable is None or self._plan.before <= usable
         allowed = self.context.without_originals
         return allowed == "always" or (allowed == "to_fit" and not fits)
@@ -585,7 +585,7 @@ class Exchange:
 
     def _ask_ahead(self, last: LastRequest, size: int) -> Actions[None]:
         """Ask now for the summary that the next requests will need."""
-        facts = self._facts(can_summarize=True)
+        facts = self._gather_facts(can_summarize=True)
         if not planning.is_near_limit(size or self._plan.after, self.rules, facts):
             return
         if self._was_looked_at(last.anchor, facts) or not (yield CanSummarize()):
@@ -595,7 +595,7 @@ class Exchange:
         candidate = None if found is None else read_candidate(found[1], keys)
         self.memory = replace(self.memory, block=self._plan.block or self.memory.block, candidate=candidate)
         facts = replace(
-            self._facts(can_summarize=True),
+            self._gather_facts(can_summarize=True),
             anchor=last.anchor if self.rules.trusts_usage else None,
             useless_blocks=last.useless_blocks,
         )
@@ -627,7 +627,7 @@ class Exchange:
         useless, since = (0, LASTING_REQUESTS)
         if last is not None:
             useless, since = last.useless_blocks, last.requests_since_block + 1
-        facts = self._request_facts(self.window)
+        facts = self._gather_request_facts(self.window)
         limits = rules.limits(facts)
         limit = limits[0][0] if limits else size
         goal = rules.find_goal(limit)
@@ -668,7 +668,7 @@ class Exchange:
         known = max(0, found.after - (found.before - unchanged)) if unchanged else 0
         if found.action != "created" or not known:
             return known
-        state = self._state(self._facts(can_summarize=False))
+        state = self._state(self._gather_facts(can_summarize=False))
         before = self.context.request.head + state.view
         pairs = zip(before, found.view, strict=False)
         shared = takewhile(lambda pair: pair[0].raw == pair[1].raw, pairs)
@@ -754,10 +754,10 @@ class Exchange:
         """True where a summary may be due by any count; if not, summaries are not looked up."""
         if self.observes:
             return False
-        facts = self._request_facts(self._narrow(self.context.local_window))
+        facts = self._gather_request_facts(self._narrow(self.context.local_window))
         return facts.force or planning.is_near_limit(COUNT_ERROR_RATIO * size, self.rules, facts)
 
-    def _request_facts(self, window: Window) -> Facts:
+    def _gather_request_facts(self, window: Window) -> Facts:
         """The facts that follow from the request alone."""
         usable, rules = window.usable_tokens(self.context.request.max_output), self.rules
         base = window.tokens if rules.trigger_of == "window" else usable
@@ -773,7 +773,7 @@ class Exchange:
             insists=self.context.mode == "force" and (self.context.insists or self.context.focus != ""),
         )
 
-    def _facts(self, *, can_summarize: bool) -> Facts:
+    def _gather_facts(self, *, can_summarize: bool) -> Facts:
         """The facts that `planning.decide` needs beside the history itself."""
         memory, candidate = self.memory, self.memory.candidate or NO_CANDIDATE
         last = memory.last
@@ -781,7 +781,7 @@ class Exchange:
         may_ask = (
             can_summarize and not self.observes and candidate.failures < MAX_FAILURES and useless < USELESS_BLOCKS_MAX
         )
-        asked = self._request_facts(self.window)
+        asked = self._gather_request_facts(self.window)
         is_failing = candidate.state == "failed" and candidate.failures > 0
         if asked.insists:
             # Who asks by name, or for something of their own, is not answered with what was asked or failed before.

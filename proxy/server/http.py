@@ -50,7 +50,7 @@ def new_request_id() -> str:
     return f"cp-{urandom(8).hex()}"
 
 
-def error_response(fault: errors.ProxyError, request_id: str, path: str = "") -> web.Response:
+def render_error(fault: errors.ProxyError, request_id: str, path: str = "") -> web.Response:
     body = errors.to_json(fault, request_id, path)
     response = web.Response(status=fault.status, body=body, content_type=JSON)
     response.headers["Server"] = SERVER_NAME
@@ -96,8 +96,8 @@ class ClientConnection(web_protocol.RequestHandler):
         if fault.status >= errors.Internal.status and exc is not None:
             self._emit(events.InternalFault(request_id, *events.locate_fault(exc)))
         if status < errors.Internal.status:  # the parser's own: the application has not seen this request
-            self._emit(_refusal_event(request_id, fault))
-        response = error_response(fault, request_id)
+            self._emit(_make_refusal_event(request_id, fault))
+        response = render_error(fault, request_id)
         response.force_close()
         return response
 
@@ -124,7 +124,7 @@ class HttpServer(web.Server):
         return super()._make_request(message if path == message.path else message._replace(path=path), *parts)
 
 
-def _refusal_event(request_id: str, fault: errors.ProxyError) -> events.RequestFinished:
+def _make_refusal_event(request_id: str, fault: errors.ProxyError) -> events.RequestFinished:
     now = perf_counter()
     record = RequestRecord(request_id, "other", "other", now, reason=fault.code, status=fault.status, outcome="refused")
     return record.to_event(now)
@@ -186,7 +186,7 @@ class ClientRequest:
         """The whole body, decompressed; None where there is none."""
         limit = int(limits.max_body_mib * MIB)
         if (self._request.content_length or 0) > limit:  # before it is asked to send it
-            raise _too_large(limit)
+            raise _make_too_large(limit)
         if not self._expect_body():
             return None
         body = await _read_whole(self._request, limit, limits.body_silence_seconds)
@@ -217,12 +217,12 @@ async def _read_whole(request: web.BaseRequest, limit: int, silence_seconds: flo
     pieces: list[bytes] = []
     size, began = 0, perf_counter()
     try:
-        while piece := await _next_piece(request, silence_seconds):
+        while piece := await _read_piece(request, silence_seconds):
             if perf_counter() - began > silence_seconds + (size + len(piece)) / LEAST_BYTES_PER_SECOND:
-                raise _too_slow(silence_seconds)
+                raise _make_too_slow(silence_seconds)
             size += len(piece)
             if size > limit:
-                raise _too_large(limit)
+                raise _make_too_large(limit)
             pieces.append(piece)
             if request.content.at_eof():
                 break
@@ -233,14 +233,14 @@ async def _read_whole(request: web.BaseRequest, limit: int, silence_seconds: flo
 
 async def _stream(request: web.BaseRequest, record: RequestRecord, silence_seconds: float) -> AsyncIterator[bytes]:
     try:
-        while piece := await _next_piece(request, silence_seconds):
+        while piece := await _read_piece(request, silence_seconds):
             record.bytes_in += len(piece)
             yield piece
     except web.RequestPayloadError:
         raise BadRequest(_BROKEN_BODY) from None
 
 
-async def _next_piece(request: web.BaseRequest, silence_seconds: float) -> bytes:
+async def _read_piece(request: web.BaseRequest, silence_seconds: float) -> bytes:
     """The bytes of the body that have arrived since the last piece; empty at its end."""
     if piece := request.content.read_nowait():
         return piece  # without a timer, which costs a fiftieth of a small request
@@ -248,7 +248,7 @@ async def _next_piece(request: web.BaseRequest, silence_seconds: float) -> bytes
         async with asyncio.timeout(silence_seconds):
             return await request.content.readany()
     except TimeoutError:
-        raise _too_slow(silence_seconds) from None
+        raise _make_too_slow(silence_seconds) from None
 
 
 async def _decompress(body: bytes, encoding: str, limit: int) -> bytes:
@@ -257,12 +257,12 @@ async def _decompress(body: bytes, encoding: str, limit: int) -> bytes:
     try:
         return await asyncio.to_thread(http.decode, body, encoding, limit)
     except http.TooLarge:
-        raise _too_large(limit) from None
+        raise _make_too_large(limit) from None
     except http.UndecodableBody:
         raise BadRequest("malformed request body: it is not compressed as its Content-Encoding says") from None
 
 
-def _too_slow(silence_seconds: float) -> BodyTimeout:
+def _make_too_slow(silence_seconds: float) -> BodyTimeout:
     return BodyTimeout(
         f"the request's body stopped coming for {silence_seconds:g} s, or came at less than 1 KiB a second: send it "
         "again, or have the proxy's operator raise `listen.body_silence_seconds`",
@@ -270,7 +270,7 @@ def _too_slow(silence_seconds: float) -> BodyTimeout:
     )
 
 
-def _too_large(limit: int) -> BodyTooLarge:
+def _make_too_large(limit: int) -> BodyTooLarge:
     return BodyTooLarge(
         f"the request's body is larger than {limit / MIB:g} MiB (or unpacks to more than its size makes plausible): "
         "send less, or have the proxy's operator raise `listen.max_body_mib`"
@@ -311,7 +311,7 @@ class Delivery:
         self._last_at = 0.0
         kind = RelayedBody if answer.watch is None else RelayedStream
         self._response = kind(
-            status=answer.reply.status, reason=answer.reply.reason, headers=_response_headers(request, answer)
+            status=answer.reply.status, reason=answer.reply.reason, headers=_list_response_headers(request, answer)
         )
         record.status = answer.reply.status
 
@@ -389,7 +389,7 @@ class Delivery:
                         await self._response.write(beat)
 
 
-def _response_headers(request: web.BaseRequest, answer: RelayedAnswer) -> Headers:
+def _list_response_headers(request: web.BaseRequest, answer: RelayedAnswer) -> Headers:
     """The headers of a response. An HTTP/1.0 client is probably nginx, which buffers streams unless told not to."""
     if answer.watch is None or request.version >= HttpVersion11 or find(answer.headers, "x-accel-buffering"):
         return answer.headers
@@ -455,7 +455,7 @@ class App:
 
     async def _answer_api(self, request: web.BaseRequest) -> web.StreamResponse:
         record = RequestRecord(
-            new_request_id(), _method_label(request.method), _route_label(request.raw_path), perf_counter()
+            new_request_id(), _label_method(request.method), _label_route(request.raw_path), perf_counter()
         )
         request[REQUEST_ID] = record.request_id
         self.in_flight += 1
@@ -469,7 +469,7 @@ class App:
             record.status = fault.status
             record.outcome = "refused" if fault.is_refusal else "failed"
             record.reason = fault.code
-            return error_response(fault, record.request_id, request.path)
+            return render_error(fault, record.request_id, request.path)
         finally:
             self.in_flight -= 1
             if not self.in_flight:
@@ -491,7 +491,7 @@ class App:
 
     async def _show_page(self, page: Handler, request: web.BaseRequest) -> web.StreamResponse:
         if request.method not in ("GET", "HEAD"):
-            return error_response(
+            return render_error(
                 MethodNotAllowed("method not allowed: this page is read with GET", headers=(("allow", "GET, HEAD"),)),
                 new_request_id(),
             )
@@ -504,7 +504,7 @@ class App:
         return web.Response(status=302, headers={"location": "/admin/"})
 
     async def _live(self, _: web.BaseRequest) -> web.StreamResponse:
-        return _json_response(200, {"status": "live"})
+        return _render_json(200, {"status": "live"})
 
     async def _ready(self, _: web.BaseRequest) -> web.StreamResponse:
         """Readiness: 503 while draining. A full disk is reported only, because requests can still be relayed."""
@@ -513,7 +513,7 @@ class App:
             "state_writable": os.access(self.gateway.config.state.dir, os.W_OK),
             "originals_writable": self._can_keep_originals(),
         }
-        return _json_response(503 if self.draining else 200, checks)
+        return _render_json(503 if self.draining else 200, checks)
 
     async def _metrics_page(self, _: web.BaseRequest) -> web.StreamResponse:
         others = await asyncio.to_thread(self._snapshots.read_others) if self._snapshots else ()
@@ -521,15 +521,15 @@ class App:
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
 
-def _json_response(status: int, value: object) -> web.Response:
+def _render_json(status: int, value: object) -> web.Response:
     return web.Response(status=status, body=json.dumps(value).encode(), content_type="application/json")
 
 
-def _method_label(method: str) -> str:
+def _label_method(method: str) -> str:
     return method if method in _METHODS else "other"
 
 
-def _route_label(raw_path: str) -> str:
+def _label_route(raw_path: str) -> str:
     path = http.normalize(raw_path.partition("?")[0])
     below = http.below_v1(path) if path else None
     return "other" if below is None else _ROUTES.get(f"/v1{below}", "/v1/*")

@@ -73,19 +73,19 @@ class StreamWatch:
         data = self._held + chunk if self._held else chunk
         if data.endswith(b"\n"):
             self._held = b""
-            return self._leaving(data)
-        end = _last_line_end(data)
+            return self._release(data)
+        end = _find_last_line_end(data)
         if len(data) - end > HELD_MAX_BYTES or (not end and not self.at_boundary):
             end = len(data)
         self._held = data[end:]
-        return self._leaving(data[:end])
+        return self._release(data[:end])
 
     def close(self) -> bytes:
         """The stream ended: what was held leaves, a whole line or not."""
         rest, self._held = self._held, b""
-        return self._leaving(rest)
+        return self._release(rest)
 
-    def _leaving(self, ready: bytes) -> bytes:
+    def _release(self, ready: bytes) -> bytes:
         if not ready:
             return ready
         if self._must_finish:
@@ -94,15 +94,15 @@ class StreamWatch:
             if not self.finished and (self.is_done or _FINISH_REASON.search(self._left + ready)):
                 self.finished = True
             if _SAYS_ERROR in ready:
-                ready = self._up_to_error(ready)
+                ready = self._cut_at_error(ready)
         self._left = (self._left + ready)[-_REMEMBERED_BYTES:]
         return ready
 
-    def _up_to_error(self, ready: bytes) -> bytes:
+    def _cut_at_error(self, ready: bytes) -> bytes:
         """The bytes before a bare error object; it and all after it are held back, because some clients fail on it."""
         at = 0
         for line in ready.splitlines(keepends=True):
-            found = _error_in(line)
+            found = _find_error(line)
             if found is not None and found.bare:
                 self.error = found.error
                 return ready[:at]
@@ -118,11 +118,11 @@ class _FoundError:
     bare: bool
 
 
-def _last_line_end(data: bytes) -> int:
+def _find_last_line_end(data: bytes) -> int:
     return max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
 
 
-def _error_in(line: bytes) -> _FoundError | None:
+def _find_error(line: bytes) -> _FoundError | None:
     is_data = line.startswith(b"data:")
     text = line[5:] if is_data else line
     if not text.lstrip().startswith(b"{"):
@@ -238,23 +238,23 @@ class Tail:
 
     def usage(self) -> dict[str, Any] | None:
         """The last usage object. A name within a text is escaped there, and so is never taken for one."""
-        last = _last_usage(self.end)
+        last = _find_last_usage(self.end)
         if last is None or "output_tokens" not in last:
             return last
-        return {**(_first_usage(self._first) or {}), **{name: count for name, count in last.items() if count}}
+        return {**(_find_first_usage(self._first) or {}), **{name: count for name, count in last.items() if count}}
 
 
-def _last_usage(text: bytes) -> dict[str, Any] | None:
-    objects = (_object_at(text, name.end()) for name in [*_USAGE.finditer(text)][: -OBJECTS_TRIED_MAX - 1 : -1])
+def _find_last_usage(text: bytes) -> dict[str, Any] | None:
+    objects = (_read_object_at(text, name.end()) for name in [*_USAGE.finditer(text)][: -OBJECTS_TRIED_MAX - 1 : -1])
     return next((found for found in objects if found is not None), None)
 
 
-def _first_usage(text: bytes) -> dict[str, Any] | None:
+def _find_first_usage(text: bytes) -> dict[str, Any] | None:
     name = _USAGE.search(text)
-    return None if name is None else _object_at(text, name.end())
+    return None if name is None else _read_object_at(text, name.end())
 
 
-def _object_at(text: bytes, at: int) -> dict[str, Any] | None:
+def _read_object_at(text: bytes, at: int) -> dict[str, Any] | None:
     try:
         found, _ = json.JSONDecoder().raw_decode(text[at : at + LONGEST_OBJECT_BYTES].decode(errors="replace"))
     except (ValueError, RecursionError):

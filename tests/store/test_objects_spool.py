@@ -8,7 +8,7 @@ import pytest
 
 from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.archive import Archive, read_transcript
-from proxy.store.transcripts.files import TranscriptFolder, close_file, ids_in, is_closed, list_files, open_locked
+from proxy.store.transcripts.files import TranscriptFolder, close_file, find_ids, is_closed, list_files, open_locked
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.store.transcripts.writer import Originals
 from tests.support.messages import assistant, chat, user
@@ -66,7 +66,7 @@ def send(tmp_path, memory_bucket):
 
 
 def ids(path):
-    return list(ids_in(path.read_bytes().splitlines(keepends=True)))
+    return list(find_ids(path.read_bytes().splitlines(keepends=True)))
 
 
 def test_a_closed_file_never_changes_and_the_next_turn_begins_another(write, place):
@@ -132,11 +132,11 @@ def test_sent_lines_are_removed_and_not_written_again_within_the_hour(tmp_path, 
     for number in range(3):
         turn(number)
     sent = b"".join(memory_bucket.objects.values())
-    assert sorted(ids_in(sent.splitlines(keepends=True))) == sorted(history_of(request(2)).links)
+    assert sorted(find_ids(sent.splitlines(keepends=True))) == sorted(history_of(request(2)).links)
     monkeypatch.setattr("proxy.store.transcripts.files.time.monotonic", lambda at=time.monotonic: at() + 3601)
     turn(3)
     newest = list(memory_bucket.objects.values())[-1]
-    assert list(ids_in(newest.splitlines(keepends=True))) == history_of(request(3)).links
+    assert list(find_ids(newest.splitlines(keepends=True))) == history_of(request(3)).links
     assert writer.close()
 
 

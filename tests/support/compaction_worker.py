@@ -99,7 +99,7 @@ class Worker:
         driver = Driver(self, self._read(body(messages)))
         exchange = driver.exchange
         drive(exchange._load_memory(10**9), driver.perform)
-        return exchange._state(exchange._facts(can_summarize=self.facts.can_summarize))
+        return exchange._state(exchange._gather_facts(can_summarize=self.facts.can_summarize))
 
 
 @dataclass

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from proxy.core.identity import canonicalize, canonicalize_as_0_1, compute_link
 from proxy.core.messages import read_message
 from proxy.store.transcripts.archive import Transcript
-from proxy.store.transcripts.files import MessageLine, hash_head, ids_in, parse
+from proxy.store.transcripts.files import MessageLine, find_ids, hash_head, parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def _derive_links(line: MessageLine, key: bytes) -> Iterator[str]:
 
 def duplicates(transcript: Transcript) -> int:
     """How many messages and system prompts were written once more."""
-    return sum(count - 1 for count in Counter(ids_in(transcript.saved.lines())).values())
+    return sum(count - 1 for count in Counter(find_ids(transcript.saved.lines())).values())
 
 
 def torn(transcript: Transcript) -> int:

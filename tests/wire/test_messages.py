@@ -189,5 +189,7 @@ def test_a_question_names_the_servers_of_its_toolsets_and_no_others(tools, is_se
     servers = [{"type": "url", "url": "https://wiki.example/mcp", "name": "wiki"}]
     request = messages.parse(json.dumps({**asked, "mcp_servers": servers}).encode())
     aligned = Try(request.messages, request.tools, aligned=True)
-    assert ("mcp_servers" in json.loads(messages.question(request, aligned, {"max_tokens": 100}))) is is_sent
-    assert "mcp_servers" not in json.loads(messages.question(request, aligned, {"max_tokens": 100}, foreign=True))
+    assert ("mcp_servers" in json.loads(messages.render_question(request, aligned, {"max_tokens": 100}))) is is_sent
+    assert "mcp_servers" not in json.loads(
+        messages.render_question(request, aligned, {"max_tokens": 100}, foreign=True)
+    )

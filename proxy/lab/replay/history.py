@@ -146,7 +146,7 @@ class ReplayHistory:
         if self.conversation.own is None:
             return split_chat(put.messages, put.tools)
         bounds = dict.fromkeys(self.format.find_bounds(request.source), most)
-        return self.read(self.format.question(request, put, bounds)).pieces
+        return self.read(self.format.render_question(request, put, bounds)).pieces
 
     def read(self, body: bytes) -> "Forwarded":
         """A request of the agent's own API."""

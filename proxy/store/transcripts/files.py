@@ -150,7 +150,7 @@ class AnswerLine(msgspec.Struct, frozen=True):
 Line = MessageLine | HeadLine | AnswerLine
 
 
-def answer_lines(to: str, answer: Answer, seen: str, redaction: Redaction) -> bytes:
+def render_answer_lines(to: str, answer: Answer, seen: str, redaction: Redaction) -> bytes:
     """The lines of an answer, one for each of its choices; the first carries what it cost."""
     error = json.loads(redaction.of_json(json.dumps(answer.error).encode())[0])
     optional = {"model": answer.model, "usage": answer.usage, "error": error, "cut": not answer.whole}
@@ -167,7 +167,7 @@ def hash_head(message: bytes) -> str:
     return blake2b(message, digest_size=16).hexdigest()
 
 
-def ids_in(lines: Iterable[bytes]) -> Iterator[str]:
+def find_ids(lines: Iterable[bytes]) -> Iterator[str]:
     """The ids in those of these lines that are whole."""
     for line in lines:
         if line.endswith(b"\n") and (found := _ID.match(line)):
@@ -283,7 +283,7 @@ class TranscriptFolder:
                 lines.seek(known.end)
                 for line in lines:
                     if line.endswith(b"\n"):
-                        known.ids.update(ids_in([line]))
+                        known.ids.update(find_ids([line]))
                         known.end += len(line)
             known.beginning = beginning[: min(known.end, BEGINNING_BYTES)]
         self._known[place] = known
@@ -307,7 +307,7 @@ def _ids_in_folder(place: Path) -> set[str]:
     for path in list_files(place):
         if path.name != CURRENT:
             with suppress(FileNotFoundError), path.open("rb") as lines:  # it is sent at this moment
-                ids.update(ids_in(lines))
+                ids.update(find_ids(lines))
     return ids
 
 

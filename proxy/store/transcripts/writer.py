@@ -19,7 +19,7 @@ from pathlib import Path
 from proxy.lifetime import WorkerThread
 from proxy.store.contract import ignore
 from proxy.store.transcripts.archive import Archive
-from proxy.store.transcripts.files import History, MakeLines, TranscriptFolder, answer_lines
+from proxy.store.transcripts.files import History, MakeLines, TranscriptFolder, render_answer_lines
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.wire.assembly import Assembly
 
@@ -129,7 +129,7 @@ class Originals:
         if kept.written is None:
             return False
         tenant, conversation, link = kept.written
-        lines = answer_lines(link, assembly.answer(ended=ended), self._timestamp(), self._settings.redaction)
+        lines = render_answer_lines(link, assembly.answer(ended=ended), self._timestamp(), self._settings.redaction)
         return bool(self._append(tenant, conversation, lambda _: {"": lines} if lines else {}))
 
     def close(self, seconds: float = 5.0) -> bool:

@@ -100,7 +100,7 @@ def parse(source: bytes, prefix: Prefix | None = None) -> Request | None:
         if found is not None:
             return found
         source.decode()
-        return _request(source, find_values(source))
+        return _build_request(source, find_values(source))
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
 
@@ -169,15 +169,17 @@ def _cut_stretches(request: Request, view: Sequence[Message]) -> Iterator[bytes]
         number += max(length, 1)
 
 
-def _request(source: bytes, places: dict[str, tuple[int, int]], before: tuple[Message, ...] = ()) -> Request | None:
+def _build_request(
+    source: bytes, places: dict[str, tuple[int, int]], before: tuple[Message, ...] = ()
+) -> Request | None:
     """The request with these values; `before`: known messages that its own follow."""
     start, stop = places.get("messages", (0, 0))
     if source[start : start + 1] != b"[":
         return None
-    messages, offsets = _history(source, start, stop, before)
+    messages, offsets = _read_history(source, start, stop, before)
     if not (before or messages):
         return None
-    tools, model = places.get("tools"), _value(source, places, "model", str, "")
+    tools, model = places.get("tools"), _read_value(source, places, "model", str, "")
     return Request(
         source,
         messages,
@@ -186,12 +188,12 @@ def _request(source: bytes, places: dict[str, tuple[int, int]], before: tuple[Me
         tools=None if tools is None else source[slice(*tools)],
         tools_at=0 if tools is None else tools[0],
         forced_tool=_find_forced_tool(source, places),
-        user=_value(source, places, "safety_identifier", str, "") or _value(source, places, "user", str, ""),
-        session=_value(source, places, "prompt_cache_key", str, ""),
-        max_output=_value(source, places, "max_completion_tokens", int, None)
-        or _value(source, places, "max_tokens", int, None),
-        stream=_value(source, places, "stream", bool, False),  # noqa: FBT003 - the default, by place
-        asks_usage=bool(_value(source, places, "stream_options", dict, {}).get("include_usage")),
+        user=_read_value(source, places, "safety_identifier", str, "") or _read_value(source, places, "user", str, ""),
+        session=_read_value(source, places, "prompt_cache_key", str, ""),
+        max_output=_read_value(source, places, "max_completion_tokens", int, None)
+        or _read_value(source, places, "max_tokens", int, None),
+        stream=_read_value(source, places, "stream", bool, False),  # noqa: FBT003 - the default, by place
+        asks_usage=bool(_read_value(source, places, "stream_options", dict, {}).get("include_usage")),
         binds_reasoning=_binds_reasoning(source, model),
     )
 
@@ -203,7 +205,9 @@ def _binds_reasoning(source: bytes, model: str) -> bool:
 
 def _find_forced_tool(source: bytes, places: dict[str, tuple[int, int]]) -> str:
     """The tool that `tool_choice`, or `function_call` of old, names."""
-    choice = _value(source, places, "tool_choice", dict, None) or _value(source, places, "function_call", dict, None)
+    choice = _read_value(source, places, "tool_choice", dict, None) or _read_value(
+        source, places, "function_call", dict, None
+    )
     if choice is None:
         return ""
     named = choice.get(choice.get("type"), choice)
@@ -211,14 +215,14 @@ def _find_forced_tool(source: bytes, places: dict[str, tuple[int, int]]) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _value(source: bytes, places: dict[str, tuple[int, int]], key: str, kind: type, default: Any) -> Any:  # noqa: ANN401 - JSON
+def _read_value(source: bytes, places: dict[str, tuple[int, int]], key: str, kind: type, default: Any) -> Any:  # noqa: ANN401 - JSON
     if key not in places:
         return default
     value = json.loads(source[slice(*places[key])])
     return value if type(value) is kind else default
 
 
-def _history(
+def _read_history(
     source: bytes, start: int, stop: int, before: tuple[Message, ...]
 ) -> tuple[tuple[Message, ...], tuple[int, ...]]:
     """The messages and where each begins; those of the head stand for nothing of the body."""
@@ -242,18 +246,18 @@ def _read_message(raw: bytes) -> tuple[bytes, str, bytes, tuple[ToolCall, ...], 
         return raw, message.role, message.content, message.calls, message.answers
     role = found.role
     answers = found.tool_call_id if role == "tool" else found.name if role == "function" else None
-    calls = _calls(found) if role == "assistant" else ()
+    calls = _convert_calls(found) if role == "assistant" else ()
     return raw, role, bytes(found.content), calls, answers or ""
 
 
-def _calls(found: _Message) -> tuple[ToolCall, ...]:
-    calls = [_call(each) for each in found.tool_calls or ()]
+def _convert_calls(found: _Message) -> tuple[ToolCall, ...]:
+    calls = [_convert_call(each) for each in found.tool_calls or ()]
     if found.function_call is not None:
         calls.append(ToolCall("", found.function_call.name, found.function_call.arguments, "legacy"))
     return tuple(calls)
 
 
-def _call(found: _Call) -> ToolCall:
+def _convert_call(found: _Call) -> ToolCall:
     if found.custom is not None:
         return ToolCall(found.id, found.custom.name, found.custom.input, "custom")
     function = found.function or _Function()
@@ -267,7 +271,7 @@ def _parse_behind(source: bytes, prefix: Prefix) -> Request | None:
     places = find_values(rest)
     if not prefix.is_followed(source, rest, places.get("messages")):
         return None
-    found = _request(rest, places, known.messages[:count])
+    found = _build_request(rest, places, known.messages[:count])
     if found is None:
         return None
     cut, moved = len(source) - len(rest), start - known.offsets[0]
@@ -363,7 +367,9 @@ def request_usage(source: bytes) -> bytes | None:
     return splice.replace_bytes(source, *place, json.dumps({**options, "include_usage": True}).encode())
 
 
-def question(request: Request, put: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False) -> bytes:
+def render_question(
+    request: Request, put: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False
+) -> bytes:
     """The client's own request with other messages, asking for a text and nothing else.
 
     `bounds`: the most tokens of the answer, by the names of the parameters. `foreign`: it goes to another upstream, so

@@ -359,7 +359,9 @@ def request_usage(source: bytes) -> bytes | None:
     return None
 
 
-def question(request: Request, put: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False) -> bytes:
+def render_question(
+    request: Request, put: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False
+) -> bytes:
     """The client's own request with other messages, asking for a text and nothing else.
 
     `bounds`: the most tokens of the answer. `foreign`: it goes to another upstream, so only what the question needs
