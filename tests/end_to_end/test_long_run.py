@@ -56,11 +56,14 @@ async def test_no_turn_waits_for_a_summary_that_takes_four_turns(tmp_path):
     assert run.longest_wait < WAITED
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    ("turns", "window"),
+    [pytest.param(50, 32_000, marks=pytest.mark.slow), pytest.param(150, 128_000, marks=pytest.mark.soak)],
+)
 @pytest.mark.parametrize("kind", BAD)
-async def test_a_bad_summary_costs_the_agent_nothing(kind, tmp_path):
-    run = await plays(tmp_path, summaries=[kind], config=PATIENT)
+async def test_a_bad_summary_costs_the_agent_nothing(kind, turns, window, tmp_path):
+    run = await plays(tmp_path, turns, window=window, summaries=[kind], config=PATIENT)
     assert is_sound(run)
     assert run.tally.summaries > 0, "otherwise nothing failed"
     assert run.longest_wait < WAITED
