@@ -1,6 +1,7 @@
 """What every test may ask for: a scripted upstream, and the real proxy in front of it."""
 
 import re
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from functools import cache
@@ -40,6 +41,16 @@ class GroupScheduling(LoadGroupScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     return GroupScheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Files whose tests may take longest begin first: at the end all workers would wait for the one that has them."""
+    longest: dict[Path, float] = defaultdict(float)
+    for item in items:
+        mark = item.get_closest_marker("timeout")
+        longest[item.path] = max(longest[item.path], mark.args[0] if mark else 0)
+    items.sort(key=lambda item: -longest[item.path])
 
 
 Serve = Callable[..., AbstractAsyncContextManager[Proxy]]
