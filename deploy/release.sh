@@ -14,17 +14,17 @@ trap 'rm -rf "$tools"' EXIT
 
 echo "installing the build tools of requirements-build.lock"
 ${PYTHON:-python3} -m venv "$tools/build"
-"$tools/build/bin/pip" install --quiet --require-hashes --only-binary :all: -r requirements-build.lock
+"$tools/build/bin/pip" install --quiet --no-compile --require-hashes --only-binary :all: -r requirements-build.lock
 rm -rf "$out"
 "$tools/build/bin/python" -m hatchling build -d "$out"
 
 if [ -z "${WITHOUT_SBOM:-}" ]; then
   echo "installing what requirements.lock pins, for the SBOM"
   ${PYTHON:-python3} -m venv --without-pip "$tools/image"
-  "$tools/build/bin/pip" --python "$tools/image/bin/python" install --quiet --require-hashes --only-binary :all: \
-    -r requirements.lock
-  "$tools/build/bin/pip" --python "$tools/image/bin/python" install --quiet --no-deps "$out"/*.whl
-  "$tools/build/bin/pip" install --quiet cyclonedx-bom
+  "$tools/build/bin/pip" --python "$tools/image/bin/python" install --quiet --no-compile --require-hashes \
+    --only-binary :all: -r requirements.lock
+  "$tools/build/bin/pip" --python "$tools/image/bin/python" install --quiet --no-compile --no-deps "$out"/*.whl
+  "$tools/build/bin/pip" install --quiet --no-compile cyclonedx-bom
   "$tools/build/bin/cyclonedx-py" environment "$tools/image/bin/python" --pyproject pyproject.toml \
     --output-reproducible --of JSON -o "$out/compaction-proxy.cdx.json"
 fi

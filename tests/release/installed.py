@@ -3,6 +3,7 @@
 import asyncio
 import os
 import subprocess
+import sys
 from contextlib import asynccontextmanager
 from time import perf_counter
 
@@ -17,6 +18,14 @@ def run(*command, place):
     done = subprocess.run([*map(str, command)], cwd=place, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def install(what, place, *options):
+    """The folder of its commands, in an environment of its own in `place`, which our pip fills."""
+    run(sys.executable, "-m", "venv", "--without-pip", place, place=place)
+    pip = [sys.executable, "-m", "pip", "--python", place / "bin" / "python", "install", "--quiet"]
+    run(*pip, *options, what, place=place)
+    return place / "bin"
 
 
 @asynccontextmanager

@@ -3,14 +3,13 @@
 import json
 import subprocess
 import sys
-import venv
 from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from tests import ROOT
-from tests.release.installed import run, running_command
+from tests.release.installed import install, run, running_command
 from tests.support.agent import Agent, reading
 from tests.support.messages import call
 from tests.support.scripted_upstream import Upstream, text_turn
@@ -42,10 +41,9 @@ def version_0_1(tmp_path_factory):
     sources, place = tmp_path_factory.mktemp("sources"), tmp_path_factory.mktemp("old")
     packed = subprocess.run(["git", "archive", COMMIT], cwd=ROOT, capture_output=True, check=True).stdout
     subprocess.run(["tar", "--extract", "--directory", str(sources)], input=packed, check=True)
-    venv.create(place, with_pip=True)
-    run(place / "bin" / "pip", "install", "--quiet", sources, place=place)
-    assert run(place / "bin" / "compaction-proxy", "--version", place=place) == "compaction-proxy 0.1.0\n"
-    return [place / "bin" / "compaction-proxy"]
+    program = install(sources, place) / "compaction-proxy"
+    assert run(program, "--version", place=place) == "compaction-proxy 0.1.0\n"
+    return [program]
 
 
 NEW = [sys.executable, "-m", "proxy"]

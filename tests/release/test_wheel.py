@@ -5,14 +5,13 @@ import os
 import re
 import shutil
 import sys
-import venv
 from pathlib import Path
 
 import pytest
 
 from proxy import __version__
 from tests import ROOT
-from tests.release.installed import run, running_command
+from tests.release.installed import install, run, running_command
 from tests.support import http_client
 from tests.support.agent import reading
 from tests.support.messages import body
@@ -55,10 +54,7 @@ def wheel(dist):
 @pytest.fixture(scope="module")
 def program(wheel, tmp_path_factory):
     """The command, installed from the wheel."""
-    place = tmp_path_factory.mktemp("installed")
-    venv.create(place, with_pip=True)
-    run(place / "bin" / "pip", "install", "--quiet", wheel, place=place)
-    return place / "bin" / "compaction-proxy"
+    return install(wheel, tmp_path_factory.mktemp("installed")) / "compaction-proxy"
 
 
 def test_the_same_sources_give_the_same_bytes(dist, tmp_path):
@@ -130,9 +126,8 @@ def test_the_demo_and_the_sample_are_in_it(program, tmp_path):
 
 @pytest.mark.parametrize("tool", ["uv", "pipx"])
 async def test_it_runs_by_tools_that_bring_their_own_environment(wheel, tool, tmp_path):
-    venv.create(tmp_path / "tools", with_pip=True)
-    run(tmp_path / "tools" / "bin" / "pip", "install", "--quiet", tool, place=tmp_path)
-    found = tmp_path / "tools" / "bin"
+    (tmp_path / "tools").mkdir()
+    found = install(tool, tmp_path / "tools", "--no-compile")
     if tool == "uv":
         own = ["--cache-dir", tmp_path / "cache", "--no-config"]
         command = [found / "uvx", *own, "--python", sys.executable, "--from", wheel, "compaction-proxy"]
