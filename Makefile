@@ -25,23 +25,23 @@ fidelity: $(VENV)/.tests ## is a relay true to the byte? URL=http://... of the p
 	$(BIN)/python -m tests.end_to_end.fidelity.run --url $(URL) --upstream-port $(or $(PORT),9900)
 
 clients: $(VENV)/.tests ## real client libraries, unmodified, through the proxy
-	$(BIN)/python tests/end_to_end/clients/install.py
+	$(BIN)/python -m tests.end_to_end.clients.install
 	$(BIN)/pytest -q tests/end_to_end/clients
 
 bench: $(VENV)/.tests ## what the proxy costs, beside a bare relay, nginx and LiteLLM; TRACES=DIR: also on a day recorded there
-	$(BIN)/python tests/end_to_end/servers/install.py litellm
+	$(BIN)/python -m tests.end_to_end.servers.install litellm
 	$(BIN)/python bench/relay.py $(ARGS) $(if $(TRACES),--traces $(wildcard $(TRACES)/*_*.jsonl.gz))
 
 flames: $(VENV)/.tests ## flame graphs of the proxy at work, in docs/flames; needs py-spy
 	$(BIN)/python bench/flames.py $(ARGS)
 
 agents: $(VENV)/.tests ## real agents, unmodified, on a task of fifty steps through the proxy
-	$(BIN)/python tests/end_to_end/agents/install.py
+	$(BIN)/python -m tests.end_to_end.agents.install
 	$(BIN)/pytest -q -s tests/end_to_end/agents/test_agents.py tests/end_to_end/agents/test_recall.py
 	$(BIN)/python -m tests.end_to_end.agents.page
 
 servers: $(VENV)/.tests ## real servers with a model made on the spot; nginx and LiteLLM around the proxy
-	$(BIN)/python tests/end_to_end/servers/install.py
+	$(BIN)/python -m tests.end_to_end.servers.install
 	$(BIN)/pytest -q tests/end_to_end/servers
 
 scorecard: $(VENV)/.runs ## what each policy costs, sends and keeps; TRACES=DIR: on the conversations there
@@ -73,7 +73,7 @@ site: $(VENV)/.tests ## the documentation site, in build/site; dead links are er
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 screenshots: $(VENV)/.tests ## pictures of the admin pages for docs/images, from a simulated day
-	$(BIN)/python tests/admin/install.py
+	$(BIN)/python -m tests.admin.install
 	$(BIN)/python -m tests.admin.screenshots docs/images
 
 config: $(VENV)/.runs ## write proxy.yaml anew from the code

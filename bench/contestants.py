@@ -2,7 +2,7 @@
 
 All of them have one worker on one core, are in front of the same upstream and write no more than they do by default
 (ours writes its log, a line for each request). Who is not installed is left out, and a line says so. LiteLLM is the
-one on the PATH, else the one that `python tests/end_to_end/servers/install.py litellm` installs.
+one on the PATH, else the one that `python -m tests.end_to_end.servers.install litellm` installs.
 """
 
 import shutil

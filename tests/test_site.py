@@ -58,7 +58,7 @@ def test_the_index_has_a_heading_for_each_word(site):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not install.is_installed(), reason="python tests/admin/install.py puts a browser's driver here")
+@pytest.mark.skipif(not install.is_installed(), reason="python -m tests.admin.install puts a browser's driver here")
 def test_a_reader_finds_the_words_of_the_trade(site):
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=site)
     handler.log_message = lambda *_: None

@@ -11,7 +11,7 @@ import json
 import sys
 from pathlib import Path
 
-from install import chromium
+from chromium import chromium
 from playwright.sync_api import sync_playwright
 
 PAGES = {

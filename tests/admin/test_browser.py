@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.xdist_group("admin"),
     pytest.mark.timeout(180),
-    pytest.mark.skipif(not install.is_installed(), reason="python tests/admin/install.py puts a browser's driver here"),
+    pytest.mark.skipif(not install.is_installed(), reason="python -m tests.admin.install puts a browser's driver here"),
 ]
 MARKUP = "<img src=x onerror=alert(1)><script>alert(2)</script><svg onload=alert(3)>"
 

@@ -100,7 +100,7 @@ async def test_where_it_is_done_nothing_more_would_be(compacting_proxy):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not install.is_installed(), reason="python tests/admin/install.py puts a browser's driver here")
+@pytest.mark.skipif(not install.is_installed(), reason="python -m tests.admin.install puts a browser's driver here")
 async def test_the_pages_draw_what_would_be_as_a_line(observing_proxy):
     seen = await run_scene(observing_proxy, "observe_mode")
     assert "more saved, before the cost of summaries" in seen["tiles"]

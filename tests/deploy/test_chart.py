@@ -13,7 +13,7 @@ from tests.support.kubernetes_api import kubernetes_api
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not install.is_installed(), reason="run tests/deploy/install.py first"),
+    pytest.mark.skipif(not install.is_installed(), reason="run python -m tests.deploy.install first"),
 ]
 
 CHART = ROOT / "deploy" / "helm" / "compaction-proxy"

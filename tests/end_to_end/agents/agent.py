@@ -67,7 +67,7 @@ class Agent:
         return (
             None
             if is_installed(self.installed_as)
-            else f"{self.name} is not installed: run python tests/end_to_end/agents/install.py"
+            else f"{self.name} is not installed: run python -m tests.end_to_end.agents.install"
         )
 
     async def work(self, base_url: str, place: Path) -> "Work":

@@ -1,8 +1,7 @@
-"""Puts each agent into an environment of its own: `python tests/end_to_end/agents/install.py [--light | NAME…]`.
+"""Puts each agent into an environment of its own: `python -m tests.end_to_end.agents.install [--light | NAME…]`.
 
-An agent is tested as its users have it, so it shares no package with us nor with another agent. The environments are
-below `.venv/`, where version control and the test collector do not look. What is pinned is in `pins/<agent>.txt`
-(pip) or `pins/<agent>.json` (npm); run again, this does nothing unless pins have changed.
+An agent is tested as its users have it, so it shares no package with us nor with another agent. What is pinned is in
+`pins/<agent>.txt` (pip) or `pins/<agent>.json` (npm); run again, this does nothing unless pins have changed.
 """
 # ruff: noqa: T201 - a command says what it does
 
@@ -11,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support import environments
+
 HERE = Path(__file__).parent
 PINS = HERE / "pins"
 ENVIRONMENTS = HERE / ".venv"
@@ -18,8 +19,6 @@ ENVIRONMENTS = HERE / ".venv"
 LIGHT = ("openai-python", "openai-node", "ai-sdk", "smolagents", "claude-code", "codex")
 # Those that need a later Python than this project; where there is none, they stay out.
 PYTHONS = {"mistral-vibe": "python3.12"}
-# Left behind by an install that went through: the pins it was made of.
-INSTALLED = "installed.txt"
 
 
 def environment_of(agent: str) -> Path:
@@ -35,8 +34,7 @@ def pins_of(agent: str) -> Path:
 
 
 def is_installed(agent: str) -> bool:
-    mark = environment_of(agent) / INSTALLED
-    return mark.exists() and mark.read_text() == pins_of(agent).read_text()
+    return environments.is_installed(environment_of(agent), pins_of(agent))
 
 
 def main(wanted: list[str]) -> int:
@@ -62,27 +60,19 @@ def needs_npm(agent: str) -> bool:
 
 
 def install(agent: str) -> None:
-    print(f"installing {agent}", flush=True)
     place, pins = environment_of(agent), pins_of(agent)
-    shutil.rmtree(place, ignore_errors=True)
     if needs_npm(agent):
+        shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
         shutil.copy(pins, place / "package.json")
-        run("npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--silent", cwd=place)
+        environments.install_node(place, pins, place)
     else:
-        run(PYTHONS.get(agent, sys.executable), "-m", "venv", str(place), cwd=HERE)
-        run("bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", str(pins), cwd=place)
-    (place / INSTALLED).write_text(pins.read_text())
+        environments.install_python(place, pins, python=PYTHONS.get(agent, sys.executable), has_pip=True)
 
 
 def answers(python: str) -> bool:
     """True where this Python can be run: some version managers put a name on the path that stands for none."""
     return shutil.which(python) is not None and subprocess.run([python, "-c", ""], check=False).returncode == 0
-
-
-def run(*command: str, cwd: Path) -> None:
-    program = cwd / command[0]
-    subprocess.run([str(program) if program.exists() else command[0], *command[1:]], cwd=cwd, check=True)
 
 
 if __name__ == "__main__":

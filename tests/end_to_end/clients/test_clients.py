@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 import pytest_asyncio
 
-from tests.end_to_end.clients import PROGRAMS, Client, Outcome, missing
+from tests.end_to_end.clients.client import PROGRAMS, Client, Outcome, missing
 from tests.support import http_client
 from tests.support.running_proxy import QUIET, Proxy, free_port
 from tests.support.scripted_upstream import (

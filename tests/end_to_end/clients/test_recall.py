@@ -8,7 +8,7 @@ import re
 import pytest
 import pytest_asyncio
 
-from tests.end_to_end.clients import PROGRAMS, Client, missing
+from tests.end_to_end.clients.client import PROGRAMS, Client, missing
 from tests.support.agent import reading
 from tests.support.compacting_proxy import settings
 from tests.support.messages import tool

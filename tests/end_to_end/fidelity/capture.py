@@ -10,7 +10,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from tests.end_to_end.clients import PROGRAMS, Client, missing
+from tests.end_to_end.clients.client import PROGRAMS, Client, missing
 from tests.end_to_end.fidelity.conversations import CHATS, OPENAI_CHATS, OTHER_CALLS, PYTHON_CALLS
 from tests.end_to_end.fidelity.stored import RequestCase, save
 from tests.support.scripted_upstream import Request, Upstream, by_path, echo, text_turn

@@ -66,7 +66,7 @@ class Server:
         return (
             None
             if is_installed(self.name)
-            else f"{self.name} is not installed: run python tests/end_to_end/servers/install.py"
+            else f"{self.name} is not installed: run python -m tests.end_to_end.servers.install"
         )
 
     def make_model(self, folder: Path) -> None:

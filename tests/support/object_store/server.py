@@ -25,7 +25,7 @@ from tests.support.running_proxy import free_port
 
 PATIENCE = 60.0
 BUCKET = "transcripts"
-MISSING = None if is_installed() else "there is no S3 server: run python tests/support/object_store/install.py"
+MISSING = None if is_installed() else "there is no S3 server: run python -m tests.support.object_store.install"
 POLICY = '{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Action":"s3:*","Resource":"*"}]}'
 
 
