@@ -18,6 +18,8 @@ _outline = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _array = msgspec.json.Decoder(list[msgspec.Raw])
 _KEY = re.compile(rb'[ \t\n\r]*+"((?:[^"\\]++|\\.)*+)"[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)
 _COMMA = re.compile(rb"[ \t\n\r]*+[,}]")
+_LISTS = frozenset({"messages", "input", "tools"})
+"""The lists that may be rewritten: given twice, servers do not agree on which one counts."""
 
 
 def find_values(source: bytes) -> dict[str, tuple[int, int]]:
@@ -47,12 +49,12 @@ def _decode_key(key: bytes) -> str:
 
 
 def _scan(source: bytes) -> dict[str, tuple[int, int]]:
-    """Find the top-level values by reading every byte; `messages` or `tools` given twice are rejected."""
+    """Find the top-level values by reading every byte; a list of `_LISTS` that is given twice is rejected."""
     if not isinstance(json.loads(source), dict):
         raise ValueError("a request is an object")  # noqa: TRY004 - for the caller it is one of many things JSON can be
     places: dict[str, tuple[int, int]] = {}
     for each in splice.iterate_members(source):
-        if each.key in places and each.key in ("messages", "tools"):
+        if each.key in places and each.key in _LISTS:
             raise ValueError(f"{each.key} is there twice")
         places[each.key] = each.start, each.stop
     return places

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.wire.delivery import find_refusal
 from proxy.wire.responses.answers import read_body, read_event
-from proxy.wire.responses.requests import why_relayed
+from proxy.wire.responses.requests import parse, why_relayed
 from tests.support.messages import history, user
 from tests.support.responses_api import request
 
@@ -25,6 +25,13 @@ TOOL = {"type": "function", "name": "Tell", "parameters": {"properties": {"conve
 )
 def test_a_history_is_elsewhere_where_the_request_itself_says_so(more, why):
     assert why_relayed(request(history(user("Mend it.")), **more)) == why
+
+
+def test_a_body_whose_history_is_given_twice_is_not_understood():
+    """Servers do not agree on which of the two counts."""
+    source = request(history(user("Mend it.")))
+    assert parse(source) is not None
+    assert parse(b'{"input": [{"role": "user", "content": "No."}],' + source[1:]) is None
 
 
 def test_a_body_that_is_no_json_is_not_judged():
