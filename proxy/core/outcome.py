@@ -58,13 +58,16 @@ _CHANGED_LINE = re.compile(r"[+-](?![+-])")
 _ALL_PASSED = re.compile(
     r"^(?:\s{0,8}0 fail$|=* ?\d+ passed(?:, \d+ (?!fail|err)\w+){0,8} in [\d.]+|test result: ok\. "
     r"|Tests: +(?:\d+ (?:skipped|todo), ){0,2}\d+ passed, \d+ total|Ran \d+ tests? in [\d.]+s\n\nOK\b"
+    r"|ok  \t\S{1,200}\t(?:[\d.]+s|\(cached\))|\s{0,8}\d+ passing \(|\s{0,8}Tests  \d+ passed "
     r"|\[[^\]\n]{1,80} [0-9a-f]{7,40}\] [^\n]*\n(?: \w+: [^\n]*\n){0,2} \d+ files? changed)",
     re.MULTILINE,
 )
 # One of several runs may have failed.
-_SOME_FAILED = re.compile(r"(?:^|[,:=|(])[ =]{0,8}[1-9]\d* (?:fail|error)|\bFAILED\b|--- FAIL", re.MULTILINE)
+_SOME_FAILED = re.compile(r"(?:^|[,:=|(])[ =]{0,8}[1-9]\d* (?:fail|error)|\bFAILED\b|--- FAIL|^FAIL\b", re.MULTILINE)
 # A search for words takes a tenth of the time of the expression.
-_ALL_PASSED_HINTS = ("0 fail", " passed", "result: ok", "\nOK", "\n[")
+_ALL_PASSED_HINTS = ("0 fail", " passed", "result: ok", "\nOK", "\n[", "ok  \t", " passing (")
+_REPORT_CHARACTERS = 4_000
+"""Characters at the end in which a line that says so is looked for, where nothing tells of an error."""
 # Words with which a tool begins when it could not do what it was asked.
 _REFUSAL = re.compile(
     r"\s*(?:\[?error\b|<tool_use_error>|traceback \(most|fatal:|failed\b|panic:|exception\b|could not\b|cannot\b"
@@ -104,16 +107,29 @@ class ResultOutcome:
     """The first line that tells of an error."""
     is_answer: bool = False
     """The exit code says that nothing was found, or that two things differ."""
+    report: str = ""
+    """The line by which a test runner or git says that nothing failed."""
 
     @property
     def has_failed(self) -> bool:
         """True where it failed, as far as it shows."""
         return bool(self.error) if self.exit_code is None else self.exit_code != 0 and not self.is_answer
 
+    @property
+    def status(self) -> Literal["error", "success", "no verdict"]:
+        """The verdict in a word or two."""
+        if self.has_failed:
+            return "error"
+        return "no verdict" if self.exit_code is None and not self.report else "success"
+
     def render(self) -> str:
-        """The verdict: `exit code 1: LINE`, `contains errors: LINE`; empty where there is none."""
+        """The verdict: `exit code 1: LINE`, `contains errors: LINE`, `reports success: LINE`; empty where there is
+        none.
+        """
+        if self.exit_code is None and not self.error:
+            return f"reports success: {self.report}" if self.report else ""
         if self.exit_code is None:
-            return f"contains errors: {self.error}" if self.error else ""
+            return f"contains errors: {self.error}"
         verdict = f"exit code {self.exit_code}"
         if not self.error:
             return verdict
@@ -130,16 +146,25 @@ def find_outcome(text: str, call: ToolCall | None = None) -> ResultOutcome:
         return ResultOutcome(code, is_answer=True)
     # Beside an exit code that says that it failed, the first line with an error says why, whichever program wrote it.
     places = [] if quoting and not code else find_error_places(text)
-    passed = 0 if code or not places else _find_all_passed(text)
+    report = None if code or quoting else _find_success_report(text if places else text[-_REPORT_CHARACTERS:])
+    passed = report.end() if report and places else 0
     error = next((text[start:stop] for start, stop in places if start >= passed), "")
-    return ResultOutcome(code, cut_line(error) if error else "" if passed else refusal)
+    error = cut_line(error) if error else "" if report else refusal
+    return ResultOutcome(code, error, report=_render_report(report) if report and not error else "")
 
 
-def _find_all_passed(text: str) -> int:
-    """The place behind the last line that says that nothing failed; 0 for none."""
-    if not any(hint in text for hint in _ALL_PASSED_HINTS) or _SOME_FAILED.search(text):
-        return 0
-    return max((found.end() for found in _ALL_PASSED.finditer(text)), default=0)
+def _find_success_report(text: str) -> re.Match[str] | None:
+    """The last line that says that nothing failed."""
+    is_hinted = text.startswith("[") or any(hint in text for hint in _ALL_PASSED_HINTS)
+    if not is_hinted or _SOME_FAILED.search(text):
+        return None
+    return max(_ALL_PASSED.finditer(text), key=lambda found: found.start(), default=None)
+
+
+def _render_report(report: re.Match[str]) -> str:
+    """The first line of it, whole and without the ruler around it."""
+    text, start = report.string, report.start()
+    return cut_line(" ".join(text[start : _find_line_end(text, start)].strip(" =").split()))
 
 
 def skip_harness_head(text: str) -> str:

@@ -148,19 +148,29 @@ def test_the_outcome_of_a_command_is_what_its_result_shows(text, verdict):
 
 
 @pytest.mark.parametrize(
-    "summary",
+    ("summary", "report"),
     [
-        " 58 pass\n 0 fail",
-        "===== 12 passed, 1 skipped in 0.31s =====",
-        "Tests:       2 skipped, 12 passed, 14 total",
-        "test result: ok. 12 passed; 0 failed; 0 ignored",
-        "Ran 12 tests in 0.01s\n\nOK (skipped=2)",
-        "[main 4f1c09a] Moor at the new berth\n 1 file changed",
+        (" 58 pass\n 0 fail", "0 fail"),
+        ("===== 12 passed, 1 skipped in 0.31s =====", "12 passed, 1 skipped in 0.31s"),
+        ("Tests:       2 skipped, 12 passed, 14 total", "Tests: 2 skipped, 12 passed, 14 total"),
+        ("      Tests  12 passed (12)", "Tests 12 passed (12)"),
+        ("  12 passing (30ms)", "12 passing (30ms)"),
+        ("PASS\nok  \ttides/berth\t0.31s", "ok tides/berth 0.31s"),
+        ("ok  \ttides/a\t(cached)\nok  \ttides/b\t(cached)", "ok tides/b (cached)"),
+        ("test result: ok. 12 passed; 0 failed; 0 ignored", "test result: ok. 12 passed; 0 failed; 0 ignored"),
+        ("Ran 12 tests in 0.01s\n\nOK (skipped=2)", "Ran 12 tests in 0.01s"),
+        ("[main 4f1c09a] Moor at the new berth\n 1 file changed", "[main 4f1c09a] Moor at the new berth"),
     ],
 )
-def test_errors_above_a_line_that_says_that_all_passed_were_expected(summary):
-    assert find_outcome(f"error: Item 3 failed\n{summary}\nready").render() == ""
+def test_a_line_that_says_that_all_passed_is_the_verdict_and_errors_above_it_were_expected(summary, report):
+    told = f"reports success: {report}"
+    assert find_outcome(summary).render() == told
+    assert find_outcome(f"ready\n{summary}\nready").render() == told
+    assert find_outcome(f"error: Item 3 failed\n{summary}\nready").render() == told
+    assert not find_outcome(f"error: Item 3 failed\n{summary}").has_failed
     assert find_outcome(f"{summary}\nerror: lint failed").render() == "contains errors: error: lint failed"
+    assert find_outcome(f"{summary}\nExit code 1").render() == "exit code 1"
+    assert find_outcome(summary, ToolCall("", "Read", '{"file_path": "a.log"}')).render() == ""
 
 
 @pytest.mark.parametrize(
@@ -173,6 +183,9 @@ def test_errors_above_a_line_that_says_that_all_passed_were_expected(summary):
         "test result: FAILED. 1 passed; 1 failed\ntest result: ok. 12 passed; 0 failed",
         "[pid 4194304] ready",
         "copied: OK\nOK",
+        "ok  \ttides/a\t0.3s\nFAIL\ttides/b [build failed]",
+        "  12 passing (30ms)\n  1 failing",
+        "      Tests  1 failed | 12 passed (13)",
     ],
 )
 def test_errors_above_a_line_that_says_that_some_failed_count(summary):
