@@ -127,7 +127,7 @@ def render_placeholder(
         "bytes": f"{len(text.encode('utf-8', 'surrogatepass')):,}",
         "rows": describe_length(text),
         "outcome": f", {verdict}" if verdict else "",
-        "status": "error" if outcome.has_failed else "no verdict" if outcome.exit_code is None else "success",
+        "status": outcome.status,
         "first": cut_first_line(text, _FIRST_LINE_CHARACTERS),
         "way_back": _render_way_back(call, handle, has_gaps=GAP in excerpt),
         "excerpt": f"\n{excerpt}" if excerpt else "",
@@ -196,7 +196,10 @@ def replace_texts(value: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN
 # The specific names in a text: paths, identifiers, dotted words, numbers, which an agent may need again.
 
 # Not from within a ruler or a row of dots: from each of its places all of it would be read.
-_NAME = re.compile(r"(?<![\w\\])(?!(?<=<)/)(?![.:@-]{100})[A-Za-z0-9_./@-][A-Za-z0-9_./:@-]{3,}[A-Za-z0-9_/]")
+# A slash behind a bracket, a star or a variable begins no path: `}/a.py` is the end of one.
+_NAME = re.compile(
+    r"(?<![\w\\])(?!(?<=[<}\])*~])/)(?![.:@-]{100})(?:~(?=/)|[A-Za-z0-9_./@-])[A-Za-z0-9_./:@-]{3,}[A-Za-z0-9_/]"
+)
 # A word that a tool has cut.
 _CUT_ENDS = ("…", "...")
 _CUT_WORD = re.compile(r"\S{1,300}?(?<=[\w/-])(?:…|\.\.\.)")
@@ -217,12 +220,43 @@ NAME_CHARACTERS = 120
 LONGEST_LINE_CHARACTERS = 300
 
 
+# The folders of a path that is more than two words joined by a slash, as `offset/limit` is.
+_FOLDER = re.compile(r"(?<![\w.@-])[\w.@-]{1,120}+(?=/(?:[\w.@-]{0,120}[./\d_]|\s))|(?<=/)[\w.@-]{1,120}+(?=/)")
+# A key of JSON, also within a text of JSON, where it is no more than a word.
+_KEY = re.compile(r"\"([A-Za-z_]+)\\{0,3}\"[ \t]{0,9}:")
+
+
 class WordNames(dict[str, tuple[str, ...]]):
     """The names in each word between blanks: most words of a history occur in it many times."""
 
+    __slots__ = ("_folders", "_keys", "_new")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folders, self._keys = set[str](), set[str]()
+        self._new: list[str] = []
+        """Words in which folders and keys were not looked for yet."""
+
     def __missing__(self, word: str) -> tuple[str, ...]:
         names = self[word] = _find_names_in_word(word)
+        if names and ("/" in word or '":' in word):
+            self._new.append(word)
         return names
+
+    def may_be_prose(self, name: str) -> bool:
+        """True for two words that only a slash joins, of which none is a folder of a path, and for a key of JSON."""
+        is_joined = name.count("/") == 1 and name.replace("/", "").isalpha()
+        if not is_joined and not name.replace("_", "").isalpha():
+            return False
+        self._read_new_words()
+        return self._folders.isdisjoint(name.split("/")) if is_joined else name in self._keys
+
+    def _read_new_words(self) -> None:
+        if self._new:
+            text = "\n".join((*self._new, ""))
+            self._new.clear()
+            self._keys.update(_KEY.findall(text))
+            self._folders.update(_FOLDER.findall(text))
 
 
 def find_names(text: str, known: WordNames | None = None) -> tuple[str, ...]:
@@ -282,7 +316,7 @@ _SIGNATURE = re.compile(
     r"|(?:(?:export|default|public|private|static|async|pub|abstract|final) ){0,4}"
     r"(?:def|class|func|function|fn|interface|type|struct|enum|impl|trait|module) \w)"
 )
-_WARNING_WORDS = ("warn", "deprecated", "error", "fail", "denied", "not found", "exception", "undefined")
+_WARNING_HINT = re.compile("warn|deprecated|error|fail|denied|not found|exception|undefined")
 _WARNING = re.compile(
     r"(?i)\b(?:warn(?:ing)?|deprecated|errors?|failed|failures?|denied|not found|exception|undefined)\b"
 )
@@ -305,7 +339,7 @@ class Excerpts:
     """Names of which the user or the model speaks."""
     known: WordNames = field(default_factory=WordNames)
     alike_paths: Counter[str] = field(default_factory=Counter)
-    """How many paths were listed that are the same but for a hash."""
+    """How many paths there were, listed or not, that are the same but for a hash."""
 
     @property
     def wanted(self) -> bool:
@@ -356,17 +390,23 @@ class Excerpts:
         return f"Names in what was left out: {', '.join(listed)}" if listed else ""
 
     def _list(self, found: Iterable[str], most: int) -> list[str]:
-        new = (name for name in found if name not in self.kept_names and self._is_unlike(name))
-        listed = [*islice(new, most)]
+        """Up to so many of these names that are nowhere yet; of paths that differ by a hash a few stand for all."""
+        listed = list[str]()
+        for name in found:
+            if len(listed) >= most:
+                break
+            is_new = name not in self.kept_names and not self.known.may_be_prose(name)
+            if is_new and self._count_alike(name) <= ALIKE_LINES_MAX:
+                listed.append(name)
         self.kept_names.update(listed)
         return listed
 
-    def _is_unlike(self, name: str) -> bool:
-        """False for one of many paths that differ by a hash: a few of them stand for all."""
+    def _count_alike(self, name: str) -> int:
+        """Count this path among those that differ from it by a hash; the number of them. 0 for a name without one."""
         if "/" not in name or (shape := _HASH.sub("0", name)) == name:
-            return True
+            return 0
         self.alike_paths[shape] += 1
-        return self.alike_paths[shape] <= ALIKE_LINES_MAX
+        return self.alike_paths[shape]
 
     def _pick(
         self, text: str, lines: Sequence[str], room: int, call: ToolCall | None
@@ -456,11 +496,13 @@ def _clean_lines(text: str) -> list[str]:
 
 def _find_warnings(lines: Sequence[str]) -> frozenset[int]:
     """The places of the lines that warn or tell of an error."""
-    # A search for words takes a tenth of the time of the expression.
-    lowered = "\n".join(lines).lower()
-    if not any(word in lowered for word in _WARNING_WORDS):
-        return frozenset()
-    return frozenset(place for place, line in enumerate(lines) if _WARNING.search(line))
+    # Lines are looked at only where they hold one of these words, in small letters.
+    lowered, at, start, hinted = "\n".join(lines).lower(), 0, 0, dict[int, None]()
+    for hint in _WARNING_HINT.finditer(lowered):
+        at += lowered.count("\n", start, hint.start())
+        start = hint.start()
+        hinted[at] = None
+    return frozenset(place for place in hinted if _WARNING.search(lines[place]))
 
 
 def _clean(line: str) -> str:

@@ -328,6 +328,37 @@ def test_of_paths_that_differ_by_a_hash_a_few_are_listed():
     assert Excerpts(0.0, 0, 20).excerpt(commits).split(": ")[1].split(", ") == commits.split()
 
 
+def list_names(text, listed=20):
+    return Excerpts(0.0, 0, listed).excerpt(text).removeprefix("Names in it: ").split(", ")
+
+
+def test_words_of_prose_that_a_slash_joins_are_listed_only_where_they_are_a_folder():
+    prose = "Set offset/limit and/or claim/handoff, see packages/tides for read/write of under_score"
+    assert list_names(prose) == ["under_score"]
+    assert list_names(f"{prose} packages/tides/src/a.py") == [
+        "packages/tides",
+        "under_score",
+        "packages/tides/src/a.py",
+    ]
+    assert list_names("1 docs/tides 2 cd /docs/a_b/") == ["docs/tides", "/docs/a_b/"]
+
+
+def test_keys_of_json_are_not_listed_and_what_they_hold_is():
+    rows = [{"flight_type": "one_way", "payment_history": [{"payment_id": "gift_card_41"}], "src/a.py": "HB-7021"}]
+    dense = json.dumps(rows, separators=(",", ":"))
+    for text in (json.dumps(rows, indent=1), f"found {dense}", json.dumps({"o": dense}, indent=1)):
+        assert sorted(list_names(text)) == ["HB-7021", "gift_card_41", "one_way", "src/a.py"]
+
+
+def test_of_many_paths_that_differ_by_a_hash_no_more_are_listed_in_a_second_text():
+    hashes = [f"{number:08x}" for number in range(9)]
+    excerpts = Excerpts(0.0, 0, 20)
+    paths = [f".tides/{each}.json" for each in hashes]
+    assert excerpts.excerpt(" ".join(paths[:2])) == f"Names in it: {', '.join(paths[:2])}"
+    assert excerpts.excerpt(" ".join(paths)) == f"Names in it: {paths[2]}"
+    assert excerpts.excerpt(" ".join(paths[5:])) == ""
+
+
 def test_no_excerpt_is_made_where_none_is_wanted():
     nothing = Excerpts(0.0, 1_000, 0)
     nothing.keep([TEXT])
@@ -362,6 +393,8 @@ KEPT_WHOLE = ["tests/test_a.py::test_b", "arn:aws:iam::123456789012:role/Name"]
             ["/berth", "src/one.py", "under_score"],
         ),
         ("./cmd/integration_tes\u2026 https://www.marketwatch.c... see config.yaml", ["config.yaml"]),
+        ("~/Work/tides/lint ~/.pi/a.json x~/b_c", ["~/Work/tides/lint", "~/.pi/a.json"]),
+        ("${HERE}/src/one.py app/[slug]/page.tsx **/tide/*_a.py", ["src/one.py", "page.tsx", "tide/", "_a.py"]),
     ],
 )
 def test_a_name_has_something_specific_and_no_punctuation(text, found):
