@@ -15,6 +15,7 @@ from proxy.core.outcome import ResultOutcome, cut_first_line, find_outcome
 
 # --- deeds ------------------------------------------------------------------------------------------------------------
 
+ENTRY_CHARACTERS = 400
 _EXCERPT_CHARACTERS = 160
 
 
@@ -29,16 +30,23 @@ class Section:
     """Its share of the room where there is not enough for all."""
     open: frozenset[str] | None = None
     """What is in one of these states stays before what is over."""
+    lengths: tuple[int, ...] = (ENTRY_CHARACTERS,)
+    """The characters of an entry: the most with which there is room for all."""
+    counts: bool = False
+    """An entry tells how often it was done."""
 
 
-USER_WORDS = Section("The user said", ended=" => {}", weight=2)
+# Other agents speak in this role too, and clients put instructions there.
+USER_WORDS = Section(
+    "Said by the user, or by others in the user's role", ended=" => {}", weight=4, lengths=(ENTRY_CHARACTERS, 160, 80)
+)
 PLAN = Section("Plan", weight=2, open=frozenset({"to do", "doing", ""}))
 TASKS = Section("Sub-agents and background tasks", open=frozenset({"running"}))
 CHANGED = Section("Files changed", weight=3)
 READ = Section("Files read")
 RAN = Section("Commands", ended=" => {}", weight=2)
 ERRORS = Section("Errors", ended=": {}")
-OTHER = Section("Other calls", ended=" => {}")
+OTHER = Section("Other calls", ended=" => {}", counts=True)
 NAMED = Section("Identifiers", before=" ")
 SECTIONS = (USER_WORDS, PLAN, TASKS, CHANGED, READ, RAN, ERRORS, OTHER, NAMED)
 
@@ -60,6 +68,8 @@ class Deed:
     lines: Span = WHOLE
     failed: bool = False
     """It ended badly: of its section it is left out last."""
+    times: int = 1
+    """How often it was done, where its section tells."""
     clears_section: bool = False
     """The entries of its section before it do not count any more."""
 
@@ -472,10 +482,11 @@ def _find_other_deeds(act: Act) -> Iterator[Deed]:
     label = f"{act.call.name}({listed or cut_excerpt(act.call.arguments.strip('{} '), _ARGUMENT_CHARACTERS)})"
     answer = act.result[: 2 * _ANSWER_CHARACTERS].strip()
     is_short = len(answer) <= _ANSWER_CHARACTERS and "\n" not in answer
+    key = f"{act.call.name} {act.call.arguments}"  # two calls may differ where the label is cut
     if act.outcome.has_failed:
-        yield _make_error(act, label, label)
+        yield _make_error(act, key, label)
     else:
-        yield Deed(OTHER, label, how=answer if is_short else "")
+        yield Deed(OTHER, key, label, answer if is_short else "")
 
 
 def _make_error(act: Act, key: str, what: str) -> Deed:

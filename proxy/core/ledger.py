@@ -36,7 +36,6 @@ from proxy.core.messages import Message, ToolCall
 # What was left out is counted in the heading.
 
 _SPANS_MAX = 6
-_ENTRY_CHARACTERS = 400
 _IDENTIFIERS_DIVISOR = 8
 _EARLIER = "earlier: "
 
@@ -61,7 +60,9 @@ class Book:
         if earlier and deed.section is deeds.RAN and not deed.failed:
             failure = earlier.how if earlier.failed else earlier.how.partition(_EARLIER)[2]
             how = "; ".join(filter(None, (how, f"{_EARLIER}{failure}"))) if failure else how
-        page[deed.key] = replace(deed, what=deed.what or (earlier.what if earlier else deed.key), how=how)
+        what = deed.what or (earlier.what if earlier else deed.key)
+        times = earlier.times + 1 if earlier and deed.section.counts else 1
+        page[deed.key] = replace(deed, what=what, how=how, times=times)
         self.spans.setdefault((deed.section, deed.key), []).append(deed.lines)
         if deed.section is not ERRORS:
             self.pages[ERRORS].pop(deed.key, None)
@@ -88,26 +89,36 @@ class Book:
         return "\n".join(filter(None, (rendered, names)))
 
     def _render_section(self, section: Section, entries: Sequence[Deed], room: int) -> str:
-        """As many entries as there is room for: what is still open or has failed first, then the newest."""
+        """As many entries as there is room for; empty where there is room for none."""
         partly = f"{section.title} ({{}} of {len(entries)}, older ones left out):"
         room -= _size(partly.format(len(entries)))
-        if not entries or room < 0:
-            return ""
+        rows: dict[int, str] = {}
+        for characters in section.lengths:
+            rows = self._choose_rows(section, entries, room, characters)
+            if len(rows) == len(entries):
+                break
+        heading = f"{section.title}:" if len(rows) == len(entries) else partly.format(len(rows))
+        return "".join((heading, *(rows[place] for place in sorted(rows)))) if rows else ""
+
+    def _choose_rows(self, section: Section, entries: Sequence[Deed], room: int, characters: int) -> dict[int, str]:
+        """The entries that there is room for, by their places: what is still open or has failed first, then the
+        newest.
+        """
         rows: dict[int, str] = {}
         over = [not deed.failed and (section.open is None or deed.how not in section.open) for deed in entries]
         for place in sorted(range(len(entries)), key=lambda place: (over[place], -place)):
-            row = section.before + self._render_entry(entries[place])
+            row = section.before + self._render_entry(entries[place], characters)
             room -= _size(row)
             if room < 0:
                 break
             rows[place] = row
-        heading = f"{section.title}:" if len(rows) == len(entries) else partly.format(len(rows))
-        return "".join((heading, *(rows[place] for place in sorted(rows))))
+        return rows
 
-    def _render_entry(self, deed: Deed) -> str:
-        what, how = cut_excerpt(deed.what, _ENTRY_CHARACTERS), cut_excerpt(deed.how, _ENTRY_CHARACTERS)
+    def _render_entry(self, deed: Deed, characters: int) -> str:
+        what, how = cut_excerpt(deed.what, characters), cut_excerpt(deed.how, characters)
+        times = f" ({deed.times} times)" if deed.times > 1 else ""
         lines = _render_spans(self.spans[deed.section, deed.key])
-        return f"{what}{lines}{deed.section.ended.format(how) if how else ''}"
+        return f"{what}{lines}{times}{deed.section.ended.format(how) if how else ''}"
 
 
 def _join_ways(earlier: str, newer: str) -> str:

@@ -250,6 +250,37 @@ def test_open_work_stays_before_what_is_done():
     assert "- Step 0 (to do)" in ledger_of(call("TodoWrite", todos=todos), budget=200)
 
 
+def test_a_call_made_again_is_counted_and_one_with_other_arguments_is_another():
+    long = "x" * 100
+    move, other = call("move_money", amount=5, note=f"{long}a"), call("move_money", amount=5, note=f"{long}b")
+    assert ledger_of(move, other, move, move).split("\n") == [
+        "Other calls:",
+        "- move_money(amount: 5, note: …) => ok",
+        "- move_money(amount: 5, note: …) (3 times) => ok",
+    ]
+
+
+def test_a_heading_has_entries_below_it():
+    done = [call("lookup", key=f"{n} {'words ' * 20}") for n in range(3)]
+    for budget in range(400):
+        text = write_ledger(request(user("Go on, please."), *done, assistant("See ENT-109.")).body, budget)
+        assert "(0 of" not in text
+        assert not text.endswith(":")
+
+
+def test_messages_in_the_role_of_the_user_may_be_from_others():
+    """Agents that work together, and clients, speak in it too."""
+    text = write_ledger(request(user("Find it."), assistant("Look."), user("[Surfer] I clicked 'Tides'.")).body, 1_000)
+    assert text.startswith("Said by the user, or by others in the user's role:\n- Find it.\n- [Surfer] I clicked")
+
+
+def test_many_messages_of_the_user_are_listed_at_less_length():
+    rules = [user(f"Rule {n} of the harbour: {'and so on ' * 30}") for n in range(12)]
+    text = write_ledger(request(*rules).body, 1_300)
+    assert [f"- Rule {n} of the harbour" in text for n in range(12)] == [True] * 12
+    assert "left out" not in text
+
+
 def test_an_identifier_is_listed_only_if_it_appears_nowhere_else():
     text = assistant("See ENT-109 and https://example.org/a/b. In UTF-8.")
     assert ledger_of(text) == "Identifiers: ENT-109 https://example.org/a/b"
