@@ -47,6 +47,27 @@ def test_one_note_describes_all_removed_messages():
     assert "- docs.md (written)" in text
 
 
+def test_quoted_lines_of_a_file_that_was_changed_later_say_so():
+    middle = fold(
+        user("Mend it."),
+        call("Read", path="a.py", out=CODE),
+        call("Read", path="b.py", out=CODE.replace("value", "tide")),
+        call("Edit", path="a.py", out="edited " + CODE.replace("value", "berth")),
+        call("Bash", command="sed -i s/a/b/ c.py", out="x"),
+        call("Bash", command="cat c.py", out=CODE.replace("value", "mast")),
+        call("Edit", path="b.py", out="Error: no match"),
+        assistant("Mended."),
+    )
+    note = next(message.text for message in middle if message.text.startswith(OPENING))
+    headings = [line for line in note.split("\n") if line.startswith("Lines from ")]
+    assert headings == [
+        "Lines from Read(a.py), changed since:",
+        "Lines from Read(b.py):",
+        "Lines from Edit(a.py):",
+        "Lines from Bash(cat c.py):",
+    ]
+
+
 def test_the_users_words_and_a_short_answer_stay_as_they_were():
     middle = fold(*WORK)
     text = [(message.role, message.text) for message in middle if not message.literal]

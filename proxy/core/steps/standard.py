@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 from proxy.core import placeholder, splice
 from proxy.core.agents import EXEMPT, STATEFUL, find_kind, matches_any
-from proxy.core.deeds import find_announced_call, is_file_text
+from proxy.core.deeds import CHANGED, READ, find_announced_call, find_call_deeds, is_file_text
 from proxy.core.fold import count_bytes, find_kept_words, find_unsummarized_start, fold_stretches
 from proxy.core.grouping import list_callers
 from proxy.core.ledger import write_ledger
@@ -745,14 +745,20 @@ def _choose_conclusions(found: Sequence[tuple[bool, str, str]], most: int, room:
 
 def _quote_results(messages: Sequence[Message], room: int, excerpts: Excerpts, known: str) -> list[str]:
     """Excerpts of the newest results, in their order, of at most so many bytes in all; of those only that tell more
-    than what is `known`.
+    than what is `known`. Of a file that a later call has changed, they say so.
     """
     quoted: list[str] = []
+    changed = set[str]()
     found = zip(messages, list_callers(messages), (None, *messages), strict=False)
     for message, answered, before in reversed([*found]):
-        if not message.is_bulk or room < LEAST_QUOTED_BYTES:
+        if room < LEAST_QUOTED_BYTES:
+            break
+        if not message.is_bulk:
             continue
         call = answered or find_announced_call(message, before)
+        touched = [*find_call_deeds(call, message.text)] if call is not None else []
+        is_outdated = any(deed.key in changed for deed in touched if deed.section in (READ, CHANGED))
+        changed.update(deed.key for deed in touched if deed.section is CHANGED)
         if call is not None and _is_list_of_changed_files(call, message.text):
             continue
         # Quoted line by line: a tool may have written them, and here they are in another voice than a tool's.
@@ -760,7 +766,8 @@ def _quote_results(messages: Sequence[Message], room: int, excerpts: Excerpts, k
         if not _has_news(lines, known):
             continue
         asked = placeholder.render_call(call) if call else "an observation"
-        quote = "\n".join((f"Lines from {asked}:", *(f"| {line}" for line in lines)))
+        since = ", changed since" if is_outdated else ""
+        quote = "\n".join((f"Lines from {asked}{since}:", *(f"| {line}" for line in lines)))
         if (size := len(quote.encode("utf-8", "replace"))) <= room:
             room -= size
             known += quote
