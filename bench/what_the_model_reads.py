@@ -97,21 +97,25 @@ whole body of a conversation of your own: `python bench/what_the_model_reads.py 
 A placeholder begins with one line in brackets: who wrote it, the call, the size, the outcome and how to get the text.
 
 - The **outcome** is what the result shows: `exit code N` where one was printed, else `contains errors: LINE`, else
-  nothing. Files and search results quote the errors of others, so there only the tool's own refusal counts. Exit
-  code 1 of `grep`, `rg` or `diff` is their answer, and no failure.
+  `reports success: LINE` where a test runner says that nothing failed or git that a commit was made, else nothing.
+  Files and search results quote the errors of others, so there only the tool's own refusal counts. Exit code 1 of
+  `grep`, `rg` or `diff` is their answer, and no failure.
 - Below follow **lines of the result**, whole. `…` marks every gap, `… 360 similar lines` one whose lines are like the
   line beside it but for their numbers. What a harness writes around each result is left out without a mark:
   `Chunk ID`, wall time, the folder it is in, "The file ... has been updated".
 - The first and the last line with an error always stay. Then come the first and the last line, warnings, headings and
-  signatures, lines with names found nowhere else in the history, and names for which no line had room.
+  signatures, lines with names found nowhere else in the history, and names for which no line had room. Keys of JSON
+  are not listed as names, nor `read/write`, unless another path in the history shows that one of them is a folder.
 - JSON stays JSON, with fewer items and members. A text within JSON is shortened in its place.
 - Text and calls of the assistant, and all words of the user, stay as they were.
 
 Near the end of a window, where clearing is not enough and no model writes a summary, the oldest part is folded. The
 user's messages and the newest answers to them stay as they were, and one note tells of the rest: what the assistant
 said, under the beginning of the user's message it follows, each answer at less length where there are many; files
-with what was done to them; commands, failures last to go; lines of the newest results, each under its call, where they
-tell more than the lists do.
+with what was done to them; commands, failures last to go; how often another call was made; lines of the newest results,
+each under its call, where they tell more than the lists do, and with a word where a later call changed the file.
+Messages in the user's role that had no room are listed as said by the user "or by others in the user's role": other
+agents and clients speak in it too.
 
 Chat templates may refuse two messages of the user in a row. So chat completions get a separator in the assistant's role
 where all answers between two of them are gone: `[Separator from the context proxy: the conversation continues
