@@ -112,13 +112,14 @@ def open_records(config: Config) -> Records:
 def open_store(config: Config, warn: Warn) -> Store:
     """The store of blocks: Redis where replicas share one, else SQLite or memory."""
     limits = StoreLimits(block_bytes=config.state.mib * MEBIBYTE, block_seconds=config.state.days * 24 * 3600)
+    in_memory = replace(FALLBACK_LIMITS, block_seconds=limits.block_seconds)
     if url := state_url(config):
-        in_memory = replace(FALLBACK_LIMITS, block_seconds=limits.block_seconds)
         shared: Store = _import_redis_store().RedisStore(url, limits, warn, ca_file=config.state.ca_file)
-        return FallbackStore(shared, in_memory)
+        return FallbackStore(shared, in_memory)  # which reports its faults itself
     if config.state.store == "memory":
         return MemoryStore(limits)
-    return SqliteStore(Path(config.state.dir) / sqlite.FILE_NAME, limits, warn)
+    local = SqliteStore(Path(config.state.dir) / sqlite.FILE_NAME, limits, warn)
+    return FallbackStore(local, in_memory, warn=warn)
 
 
 def read_blocks(config: Config, keys: Sequence[str]) -> dict[str, bytes]:

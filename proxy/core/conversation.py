@@ -643,6 +643,8 @@ class Exchange:
         paid = None if usage.cached is None or not usage.prompt else price_prompt(window, usage.prompt, usage.cached)
         is_changed = paid is not None and decision.tokens_after != decision.tokens_before
         is_only_observed = paid is not None and decision.tokens_after != decision.tokens_would_be
+        # An upstream that found nothing of what it had read before would have found nothing of the longer history.
+        cached = self._cached_unchanged(now) if usage.cached or found.action == "created" else 0
         return TurnReport(
             decision=self.decision,
             tenant=self.identified.tenant,
@@ -650,7 +652,7 @@ class Exchange:
             messages=len(self.context.request.body),
             usage=usage,
             dollars_paid=paid,
-            dollars_unchanged=price_prompt(window, found.before, self._cached_unchanged(now)) if is_changed else paid,
+            dollars_unchanged=price_prompt(window, found.before, cached) if is_changed else paid,
             dollars_would_be=self._price_observed(usage, now) if is_only_observed else paid,
         )
 

@@ -1,4 +1,4 @@
-"""A shared store with this worker's memory behind it: what a worker goes on with while the shared store is out.
+"""A store with this worker's memory behind it: what a worker goes on with while Redis is out or the disk is full.
 
 Without it every turn of a conversation would look like its first one until the store is back: compacted again each
 time, at another place, and paid for in full. So a worker remembers the blocks it made or read, and the facts it wrote.
@@ -11,21 +11,25 @@ The secret is remembered once it was read. Documents are not: only the store kno
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
-from proxy.store.contract import MEBIBYTE, Found, Store, StoreLimits, StoreUnavailable
+from proxy.store.contract import MEBIBYTE, Found, Store, StoreLimits, StoreUnavailable, ignore
 from proxy.store.memory import MemoryStore
 
 FALLBACK_LIMITS = StoreLimits(block_bytes=32 * MEBIBYTE, fact_bytes=4 * MEBIBYTE)
 
 
 class FallbackStore:
-    """Any store, and this worker's memory of it."""
+    """Any store, and this worker's memory of it. `warn` is called with each fault that the memory makes up for."""
 
     def __init__(
-        self, store: Store, limits: StoreLimits = FALLBACK_LIMITS, clock: Callable[[], float] = time.time
+        self,
+        store: Store,
+        limits: StoreLimits = FALLBACK_LIMITS,
+        clock: Callable[[], float] = time.time,
+        warn: Callable[[str], None] = ignore,
     ) -> None:
         self._store = store
+        self._warn = warn
         self._memory = MemoryStore(limits, clock)
         self._secret: bytes | None = None
 
@@ -43,14 +47,16 @@ class FallbackStore:
             if fact is None and len(newest_facts) < len(facts):
                 # The store has lost the fact that is remembered here. It may still have an older one.
                 _, fact = await self._store.find_first((), facts[len(newest_facts) :])
-        except StoreUnavailable:
+        except StoreUnavailable as fault:
+            self._warn(str(fault))
             return await self._memory.find_first(blocks, facts, *more)
         return await self._settle(known_block, block), fact, *others
 
     async def put_block(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
         try:
             stored = await self._store.put_block(key, value, over)
-        except StoreUnavailable:
+        except StoreUnavailable as fault:
+            self._warn(str(fault))
             return await self._memory.put_block(key, value, over)
         self._memory.remember(key, stored)
         return stored
@@ -58,18 +64,22 @@ class FallbackStore:
     async def read_fact(self, key: str) -> bytes | None:
         try:
             return await self._store.read_fact(key)
-        except StoreUnavailable:
+        except StoreUnavailable as fault:
+            self._warn(str(fault))
             return await self._memory.read_fact(key)
 
     async def write_fact(self, key: str, value: bytes, seconds: float, over: bytes | None = None) -> None:
         await self._memory.write_fact(key, value, seconds, over)
-        with suppress(StoreUnavailable):
+        try:
             await self._store.write_fact(key, value, seconds, over)
+        except StoreUnavailable as fault:
+            self._warn(str(fault))
 
     async def claim_fact(self, key: str, value: bytes, seconds: float) -> bool:
         try:
             return await self._store.claim_fact(key, value, seconds)
-        except StoreUnavailable:
+        except StoreUnavailable as fault:
+            self._warn(str(fault))
             return await self._memory.claim_fact(key, value, seconds)
 
     async def load_secret(self, held: bytes | None = None) -> bytes:

@@ -1,11 +1,12 @@
 """The gauge of a client: true by default, and its own history's where a policy says so."""
 
+import asyncio
 import json
 
 import pytest
 
 from tests.support.agent import Agent, reading, turns
-from tests.support.compacting_proxy import WORK, settings
+from tests.support.compacting_proxy import WORK, metric, settings
 from tests.support.messages import assistant, user
 from tests.support.scripted_upstream import Upstream, text_turn
 
@@ -84,3 +85,14 @@ async def test_f1_a_client_with_a_gauge_of_its_own_compacts_when_its_history_is_
             compacted += 1
             history = [*reading(0), *assistant("I have read some files."), *user("Go on.")]
     assert 1 <= compacted <= 3
+
+
+async def test_an_upstream_without_a_cache_is_not_taken_for_one_with_a_cache(stack):
+    """The cost of the history as it came: what nobody reads from a cache now would not have been read from one."""
+    up, agent = stack
+    up.script = text_turn("Go on.").using(2_000, 20, cached=0)
+    applied = [step for step in [await agent.send(each) for each in turns(WORK)] if step.compaction == "applied"]
+    await asyncio.sleep(1)  # the report of a request follows its answer
+    read = await metric(agent.proxy, "prompt_tokens_total", kind="read")
+    paid, plain = [await metric(agent.proxy, "prompt_dollars_total", kind=kind) for kind in ("paid", "plain")]
+    assert plain > sum(step.tokens[0] for step in applied) * paid / read
