@@ -439,7 +439,7 @@ class Exchange:
         if self._plan.action != "created":
             return True
         usable = self._gather_request_facts(self.window).usable_tokens
-        fits = usable is None or self._plan.before <= usable
+        fits = self._refused is None and (usable is None or self._plan.before <= usable)
         allowed = self.context.without_originals
         return allowed == "always" or (allowed == "to_fit" and not fits)
 

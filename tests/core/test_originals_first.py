@@ -6,6 +6,7 @@ import pytest
 
 from proxy.core.actions import KeepOriginals, StoreBlock, drive
 from proxy.core.conversation import ORIGINALS_UNWRITABLE, Exchange
+from proxy.core.recovery import Refusal
 from proxy.core.rules import Facts, Keep, Rules
 from tests.support.compaction_worker import Driver, Worker
 from tests.support.messages import body, call, history, parse_request, user
@@ -75,6 +76,17 @@ def test_an_existing_block_is_applied_while_nothing_can_be_written():
     assert turn.prepare().outcome == "created"
     turn.accept()
     assert Turn(worker, [*WORK, *user("And now?")], writes=False).prepare().outcome == "applied"
+
+
+@pytest.mark.parametrize(("allowed", "is_stored"), [("to_fit", True), ("never", False)])
+def test_a_refused_history_did_not_fit(allowed, is_stored):
+    """Where the window is unknown, too: else each request would be refused, and shortened once more."""
+    turn = Turn(make_worker(usable_tokens=None), WORK, writes=False, without_originals=allowed)
+    assert turn.prepare().outcome == "none"
+    again = drive(turn.driver.exchange.recover(Refusal("input")), turn.perform)
+    assert (again is not None) == is_stored
+    turn.accept()
+    assert (StoreBlock in turn.actions) == is_stored
 
 
 def test_for_a_new_caller_no_block_is_stored_without_its_original():

@@ -126,7 +126,7 @@ async def test_a_store_that_is_locked_delays_a_request_and_fails_none(victim):
 
 
 async def test_a_block_that_cannot_be_stored_is_remembered(victim):
-    """A full disk is read as ever: without the memory, each request would be shortened anew."""
+    """A full disk is read as ever: without the memory, each request would be shortened once more."""
     await victim.send(WORK[:4])
     full = sqlite3.connect(database(victim.proxy.state), isolation_level=None)
     full.execute("begin immediate")

@@ -88,7 +88,7 @@ async def test_f1_a_client_with_a_gauge_of_its_own_compacts_when_its_history_is_
 
 
 async def test_an_upstream_without_a_cache_is_not_taken_for_one_with_a_cache(stack):
-    """The cost of the history as it came: what nobody reads from a cache now would not have been read from one."""
+    """The cost of the history as it came: what is not read from a cache now would not have been read from one."""
     up, agent = stack
     up.script = text_turn("Go on.").using(2_000, 20, cached=0)
     applied = [step for step in [await agent.send(each) for each in turns(WORK)] if step.compaction == "applied"]
