@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -29,11 +30,23 @@ if TYPE_CHECKING:
     from proxy.telemetry.otel import Exporter
 
 Warn = Callable[[str], None]
+_A_BLOCK = bytes(4096)  # of a disk
 
 
 def snapshot_folder(config: Config) -> Path:
     """The folder where workers leave their metrics for one another."""
     return Path(config.state.dir) / "workers"
+
+
+def can_write(folder: Path) -> bool:
+    """True where a file can be written in this folder. It is tried: a full disk gives the permission as well."""
+    try:
+        with TemporaryFile(dir=folder) as file:
+            file.write(_A_BLOCK)
+            file.flush()
+    except OSError:
+        return False
+    return True
 
 
 def state_url(config: Config) -> str:

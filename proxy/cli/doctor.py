@@ -168,7 +168,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "doctor",
         "doctor --upstream http://127.0.0.1:11434 --model qwen3",
     )
-    options.add_config(parser)
+    options.add_config_and_state(parser)
     options.add_json(parser)
     parser.add_argument("--upstream", metavar="URL", help="check this API instead of the configured ones")
     parser.add_argument("--model", metavar="M", help="request a short stream from this model (about 200 tokens)")
@@ -191,7 +191,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _check_state(folder: Path) -> Iterator[Finding]:
     nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+    if not nearest.is_dir() or not assembly.can_write(nearest):
         yield "BAD", f"state: {folder} is not writable: change its owner, or name another folder with --state"
     elif nearest == folder and folder.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         yield "WARN", f"state: {folder} is writable, and open to other users of this machine: chmod 700 {folder}"

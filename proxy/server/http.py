@@ -2,10 +2,10 @@
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager, suppress
 from os import urandom
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -14,6 +14,7 @@ from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 from aiohttp.http_parser import RawRequestMessage
 
 from proxy import errors, events
+from proxy.assembly import can_write
 from proxy.config import Listen
 from proxy.errors import (
     BadRequest,
@@ -510,7 +511,7 @@ class App:
         """Readiness: 503 while draining. A full disk is reported only, because requests can still be relayed."""
         checks = {
             "status": "draining" if self.draining else "ready",
-            "state_writable": os.access(self.gateway.config.state.dir, os.W_OK),
+            "state_writable": await asyncio.to_thread(can_write, Path(self.gateway.config.state.dir)),
             "originals_writable": self._can_keep_originals(),
         }
         return _render_json(503 if self.draining else 200, checks)

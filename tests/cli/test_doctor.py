@@ -145,6 +145,13 @@ async def test_an_unwritable_state_is_reported(doctor, up, monkeypatch, tmp_path
     assert "is not writable" in bad[0]
 
 
+async def test_the_state_can_be_named_as_the_finding_says(doctor, up, tmp_path):
+    (tmp_path / "other").mkdir(mode=0o700)
+    code, good, bad = await doctor("--upstream", up.url, "--state", "other")
+    assert (code, bad) == (0, [])
+    assert "state: other is writable" in good
+
+
 async def test_a_state_that_others_can_read_is_warned_about(doctor, up, tmp_path):
     (tmp_path / "state").mkdir(mode=0o755)
     (tmp_path / "state").chmod(0o755)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import resource
 import signal
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -45,6 +46,19 @@ def workers_of(proxy):
 
 
 # --- pages of its own ------------------------------------------------------------------------------------------------
+
+
+async def test_a_disk_that_takes_no_more_is_reported_and_the_proxy_stays_ready(proxy):
+    serving = {proxy.process.pid, *workers_of(proxy)}
+    for process in serving:
+        resource.prlimit(process, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+    ready = await page(proxy, "/health/ready")
+    assert (ready.status, json.loads(ready.body.data)["state_writable"]) == (200, False)
+    for process in serving:
+        resource.prlimit(process, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    ready = await page(proxy, "/health/ready")
+    assert json.loads(ready.body.data)["state_writable"] is True
+    assert [*proxy.state.glob("tmp*")] == []
 
 
 async def test_live_and_ready_answer_without_a_call(up, proxy):
