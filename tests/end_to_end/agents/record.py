@@ -116,7 +116,8 @@ def _measure_requests(requests: Iterable[Request]) -> Iterator[RequestSizes]:
     before: list[Any] = []
     for request in requests:
         body = body_of(request)
-        kept = sum(1 for _ in takewhile(_equal, zip(before, body["messages"], strict=False)))
+        messages = [_without_marks(message) for message in body["messages"]]
+        kept = sum(1 for _ in takewhile(_equal, zip(before, messages, strict=False)))
         yield RequestSizes(
             tokens_of(request),
             room_wanted(request),
@@ -125,7 +126,16 @@ def _measure_requests(requests: Iterable[Request]) -> Iterator[RequestSizes]:
             len(before) - kept,
             {name: (*_faults_of_its_api(request), *violations(body, rules)) for name, rules in DIALECTS.items()},
         )
-        before = body["messages"]
+        before = messages
+
+
+def _without_marks(value: Any) -> Any:
+    """The message as the upstream's cache takes it: a mark says where to look, and is no part of what is kept."""
+    if isinstance(value, list):
+        return [_without_marks(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _without_marks(each) for name, each in value.items() if name != "cache_control"}
+    return value
 
 
 def _faults_of_its_api(request: Request) -> list[str]:
