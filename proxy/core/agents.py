@@ -102,14 +102,14 @@ def _compile_globs(globs: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(translate(glob.lower()) for glob in globs) or r"(?!)")
 
 
-_COMPILED = tuple((each, _compile_globs(tuple(each.tools.split())), frozenset(each.by)) for each in PATTERNS)
+_COMPILED_PATTERNS = tuple((each, _compile_globs(tuple(each.tools.split())), frozenset(each.by)) for each in PATTERNS)
 
 
 def find_kind(tool: str, values: Mapping[str, Any]) -> Kind:
     """The kind of a call with these arguments; `other` where no pattern matches, as for most tools."""
     name = remove_server_name(tool[:_NAME_CHARACTERS]).lower()
     given = {key for key, value in values.items() if value}
-    for pattern, names, by in _COMPILED:
+    for pattern, names, by in _COMPILED_PATTERNS:
         fits = not by or not given.isdisjoint(by)
         if fits and (not pattern.commands or values.get("command") in pattern.commands) and names.match(name):
             return pattern.kind
