@@ -283,6 +283,7 @@ class DatabaseFile:
 
     def __init__(self, path: Path, warn: Callable[[str], None], prepare: Prepare, busy_seconds: float) -> None:
         self.path = path
+        self._shared_memory = path.with_name(path.name + "-shm")
         self._warn = warn
         self._prepare = prepare
         self._busy_seconds = busy_seconds
@@ -318,7 +319,8 @@ class DatabaseFile:
 
     def close(self) -> None:
         if self._db:
-            self._restore_shared_memory()
+            if self._opened == _inode(self.path):  # else `-shm` is that of another file, which may just be made
+                self._restore_shared_memory()
             self._db.close()
         self._db = None
 
@@ -353,11 +355,10 @@ class DatabaseFile:
         Filled with zeros it is an index that SQLite makes again from the log. It is never opened here: closing it would
         release the locks that SQLite holds on it.
         """
-        shared = self.path.with_name(self.path.name + "-shm")
         with suppress(OSError):
-            if shared.stat().st_size < SHARED_MEMORY_LEAST_BYTES:
-                os.truncate(shared, 0)
-                os.truncate(shared, SHARED_MEMORY_BYTES)
+            if self._shared_memory.stat().st_size < SHARED_MEMORY_LEAST_BYTES:
+                os.truncate(self._shared_memory, 0)
+                os.truncate(self._shared_memory, SHARED_MEMORY_BYTES)
 
     def _set_aside(self, fault: sqlite3.DatabaseError) -> None:
         """Keep the broken file for inspection. If another process was quicker, its fresh one is only opened."""

@@ -147,6 +147,21 @@ async def test_a_file_that_was_truncated_is_filled_again(store, path, warnings, 
     assert warnings == []
 
 
+async def test_what_another_process_makes_in_place_of_a_removed_file_is_left_alone(path):
+    store = SqliteStore(path)
+    await store.put_block("t/h1", b"block")
+    other = sqlite3.connect(path)  # so that the store is not the last to close, which would remove the files beside it
+    other.execute("select * from promises_1").fetchall()
+    path.rename(path.with_name("moved"))
+    path.touch()
+    shared = path.with_name(f"{path.name}-shm")
+    shared.unlink()
+    shared.write_bytes(b"new")
+    await store.close()
+    assert shared.read_bytes() == b"new"
+    other.close()
+
+
 async def test_where_nothing_can_be_written_the_store_says_so(tmp_path):
     (tmp_path / "file").write_text("in the way")
     store = SqliteStore(tmp_path / "file" / "state.db")
