@@ -147,7 +147,7 @@ async def test_a_file_that_was_truncated_is_filled_again(store, path, warnings, 
     assert warnings == []
 
 
-async def test_what_another_process_makes_in_place_of_a_removed_file_is_left_alone(path):
+async def test_files_of_another_process_in_place_of_a_removed_one_are_left_alone(path):
     store = SqliteStore(path)
     await store.put_block("t/h1", b"block")
     other = sqlite3.connect(path)  # so that the store is not the last to close, which would remove the files beside it
