@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice, repeat
 from pathlib import Path
@@ -25,6 +26,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from proxy.lru import ByteBoundedCache
 from proxy.store.contract import (
     FACT_SECONDS_MAX,
     RECORDED_USES_PER_LIFETIME,
@@ -46,6 +48,11 @@ BUSY_TIMEOUT_SECONDS = 1.0
 """A write waits so long for another process's write."""
 KEYS_PER_QUERY = (16, 128, 500)
 """Newest first: the answer nearly always lies in the first batch. The last figure is that of all further ones."""
+SHORT_LIST = KEYS_PER_QUERY[0]
+"""A list of so many keys is asked for in less time than it takes to remember it; so many may be new in a longer one."""
+KNOWN_ANSWERS_MAX_BYTES = 16 * 1024 * 1024
+BYTES_PER_KEY = 200
+"""Of a key in a list that is remembered, with its place in a set."""
 SWEEPS_PER_FILLING = 32
 """The limits are enforced each time a 32nd of the smaller one has been written, not at every write."""
 
@@ -96,21 +103,20 @@ class SqliteStore:
         self._timeout = timeout
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._waiting: list[tuple[Act, asyncio.Future[Any]]] = []
+        self._answers = KnownAnswers()
         # So the first write sweeps: the last process may have left too much.
         self._bytes_since_sweep = limits.block_bytes
 
     async def find_first(
         self, blocks: Sequence[str], facts: Sequence[str] = (), *more: Sequence[str]
     ) -> tuple[Found | None, ...]:
-        return await self._in_thread(
-            lambda db: (self._find_block(db, blocks), *(self._find_fact(db, keys) for keys in (facts, *more)))
-        )
+        return await self._in_thread(lambda db: (self._find_block(db, blocks), *self._find_facts(db, facts, *more)))
 
     async def put_block(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
         return await self._in_thread(lambda db: self._put_block(db, key, value, over))
 
     async def read_fact(self, key: str) -> bytes | None:
-        found = await self._in_thread(lambda db: self._find_fact(db, [key]))
+        (found,) = await self._in_thread(lambda db: self._find_facts(db, [key]))
         return found.value if found else None
 
     async def write_fact(self, key: str, value: bytes, seconds: float, over: bytes | None = None) -> None:
@@ -179,17 +185,27 @@ class SqliteStore:
 
     def _find_block(self, db: sqlite3.Connection, keys: Sequence[str]) -> Found | None:
         now = self._clock()
-        row = _select_first(db, _BLOCKS, now - self._limits.block_seconds, keys)
-        if row is None:
-            return None
-        key, value, used = row
-        if now - used > self._limits.block_seconds / RECORDED_USES_PER_LIFETIME:
-            db.execute("update promises_1 set used = ? where key = ?", [now, key])
-        return Found(key, value)
-
-    def _find_fact(self, db: sqlite3.Connection, keys: Sequence[str]) -> Found | None:
-        row = _select_first(db, _FACTS, self._clock(), keys)
+        recorded = now - self._limits.block_seconds / RECORDED_USES_PER_LIFETIME
+        new, row = self._answers.find(db, keys, recorded)
+        row = _select_first(db, _BLOCKS, now - self._limits.block_seconds, new) or row
+        if row is not None and row[2] < recorded:
+            row = row[0], row[1], now
+            db.execute("update promises_1 set used = ? where key = ?", [now, row[0]])
+        self._answers.note(keys, row)
         return Found(row[0], row[1]) if row else None
+
+    def _find_facts(self, db: sqlite3.Connection, *lists: Sequence[str]) -> list[Found | None]:
+        """The first fact of each list; the beginnings of all are asked for at once."""
+        now, first = self._clock(), SHORT_LIST
+        asked = [(keys, *self._answers.find(db, keys, now)) for keys in lists]
+        rows = _select(db, _FACTS, now, [key for _, new, _ in asked for key in new[:first]])
+        found: list[Found | None] = []
+        for keys, new, known in asked:
+            row = next((rows[key] for key in new[:first] if key in rows), None)
+            row = row or _select_first(db, _FACTS, now, new[first:]) or known
+            self._answers.note(keys, row)
+            found.append(Found(row[0], row[1]) if row else None)
+        return found
 
     def _put_block(self, db: sqlite3.Connection, key: str, value: bytes, over: bytes | None) -> bytes:
         now = self._clock()
@@ -201,6 +217,7 @@ class SqliteStore:
 
     def _put(self, db: sqlite3.Connection, table: Table, row: Row, expired: float, over: bytes | None = None) -> bool:
         """Write a row in place of none, or of one that has expired or holds `over`; True where it was written."""
+        self._answers.forget(row[0])
         is_written = db.execute(_PUT.format(*table), [*row, expired, over]).fetchone() is not None
         self._count_written(db, len(row[0]) + len(row[1]) if is_written else 0)
         return is_written
@@ -213,6 +230,7 @@ class SqliteStore:
 
     def _sweep(self, db: sqlite3.Connection) -> None:
         now = self._clock()
+        self._answers.clear()
         # What was stored while the clock was ahead would be the newest, and outlast the rest by as much.
         db.execute("update promises_1 set used = :now where used > :now", {"now": now})
         db.execute("update facts_1 set until = :until where until > :until", {"until": now + FACT_SECONDS_MAX})
@@ -243,11 +261,16 @@ def _settle(waiting: Iterable[asyncio.Future[Any]], work: Future[list[Any]]) -> 
 def _select_first(db: sqlite3.Connection, table: Table, since: float, keys: Sequence[str]) -> Row | None:
     left, lengths = iter(keys), chain(KEYS_PER_QUERY, repeat(KEYS_PER_QUERY[-1]))
     while batch := [*islice(left, next(lengths))]:
-        rows: dict[str, Row] = {row[0]: row for row in db.execute(_FIND.format(*table), [_as_json(batch), since])}
+        rows = _select(db, table, since, batch)
         for key in batch:
             if key in rows:
                 return rows[key]
     return None
+
+
+def _select(db: sqlite3.Connection, table: Table, since: float, keys: Sequence[str]) -> dict[str, Row]:
+    found = db.execute(_FIND.format(*table), [_as_json(keys), since]) if keys else ()
+    return {row[0]: row for row in found}
 
 
 def _as_json(keys: Sequence[str]) -> str:
@@ -273,6 +296,81 @@ def _replace_document(db: sqlite3.Connection, key: str, old: bytes | None, new: 
 def _prepare(db: sqlite3.Connection) -> None:
     db.execute("pragma synchronous = normal")
     db.executescript(_TABLES)
+
+
+@dataclass(slots=True)
+class KnownAnswer:
+    """The first row for a list of keys; None for none."""
+
+    keys: Sequence[str]
+    members: set[str]
+    """The keys, to be found in."""
+    row: Row | None
+
+
+class KnownAnswers:
+    """The newest answers to long lists of keys, as long as nothing has changed in the file. For the store's thread.
+
+    The keys of a history are those of its last request behind the few that are new. So the others are not asked for
+    again, nor is a block read again, which may have hundreds of kilobytes. A write of another connection makes all
+    answers unknown, one of this connection those about lists that hold its key.
+    """
+
+    def __init__(self) -> None:
+        self._of: sqlite3.Connection | None = None
+        self._version = 0
+        self.clear()
+
+    def find(self, db: sqlite3.Connection, keys: Sequence[str], since: float) -> tuple[Sequence[str], Row | None]:
+        """Those of the keys that are to be asked for, and the answer about the others, where it is not older."""
+        if len(keys) <= SHORT_LIST:
+            return keys, None
+        self._forget_changed(db)
+        for new, first in enumerate(keys[:SHORT_LIST]):
+            known = self._answers.get(first)
+            if known is not None and known.keys == keys[new:]:
+                is_current = known.row is None or known.row[2] >= since
+                return (keys[:new], known.row) if is_current else (keys, None)
+        return keys, None
+
+    def note(self, keys: Sequence[str], row: Row | None) -> None:
+        """Remember the answer about a list, in place of that about the list that it continues."""
+        if len(keys) <= SHORT_LIST:
+            return
+        continued = next(filter(None, map(self._answers.pop, keys[:SHORT_LIST])), None)
+        if continued is not None and continued.keys == keys[len(keys) - len(continued.keys) :]:
+            members = continued.members
+            members.update(keys[: len(keys) - len(continued.keys)])
+        else:
+            members = set(keys)
+        self._answers[keys[0]] = KnownAnswer(keys, members, row)
+
+    def forget(self, key: str) -> None:
+        """Forget the answers about all lists that hold this key."""
+        for first, known in self._answers.items():
+            if key in known.members:
+                self._answers.pop(first)
+
+    def clear(self) -> None:
+        """Forget all answers."""
+        self._answers = ByteBoundedCache[str, KnownAnswer](
+            KNOWN_ANSWERS_MAX_BYTES, owner_of=_find_tenant_of, weigh=_weigh_answer
+        )
+
+    def _forget_changed(self, db: sqlite3.Connection) -> None:
+        """Forget all answers if another connection has written since, or the file was opened again."""
+        (version,) = db.execute("pragma data_version").fetchone()
+        if db is not self._of or version != self._version:
+            self.clear()
+            self._of, self._version = db, version
+
+
+def _find_tenant_of(key: str) -> str:
+    return key.partition("/")[0]
+
+
+def _weigh_answer(_first: str, known: KnownAnswer) -> int:
+    return BYTES_PER_KEY * len(known.keys) + (0 if known.row is None else len(known.row[1]))
 
 
 Prepare = Callable[[sqlite3.Connection], None]
