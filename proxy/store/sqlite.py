@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice, repeat
 from pathlib import Path
@@ -52,7 +51,7 @@ SHORT_LIST = KEYS_PER_QUERY[0]
 """A list of so many keys is asked for in less time than it takes to remember it; so many may be new in a longer one."""
 KNOWN_ANSWERS_MAX_BYTES = 16 * 1024 * 1024
 BYTES_PER_KEY = 200
-"""Of a key in a list that is remembered, with its place in a set."""
+"""Of a key in a list that is remembered."""
 SWEEPS_PER_FILLING = 32
 """The limits are enforced each time a 32nd of the smaller one has been written, not at every write."""
 
@@ -196,20 +195,19 @@ class SqliteStore:
 
     def _find_facts(self, db: sqlite3.Connection, *lists: Sequence[str]) -> list[Found | None]:
         """The first fact of each list; the beginnings of all are asked for at once."""
-        now, first = self._clock(), SHORT_LIST
-        asked = [(keys, *self._answers.find(db, keys, now)) for keys in lists]
-        rows = _select(db, _FACTS, now, [key for _, new, _ in asked for key in new[:first]])
+        now, first = self._clock(), KEYS_PER_QUERY[0]
+        rows = _select(db, _FACTS, now, [key for keys in lists for key in keys[:first]])
         found: list[Found | None] = []
-        for keys, new, known in asked:
-            row = next((rows[key] for key in new[:first] if key in rows), None)
-            row = row or _select_first(db, _FACTS, now, new[first:]) or known
-            self._answers.note(keys, row)
+        for keys in lists:
+            row = next((rows[key] for key in keys[:first] if key in rows), None)
+            row = row or _select_first(db, _FACTS, now, keys[first:])
             found.append(Found(row[0], row[1]) if row else None)
         return found
 
     def _put_block(self, db: sqlite3.Connection, key: str, value: bytes, over: bytes | None) -> bytes:
         now = self._clock()
         expired = now - self._limits.block_seconds
+        self._answers.forget(key)
         if self._put(db, _BLOCKS, (key, value, now), expired, over):
             return value
         row = _select_first(db, _BLOCKS, expired, [key])
@@ -217,7 +215,6 @@ class SqliteStore:
 
     def _put(self, db: sqlite3.Connection, table: Table, row: Row, expired: float, over: bytes | None = None) -> bool:
         """Write a row in place of none, or of one that has expired or holds `over`; True where it was written."""
-        self._answers.forget(row[0])
         is_written = db.execute(_PUT.format(*table), [*row, expired, over]).fetchone() is not None
         self._count_written(db, len(row[0]) + len(row[1]) if is_written else 0)
         return is_written
@@ -298,18 +295,8 @@ def _prepare(db: sqlite3.Connection) -> None:
     db.executescript(_TABLES)
 
 
-@dataclass(slots=True)
-class KnownAnswer:
-    """The first row for a list of keys; None for none."""
-
-    keys: Sequence[str]
-    members: set[str]
-    """The keys, to be found in."""
-    row: Row | None
-
-
 class KnownAnswers:
-    """The newest answers to long lists of keys, as long as nothing has changed in the file. For the store's thread.
+    """The newest answers about blocks, as long as nothing has changed in the file. For the store's thread.
 
     The keys of a history are those of its last request behind the few that are new. So the others are not asked for
     again, nor is a block read again, which may have hundreds of kilobytes. A write of another connection makes all
@@ -328,32 +315,25 @@ class KnownAnswers:
         self._forget_changed(db)
         for new, first in enumerate(keys[:SHORT_LIST]):
             known = self._answers.get(first)
-            if known is not None and known.keys == keys[new:]:
-                is_current = known.row is None or known.row[2] >= since
-                return (keys[:new], known.row) if is_current else (keys, None)
+            if known is not None and known[0] == keys[new:]:
+                self._answers.pop(first)  # the answer about all of these keys takes its place
+                is_current = known[1] is None or known[1][2] >= since
+                return (keys[:new], known[1]) if is_current else (keys, None)
         return keys, None
 
     def note(self, keys: Sequence[str], row: Row | None) -> None:
-        """Remember the answer about a list, in place of that about the list that it continues."""
-        if len(keys) <= SHORT_LIST:
-            return
-        continued = next(filter(None, map(self._answers.pop, keys[:SHORT_LIST])), None)
-        if continued is not None and continued.keys == keys[len(keys) - len(continued.keys) :]:
-            members = continued.members
-            members.update(keys[: len(keys) - len(continued.keys)])
-        else:
-            members = set(keys)
-        self._answers[keys[0]] = KnownAnswer(keys, members, row)
+        if len(keys) > SHORT_LIST:
+            self._answers[keys[0]] = keys, row
 
     def forget(self, key: str) -> None:
         """Forget the answers about all lists that hold this key."""
-        for first, known in self._answers.items():
-            if key in known.members:
+        for first, (keys, _) in self._answers.items():
+            if key in keys:
                 self._answers.pop(first)
 
     def clear(self) -> None:
         """Forget all answers."""
-        self._answers = ByteBoundedCache[str, KnownAnswer](
+        self._answers = ByteBoundedCache[str, tuple[Sequence[str], Row | None]](
             KNOWN_ANSWERS_MAX_BYTES, owner_of=_find_tenant_of, weigh=_weigh_answer
         )
 
@@ -369,8 +349,9 @@ def _find_tenant_of(key: str) -> str:
     return key.partition("/")[0]
 
 
-def _weigh_answer(_first: str, known: KnownAnswer) -> int:
-    return BYTES_PER_KEY * len(known.keys) + (0 if known.row is None else len(known.row[1]))
+def _weigh_answer(_first: str, answer: tuple[Sequence[str], Row | None]) -> int:
+    keys, row = answer
+    return BYTES_PER_KEY * len(keys) + (0 if row is None else len(row[1]))
 
 
 Prepare = Callable[[sqlite3.Connection], None]
