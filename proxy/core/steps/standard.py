@@ -148,9 +148,9 @@ class ClearResults:
     """How many of the newest failures stay whole. When one goes later, what was cached behind it is written again."""
     exempt: tuple[str, ...] = EXEMPT
     """Tools whose results always stay (globs, case ignored): they carry state and instructions."""
-    outline: float = 0.32
+    outline: float = 0.24
     """At most this share of a file that was read, or of a failure, stays as lines; less of the rest (`choose_part`)."""
-    outline_bytes: int = 10_000
+    outline_bytes: int = 8_000
     """At most this many bytes of them."""
     names: int = 24
     """How many names are listed for which no line had room."""
@@ -224,7 +224,7 @@ class ClearResults:
 
 
 # The share of an excerpt by what was called: an edit quotes what was read, seldom what a command has printed.
-READ_PART, AGENT_PART, SEARCH_PART, OTHER_PART = 1.0, 0.38, 0.19, 0.09
+READ_PART, AGENT_PART, SEARCH_PART, OTHER_PART = 1.0, 0.5, 0.25, 0.12
 
 
 def choose_part(call: ToolCall | None) -> float:
@@ -265,7 +265,7 @@ class ClearObservations(ClearResults):
 
     name: ClassVar[str] = "clear_observations"
 
-    outline: float = 0.27
+    outline: float = 0.2
     """At most this share of an observation stays as lines of its own."""
     template: str = placeholder.OBSERVATION_TEMPLATE
     """What stands for the observation; see `placeholder`."""
