@@ -77,10 +77,6 @@ class ByteBoundedCache(Generic[K, V]):
         self._of_owner[self._owner_of(key)].move_to_end(key)
         return entry[0]
 
-    def items(self) -> list[tuple[K, V]]:
-        """All entries, which do not count as used."""
-        return [(key, value) for key, (value, _) in self._entries.items()]
-
     def __setitem__(self, key: K, value: V) -> None:
         self.pop(key)
         owner, size = self._owner_of(key), ENTRY_BYTES + self._weigh(key, value)

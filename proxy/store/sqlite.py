@@ -25,7 +25,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from proxy.lru import ByteBoundedCache
 from proxy.store.contract import (
     FACT_SECONDS_MAX,
     RECORDED_USES_PER_LIFETIME,
@@ -47,11 +46,6 @@ BUSY_TIMEOUT_SECONDS = 1.0
 """A write waits so long for another process's write."""
 KEYS_PER_QUERY = (16, 128, 500)
 """Newest first: the answer nearly always lies in the first batch. The last figure is that of all further ones."""
-SHORT_LIST = KEYS_PER_QUERY[0]
-"""A list of so many keys is asked for in less time than it takes to remember it; so many may be new in a longer one."""
-KNOWN_ANSWERS_MAX_BYTES = 16 * 1024 * 1024
-BYTES_PER_KEY = 200
-"""Of a key in a list that is remembered."""
 SWEEPS_PER_FILLING = 32
 """The limits are enforced each time a 32nd of the smaller one has been written, not at every write."""
 
@@ -102,7 +96,6 @@ class SqliteStore:
         self._timeout = timeout
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._waiting: list[tuple[Act, asyncio.Future[Any]]] = []
-        self._answers = KnownAnswers()
         # So the first write sweeps: the last process may have left too much.
         self._bytes_since_sweep = limits.block_bytes
 
@@ -184,14 +177,13 @@ class SqliteStore:
 
     def _find_block(self, db: sqlite3.Connection, keys: Sequence[str]) -> Found | None:
         now = self._clock()
-        recorded = now - self._limits.block_seconds / RECORDED_USES_PER_LIFETIME
-        new, row = self._answers.find(db, keys, recorded)
-        row = _select_first(db, _BLOCKS, now - self._limits.block_seconds, new) or row
-        if row is not None and row[2] < recorded:
-            row = row[0], row[1], now
-            db.execute("update promises_1 set used = ? where key = ?", [now, row[0]])
-        self._answers.note(keys, row)
-        return Found(row[0], row[1]) if row else None
+        row = _select_first(db, _BLOCKS, now - self._limits.block_seconds, keys)
+        if row is None:
+            return None
+        key, value, used = row
+        if now - used > self._limits.block_seconds / RECORDED_USES_PER_LIFETIME:
+            db.execute("update promises_1 set used = ? where key = ?", [now, key])
+        return Found(key, value)
 
     def _find_facts(self, db: sqlite3.Connection, *lists: Sequence[str]) -> list[Found | None]:
         """The first fact of each list; the beginnings of all are asked for at once."""
@@ -207,7 +199,6 @@ class SqliteStore:
     def _put_block(self, db: sqlite3.Connection, key: str, value: bytes, over: bytes | None) -> bytes:
         now = self._clock()
         expired = now - self._limits.block_seconds
-        self._answers.forget(key)
         if self._put(db, _BLOCKS, (key, value, now), expired, over):
             return value
         row = _select_first(db, _BLOCKS, expired, [key])
@@ -227,7 +218,6 @@ class SqliteStore:
 
     def _sweep(self, db: sqlite3.Connection) -> None:
         now = self._clock()
-        self._answers.clear()
         # What was stored while the clock was ahead would be the newest, and outlast the rest by as much.
         db.execute("update promises_1 set used = :now where used > :now", {"now": now})
         db.execute("update facts_1 set until = :until where until > :until", {"until": now + FACT_SECONDS_MAX})
@@ -293,65 +283,6 @@ def _replace_document(db: sqlite3.Connection, key: str, old: bytes | None, new: 
 def _prepare(db: sqlite3.Connection) -> None:
     db.execute("pragma synchronous = normal")
     db.executescript(_TABLES)
-
-
-class KnownAnswers:
-    """The newest answers about blocks, as long as nothing has changed in the file. For the store's thread.
-
-    The keys of a history are those of its last request behind the few that are new. So the others are not asked for
-    again, nor is a block read again, which may have hundreds of kilobytes. A write of another connection makes all
-    answers unknown, one of this connection those about lists that hold its key.
-    """
-
-    def __init__(self) -> None:
-        self._of: sqlite3.Connection | None = None
-        self._version = 0
-        self.clear()
-
-    def find(self, db: sqlite3.Connection, keys: Sequence[str], since: float) -> tuple[Sequence[str], Row | None]:
-        """Those of the keys that are to be asked for, and the answer about the others, where it is not older."""
-        if len(keys) <= SHORT_LIST:
-            return keys, None
-        self._forget_changed(db)
-        for new, first in enumerate(keys[:SHORT_LIST]):
-            known = self._answers.get(first)
-            if known is not None and known[0] == keys[new:]:
-                self._answers.pop(first)  # the answer about all of these keys takes its place
-                is_current = known[1] is None or known[1][2] >= since
-                return (keys[:new], known[1]) if is_current else (keys, None)
-        return keys, None
-
-    def note(self, keys: Sequence[str], row: Row | None) -> None:
-        if len(keys) > SHORT_LIST:
-            self._answers[keys[0]] = keys, row
-
-    def forget(self, key: str) -> None:
-        """Forget the answers about all lists that hold this key."""
-        for first, (keys, _) in self._answers.items():
-            if key in keys:
-                self._answers.pop(first)
-
-    def clear(self) -> None:
-        """Forget all answers."""
-        self._answers = ByteBoundedCache[str, tuple[Sequence[str], Row | None]](
-            KNOWN_ANSWERS_MAX_BYTES, owner_of=_find_tenant_of, weigh=_weigh_answer
-        )
-
-    def _forget_changed(self, db: sqlite3.Connection) -> None:
-        """Forget all answers if another connection has written since, or the file was opened again."""
-        (version,) = db.execute("pragma data_version").fetchone()
-        if db is not self._of or version != self._version:
-            self.clear()
-            self._of, self._version = db, version
-
-
-def _find_tenant_of(key: str) -> str:
-    return key.partition("/")[0]
-
-
-def _weigh_answer(_first: str, answer: tuple[Sequence[str], Row | None]) -> int:
-    keys, row = answer
-    return BYTES_PER_KEY * len(keys) + (0 if row is None else len(row[1]))
 
 
 Prepare = Callable[[sqlite3.Connection], None]

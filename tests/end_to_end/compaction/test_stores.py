@@ -85,8 +85,11 @@ def delete_database(file):
 
 
 def overwrite_database(file):
+    # Put there in one go: a worker that writes at this moment would make a fresh file in between.
+    broken = file.with_name("broken")
+    broken.write_bytes(b"this was a database once " * 1_000)
     delete_database(file)
-    file.write_bytes(b"this was a database once " * 1_000)
+    broken.replace(file)
 
 
 def a_folder(file):
