@@ -102,13 +102,15 @@ class SqliteStore:
     async def find_first(
         self, blocks: Sequence[str], facts: Sequence[str] = (), *more: Sequence[str]
     ) -> tuple[Found | None, ...]:
-        return await self._in_thread(lambda db: (self._find_block(db, blocks), *self._find_facts(db, facts, *more)))
+        return await self._in_thread(
+            lambda db: (self._find_block(db, blocks), *(self._find_fact(db, keys) for keys in (facts, *more)))
+        )
 
     async def put_block(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
         return await self._in_thread(lambda db: self._put_block(db, key, value, over))
 
     async def read_fact(self, key: str) -> bytes | None:
-        (found,) = await self._in_thread(lambda db: self._find_facts(db, [key]))
+        found = await self._in_thread(lambda db: self._find_fact(db, [key]))
         return found.value if found else None
 
     async def write_fact(self, key: str, value: bytes, seconds: float, over: bytes | None = None) -> None:
@@ -185,16 +187,9 @@ class SqliteStore:
             db.execute("update promises_1 set used = ? where key = ?", [now, key])
         return Found(key, value)
 
-    def _find_facts(self, db: sqlite3.Connection, *lists: Sequence[str]) -> list[Found | None]:
-        """The first fact of each list; the beginnings of all are asked for at once."""
-        now, first = self._clock(), KEYS_PER_QUERY[0]
-        rows = _select(db, _FACTS, now, [key for keys in lists for key in keys[:first]])
-        found: list[Found | None] = []
-        for keys in lists:
-            row = next((rows[key] for key in keys[:first] if key in rows), None)
-            row = row or _select_first(db, _FACTS, now, keys[first:])
-            found.append(Found(row[0], row[1]) if row else None)
-        return found
+    def _find_fact(self, db: sqlite3.Connection, keys: Sequence[str]) -> Found | None:
+        row = _select_first(db, _FACTS, self._clock(), keys)
+        return Found(row[0], row[1]) if row else None
 
     def _put_block(self, db: sqlite3.Connection, key: str, value: bytes, over: bytes | None) -> bytes:
         now = self._clock()
@@ -248,16 +243,11 @@ def _settle(waiting: Iterable[asyncio.Future[Any]], work: Future[list[Any]]) -> 
 def _select_first(db: sqlite3.Connection, table: Table, since: float, keys: Sequence[str]) -> Row | None:
     left, lengths = iter(keys), chain(KEYS_PER_QUERY, repeat(KEYS_PER_QUERY[-1]))
     while batch := [*islice(left, next(lengths))]:
-        rows = _select(db, table, since, batch)
+        rows: dict[str, Row] = {row[0]: row for row in db.execute(_FIND.format(*table), [_as_json(batch), since])}
         for key in batch:
             if key in rows:
                 return rows[key]
     return None
-
-
-def _select(db: sqlite3.Connection, table: Table, since: float, keys: Sequence[str]) -> dict[str, Row]:
-    found = db.execute(_FIND.format(*table), [_as_json(keys), since]) if keys else ()
-    return {row[0]: row for row in found}
 
 
 def _as_json(keys: Sequence[str]) -> str:
