@@ -142,7 +142,7 @@ class OriginalKept(Event, frozen=True):
 class CompactionEnded(Event, frozen=True):
     """A block that was made. `steps`: name, messages touched, tokens saved.
 
-    `rehearsed`: it was only computed (`x-compaction: observe`), and the history was forwarded as it came.
+    `is_observed`: it was only computed (`x-compaction: observe`), and the history was forwarded as it came.
     """
 
     conversation: str
@@ -151,7 +151,7 @@ class CompactionEnded(Event, frozen=True):
     tokens_before: int
     tokens_after: int
     steps: tuple[tuple[str, int, int], ...]
-    rehearsed: bool
+    is_observed: bool
     turns: tuple[int, int] | None = None  # the first and the last that it covers and no block before it did
     request_id: str = ""
 

@@ -119,7 +119,7 @@ class ConversationBranch:
     path: list[MessageLine]
     request: Request
     view: View
-    is_rehearsed: bool
+    is_observed: bool
     redaction: Redaction
 
     def describe(self) -> Json:
@@ -141,11 +141,11 @@ class ConversationBranch:
         }
 
     def _describe_block(self) -> Json | None:
-        """The block that stands for it; `rehearsed`: it was only observed, and is not used."""
+        """The block that stands for it; `observed`: it was only computed, and is not used."""
         if self.view.block is None:
             return None
         shown = {name: getattr(self.view.block, name) for name in ("covers", "policy", "reason", "window")}
-        return {**shown, "rehearsed": self.is_rehearsed}
+        return {**shown, "observed": self.is_observed}
 
     def message(self, index: int) -> Json:
         """A message as it was sent, beside what was forwarded instead."""
@@ -200,11 +200,11 @@ async def open_history(context: AdminContext, turn: Turn, turns: Sequence[Turn])
     if request is None or not path:
         return "what is kept of this conversation cannot be read as a history"
     try:
-        block, rehearsed = await _find_block(context, tenant, path, _covered_links(request, path, turn, turns))
+        block, is_observed = await _find_block(context, tenant, path, _covered_links(request, path, turn, turns))
     except StoreUnavailable as fault:
         return f"the blocks cannot be read: {fault}"
     view = await asyncio.to_thread(_build_view, config, request, path, block)
-    return ConversationBranch(found, path, request, view, rehearsed, assembly.build_redaction(config))
+    return ConversationBranch(found, path, request, view, is_observed, assembly.build_redaction(config))
 
 
 def _why_no_messages(config: Config) -> str:

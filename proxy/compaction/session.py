@@ -481,7 +481,7 @@ class Session:
                     found.view_before,
                     found.after,
                     steps,
-                    rehearsed=decision.outcome == "observed",
+                    is_observed=decision.outcome == "observed",
                     turns=found.turns,
                     request_id=self._call.request_id,
                 )

@@ -58,7 +58,6 @@ _COMPACTION_FIELDS = (
     "reason",
     "tokens_before",
     "tokens_after",
-    "rehearsed",
     "turns",
 )
 _SUMMARY_FIELDS = (
@@ -76,7 +75,7 @@ def make_payload(event: events.Event) -> Payload | None:
         case events.CompactionStarted():
             names = ("request_id", "conversation", "policy", "reason", "tokens_before", "originals")
             return _payload("compaction-started", event, *names)
-        case events.CompactionEnded(rehearsed=False):
+        case events.CompactionEnded(is_observed=False):
             return _payload("compaction-ended", event, *_COMPACTION_FIELDS) | list_steps(event)
         case events.SummaryEnded():
             return {**_payload("summary-ended", event, *_SUMMARY_FIELDS), "seconds": round(event.seconds, 3)}

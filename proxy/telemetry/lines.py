@@ -53,12 +53,10 @@ def _certificate(event: events.CertificateReloaded) -> Line:
 
 
 def _compaction(event: events.CompactionEnded) -> Line:
-    fields = pick_fields(
-        event, "request_id", "conversation", "policy", "reason", "tokens_before", "tokens_after", "rehearsed"
-    )
+    fields = pick_fields(event, "request_id", "conversation", "policy", "reason", "tokens_before", "tokens_after")
     if event.turns is not None:
         fields["turns"] = f"{event.turns[0]}-{event.turns[1]}"
-    name = "compaction-rehearsed" if event.rehearsed else "compaction-ended"
+    name = "compaction-observed" if event.is_observed else "compaction-ended"
     return "info", name, fields | list_steps(event)
 
 

@@ -235,7 +235,7 @@ class Metrics(Collector):
         self.summary_tokens.add("written", by=event.tokens_written)
 
     def _count_compaction(self, event: events.CompactionEnded) -> None:
-        self.compactions.add(event.policy, event.reason, "rehearsed" if event.rehearsed else "created")
+        self.compactions.add(event.policy, event.reason, "observed" if event.is_observed else "created")
 
     def update_tracked(self) -> None:
         for index, (series, read, before) in enumerate(self._tracked):

@@ -366,7 +366,7 @@ async def test_a_decision_emits_events(compactor_under_test):
     assert started == events.CompactionStarted(conversation, "small", "stride", before)
     assert ended.tokens_after == after < before == ended.tokens_before
     assert [name for name, messages, saved in ended.steps if messages and saved]
-    assert not ended.rehearsed
+    assert not ended.is_observed
 
 
 async def test_a_block_in_force_is_not_reported_again(compactor_under_test):
@@ -393,18 +393,18 @@ async def test_an_invalid_mode_is_refused_unless_the_policy_ignores_options(comp
 # --- observing -------------------------------------------------------------------------------------------------------
 
 
-async def test_observing_rehearses_apart_from_what_is_in_force(compactor_under_test):
+async def test_observing_computes_apart_from_what_is_in_force(compactor_under_test):
     seen = await compactor_under_test.send(WORK, mode("observe"))
     assert (action(seen), reason(seen)) == ("observed", "stride")
     assert seen.call.body == body(WORK)
-    assert compactor_under_test.events_seen[-1].rehearsed
+    assert compactor_under_test.events_seen[-1].is_observed
     again = await compactor_under_test.send(WORK, mode("observe"))
     assert (action(again), reason(again)) == ("observed", None)
     assert again.decision.tokens_after == seen.decision.tokens_after
     assert action(await compactor_under_test.prepares(WORK)) == "created"
 
 
-async def test_a_count_taken_while_observing_is_not_used_for_the_rehearsed_view(compactor_under_test):
+async def test_a_count_taken_while_observing_is_not_used_for_the_observed_view(compactor_under_test):
     seen = await compactor_under_test.send(WORK, mode("observe"), usage={"prompt_tokens": 20_000})
     again = await compactor_under_test.send(WORK, mode("observe"), usage={"prompt_tokens": 20_000})
     assert again.decision.tokens_after == seen.decision.tokens_after

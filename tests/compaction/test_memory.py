@@ -57,23 +57,23 @@ class Recollection:
     def __init__(self, store):
         self.store = store
 
-    def exchange(self, identity, *, rehearse=False):
+    def exchange(self, identity, *, observes=False):
         request = parse_request(body(user("x")))
-        mode = "observe" if rehearse else "auto"
+        mode = "observe" if observes else "auto"
         ready = Exchange(
             Context(request, Rules(), estimate_tokens, now=0.0, mode=mode, counter=identity.counter, prior=PRIOR)
         )
         ready.identity = identity
         return ready
 
-    async def find(self, identity=US, *, rehearse=False):
-        exchange = self.exchange(identity, rehearse=rehearse)
+    async def find(self, identity=US, *, observes=False):
+        exchange = self.exchange(identity, observes=observes)
         with patch.object(Identity, "of", return_value=identity):
             await self.perform(exchange._load_memory(0))
         return exchange.memory
 
-    async def store_plan(self, identity, ready, memory, *, rehearsed):
-        exchange = self.exchange(identity, rehearse=rehearsed)
+    async def store_plan(self, identity, ready, memory, *, observes):
+        exchange = self.exchange(identity, observes=observes)
         exchange.memory, exchange.decision = memory, Decision("created", plan=ready)
         await self.perform(exchange.accept())
 
@@ -113,12 +113,12 @@ def recall(store):
     return Recollection(store)
 
 
-async def find_block_of(recall, identity=US, *, rehearse=False):
-    return await recall.find(identity, rehearse=rehearse)
+async def find_block_of(recall, identity=US, *, observes=False):
+    return await recall.find(identity, observes=observes)
 
 
-async def store_block(recall, block_, *, rehearsed=False, memory=None):
-    await recall.store_plan(US, ready_plan(block_), memory or Memory(), rehearsed=rehearsed)
+async def store_block(recall, block_, *, observes=False, memory=None):
+    await recall.store_plan(US, ready_plan(block_), memory or Memory(), observes=observes)
 
 
 async def test_for_a_new_caller_only_the_models_counting_is_known(recall):
@@ -158,7 +158,7 @@ def summary_block(covers, words):
 
 async def stores(recall, identity, block_, memory=None):
     await recall.store_plan(
-        identity, ready_plan(block_), memory or await find_block_of(recall, identity), rehearsed=False
+        identity, ready_plan(block_), memory or await find_block_of(recall, identity), observes=False
     )
 
 
@@ -256,18 +256,18 @@ async def test_a_block_of_another_format_is_none(store, recall):
     assert (await find_block_of(recall)).block == block(2)
 
 
-async def test_a_rehearsed_block_counts_for_observers_only(recall):
-    await store_block(recall, block(2), rehearsed=True)
+async def test_an_observed_block_counts_for_observers_only(recall):
+    await store_block(recall, block(2), observes=True)
     assert (await find_block_of(recall)).block is None
-    seen = await find_block_of(recall, rehearse=True)
+    seen = await find_block_of(recall, observes=True)
     assert seen.block == block(2)
     assert seen.observed
 
 
-async def test_a_block_in_force_comes_before_a_rehearsed_one(recall):
-    await store_block(recall, block(4), rehearsed=True)
+async def test_a_block_in_force_comes_before_an_observed_one(recall):
+    await store_block(recall, block(4), observes=True)
     await store_block(recall, block(2))
-    seen = await find_block_of(recall, rehearse=True)
+    seen = await find_block_of(recall, observes=True)
     assert seen.block == block(2)
     assert not seen.observed
 

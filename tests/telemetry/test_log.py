@@ -26,7 +26,7 @@ NAMES = {
     line[1]
     for event in (
         *map(one, ALL),
-        one(events.CompactionEnded, rehearsed=True),
+        one(events.CompactionEnded, is_observed=True),
         events.ConfigReloaded(),
         *(events.Lifecycle(stage) for stage in ("draining", "stopped")),
     )

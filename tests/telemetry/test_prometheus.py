@@ -60,7 +60,7 @@ def everything() -> Iterator[events.Event]:
     yield events.FailedOpen("r", "ValueError", "a.py:1")
     yield events.StoreFailed("away")
     yield events.HookFailed("a hook")
-    yield events.CompactionEnded("c", "default", "stride", 100, 40, (), rehearsed=False)
+    yield events.CompactionEnded("c", "default", "stride", 100, 40, (), is_observed=False)
     yield events.SummaryEnded("c", "default", "openai", "m", "made", 1, 100, 90, 10, 3.0)
     yield events.BreakerOpened("c", "default")
     yield events.SizeRefused("r", "openai", "overflow", 100, helped=False)

@@ -10,7 +10,7 @@ from proxy.telemetry.activity import find_incident
 from proxy.telemetry.hooks import make_payload
 from proxy.telemetry.lines import make_line
 
-COMPACTION = events.CompactionEnded("c", "default", "stride", 100, 40, (("clear_results", 3, 60),), rehearsed=False)
+COMPACTION = events.CompactionEnded("c", "default", "stride", 100, 40, (("clear_results", 3, 60),), is_observed=False)
 SUMMARY = events.SummaryEnded("c", "default", "up", "gpt-4o", "made", 1, 1_000_000, 0, 0, 3.14159)
 REFUSAL = events.SizeRefused("cp-1", "up", "overflow", 100, helped=False)
 STEPS = [{"step": "clear_results", "messages": 3, "saved": 60}]
@@ -25,7 +25,6 @@ def test_payloads_of_hooks_are_what_the_documents_say():
         "reason": "stride",
         "tokens_before": 100,
         "tokens_after": 40,
-        "rehearsed": False,
         "turns": None,
         "steps": STEPS,
     }
@@ -53,10 +52,10 @@ def breaker_opened():
     return events.BreakerOpened("c", "default")
 
 
-def test_a_rehearsal_reaches_no_hook():
-    rehearsed = events.CompactionEnded("c", "default", "stride", 100, 40, (), rehearsed=True)
-    assert make_payload(rehearsed) is None
-    assert make_line(rehearsed)[1] == find_incident(rehearsed).name == "compaction-rehearsed"
+def test_an_observed_compaction_reaches_no_hook():
+    observed = events.CompactionEnded("c", "default", "stride", 100, 40, (), is_observed=True)
+    assert make_payload(observed) is None
+    assert make_line(observed)[1] == find_incident(observed).name == "compaction-observed"
 
 
 def test_an_incident_carries_its_price_as_a_figure_of_its_own():

@@ -192,7 +192,7 @@ function standing(block, asked) {
       ? "The block of this request is no longer stored: the messages are shown as sent."
       : "No block was applied: all messages were forwarded as sent.";
   }
-  const start = block.rehearsed ? "Observed only, not forwarded: a" : "A";
+  const start = block.observed ? "Observed only, not forwarded: a" : "A";
   return [`${start} block stands for the first ${block.covers} messages, made by `, h("code", null, block.policy),
     `: ${reason(block.reason)}.`];
 }

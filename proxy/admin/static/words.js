@@ -43,7 +43,7 @@ export const reason = (name) => REASONS[name] ?? name;
 
 const EVENTS = {
   "compaction-ended": "block made",
-  "compaction-rehearsed": "block observed",
+  "compaction-observed": "block observed",
   "summary-ended": "summary",
   "breaker-opened": "breaker open",
   "refused-for-size": "too long",

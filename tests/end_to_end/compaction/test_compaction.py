@@ -183,7 +183,7 @@ async def test_observe_changes_nothing_and_says_what_would_be(agent, stack):
     before, after = seen[-1].tokens
     assert after == before > int(seen[-1].header("x-compaction-tokens-would-be"))
     conversation = seen[-1].header("x-compaction-conversation")
-    assert await until(lambda: log_of(agent.proxy, "compaction-rehearsed", conversation=conversation))
+    assert await until(lambda: log_of(agent.proxy, "compaction-observed", conversation=conversation))
     assert (await agent.send(WORK)).compaction == "created"
 
 
