@@ -69,10 +69,12 @@ async def test_a_bad_summary_costs_the_agent_nothing(kind, turns, window, tmp_pa
     assert run.longest_wait < WAITED
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-async def test_a_hundred_bad_summaries_cost_the_agents_nothing(tmp_path):
-    run = await run_agents(tmp_path, 100, turns=25, window=24_000, summaries=BAD, slow_seconds=2)
+@pytest.mark.parametrize(
+    "agents", [pytest.param(25, marks=pytest.mark.slow), pytest.param(100, marks=pytest.mark.soak)]
+)
+@pytest.mark.timeout(600)
+async def test_bad_summaries_for_many_agents_cost_them_nothing(agents, tmp_path):
+    run = await run_agents(tmp_path, agents, turns=25, window=24_000, summaries=BAD, slow_seconds=2)
     # Of the agents' requests and of the calls for summaries: each fits beside the answer that it asks for.
     assert is_sound(run)
-    assert run.tally.summaries >= 100
+    assert run.tally.summaries >= agents
