@@ -16,6 +16,7 @@ What every API shares:
 
 http            headers, credentials, the caller, paths, the model of a body, encodings
 lenient         JSON as clients and servers send it
+event_lines     lines of an event stream, by all ends that they have
 assembly        an answer put together: its messages, its usage, whether it is whole
 delivery        answers on their way to the client: streams, late refusals, usage
 redaction       secrets in messages and texts

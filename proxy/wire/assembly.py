@@ -10,13 +10,13 @@ counts as cut.
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Protocol
 
 from proxy.wire import http
+from proxy.wire.event_lines import DATA, LINE_END
 from proxy.wire.lenient import as_text, read_object
 from proxy.wire.outline import find_values, read_elements
 
@@ -27,7 +27,6 @@ EVENT_MAX_BYTES = 1024 * 1024
 _NESTING_MAX_LEVELS = 64
 # Calls of one message whose pieces may still come, mixed with each other: a piece looks for its like among them.
 OPEN_CALLS_MAX = 500
-_LINE_END = re.compile(rb"\r\n|\n|\r")
 _EVENTS = "text/event-stream"
 
 
@@ -168,7 +167,7 @@ class _Stream:
         self._error: Any = None
 
     def feed(self, data: bytes) -> None:
-        rest, *lines = _LINE_END.split(data)
+        rest, *lines = LINE_END.split(data)
         self._hold(rest)
         for rest in lines:
             self._line(b"".join(self._held))
@@ -194,8 +193,8 @@ class _Stream:
     def _line(self, line: bytes) -> None:
         if not line:
             self._event()
-        elif line.startswith(b"data:"):
-            self._data.append(line[5:].removeprefix(b" "))
+        elif (found := DATA.match(line)) is not None:
+            self._data.append(line[found.end() :])
             self._data_bytes += len(line)
 
     def _event(self) -> None:

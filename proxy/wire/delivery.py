@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from proxy.core import splice
 from proxy.core.window import LARGEST_COUNT, Usage
+from proxy.wire.event_lines import DATA, LINE_END, LINES
 from proxy.wire.lenient import as_object, read_object
 
 # --- streams ----------------------------------------------------------------------------------------------------------
@@ -123,8 +124,8 @@ def _find_last_line_end(data: bytes) -> int:
 
 
 def _find_error(line: bytes) -> _FoundError | None:
-    is_data = line.startswith(b"data:")
-    text = line[5:] if is_data else line
+    is_data = (found := DATA.match(line)) is not None
+    text = line[found.end() :] if found is not None else line
     if not text.lstrip().startswith(b"{"):
         return None
     value = read_object(text)
@@ -173,7 +174,7 @@ def make_error_event(error: ErrorObject, *, at_boundary: bool, named: bool = Fal
 
 # An error may still follow these, before anything was answered.
 _TAKEN = frozenset({"response.created", "response.in_progress", "response.queued", "message_start"})
-_DATA = re.compile(rb"^data:\s*(\{.*\})\s*$", re.MULTILINE)
+_DATA = re.compile(rb"(?:\A(?:\xef\xbb\xbf)?|[\r\n])data:[ \t]*(\{[^\r\n]*\})[ \t]*(?=[\r\n]|\Z)")
 
 
 def find_refusal(beginning: bytes) -> bytes | None:
@@ -304,12 +305,13 @@ def _count(value: object) -> int | None:
 # Only lines that speak of usage are touched; every other byte of an answer stays.
 
 _USAGE_KEY = b'"usage"'
+_WITHIN = ("message", "response")
+"""Members of an event that hold an answer with its usage."""
 _PROMPTS = ("prompt_tokens", "input_tokens")
 _PROMPT_DETAILS = (
     *("prompt_tokens_details", "input_tokens_details"),
     *("cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation"),
 )
-_LINES = re.compile(rb"[^\n]*\n|[^\n]+\Z")
 MOST_HELD_BYTES = 16 * 1024 * 1024
 # A longer line holds no usage object of any server. It passes as it comes: held back, it would fill the memory, and be
 # copied with each piece that arrives.
@@ -346,12 +348,12 @@ class StreamRewriter:
 
     def feed(self, data: bytes) -> bytes:
         if self._passes:
-            end = data.find(b"\n") + 1
-            if not end:
+            found = LINE_END.search(data)
+            if found is None:
                 return data
             self._passes = False
-            return data[:end] + self.feed(data[end:])
-        end = data.rfind(b"\n") + 1
+            return data[: found.end()] + self.feed(data[found.end() :])
+        end = _find_last_line_end(data)
         if not end:
             self._held += data
             self._passes = len(self._held) > LONGEST_LINE_BYTES
@@ -371,16 +373,15 @@ class StreamRewriter:
         """Rewrite whole lines; without the word `usage` in them they pass as they are."""
         if not self._swallows and _USAGE_KEY not in data:
             return data
-        return b"".join(map(self._rewrite_line, _LINES.findall(data)))
+        return b"".join(map(self._rewrite_line, LINES.findall(data)))
 
     def _rewrite_line(self, line: bytes) -> bytes:
         if self._swallows and not line.strip():
             self._swallows = False  # the end of the event that went
             return b""
-        if _USAGE_KEY not in line or not line.startswith(b"data:"):
+        if _USAGE_KEY not in line or (found := DATA.match(line)) is None:
             return line
-        at = line.index(b":") + 1
-        at += line[at : at + 1] == b" "
+        at = found.end()
         end = len(line.rstrip(b"\r\n"))
         rewritten = _rewrite(line[at:end], self._view)
         self._swallows = rewritten is None
@@ -419,9 +420,11 @@ def _rewrite(raw: bytes, view: UsageView) -> bytes | None:
 
 def _show(value: Any, raw: bytes, view: UsageView) -> bytes | None:  # noqa: ANN401 - JSON
     at = 0
-    if isinstance(value, dict) and isinstance(value.get("message"), dict):  # the first event of Anthropic's API
-        inner = splice.find_member(raw, "message")
-        value, at = value["message"], inner.start if inner is not None else 0
+    # The first event of Anthropic's API, and the last of Responses.
+    name = next((name for name in _WITHIN if isinstance(value, dict) and isinstance(value.get(name), dict)), None)
+    if name is not None:
+        inner = splice.find_member(raw, name)
+        value, at = value[name], inner.start if inner is not None else 0
     if not isinstance(value, dict) or "usage" not in value:
         return raw
     usage = value["usage"]

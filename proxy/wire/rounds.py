@@ -8,7 +8,6 @@ The events of a stream are shown as they come: what needs no change keeps its by
 keeps all of them. How an API writes its answers is in its own `answers.py`.
 """
 
-import re
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,13 +17,11 @@ from typing import Any
 from proxy.core import splice
 from proxy.core.messages import ToolCall
 from proxy.core.recall import withdraw_tool
+from proxy.wire.event_lines import DATA, EVENT_END, EVENT_END_MAX_BYTES, LINE_END
 from proxy.wire.lenient import read_object, write_json
 from proxy.wire.outline import find_values
 
-_EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
-_EVENT_END_BYTES = 4
 EVENT_MAX_BYTES = 16 * 1024 * 1024
-_LINES = re.compile(rb"\r\n|\n|\r")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +128,7 @@ class EventReader:
             self._hold(chunk)  # one that comes in many pieces is copied once
             return
         data, at = self.held + chunk, 0
-        for found in _EVENT_END.finditer(data, max(0, self._held_bytes - _EVENT_END_BYTES)):
+        for found in EVENT_END.finditer(data, max(0, self._held_bytes - EVENT_END_MAX_BYTES)):
             yield data[at : found.end()]
             at = found.end()
         rest = data[at:]
@@ -157,15 +154,16 @@ class EventReader:
         """True where an event ends in this chunk: the first bytes of its end may be in the pieces before."""
         before = b""
         for piece in reversed(self._pieces):
-            before = piece[-_EVENT_END_BYTES:] + before
-            if len(before) >= _EVENT_END_BYTES:
+            before = piece[-EVENT_END_MAX_BYTES:] + before
+            if len(before) >= EVENT_END_MAX_BYTES:
                 break
-        return _EVENT_END.search(before[-_EVENT_END_BYTES:] + chunk) is not None
+        return EVENT_END.search(before[-EVENT_END_MAX_BYTES:] + chunk) is not None
 
 
 def read_data(event: bytes) -> dict[str, Any] | None:
     """The object that an event carries; None where it carries none."""
-    data = b"\n".join(line[5:].removeprefix(b" ") for line in _LINES.split(event) if line.startswith(b"data:"))
+    lines = LINE_END.split(event)
+    data = b"\n".join(line[found.end() :] for line in lines if (found := DATA.match(line)) is not None)
     return read_object(data) if data.startswith(b"{") else None
 
 

@@ -1,0 +1,11 @@
+"""Lines of an event stream: their ends (LF, CRLF, CR, or a mixture), and how a line of data begins."""
+
+import re
+
+LINE_END = re.compile(rb"\r\n|\n|\r")
+LINES = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+\Z")
+EVENT_END = re.compile(rb"\n(?:\r\n?|\n)|\r\r\n?")
+"""The end of a line and an empty one. A CRLF that is cut in two ends with its first half."""
+EVENT_END_MAX_BYTES = 4
+DATA = re.compile(rb"(?:\xef\xbb\xbf)?data: ?")
+"""The beginning of a line of data."""
