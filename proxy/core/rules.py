@@ -53,7 +53,7 @@ class Rules:
     fold: tuple[Step, ...] = (DropMiddle(),)
     """Steps that bring a view to its target when clearing is not enough."""
     keep: Keep = field(default_factory=Keep)
-    clear_at_least: int = 24_000
+    clear_at_least: int = 14_000
     """Old results are cleared once this many tokens can go; a history shorter than this is left alone."""
     clear_cold_at_least: int = 2_000
     """The same while the prompt cache of the conversation is cold."""

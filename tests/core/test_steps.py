@@ -1,6 +1,7 @@
 """What is true of every way to shorten, and what no golden file can show of one."""
 
 import json
+import random
 from dataclasses import replace
 
 import pytest
@@ -45,6 +46,31 @@ def test_how_much_a_result_may_be_before_it_is_clipped_grows_with_the_window():
     small, large = (replace(draft, window=window) for window in (1_000, 100_000))
     assert ClipOutput(over=500)(small).middle != draft.middle
     assert ClipOutput(over=500)(large).middle == draft.middle
+
+
+def cleared_share(tool, lines, **settings):
+    """The share of a result of so many lines that is there when it was cleared."""
+    dice = random.Random(1)
+    words = ("".join(dice.choices("abcdefghijklmnop", k=dice.randrange(3, 9))) for _ in range(3 * lines))
+    text = "\n".join(f"    {one} = {two}.find_{three}()" for one, two, three in zip(words, words, words, strict=True))
+    draft = draft_of(user("x"), call(tool, path="src/a.py", command="make", out=text))
+    step = ClearResults(names=0, **settings)
+    share = len(step(draft).middle[2].text) / len(text)
+    assert step.reach(draft) <= len(draft.middle[2].raw)
+    return share
+
+
+def test_of_a_long_file_that_was_read_more_stays_than_of_a_short_one_and_of_other_output_as_much():
+    short, long, huge = (cleared_share("Read", lines) for lines in (200, 800, 6_000))
+    assert short < 0.3
+    assert 0.6 < long < 0.75
+    assert huge < 0.14  # 24,000 bytes are the most
+    assert cleared_share("Bash", 800) < 0.05
+
+
+def test_a_share_that_leaves_long_files_whole_counts_nothing_as_freed():
+    assert cleared_share("Read", 600, outline=0.9) == 1
+    assert cleared_share("Read", 800, outline=0) < 0.01
 
 
 def test_a_result_long_only_in_its_json_or_short_in_lines_is_not_clipped():

@@ -8,9 +8,9 @@ from proxy.cli import main
 from proxy.lab.commands.progress import ProgressBar, draw_bar
 from tests.support.messages import assistant, call, history, user
 
-LONG = "x = 1\n" * 3_000
+LONG = "x = 1\n" * 1_000
 WORK = history(
-    user("Mend it."), *[call("Read", path=f"src/{n}.py", out=f"{n}{LONG}") for n in range(8)], assistant("Done.")
+    user("Mend it."), *[call("Read", path=f"src/{n}.py", out=f"{n}{LONG}") for n in range(24)], assistant("Done.")
 )
 
 
@@ -28,7 +28,7 @@ def replay(*arguments):
 def test_a_saved_conversation_is_scored_under_doing_nothing_and_the_default(saved_file, capsys):
     assert replay(saved_file) == 0
     out = capsys.readouterr().out
-    assert out.startswith("1 conversation, 9 requests, a window of 128,000 tokens, cache: provider, summaries: stand-")
+    assert out.startswith("1 conversation, 25 requests, a window of 128,000 tokens, cache: provider, summaries: stand-")
     named = [row.split()[0] for row in out.splitlines() if row.startswith(("nothing", "default"))]
     assert named == ["nothing", "default"] * 3
 
@@ -50,7 +50,7 @@ def test_policies_are_named_and_come_as_json(saved_file, capsys):
     output = json.loads(capsys.readouterr().out)
     assert [row["policy"] for row in output["policies"]] == ["sliding-10", "default"]
     assert output["policies"][1]["figures"]["tokens"] < 100
-    assert len(output["conversations"][0]["points"]) == 9
+    assert len(output["conversations"][0]["points"]) == 25
 
 
 def test_a_custom_policy_is_tried_like_any_other(saved_file, tmp_path, capsys):

@@ -149,8 +149,9 @@ class ClearResults:
     exempt: tuple[str, ...] = EXEMPT
     """Tools whose results always stay (globs, case ignored): they carry state and instructions."""
     outline: float = 0.24
-    """At most this share of a file that was read, or of a failure, stays as lines; less of the rest (`choose_part`)."""
-    outline_bytes: int = 8_000
+    """At most this share of a file that was read, or of a failure, stays as lines; 3.5 times as much of what a file has
+    beyond its first 8,000 bytes, and less of other results (`choose_part`)."""
+    outline_bytes: int = 24_000
     """At most this many bytes of them."""
     names: int = 24
     """How many names are listed for which no line had room."""
@@ -169,7 +170,9 @@ class ClearResults:
 
     def _most_cleared(self, message: Message, call: ToolCall | None, count: Count) -> float:
         """The most tokens that leave with this result: a share of it may stay as lines."""
-        return count(message.raw) * (1 - self.outline * choose_part(call))
+        size = max(1, len(message.content))
+        kept = min(self.outline * choose_part(call, size), self.outline_bytes / size)
+        return count(message.raw) * max(0.0, 1 - kept)
 
     def __call__(self, draft: Draft) -> Draft:
         old = self._old(draft)
@@ -190,7 +193,8 @@ class ClearResults:
 
         def shorten(text: str, call: ToolCall | None, handle: str) -> str:
             outcome = find_outcome(text, call)
-            excerpt = excerpts.excerpt(text, 1.0 if outcome.has_failed else choose_part(call), call)
+            part = choose_part(call, len(text))
+            excerpt = excerpts.excerpt(text, max(part, READ_PART) if outcome.has_failed else part, call)
             return placeholder.render_placeholder(self.template, text, call, excerpt, handle, outcome=outcome)
 
         shorter = {}
@@ -225,12 +229,17 @@ class ClearResults:
 
 # The share of an excerpt by what was called: an edit quotes what was read, seldom what a command has printed.
 READ_PART, AGENT_PART, SEARCH_PART, OTHER_PART = 1.0, 0.5, 0.25, 0.12
+LONG_FILE_BYTES, LONG_FILE_PART = 8_000, 3.5
+"""Of what a file has beyond so many bytes: long files have two to four times as many names that are asked for later."""
 
 
-def choose_part(call: ToolCall | None) -> float:
-    """The part of the share of an excerpt that a result of this call gets; a failure gets all of it."""
-    if call is None or is_file_text(call):
+def choose_part(call: ToolCall | None, size: int) -> float:
+    """The part of the share of an excerpt that a result of this call and size gets; a failure gets all of the share."""
+    if call is None:
         return READ_PART
+    if is_file_text(call):
+        beyond = max(0, size - LONG_FILE_BYTES) / max(1, size)
+        return READ_PART * (1 - beyond) + LONG_FILE_PART * beyond
     if find_kind(call.name, call.named) == "agent":
         return AGENT_PART
     return SEARCH_PART if find_quoting_kind(call) else OTHER_PART
