@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
 from secrets import token_hex
+from types import NoneType
 from typing import Any, TypeVar
 
 from proxy import events
@@ -68,8 +69,8 @@ RECOUNT_ANSWER_TOKENS = 16
 TAG_MAX_CHARS = 64
 NAME_MAX_CHARS = 200
 MODEL_MAX_CHARS = 128
-HEAVY_AFTER = (Identify, LookUp, NoteLocalWindow, KeepOriginals, AwaitSummary)
-"""Actions after which a history is hashed, its block read, or a decision made."""
+HEAVY_AFTER = (NoneType, CountTokens, Identify, LookUp, NoteLocalWindow, KeepOriginals, AwaitSummary)
+"""Actions after which a history is searched, added up, hashed, its block read, or a decision made. None: the first."""
 INVALID_STATUSES = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 
 

@@ -8,10 +8,12 @@ import pytest
 from proxy.compaction.history_threads import HUGE_WORK_BYTES, LARGE_WORK_BYTES, Lane, estimate_work, run_apart
 from proxy.core.recall import TOOL, EarlierMessages
 from proxy.errors import Overloaded
+from proxy.tokenizer import Tokenizer, Tokenizers
+from proxy.wire.chat.requests import TILES
 from tests.support.agent import reading
 from tests.support.compacting_proxy import SMALL
 from tests.support.gateway_in_process import GatewayInProcess
-from tests.support.messages import tool
+from tests.support.messages import tool, user
 from tests.support.scripted_upstream import call_turn, in_turn, text_turn
 
 
@@ -93,4 +95,21 @@ async def test_the_recalls_of_a_model_are_answered_in_a_thread(up, tmp_path, mon
         await served.relay(served.call(reading(30, size=12_000), tools=[tool("Read")]))
     assert len(up.requests) == 2
     assert threads
+    assert threading.current_thread() not in threads
+
+
+async def test_more_messages_than_counts_are_remembered_are_counted_in_threads(up, tmp_path, monkeypatch):
+    """What was forgotten meanwhile was counted once more in the event loop, which 300,000 messages held up for 7 s."""
+    threads, count = [], Tokenizer._count
+
+    def count_here(self, message):
+        threads.append(threading.current_thread())
+        return count(self, message)
+
+    monkeypatch.setattr(Tokenizer, "_count", count_here)
+    monkeypatch.setattr(Tokenizers.__init__, "__defaults__", (TILES, 1_000))
+    messages = [message for number in range(3_000) for message in user(f"Message {number}.")]
+    async with GatewayInProcess(up, tmp_path, retries=0) as served:
+        await served.relay(served.call(messages))
+    assert len(threads) > len(messages)
     assert threading.current_thread() not in threads
