@@ -12,6 +12,7 @@ from typing import Any
 from aiohttp import HttpVersion11, StreamReader, web, web_protocol
 from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 from aiohttp.http_parser import RawRequestMessage
+from aiohttp.streams import EMPTY_PAYLOAD
 
 from proxy import errors, events
 from proxy.assembly import can_write
@@ -42,7 +43,10 @@ from proxy.wire.http import Headers, are_text, find
 
 JSON = "application/json"
 HEADERS_MAX = 128
+HEAD_MAX_BYTES = 256 * 1024
+"""All of a request's head that has not ended yet: the proxy holds it before it knows who calls."""
 SERVER_NAME = "compaction-proxy"
+_HEAD_TOO_LARGE = "head too large"
 # The key under which a request carries the id that it is logged with.
 REQUEST_ID = web.RequestKey("request_id", str)
 
@@ -64,22 +68,41 @@ def render_error(fault: errors.ProxyError, request_id: str, path: str = "") -> w
 class ClientConnection(web_protocol.RequestHandler):
     """One connection of a client."""
 
-    __slots__ = ("_emit",)
+    __slots__ = ("_emit", "_head_bytes", "newest_body")
 
     def __init__(self, server: "HttpServer", emit: events.Listener, **settings: Any) -> None:  # noqa: ANN401
         super().__init__(server, **settings)
         self._emit = emit
+        self._head_bytes = 0
+        """Of a head that has begun and not ended."""
+        self.newest_body: StreamReader = EMPTY_PAYLOAD
+        """Of the newest request that is handled."""
 
     def data_received(self, data: bytes) -> None:
         """Pass bytes to the parser. A body that turns out malformed ends for its reader, too.
 
         aiohttp would leave the handler waiting for the rest of that body until the client hangs up.
         """
+        if self._head_bytes > HEAD_MAX_BYTES:
+            return  # refused, and about to be closed
+        newest_body = self._messages[-1][1] if self._messages else self.newest_body
+        is_head, count = newest_body.is_eof() and not self._upgraded, self._request_count
         super().data_received(data)
+        self._head_bytes = self._head_bytes + len(data) if is_head and self._request_count == count else 0
+        if self._head_bytes > HEAD_MAX_BYTES:
+            self._refuse_head()
         if self._messages and isinstance(self._messages[-1][0], web_protocol._ErrInfo):  # noqa: SLF001
             body = self._messages[-2][1] if len(self._messages) > 1 else self._current_body()
             if body is not None and not body.is_eof():
                 body.set_exception(web.RequestPayloadError("malformed request body"))
+
+    def _refuse_head(self) -> None:
+        """Answer what has come of a head as aiohttp answers a request that it cannot parse."""
+        fault = BadHttpMessage(_HEAD_TOO_LARGE)
+        error = web_protocol._ErrInfo(status=fault.code, exc=fault, message="")  # noqa: SLF001
+        self._messages.append((error, EMPTY_PAYLOAD))
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def _current_body(self) -> StreamReader | None:
         return None if self._current_request is None else self._current_request.content
@@ -119,10 +142,19 @@ class HttpServer(web.Server):
     def __call__(self) -> ClientConnection:
         return ClientConnection(self, self._emit, loop=self._loop, **self._kwargs)
 
-    def _make_request(self, message: RawRequestMessage, *parts: Any) -> web.BaseRequest:  # noqa: ANN401
+    def _make_request(
+        self,
+        message: RawRequestMessage,
+        payload: StreamReader,
+        protocol: web_protocol.RequestHandler,
+        *parts: Any,  # noqa: ANN401
+    ) -> web.BaseRequest:
         """A request whose target names the server, too, is the same without it (RFC 9112, 3.2.2)."""
+        if isinstance(protocol, ClientConnection):
+            protocol.newest_body = payload
         path = http.remove_origin(message.path)
-        return super()._make_request(message if path == message.path else message._replace(path=path), *parts)
+        message = message if path == message.path else message._replace(path=path)
+        return super()._make_request(message, payload, protocol, *parts)
 
 
 def _make_refusal_event(request_id: str, fault: errors.ProxyError) -> events.RequestFinished:
@@ -137,6 +169,8 @@ def _as_proxy_error(exc: BaseException | None) -> errors.ProxyError:
             return errors.HeadersTooLarge("request line or header longer than 64 KiB")
         case BadHttpMessage(message=http.TOO_MANY_HEADERS):
             return errors.HeadersTooLarge(f"more than {HEADERS_MAX} request headers: send fewer")
+        case BadHttpMessage(message=message) if message == _HEAD_TOO_LARGE:
+            return errors.HeadersTooLarge(f"request line and headers larger than {HEAD_MAX_BYTES // 1024} KiB in all")
         case BadHttpMessage():
             return errors.BadRequest("malformed HTTP request (details withheld: they may contain credentials)")
         case _:

@@ -99,7 +99,7 @@ async def test_the_recalls_of_a_model_are_answered_in_a_thread(up, tmp_path, mon
 
 
 async def test_more_messages_than_counts_are_remembered_are_counted_in_threads(up, tmp_path, monkeypatch):
-    """What was forgotten meanwhile was counted once more in the event loop, which 300,000 messages held up for 7 s."""
+    """What was forgotten was counted once more in the event loop, which 300,000 messages held up for 7 s."""
     threads, count = [], Tokenizer._count
 
     def count_here(self, message):

@@ -161,6 +161,31 @@ async def test_a_431_says_how_many_headers_there_may_be(proxy):
     assert fault_of(reply)["message"] == "more than 128 request headers: send fewer"
 
 
+async def test_a_head_that_does_not_end_is_refused_before_it_fills_the_memory(up, proxy):
+    """Of 128 headers with 64 KiB each, every connection had the proxy hold eight megabytes, without any key."""
+    async with open_line(proxy) as line:
+        await line.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n")
+        for number in range(5):
+            await line.write(b"x-%d: %b\r\n" % (number, b"v" * 60_000))
+        reply = await line.answer()
+    assert reply.status == 431
+    assert fault_of(reply)["message"] == "request line and headers larger than 256 KiB in all"
+    assert not up.requests
+
+
+async def test_bodies_are_no_part_of_the_head_behind_them(up, proxy):
+    large = request(target="/v1/files", headers=AUTHORISED, body=b"x" * MIB)
+    unread = request(target="/nothing", body=b"x" * MIB)
+    async with open_line(proxy) as line:
+        for _ in range(3):
+            await line.write(large + large[:100])
+            assert (await line.answer()).status == 200
+            await line.write(large[100:] + unread)
+            assert (await line.answer()).status == 200
+            assert (await line.answer()).status == 404
+    assert len(up.requests) == 6
+
+
 async def test_a_405_names_what_is_allowed(proxy):
     reply = await http_client.send(proxy.origin, asks("PUT", "/metrics"))
     assert reply.head.first("allow") == "GET, HEAD"
