@@ -103,8 +103,9 @@ async def test_a_recall_is_answered_and_nothing_of_it_is_seen(stack, path, end):
 @each_api
 @each_end
 async def test_the_prompt_is_that_of_the_history_as_it_came(stack, path, end):
-    before, found = [
-        await ask(stack, path, change, {"text": "It is found there."}, model="plain") for change in (list, ENDS[end])
+    (before,), (found,) = [
+        find_prompts(await ask(stack, path, change, {"text": "It is found there."}, model="plain"))
+        for change in (list, ENDS[end])
     ]
-    assert find_prompts(found) == find_prompts(before)
-    assert min(find_prompts(found)) > 5_000
+    assert found == pytest.approx(before, rel=0.05)  # what the first answer tells of its size counts for the second
+    assert found > 5_000
