@@ -48,29 +48,32 @@ def test_how_much_a_result_may_be_before_it_is_clipped_grows_with_the_window():
     assert ClipOutput(over=500)(large).middle == draft.middle
 
 
-def cleared_share(tool, lines, **settings):
-    """The share of a result of so many lines that is there when it was cleared."""
+def measure_shares(tool, lines, **settings):
+    """The share of a result of so many lines that stays when it is cleared, and the share that was to be freed."""
     dice = random.Random(1)
     words = ("".join(dice.choices("abcdefghijklmnop", k=dice.randrange(3, 9))) for _ in range(3 * lines))
     text = "\n".join(f"    {one} = {two}.find_{three}()" for one, two, three in zip(words, words, words, strict=True))
     draft = draft_of(user("x"), call(tool, path="src/a.py", command="make", out=text))
     step = ClearResults(names=0, **settings)
-    share = len(step(draft).middle[2].text) / len(text)
-    assert step.reach(draft) <= len(draft.middle[2].raw)
-    return share
+    return len(step(draft).middle[2].text) / len(text), step.reach(draft) / draft.count(draft.middle[2].raw)
 
 
-def test_of_a_long_file_that_was_read_more_stays_than_of_a_short_one_and_of_other_output_as_much():
-    short, long, huge = (cleared_share("Read", lines) for lines in (200, 800, 6_000))
+def test_of_a_long_file_that_was_read_more_stays_than_of_a_short_one_and_of_other_output_little():
+    short, long, huge = (measure_shares("Read", lines)[0] for lines in (200, 800, 6_000))
     assert short < 0.3
     assert 0.6 < long < 0.75
     assert huge < 0.14  # 24,000 bytes are the most
-    assert cleared_share("Bash", 800) < 0.05
+    assert measure_shares("Bash", 800)[0] < 0.05
 
 
-def test_a_share_that_leaves_long_files_whole_counts_nothing_as_freed():
-    assert cleared_share("Read", 600, outline=0.9) == 1
-    assert cleared_share("Read", 800, outline=0) < 0.01
+def test_the_lines_that_may_stay_of_a_result_are_not_counted_as_freed():
+    for lines in (200, 800, 6_000):
+        stays, goes = measure_shares("Read", lines)
+        assert 0.95 < stays + goes < 1.05
+    assert measure_shares("Read", 600, outline=0.9) == (1, 0)
+    stays, goes = measure_shares("Read", 800, outline=0)
+    assert stays < 0.01
+    assert goes > 0.99
 
 
 def test_a_result_long_only_in_its_json_or_short_in_lines_is_not_clipped():

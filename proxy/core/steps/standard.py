@@ -159,17 +159,17 @@ class ClearResults:
     """What stands for the result; see `placeholder`."""
 
     def reach(self, draft: Draft) -> int:
-        return int(sum(self._most_cleared(message, call, draft.count) for message, call in self._old(draft)))
+        return int(sum(self._count_cleared(message, call, draft.count) for message, call in self._old(draft)))
 
     def worth(self, message: Message, call: ToolCall | None, count: Count) -> float:
         if not (self._is_selected(message) and message.made in FOLDABLE and has_text_over(message, self.over)):
             return 0.0
         if call is not None and matches_any(call.name, self.exempt):
             return 0.0
-        return self._most_cleared(message, call, count)
+        return self._count_cleared(message, call, count)
 
-    def _most_cleared(self, message: Message, call: ToolCall | None, count: Count) -> float:
-        """The most tokens that leave with this result: a share of it may stay as lines."""
+    def _count_cleared(self, message: Message, call: ToolCall | None, count: Count) -> float:
+        """The tokens that leave with this result, where all stays of it that may stay as lines."""
         size = max(1, len(message.content))
         kept = min(self.outline * choose_part(call, size), self.outline_bytes / size)
         return count(message.raw) * max(0.0, 1 - kept)
@@ -234,7 +234,7 @@ LONG_FILE_BYTES, LONG_FILE_PART = 8_000, 3.5
 
 
 def choose_part(call: ToolCall | None, size: int) -> float:
-    """The part of the share of an excerpt that a result of this call and size gets; a failure gets all of the share."""
+    """The part of the share of an excerpt that a result of this call and size gets, if it did not fail."""
     if call is None:
         return READ_PART
     if is_file_text(call):
