@@ -197,7 +197,7 @@ class RelayedAnswer:
     def headers(self) -> Headers:
         headers = self.reply.headers
         if self.shown is not None:  # the body may get longer or shorter
-            headers = _remove_length(headers)
+            headers = http.remove(headers, "content-length")
         return (*headers, *self.own_headers)
 
     def body(self) -> AsyncGenerator[bytes]:
@@ -335,7 +335,7 @@ class Gateway:
         else:
             body = request.stream_body(limits, record)
         if isinstance(body, bytes) and http.find(headers, "content-encoding") is not None:  # decompressed
-            headers = tuple(pair for pair in headers if pair[0].lower() != "content-encoding")
+            headers = http.remove(headers, "content-encoding")
         credential = team.key if team is not None else None
         return Call(
             request.method,
@@ -407,6 +407,9 @@ class Gateway:
         if outgoing.session is not None or (not reply.is_good and _is_bypassed(outgoing.decision)):
             outgoing, reply = await self._retry_refused(outgoing, reply, calls, record)
         _record_decision(outgoing, record)
+        recall = outgoing.session.recall if outgoing.session is not None else None
+        if recall is not None:
+            await reply.decompress(ANSWER_MAX_BYTES)
         headers, watch = render_decision(outgoing.decision, record.request_id), _build_watch(outgoing.call, reply)
         if not reply.is_good and outgoing.session is not None:
             await self._fail_open(outgoing.session.reject(reply.status), None, record)
@@ -426,7 +429,6 @@ class Gateway:
             tap.recording = recording
             calls.owned.callback(tap.end)
         answer: Reply | LocalAnswer | StreamOfRounds = reply
-        recall = outgoing.session.recall if outgoing.session is not None else None
         if recall is not None:
             recall.start(stream=watch is not None)
         if recall is not None and watch is not None:
@@ -460,6 +462,8 @@ class Gateway:
                 error = delivery.read_error(find_refusal(beginning) or beginning)
                 watch.error = error if error["message"] else None
                 raise UpstreamBroke(f"the upstream refused to go on with its answer: status {following.status}")
+            if following is not None and not _is_stream(following):
+                raise UpstreamBroke("the upstream went on with a stream by an answer that is none")
         if is_read and (rest := rounds.close()):
             yield rest
 
@@ -477,7 +481,7 @@ class Gateway:
                 return reply
             following = await self._ask_next_round(recall, calls, record)
         whole = await self._fail_open(_run(recall.rounds.close), None, record)
-        return reply if whole is None else LocalAnswer(_remove_length(reply.headers), whole)
+        return reply if whole is None else LocalAnswer(http.remove(reply.headers, "content-length"), whole)
 
     async def _ask_next_round(self, recall: RecallLoop, calls: UpstreamCalls, record: RequestRecord) -> Reply | None:
         """Send the next round of a request. None: the model recalls nothing more."""
@@ -491,12 +495,14 @@ class Gateway:
         facts = recall.number, recall.answered_calls, recall.returned_bytes
         self._emit(events.RecallAnswered(record.request_id, record.conversation, *facts))
         reply = await calls.send(call)
+        await reply.decompress(ANSWER_MAX_BYTES)
         refusal = await _read_refusal(reply, call.path)
         is_too_long = refusal is not None and refusal.kind in TOO_LONG_KINDS
         again = await self._fail_open(_run(recall.go_on_without_results), None, record) if is_too_long else None
         if again is not None:
             reply.close()
             reply = await calls.send(again)
+            await reply.decompress(ANSWER_MAX_BYTES)
             await _read_refusal(reply, call.path)
         return reply
 
@@ -559,10 +565,6 @@ class Gateway:
 async def _run(act: Callable[[], T]) -> T:
     """Do work without I/O where an awaitable is asked for (`_fail_open`)."""
     return act()
-
-
-def _remove_length(headers: Headers) -> Headers:
-    return tuple(pair for pair in headers if pair[0].lower() != "content-length")
 
 
 def _is_encoded(reply: Reply) -> bool:

@@ -13,7 +13,7 @@ import errno
 import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
@@ -308,6 +308,17 @@ class Reply:
         finally:
             self._peeked = bytes(read)
         return self._peeked
+
+    async def decompress(self, limit: int) -> None:
+        """Read the whole body and take its encodings off. It stays as it came where it is too large or unreadable."""
+        encoding = ",".join(value for name, value in self.headers if name.lower() == "content-encoding")
+        if not encoding or not http.is_known(encoding):
+            return
+        body = await self.peek(lambda read: len(read) > limit)
+        if body is not None and len(body) <= limit:
+            with suppress(http.TooLarge, http.UndecodableBody):
+                self._peeked = http.decode(body, encoding, limit)
+                self.headers = http.remove(self.headers, "content-encoding", "content-length")
 
     async def chunks(self) -> AsyncGenerator[bytes]:
         """The body, chunk by chunk as the socket delivered it."""

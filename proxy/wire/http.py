@@ -83,6 +83,11 @@ def find(headers: Iterable[tuple[str, str]], name: str) -> str | None:
     return None
 
 
+def remove(headers: Headers, *names: str) -> Headers:
+    """The headers without those of these names, whatever their spelling."""
+    return tuple(pair for pair in headers if pair[0].lower() not in names)
+
+
 def read_own(headers: Headers) -> dict[str, str]:
     """The words to this proxy, each as it was first said."""
     return {name: value for spelt, value in reversed(headers) if (name := spelt.lower()) in OWN_HEADERS}

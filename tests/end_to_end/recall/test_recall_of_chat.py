@@ -173,6 +173,29 @@ async def test_a_server_that_answers_a_stream_with_one_body_is_understood(ask):
     assert client_view(step.answer)[0] == "Hm.\n\nSo."
 
 
+async def test_a_stream_that_goes_on_as_one_body_ends_in_an_error(ask):
+    whole = text_turn("So.").completion()
+    step, asked = await ask(text_turn("Hm.") + recalls(messages="3"), answer(whole), streams=True)
+    (*_, last) = data_of(step.answer.body.data)
+    assert len(asked) == 2
+    assert "an answer that is none" in last["error"]["message"]
+    assert b'"So."' not in step.answer.body.data
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "zstd", "deflate"])
+@each_way
+async def test_answers_that_are_compressed_unasked_are_read_all_the_same(ask, streams, encoding):
+    first = (text_turn("Let me see.") + recalls(messages="3")).using(900, 10)
+    last = text_turn("It is there.").using(1000, 5)
+    replies = [stream(*turn.frames(usage=True)) if streams else answer(turn.completion()) for turn in (first, last)]
+    step, (_, again) = await ask(*[each.with_compression(encoding) for each in replies], streams=streams)
+    assert again["messages"][-1]["content"] == WORK[3]["content"]
+    assert step.header("content-encoding") is None
+    text, made, ended, usage = client_view(step.answer)
+    assert (text, made, ended) == ("Let me see.\n\nIt is there.", [], "stop")
+    assert usage["prompt_tokens"] == 1900
+
+
 @each_way
 async def test_a_round_that_does_not_fit_is_asked_once_more_without_what_was_recalled(ask, streams):
     step, asked = await ask(recalls(messages="3"), overflow("openai"), text_turn("Then not."), streams=streams)
