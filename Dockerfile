@@ -2,7 +2,7 @@
 # for a root that cannot be written keeps no byte code.
 #
 #   docker build -t compaction-proxy .
-#   docker run --read-only --stop-timeout 35 -p 8800:8800 -v compaction:/state compaction-proxy
+#   docker run --read-only --stop-timeout 40 -p 8800:8800 -v compaction:/state compaction-proxy
 
 # To pin the base image by what it holds, and not by its name: --build-arg PYTHON=3.13.18-slim-trixie@sha256:...
 # (`docker buildx imagetools inspect python:3.13.18-slim-trixie` prints the digest). The published image's provenance

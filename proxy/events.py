@@ -246,6 +246,8 @@ class ConfigReloaded(Event, frozen=True):
     """A reload of the configuration; with a reason, the old one stays in force."""
 
     refused_because: str | None = None
+    waiting: tuple[str, ...] = ()
+    """Settings that were changed and are read at start only."""
 
 
 class CertificateReloaded(Event, frozen=True):

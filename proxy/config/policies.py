@@ -174,7 +174,8 @@ class SummaryConfig(ConfigModel):
     verbatim: float = Field(_R.summary.verbatim, ge=0, lt=1)
     """Share of the target that stays word for word behind a summary, where `keep` does not keep more."""
     wait: float = Field(8.0, ge=0)
-    """Seconds that a request waits for a summary if its history does not fit without one."""
+    """Seconds that a request waits for a summary where its history, or the next one, may not fit without. Then what
+    fits goes on as it is, and what does not is shortened without a model. Who asks for a summary waits `seconds`."""
     seconds: float = Field(180.0, gt=0)
     """Seconds after which a call for a summary is given up."""
     shape: Literal["notes", "single", "pair"] = _R.summary.shape
@@ -268,9 +269,9 @@ class Policy(ConfigModel):
     """How the size of a shortened history is learned: from the next `answer`, or by a `probe` request for 16 tokens
     where answers do not tell."""
     clear_at_least: int = Field(_R.clear_at_least, ge=1)
-    """Clear old tool results once this many tokens can be freed. Shorter histories are never changed. Lower it to save
-    more, at the price of more cache writes. For models whose cached tokens cost over a tenth of others, fewer are
-    enough."""
+    """Clear old tool results once this many tokens can be freed. Shorter histories are changed only near the trigger or
+    where a client asks. Lower it to save more, at the price of more cache writes. For models whose cached tokens cost
+    over a tenth of others, fewer are enough."""
     clear_cold_at_least: int = Field(_R.clear_cold_at_least, ge=1)
     """The same while the upstream's cache has expired, when a rewrite costs nothing extra. Keep it below
     clear_at_least."""
@@ -281,7 +282,7 @@ class Policy(ConfigModel):
     """Number of further requests within which a rewrite must have paid for itself. Lower it for short conversations."""
     trigger: Trigger = _R.trigger
     """Share of the context window (see `trigger_of`) above which the history is compacted whatever it costs. `auto`:
-    0.55 of large windows, up to 0.8 of those below 87,000 tokens. 0: only where it would not fit."""
+    0.55 of 87,000 tokens or more, up to 0.8 of fewer. 0: only where it would not fit."""
     trigger_tokens: int = Field(_R.trigger_tokens, ge=0)
     """The same limit as a number of tokens, whichever is lower; 0 is none. Set it for upstreams with a price step."""
     target: float = Field(_R.target, gt=0, lt=1)

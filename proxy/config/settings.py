@@ -407,7 +407,8 @@ class AdminConfig(ConfigModel):
     enabled: bool = True
     """Serve them."""
     key: AdminKey = None
-    """Key to open them, as env:NAME or file:PATH. Without one, a key is made at the first start and shown once."""
+    """Key to open them, as env:NAME or file:PATH. Without one, a key is made at the first start, shown once
+    where the log is text, and kept in `admin.key` in the state directory."""
     users: Mapping[Annotated[str, Field(pattern=TEAM_NAME)], AdminUser] = Field({})
     """Further keys by the name that the audit log shows, such as `ann: {key: env:ANN_KEY, role: read, team: search}`.
     `role: read` may only look (default: write); with a `team`, a key opens that team's data only."""
@@ -432,6 +433,12 @@ class HookConfig(ConfigModel):
     @property
     def address(self) -> str:
         return self.url.value if isinstance(self.url, Secret) else self.url
+
+
+READ_AT_START = ("state", "transcripts", "log", "otel", "hooks")
+"""Parts that a reload does not change: what they describe was opened when the process started."""
+LISTEN_READ_AT_START = ("host", "port", "workers", "tls_cert", "tls_key", "client_ca")
+"""The same of `listen`: the socket, its processes and its TLS. The contents of the files are read again when they change."""
 
 
 class Config(ConfigModel):
@@ -496,6 +503,22 @@ class Config(ConfigModel):
                 yield f"teams.{name}.upstream: there is no upstream {team.upstream!r}{suggest(team.upstream, names)}"
             if team.key and not team.upstream:
                 yield f"teams.{name}.key: a key is for one upstream: say which in teams.{name}.upstream"
+
+    def with_start_settings_of(self, started: "Config") -> tuple["Config", tuple[str, ...]]:
+        """Keep what is read at start only as it was then. Returns the names of the settings that wait for a restart."""
+        kept = {name: getattr(started, name) for name in READ_AT_START}
+        kept["listen"] = self.listen.model_copy(
+            update={name: getattr(started.listen, name) for name in LISTEN_READ_AT_START}
+        )
+        kept["admin"] = self.admin.model_copy(update={"enabled": self.admin.enabled and started.admin.enabled})
+        waiting = [name for name in READ_AT_START if getattr(self, name) != kept[name]]
+        waiting += [
+            f"{part}.{name}"
+            for part, names in (("listen", LISTEN_READ_AT_START), ("admin", ("enabled",)))
+            for name in names
+            if getattr(getattr(self, part), name) != getattr(kept[part], name)
+        ]
+        return self.model_copy(update=kept), tuple(waiting)
 
     @property
     def originals(self) -> Path:

@@ -87,15 +87,23 @@ class ConfigWatch:
     """A watch on what operators change. `apply` gets each valid configuration, and returns whether it was a change."""
 
     def __init__(
-        self, source: ConfigSource, records: Records, emit: events.Listener, apply: Callable[[Config], Awaitable[bool]]
+        self,
+        source: ConfigSource,
+        started: Config,
+        records: Records,
+        emit: events.Listener,
+        apply: Callable[[Config], Awaitable[bool]],
     ) -> None:
         self.reload_requested = asyncio.Event()
         """Set by SIGHUP: the configuration is read at once."""
         self._source = source
+        self._started = started
         self._records = records
         self._emit = emit
         self._apply = apply
         self._last_was_refused = False
+        self._waiting: tuple[str, ...] = ()
+        """Settings that differ from those at start, and are read there only."""
 
     async def watch_file(self) -> None:
         """Apply the configuration file whenever it has changed."""
@@ -118,9 +126,10 @@ class ConfigWatch:
             self._last_was_refused = True
             self._emit(events.ConfigReloaded(str(invalid)))
             return
-        if await self._apply(config) or self._last_was_refused:
-            self._last_was_refused = False
-            self._emit(events.ConfigReloaded())
+        config, waiting = config.with_start_settings_of(self._started)
+        if await self._apply(config) or waiting != self._waiting or self._last_was_refused:
+            self._last_was_refused, self._waiting = False, waiting
+            self._emit(events.ConfigReloaded(waiting=waiting))
 
     async def watch_records(self) -> None:
         """Read keys and switches whenever they have changed."""
@@ -194,7 +203,7 @@ class Worker:
         self._stop_requested = asyncio.Event()
         self._stopped_by = signal.SIGTERM
         self._jobs: set[asyncio.Task[None]] = set()
-        self._watch = ConfigWatch(source, self._records, self._emit, self._apply_config)
+        self._watch = ConfigWatch(source, config, self._records, self._emit, self._apply_config)
 
     def _listeners(self, config: Config) -> Iterator[tuple[str, events.Listener]]:
         yield "metrics", self._metrics

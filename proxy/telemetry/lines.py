@@ -41,6 +41,8 @@ def _request(event: events.RequestFinished) -> Line:
 
 
 def _reload(event: events.ConfigReloaded) -> Line:
+    if event.refused_because is None and event.waiting:
+        return "warning", "config-reloaded", {"needs_restart": ", ".join(event.waiting)}
     if event.refused_because is None:
         return "info", "config-reloaded", {}
     return "error", "config-refused", {"why": event.refused_because, "effect": "the old configuration stays in force"}

@@ -279,6 +279,17 @@ async def test_a_changed_file_is_in_force_at_once_and_open_streams_finish_on_the
         assert len(up.requests) == 1
 
 
+async def test_a_reload_names_what_waits_for_a_restart(up, serve):
+    async with serve(None, config=config_for(up)) as proxy:
+        started = yaml.safe_load((proxy.place / "proxy.yaml").read_text())
+        rewritten(proxy, config_for(up, listen={"workers": 2}) | {"transcripts": {"keep": "off"}})
+        (line,) = await until(lambda: log_of(proxy, "config-reloaded"))
+        assert (line["level"], line["needs_restart"]) == ("warning", "transcripts, listen.workers")
+        rewritten(proxy, started)
+        (line,) = await until(lambda: log_of(proxy, "config-reloaded")[1:])
+        assert (line["level"], "needs_restart" in line) == ("info", False)
+
+
 SPOILED = {
     "listen: {workers: none}\nupstreams: {}\n": ["proxy.yaml:1: listen.workers: ", "proxy.yaml:2: upstreams: "],
     "upstreams: [\n": ["not YAML"],

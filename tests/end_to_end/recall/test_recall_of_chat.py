@@ -184,7 +184,7 @@ async def test_a_stream_that_goes_on_as_one_body_ends_in_an_error(ask):
 
 @pytest.mark.parametrize("encoding", ["gzip", "br", "zstd", "deflate"])
 @each_way
-async def test_answers_that_are_compressed_unasked_are_read_all_the_same(ask, streams, encoding):
+async def test_answers_that_are_compressed_unasked_are_read_too(ask, streams, encoding):
     first = (text_turn("Let me see.") + recalls(messages="3")).using(900, 10)
     last = text_turn("It is there.").using(1000, 5)
     replies = [stream(*turn.frames(usage=True)) if streams else answer(turn.completion()) for turn in (first, last)]
