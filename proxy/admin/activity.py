@@ -40,7 +40,7 @@ OPEN_SECONDS = 300.0
 _SUMMARIES = """
 select (select team from turns where turns.conversation = incidents.conversation limit 1) as team,
        count(*) as many, coalesce(sum(dollars), 0) as dollars
-from incidents where name = 'summary-ended' and at >= ? group by 1
+from incidents where name = 'summary-ended' and conversation != '' and at >= ? group by 1
 """
 _MOMENTS = """
 select cast(minute / :every as integer) as place, name, sum(many) as many from minute_counts

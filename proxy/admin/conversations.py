@@ -36,22 +36,25 @@ select conversation, tenant, team, user, session, key, model, upstream, tag,
        policy || '@' || policy_version as policy, first, last, requests, tokens_raw, tokens_forwarded,
        sums.tokens_would_be, largest, blocks, spent, would_save, paid_all as paid,
        plain_all - paid_all - spent as saved, round(warm * 1.0 / nullif(read, 0), 4) as cached_share
-from (select conversation as name, session as named, min(at) as first, max(at) as last, count(*) as requests,
+from (select conversation as name, tenant as owner, team as of_team, session as named, min(at) as first,
+             max(at) as last, count(*) as requests,
              sum(tokens_before) as tokens_raw, sum(tokens_after) as tokens_forwarded, max(tokens_before) as largest,
              sum(case when cached_tokens is null then 0 else prompt_tokens end) as read, sum(cached_tokens) as warm,
              sum(action = 'created') as blocks, sum(paid_dollars) as paid_all, sum(plain_dollars) as plain_all,
              sum(coalesce(tokens_would_be, tokens_after)) as tokens_would_be,
              sum(paid_dollars - would_be_dollars) as would_save,
-             case when max(at) = max(max(at)) over (partition by conversation)
+             case when conversation != '' and max(at) = max(max(at)) over (partition by conversation, tenant, team)
              then (select coalesce(sum(dollars), 0) from incidents where incidents.conversation = turns.conversation)
              else 0 end as spent
-      from turns where (:user = '' or user = :user) and (:session = '' or session = :session)
-      group by conversation, session) as sums
-join turns as newest on newest.conversation = name and newest.session = named and newest.at = last
-where (:team = '' or team = :team) and (:model = '' or model = :model) and (:before = 0 or last < :before)
+      from turns where (:team = '' or team = :team) and (:user = '' or user = :user)
+                       and (:session = '' or session = :session)
+      group by conversation, tenant, team, session) as sums
+join turns as newest on newest.conversation = name and newest.tenant = owner and newest.team = of_team
+                        and newest.session = named and newest.at = last
+where (:model = '' or model = :model) and (:before = 0 or last < :before)
       and (:text = '' or instr(lower(conversation || ' ' || team || ' ' || model || ' ' || newest.policy || ' ' || tag
            || ' ' || key || ' ' || upstream || ' ' || user || ' ' || session), lower(:text)))
-group by conversation, session order by last desc limit :limit
+group by conversation, tenant, team, session order by last desc limit :limit
 """
 _TURNS = """
 select conversation, tenant, team, at, link, messages, action, reason, policy || '@' || policy_version as policy, model,
@@ -59,7 +62,8 @@ select conversation, tenant, team, at, link, messages, action, reason, policy ||
        cached_tokens as tokens_cached, output_tokens as tokens_written, paid_dollars as paid,
        plain_dollars - paid_dollars as saved, coalesce(tokens_would_be, tokens_after) as tokens_would_be,
        paid_dollars - would_be_dollars as would_save, user, session, key
-from (select * from turns where conversation = ? order by at desc limit ?) order by at
+from (select * from turns where conversation = :conversation and (:team = '' or team = :team)
+      order by at desc limit :limit) order by at
 """
 _OF_CONVERSATION = ("conversation", "tenant", "team")
 """Columns of a turn that are the same in all turns of a conversation."""
@@ -104,13 +108,13 @@ def list_conversations(context: AdminContext, request: AdminRequest) -> Json:
         ],
         "next": shown[-1]["last"] if more else None,
         "teams": [request.visitor.team] if request.visitor.team else _names(context.activity_log, "team"),
-        "models": _names(context.activity_log, "model"),
+        "models": _names(context.activity_log, "model", request.visitor.team),
     }
 
 
-def _names(activity_log: ActivityLog, column: str) -> list[str]:
-    rows = activity_log.query(f"select distinct {column} as name from turns order by 1 limit 500")  # noqa: S608
-    return [row["name"] for row in rows if row["name"]]
+def _names(activity_log: ActivityLog, column: str, team: str = "") -> list[str]:
+    query = f"select distinct {column} as name from turns where ? in ('', team) order by 1 limit 500"  # noqa: S608
+    return [row["name"] for row in activity_log.query(query, [team]) if row["name"]]
 
 
 def _is_open(last: float) -> bool:
@@ -159,9 +163,9 @@ async def _look_up(
 
     That is the request that was asked for, or else the newest.
     """
-    values = [request.names["conversation"], TURNS_LIMIT]
+    values = {"conversation": request.names["conversation"], "team": request.visitor.team, "limit": TURNS_LIMIT}
     turns = await asyncio.to_thread(context.activity_log.query, _TURNS, values)
-    if not turns or not request.visitor.may_see(turns[-1]["team"]):
+    if not turns:
         raise NotFound("unknown conversation: GET /conversations lists all")
     session = request.query.session
     shown = [turn for turn in turns if session is None or turn["session"] == session]

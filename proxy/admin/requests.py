@@ -44,6 +44,7 @@ _LIST = """
 select {columns} from requests where {filter} and ({kind})
 and (:before = 0 or id < :before) and id > :after order by id desc limit :limit
 """
+_ONE = f"select {_COLUMNS} from requests where request_id = ? and ? in ('', team) order by id desc limit 1"  # noqa: S608
 _PERCENTILE = "min(case when {rank} >= {share} * {of} then {value} end)"
 _SERIES = """
 with wanted as (
@@ -78,7 +79,8 @@ _TURN = """
 select link, policy || '@' || policy_version as policy, key, tag, user, session, prompt_tokens as tokens_read,
        cached_tokens as tokens_cached, output_tokens as tokens_written, paid_dollars as paid,
        plain_dollars - paid_dollars as saved
-from turns where conversation = :conversation and at between :at - :near and :at + :near and tokens_before = :tokens
+from turns where conversation = :conversation and team = :team and at between :at - :near and :at + :near
+                 and tokens_before = :tokens
 order by abs(at - :at) limit 1
 """
 
@@ -136,15 +138,15 @@ def show_traffic(context: AdminContext, request: AdminRequest) -> Json:
 
 def show_request(context: AdminContext, request: AdminRequest) -> Json:
     """One request, with the accounting of its turn where compaction looked at it."""
-    query = f"select {_COLUMNS} from requests where request_id = ? order by id desc limit 1"  # noqa: S608
-    rows = context.activity_log.query(query, [request.names["request"]])
-    if not rows or not request.visitor.may_see(rows[0]["team"]):
+    rows = context.activity_log.query(_ONE, [request.names["request"], request.visitor.team])
+    if not rows:
         raise NotFound("unknown request: GET /requests lists the newest 100,000 of the last 31 days")
     (row,) = rows
     turn: dict[str, Any] | None = None
     if row["conversation"]:
         near = {"at": row["at"], "near": NEIGHBOUR_SECONDS, "tokens": row["tokens_raw"]}
-        turn = next(iter(context.activity_log.query(_TURN, {"conversation": row["conversation"], **near})), None)
+        own = {"conversation": row["conversation"], "team": row["team"]}
+        turn = next(iter(context.activity_log.query(_TURN, {**own, **near})), None)
     return {**row, "turn": turn}
 
 

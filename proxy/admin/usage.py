@@ -35,7 +35,7 @@ select place, name, sum(dollars) as spent from (
            (select {by} from turns where turns.conversation = summaries.conversation and (:team = '' or team = :team)
             and turns.at <= latest order by turns.at desc limit 1) as name
     from (select *, at + :delay as latest from incidents
-          where name = 'summary-ended' and at >= :since and dollars > 0) as summaries)
+          where name = 'summary-ended' and conversation != '' and at >= :since and dollars > 0) as summaries)
 where name is not null group by place, name
 """
 _FIGURES = (

@@ -377,7 +377,8 @@ class Identity:
 
     @property
     def conversation(self) -> str:
-        return self.links[1].hex()[:16] if len(self.links) > 1 else ""
+        """The name of the conversation. A history of a head alone is named by its owner: tenants share no name."""
+        return self.links[:2][-1].hex()[:16] if self.links else ""
 
     @property
     def scale_key(self) -> str:
