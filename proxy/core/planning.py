@@ -132,8 +132,10 @@ def keep_at_rest(state: ConversationState) -> Ready | None:
 
 def plan_rewrite(state: ConversationState) -> Ready | NeedSummary:
     """Decide whether a new block is made, and which: this goes over the whole history."""
-    size = state.size()
-    crossed = state.find_exceeded_limit(size) or ((size, "forced") if state.facts.force else None)
+    size, facts = state.size(), state.facts
+    # Who asks for a summary by name waits for it at any size; who only forces a block gets the one that is due.
+    crossed = None if facts.insists else state.find_exceeded_limit(size)
+    crossed = crossed or ((size, "forced") if facts.force else None)
     return _plan_stride(state, size) if crossed is None else _plan_fold(state, size, *crossed)
 
 
