@@ -438,7 +438,7 @@ class HookConfig(ConfigModel):
 READ_AT_START = ("state", "transcripts", "log", "otel", "hooks")
 """Parts that a reload does not change: what they describe was opened when the process started."""
 LISTEN_READ_AT_START = ("host", "port", "workers", "tls_cert", "tls_key", "client_ca")
-"""The same of `listen`: the socket, its processes and its TLS. The contents of the files are read again when they change."""
+"""The same of `listen`: the socket, its processes and its TLS. What is in the files is read again when it changes."""
 
 
 class Config(ConfigModel):

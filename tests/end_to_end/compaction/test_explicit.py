@@ -10,18 +10,19 @@ from tests.support.compacting_proxy import settings
 from tests.support.messages import assistant, body, call, history, tool, user
 from tests.support.proxy_client import ask
 from tests.support.scripted_upstream import Upstream, answer
-from tests.support.summary_model import ASKED, SMALL_WINDOW_SETTINGS, WORK, account, model, summary_calls
+from tests.support.summary_model import ASKED, SMALL_WINDOW_SETTINGS, WINDOW, WORK, account, model, summary_calls
 
 EARLY = WORK[:24]
 
 
 @pytest.fixture
-async def small_window_stack(serve):
+async def small_window_stack(serve, request):
+    """A proxy and an agent; the window is large enough for everything, unless the test says otherwise."""
     async with Upstream(model()) as up:
         config = settings(
             default={**SMALL_WINDOW_SETTINGS, "summary": {**SMALL_WINDOW_SETTINGS["summary"], "max_tokens": 400}}
         )
-        config["upstreams"][-1] = {"base_url": up.url, "window": 200_000}
+        config["upstreams"][-1] = {"base_url": up.url, "window": getattr(request, "param", 200_000)}
         async with serve(None, config=config) as proxy:
             yield up, Agent(proxy, up, "sk-a")
 
@@ -90,6 +91,25 @@ async def test_a_header_forces_and_its_focus_steers(small_window_stack):
     step = await agent.send(EARLY, headers={"x-compaction": "force", "x-compaction-focus": "the parser"})
     assert step.compaction == "created"
     assert "keep what concerns this: the parser" in summary_calls(up)[0].json["messages"][-1]["content"]
+
+
+@pytest.mark.parametrize("length", [24, 32, 36, 40, 46])
+@pytest.mark.parametrize("small_window_stack", [WINDOW], indirect=True)
+async def test_at_any_size_a_client_that_asks_by_name_gets_its_summary(small_window_stack, length):
+    """Below the trigger, a little above it, where others do not wait for a summary, and close to the window."""
+    up, agent = small_window_stack
+    work = WORK[:length]
+    path, headers = "/chat/completions/compact", {"authorization": "Bearer sk-a"}
+    answered = await ask(agent.proxy, body(work, focus="the parser"), path=path, headers=headers)
+    value = json.loads(answered.body.data)
+    assert len(value["messages"]) < len(work) / 2
+    assert value["report"]["summary"] == account()
+    header = await agent.send(work, headers={"x-compaction": "force", "x-compaction-focus": "the tests"})
+    assert (header.compaction, header.header("x-compaction-reason")) == ("created", "forced")
+    command = await agent.send([*work, *user("/compact the files")])
+    assert text_of(command.answer).startswith("Compacted: ")
+    again = await agent.send([*work, *user("/compact the files")])
+    assert (again.compaction, len(summary_calls(up))) == ("applied", 3)
 
 
 async def test_a_path_gives_the_shortened_messages_back_and_keeps_nothing(small_window_stack):
