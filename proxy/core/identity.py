@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Any
 
 from proxy.core import splice
@@ -207,16 +207,33 @@ def _strip_markers(element: bytes) -> bytes:
     return splice.remove_members(element, MARKERS) if element[:1] == b"{" else element
 
 
+def remove_wrapping(content: bytes) -> bytes:
+    """The content of a message without cache markers, and without the list that these need around a single text.
+
+    A client moves its marker with each turn: what is compared or measured must not change by that.
+    """
+    if content[:1] != b"[":
+        return content
+    if _OF_MARKERS in content:
+        content = splice.replace_elements(content, 0, _strip_markers)
+    only = _find_only_text(content, 0)
+    return content if only is None else only
+
+
 def _unwrap_text(raw: bytes) -> bytes:
     """The message with a single text part written as plain text: both are the same words."""
     content = splice.find_member(raw, "content")
-    parts = [] if content is None else list(splice.iterate_elements(raw, content.start))
-    if content is None or len(parts) != 1 or raw[parts[0][0] : parts[0][0] + 1] != b"{":
-        return raw
+    only = None if content is None else _find_only_text(raw, content.start)
+    return raw if content is None or only is None else splice.replace_bytes(raw, content.start, content.stop, only)
+
+
+def _find_only_text(raw: bytes, start: int) -> bytes | None:
+    """The text in the list at `start`, as JSON, where that is one part of text and nothing else."""
+    parts = list(islice(splice.iterate_elements(raw, start), 2))
+    if len(parts) != 1 or raw[parts[0][0] : parts[0][0] + 1] != b"{":
+        return None
     found = {each.key: raw[each.start : each.stop] for each in splice.iterate_members(raw, parts[0][0])}
-    if found.keys() != {"type", "text"} or found["type"] != b'"text"':
-        return raw
-    return splice.replace_bytes(raw, content.start, content.stop, found["text"])
+    return found["text"] if found.keys() == {"type", "text"} and found["type"] == b'"text"' else None
 
 
 def _encode(name: str) -> bytes:

@@ -24,6 +24,7 @@ from proxy.core.grouping import (
     repair,
     snap,
 )
+from proxy.core.identity import remove_wrapping
 from proxy.core.messages import Columns, KnownView, Message, Request, ToolCall, make_literal
 from proxy.core.overlay import Block, Part, close
 from proxy.core.pipeline import Count, Draft, Step, Worth, estimate_tokens, find_worth, is_spared, run
@@ -150,7 +151,7 @@ class ConversationState:
         """True where each always-step surely leaves the messages from here on as they are."""
         body = self.body
         hashes = self.request.columns.extend(
-            hash, len(body), lambda known: [hash(message.content) for message in body[len(known) :]]
+            hash, len(body), lambda known: [hash(remove_wrapping(message.content)) for message in body[len(known) :]]
         )
         return len(body) - start <= FEW_MESSAGES and all(
             is_spared(step, body[place], block.window, hashes[:place])

@@ -335,6 +335,40 @@ def test_the_first_rewrite_of_an_always_step_stores_a_block():
     assert (second.plan.action, second.raws[: len(first.raws)]) == ("applied", first.raws)
 
 
+MARK = {"cache_control": {"type": "ephemeral"}}
+CONTENTS = {
+    "a list for the mark only": lambda text, mark: [{"type": "text", "text": text, **mark}] if mark else text,
+    "a list in any case": lambda text, mark: [{"type": "text", "text": text, **mark}],
+    "two parts": lambda text, mark: [{"type": "text", "text": "Two:"}, {"type": "text", "text": text, **mark}],
+}
+
+
+@pytest.mark.parametrize("write", CONTENTS.values(), ids=CONTENTS)
+@pytest.mark.parametrize("size", [450, 480, 500, 2_000, 19_960, 25_000])
+def test_a_cache_mark_that_moves_on_changes_nothing_of_what_an_always_step_did(write, size):
+    """Clients mark the newest message, some in a list that is there for the mark only, and take it off a turn later."""
+    first = call("Read", path="first.py", out="y" * 30_000)  # an always-step acts from here on
+    more = [call("Read", path=f"{turn % 2}.py", out=f"{turn % 2}" * size) for turn in range(5)]
+    read = history(user("x"), first, *more)
+    worker = Worker(replace(RULES, always=Rules().always, when_full=(), clear_at_least=10**9, always_at_least=1))
+    before = []
+    for newest in (place for place, message in enumerate(read) if message["role"] == "tool"):
+        sent = worker.send(
+            [
+                {**each, "content": write(each["content"], MARK if place == newest else {})}
+                if each["role"] == "tool"
+                else each
+                for place, each in enumerate(read[: newest + 1])
+            ]
+        )
+        said = [
+            "".join(part["text"] for part in each["content"]) if isinstance(each["content"], list) else each["content"]
+            for each in sent.messages
+        ]
+        assert said[: len(before)] == before
+        before = said
+
+
 def test_a_block_holds_no_invalid_text():
     secret = "sk-canary-0123456789"
     rules = replace(

@@ -13,6 +13,7 @@ from proxy.core.agents import EXEMPT, STATEFUL, find_kind, matches_any
 from proxy.core.deeds import CHANGED, READ, find_announced_call, find_call_deeds, is_file_text
 from proxy.core.fold import count_bytes, find_kept_words, find_unsummarized_start, fold_stretches
 from proxy.core.grouping import list_callers
+from proxy.core.identity import remove_wrapping
 from proxy.core.ledger import write_ledger
 from proxy.core.messages import NOTE, Message, ToolCall, change_arguments, find_part_type, make_literal, remove_calls
 from proxy.core.outcome import cut_line, find_outcome, find_quoting_kind
@@ -68,7 +69,7 @@ class ClipOutput:
 
     def _huge(self, message: Message, window: int | None) -> bool:
         limit = 0 if self.lines else self._limit(window)
-        return message.is_bulk and not message.literal and len(message.content) > limit
+        return message.is_bulk and not message.literal and len(remove_wrapping(message.content)) > limit
 
     def _clip(self, message: Message, call: ToolCall | None, draft: Draft) -> Message:
         if not self._huge(message, draft.window) or message.attached or (call and matches_any(call.name, self.exempt)):
@@ -407,28 +408,28 @@ class DedupArrivals:
         return sum(draft.count(message.raw) for message in draft.middle if self._long(message))
 
     def __call__(self, draft: Draft) -> Draft:
-        new = [message.content for message in draft.middle if self._long(message)]
-        earlier = {message.content for message in draft.before} if new else set[bytes]()
+        new = [remove_wrapping(message.content) for message in draft.middle if self._long(message)]
+        earlier = {remove_wrapping(message.content) for message in draft.before} if new else set[bytes]()
         if len(set(new)) == len(new) and earlier.isdisjoint(new):
             return draft
         first: dict[bytes, tuple[Message, ToolCall | None]] = {}
         for message in draft.before:
             if self._long(message):
-                first.setdefault(message.content, (message, None))
+                first.setdefault(remove_wrapping(message.content), (message, None))
 
         def point(message: Message, call: ToolCall | None) -> Message:
             if not self._long(message):
                 return message
-            earlier, by = first.setdefault(message.content, (message, call))
+            earlier, by = first.setdefault(remove_wrapping(message.content), (message, call))
             return message if earlier is message else message.with_text(_point_to(by or call), self.name)
 
         return draft.rewrite(point)
 
     def spares(self, message: Message, _window: int | None, earlier: Sequence[int]) -> bool:
-        return not self._long(message) or hash(message.content) not in earlier
+        return not self._long(message) or hash(remove_wrapping(message.content)) not in earlier
 
     def _long(self, message: Message) -> bool:
-        return message.is_result and not message.literal and len(message.content) > self.over
+        return message.is_result and not message.literal and len(remove_wrapping(message.content)) > self.over
 
 
 @dataclass(frozen=True, slots=True)
