@@ -16,6 +16,7 @@ from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.grouping import Flaws, count_flaws, find_last_assistant, repair
 from proxy.core.overlay import Block
 from proxy.core.rules import Facts
+from proxy.core.steps.standard import DedupArrivals
 from proxy.core.summaries import Summaries
 from proxy.lab.replay.validity import check_alternation, shape_of
 from proxy.wire.chat.requests import render
@@ -37,6 +38,7 @@ from tests.support.worker_cases import (
     client_messages_left,
     messages_that_came,
     orphans,
+    turns,
     with_summary_at_hand,
     works,
 )
@@ -260,6 +262,25 @@ def test_a_block_that_was_just_made_holds_for_the_same_request(case):
         first, second = worker.send(each), worker.send(each)
         if first.plan.block is not None and second.plan.block is None:
             assert second.left == first.left
+
+
+@given(st.lists(st.integers(0, 3), min_size=3, max_size=9), st.integers(0, 9), st.sampled_from(SHAPES), st.data())
+def test_each_block_of_a_history_covers_more_than_those_before_it(files, some, shape, data):
+    """Of several blocks the longest is found. A summary may come at any time after it was asked for."""
+    read = [call("Read", path=f"{file}.py", out=f"{file} line\n" * 1_000) for file in files]
+    messages = history(user("Mend it."), *read)
+    worker = with_summary_at_hand(messages, some, shape)()
+    small = replace(worker_cases.SMALL, always=(DedupArrivals(over=50),), when_full=(), fold=())
+    worker.rules = replace(small, clear_at_least=10**9, trigger_tokens=6_000, summary=worker.rules.summary)
+    at_hand, covered = worker.facts, -1
+    worker.facts = replace(at_hand, summary=None)
+    for each in turns(messages):
+        is_there = at_hand.summary is not None and at_hand.summary.covers < len(parse_request(body(each)).body)
+        worker.facts = at_hand if is_there and data.draw(st.booleans()) else worker.facts
+        made = worker.send(each).plan.block
+        if made is not None:
+            assert made.covers > covered
+            covered = made.covers
 
 
 @given(any_history, st.integers(0, 12), st.sampled_from(SHAPES))
