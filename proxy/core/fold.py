@@ -144,6 +144,8 @@ class Stretch:
     """Nothing of the middle goes after it."""
     recalls: bool = False
     """The model can read what goes again."""
+    is_whole: bool = True
+    """It parts no group. Where it does, the rest of the group goes, and it must go too."""
     first: int = 0
     """Where what a note here tells of begins: one note may tell of earlier stretches too."""
 
@@ -175,8 +177,8 @@ def find_kept_words(
     exempt_tokens: int = 0,
     answer_tokens: int = 0,
 ) -> set[int]:
-    """The ids of messages that stay in the middle: fixed ones with their groups, and the user's words within the
-    budget, first the oldest (the task), then the newest.
+    """The ids of messages that stay in the middle: fixed ones, and the user's words within the budget, first the
+    oldest (the task), then the newest. A fixed output stays with its group; an instruction between calls, without.
 
     A summary of what went before stays as well, unless `repeats_notes`: then the new note says it again. So do the
     newest calls of `exempt` tools (globs) and the newest answers with which the model ended a turn, within budgets of
@@ -185,8 +187,9 @@ def find_kept_words(
     kept = set[int]() if repeats_notes else {id(message) for message in draft.middle if is_of_summary(message)}
     for group in find_groups(draft.middle):
         members = [draft.middle[place] for place in group]
-        if not all(map(draft.free, members)):
-            kept.update(map(id, members))
+        fixed = [message for message in members if not draft.free(message)]
+        needs_group = any(message.is_bulk or message.role == "assistant" for message in fixed)
+        kept.update(map(id, members if needs_group else fixed))
     words = [message for message in draft.middle if message.is_user and id(message) not in kept]
     for message in (*words[:1], *reversed(words[1:])):
         size = draft.count(message.raw)
@@ -245,6 +248,7 @@ def fold_stretches(draft: Draft, kept: set[int], make: Replace, *, once: bool = 
     middle: list[Message] = []
     place = 0
     unsummarized_start = find_unsummarized_start(draft, kept)
+    bounds = {len(draft.middle), *(group.start for group in find_groups(draft.middle))}
     stop = max((place for place, message in enumerate(draft.middle, 1) if id(message) not in kept), default=0)
     for is_kept, group in groupby(draft.middle, lambda message: id(message) in kept):
         run = tuple(group)
@@ -265,6 +269,7 @@ def fold_stretches(draft: Draft, kept: set[int], make: Replace, *, once: bool = 
             after,
             last=place == stop,
             recalls=draft.recalls,
+            is_whole=place - len(run) in bounds and place in bounds,
             first=first,
         )
         is_left_out = is_one and not stretch.last
@@ -303,8 +308,8 @@ def find_unsummarized_start(draft: Draft, kept: set[int]) -> int:
 
 
 def keep_shorter(stretch: Stretch, made: tuple[Message, ...]) -> tuple[Message, ...]:
-    """These messages in place of a stretch; or the stretch as it is, where they would not be shorter."""
-    return made if count_bytes(made) < count_bytes(stretch.removed) else stretch.removed
+    """These messages in place of a stretch; or the stretch, where it may stay and they would not be shorter."""
+    return made if not stretch.is_whole or count_bytes(made) < count_bytes(stretch.removed) else stretch.removed
 
 
 def count_bytes(messages: Iterable[Message]) -> int:

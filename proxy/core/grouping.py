@@ -1,9 +1,10 @@
 """Groups and turns: the places where a history may be cut, and the rules that make it valid.
 
 A *group* is the smallest thing that may go: one user message, or one assistant message with everything that answers
-it, and with the later answers that go on with what the provider's own tools began in it. An upstream that finds a
-result without its call, or a call without its result, refuses the request, and would refuse it for ever, because the
-client sends the same history again. So every cut in this product goes through `snap()`.
+it, with the later answers that go on with what the provider's own tools began in it, and with what comes before a late
+result. An upstream that finds a result without its call, or a call without its result, refuses the request, and would
+refuse it for ever, because the client sends the same history again. So every cut in this product goes through
+`snap()`.
 
 A *turn* is a user message and the groups after it. An autonomous agent may have one turn and three hundred groups, so
 nothing here counts in turns alone.
@@ -26,6 +27,8 @@ from proxy.core.messages import HEAD, NOTE, Message, ToolCall, make_literal
 MISSING = "[No result of this call was recorded.]"
 CONTINUED_WITHIN_MESSAGES = 400
 """How far back an answer is looked for that began a use of the provider's own tools: no history may make it slow."""
+ANSWERED_WITHIN_MESSAGES = 400
+"""How far back a result finds a call that is not one of the newest answer: so large may a group become by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +63,68 @@ def find_group_starts(messages: Sequence[Message], known: Sequence[int] = ()) ->
     """The values of `Groups.starts`, behind those of the first messages that are known."""
     first = find_last_assistant(messages[: len(known)]) or 0
     starts, start, began, waiting = [*known[:first]], -1, -1, set[str]()
+    earlier = _OpenCalls(messages)
     for place in range(first, len(messages)):
         message = messages[place]
         follows = began >= 0 and start == began and message.is_bulk and message.role != "assistant"
-        if follows or (message.is_result and message.answers in waiting):
+        if message.is_result and message.answers in waiting:
             start = began
             waiting.discard(message.answers)
+        elif message.is_result and (called := earlier.find(place)) is not None:
+            # Another answer is between the two, as where an unknown item parts parallel calls of one response.
+            start = began = _find_start(starts, called)
+        elif follows:
+            start = began
         else:
             start = place
             if message.role == "assistant":
-                start = began = min((starts[each] for each in _find_continued(messages, place)), default=place)
+                continued = (_find_start(starts, each) for each in _find_continued(messages, place))
+                start = began = min(continued, default=place)
                 waiting = {call.answered_by for call in message.calls}
         starts.append(start)
         if place >= len(known):
             yield start
+
+
+def _find_start(starts: Sequence[int], place: int) -> int:
+    """The place where the group of this message begins: what came behind it may have drawn it into a larger one."""
+    stop = len(starts)
+    while stop > place:
+        stop = starts[stop - 1]
+    return stop
+
+
+class _OpenCalls:
+    """The calls that no result has answered yet, of all answers of the model.
+
+    Ids repeat in real conversations, so a result answers the newest open call of its id, and a call is open for
+    `ANSWERED_WITHIN_MESSAGES` only. So what is found follows from these messages alone, wherever the reading began.
+    """
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._messages = messages
+        self._next: int | None = None
+        self._places: dict[str, list[int]] = {}
+
+    def find(self, place: int) -> int | None:
+        """The place of the call that the result at this place answers."""
+        # Read from the first result on that needs it: hardly any history has one.
+        first = max(0, place - ANSWERED_WITHIN_MESSAGES) if self._next is None else self._next
+        for each in range(first, place):
+            self._read(each)
+        self._next = place + 1
+        called = self._read(place)
+        return called if called is not None and place - called <= ANSWERED_WITHIN_MESSAGES else None
+
+    def _read(self, place: int) -> int | None:
+        """Read one message; the place of the call that it answers."""
+        message = self._messages[place]
+        if message.is_result:
+            places = self._places.get(message.answers)
+            return places.pop() if places else None
+        for call in message.calls:
+            self._places.setdefault(call.answered_by, []).append(place)
+        return None
 
 
 def _find_continued(messages: Sequence[Message], place: int) -> Iterator[int]:

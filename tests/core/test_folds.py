@@ -6,10 +6,11 @@ from itertools import pairwise
 import pytest
 
 from proxy.core.fold import CLOSING, GO_ON, OPENING
-from proxy.core.grouping import count_flaws
+from proxy.core.grouping import count_flaws, find_fixed
 from proxy.core.pipeline import Draft, run
+from proxy.core.steps.compat import OneLiners
 from proxy.core.steps.standard import CONCLUSIONS, DropMiddle
-from tests.support.messages import assistant, call, request, user
+from tests.support.messages import assistant, call, request, system, user
 
 CODE = "\n".join(f"    {number} value_{number} = compute({number})" for number in range(60))
 FAILED = "Exit code: 1\n--- FAIL: TestSkew (0.01s)\n    skew_test.go:41: expected 2, got 3"
@@ -183,3 +184,24 @@ def test_each_turn_has_a_line_before_one_gets_more():
     talk = [piece for number in range(12) for piece in (user(f"Point {number}?"), assistant(f"Answer {number}. " * 40))]
     (note,) = (message for message in fold(*talk, conclusions=2_500) if message.text.startswith(OPENING))
     assert [number for number in range(12) if f"- Answer {number}." not in note.text] == []
+
+
+def parted_calls(count, out):
+    """Answers with an instruction between two of their calls, whose results come behind both."""
+    for number in range(count):
+        one, other = (call("Read", path=f"{name}{number}.py", out=out) for name in "ab")
+        for group, name in ((one, "a"), (other, "b")):
+            group[0]["tool_calls"][0]["id"] = group[1]["tool_call_id"] = f"{name}{number}"
+        yield [one[0], *system("Mind this."), other[0], one[1], other[1]]
+
+
+@pytest.mark.parametrize("out", ["x", CODE], ids=["short", "long"])
+@pytest.mark.parametrize("step", [DropMiddle(), OneLiners()], ids=lambda step: step.name)
+def test_parallel_calls_that_an_instruction_parts_go_together_and_it_stays(step, out):
+    body = request(user("Mend it."), *parted_calls(20, out), user("Go on."), assistant("I will.")).body
+    draft = Draft((), body[:-2], body[-2:], origin=body, wire="responses", fixed=find_fixed(body, ()))
+    left, _ = run([step], draft)
+    called = [each.id for message in left.view for each in message.calls]
+    assert sorted(called) == sorted(message.answers for message in left.view if message.is_result)
+    assert sum(message.text == "Mind this." for message in left.view) == 20
+    assert out == "x" or called == []

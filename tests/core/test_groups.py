@@ -7,10 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.core import grouping
 from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.grouping import (
+    ANSWERED_WITHIN_MESSAGES,
     Flaws,
     count_flaws,
+    find_group_starts,
     find_groups,
     find_last_assistant,
     find_last_user,
@@ -39,6 +42,91 @@ def test_a_late_result_draws_the_messages_before_it_into_its_group():
     late = history(user("hi"), calls(*TWO))
     late.insert(3, {"role": "user", "content": "wait"})
     assert [(each.start, each.stop) for each in find_groups(parse_request(written(late)).body)] == [(0, 1), (1, 5)]
+
+
+def made_of(*pieces):
+    """A history in brief: `a+b` an answer that calls these, `=a` the result of this call, any other text a message."""
+    made = []
+    for piece in pieces:
+        if piece.startswith("="):
+            made.append({"role": "tool", "tool_call_id": piece[1:], "content": "x"})
+        elif piece in ("user", "system"):
+            made.append({"role": piece, "content": "y"})
+        else:
+            asked = [{"id": each, "function": {"name": "f", "arguments": "{}"}} for each in piece.split("+") if each]
+            made.append({"role": "assistant", "content": "z", **({"tool_calls": asked} if asked else {})})
+    return parse_request(written(made)).body
+
+
+@pytest.mark.parametrize(
+    ("pieces", "sizes"),
+    [
+        ("user a system b =a =b", [1, 5]),
+        ("user a system b =b =a", [1, 5]),
+        ("user a system b user =b =a a =a", [1, 6, 2]),
+        ("user c a system b =b =a =c", [1, 7]),
+        ("user c a system b =a =c =b", [1, 7]),
+        # An id that was answered is not open any more, and the newest call of an id is the one that is answered.
+        ("user a =a system b =a =b", [1, 2, 1, 3]),
+        ("user a user a =a user a =a", [1, 1, 1, 2, 1, 2]),
+        ("user a a =a =a", [1, 4]),
+    ],
+)
+def test_a_result_draws_in_what_follows_its_call_whatever_is_between(pieces, sizes):
+    assert [len(group) for group in find_groups(made_of(*pieces.split()))] == sizes
+
+
+def test_a_group_that_goes_on_with_one_that_a_late_result_drew_in_is_part_of_it():
+    body = made_of("user", "a", "system", "b", "=a", "=b", "c", "=c")
+    began, going_on = (
+        parse_request(written([{"role": "assistant", "content": [part]}])).body[0]
+        for part in ({"type": "server_tool_use", "id": "srv"}, {"type": "web_search_tool_result", "tool_use_id": "srv"})
+    )
+    messages = (*body[:3], began, *body[3:], going_on, body[0])
+    assert [(each.start, each.stop) for each in find_groups(messages)] == [(0, 1), (1, 10), (10, 11)]
+
+
+def test_a_call_stays_open_for_a_bounded_number_of_messages():
+    between = ["user"] * (ANSWERED_WITHIN_MESSAGES - 2)
+    assert len(find_groups(made_of("a", "b", *between, "=a"))) == 1
+    assert len(find_groups(made_of("a", "b", *between, "user", "=a"))) == len(between) + 4
+
+
+PIECE = st.sampled_from(["user", "system", "a", "b", "a+b", "a+a", "c", "", "=a", "=b", "=c", "=d"])
+PIECES = st.lists(PIECE, max_size=24).map(lambda pieces: ["user", *pieces])
+
+
+@given(PIECES, st.data())
+def test_groups_are_the_same_wherever_the_known_messages_end(pieces, data):
+    body = made_of(*pieces)
+    whole = tuple(find_group_starts(body))
+    count = data.draw(st.integers(0, len(body)))
+    assert (*whole[:count], *find_group_starts(body, whole[:count])) == whole
+    assert tuple(find_group_starts(body[:count])) == whole[:count]
+
+
+@given(PIECES)
+def test_groups_are_the_same_wherever_the_known_messages_end_where_calls_close_soon(pieces):
+    body = made_of(*pieces)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grouping, "ANSWERED_WITHIN_MESSAGES", 3)
+        whole = tuple(find_group_starts(body))
+        for count in range(len(body)):
+            assert (*whole[:count], *find_group_starts(body, whole[:count])) == whole
+
+
+@given(PIECES)
+def test_every_result_is_in_the_group_of_the_call_that_it_answers(pieces):
+    body = made_of(*pieces)
+    groups = find_groups(body)
+    assert [place for group in groups for place in group] == list(range(len(body)))
+    group_of = {place: group for group in groups for place in group}
+    opened = {}
+    for place, message in enumerate(body):
+        for each in message.calls:
+            opened.setdefault(each.id, []).append(place)
+        if message.is_result and opened.get(message.answers):
+            assert opened[message.answers].pop() in group_of[place]
 
 
 def test_an_observation_belongs_to_the_words_that_asked_for_it():

@@ -10,7 +10,7 @@ from tests.support.agent import reading, turns
 from tests.support.compacting_proxy import settings
 from tests.support.messages import assistant, user
 from tests.support.proxy_client import ask, until
-from tests.support.responses_api import answer_events, answer_whole, find_faults, refused_events
+from tests.support.responses_api import KINDS, answer_events, answer_whole, find_faults, refused_events
 from tests.support.responses_api import request as as_request
 from tests.support.scripted_upstream import answer, stream
 from tests.support.summary_model import ASKED, NEAR, OVER, SEEN, account
@@ -200,3 +200,46 @@ async def test_computer_use_approvals_and_programs_stay_whole_with_their_answers
     assert left == OF_THE_PROVIDER
     assert all(json.dumps(element).encode() in fresh.requests[-1].body for element in OF_THE_PROVIDER)
     assert find_faults(fresh.requests[-1].body) == []
+
+
+def parallel_turn(number, between):
+    """Two calls of one response with another item of it between them, and what answers all of them."""
+    called = [
+        {"type": "function_call", "call_id": f"{name}{number}", "name": "read", "arguments": "{}"} for name in "ab"
+    ]
+    outputs = [
+        {"type": "function_call_output", "call_id": f"{name}{number}", "output": f"{name}{number} of a file\n" * 60}
+        for name in "ab"
+    ]
+    item = json.loads(json.dumps(between).replace("7", str(number)))
+    answer = {"type": KINDS[item["type"]], "call_id": item["call_id"]} if "call_id" in item else None
+    return [called[0], item, called[1], *outputs, *([answer] if answer else [])]
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        {"type": "tool_search_call", "call_id": "ts_7", "execution": "client", "arguments": {"query": "mail"}},
+        {"type": "invented_in_2031", "id": "x_7"},
+    ],
+    ids=lambda item: item["type"],
+)
+async def test_parallel_calls_stay_with_their_outputs_whatever_is_between_them(serve, fresh, between):
+    def refuse_faults(asked):
+        faults = find_faults(asked.body)
+        return answer({"error": {"message": faults[0]}}, status=400) if faults else reply_to(asked)
+
+    fresh.script = refuse_faults
+    cutting = {"trigger_tokens": 4_000, "clear_at_least": 100_000, "when_full": [], "always": []}
+    config = settings(default={**cutting, "keep": {"tokens": 1_000, "groups": 1}, "summary": {"enabled": False}})
+    items = [{"type": "message", "role": "user", "content": "Mend it."}]
+    outcomes = []
+    async with serve(fresh.url, config=config) as proxy:
+        for number in range(24):
+            items += parallel_turn(number, between)
+            sent = json.dumps({"model": "gpt-5.1", "input": items, "store": False}).encode()
+            reply = await ask(proxy, sent, "/responses", headers=KEY)
+            outcomes.append((reply.status, reply.head.first("x-compaction")))
+    assert {status for status, _ in outcomes} == {200}
+    assert "created" in {outcome for _, outcome in outcomes}
+    assert len(fresh.requests[-1].body) < 0.8 * len(sent)
