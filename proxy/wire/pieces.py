@@ -78,8 +78,8 @@ def _container_of(piece: Piece | None) -> int:
     return -1 if piece is None else piece.container
 
 
-Split = Callable[[Sequence[bytes], int], Iterable[tuple[Message, Piece]]]
-"""The chat messages that elements of a list are, the first of which has this number there."""
+Split = Callable[[Sequence[bytes], int, Sequence[Piece | None]], Iterable[tuple[Message, Piece]]]
+"""The chat messages that elements of a list are, the first of which has this number there, behind what is known."""
 S = TypeVar("S", bound=msgspec.Struct)
 
 
@@ -189,15 +189,17 @@ def read_list(
         messages.append(Message(b'{"role":"system","content":%b}' % system, "system", system))
         pieces.append(None)
     outside = len(messages)
+    known_pieces: Sequence[Piece | None] = ()
     if prefix is not None and isinstance(prefix.request, PiecedRequest):
         known = prefix.request
         first = sum(1 for piece in known.pieces[:1] if piece is None)
         messages += known.messages[first : prefix.count]
-        pieces += known.pieces[first : prefix.count]
+        known_pieces = known.pieces[first : prefix.count]
+        pieces += known_pieces
         before, moved = known.spans[: _count_elements(prefix)], prefix.start - known.offsets[0]
         spans = [*(before if not moved else ((start + moved, stop + moved) for start, stop in before)), *spans]
     is_body, body = len(messages) > outside and messages[-1].stop > 0, messages[-1].stop if messages else 0
-    for message, piece in split(elements, len(spans) - len(elements)):
+    for message, piece in split(elements, len(spans) - len(elements), known_pieces):
         is_body = is_body or message.role not in HEAD
         messages.append(replace(message, start=body, stop=body + 1) if is_body else message)
         pieces.append(piece)

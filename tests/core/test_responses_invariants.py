@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.core.grouping import MISSING, repair
 from proxy.wire.responses import requests as responses
 from tests.support.agent import reading
 from tests.support.compaction_worker import Worker, turns
@@ -153,3 +154,64 @@ def test_no_word_in_the_assistants_voice_where_the_client_lets_users_follow_each
     steps = [worker.send(turn) for turn in turns(reading(12))]
     assert "created" in [sent.plan.action for sent in steps]
     assert (b"Separator from" in steps[-1].left) is is_parted
+
+
+# --- what pairs an output with its call -------------------------------------------------------------------------------
+
+
+def local_shell_turn(number, call_ids, named, answered_by):
+    """A call of the local shell by these ids, and its output, which names one of them."""
+    called = {"type": "local_shell_call", **call_ids, "action": {"type": "exec", "command": ["cat", f"f{number}"]}}
+    return [called, {"type": "local_shell_call_output", named: answered_by, "output": f"{number} {LONG_OUTPUT}"}]
+
+
+@pytest.mark.parametrize("calls_have", [("id", "call_id"), ("id",), ("call_id",)], ids="+".join)
+@pytest.mark.parametrize("named", ["id", "call_id"])
+def test_the_output_of_a_local_shell_is_paired_by_the_id_that_its_client_writes(calls_have, named):
+    turns_of_items = [
+        local_shell_turn(number, {key: f"{key}_{number}" for key in calls_have}, named, f"{key_meant}_{number}")
+        for number in range(16)
+        for key_meant in ("call_id" if "call_id" in calls_have else "id",)
+    ]
+    shortened = 0
+    for sent, left in send_each(turns_of_items):
+        came = json.loads(sent.came)["input"]
+        called = {item.get("call_id", item.get("id")) for item in left if item["type"] == "local_shell_call"}
+        outputs = [item for item in left if item["type"] == "local_shell_call_output"]
+        assert sorted(item[named] for item in outputs) == sorted(called)
+        own = {item[named]: item for item in came if item["type"] == "local_shell_call_output"}
+        for item in outputs:
+            assert {**item, "output": ""} == {**own[item[named]], "output": ""}
+            shortened += item != own[item[named]]
+    assert shortened
+
+
+def test_an_output_that_names_the_item_of_its_call_is_the_result_of_it():
+    items = [message_item("user", "Go."), *local_shell_turn(0, {"id": "lsh_1", "call_id": "call_1"}, "id", "lsh_1")]
+    found = responses.parse(write_items(items))
+    assert found.messages[1].calls[0].id == found.messages[2].answers == "call_1"
+
+
+WANTED = {
+    "function_call": ("call_id", str),
+    "custom_tool_call": ("call_id", str),
+    "local_shell_call": ("id", str),
+    "shell_call": ("call_id", list),
+    "apply_patch_call": ("call_id", str),
+}
+
+
+@pytest.mark.parametrize("kind", WANTED)
+def test_a_missing_output_is_of_the_kind_of_its_call(kind):
+    words = {**{name: own for name, (own, _) in PAIRS.items()}, "function_call": {"name": "Read", "arguments": "{}"}}
+    called = {"type": kind, "id": "item_1", "call_id": "call_1", **words[kind]}
+    request_read = responses.parse(write_items([message_item("user", "Go."), called, message_item("user", "On.")]))
+    repaired = repair(request_read.messages)
+    left = json.loads(responses.render(request_read, repaired))["input"]
+    assert [item["type"] for item in left] == ["message", kind, f"{kind}_output", "message"]
+    key, shape = WANTED[kind]
+    assert left[2][key] == "call_1"
+    assert {"id", "call_id"} & set(left[2]) == {key}
+    assert isinstance(left[2]["output"], shape)
+    assert MISSING in json.dumps(left[2])
+    assert find_faults(responses.render(request_read, repaired)) == []

@@ -257,3 +257,22 @@ def test_streamed_or_whole_the_client_gets_the_same(api, waiting, last):
         words = "".join(extract_text(message.get("content")).split())
         found.append((words, message.get("tool_calls"), answer.choices[0].finish, read_usage(answer.usage).prompt))
     assert found[0] == found[1]
+
+
+def test_each_call_beside_a_recall_gets_an_output_of_its_kind():
+    recall = {"type": "function_call", "call_id": "call_0", "name": TOOL, "arguments": "{}"}
+    beside = [
+        {"type": kind, "id": f"item_{kind}", "call_id": f"call_{kind}"}
+        for kind in ("custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call")
+    ]
+    rounds = responses.start_rounds(stream=False)
+    rounds.feed(json.dumps({"object": "response", "status": "completed", "output": [*beside, recall]}).encode())
+    answer = rounds.end_round()
+    texts = [f"text {number}" for number in range(len(answer.calls))]
+    source = responses_api.request([{"role": "user", "content": "Go."}], tools=[json.loads(responses.RECALL_TOOL)])
+    sent = responses.continue_request(source, answer, texts, is_last=False)
+    added = json.loads(sent)["input"][-len(texts) :]
+    assert [item["type"] for item in added] == [f"{item['type']}_output" for item in (*beside, recall)]
+    assert [item.get("call_id", item.get("id")) for item in added] == [item["call_id"] for item in (*beside, recall)]
+    assert all(text in json.dumps(item) for text, item in zip(texts, added, strict=True))
+    assert responses_api.find_faults(sent) == []

@@ -130,7 +130,10 @@ def _account(metadata: object) -> tuple[str, str]:
     return json.dumps({**named, "session_id": ""}, sort_keys=True), as_text(named.get("session_id"))
 
 
-def _split_all(containers: Sequence[bytes], first: int) -> Iterator[tuple[Message, Piece]]:
+def _split_all(
+    containers: Sequence[bytes], first: int, known: Sequence[Piece | None]
+) -> Iterator[tuple[Message, Piece]]:
+    del known
     for number, container in enumerate(containers, first):
         yield from _split(container, number)
 

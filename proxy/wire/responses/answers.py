@@ -4,15 +4,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from proxy.core import splice
 from proxy.core.messages import Request, ToolCall
 from proxy.core.recall import DESCRIPTION, PARAMETERS, TOOL
 from proxy.wire.lenient import as_object, read_object, write_json
 from proxy.wire.outline import find_values
+from proxy.wire.responses.calls import CALLS, is_call, write_output
 from proxy.wire.rounds import Round, Rounds, add_usage, extend_request, read_data, write_event
 
 ID = "resp_compaction_proxy"
-_CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 _BEGUN = frozenset({"response.created", "response.in_progress", "response.queued"})
 _ENDED = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
@@ -49,7 +48,7 @@ def read_body(body: bytes) -> bytes:
 
 
 def _read_call(item: Mapping[str, Any]) -> dict[str, Any] | None:
-    key = _CALLS.get(str(item.get("type")))
+    key = CALLS.get(str(item.get("type")))
     if key is None:
         return None
     called = {"name": item.get("name"), "arguments": item.get(key)}
@@ -117,11 +116,9 @@ def continue_request(source: bytes, answer: Round, results: Sequence[str], *, is
     """The request for the next round. `is_last`: without the tool."""
     places = find_values(source)
     is_stored = "store" not in places or source[slice(*places["store"])] != b"false"
-    pairs = zip(answer.calls, results, strict=True)
+    kinds = (kind for kind in (json.loads(raw).get("type") for raw in answer.elements) if is_call(str(kind)))
     answered = (
-        b'{"type":"%b_output","call_id":%b,"output":%b}'
-        % (b"custom_tool_call" if call.kind == "custom" else b"function_call", *map(splice.quote, (call.id, text)))
-        for call, text in pairs
+        write_output(kind, call.id, text) for kind, call, text in zip(kinds, answer.calls, results, strict=True)
     )
     new = (*_make_sendable(answer.elements, is_stored=is_stored), *answered)
     return extend_request(source, "input", new, withdrawn=RECALL_TOOL if is_last else b"")
@@ -177,13 +174,13 @@ class ResponsesRounds(Rounds):
         items = [item for _, item in sorted(self._items.items())]
         calls = tuple(
             ToolCall(
-                str(item.get("call_id")),
-                str(item.get("name")),
-                str(item.get(_CALLS[item["type"]]) or ""),
+                str(item.get("call_id") or item.get("id")),
+                str(item.get("name") or item["type"]),
+                str(item.get(CALLS.get(item["type"], "")) or ""),
                 "custom" if item["type"] == "custom_tool_call" else "function",
             )
             for item in items
-            if item.get("type") in _CALLS
+            if is_call(str(item.get("type")))
         )
         return Round(tuple(map(write_json, items)), calls)
 

@@ -29,17 +29,12 @@ from proxy.wire.pieces import (
     read_value,
     replace_list,
 )
+from proxy.wire.responses.calls import ACTIONS, CALLS, LOCAL_SHELL, OUTPUTS, SHELL_OUTPUT, is_call, write_output
 
 NAME = "responses"
 _FIRST_ITEM = list_named("input")
 _NULL = msgspec.Raw(b"null")
 _BOUND = "max_output_tokens"
-_CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
-"""Items that call a tool of the client, and the member that holds what the model wrote."""
-_ACTIONS = {"local_shell_call": "action", "shell_call": "action", "apply_patch_call": "operation"}
-"""Items that call a tool which the API itself defines: what the model wrote is an object, and left as it is."""
-_SHELL_OUTPUT = "shell_call_output"
-_OUTPUTS = frozenset({f"{call}_output" for call in (*_CALLS, *_ACTIONS)})
 # What the model made beside its text, each by itself. All other items that are not known stay where they are.
 _OF_ANSWERS = frozenset(
     {
@@ -60,6 +55,8 @@ _TOOLS = frozenset({"tools", "parallel_tool_calls"})
 _KEYS_FOR_OTHER_UPSTREAMS = frozenset(
     {"model", "input", "instructions", "stream", "temperature", "top_p", "reasoning", _BOUND, *_TOOLS}
 )
+_NAMED_BY = b"named_by"
+"""A member of results here: their item names its call by this member and has no `call_id`."""
 _TEXT_PART = b'{"type":"text","text":%b}'
 _REFERENCE = re.compile(rb'"type"\s*:\s*"item_reference"')
 _KEPT_ELSEWHERE = ("previous_response_id", "conversation")
@@ -83,6 +80,11 @@ class _Item(TextFields):
     output: msgspec.Raw = _NULL
     action: msgspec.Raw = _NULL
     operation: msgspec.Raw = _NULL
+
+    @property
+    def named(self) -> str:
+        """The id that pairs a call with its output. That of a local shell has its call's as its own `id`."""
+        return self.call_id or as_text(self.id)
 
 
 _decode_item = build_reader(_Item)
@@ -138,37 +140,79 @@ def _request(source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequ
     )
 
 
-def _read_items(items: Sequence[bytes], first: int) -> Iterator[tuple[Message, Piece]]:
+def _read_items(items: Sequence[bytes], first: int, known: Sequence[Piece | None]) -> Iterator[tuple[Message, Piece]]:
     """The chat messages that these items are. Items of the model that follow each other are one response."""
+    called = _CalledIds(known)
     answer_items: list[tuple[bytes, _Item]] = []
     for place, raw in enumerate(items, first):
         item = _decode_item(raw)
-        is_call = item.type in _CALLS or item.type in _ACTIONS
-        if is_call or item.type in _OF_ANSWERS or (item.type == "message" and item.role == "assistant"):
+        if is_call(item.type) or item.type in _OF_ANSWERS or (item.type == "message" and item.role == "assistant"):
             answer_items.append((raw, item))
+            called.add(item)
             continue
         # Reasoning before an item that is not known belongs to it, and stays with it.
         apart: list[tuple[bytes, _Item]] = []
-        while answer_items and answer_items[-1][1].type == "reasoning" and not (item.role or item.type in _OUTPUTS):
+        while answer_items and answer_items[-1][1].type == "reasoning" and not (item.role or item.type in OUTPUTS):
             apart.insert(0, answer_items.pop())
         if answer_items:
             before = place - len(apart) - 1
             yield _read_response(answer_items), Piece(before, "assistant", tuple(each for each, _ in answer_items))
             answer_items = []
         for each in (*apart, (raw, item)):
-            yield _read_item(*each), Piece(place, item.role, each[:1])
+            yield _read_item(*each, called), Piece(place, item.role, each[:1])
     if answer_items:
         last = first + len(items) - 1
         yield _read_response(answer_items), Piece(last, "assistant", tuple(each for each, _ in answer_items))
 
 
-def _read_item(raw: bytes, item: _Item) -> Message:
-    if item.type in _OUTPUTS:
-        content, id_ = bytes(item.output), item.call_id
+class _CalledIds:
+    """The ids of the calls so far, by all that outputs name them by.
+
+    In the public schema the output of a local shell has only an `id`, and a call of one has an `id` and a `call_id`.
+    Clients and servers do not agree on which of the two is meant.
+    """
+
+    def __init__(self, known: Sequence[Piece | None]) -> None:
+        self._known = reversed(known)
+        """What was read before, the newest first: hardly any output needs it."""
+        self._found: dict[str, str] = {}
+
+    def add(self, item: _Item) -> None:
+        """Add a call, the newest so far."""
+        self._found.update(self._list_names(item))
+
+    def find(self, name: str) -> str:
+        """The id of the newest call of this name; the name itself where there is none."""
+        while name and name not in self._found:
+            piece = next(self._known, _NO_PIECE)
+            if piece is _NO_PIECE:
+                return name
+            for raw in reversed(piece.blocks) if piece is not None else ():
+                names = self._list_names(_decode_item(raw)) if b"_call" in raw else ()
+                for each, id_ in names:
+                    self._found.setdefault(each, id_)
+        return self._found.get(name, name)
+
+    @staticmethod
+    def _list_names(item: _Item) -> Iterator[tuple[str, str]]:
+        if item.type == LOCAL_SHELL:
+            yield as_text(item.id), item.named
+        if is_call(item.type):
+            yield item.named, item.named
+
+
+_NO_PIECE = Piece(-1, "", ())
+
+
+def _read_item(raw: bytes, item: _Item, called: _CalledIds) -> Message:
+    if item.type in OUTPUTS:
+        content, id_ = bytes(item.output), called.find(item.named)
         more = splice.remove_members(raw, frozenset({"call_id", "output"}))[1:-1].strip()
-        if item.type == _SHELL_OUTPUT:
+        if item.type == SHELL_OUTPUT:
             content, ended = _read_shell_output(content)
             more += b',"outcome":' + ended
+        if not item.call_id and id_:
+            more += b',"%b":"id"' % _NAMED_BY
         written = b'{"role":"tool","tool_call_id":%b,"content":%b,%b}' % (splice.quote(id_), content, more)
         return Message(written, "tool", content, answers=id_)
     if item.type == "message" and item.role:
@@ -193,13 +237,13 @@ def _read_response(items: Sequence[tuple[bytes, _Item]]) -> Message:
     parts: list[bytes] = []
     calls: list[ToolCall] = []
     for raw, item in items:
-        if item.type in _CALLS:
+        if item.type in CALLS:
             kind = "custom" if item.type == "custom_tool_call" else "function"
             text = item.input if kind == "custom" else item.arguments
-            calls.append(ToolCall(item.call_id, item.name, text, kind))  # type: ignore[arg-type]
-        elif item.type in _ACTIONS:
+            calls.append(ToolCall(item.named, item.name, text, kind))  # type: ignore[arg-type]
+        elif item.type in ACTIONS:
             action = bytes(item.operation if item.type == "apply_patch_call" else item.action)
-            calls.append(ToolCall(item.call_id, item.type.removesuffix("_call"), action.decode()))
+            calls.append(ToolCall(item.named, item.type.removesuffix("_call"), action.decode()))
         elif item.type == "message":
             content = bytes(item.content)
             parts += [_TEXT_PART % content] if content[:1] == b'"' else _elements(content)
@@ -252,6 +296,9 @@ def _write_items(request: PiecedRequest, message: Message) -> Iterator[bytes]:
     if is_own:
         yield from piece.blocks if piece is not None else ()
         return
+    if message.made == "repair":
+        yield _write_missing_output(request, message)
+        return
     # From the bytes: where they were changed (redacted, say), what was read of them before is not true any more.
     if piece is not None and message.role == "assistant":
         yield from _change_response(piece, read_message(json.loads(message.raw), message.raw))
@@ -266,16 +313,26 @@ def _write_new_items(raw: bytes) -> tuple[bytes, ...]:
     return (_write_output(message),) if message.is_result else tuple(_write_message(message))
 
 
+def _write_missing_output(request: PiecedRequest, message: Message) -> bytes:
+    """The output that `core.grouping.repair` adds, right behind the message that calls."""
+    place = request.head_size + message.start - 1
+    piece = request.pieces[place] if 0 <= place < len(request.pieces) else None
+    items = map(_decode_item, piece.blocks if piece is not None else ())
+    kind = next((item.type for item in items if is_call(item.type) and item.named == message.answers), "function_call")
+    return write_output(kind, message.answers, message.text)
+
+
 def _write_output(message: Message) -> bytes:
-    added = frozenset({"role", "tool_call_id", "content", "name", "outcome"})
+    named_by = splice.find_member(message.raw, _NAMED_BY.decode())
+    added = frozenset({"role", "tool_call_id", "content", "name", "outcome", _NAMED_BY.decode()})
     more = splice.remove_members(message.raw, added)[1:-1].strip()
     kind = b"" if b'"type"' in more else b'"type":"function_call_output",'
     content = _as_input(message.content)
     if place := splice.find_member(message.raw, "outcome"):  # a shell's: all is one command's output
         text, ended = splice.quote(message.text), message.raw[place.start : place.stop]
         content = b'[{"stdout":%b,"stderr":"","outcome":%b}]' % (text, ended)
-    written = b'{%b%b%b"call_id":%b,"output":%b}'
-    return written % (kind, more, b"," if more else b"", splice.quote(message.answers), content)
+    name = b"" if named_by else b'"call_id":%b,' % splice.quote(message.answers)
+    return b'{%b%b%b%b"output":%b}' % (kind, more, b"," if more else b"", name, content)
 
 
 def _change_response(piece: Piece, message: Message) -> Iterator[bytes]:
@@ -286,9 +343,9 @@ def _change_response(piece: Piece, message: Message) -> Iterator[bytes]:
         # What has an id is looked for behind the items that name it: the API refuses one without the other.
         if item.type == "reasoning" and item.id is None and raw not in message.content:
             continue
-        key, call = _CALLS.get(item.type), calls.get(item.call_id)
+        key, call = CALLS.get(item.type), calls.get(item.named)
         if key is None:
-            if item.type not in _ACTIONS or call is not None:
+            if item.type not in ACTIONS or call is not None:
                 yield raw
         elif call is not None:
             place = splice.find_member(raw, key)

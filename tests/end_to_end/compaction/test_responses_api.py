@@ -243,3 +243,30 @@ async def test_parallel_calls_stay_with_their_outputs_whatever_is_between_them(s
     assert {status for status, _ in outcomes} == {200}
     assert "created" in {outcome for _, outcome in outcomes}
     assert len(fresh.requests[-1].body) < 0.8 * len(sent)
+
+
+def refuse_public_schema(asked):
+    """An upstream that knows the public schema: an output of a local shell has an `id` and no `call_id`."""
+    outputs = [item for item in asked.json["input"] if item.get("type") == "local_shell_call_output"]
+    faults = [f"Unknown parameter: {key}" for item in outputs for key in set(item) - {"type", "id", "output", "status"}]
+    faults += find_faults(asked.body)
+    return answer({"error": {"message": faults[0]}}, status=400) if faults else reply_to(asked)
+
+
+async def test_outputs_of_a_local_shell_leave_as_they_came_but_for_what_is_shortened(serve, fresh):
+    fresh.script = refuse_public_schema
+    items = [{"type": "message", "role": "user", "content": "Mend it."}]
+    outcomes = []
+    async with serve(fresh.url, config=settings()) as proxy:
+        for number in range(24):
+            action = {"type": "exec", "command": ["cat", f"{number}.py"], "env": {}}
+            items += [
+                {"type": "local_shell_call", "id": f"x{number}", "call_id": f"lsh_{number}", "action": action},
+                {"type": "local_shell_call_output", "id": f"lsh_{number}", "output": f"{number} of a file\n" * 120},
+            ]
+            sent = json.dumps({"model": "gpt-5.1", "input": items, "store": False}).encode()
+            reply = await ask(proxy, sent, "/responses", headers=KEY)
+            outcomes.append((reply.status, reply.head.first("x-compaction")))
+    assert {status for status, _ in outcomes} == {200}
+    assert "created" in {outcome for _, outcome in outcomes}
+    assert len(fresh.requests[-1].body) < 0.8 * len(sent)
