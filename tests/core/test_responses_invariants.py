@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.grouping import MISSING, repair
+from proxy.wire.outline import find_prefix
 from proxy.wire.responses import requests as responses
 from tests.support.agent import reading
 from tests.support.compaction_worker import Worker, turns
@@ -215,3 +216,101 @@ def test_a_missing_output_is_of_the_kind_of_its_call(kind):
     assert isinstance(left[2]["output"], shape)
     assert MISSING in json.dumps(left[2])
     assert find_faults(responses.render(request_read, repaired)) == []
+
+
+# --- what an item that is not known needs of its response -------------------------------------------------------------
+
+
+def reasoning_item(id_):
+    return {"type": "reasoning", "id": id_, "summary": [], "encrypted_content": "Z0FBQUFB" * 20}
+
+
+def function_turn(id_):
+    called = {"type": "function_call", "call_id": id_, "name": "Read", "arguments": "{}"}
+    return called, {"type": "function_call_output", "call_id": id_, "output": f"{id_} {LONG_OUTPUT}"}
+
+
+UNKNOWN = {
+    "computer_call": lambda number: pair_of("computer_call", number),
+    "mcp_approval_request": lambda number: pair_of("mcp_approval_request", number),
+    "invented_in_2031": lambda number: [{"type": "invented_in_2031", "id": f"id_{number}"}],
+}
+BETWEEN = {
+    "nothing": lambda number: ([], []),
+    "a message": lambda number: ([message_item("assistant", f"I look, part {number}. " * 9)], []),
+    "a search": lambda number: ([{**ALONE[0], "id": f"ws_{number}"}], []),
+    "a call": lambda number: tuple([each] for each in function_turn(f"between_{number}")),
+    "more reasoning": lambda number: (
+        [message_item("assistant", "So."), reasoning_item(f"rs_more_{number}"), message_item("assistant", "Well.")],
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("between", BETWEEN)
+@pytest.mark.parametrize("kind", UNKNOWN)
+def test_an_unknown_item_stays_with_the_reasoning_of_its_response_and_all_between(kind, between):
+    turns_of_items, needed = [], []
+    for number in range(14):
+        items, outputs = BETWEEN[between](number)
+        unknown, *answers = UNKNOWN[kind](number)
+        needed.append([reasoning_item(f"rs_{number}"), *items, unknown])
+        called, output = function_turn(f"later_{number}")
+        turns_of_items.append([*needed[-1], called, *outputs, output, *answers])
+        turns_of_items.append(
+            [reasoning_item(f"rs_b{number}"), *(function_turn(f"{number}_{each}")[0] for each in range(3))]
+            + [function_turn(f"{number}_{each}")[1] for each in range(3)]
+        )
+    steps = list(send_each(turns_of_items))
+    for sent, left in steps:
+        # The judge of requests knows no items that came later than it.
+        assert set(find_faults(sent.left)) <= set(find_faults(sent.came))
+        came = json.loads(sent.came)["input"]
+        for run in needed:
+            if run[-1] in came:
+                assert run[-1] in left
+                place = left.index(run[-1]) + 1
+                assert left[place - len(run) : place] == run
+    assert len(steps[-1][0].left) < 0.8 * len(steps[-1][0].came)
+
+
+def test_an_answer_of_the_client_keeps_nothing_of_the_response_before_it():
+    asked, answered = pair_of("mcp_approval_request", 0)
+    called, output = function_turn("call_1")
+    items = [message_item("user", "Go."), asked, reasoning_item("rs_1"), called, answered, output]
+    roles = [message.role for message in responses.parse(write_items(items)).messages]
+    assert roles == ["user", "developer", "assistant", "developer", "tool"]
+
+
+PIECES_OF_TURN = st.lists(
+    st.sampled_from(
+        ["reasoning", "message", "a", "b", "=a", "=b", "computer_call", "invented", "user", "shell", "=shell"]
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+def make_item(piece, number):
+    if piece in ("a", "b", "=a", "=b"):
+        return function_turn(piece[-1])[piece.startswith("=")]
+    if piece == "shell":
+        return {"type": "local_shell_call", "id": "x", "call_id": "s", "action": {}}
+    if piece == "=shell":
+        return {"type": "local_shell_call_output", "id": "x", "output": "y"}
+    if piece in ("message", "user"):
+        return message_item("user" if piece == "user" else "assistant", f"words {number}")
+    return reasoning_item(f"rs_{number}") if piece == "reasoning" else {"type": piece, "id": f"id_{number}"}
+
+
+@given(PIECES_OF_TURN)
+def test_items_are_read_alike_wherever_the_known_ones_end(pieces):
+    items = [message_item("user", "Go."), *(make_item(piece, number) for number, piece in enumerate(pieces))]
+    source = write_items(items)
+    whole = responses.parse(source)
+    for count in range(1, len(items) + 1):
+        known = responses.parse(write_items(items[:count]))
+        prefix = find_prefix(known, source, responses.find_first_message(source))
+        if prefix is not None:
+            assert responses.parse(source, prefix) == whole
+    assert json.loads(responses.render(whole, whole.messages)) == json.loads(source)

@@ -47,6 +47,8 @@ _OF_ANSWERS = frozenset(
         "mcp_list_tools",
     }
 )
+_OF_CLIENTS = ("_output", "_response")
+"""How the types of items end that answer what the model asked for."""
 # What would make a model answer with anything but one text, or the provider do anything beside answering.
 _ASKS_FOR_MORE = frozenset(
     {"text", "include", "background", "truncation", "context_management", "prompt", "service_tier", "max_tool_calls"}
@@ -150,23 +152,40 @@ def _read_items(items: Sequence[bytes], first: int, known: Sequence[Piece | None
             answer_items.append((raw, item))
             called.add(item)
             continue
-        # Reasoning before an item that is not known belongs to it, and stays with it.
-        apart: list[tuple[bytes, _Item]] = []
-        while answer_items and answer_items[-1][1].type == "reasoning" and not (item.role or item.type in OUTPUTS):
-            apart.insert(0, answer_items.pop())
+        start = _find_needed(answer_items, item)
+        apart, answer_items = answer_items[start:], answer_items[:start]
+        for _, each in apart:
+            called.keep(each)
         if answer_items:
             before = place - len(apart) - 1
             yield _read_response(answer_items), Piece(before, "assistant", tuple(each for each, _ in answer_items))
             answer_items = []
-        for each in (*apart, (raw, item)):
-            yield _read_item(*each, called), Piece(place, item.role, each[:1])
+        for kept, _ in apart:
+            yield _read_state(kept), Piece(place, "", (kept,))
+        yield _read_item(raw, item, called), Piece(place, item.role, (raw,))
     if answer_items:
         last = first + len(items) - 1
         yield _read_response(answer_items), Piece(last, "assistant", tuple(each for each, _ in answer_items))
 
 
+def _find_needed(answer_items: Sequence[tuple[bytes, _Item]], item: _Item) -> int:
+    """The place from which on items of a response stay because this one stays, which is not known.
+
+    The API refuses an item without the reasoning of its response, and reasoning without the item behind it.
+    """
+    kinds = [each.type for _, each in answer_items]
+    stop = len(kinds)
+    if item.role or item.type in OUTPUTS:
+        return stop
+    if not item.type.endswith(_OF_CLIENTS) and "reasoning" in kinds:
+        return kinds.index("reasoning")
+    while stop and kinds[stop - 1] == "reasoning":
+        stop -= 1
+    return stop
+
+
 class _CalledIds:
-    """The ids of the calls so far, by all that outputs name them by.
+    """The ids of the calls so far, by all that outputs name them by, and which calls stay.
 
     In the public schema the output of a local shell has only an `id`, and a call of one has an `id` and a `call_id`.
     Clients and servers do not agree on which of the two is meant.
@@ -175,30 +194,34 @@ class _CalledIds:
     def __init__(self, known: Sequence[Piece | None]) -> None:
         self._known = reversed(known)
         """What was read before, the newest first: hardly any output needs it."""
-        self._found: dict[str, str] = {}
+        self._found: dict[str, tuple[str, bool]] = {}
 
     def add(self, item: _Item) -> None:
         """Add a call, the newest so far."""
-        self._found.update(self._list_names(item))
+        self._found.update((name, (item.named, False)) for name in self._list_names(item))
 
-    def find(self, name: str) -> str:
-        """The id of the newest call of this name; the name itself where there is none."""
+    def keep(self, item: _Item) -> None:
+        """Note of a call that it stays as it is: so must its output."""
+        self._found.update((name, (item.named, True)) for name in self._list_names(item))
+
+    def find(self, name: str) -> tuple[str, bool]:
+        """The id of the newest call of this name, and whether it stays; the name itself where there is none."""
         while name and name not in self._found:
             piece = next(self._known, _NO_PIECE)
             if piece is _NO_PIECE:
-                return name
+                return name, False
             for raw in reversed(piece.blocks) if piece is not None else ():
-                names = self._list_names(_decode_item(raw)) if b"_call" in raw else ()
-                for each, id_ in names:
-                    self._found.setdefault(each, id_)
-        return self._found.get(name, name)
+                item = _decode_item(raw)
+                for each in self._list_names(item):
+                    self._found.setdefault(each, (item.named, piece is not None and piece.role != "assistant"))
+        return self._found.get(name, (name, False))
 
     @staticmethod
-    def _list_names(item: _Item) -> Iterator[tuple[str, str]]:
+    def _list_names(item: _Item) -> Iterator[str]:
         if item.type == LOCAL_SHELL:
-            yield as_text(item.id), item.named
+            yield as_text(item.id)
         if is_call(item.type):
-            yield item.named, item.named
+            yield item.named
 
 
 _NO_PIECE = Piece(-1, "", ())
@@ -206,7 +229,9 @@ _NO_PIECE = Piece(-1, "", ())
 
 def _read_item(raw: bytes, item: _Item, called: _CalledIds) -> Message:
     if item.type in OUTPUTS:
-        content, id_ = bytes(item.output), called.find(item.named)
+        content, (id_, is_kept) = bytes(item.output), called.find(item.named)
+        if is_kept:
+            return _read_state(raw)
         more = splice.remove_members(raw, frozenset({"call_id", "output"}))[1:-1].strip()
         if item.type == SHELL_OUTPUT:
             content, ended = _read_shell_output(content)
@@ -218,7 +243,11 @@ def _read_item(raw: bytes, item: _Item, called: _CalledIds) -> Message:
     if item.type == "message" and item.role:
         content = bytes(item.content)
         return Message(b'{"role":%b,"content":%b}' % (splice.quote(item.role), content), item.role, content)
-    # What the conversation depends on, or what is not known: nothing folds an instruction.
+    return _read_state(raw)
+
+
+def _read_state(raw: bytes) -> Message:
+    """An item that the conversation depends on, or that is not known, as an instruction: nothing folds one."""
     content = b"[" + raw + b"]"
     return Message(b'{"role":"developer","content":%b}' % content, "developer", content)
 

@@ -202,6 +202,17 @@ async def test_computer_use_approvals_and_programs_stay_whole_with_their_answers
     assert find_faults(fresh.requests[-1].body) == []
 
 
+FOLDING = {
+    "trigger_tokens": 4_000,
+    "clear_at_least": 100_000,
+    "when_full": [],
+    "always": [],
+    "keep": {"tokens": 1_000, "groups": 1},
+    "summary": {"enabled": False},
+}
+"""A policy that folds and does nothing else."""
+
+
 def parallel_turn(number, between):
     """Two calls of one response with another item of it between them, and what answers all of them."""
     called = [
@@ -230,11 +241,9 @@ async def test_parallel_calls_stay_with_their_outputs_whatever_is_between_them(s
         return answer({"error": {"message": faults[0]}}, status=400) if faults else reply_to(asked)
 
     fresh.script = refuse_faults
-    cutting = {"trigger_tokens": 4_000, "clear_at_least": 100_000, "when_full": [], "always": []}
-    config = settings(default={**cutting, "keep": {"tokens": 1_000, "groups": 1}, "summary": {"enabled": False}})
     items = [{"type": "message", "role": "user", "content": "Mend it."}]
     outcomes = []
-    async with serve(fresh.url, config=config) as proxy:
+    async with serve(fresh.url, config=settings(default=FOLDING)) as proxy:
         for number in range(24):
             items += parallel_turn(number, between)
             sent = json.dumps({"model": "gpt-5.1", "input": items, "store": False}).encode()
@@ -264,6 +273,37 @@ async def test_outputs_of_a_local_shell_leave_as_they_came_but_for_what_is_short
                 {"type": "local_shell_call", "id": f"x{number}", "call_id": f"lsh_{number}", "action": action},
                 {"type": "local_shell_call_output", "id": f"lsh_{number}", "output": f"{number} of a file\n" * 120},
             ]
+            sent = json.dumps({"model": "gpt-5.1", "input": items, "store": False}).encode()
+            reply = await ask(proxy, sent, "/responses", headers=KEY)
+            outcomes.append((reply.status, reply.head.first("x-compaction")))
+    assert {status for status, _ in outcomes} == {200}
+    assert "created" in {outcome for _, outcome in outcomes}
+    assert len(fresh.requests[-1].body) < 0.8 * len(sent)
+
+
+def refuse_without_reasoning(asked):
+    """An upstream that wants the reasoning of each `computer_call`, as OpenAI does."""
+    items = asked.json["input"]
+    reasons = {item["id"] for item in items if item.get("type") == "reasoning"}
+    called = [item["id"].removeprefix("cu_") for item in items if item.get("type") == "computer_call"]
+    faults = [f"'cu_{id_}' was provided without its required 'reasoning' item" for id_ in called]
+    faults = [fault for id_, fault in zip(called, faults, strict=True) if f"rs_{id_}" not in reasons]
+    faults += find_faults(asked.body)
+    return answer({"error": {"message": faults[0]}}, status=400) if faults else reply_to(asked)
+
+
+async def test_a_call_of_a_computer_keeps_its_reasoning_where_a_message_is_between(serve, fresh):
+    fresh.script = refuse_without_reasoning
+    items = [{"type": "message", "role": "user", "content": "Mend it."}]
+    outcomes = []
+    async with serve(fresh.url, config=settings(default=FOLDING)) as proxy:
+        for number in range(24):
+            written = json.dumps(OF_THE_PROVIDER[:3]).replace("_7", f"_{number}").replace("call_a", f"call_{number}")
+            reasoning, called, screenshot = json.loads(written)
+            words = {"type": "message", "role": "assistant", "content": f"I look, part {number}."}
+            read = {"type": "function_call", "call_id": f"f{number}", "name": "read", "arguments": "{}"}
+            output = {"type": "function_call_output", "call_id": f"f{number}", "output": f"{number} of a file\n" * 120}
+            items += [reasoning, words, called, screenshot, {**reasoning, "id": f"rs_b{number}"}, read, output]
             sent = json.dumps({"model": "gpt-5.1", "input": items, "store": False}).encode()
             reply = await ask(proxy, sent, "/responses", headers=KEY)
             outcomes.append((reply.status, reply.head.first("x-compaction")))
