@@ -39,14 +39,14 @@ def snapshot_folder(config: Config) -> Path:
 
 
 def can_write(folder: Path) -> bool:
-    """True where a file can be written in this folder. It is tried: a full disk gives the permission as well."""
+    """True where a file can be written in this folder, and blocks. It is tried: a full disk gives permission, too."""
     try:
         with TemporaryFile(dir=folder) as file:
             file.write(_A_BLOCK)
             file.flush()
     except OSError:
         return False
-    return True
+    return sqlite.may_write(folder / sqlite.FILE_NAME)
 
 
 def state_url(config: Config) -> str:

@@ -16,10 +16,11 @@ from proxy.store.contract import MEBIBYTE, Found, Store, StoreLimits, StoreUnava
 from proxy.store.memory import MemoryStore
 
 FALLBACK_LIMITS = StoreLimits(block_bytes=32 * MEBIBYTE, fact_bytes=4 * MEBIBYTE)
+REPORT_INTERVAL_SECONDS = 1.0
 
 
 class FallbackStore:
-    """Any store, and this worker's memory of it. `warn` is called with each fault that the memory makes up for."""
+    """Any store, and this worker's memory of it. `warn` is called with faults that the memory makes up for."""
 
     def __init__(
         self,
@@ -29,7 +30,8 @@ class FallbackStore:
         warn: Callable[[str], None] = ignore,
     ) -> None:
         self._store = store
-        self._warn = warn
+        self._report = warn
+        self._reported = "", float("-inf")
         self._memory = MemoryStore(limits, clock)
         self._secret: bytes | None = None
 
@@ -98,6 +100,13 @@ class FallbackStore:
 
     async def close(self) -> None:
         await self._store.close()
+
+    def _warn(self, fault: str) -> None:
+        """Report a fault; the same one once a second, however many calls it meets."""
+        last, at = self._reported
+        if fault != last or time.monotonic() - at >= REPORT_INTERVAL_SECONDS:
+            self._reported = fault, time.monotonic()
+            self._report(fault)
 
     async def _settle(self, known: Found | None, found: Found | None) -> Found | None:
         """The block to use. What the store has is remembered here; what it has lost is given back to it."""

@@ -1,8 +1,9 @@
 """The store of one machine: an SQLite file that all worker processes share, and that survives restarts and kills.
 
 All calls run in one thread, so the event loop never waits for a disk; a call that takes too long is given up. Facts
-wait some milliseconds for a call that takes them along. A file that turns out to be broken is set aside and a fresh
-one is made: everything in it can be derived again.
+wait some milliseconds for a call that takes them along. After a write that another process kept out for a second, every
+further write fails at once until one can be made again; after a call that did not answer in time, reads do, too. A file
+that turns out to be broken is set aside and a fresh one is made: everything in it can be derived again.
 
 The version of the format is part of the tables' names. A release that changes a table makes a new one beside it, and
 one that is rolled back finds its own as it left them. In version 0.1 a block was a `promise`: the file and a table
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice, repeat
 from pathlib import Path
@@ -44,6 +46,10 @@ WRITE_DELAY_SECONDS = 0.005
 """A fact waits so long for a look-up that takes it along: a trip to the thread costs more than the write."""
 BUSY_TIMEOUT_SECONDS = 1.0
 """A write waits so long for another process's write."""
+CHECK_INTERVAL_SECONDS = 0.25
+"""While calls fail at once, it is tried this often whether the file can be written again."""
+CHECK_BUSY_SECONDS = 0.05
+"""Such a try waits so long for another process's write: reads wait behind it."""
 KEYS_PER_QUERY = (16, 128, 500)
 """Newest first: the answer nearly always lies in the first batch. The last figure is that of all further ones."""
 SWEEPS_PER_FILLING = 32
@@ -77,6 +83,27 @@ SHARED_MEMORY_LEAST_BYTES = 32 * 1024
 """SQLite maps the file `-shm` in pieces of this size."""
 SHARED_MEMORY_BYTES = 1024 * 1024
 _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+@dataclass(slots=True)
+class _Job:
+    """An act on its way to the thread, and who waits for it."""
+
+    act: Act
+    done: asyncio.Future[Any]
+    writes: bool
+    is_given_up: bool = False
+    """True where its caller has waited long enough and goes on without it; one whose client left still counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Outage:
+    """Why calls fail at once for now, and which."""
+
+    why: str
+    reads: bool
+    """True where reads fail as well as writes."""
 
 
 class SqliteStore:
@@ -95,7 +122,10 @@ class SqliteStore:
         self._clock = clock
         self._timeout = timeout
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
-        self._waiting: list[tuple[Act, asyncio.Future[Any]]] = []
+        self._waiting: list[_Job] = []
+        self._outage: _Outage | None = None
+        self._check: asyncio.Task[None] | None = None
+        self._is_closed = False
         # So the first write sweeps: the last process may have left too much.
         self._bytes_since_sweep = limits.block_bytes
 
@@ -103,14 +133,15 @@ class SqliteStore:
         self, blocks: Sequence[str], facts: Sequence[str] = (), *more: Sequence[str]
     ) -> tuple[Found | None, ...]:
         return await self._in_thread(
-            lambda db: (self._find_block(db, blocks), *(self._find_fact(db, keys) for keys in (facts, *more)))
+            lambda db: (self._find_block(db, blocks), *(self._find_fact(db, keys) for keys in (facts, *more))),
+            writes=False,
         )
 
     async def put_block(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
         return await self._in_thread(lambda db: self._put_block(db, key, value, over))
 
     async def read_fact(self, key: str) -> bytes | None:
-        found = await self._in_thread(lambda db: self._find_fact(db, [key]))
+        found = await self._in_thread(lambda db: self._find_fact(db, [key]), writes=False)
         return found.value if found else None
 
     async def write_fact(self, key: str, value: bytes, seconds: float, over: bytes | None = None) -> None:
@@ -125,26 +156,34 @@ class SqliteStore:
         return await self._in_thread(lambda db: self._put(db, _FACTS, (key, value, now + seconds), now))
 
     async def load_secret(self, held: bytes | None = None) -> bytes:
-        return await self._in_thread(lambda db: _load_secret(db, held))
+        known = await self._in_thread(_read_secret, writes=False)
+        return known if known is not None else await self._in_thread(lambda db: _load_secret(db, held))
 
     async def read_document(self, key: str) -> bytes | None:
-        return await self._in_thread(lambda db: _read_document(db, key))
+        return await self._in_thread(lambda db: _read_document(db, key), writes=False)
 
     async def replace_document(self, key: str, old: bytes | None, new: bytes) -> bool:
         return await self._in_thread(lambda db: _replace_document(db, key, old, new))
 
     async def close(self) -> None:
+        self._is_closed = True
+        if self._check is not None:
+            self._check.cancel()
         self._run_waiting()
         await asyncio.get_running_loop().run_in_executor(self._thread, self._file.close)
         self._thread.shutdown(wait=False)
 
-    async def _in_thread(self, act: Callable[[sqlite3.Connection], T], delay: float = 0.0) -> T:
+    async def _in_thread(self, act: Callable[[sqlite3.Connection], T], delay: float = 0.0, *, writes: bool = True) -> T:
         """Run an act in the thread: now, or after this delay unless another one goes there before."""
         if self._file.busy_for() > self._timeout:
             raise StoreUnavailable(f"{self._file.path} is still busy with an earlier call: is the disk slow?")
+        if (outage := self._outage) is not None and (writes or outage.reads):
+            self._begin_checks()
+            raise StoreUnavailable(outage.why)
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
-        self._waiting.append((act, done))
+        job = _Job(act, done, writes)
+        self._waiting.append(job)
         if delay:
             loop.call_later(delay, self._run_waiting)
         else:
@@ -153,29 +192,56 @@ class SqliteStore:
             async with asyncio.timeout(self._timeout):
                 return await done
         except TimeoutError as late:
-            raise StoreUnavailable(
-                f"{self._file.path} did not answer in {self._timeout} s: is the disk slow?"
-            ) from late
+            job.is_given_up = True
+            self._outage = _Outage(
+                f"{self._file.path} did not answer in {self._timeout} s: is the disk slow?", reads=True
+            )
+            raise StoreUnavailable(self._outage.why) from late
+        finally:
+            self._begin_checks()
 
     def _run_waiting(self) -> None:
         """Take every act that waits to the thread, in one trip."""
         if self._waiting:
-            acts, waiting = zip(*self._waiting, strict=True)
-            self._waiting = []
-            report = partial(_report, asyncio.get_running_loop(), waiting)
+            jobs, self._waiting = self._waiting, []
+            report = partial(_report, asyncio.get_running_loop(), [job.done for job in jobs])
             # Not as a future of the event loop: that would be a fifth of the cost of the trip.
-            self._thread.submit(self._run_all, acts).add_done_callback(report)
+            self._thread.submit(self._run_all, jobs).add_done_callback(report)
+
+    def _begin_checks(self) -> None:
+        if self._outage is not None and not self._is_closed and (self._check is None or self._check.done()):
+            self._check = asyncio.get_running_loop().create_task(self._check_until_writable())
+
+    async def _check_until_writable(self) -> None:
+        while self._outage is not None:
+            if await asyncio.get_running_loop().run_in_executor(self._thread, self._try_to_write):
+                self._outage = None
+                return
+            await asyncio.sleep(CHECK_INTERVAL_SECONDS)
 
     # --- in the thread ---
 
-    def _run_all(self, acts: Sequence[Act]) -> list[Any]:
-        return [self._run(act) for act in acts]
+    def _run_all(self, jobs: Sequence[_Job]) -> list[Any]:
+        return [self._run(job) for job in jobs]
 
-    def _run(self, act: Act) -> Any:  # noqa: ANN401 (what the act returns)
+    def _run(self, job: _Job) -> Any:  # noqa: ANN401 (what the act returns)
+        outage = self._outage
+        if job.is_given_up or (outage is not None and (job.writes or outage.reads)):
+            return StoreUnavailable(outage.why if outage is not None else "given up")
         try:
-            return self._file.run(act)
+            return self._file.run(job.act)
         except StoreUnavailable as fault:
+            # So the acts behind it do not wait as long, each for itself.
+            if isinstance(fault.__cause__, sqlite3.Error) and _code(fault.__cause__) in _LOCKED:
+                self._outage = _Outage(str(fault), reads=not job.writes)
             return fault
+
+    def _try_to_write(self) -> bool:
+        try:
+            self._file.run(_lock_for_a_moment)
+        except StoreUnavailable:
+            return False
+        return True
 
     def _find_block(self, db: sqlite3.Connection, keys: Sequence[str]) -> Found | None:
         now = self._clock()
@@ -183,9 +249,17 @@ class SqliteStore:
         if row is None:
             return None
         key, value, used = row
-        if now - used > self._limits.block_seconds / RECORDED_USES_PER_LIFETIME:
-            db.execute("update promises_1 set used = ? where key = ?", [now, key])
+        if now - used > self._limits.block_seconds / RECORDED_USES_PER_LIFETIME and self._outage is None:
+            self._record_use(db, key, now)
         return Found(key, value)
+
+    def _record_use(self, db: sqlite3.Connection, key: str, now: float) -> None:
+        try:
+            db.execute("update promises_1 set used = ? where key = ?", [now, key])
+        except sqlite3.OperationalError as fault:
+            if _code(fault) not in _LOCKED:
+                raise
+            self._outage = _Outage(f"{self._file.path}: {fault}", reads=False)  # the block was found and is used
 
     def _find_fact(self, db: sqlite3.Connection, keys: Sequence[str]) -> Found | None:
         row = _select_first(db, _FACTS, self._clock(), keys)
@@ -252,6 +326,20 @@ def _select_first(db: sqlite3.Connection, table: Table, since: float, keys: Sequ
 
 def _as_json(keys: Sequence[str]) -> str:
     return msgspec.json.encode(keys).decode()
+
+
+def _lock_for_a_moment(db: sqlite3.Connection) -> None:
+    db.execute(f"pragma busy_timeout = {CHECK_BUSY_SECONDS * 1000:.0f}")
+    try:
+        db.execute("begin immediate")
+        db.execute("rollback")
+    finally:
+        db.execute(f"pragma busy_timeout = {BUSY_TIMEOUT_SECONDS * 1000:.0f}")
+
+
+def _read_secret(db: sqlite3.Connection) -> bytes | None:
+    row = db.execute("select value from secret_1").fetchone()
+    return row and bytes(row[0])
 
 
 def _load_secret(db: sqlite3.Connection, held: bytes | None) -> bytes:
@@ -395,6 +483,19 @@ def _inode(path: Path) -> int | None:
 
 def _code(fault: sqlite3.Error) -> int:
     return getattr(fault, "sqlite_errorcode", 0) & 0xFF
+
+
+def may_write(path: Path) -> bool:
+    """False where another process has kept the write lock of this file for longer than writes of workers take."""
+    if not path.is_file():
+        return True
+    try:
+        with closing(sqlite3.connect(path, timeout=CHECK_INTERVAL_SECONDS, isolation_level=None)) as db:
+            db.execute("begin immediate")
+            db.execute("rollback")
+    except sqlite3.DatabaseError as fault:
+        return _code(fault) not in _LOCKED  # a broken file is set aside when it is used
+    return True
 
 
 def peek(path: Path, keys: Sequence[str]) -> dict[str, bytes]:

@@ -13,7 +13,7 @@ import time
 import pytest
 
 from proxy.store.contract import FACT_SECONDS_MAX, Found, StoreLimits, StoreUnavailable
-from proxy.store.sqlite import SqliteStore
+from proxy.store.sqlite import BUSY_TIMEOUT_SECONDS, SqliteStore, may_write
 
 
 @pytest.fixture
@@ -170,17 +170,85 @@ async def test_where_nothing_can_be_written_the_store_says_so(tmp_path):
     await store.close()
 
 
-async def test_a_file_locked_for_too_long_makes_the_store_unavailable_and_no_longer(path, monkeypatch):
+@pytest.fixture
+async def locking_process(path):
+    """The file with a block in it, and another process that keeps its write lock."""
+    before = SqliteStore(path)
+    await before.put_block("t/h1", b"block")
+    await before.close()
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("begin immediate")
+    yield other
+    other.close()
+
+
+async def put_when_possible(store, key, value=b"block"):
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                return await store.put_block(key, value)
+            except StoreUnavailable:
+                await asyncio.sleep(0.01)
+
+
+async def test_a_file_locked_for_too_long_makes_the_store_unavailable_and_no_longer(path, locking_process, monkeypatch):
     monkeypatch.setattr("proxy.store.sqlite.BUSY_TIMEOUT_SECONDS", 0.05)
     store = SqliteStore(path)
-    await store.put_block("t/h1", b"block")
-    other = sqlite3.connect(path, isolation_level=None)
-    other.execute("begin exclusive")
     with pytest.raises(StoreUnavailable, match="locked"):
         await store.put_block("t/h2", b"block")
-    other.execute("rollback")
+    locking_process.execute("rollback")
+    assert await put_when_possible(store, "t/h2") == b"block"
+    await store.close()
+
+
+async def test_while_a_file_is_locked_only_the_first_write_waits_and_reads_go_on(path, locking_process, store):
+    began = time.monotonic()
+    failed = await asyncio.gather(
+        *(store.put_block(f"t/{number}", b"new") for number in range(20)), return_exceptions=True
+    )
+    assert {type(fault) for fault in failed} == {StoreUnavailable}
+    for number in range(200):
+        with pytest.raises(StoreUnavailable, match="locked"):
+            await store.write_fact(f"t/fact/{number}", b"fact", 60)
+        assert (await store.find_first(["t/h1"]))[0] == Found("t/h1", b"block")
+    assert BUSY_TIMEOUT_SECONDS <= time.monotonic() - began < 3 * BUSY_TIMEOUT_SECONDS
+    assert not may_write(path)
+    locking_process.execute("rollback")
+    assert may_write(path)
+    assert await put_when_possible(store, "t/new") == b"block"
+
+
+async def test_writes_of_other_workers_are_waited_for_without_an_outage(path, store):
+    """Each of these holds the lock for a while, as a busy worker may, and far less long than a write waits."""
+    await store.put_block("t/h1", b"block")
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    for number in range(10):
+        other.execute("begin immediate")
+        release = threading.Timer(0.1, other.rollback)
+        release.start()
+        assert await store.put_block(f"t/{number}", b"block") == b"block"
+        release.join()
     other.close()
-    assert await store.put_block("t/h2", b"block") == b"block"
+
+
+async def test_an_old_block_is_found_in_a_locked_file(path, locking_process):
+    """To record that it was used is a write, and can be done next time."""
+    later = SqliteStore(path, clock=lambda: time.time() + 6 * 24 * 3600.0)
+    for _ in range(3):
+        assert (await later.find_first(["t/h1"]))[0] == Found("t/h1", b"block")
+    await later.close()
+
+
+async def test_a_write_that_was_given_up_is_not_made_later(path):
+    released = threading.Event()
+    store = SqliteStore(path, timeout=0.1, clock=lambda: released.wait(10) and time.time())
+    stuck = asyncio.create_task(store.put_block("t/stuck", b"block"))
+    await asyncio.sleep(0.02)
+    behind = asyncio.create_task(store.put_block("t/behind", b"block"))
+    assert {type(fault) for fault in await asyncio.gather(stuck, behind, return_exceptions=True)} == {StoreUnavailable}
+    released.set()
+    assert await put_when_possible(store, "t/next") == b"block"
+    assert await store.find_first(["t/behind"]) == (None, None)
     await store.close()
 
 
