@@ -104,9 +104,9 @@ def test_no_two_lists_of_credentials_hash_alike():
     assert len({tenant(headers, SECRET) for headers in shown}) == len(shown)
 
 
-def test_a_conversation_is_known_by_its_first_message():
+def test_a_conversation_is_known_by_its_first_message_and_without_one_by_its_owner():
     assert Identity("t", LINKS, "up/gpt-4").conversation == "ab" * 8
-    assert Identity("t", LINKS[:1], "up/gpt-4").conversation == ""
+    assert Identity("t", LINKS[:1], "up/gpt-4").conversation == "00" * 8
 
 
 def test_every_key_begins_with_the_tenant_and_no_two_are_alike():
