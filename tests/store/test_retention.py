@@ -101,6 +101,78 @@ async def test_the_writer_sees_to_it_though_the_clock_was_set_back(folder):
         await until(lambda: not aged.exists())
 
 
+@pytest.fixture
+def clocks():
+    """What the two clocks of the writer show: the time of day, and the seconds since some moment."""
+    return {"now": NOW, "monotonic": 5_000.0}
+
+
+@pytest.fixture
+def ahead_writer(folder, clocks):
+    """A writer that began while the clock was right; it keeps what was written to within the last 6 days."""
+    read = {name: lambda name=name: clocks[name] for name in clocks}
+    with originals(folder, retention=Retention(days=6), **read) as writer:
+        keep(writer, exchange(chat(user("at the beginning"))))
+        yield writer
+
+
+def pass_time(clocks, seconds):
+    for name in clocks:
+        clocks[name] += seconds
+
+
+def write_often(writer, clocks, seconds, every=600.0):
+    """Requests that come while this time passes."""
+    for number in range(int(seconds // every)):
+        pass_time(clocks, every)
+        keep(writer, exchange(chat(user(f"{number} at {clocks['monotonic']}"))))
+
+
+def count_old(folder):
+    return sum(one.written < NOW for one in Archive(folder).find())
+
+
+async def test_a_clock_that_is_ahead_for_a_while_removes_nothing(folder, ahead_writer, clocks):
+    clocks["now"] += 40 * DAY
+    write_often(ahead_writer, clocks, 3_000.0)
+    clocks["now"] -= 40 * DAY
+    write_often(ahead_writer, clocks, 3 * 3600.0)
+    assert count_old(folder) == 5
+
+
+async def test_a_clock_that_stays_ahead_is_believed_after_an_hour(folder, ahead_writer, clocks):
+    clocks["now"] += 2.5 * DAY  # as after a suspension of this length
+    write_often(ahead_writer, clocks, 3_000.0)
+    assert count_old(folder) == 5
+    write_often(ahead_writer, clocks, 2 * 3600.0)
+    await until(lambda: count_old(folder) == 3)
+
+
+async def test_a_clock_that_jumps_again_and_again_is_not_believed(folder, ahead_writer, clocks):
+    for _ in range(5):
+        clocks["now"] += 10 * DAY
+        write_often(ahead_writer, clocks, 3_000.0)
+    assert count_old(folder) == 5
+
+
+async def test_old_originals_go_on_time_while_the_clock_is_right(folder, ahead_writer, clocks):
+    for _ in range(2 * 24):
+        write_often(ahead_writer, clocks, 3600.0, every=3600.0)
+    await until(lambda: count_old(folder) == 4)
+
+
+async def test_the_size_limit_holds_while_the_clock_is_ahead(tmp_path, clocks):
+    read = {name: lambda name=name: clocks[name] for name in clocks}
+    clocks["now"] = time.time()  # as the files have it
+    with originals(tmp_path, retention=Retention(days=6, bytes=100_000), **read) as writer:
+        keep(writer, exchange(chat(user("at the beginning"))))
+        clocks["now"] += 40 * DAY
+        for number in range(40):
+            keep(writer, exchange(chat(user(f"{number} " + "x" * 10_000))))
+        await until(lambda: sum(one.bytes for one in Archive(tmp_path).find()) <= 100_000)
+    assert len(transcripts(tmp_path)) >= 5
+
+
 async def test_and_while_it_writes_so_that_the_bound_holds(tmp_path):
     with originals(tmp_path, retention=Retention(bytes=100_000)) as writer:
         for number in range(40):

@@ -46,9 +46,9 @@ def history_of(source: bytes, tenant: str = TENANT) -> History:
 
 
 @contextmanager
-def originals(folder: Path, *, warn=lambda _: None, now=None, **settings) -> Iterator[Originals]:
-    clock = {"now": now} if now else {}
-    made = Originals(folder, TranscriptSettings(**settings), warn, **clock)
+def originals(folder: Path, *, warn=lambda _: None, now=None, monotonic=None, **settings) -> Iterator[Originals]:
+    clocks = {name: clock for name, clock in (("now", now), ("monotonic", monotonic)) if clock}
+    made = Originals(folder, TranscriptSettings(**settings), warn, **clocks)
     yield made
     assert made.close()
 
