@@ -190,6 +190,14 @@ class SizeRefused(Event, frozen=True):
     helped: bool
 
 
+class ViewRefused(Event, frozen=True):
+    """A shortened history that an upstream called invalid. `helped`: it accepted the one that the client had sent."""
+
+    request_id: str
+    upstream: str
+    helped: bool
+
+
 class RecallAnswered(Event, frozen=True):
     """Calls of one answer that read earlier messages again. `number`: of the round that they led to, from 1 on."""
 

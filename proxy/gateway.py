@@ -511,7 +511,7 @@ class Gateway:
     ) -> tuple[OutgoingRequest, Reply]:
         """Retry a recoverable refusal once before answering. If the retry fails too, the client gets the refusal."""
         refusal = await _read_refusal(refused, first.call.path)
-        if refusal is None:
+        if refusal is None and refused.status not in http.INVALID_STATUSES:
             return first, refused
         again, reply = None, None
         with suppress(ProxyError):
@@ -519,7 +519,10 @@ class Gateway:
             reply = await _send_again(calls, again.call) if again is not None else None
         helped = reply is not None
         upstream = calls.route.client.settings.name
-        if refusal.kind != "usage-option":
+        if refusal is None:
+            if again is not None:
+                self._emit(events.ViewRefused(record.request_id, upstream, helped))
+        elif refusal.kind != "usage-option":
             self._emit(events.SizeRefused(record.request_id, upstream, refusal.kind, refusal.limit, helped))
         elif helped:
             self._emit(events.UpstreamRetried(upstream, refusal.kind, attempt=1))
@@ -531,7 +534,10 @@ class Gateway:
         refused.close()  # its connection is of no more use, and the answer may take minutes
         return again, reply
 
-    async def _recover(self, first: OutgoingRequest, refusal: Refusal) -> OutgoingRequest | None:
+    async def _recover(self, first: OutgoingRequest, refusal: Refusal | None) -> OutgoingRequest | None:
+        """The request to try once more; None: nothing would help. No refusal: it was called invalid, and no more."""
+        if refusal is None:
+            return await first.session.recover_untouched(first) if first.session is not None else None
         again = await first.session.recover(first, refusal) if first.session is not None else None
         if again is None and refusal.kind == "signature":
             return await self._compactor.remove_reasoning(first)

@@ -8,7 +8,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from http import HTTPStatus
 from secrets import token_hex
 from types import NoneType
 from typing import Any, TypeVar
@@ -58,7 +57,7 @@ from proxy.store.transcripts.writer import SubmittedHistory
 from proxy.tokenizer import Tokenizer
 from proxy.upstream import Call, Client
 from proxy.windows import resolve_window
-from proxy.wire import delivery
+from proxy.wire import delivery, http
 from proxy.wire.delivery import UsageView
 from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
 from proxy.wire.outline import Prefix
@@ -71,7 +70,6 @@ NAME_MAX_CHARS = 200
 MODEL_MAX_CHARS = 128
 HEAVY_AFTER = (NoneType, CountTokens, Identify, LookUp, NoteLocalWindow, KeepOriginals, AwaitSummary)
 """Actions after which a history is searched, added up, hashed, its block read, or a decision made. None: the first."""
-INVALID_STATUSES = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +238,17 @@ class Session:
         self.exchange.withdraw()
         return None
 
+    async def recover_untouched(self, outgoing: OutgoingRequest) -> OutgoingRequest | None:
+        """The client's own bytes in place of a shortened history that is called invalid; None: they do not fit."""
+        if not self.is_identified:
+            return None
+        decision = await self.drive(self.exchange.recover_untouched())
+        if decision is None:
+            return None
+        self.recall, self._body = None, self._request.source
+        call = replace(outgoing.call, body=self._request.source)
+        return replace(outgoing, call=call, decision=decision, usage_view=None)
+
     async def _without_usage_option(self, outgoing: OutgoingRequest) -> OutgoingRequest | None:
         """The same request without the option that this proxy added; None where the client sent it."""
         if outgoing.decision is None or outgoing.usage_view is None or not outgoing.usage_view.hides_usage:
@@ -255,7 +264,7 @@ class Session:
 
     async def reject(self, status: int) -> None:
         """The upstream calls the request invalid: a new summary may be the cause."""
-        if self.is_identified and status in INVALID_STATUSES:
+        if self.is_identified and status in http.INVALID_STATUSES:
             await self.drive(self.exchange.reject())
 
     async def accept(self) -> None:

@@ -196,6 +196,8 @@ class Exchange:
         self._keeps = True
         self._must_keep = False
         self._refused: Decision | None = None
+        self._is_view_refused = False
+        """The upstream has called the shortened history invalid."""
         self._learned: LearnedLimit | None = None
         if context.mode == "off" or context.is_halted:
             self.rules = replace(context.rules, new_blocks=False)
@@ -230,11 +232,24 @@ class Exchange:
             self.identity = None  # nothing is remembered of a history that is left alone
             self.decision = self._describe(None, is_large=guess > SMALLEST_WINDOW_TOKENS)
             return self.decision
+        if self._count_refused_views() >= recovery.REFUSED_VIEWS_MAX and (yield from self._leave_alone()):
+            return self.decision
         is_waited_for = self._gather_request_facts(self.window).insists
         yield from self._decide(self.context.summary_seconds if is_waited_for else self.context.wait_seconds)
         if not (yield from self._begin()):
             yield from self._decide_without_new_block()
         return self.decision
+
+    def _leave_alone(self) -> Actions[bool]:
+        """Forward a history as it came that this upstream refuses shortened. False: it does not fit, or is forced."""
+        if self.observes or self.context.mode == "force":
+            return False
+        yield CountTokens(self.context.pieces)
+        size = sum(map(self.count, self.context.pieces))
+        if not self._fits(size):
+            return False
+        self._use_untouched(size)
+        return True
 
     def compact(self, *, store: bool) -> Actions[Decision]:
         """Compact because the client asked for nothing else: it waits as long as a summary may take.
@@ -438,8 +453,7 @@ class Exchange:
         """True where the policy allows folding without originals; the upstream refuses a history that does not fit."""
         if self._plan.action != "created":
             return True
-        usable = self._gather_request_facts(self.window).usable_tokens
-        fits = self._refused is None and (usable is None or self._plan.before <= usable)
+        fits = self._refused is None and self._fits(self._plan.before)
         allowed = self.context.without_originals
         return allowed == "always" or (allowed == "to_fit" and not fits)
 
@@ -492,10 +506,30 @@ class Exchange:
         found = cure(self._state(facts, Calibration(cure.ratio), cure.harden(self.rules)))
         return None if found is None else (cure, found)
 
+    def recover_untouched(self) -> Actions[Decision | None]:
+        """Decide to try the history as it came, where the upstream calls the shortened one invalid and it fits."""
+        yield from self.reject()
+        if not self.decision.rewrites or not self._fits(self._plan.before):
+            return None
+        self._refused = self.decision
+        self._is_view_refused = True
+        self._use_untouched(self._plan.before)
+        return self.decision
+
+    def _use_untouched(self, size: int) -> None:
+        plan = recovery.plan_untouched(self.context.request, size, recovery.SHORTENED_REFUSED)
+        self._state_before = None
+        self.decision = self._describe(plan)
+
+    def _count_refused_views(self) -> int:
+        """How many shortened histories of this conversation the upstream has called invalid, and took as they came."""
+        last = self.memory.last
+        return last.refused_views if last is not None and last.counter == self.identified.counter else 0
+
     def withdraw(self) -> None:
         """Return to the first decision: the second try was not accepted either."""
         if self._refused is not None:
-            self.decision, self._learned = self._refused, None
+            self.decision, self._learned, self._is_view_refused = self._refused, None, False
 
     def _look_closer(self) -> Actions[None]:
         """Look up a conversation that was below every threshold, now that it turned out not to fit."""
@@ -567,7 +601,8 @@ class Exchange:
         useless, since = self._rate_block(size or found.after)
         calibration = memory.calibration.learn(counted, read)
         anchor = Anchor(identity.links[-1], read, found.view_id)
-        last = LastRequest(anchor, now, identity.counter, calibration, useless, since)
+        refused = self._count_refused_views() + self._is_view_refused
+        last = LastRequest(anchor, now, identity.counter, calibration, useless, since, refused)
         yield StoreFact(identity.anchor_key(identity.links[-1]), last.to_bytes(), FACT_SECONDS)
         if memory.last is None and calibration.observations:
             # What the first request of a conversation teaches, the next conversation begins with.
@@ -733,6 +768,11 @@ class Exchange:
         elif not reason and not self.window.is_known:
             reason = WINDOW_UNKNOWN
         return Decision(outcome, reason, rules.policy, rules.version, self.identified.conversation, found)
+
+    def _fits(self, size: int) -> bool:
+        """True where a history of so many tokens fits the window, as far as that is known."""
+        usable = self._gather_request_facts(self.window).usable_tokens
+        return usable is None or size <= usable
 
     def _ignores_focus(self, found: Ready) -> bool:
         """True where the client named a focus, and what is forwarded holds no summary that was asked for with it."""

@@ -54,12 +54,16 @@ class LastRequest:
     """How many blocks in a row did not help."""
     requests_since_block: int = 0
     """How many requests ago a block was last made because of the window."""
+    refused_views: int = 0
+    """How many requests of this history the upstream accepted only as the client had sent them."""
 
     def to_bytes(self) -> bytes:
         anchor, scale = self.anchor, self.calibration
         anchored = anchor.link.hex(), anchor.tokens, anchor.view_id.hex()
         counted = self.counter, scale.ratio, scale.observations
-        blocks = self.useless_blocks, self.requests_since_block
+        # Written where there are any: a worker of an earlier version reads what it has always read.
+        refused = (self.refused_views,) if self.refused_views else ()
+        blocks = self.useless_blocks, self.requests_since_block, *refused
         return json.dumps([LAST_REQUEST_FORMAT_VERSION, *anchored, self.forwarded_at, *counted, *blocks]).encode()
 
     @classmethod
@@ -68,12 +72,12 @@ class LastRequest:
 
     @classmethod
     def _of(cls, fields: Any) -> "LastRequest | None":  # noqa: ANN401 (any JSON)
-        version, link, tokens, basis, at, counter, ratio, observations, useless, since = fields
+        version, link, tokens, basis, at, counter, ratio, observations, useless, since, *refused = fields
         if version != LAST_REQUEST_FORMAT_VERSION:
             return None
         anchor = Anchor(bytes.fromhex(link), int(tokens), bytes.fromhex(basis))
         calibration = Calibration(float(ratio), int(observations))
-        return cls(anchor, float(at), str(counter), calibration, int(useless), int(since))
+        return cls(anchor, float(at), str(counter), calibration, int(useless), int(since), *map(int, refused))
 
 
 @dataclass(frozen=True, slots=True)

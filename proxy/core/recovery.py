@@ -2,8 +2,9 @@
 
 A history that was too long is brought well below the limit, more harshly than the policy would: otherwise the request
 is lost, and the cache with it. Where only the answer would have been too long, a shorter one is asked for and the
-history is left alone. Reasoning whose signature is refused goes whole. Where none of this can help nothing is tried,
-and the client hears what the upstream said.
+history is left alone. Reasoning whose signature is refused goes whole. A shortened history that is called invalid is
+sent as the client wrote it, where that fits. Where none of this can help nothing is tried, and the client hears what
+the upstream said.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,9 @@ from proxy.core.window import Covers, LearnedLimit, Window, is_plausible, make_l
 
 REASON = "overflow_retry"
 REASONING_REMOVED = "reasoning-removed"
+SHORTENED_REFUSED = "shortened-refused"
+REFUSED_VIEWS_MAX = 2
+"""After so many shortened histories of a conversation that were called invalid, it is left alone while it fits."""
 FILL_SHARE = 0.85  # of what fits: counts are estimates, and the next turn should fit, too
 GUESSED_SHARE = 0.5  # of what was refused, where the refusal does not say what would fit
 LARGEST_RETRY_SHARE = 0.9  # of what was refused: then, less than a tenth gone is no try
@@ -159,9 +163,9 @@ def limit_of(fault: Refusal, wanted: int | None = None) -> LearnedLimit | None:
     return make_learned_limit(fault.limit, fault.covers) if fault.kind in ("input", "output", "tpm-hard") else None
 
 
-def plan_untouched(request: Request, size: int) -> Ready:
-    """The plan of a request that was forwarded unchanged."""
-    return Ready(request.messages, request.tools, "none", "", size, size)
+def plan_untouched(request: Request, size: int, reason: str = "") -> Ready:
+    """The plan of a request that is forwarded unchanged."""
+    return Ready(request.messages, request.tools, "none", reason, size, size)
 
 
 def _without_reasoning(state: ConversationState) -> Ready | None:

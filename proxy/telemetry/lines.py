@@ -68,6 +68,15 @@ def _size_refusal(event: events.SizeRefused) -> Line:
     return ("info" if event.helped else "warning"), "refused-for-size", {**fields, "effect": effect}
 
 
+def _view_refusal(event: events.ViewRefused) -> Line:
+    if event.helped:
+        effect = "the history was accepted as the client had sent it; please report this"
+    else:
+        effect = "it was refused as the client had sent it, too; the client gets the upstream's first error"
+    fields = pick_fields(event, "request_id", "upstream", "helped")
+    return ("warning" if event.helped else "info"), "shortened-refused", {**fields, "effect": effect}
+
+
 def _truncation(event: events.PromptTruncated) -> Line:
     fields = pick_fields(event, "conversation", "upstream", "tokens_sent", "tokens_read")
     advice = "the upstream did not read all of it: set its window in `upstreams.window`; reported once"
@@ -121,6 +130,7 @@ _LINES: dict[type, Callable[[Any], Line]] = {
         "info", "recall-answered", "request_id", "conversation", "number", "calls", "returned_bytes"
     ),
     events.SizeRefused: _size_refusal,
+    events.ViewRefused: _view_refusal,
     events.PromptTruncated: _truncation,
     events.AdminActed: _admin_act,
     events.FailedOpen: _plain(

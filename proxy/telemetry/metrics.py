@@ -129,6 +129,11 @@ class Metrics(Collector):
         self.tokens_out = Series("tokens_after_total", "Tokens of what was forwarded of them.")
         self.tokens_would_be = Series("tokens_would_be_total", "The same if no policy only observed.")
         self.refused = Series("refused_for_size_total", "Requests too long for an upstream.", ("kind", "outcome"))
+        self.views_refused = Series(
+            "refused_as_shortened_total",
+            "Shortened histories that an upstream called invalid.",
+            ("upstream", "outcome"),
+        )
         self.cut = Series("prompts_cut_silently_total", "Prompts an upstream did not read whole.", ("upstream",))
         self.failed_open = Series("failed_open_total", "Faults of compaction, which then stood aside.", ("kind",))
         self.store_faults = Series("store_faults_total", "Times the store or the disk did not answer.")
@@ -164,6 +169,9 @@ class Metrics(Collector):
             events.InternalFault: lambda event: self.faults.add(event.kind),
             events.FailedOpen: lambda event: self.failed_open.add(event.kind),
             events.SizeRefused: lambda event: self.refused.add(event.kind, "helped" if event.helped else "handed-on"),
+            events.ViewRefused: lambda event: self.views_refused.add(
+                event.upstream, "helped" if event.helped else "handed-on"
+            ),
             events.PromptTruncated: lambda event: self.cut.add(event.upstream),
             events.StoreFailed: lambda _: self.store_faults.add(),
             events.HookFailed: lambda _: self.hook_faults.add(),

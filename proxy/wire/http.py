@@ -63,6 +63,8 @@ ACCOUNTS = frozenset({"openai-organization", "openai-project"})
 # The message of aiohttp's error for a head with more headers than `max_headers`: the error has no class of its own.
 TOO_MANY_HEADERS = "Too many headers received"
 
+INVALID_STATUSES = (400, 422)
+
 # Control characters, tabs aside, are forbidden, and aiohttp writes none: but it reads those of an upstream.
 _UNWRITABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 

@@ -26,7 +26,7 @@ from proxy.core.actions import (
 from proxy.core.conversation import AnswerReport, Context, Exchange, is_silently_cut
 from proxy.core.identity import Identity
 from proxy.core.memory import MAX_FAILURES, LookUp, SummaryCandidate
-from proxy.core.recovery import REASON, Refusal
+from proxy.core.recovery import REASON, SHORTENED_REFUSED, Refusal
 from proxy.core.rules import Keep, Rules
 from proxy.core.summaries import Summaries, Summary
 from proxy.core.window import NOT_REPORTED, PriceCliff, TokenPrices, Usage, Window, decode_window
@@ -333,6 +333,65 @@ def test_where_nothing_would_help_nothing_is_tried(refusal, context):
     made = exchange(WORK, **context)
     drive(made.prepare(), driver)
     assert drive(made.recover(refusal), driver) is None
+
+
+def test_a_shortened_history_that_is_called_invalid_is_tried_as_it_came():
+    driver = Driver()
+    made = exchange(WORK)
+    first = drive(made.prepare(), driver)
+    again = drive(made.recover_untouched(), driver)
+    assert first.outcome == "created"
+    assert (again.outcome, again.reason, again.plan.view) == ("none", SHORTENED_REFUSED, made.context.request.messages)
+    assert again.tokens_after == again.tokens_before == first.tokens_before
+    drive(made.accept(), driver)
+    assert driver.actions_of(StoreBlock) == []
+    drive(made.complete(AnswerReport(NOT_REPORTED), NOW), driver)
+    assert driver.actions_of(Report)[-1].turn.decision is again
+
+
+def test_after_two_such_histories_a_conversation_is_left_alone_while_it_fits():
+    driver = Driver()
+    for history in (WORK, LONGER):
+        made = exchange(history)
+        assert drive(made.prepare(), driver).rewrites
+        drive(made.recover_untouched(), driver)
+        drive(made.accept(), driver)
+        drive(made.complete(AnswerReport(NOT_REPORTED), NOW), driver)
+    longest = [*LONGER, *reading(20)[2:]]
+    left = drive(exchange(longest).prepare(), driver)
+    assert (left.outcome, left.reason) == ("none", SHORTENED_REFUSED)
+    too_long = {"window": Window(total=left.tokens_before - 1, origin="config")}
+    assert drive(exchange(longest, **too_long).prepare(), driver).rewrites
+    assert drive(exchange(longest, mode="force").prepare(), driver).rewrites
+    assert drive(exchange(longest, upstream="another", counter="another").prepare(), driver).rewrites
+
+
+def test_a_second_refusal_of_the_client_s_own_history_is_not_remembered():
+    driver = Driver()
+    for history in (WORK, LONGER, LONGER):
+        made = exchange(history)
+        first = drive(made.prepare(), driver)
+        assert first.rewrites
+        drive(made.recover_untouched(), driver)
+        made.withdraw()
+        assert made.decision is first
+        drive(made.complete(AnswerReport(NOT_REPORTED), NOW), driver)
+
+
+@pytest.mark.parametrize(
+    ("messages", "context"),
+    [
+        (SHORT, {}),
+        (WORK, {"mode": "observe"}),
+        (WORK, {"window": Window(total=8_000, origin="config")}),
+    ],
+    ids=["not shortened", "only observed", "too long"],
+)
+def test_nothing_is_tried_as_it_came_where_that_is_what_was_sent_or_does_not_fit(messages, context):
+    driver = Driver()
+    made = exchange(messages, **context)
+    drive(made.prepare(), driver)
+    assert drive(made.recover_untouched(), driver) is None
 
 
 # --- the answer ------------------------------------------------------------------------------------------------------

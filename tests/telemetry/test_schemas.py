@@ -65,6 +65,13 @@ def test_an_incident_carries_its_price_as_a_figure_of_its_own():
     assert (incident.name, incident.conversation, incident.details["outcome"]) == ("summary-ended", "c", "made")
 
 
+@pytest.mark.parametrize(("helped", "severity"), [(True, "warning"), (False, "info")])
+def test_a_refused_view_is_a_warning_where_the_clients_own_history_was_accepted(helped, severity):
+    line = make_line(events.ViewRefused("cp-1", "up", helped=helped))
+    assert line[:2] == (severity, "shortened-refused")
+    assert ("please report" in line[2]["effect"]) is helped
+
+
 def test_wrong_keys_and_repetitions_make_no_incident():
     assert find_incident(events.AdminActed("somebody", "1.2.3.4", "log in", "", "refused")) is None
     assert find_incident(events.PromptTruncated("c", "up", 100, 50, is_repeated=True)) is None
