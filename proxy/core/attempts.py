@@ -83,9 +83,9 @@ def _make_attempts(
         yield _fold_oldest(state, draft, reason, size - goal, goal)
 
 
-def summarize_forced(state: ConversationState, size: int) -> Attempt | None:
+def summarize_forced(state: ConversationState, limit: int) -> Attempt | None:
     """The attempt that uses the summary which the client asked for; None where there is none, or it is not shorter."""
-    attempt = next(_use_summary(state, "forced", state.rules.find_goal(size, "forced")), None)
+    attempt = next(_use_summary(state, "forced", state.rules.find_goal(limit, "forced")), None)
     is_shorter = attempt is not None and attempt.state.count_view() < state.count_body()
     return attempt if is_shorter else None
 

@@ -133,9 +133,10 @@ def keep_at_rest(state: ConversationState) -> Ready | None:
 def plan_rewrite(state: ConversationState) -> Ready | NeedSummary:
     """Decide whether a new block is made, and which: this goes over the whole history."""
     size, facts = state.size(), state.facts
+    crossed = state.find_exceeded_limit(size)
     # Who asks for a summary by name waits for it at any size; who only forces a block gets the one that is due.
-    crossed = None if facts.insists else state.find_exceeded_limit(size)
-    crossed = crossed or ((size, "forced") if facts.force else None)
+    if facts.insists or (facts.force and crossed is None):
+        return _plan_forced(state, size, size if crossed is None else crossed[0])
     return _plan_stride(state, size) if crossed is None else _plan_fold(state, size, *crossed)
 
 
@@ -185,11 +186,9 @@ def _count_least(state: ConversationState) -> int:
 
 def _plan_fold(state: ConversationState, size: int, limit: int, reason: str) -> Ready | NeedSummary:
     """Bring a view that is over the limit down to the target, by the first attempt that gets there."""
-    against = _find_objection(state, size, reason)
+    against = _find_objection(state, size)
     if against is not None:
         return _keep_view(state, size, against)
-    if reason == "forced":
-        return _plan_forced(state, size)
     least = max(1, _count_required(state, size, limit))
     if _count_reachable(state) < (least if _fits(state, size) else 1):
         return _keep_view(state, size, "floor")
@@ -203,16 +202,18 @@ def _plan_fold(state: ConversationState, size: int, limit: int, reason: str) -> 
     return _plan_summary_first(state, mechanical, size, limit)
 
 
-def _plan_forced(state: ConversationState, size: int) -> Ready | NeedSummary:
+def _plan_forced(state: ConversationState, size: int, limit: int) -> Ready | NeedSummary:
     """The plan for a client that asks to compact: a summary, even where clearing would do; else what needs no model."""
-    summarized = summarize_forced(state, size)
-    if summarized is not None:
+    if _fits(state, size) and _is_repeated_force(state):
+        return _keep_view(state, size)
+    summarized = summarize_forced(state, limit)
+    if summarized is not None and _fits(state, size - summarized.freed):
         return _use_block(state, summarized, size)
     facts = state.facts
-    attempt = find_best_attempt(state, size, size, "forced")
+    attempt = find_best_attempt(state, size, limit, "forced")
     mechanical = _use_block(state, attempt, size) if attempt.freed > 0 else _keep_view(state, size, "floor")
     is_awaited = state.awaits_summary and not facts.insists
-    question = None if is_awaited else find_question(state, size, size)
+    question = None if is_awaited else find_question(state, size, limit)
     if question is None and not is_awaited:
         return _plan_without_summary(state, size, mechanical) if facts.summary_failed else mechanical
     return NeedSummary(
@@ -235,10 +236,8 @@ def _fits(state: ConversationState, size: int) -> bool:
     return state.facts.usable_tokens is None or size <= state.facts.usable_tokens
 
 
-def _find_objection(state: ConversationState, size: int, reason: str) -> str | None:
+def _find_objection(state: ConversationState, size: int) -> str | None:
     """The reason for not trying to make a block, or None."""
-    if reason == "forced":
-        return "" if _is_repeated_force(state) else None
     if not _fits(state, size):
         return None
     if state.facts.useless_blocks >= USELESS_BLOCKS_MAX:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.core.pipeline import Draft, estimate_tokens
-from proxy.core.planning import USELESS_BLOCKS_MAX, NeedSummary, Ready, choose_without_model
+from proxy.core.planning import USELESS_BLOCKS_MAX, NeedSummary, Ready, choose_without_model, decide
 from proxy.core.rules import Facts, Rules
 from proxy.core.steps.compat import PruneTools
 from proxy.core.steps.standard import ClearResults, DropMiddle
@@ -38,6 +38,38 @@ def considers(steps, rules=RULES, **facts):
 def asks(messages, rules=RULES, **facts):
     """What is asked ahead of need."""
     return Worker(rules, replace(WINDOW, **facts)).asks(messages)
+
+
+# --- a client that asks by name -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("steps", [15, 30, 60, 120])
+def test_who_asks_by_name_gets_a_view_that_fits_whatever_the_model_answers(steps):
+    state = Worker(RULES, replace(WINDOW, force=True, focus="the parser"))._state(work(steps))
+    need = decide(state)
+    assert need.urgent
+    told = Summary(need.question.covers, "## Done\nMuch.")
+    answered = choose_without_model(decide(replace(state, facts=replace(state.facts, summary=told))))
+    assert max(need.mechanical.after, need.otherwise.after, answered.after) <= WINDOW.usable_tokens
+    assert HEADING in "".join(message.text for message in answered.view)
+
+
+def test_a_summary_asked_for_by_name_that_leaves_too_much_is_not_all_that_is_done():
+    large = [call("Read", path=f"large_{step}.py", out=f"{step}\n{BIG * 8}") for step in range(2)]
+    state = Worker(RULES, replace(WINDOW, force=True, focus="the parser"))._state([*work(10), *history(*large)])
+    question = decide(state).question
+    told = Summary(question.covers, "## Done\nMuch.")
+    answered = choose_without_model(decide(replace(state, facts=replace(state.facts, summary=told))))
+    assert answered.after <= WINDOW.usable_tokens
+
+
+def test_a_repeated_request_by_name_is_shortened_again_where_it_no_longer_fits():
+    asked = replace(WINDOW, usable_tokens=80_000, force=True, focus="the parser")
+    worker = Worker(RULES, asked, model="## Done\nMuch more was done than that.")
+    assert worker.send(work(40)).plan.reason == "forced"
+    assert worker.considers(work(40)).action == "applied"
+    worker.facts = replace(asked, usable_tokens=1_200)
+    assert choose_without_model(worker.considers(work(40))).after <= 1_200
 
 
 # --- who waits -------------------------------------------------------------------------------------------------------
