@@ -1,6 +1,7 @@
 """State that outlives a request. All stores meet one contract, tested by one suite (tests/store).
 
 contract        what every store does with blocks, facts, documents and one secret
+clock           the time of day, and the one that is believed
 memory          one process, until its end
 sqlite          one machine, several workers
 redis           several machines

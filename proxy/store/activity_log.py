@@ -11,7 +11,6 @@ Events become records in `proxy/telemetry/activity.py`; the pages read with SQL 
 import json
 import math
 import sqlite3
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from typing import Any
 
 from proxy.events import RequestFinished, TurnEnded
 from proxy.lifetime import BackgroundWriter
+from proxy.store.clock import SystemClock
 from proxy.store.contract import StoreUnavailable, ignore
 from proxy.store.sqlite import DatabaseFile
 
@@ -143,12 +143,12 @@ class ActivityLog:
         folder: Path,
         limits: RetentionLimits = RetentionLimits(),
         warn: Callable[[str], None] = ignore,
-        clock: Callable[[], float] = time.time,
+        clock: SystemClock | None = None,
     ) -> None:
         self.path = folder / FILE
         self._limits = limits
         self._warn = warn
-        self._clock = clock
+        self._clock = clock or SystemClock()
         self._file = self._open()
         self._swept_at = 0.0
         self._last_warning = ""
@@ -162,7 +162,7 @@ class ActivityLog:
 
     def record(self, *records: Record) -> None:
         """Add records to the next batch; with too many waiting they are dropped and counted as one."""
-        self._writer.put((self._clock(), records), len(records))
+        self._writer.put((self._clock.read(), records), len(records))
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Write what waits, for at most so long."""
@@ -219,7 +219,7 @@ class ActivityLog:
             self._remove_old_rows(db)
 
     def _remove_old_rows(self, db: sqlite3.Connection) -> None:
-        now = self._clock()
+        now = self._clock.read_believed()
         if abs(now - self._swept_at) < SWEEP_SECONDS:  # a clock may be set back
             return
         self._swept_at = now

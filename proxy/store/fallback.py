@@ -12,6 +12,7 @@ The secret is remembered once it was read. Documents are not: only the store kno
 import time
 from collections.abc import Callable, Sequence
 
+from proxy.store.clock import read_elapsed
 from proxy.store.contract import MEBIBYTE, Found, Store, StoreLimits, StoreUnavailable, ignore
 from proxy.store.memory import MemoryStore
 
@@ -26,7 +27,7 @@ class FallbackStore:
         self,
         store: Store,
         limits: StoreLimits = FALLBACK_LIMITS,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = read_elapsed,
         warn: Callable[[str], None] = ignore,
     ) -> None:
         self._store = store

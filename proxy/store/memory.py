@@ -1,10 +1,10 @@
 """The store of one process, without a disk: for tests, the demo, and `state.store: memory`. It forgets at the end."""
 
 import secrets
-import time
 from collections.abc import Callable, Sequence
 
 from proxy.lru import ByteBoundedCache
+from proxy.store.clock import read_elapsed
 from proxy.store.contract import SECRET_BYTES, Found, StoreLimits
 
 DEFAULT = StoreLimits()
@@ -31,7 +31,7 @@ class _ExpiringValues:
 class MemoryStore:
     """Blocks, facts and documents in this process."""
 
-    def __init__(self, limits: StoreLimits = DEFAULT, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, limits: StoreLimits = DEFAULT, clock: Callable[[], float] = read_elapsed) -> None:
         self._blocks = _ExpiringValues(limits.block_bytes)
         self._facts = _ExpiringValues(limits.fact_bytes)
         self._block_seconds = limits.block_seconds

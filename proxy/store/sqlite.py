@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from proxy.store.clock import SystemClock
 from proxy.store.contract import (
     FACT_SECONDS_MAX,
     RECORDED_USES_PER_LIFETIME,
@@ -114,12 +115,12 @@ class SqliteStore:
         path: Path,
         limits: StoreLimits = DEFAULT,
         warn: Callable[[str], None] = ignore,
-        clock: Callable[[], float] = time.time,
+        clock: SystemClock | None = None,
         timeout: float = STORE_TIMEOUT_SECONDS,
     ) -> None:
         self._file = DatabaseFile(path, warn, _prepare, BUSY_TIMEOUT_SECONDS)
         self._limits = limits
-        self._clock = clock
+        self._clock = clock or SystemClock()
         self._timeout = timeout
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._waiting: list[_Job] = []
@@ -145,14 +146,14 @@ class SqliteStore:
         return found.value if found else None
 
     async def write_fact(self, key: str, value: bytes, seconds: float, over: bytes | None = None) -> None:
-        now = self._clock()
+        now = self._clock.read_believed()
         expired = now if over is not None else math.inf  # in place of any row
         await self._in_thread(
             lambda db: self._put(db, _FACTS, (key, value, now + seconds), expired, over), WRITE_DELAY_SECONDS
         )
 
     async def claim_fact(self, key: str, value: bytes, seconds: float) -> bool:
-        now = self._clock()
+        now = self._clock.read_believed()
         return await self._in_thread(lambda db: self._put(db, _FACTS, (key, value, now + seconds), now))
 
     async def load_secret(self, held: bytes | None = None) -> bytes:
@@ -244,14 +245,21 @@ class SqliteStore:
         return True
 
     def _find_block(self, db: sqlite3.Connection, keys: Sequence[str]) -> Found | None:
-        now = self._clock()
-        row = _select_first(db, _BLOCKS, now - self._limits.block_seconds, keys)
+        row = _select_first(db, _BLOCKS, self._oldest_use(), keys)
         if row is None:
             return None
         key, value, used = row
+        now = self._clock.read()
         if now - used > self._limits.block_seconds / RECORDED_USES_PER_LIFETIME and self._outage is None:
             self._record_use(db, key, now)
         return Found(key, value)
+
+    def _oldest_use(self) -> float:
+        """The time of day at which a block has expired unless it was used since.
+
+        Uses are written down as the system shows the time, so that blocks in use do not expire once a jump is believed.
+        """
+        return self._clock.read_believed() - self._limits.block_seconds
 
     def _record_use(self, db: sqlite3.Connection, key: str, now: float) -> None:
         try:
@@ -262,13 +270,12 @@ class SqliteStore:
             self._outage = _Outage(f"{self._file.path}: {fault}", reads=False)  # the block was found and is used
 
     def _find_fact(self, db: sqlite3.Connection, keys: Sequence[str]) -> Found | None:
-        row = _select_first(db, _FACTS, self._clock(), keys)
+        row = _select_first(db, _FACTS, self._clock.read_believed(), keys)
         return Found(row[0], row[1]) if row else None
 
     def _put_block(self, db: sqlite3.Connection, key: str, value: bytes, over: bytes | None) -> bytes:
-        now = self._clock()
-        expired = now - self._limits.block_seconds
-        if self._put(db, _BLOCKS, (key, value, now), expired, over):
+        expired = self._oldest_use()
+        if self._put(db, _BLOCKS, (key, value, self._clock.read()), expired, over):
             return value
         row = _select_first(db, _BLOCKS, expired, [key])
         return row[1] if row else value
@@ -286,12 +293,12 @@ class SqliteStore:
             self._sweep(db)
 
     def _sweep(self, db: sqlite3.Connection) -> None:
-        now = self._clock()
+        now, believed = self._clock.read(), self._clock.read_believed()
         # What was stored while the clock was ahead would be the newest, and outlast the rest by as much.
         db.execute("update promises_1 set used = :now where used > :now", {"now": now})
-        db.execute("update facts_1 set until = :until where until > :until", {"until": now + FACT_SECONDS_MAX})
-        db.execute("delete from promises_1 where used <= ?", [now - self._limits.block_seconds])
-        db.execute("delete from facts_1 where until <= ?", [now])
+        db.execute("update facts_1 set until = :until where until > :until", {"until": believed + FACT_SECONDS_MAX})
+        db.execute("delete from promises_1 where used <= ?", [self._oldest_use()])
+        db.execute("delete from facts_1 where until <= ?", [believed])
         db.execute(_DELETE_OLDEST.format(*_BLOCKS), [self._limits.block_bytes])
         db.execute(_DELETE_OLDEST.format(*_FACTS), [self._limits.fact_bytes])
 

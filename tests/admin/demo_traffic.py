@@ -10,6 +10,7 @@ from proxy.events import RequestFinished
 from proxy.store.activity_log import ActivityLog, CounterDelta, Incident
 from proxy.telemetry.activity import _COUNTS
 from tests.support.admin_client import TURN
+from tests.support.clocks import even_clock
 
 HOURS = 24
 TEAMS = {
@@ -51,7 +52,7 @@ FAILURES = (
 def fill(folder: Path, now: float, per_hour: int = 60, seed: int = 7) -> None:
     """Write the day that ends now."""
     dice, clock = random.Random(seed), {"now": now}
-    log = ActivityLog(folder, clock=lambda: clock["now"])
+    log = ActivityLog(folder, clock=even_clock(lambda: clock["now"]))
     for number in range(HOURS * per_hour):
         at = now - HOURS * 3600 + number * 3600 / per_hour
         hour = (at / 3600) % 24

@@ -13,6 +13,7 @@ from proxy.core.identity import compute_chain, make_block_key
 from proxy.core.planning import decide
 from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.state import ConversationState
+from proxy.store.clock import SystemClock
 from proxy.store.sqlite import SqliteStore
 from proxy.wire.redaction import redaction
 from tests.support.completions import call_turn, text_turn
@@ -31,8 +32,9 @@ WORK = chat(system("You are terse."), user("Read them all."), *READS, user(f"The
 def state(tmp_path, monkeypatch):
     """Two conversations, one of them forked and one with a secret in it, and the store that made their chains."""
     monkeypatch.chdir(tmp_path)
-    moments = count(1_700_000_000, 60)
-    with originals(tmp_path / "state" / "originals", now=lambda: next(moments), redaction=redaction()) as kept:
+    moments = count(1_700_000_000 - 60, 60)  # the first one is read by the clock itself
+    clock = SystemClock(lambda: next(moments))
+    with originals(tmp_path / "state" / "originals", clock=clock, redaction=redaction()) as kept:
         keep(kept, exchange(HELLO), exchange(FIRST, text_turn("Now this.").using(120, 7)), exchange(SECOND))
         keep(kept, exchange(WORK, call_turn("Bash", command="ls") + text_turn("Let me look.")))
     store(tmp_path / "state", {})

@@ -7,6 +7,7 @@ import pytest
 from proxy.compaction import summaries
 from proxy.compaction.summaries import Summarizer
 from proxy.core.memory import Identity, SummaryCandidate
+from proxy.store.clock import SystemClock
 from proxy.store.sqlite import SqliteStore
 
 IDENTITY = Identity("t", [b"link %d" % number for number in range(9)], "up/gpt-4")
@@ -22,7 +23,7 @@ async def store(tmp_path):
 
 async def claim_ahead(path, seconds):
     """The claim of a worker that died while its clock was a year ahead."""
-    ahead = SqliteStore(path, clock=lambda: time.time() + 365 * 24 * 3600.0)
+    ahead = SqliteStore(path, clock=SystemClock(lambda: time.time() + 365 * 24 * 3600.0))
     assert await ahead.claim_fact(KEY, SummaryCandidate.claim("other").to_bytes(), seconds)
     await ahead.close()
 

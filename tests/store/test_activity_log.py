@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from proxy.store import activity_log
 from proxy.store.activity_log import ActivityLog, CounterDelta, Incident, RetentionLimits
 from tests.support.admin_client import TURN
+from tests.support.clocks import Clocks, even_clock
 from tests.support.proxy_client import until
 
 
@@ -59,7 +60,7 @@ def test_every_process_reads_what_all_of_them_wrote(open_log):
 
 
 def test_counts_of_one_minute_add_up(open_log):
-    one, other = open_log(clock=lambda: 125.0), open_log(clock=lambda: 130.0)
+    one, other = open_log(clock=even_clock(lambda: 125.0)), open_log(clock=even_clock(lambda: 130.0))
     for each in (one, one, other):
         each.record(CounterDelta({"requests": 1}, "a"))
     one.close()
@@ -81,7 +82,7 @@ def test_rows_beyond_the_queue_are_dropped_without_waiting(open_log, monkeypatch
 
 def test_the_oldest_lines_go_when_there_are_too_many(open_log):
     now = [1_000.0]
-    one = open_log(limits=RetentionLimits(turns=5, incidents=5, seconds=10_000), clock=lambda: now[0])
+    one = open_log(limits=RetentionLimits(turns=5, incidents=5, seconds=10_000), clock=even_clock(lambda: now[0]))
     for number in range(20):
         now[0] += 1
         one.record(replace(TURN, tokens_before=number))
@@ -91,23 +92,35 @@ def test_the_oldest_lines_go_when_there_are_too_many(open_log):
 
 def test_rows_that_are_too_old_are_removed(open_log, tmp_path):
     now = [1_000.0]
-    one = open_log(clock=lambda: now[0], limits=RetentionLimits(seconds=100))
+    one = open_log(clock=even_clock(lambda: now[0]), limits=RetentionLimits(seconds=100))
     one.record(TURN)
     one.record(Incident("warning", "x", "", {}))
     one.close()
     now[0] += 200
-    later = open_log(clock=lambda: now[0], limits=RetentionLimits(seconds=100))
+    later = open_log(clock=even_clock(lambda: now[0]), limits=RetentionLimits(seconds=100))
     later.record(CounterDelta({"requests": 1}))
     later.close()
     assert turns(later) == []
     assert later.query("select * from incidents") == []
 
 
+async def test_a_clock_that_is_ahead_for_a_while_removes_no_rows(open_log):
+    clocks = Clocks(1_700_000_000.0)
+    one = open_log(clock=clocks.as_system_clock())
+    one.record(TURN)
+    await until(lambda: turns(one))
+    clocks.now += 400 * activity_log.DAY_SECONDS
+    clocks.pass_time(activity_log.SWEEP_SECONDS + 1)
+    one.record(CounterDelta({"requests": 1}))
+    one.close()
+    assert len(turns(one)) == 1
+
+
 async def test_rows_that_are_too_old_are_removed_though_the_clock_was_set_back(open_log):
     """The clock was a day ahead at first, so the time of the last sweep is still to come."""
     hour = 3_600.0
     now = [100 * hour]
-    one = open_log(clock=lambda: now[0], limits=RetentionLimits(seconds=hour))
+    one = open_log(clock=even_clock(lambda: now[0]), limits=RetentionLimits(seconds=hour))
     one.record(CounterDelta({"requests": 1}))
     await until(lambda: one.query("select * from minute_counts"))
     now[0] -= 24 * hour
@@ -233,7 +246,7 @@ insert into minutes_1 values ('a', 60, 'requests', 'red', 2), ('b', 60, 'request
 def test_a_file_of_the_former_version_keeps_its_rows(open_log, tmp_path, first):
     with closing(sqlite3.connect(tmp_path / activity_log.FILE)) as db:
         db.executescript(FORMER)
-    one, other = open_log(clock=lambda: 60.0), open_log(clock=lambda: 60.0)
+    one, other = open_log(clock=even_clock(lambda: 60.0)), open_log(clock=even_clock(lambda: 60.0))
     if first == "write":
         for each in (one, other):
             each.record(CounterDelta({"requests": 1}, "red"))
@@ -273,7 +286,7 @@ pragma user_version = 2;
 def test_a_file_without_the_columns_of_observe_mode_gets_them(open_log, tmp_path):
     with closing(sqlite3.connect(tmp_path / activity_log.FILE)) as db:
         db.executescript(SECOND)
-    log = open_log(clock=lambda: 60.0)
+    log = open_log(clock=even_clock(lambda: 60.0))
     log.record(TURN)
     log.close()
     assert [(turn["tokens_after"], turn["tokens_would_be"]) for turn in turns(log)] == [(40, None), (40, 40)]

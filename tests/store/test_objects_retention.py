@@ -1,15 +1,18 @@
 """What is too old or too much goes from the store, too; what is gone is not taken for kept; many may prune at once."""
 
+import asyncio
 import json
 import threading
 import time
 
 import pytest
 
+from proxy.store.clock import EVEN_SECONDS, SystemClock
 from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.archive import DAY_SECONDS, Archive, Retention, read_transcript
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.store.transcripts.writer import Originals
+from tests.support.clocks import Clocks
 from tests.support.messages import KEY, assistant, chat, user
 from tests.support.proxy_client import until
 from tests.support.transcripts import exchange, keep
@@ -118,8 +121,22 @@ def test_without_bounds_nothing_is_asked(bucket, spool, relay):
 async def test_the_worker_that_sends_sees_to_it_when_it_begins(bucket, spool, write, monkeypatch):
     write(recorded_turns(1))
     monkeypatch.setattr(module, "FIRST_SWEEP_SECONDS", 0.0)
-    monkeypatch.setattr(module.time, "time", lambda at=time.time: at() + 2 * DAY_SECONDS)
-    uploads = Uploads(bucket, spool, TranscriptSettings(retention=Retention(days=1)))
+    clock = SystemClock(lambda: time.time() + 2 * DAY_SECONDS)
+    uploads = Uploads(bucket, spool, TranscriptSettings(retention=Retention(days=1)), clock=clock)
+    await until(lambda: not list(bucket.list_objects("team-a")))
+    uploads.close()
+
+
+async def test_a_clock_that_is_ahead_for_a_while_removes_nothing(bucket, spool, write, monkeypatch):
+    write(recorded_turns(1))
+    monkeypatch.setattr(module, "FIRST_SWEEP_SECONDS", 0.0)
+    monkeypatch.setattr(module, "SWEEP_SECONDS", 0.0)
+    clocks = Clocks(time.time())
+    uploads = Uploads(bucket, spool, TranscriptSettings(retention=Retention(days=1)), clock=clocks.as_system_clock())
+    clocks.now += 400 * DAY_SECONDS
+    await asyncio.sleep(0.5)  # some sweeps
+    assert len(list(bucket.list_objects("team-a"))) == 1
+    clocks.pass_time(EVEN_SECONDS)
     await until(lambda: not list(bucket.list_objects("team-a")))
     uploads.close()
 

@@ -9,11 +9,11 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 
 import pytest
 
+from proxy.store.clock import SystemClock
 from proxy.store.transcripts import files
 from proxy.store.transcripts import writer as writer_module
 from proxy.store.transcripts.files import History, TranscriptFolder
@@ -45,8 +45,8 @@ def warnings():
 def writer(tmp_path, warnings):
     made = []
 
-    def start(now=time.time, **settings):
-        made.append(Originals(tmp_path, TranscriptSettings(**settings), warnings.append, now=now))
+    def start(clock=None, **settings):
+        made.append(Originals(tmp_path, TranscriptSettings(**settings), warnings.append, clock=clock))
         return made[-1]
 
     yield start
@@ -67,7 +67,7 @@ def texts(folder):
 
 
 def test_a_history_is_written_one_message_a_line(tmp_path, writer):
-    assert keep(writer(now=lambda: 0), history("one", "two", "three")) == [True]
+    assert keep(writer(clock=SystemClock(lambda: 0)), history("one", "two", "three")) == [True]
     assert texts(tmp_path) == ["one", "two", "three"]
     assert {line["seen"] for line in lines(tmp_path)} == {"1970-01-01T00:00:00.000Z"}
 

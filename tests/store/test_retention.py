@@ -5,8 +5,10 @@ import time
 
 import pytest
 
+from proxy.store.clock import SystemClock
 from proxy.store.transcripts.archive import Archive, Retention
 from proxy.store.transcripts.files import open_locked
+from tests.support.clocks import Clocks
 from tests.support.messages import assistant, chat, user
 from tests.support.proxy_client import until
 from tests.support.transcripts import exchange, find_only, keep, originals, texts, transcripts
@@ -38,6 +40,11 @@ def test_conversations_idle_too_long_are_removed_oldest_first(folder):
 def test_beyond_the_size_limit_the_oldest_conversations_are_removed(folder):
     assert days(Archive(folder).find_expired(Retention(bytes=25_000), NOW)) == [5, 4, 3]
     assert days(Archive(folder).find_expired(Retention(bytes=1), NOW)) == [5, 4, 3, 2, 1]
+
+
+def test_files_dated_later_than_now_are_no_obstacle_to_the_size_limit(folder):
+    """The clock was ahead when they were written."""
+    assert days(Archive(folder).find_expired(Retention(bytes=25_000), NOW - 30 * DAY)) == [5, 4, 3]
 
 
 def test_without_bounds_nothing_goes(folder):
@@ -85,14 +92,14 @@ def test_a_writer_that_waits_while_its_file_is_removed_starts_it_again(tmp_path,
 
 
 async def test_the_writer_itself_sees_to_it_when_it_begins(folder):
-    with originals(folder, retention=Retention(days=2.5), now=lambda: NOW):
+    with originals(folder, retention=Retention(days=2.5), clock=SystemClock(lambda: NOW)):
         await until(lambda: len(list(Archive(folder).find())) == 2)
 
 
 async def test_the_writer_sees_to_it_though_the_clock_was_set_back(folder):
     """The clock was a day ahead when the writer began, so the time of its next sweep is still to come."""
     now = [NOW + DAY]
-    with originals(folder, retention=Retention(days=4.5), now=lambda: now[0]) as writer:
+    with originals(folder, retention=Retention(days=4.5), clock=SystemClock(lambda: now[0])) as writer:
         await until(lambda: len(list(Archive(folder).find())) == 3)
         now[0] -= DAY
         aged = next(folder.rglob("*.jsonl"))
@@ -103,29 +110,22 @@ async def test_the_writer_sees_to_it_though_the_clock_was_set_back(folder):
 
 @pytest.fixture
 def clocks():
-    """What the two clocks of the writer show: the time of day, and the seconds since some moment."""
-    return {"now": NOW, "monotonic": 5_000.0}
+    return Clocks(NOW)
 
 
 @pytest.fixture
 def ahead_writer(folder, clocks):
     """A writer that began while the clock was right; it keeps what was written to within the last 6 days."""
-    read = {name: lambda name=name: clocks[name] for name in clocks}
-    with originals(folder, retention=Retention(days=6), **read) as writer:
+    with originals(folder, retention=Retention(days=6), clock=clocks.as_system_clock()) as writer:
         keep(writer, exchange(chat(user("at the beginning"))))
         yield writer
-
-
-def pass_time(clocks, seconds):
-    for name in clocks:
-        clocks[name] += seconds
 
 
 def write_often(writer, clocks, seconds, every=600.0):
     """Requests that come while this time passes."""
     for number in range(int(seconds // every)):
-        pass_time(clocks, every)
-        keep(writer, exchange(chat(user(f"{number} at {clocks['monotonic']}"))))
+        clocks.pass_time(every)
+        keep(writer, exchange(chat(user(f"{number} at {clocks.elapsed}"))))
 
 
 def count_old(folder):
@@ -133,15 +133,15 @@ def count_old(folder):
 
 
 async def test_a_clock_that_is_ahead_for_a_while_removes_nothing(folder, ahead_writer, clocks):
-    clocks["now"] += 40 * DAY
+    clocks.now += 40 * DAY
     write_often(ahead_writer, clocks, 3_000.0)
-    clocks["now"] -= 40 * DAY
+    clocks.now -= 40 * DAY
     write_often(ahead_writer, clocks, 3 * 3600.0)
     assert count_old(folder) == 5
 
 
 async def test_a_clock_that_stays_ahead_is_believed_after_an_hour(folder, ahead_writer, clocks):
-    clocks["now"] += 2.5 * DAY  # as after a suspension of this length
+    clocks.now += 2.5 * DAY  # as after a suspension of this length
     write_often(ahead_writer, clocks, 3_000.0)
     assert count_old(folder) == 5
     write_often(ahead_writer, clocks, 2 * 3600.0)
@@ -150,7 +150,7 @@ async def test_a_clock_that_stays_ahead_is_believed_after_an_hour(folder, ahead_
 
 async def test_a_clock_that_jumps_again_and_again_is_not_believed(folder, ahead_writer, clocks):
     for _ in range(5):
-        clocks["now"] += 10 * DAY
+        clocks.now += 10 * DAY
         write_often(ahead_writer, clocks, 3_000.0)
     assert count_old(folder) == 5
 
@@ -162,11 +162,10 @@ async def test_old_originals_go_on_time_while_the_clock_is_right(folder, ahead_w
 
 
 async def test_the_size_limit_holds_while_the_clock_is_ahead(tmp_path, clocks):
-    read = {name: lambda name=name: clocks[name] for name in clocks}
-    clocks["now"] = time.time()  # as the files have it
-    with originals(tmp_path, retention=Retention(days=6, bytes=100_000), **read) as writer:
+    clocks.now = time.time()  # as the files have it
+    with originals(tmp_path, retention=Retention(days=6, bytes=100_000), clock=clocks.as_system_clock()) as writer:
         keep(writer, exchange(chat(user("at the beginning"))))
-        clocks["now"] += 40 * DAY
+        clocks.now += 40 * DAY
         for number in range(40):
             keep(writer, exchange(chat(user(f"{number} " + "x" * 10_000))))
         await until(lambda: sum(one.bytes for one in Archive(tmp_path).find()) <= 100_000)

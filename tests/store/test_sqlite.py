@@ -12,8 +12,12 @@ import time
 
 import pytest
 
+from proxy.store.clock import SystemClock
 from proxy.store.contract import FACT_SECONDS_MAX, Found, StoreLimits, StoreUnavailable
 from proxy.store.sqlite import BUSY_TIMEOUT_SECONDS, SqliteStore, may_write
+from tests.support.clocks import Clocks, even_clock
+
+DAY = 24 * 3600.0
 
 
 @pytest.fixture
@@ -50,15 +54,56 @@ async def test_values_stored_while_the_clock_was_ahead_are_kept_no_longer_than_o
     """It would outlast its lifetime by as much, and what is newer would be removed first where there is too much."""
     year, now = 365 * 24 * 3600.0, [time.time()]
     limits = StoreLimits(block_seconds=1_000.0)
-    ahead = SqliteStore(path, limits, clock=lambda: now[0] + year)
+    ahead = SqliteStore(path, limits, clock=SystemClock(lambda: now[0] + year))
     await ahead.put_block("t/block", b"block")
     await ahead.write_fact("t/fact", b"fact", 1_000.0)
     await ahead.close()
-    store = SqliteStore(path, limits, clock=lambda: now[0])
+    store = SqliteStore(path, limits, clock=even_clock(lambda: now[0]))
     await store.put_block("t/other", b"block")
     now[0] += FACT_SECONDS_MAX + 1
     assert await store.find_first(["t/block", "t/other"], ["t/fact"]) == (None, None)
     await store.close()
+
+
+@pytest.fixture
+def clocks():
+    return Clocks(time.time())
+
+
+@pytest.fixture
+async def ahead_store(path, clocks):
+    """A store with a block and a fact, and with room for little more, whose clock has just gone ahead by 400 days."""
+    limits = StoreLimits(block_bytes=64_000)
+    store = SqliteStore(path, limits, clock=clocks.as_system_clock())
+    await store.put_block("t/block", b"block")
+    await store.write_fact("t/fact", b"fact", 24 * 3600.0)
+    clocks.now += 400 * DAY
+    yield store
+    await store.close()
+
+
+async def put_blocks(store, clocks, name, seconds, every=600.0):
+    """Write so much, while this time passes, that old rows are removed each time."""
+    for number in range(int(seconds // every)):
+        clocks.pass_time(every)
+        await store.put_block(f"t/{name}/{number}", bytes(3_000))
+
+
+async def test_a_clock_that_is_ahead_for_a_while_removes_no_block(ahead_store, clocks):
+    expected = Found("t/block", b"block"), Found("t/fact", b"fact")
+    assert await ahead_store.find_first(["t/block"], ["t/fact"]) == expected
+    await put_blocks(ahead_store, clocks, "ahead", 3_000.0)
+    assert await ahead_store.put_block("t/block", b"another") == b"block"
+    clocks.now -= 400 * DAY
+    await put_blocks(ahead_store, clocks, "after", 3_000.0)
+    assert await ahead_store.find_first(["t/block"], ["t/fact"]) == expected
+
+
+async def test_of_a_clock_that_stays_ahead_blocks_that_are_in_use_outlive_the_others(ahead_store, clocks):
+    await ahead_store.put_block("t/new", b"new")
+    await put_blocks(ahead_store, clocks, "ahead", 2 * 3600.0)
+    assert await ahead_store.find_first(["t/block"], ["t/fact"]) == (None, None)
+    assert (await ahead_store.find_first(["t/new"]))[0] == Found("t/new", b"new")
 
 
 @pytest.mark.parametrize("damage", ["torn", "no database", "holes"])
@@ -233,15 +278,26 @@ async def test_writes_of_other_workers_are_waited_for_without_an_outage(path, st
 
 async def test_an_old_block_is_found_in_a_locked_file(path, locking_process):
     """To record that it was used is a write, and can be done next time."""
-    later = SqliteStore(path, clock=lambda: time.time() + 6 * 24 * 3600.0)
+    later = SqliteStore(path, clock=SystemClock(lambda: time.time() + 6 * 24 * 3600.0))
     for _ in range(3):
         assert (await later.find_first(["t/h1"]))[0] == Found("t/h1", b"block")
     await later.close()
 
 
+def stalling_clock(released):
+    """A clock that the store's thread waits for, as it would for a disk that stalls."""
+
+    def read():
+        if threading.current_thread().name.startswith("store"):
+            released.wait(10)
+        return time.time()
+
+    return SystemClock(read)
+
+
 async def test_a_write_that_was_given_up_is_not_made_later(path):
     released = threading.Event()
-    store = SqliteStore(path, timeout=0.1, clock=lambda: released.wait(10) and time.time())
+    store = SqliteStore(path, timeout=0.1, clock=stalling_clock(released))
     stuck = asyncio.create_task(store.put_block("t/stuck", b"block"))
     await asyncio.sleep(0.02)
     behind = asyncio.create_task(store.put_block("t/behind", b"block"))
@@ -254,7 +310,7 @@ async def test_a_write_that_was_given_up_is_not_made_later(path):
 
 async def test_a_disk_that_stalls_is_not_waited_for(path):
     released = threading.Event()
-    store = SqliteStore(path, timeout=0.05, clock=lambda: released.wait(10) and time.time())
+    store = SqliteStore(path, timeout=0.05, clock=stalling_clock(released))
     with pytest.raises(StoreUnavailable, match="did not answer"):
         await store.put_block("t/h1", b"block")
     await asyncio.sleep(0.05)
@@ -265,7 +321,7 @@ async def test_a_disk_that_stalls_is_not_waited_for(path):
 
 
 async def test_the_event_loop_runs_on_while_the_store_works(path):
-    store = SqliteStore(path, clock=lambda: time.sleep(0.1) or time.time())
+    store = SqliteStore(path, clock=SystemClock(lambda: time.sleep(0.1) or time.time()))
     looking, turns = asyncio.create_task(store.find_first(["t/h1"])), 0
     while not looking.done():
         await asyncio.sleep(0.001)

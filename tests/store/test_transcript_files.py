@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from proxy.store.clock import SystemClock
 from proxy.store.transcripts.files import TranscriptFolder
 from proxy.wire.assembly import Assembly
 from proxy.wire.redaction import redaction
@@ -202,7 +203,7 @@ def test_the_link_of_a_message_on_several_lines_covers_all_of_them(tmp_path):
 
 def test_an_answer_is_written_after_its_request_with_its_usage(tmp_path):
     answer = (text_turn("Let me look.") + call_turn("Read", path="a.py")).using(123, 45)
-    with originals(tmp_path, now=lambda: 0) as writer:
+    with originals(tmp_path, clock=SystemClock(lambda: 0)) as writer:
         keep(writer, exchange(HELLO, answer))
     found = find_only(tmp_path)
     (text,) = found.answers_to(history_of(HELLO).links[-1])
@@ -289,7 +290,7 @@ FORK = chat(user("hi"), assistant("Hello."), user("No, this."))
 @pytest.fixture
 def forked_conversation(tmp_path):
     moments = iter(range(1, 100))
-    with originals(tmp_path, now=lambda: next(moments)) as writer:
+    with originals(tmp_path, clock=SystemClock(lambda: next(moments))) as writer:
         keep(writer, exchange(HELLO), exchange(MORE, text_turn("Now this.")), exchange(FORK))
     return tmp_path
 

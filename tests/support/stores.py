@@ -14,6 +14,7 @@ from proxy.store.fallback import FallbackStore
 from proxy.store.memory import MemoryStore
 from proxy.store.redis import RedisStore
 from proxy.store.sqlite import SqliteStore
+from tests.support.clocks import even_clock
 from tests.support.redis_groups import ClusterNodes
 from tests.support.redis_server import RedisServer, needs_redis
 
@@ -76,7 +77,9 @@ def in_memory(place):
 
 def in_sqlite(place):
     clock, path = Clock(), place.folder / "state.db"
-    return StoreKind(lambda bounds: SqliteStore(path, bounds, clock=clock, timeout=PATIENT), clock.forward, path.unlink)
+    return StoreKind(
+        lambda bounds: SqliteStore(path, bounds, clock=even_clock(clock), timeout=PATIENT), clock.forward, path.unlink
+    )
 
 
 def in_redis(place):

@@ -46,9 +46,8 @@ def history_of(source: bytes, tenant: str = TENANT) -> History:
 
 
 @contextmanager
-def originals(folder: Path, *, warn=lambda _: None, now=None, monotonic=None, **settings) -> Iterator[Originals]:
-    clocks = {name: clock for name, clock in (("now", now), ("monotonic", monotonic)) if clock}
-    made = Originals(folder, TranscriptSettings(**settings), warn, **clocks)
+def originals(folder: Path, *, warn=lambda _: None, clock=None, **settings) -> Iterator[Originals]:
+    made = Originals(folder, TranscriptSettings(**settings), warn, clock=clock)
     yield made
     assert made.close()
 

@@ -9,6 +9,7 @@ in it is still of use.
 import builtins
 import io
 import json
+import math
 import os
 import re
 import shutil
@@ -184,8 +185,9 @@ class Archive:
 
     def find_expired(self, bounds: Retention, now: float) -> list[SavedConversation]:
         """Those that are too old or beyond the size, the one that was silent longest first."""
-        # In an object store, a process may count on what was written within this time (see files.py).
-        settled = SETTLED_SECONDS if self.store else 0.0
+        # In an object store, a process may count on what was written within this time (see files.py). A file that is
+        # dated later than now was written while the clock was ahead: it is no obstacle to the size.
+        settled = SETTLED_SECONDS if self.store else -math.inf
         expired, total = [], 0
         for conversation in self.newest_first():
             total += conversation.bytes

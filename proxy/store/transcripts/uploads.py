@@ -21,6 +21,7 @@ from itertools import groupby
 from pathlib import Path
 
 from proxy.lifetime import WorkerThread
+from proxy.store.clock import SystemClock
 from proxy.store.contract import MEBIBYTE, ignore
 from proxy.store.transcripts.archive import Archive, ObjectStore, Retention, StoreFault
 from proxy.store.transcripts.files import SUFFIX, Sync, close_file, is_closed, make_folder, open_locked
@@ -68,6 +69,8 @@ class Uploads:
         settings: TranscriptSettings | None = None,
         warn: Callable[[str], None] = ignore,
         report: Callable[[str], None] = ignore,
+        *,
+        clock: SystemClock | None = None,
     ) -> None:
         self.faults = 0
         self.sent = 0
@@ -77,6 +80,7 @@ class Uploads:
         self._settings = settings or TranscriptSettings()
         self._warn = warn
         self._report = report
+        self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._first_seen: dict[Path, float] = {}
         self._refused: set[Path] = set()
@@ -225,7 +229,7 @@ class Uploads:
                 place.parent.rmdir()
         if self._settings.retention is not None:
             try:
-                Archive(self._spool, self._store).prune(self._settings.retention, time.time())
+                Archive(self._spool, self._store).prune(self._settings.retention, self._clock.read_believed())
             except OSError as fault:
                 self._warn(f"old transcripts could not be removed: {fault}")
 

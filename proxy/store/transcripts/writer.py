@@ -12,11 +12,12 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from proxy.lifetime import WorkerThread
+from proxy.store.clock import SystemClock
 from proxy.store.contract import ignore
 from proxy.store.transcripts.archive import Archive
 from proxy.store.transcripts.files import History, MakeLines, TranscriptFolder, render_answer_lines
@@ -27,8 +28,6 @@ ANSWER_PIECE_BYTES = 64 * 1024  # of an answer are collected before the thread t
 SWEEP_SECONDS = 3600.0
 SWEEP_SHARE = 32  # each time this part of the bound was written there is a sweep, too
 PROBE_SECONDS = 1.0
-JUMP_SECONDS = 3600.0
-"""A clock that goes forward by so much more than the time that passed was set, or the machine was suspended."""
 
 
 @dataclass(slots=True)
@@ -39,32 +38,6 @@ class SubmittedHistory:
     """True once it is written."""
     written: tuple[str, str, str] | None = None
     """Tenant, conversation and last link, once it is written: its answers belong after that link."""
-
-
-class ClockCheck:
-    """Tells whether the time of day can be believed: by a clock that is far ahead, every original is too old.
-
-    One that jumped ahead is not believed until it has gone on evenly from there for as long as lies between two sweeps.
-    """
-
-    def __init__(self, now: Callable[[], float], monotonic: Callable[[], float]) -> None:
-        self._now = now
-        self._monotonic = monotonic
-        self._offset = float("inf")
-        """Time of day less monotonic time, when it was last believed."""
-        self._jumped: tuple[float, float] | None = None
-        """The same after a jump, and the monotonic time of it."""
-
-    def is_credible(self) -> bool:
-        elapsed = self._monotonic()
-        offset = self._now() - elapsed
-        if offset - self._offset > JUMP_SECONDS:
-            if self._jumped is None or abs(offset - self._jumped[0]) > JUMP_SECONDS:
-                self._jumped = offset, elapsed
-            if elapsed - self._jumped[1] < SWEEP_SECONDS:
-                return False
-        self._offset, self._jumped = offset, None
-        return True
 
 
 class Originals:
@@ -81,8 +54,7 @@ class Originals:
         warn: Callable[[str], None] = ignore,
         *,
         uploads: Uploads | None = None,
-        now: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
+        clock: SystemClock | None = None,
     ) -> None:
         self.faults = 0
         self.problem = ""
@@ -91,8 +63,7 @@ class Originals:
         self._folder = TranscriptFolder(folder, self._settings.rotate_bytes, self._settings.sync, is_spool=is_spool)
         self._warn = warn
         self._uploads = uploads
-        self._now = now
-        self._clock_check = ClockCheck(now, monotonic)
+        self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._room = self._settings.queue_bytes
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -181,7 +152,7 @@ class Originals:
         self._note_failure("the disk is too slow: a request has stopped waiting for it")
 
     def _timestamp(self) -> str:
-        now = self._now()
+        now = self._clock.read()
         return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03}Z"
 
     # --- in the thread ---
@@ -215,15 +186,11 @@ class Originals:
         bounds = self._settings.retention
         if bounds is None or self._uploads is not None:
             return
-        now, is_credible = self._now(), self._clock_check.is_credible()
-        is_time = is_credible and abs(now - self._swept_at) >= SWEEP_SECONDS  # a clock may be set back
+        now = self._clock.read_believed()
+        is_time = abs(now - self._swept_at) >= SWEEP_SECONDS  # a clock may be set back
         if not (is_time or (bounds.bytes and self._unswept > bounds.bytes // SWEEP_SHARE)):
             return
-        self._unswept = 0
-        if is_credible:
-            self._swept_at = now
-        else:
-            bounds = replace(bounds, days=0)  # the size alone
+        self._swept_at, self._unswept = now, 0
         try:
             Archive(self._folder.path).prune(bounds, now)
         except OSError as fault:
