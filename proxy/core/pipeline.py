@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 from proxy.core.grouping import count_flaws, find_callers
+from proxy.core.identity import remove_wrapping
 from proxy.core.messages import Message, ToolCall
 
 BYTES_PER_TOKEN = 4
@@ -90,7 +91,7 @@ class Draft:
 
     @staticmethod
     def _shorter(old: Message, new: Message) -> Message:
-        return new if len(new.raw) < len(old.raw) else old
+        return new if new is not old and _count_bytes((new,)) < _count_bytes((old,)) else old
 
 
 class Step(Protocol):
@@ -152,7 +153,7 @@ def _find_breach(old: Draft, new: Draft) -> str:
         return ""
     if new.before is not old.before or new.after is not old.after:
         return "it touched what stands outside the middle"
-    if _count_bytes(new) > _count_bytes(old):
+    if _count_bytes(new.middle) + len(new.tools or b"") > _count_bytes(old.middle) + len(old.tools or b""):
         return "it made the history longer"
     kept = {id(message) for message in new.middle}
     if any(id(message) not in kept for message in old.middle if not old.free(message)):
@@ -174,5 +175,6 @@ def _report(name: str, old: Draft, new: Draft, refused: str) -> StepReport:
     return StepReport(name, len(removed), saved, refused)
 
 
-def _count_bytes(draft: Draft) -> int:
-    return sum(len(message.raw) for message in draft.middle) + len(draft.tools or b"")
+def _count_bytes(messages: Iterable[Message]) -> int:
+    """Bytes of these messages, without cache markers and what is there only for them: clients move these on."""
+    return sum(len(each.raw) - len(each.content) + len(remove_wrapping(each.content)) for each in messages)

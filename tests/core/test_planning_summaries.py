@@ -44,7 +44,7 @@ def asks(messages, rules=RULES, **facts):
 
 
 @pytest.mark.parametrize("steps", [15, 30, 60, 120])
-def test_who_asks_by_name_gets_a_view_that_fits_whatever_the_model_answers(steps):
+def test_a_client_that_asks_by_name_gets_a_view_that_fits_whatever_the_model_answers(steps):
     state = Worker(RULES, replace(WINDOW, force=True, focus="the parser"))._state(work(steps))
     need = decide(state)
     assert need.urgent

@@ -87,6 +87,20 @@ def test_a_result_long_only_in_its_json_or_short_in_lines_is_not_clipped():
     assert ClipOutput(lines=100)(lines).middle != lines.middle
 
 
+@pytest.mark.parametrize(
+    "step", [ClipOutput(lines=50), ClipOutput(over=100), DedupArrivals()], ids=lambda each: each.name
+)
+def test_a_cache_mark_decides_nothing(step):
+    """Nor the list that a client makes of a text to put the mark in: on the next turn both may be gone."""
+    for size in range(51, 90):
+        text = "\n".join(f"x{line}" for line in range(size))
+        part = {"type": "text", "text": text}
+        forms = [text, [part], [{**part, "cache_control": {"type": "ephemeral"}}]]
+        drafts = [draft_of(user("x"), call("Read", out=text), call("Read", out=form)) for form in forms]
+        done = [[(message.made, message.text) for message in run((step,), draft)[0].middle] for draft in drafts]
+        assert done[0] == done[1] == done[2]
+
+
 def test_a_long_line_is_clipped_between_words():
     words = [f"Pietermaritzburg_{number}" for number in range(400)]
     (text,) = (

@@ -69,7 +69,7 @@ class ClipOutput:
 
     def _huge(self, message: Message, window: int | None) -> bool:
         limit = 0 if self.lines else self._limit(window)
-        return message.is_bulk and not message.literal and len(remove_wrapping(message.content)) > limit
+        return message.is_bulk and not message.literal and _is_longer(message, limit)
 
     def _clip(self, message: Message, call: ToolCall | None, draft: Draft) -> Message:
         if not self._huge(message, draft.window) or message.attached or (call and matches_any(call.name, self.exempt)):
@@ -409,7 +409,8 @@ class DedupArrivals:
 
     def __call__(self, draft: Draft) -> Draft:
         new = [remove_wrapping(message.content) for message in draft.middle if self._long(message)]
-        earlier = {remove_wrapping(message.content) for message in draft.before} if new else set[bytes]()
+        before = draft.before if new else ()
+        earlier = {remove_wrapping(message.content) for message in before if self._long(message)}
         if len(set(new)) == len(new) and earlier.isdisjoint(new):
             return draft
         first: dict[bytes, tuple[Message, ToolCall | None]] = {}
@@ -429,7 +430,7 @@ class DedupArrivals:
         return not self._long(message) or hash(remove_wrapping(message.content)) not in earlier
 
     def _long(self, message: Message) -> bool:
-        return message.is_result and not message.literal and len(remove_wrapping(message.content)) > self.over
+        return message.is_result and not message.literal and _is_longer(message, self.over)
 
 
 @dataclass(frozen=True, slots=True)
@@ -495,6 +496,12 @@ def remove_pairs(draft: Draft, calls: Collection[int], made: str) -> Draft:
     results = {id(answers[call]) for call in removed}
     kept = (_without_calls(message, removed, made) for message in draft.middle if id(message) not in results)
     return draft.with_middle(message for message in kept if message is not None)
+
+
+def _is_longer(message: Message, most_bytes: int) -> bool:
+    """True where the content is longer than this. A cache marker in it does not count."""
+    content = message.content
+    return len(content) > most_bytes and len(remove_wrapping(content)) > most_bytes
 
 
 def _without_calls(message: Message, removed: Collection[int], made: str) -> Message | None:
