@@ -574,7 +574,7 @@ async def _run(act: Callable[[], T]) -> T:
 
 
 def _is_encoded(reply: Reply) -> bool:
-    return bool(http.find(reply.headers, "content-encoding"))
+    return bool(http.find_encoding(reply.headers))
 
 
 def _is_larger_than_answer(body: bytes | bytearray) -> bool:
@@ -611,7 +611,7 @@ async def _read_late_refusal(reply: Reply) -> Refusal | None:
 def _is_stream(reply: Reply) -> bool:
     """True for an event stream that can be read along: it is not compressed."""
     kind = http.find(reply.headers, "content-type") or ""
-    return kind.startswith("text/event-stream") and not http.find(reply.headers, "content-encoding")
+    return kind.startswith("text/event-stream") and not http.find_encoding(reply.headers)
 
 
 def _may_refuse(reply: Reply) -> bool:
@@ -704,7 +704,7 @@ def _build_usage_rewriter(
     view: delivery.UsageView, reply: Reply | LocalAnswer | StreamOfRounds
 ) -> delivery.Rewriter | None:
     """The rewriter of the usage figures of an answer; None where the answer is compressed."""
-    if http.find(reply.headers, "content-encoding"):
+    if http.find_encoding(reply.headers):
         return None
     kind = http.find(reply.headers, "content-type") or ""
     return delivery.StreamRewriter(view) if kind.startswith("text/event-stream") else delivery.BodyRewriter(view)

@@ -261,6 +261,7 @@ class Reply:
     """
 
     __slots__ = (
+        "_fault",
         "_idle_timeout",
         "_is_last",
         "_name",
@@ -286,6 +287,7 @@ class Reply:
         self._idle_timeout = idle_timeout
         self._is_last = is_last
         self._peeked = b""
+        self._fault: UpstreamBroke | UpstreamTimeout | None = None
         self.status = response.status
         self.is_good = response.status == HTTPStatus.OK
         self.reason = _printable(response.reason)
@@ -303,7 +305,8 @@ class Reply:
                     read += chunk
                     if is_enough(read):
                         break
-        except (UpstreamBroke, UpstreamTimeout):
+        except (UpstreamBroke, UpstreamTimeout) as fault:
+            self._fault = fault
             return None
         finally:
             self._peeked = bytes(read)
@@ -311,19 +314,21 @@ class Reply:
 
     async def decompress(self, limit: int) -> None:
         """Read the whole body and take its encodings off. It stays as it came where it is too large or unreadable."""
-        encoding = ",".join(value for name, value in self.headers if name.lower() == "content-encoding")
+        encoding = http.find_encoding(self.headers)
         if not encoding or not http.is_known(encoding):
             return
         body = await self.peek(lambda read: len(read) > limit)
         if body is not None and len(body) <= limit:
             with suppress(http.TooLarge, http.UndecodableBody):
-                self._peeked = http.decode(body, encoding, limit)
+                self._peeked = await asyncio.to_thread(http.decode, body, encoding, limit)
                 self.headers = http.remove(self.headers, "content-encoding", "content-length")
 
     async def chunks(self) -> AsyncGenerator[bytes]:
         """The body, chunk by chunk as the socket delivered it."""
         if self._peeked:
             yield self._peeked
+        if self._fault is not None:
+            raise self._fault
         if self._is_last:
             self._close_connection_after_stream()
         content, who, now = self._response.content, f'upstream "{self._name}"', asyncio.get_running_loop().time

@@ -18,7 +18,7 @@ from proxy.store.transcripts.files import History
 from proxy.store.transcripts.writer import Originals, Recording, SubmittedHistory
 from proxy.wire.assembly import Assembly
 from proxy.wire.formats import AnswerFormat, RequestFormat
-from proxy.wire.http import Headers, find
+from proxy.wire.http import Headers, find, find_encoding
 
 REQUIRED_TIMEOUT_SECONDS = 5.0
 """How long a request waits for its history to be written before it is refused."""
@@ -90,7 +90,7 @@ class Keeper:
         """A recording of the answer that now begins."""
         if self.originals is None:
             return None
-        kind, encoding = find(answer, "content-type") or "", find(answer, "content-encoding") or ""
+        kind, encoding = find(answer, "content-type") or "", find_encoding(answer)
         return self.originals.record(kept, Assembly(kind, encoding, reader=reader))
 
     async def close(self) -> None:

@@ -250,7 +250,7 @@ async def fetch_whole_answer(client: Client, call: Call, model: str) -> WholeAns
     async with client.send(call, model) as reply:
         refused, refusal = ("", None) if reply.is_good else await _classify_refusal(reply)
         kind = http.find(reply.headers, "content-type") or ""
-        assembly = Assembly(kind, http.find(reply.headers, "content-encoding") or "", reader=ANSWER_FORMATS[call.path])
+        assembly = Assembly(kind, http.find_encoding(reply.headers), reader=ANSWER_FORMATS[call.path])
         async for chunk in reply.chunks():
             assembly.feed(chunk)
         return WholeAnswer(assembly.answer(ended=True), refused, refusal)

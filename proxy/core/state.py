@@ -350,7 +350,7 @@ class ConversationState:
         parts = repair(parts) if self.rules.repair else parts
         parts += self._restore_lost_pins(parts, covers, draft.after)
         if self.has_block and covers == self.block.covers and draft.after:
-            # A block is stored under this link already and the first writer wins, so this one covers a message more.
+            # The block before is stored under this link. This one covers a message more, so that both are there.
             parts, covers = (*parts, draft.after[0]), draft.after[0].stop
         left = list_tool_names(draft.tools)
         block = Block(

@@ -413,6 +413,12 @@ def is_known(encoding: str) -> bool:
     return all(name in _OPENERS or name in ("", "identity") for name in _names(encoding))
 
 
+def find_encoding(headers: Iterable[tuple[str, str]]) -> str:
+    """The encodings of a body, in the order they were applied; empty for none, which some servers call `identity`."""
+    given = (name for header, value in headers if header.lower() == "content-encoding" for name in _names(value))
+    return ",".join(name for name in given if name not in ("", "identity"))
+
+
 def _names(encoding: str) -> list[str]:
     return [part.strip().lower() for part in encoding.split(",")]
 

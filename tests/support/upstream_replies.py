@@ -208,4 +208,5 @@ _COMPRESSORS = {
     "deflate": lambda: _zlib(zlib.MAX_WBITS),
     "br": _brotli,
     "zstd": _zstd,
+    "identity": lambda: (bytes, bytes),
 }

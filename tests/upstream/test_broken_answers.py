@@ -5,7 +5,7 @@ import pytest
 from proxy.config import Upstream as Settings
 from proxy.errors import UpstreamBroke
 from proxy.upstream import Call, Client
-from tests.support.proxy_client import until
+from tests.support.proxy_client import ask, chat, data_of, until
 from tests.support.scripted_upstream import close, cut, delta, raw, stream
 
 
@@ -19,6 +19,27 @@ async def test_data_before_the_end_is_read_before_the_fault(up, end):
         assert await anext(chunks) == delta(content="Half")
         with pytest.raises(UpstreamBroke):
             await anext(chunks)
+
+
+@pytest.mark.parametrize("end", [cut(), close()], ids=["reset", "closed too early"])
+async def test_a_fault_met_while_the_beginning_was_read_is_raised_to_readers_of_the_body(up, end):
+    up.script = stream(delta(content="Half"), end)
+    call = Call("GET", "/models", "", (), None)
+    async with Client(Settings(base_url=up.url), lambda _: None) as client, client.send(call, None) as reply:
+        assert await reply.peek(lambda _: False) is None
+        chunks = reply.chunks()
+        assert await anext(chunks) == delta(content="Half")
+        with pytest.raises(UpstreamBroke):
+            await anext(chunks)
+
+
+async def test_a_stream_that_names_its_encoding_identity_ends_in_an_error_where_it_breaks_off(serve, up):
+    up.script = stream(delta(content="Half"), close(), headers=(("content-encoding", "identity"),))
+    async with serve(up.url) as proxy:
+        reply = await ask(proxy, chat(stream=True))
+    (first, last) = data_of(reply.body.data)
+    assert first["choices"][0]["delta"] == {"content": "Half"}
+    assert "error" in last
 
 
 async def test_a_switch_of_protocols_is_no_answer(up):

@@ -33,7 +33,7 @@ from proxy.lab.replay.values import Conversation, Json, Result
 from proxy.upstream import Call, Client
 from proxy.wire import http
 from proxy.wire.chat.requests import parse
-from proxy.wire.http import find
+from proxy.wire.http import find_encoding
 
 SETTLE_SECONDS = 0.02
 """Seconds between two turns: what a proxy does behind an answer begins then."""
@@ -189,7 +189,7 @@ async def _ask(client: Client, door: ProxyTarget, body: bytes, model: str) -> Js
             raw = b"".join([chunk async for chunk in reply.chunks()])
     except ProxyError:
         return None
-    if not reply.is_good or find(reply.headers, "content-encoding"):
+    if not reply.is_good or find_encoding(reply.headers):
         return None
     return _message(raw)
 

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from proxy.core.recovery import LEAST_ANSWER_TOKENS, Refusal
 from proxy.core.window import Covers
 from proxy.wire import http
-from proxy.wire.http import Headers, find
+from proxy.wire.http import Headers, find_encoding
 
 # Time or the client must help the others.
 RECOVERABLE_KINDS = frozenset({"input", "output", "tpm-hard", "signature", "usage-option"})
@@ -48,7 +48,7 @@ def classify(status: int, headers: Headers, body: bytes) -> Refusal | None:
 
 def _classify_option(status: int, headers: Headers, body: bytes) -> Refusal | None:
     """The refusal of an option of the request. Validators name it outside of the message, so the body is searched."""
-    decoded = http.decode(body, find(headers, "content-encoding") or "", BODY_MAX_BYTES)
+    decoded = http.decode(body, find_encoding(headers), BODY_MAX_BYTES)
     is_option = status not in (OK, TOO_LARGE, TOO_MANY) and USAGE_OPTION.search(decoded)
     return Refusal("usage-option") if is_option else None
 
@@ -257,7 +257,7 @@ NESTING_MAX_LEVELS = 8
 def _extract_text(status: int, headers: Headers, body: bytes) -> str | None:
     """The error's own words in lower case; a quoted request is left out. None: not readable, or no error."""
     try:
-        text = http.decode(body, find(headers, "content-encoding") or "", BODY_MAX_BYTES).decode(errors="replace")
+        text = http.decode(body, find_encoding(headers), BODY_MAX_BYTES).decode(errors="replace")
     except (KeyError, ValueError):
         return None
     if status == OK and not begins_as_error(text.encode()):

@@ -182,7 +182,7 @@ async def test_a_stream_that_goes_on_as_one_body_ends_in_an_error(ask):
     assert b'"So."' not in step.answer.body.data
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "br", "zstd", "deflate"])
+@pytest.mark.parametrize("encoding", ["gzip", "br", "zstd", "deflate", "identity"])
 @each_way
 async def test_answers_that_are_compressed_unasked_are_read_too(ask, streams, encoding):
     first = (text_turn("Let me see.") + recalls(messages="3")).using(900, 10)
@@ -190,7 +190,7 @@ async def test_answers_that_are_compressed_unasked_are_read_too(ask, streams, en
     replies = [stream(*turn.frames(usage=True)) if streams else answer(turn.completion()) for turn in (first, last)]
     step, (_, again) = await ask(*[each.with_compression(encoding) for each in replies], streams=streams)
     assert again["messages"][-1]["content"] == WORK[3]["content"]
-    assert step.header("content-encoding") is None
+    assert step.header("content-encoding") in (None, "identity")
     text, made, ended, usage = client_view(step.answer)
     assert (text, made, ended) == ("Let me see.\n\nIt is there.", [], "stop")
     assert usage["prompt_tokens"] == 1900
