@@ -70,6 +70,12 @@ class Keeper:
             )
         return kept, is_written
 
+    async def check_writable(self) -> bool:
+        """Find out whether originals can be written, for a history that is handed over later."""
+        if self.originals is None:
+            return True
+        return self.is_writable and await self._wait(self.originals.check_writable(), WRITE_TIMEOUT_SECONDS)
+
     async def _wait(self, done: Future[bool], seconds: float) -> bool:
         try:
             async with asyncio.timeout(seconds):

@@ -25,6 +25,7 @@ from proxy.core.actions import (
     Actions,
     AwaitSummary,
     BeginCompaction,
+    CanKeepOriginals,
     CanSummarize,
     CountTokens,
     Decision,
@@ -68,7 +69,7 @@ RECOUNT_ANSWER_TOKENS = 16
 TAG_MAX_CHARS = 64
 NAME_MAX_CHARS = 200
 MODEL_MAX_CHARS = 128
-HEAVY_AFTER = (NoneType, CountTokens, Identify, LookUp, NoteLocalWindow, KeepOriginals, AwaitSummary)
+HEAVY_AFTER = (NoneType, CountTokens, Identify, LookUp, NoteLocalWindow, KeepOriginals, CanKeepOriginals, AwaitSummary)
 """Actions after which a history is searched, added up, hashed, its block read, or a decision made. None: the first."""
 
 
@@ -399,6 +400,8 @@ class Session:
                     path = services.keeper.locate(self._identity)
                     services.emit(events.OriginalKept(self._identity.conversation, path))
                 return is_written
+            case CanKeepOriginals():
+                return await services.keeper.check_writable()
             case BeginCompaction(reason, tokens, is_kept):
                 path = services.keeper.locate(self._identity) if is_kept else ""
                 services.emit(

@@ -203,6 +203,11 @@ class Report:
     turn: TurnReport
 
 
+@dataclass(frozen=True, slots=True)
+class CanKeepOriginals:
+    """Result: whether originals can be written now (`bool`), for a history that is handed over later."""
+
+
 Action = (
     LookUp
     | CountTokens
@@ -215,6 +220,7 @@ Action = (
     | StartSummary
     | AwaitSummary
     | KeepOriginals
+    | CanKeepOriginals
     | BeginCompaction
     | StoreBlock
     | StoreFact

@@ -26,6 +26,7 @@ from proxy.core.actions import (
     Actions,
     AwaitSummary,
     BeginCompaction,
+    CanKeepOriginals,
     CanSummarize,
     CountTokens,
     Decision,
@@ -425,8 +426,8 @@ class Exchange:
 
     def _begin(self) -> Actions[bool]:
         """Keep the original, and say that a compaction begins. False: without the original nothing may be folded."""
-        if self._keeps and self.decision.rewrites and (self.context.must_keep_originals or self._may_be_stored):
-            is_kept = yield from self._keep_originals()
+        if self._keeps and self.decision.rewrites:
+            is_kept = yield from self._keep_before_loss()
             if not is_kept and not self._may_fold_unkept():
                 return False
         yield from self._announce_beginning()
@@ -437,6 +438,16 @@ class Exchange:
         if plan.action == "created" and not self._has_begun:
             self._has_begun = True
             yield BeginCompaction(plan.reason, plan.view_before, self._has_originals)
+
+    def _keep_before_loss(self) -> Actions[bool]:
+        """Keep the original. That of an unknown caller is kept once the upstream accepts it: find out if it can be."""
+        if self.context.must_keep_originals or self._may_be_stored:
+            return (yield from self._keep_originals())
+        is_loss = self._plan.action == "created" and self.context.without_originals != "always"
+        if is_loss and self.context.keeps_originals:
+            can_keep: bool = yield CanKeepOriginals()
+            return can_keep
+        return True
 
     def _keep_originals(self) -> Actions[bool]:
         """Keep the original before anything of it is folded away; True where it is written, or need not be."""
@@ -486,11 +497,10 @@ class Exchange:
             return None
         if found is not None:
             self.decision = self._describe(found)
-            if self.context.must_keep_originals or self._may_be_stored:
-                is_kept = yield from self._keep_originals()
-                if not is_kept and self.context.without_originals == "never":
-                    self.decision = self._refused
-                    return None
+            is_kept = yield from self._keep_before_loss()
+            if not is_kept and self.context.without_originals == "never":
+                self.decision = self._refused
+                return None
             yield from self._announce_beginning()
         if cure.most_answer_tokens is not None:
             bounded = cure.most_answer_tokens

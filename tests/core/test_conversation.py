@@ -7,6 +7,7 @@ import pytest
 from proxy.core.actions import (
     AwaitSummary,
     BeginCompaction,
+    CanKeepOriginals,
     CanSummarize,
     CountTokens,
     Identify,
@@ -78,7 +79,7 @@ class Driver:
                 return self.stored[key]
             case StoreFact(key, value):
                 self.stored[key] = value
-            case KeepOriginals():
+            case KeepOriginals() | CanKeepOriginals():
                 return True
             case RecountByProbe():
                 return self._recounted

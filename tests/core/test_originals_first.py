@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.core.actions import KeepOriginals, StoreBlock, drive
+from proxy.core.actions import CanKeepOriginals, KeepOriginals, StoreBlock, drive
 from proxy.core.conversation import ORIGINALS_UNWRITABLE, Exchange
 from proxy.core.recovery import Refusal
 from proxy.core.rules import Facts, Keep, Rules
@@ -19,16 +19,18 @@ RULES = Rules(clear_at_least=2_000, keep=Keep(tokens=500, groups=1))
 class Turn:
     """One request of a client, at a proxy whose disk works or fails."""
 
-    def __init__(self, worker, messages, *, writes, **context):
+    def __init__(self, worker, messages, *, writes, can_write=None, **context):
         self.driver = Driver(worker, parse_request(body(messages)))
         self.driver.exchange = Exchange(replace(self.driver.exchange.context, keeps_originals=True, **context))
-        self.writes = writes
+        self.writes, self.can_write = writes, writes if can_write is None else can_write
         self.actions = []
 
     def perform(self, action):
         self.actions.append(type(action))
         if isinstance(action, KeepOriginals):
             return self.writes or not action.waits
+        if isinstance(action, CanKeepOriginals):
+            return self.can_write
         return self.driver.perform(action)
 
     def prepare(self):
@@ -90,11 +92,27 @@ def test_a_refused_history_did_not_fit(allowed, is_stored):
 
 
 def test_for_a_new_caller_no_block_is_stored_without_its_original():
-    """An unknown caller's history is kept only once the upstream has accepted it, shortened."""
+    """An unknown caller's history is kept only once the upstream has accepted it; here the disk fails until then."""
     new = Worker(RULES, Facts(usable_tokens=1_000_000, was_forwarded=False))
-    turn = Turn(new, WORK, writes=False, is_known=False)
+    turn = Turn(new, WORK, writes=False, can_write=True, is_known=False)
     assert turn.prepare().outcome == "created"
     assert KeepOriginals not in turn.actions
     turn.accept()
     assert KeepOriginals in turn.actions
     assert StoreBlock not in turn.actions
+
+
+@pytest.mark.parametrize("allowed", ["to_fit", "never"])
+def test_of_an_unknown_caller_nothing_is_folded_either_while_nothing_can_be_written(allowed):
+    new = Worker(RULES, Facts(usable_tokens=1_000_000, was_forwarded=False))
+    turn = Turn(new, WORK, writes=False, is_known=False, without_originals=allowed)
+    decision = turn.prepare()
+    assert (decision.outcome, decision.reason) == ("none", ORIGINALS_UNWRITABLE)
+
+
+@pytest.mark.parametrize(("allowed", "is_folded"), [("never", False), ("to_fit", True)])
+def test_a_refused_history_of_an_unknown_caller_is_folded_where_the_policy_allows_it(allowed, is_folded):
+    new = Worker(RULES, Facts(usable_tokens=None, was_forwarded=False))
+    turn = Turn(new, WORK, writes=False, is_known=False, without_originals=allowed)
+    turn.prepare()
+    assert (drive(turn.driver.exchange.recover(Refusal("input")), turn.perform) is not None) == is_folded

@@ -302,13 +302,17 @@ async def test_while_originals_cannot_be_written_nothing_new_is_folded_and_no_re
     ("allowed", "window", "compaction"),
     [("always", 1_000_000, "created"), ("to_fit", 10_000, "created"), ("never", 10_000, "none")],
 )
-async def test_the_policy_decides_about_folding_without_an_original(serve, fresh, allowed, window, compaction):
+@pytest.mark.parametrize("is_known", [True, False], ids=["known", "unknown"])
+async def test_the_policy_decides_about_folding_without_an_original(
+    serve, fresh, allowed, window, compaction, *, is_known
+):
     config = settings()
     config["upstreams"] = [{"window": window}]
     config["policies"]["default"] = {**SMALL, "without_originals": allowed, "summary": {"enabled": False}}
     async with serve(fresh.url, config=config) as proxy:
         agent = Agent(proxy, fresh, "sk-a")
-        await agent.send(reading(2))  # from now on the upstream knows this client
+        if is_known:
+            await agent.send(reading(2))  # from now on the upstream knows this client
         broken(proxy)
         step = await agent.send(WORK)
         assert (step.answer.status, step.compaction) == (200, compaction)

@@ -95,6 +95,17 @@ class Originals:
         self.hand_over(size, write, kept.done)
         return kept
 
+    def check_writable(self) -> Future[bool]:
+        """Find out whether something can be written: behind all that waits to be."""
+        done: Future[bool] = Future()
+
+        def check() -> bool:
+            self._check_disk()
+            return True
+
+        self.hand_over(0, check, done)
+        return done
+
     def record(self, kept: SubmittedHistory, assembly: Assembly) -> "Recording":
         """Collect the answer to a history that was handed over."""
         return Recording(self, kept, assembly)
@@ -175,12 +186,16 @@ class Originals:
         if not self.problem:
             return
         try:
-            if self._uploads is not None:
-                self._uploads.check_room()
-            self._folder.check_writable()
+            self._check_disk()
         except OSError:
             return
         self.problem = ""
+
+    def _check_disk(self) -> None:
+        """OSError: nothing can be written."""
+        if self._uploads is not None:
+            self._uploads.check_room()
+        self._folder.check_writable()
 
     def _sweep_when_due(self) -> None:
         bounds = self._settings.retention
