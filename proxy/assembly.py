@@ -17,7 +17,7 @@ from proxy.access.records import Records
 from proxy.compaction.originals import Keeper
 from proxy.config import Config, Fault, InvalidConfig, Secret
 from proxy.store import sqlite
-from proxy.store.contract import MEBIBYTE, Store, StoreLimits
+from proxy.store.contract import MEBIBYTE, NO_DOCUMENT, Store, StoreLimits, StoreUnavailable
 from proxy.store.fallback import FALLBACK_LIMITS, FallbackStore
 from proxy.store.memory import MemoryStore
 from proxy.store.sqlite import SqliteStore
@@ -38,15 +38,31 @@ def snapshot_folder(config: Config) -> Path:
     return Path(config.state.dir) / "workers"
 
 
+async def can_write_state(folder: Path, store: Store) -> bool:
+    """True where files can be written in this folder, and values in the store of this process."""
+    if not await asyncio.to_thread(_can_write_file, folder):
+        return False
+    try:
+        await store.replace_document(NO_DOCUMENT, b"", b"")
+    except StoreUnavailable:
+        return False
+    return True
+
+
 def can_write(folder: Path) -> bool:
-    """True where a file can be written in this folder, and blocks. It is tried: a full disk gives permission, too."""
+    """True where files can be written in this folder, and blocks in its file if it has one. For commands."""
+    return _can_write_file(folder) and sqlite.may_write(folder / sqlite.FILE_NAME)
+
+
+def _can_write_file(folder: Path) -> bool:
+    """True where a file can be written in this folder. It is tried: a full disk gives permission, too."""
     try:
         with TemporaryFile(dir=folder) as file:
             file.write(_A_BLOCK)
             file.flush()
     except OSError:
         return False
-    return sqlite.may_write(folder / sqlite.FILE_NAME)
+    return True
 
 
 def state_url(config: Config) -> str:

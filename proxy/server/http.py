@@ -5,7 +5,6 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager, suppress
 from os import urandom
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -15,7 +14,6 @@ from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import EMPTY_PAYLOAD
 
 from proxy import errors, events
-from proxy.assembly import can_write
 from proxy.config import Listen
 from proxy.errors import (
     BadRequest,
@@ -455,6 +453,7 @@ class App:
         admin: Handler,
         *,
         can_keep_originals: Callable[[], bool],
+        can_write_state: Callable[[], Awaitable[bool]],
     ) -> None:
         self.gateway = gateway
         self.draining = False
@@ -465,6 +464,7 @@ class App:
         self._metrics = metrics
         self._snapshots = snapshots
         self._can_keep_originals = can_keep_originals
+        self._can_write_state = can_write_state
         self._admin = admin
         self._pages: dict[str, Handler] = {
             "/": self._home,
@@ -545,7 +545,7 @@ class App:
         """Readiness: 503 while draining. A full disk is reported only, because requests can still be relayed."""
         checks = {
             "status": "draining" if self.draining else "ready",
-            "state_writable": await asyncio.to_thread(can_write, Path(self.gateway.config.state.dir)),
+            "state_writable": await self._can_write_state(),
             "originals_writable": self._can_keep_originals(),
         }
         return _render_json(503 if self.draining else 200, checks)

@@ -195,6 +195,7 @@ class Worker:
             self._snapshots,
             Admin(self._admin_context(config)),
             can_keep_originals=lambda: keeper.is_writable,
+            can_write_state=partial(assembly.can_write_state, Path(config.state.dir), self._store),
         )
         self._metrics.track(self._metrics.in_flight, lambda: self._app.in_flight)
         self._metrics.track(self._metrics.log_lines_dropped, lambda: self._log.dropped_lines)

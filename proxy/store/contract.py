@@ -29,6 +29,9 @@ FACT_SECONDS_MAX = WEEK_SECONDS
 RECORDED_USES_PER_LIFETIME = 32
 """A look-up that finds a block puts off its expiry. That is written only this often in its life: reads stay reads."""
 
+NO_DOCUMENT = "none"
+"""No document has this key: to replace it tries whether a store can be written, and changes nothing."""
+
 
 def ignore(_warning: str) -> None:
     """Default for what a store reports to operators: do nothing."""

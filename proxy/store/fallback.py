@@ -31,7 +31,7 @@ class FallbackStore:
         warn: Callable[[str], None] = ignore,
     ) -> None:
         self._store = store
-        self._report = warn
+        self._warn = warn
         self._reported = "", float("-inf")
         self._memory = MemoryStore(limits, clock)
         self._secret: bytes | None = None
@@ -51,7 +51,7 @@ class FallbackStore:
                 # The store has lost the fact that is remembered here. It may still have an older one.
                 _, fact = await self._store.find_first((), facts[len(newest_facts) :])
         except StoreUnavailable as fault:
-            self._warn(str(fault))
+            self._report_fault(str(fault))
             return await self._memory.find_first(blocks, facts, *more)
         return await self._settle(known_block, block), fact, *others
 
@@ -59,7 +59,7 @@ class FallbackStore:
         try:
             stored = await self._store.put_block(key, value, over)
         except StoreUnavailable as fault:
-            self._warn(str(fault))
+            self._report_fault(str(fault))
             return await self._memory.put_block(key, value, over)
         self._memory.remember(key, stored)
         return stored
@@ -68,7 +68,7 @@ class FallbackStore:
         try:
             return await self._store.read_fact(key)
         except StoreUnavailable as fault:
-            self._warn(str(fault))
+            self._report_fault(str(fault))
             return await self._memory.read_fact(key)
 
     async def write_fact(self, key: str, value: bytes, seconds: float, over: bytes | None = None) -> None:
@@ -76,13 +76,13 @@ class FallbackStore:
         try:
             await self._store.write_fact(key, value, seconds, over)
         except StoreUnavailable as fault:
-            self._warn(str(fault))
+            self._report_fault(str(fault))
 
     async def claim_fact(self, key: str, value: bytes, seconds: float) -> bool:
         try:
             return await self._store.claim_fact(key, value, seconds)
         except StoreUnavailable as fault:
-            self._warn(str(fault))
+            self._report_fault(str(fault))
             return await self._memory.claim_fact(key, value, seconds)
 
     async def load_secret(self, held: bytes | None = None) -> bytes:
@@ -102,12 +102,12 @@ class FallbackStore:
     async def close(self) -> None:
         await self._store.close()
 
-    def _warn(self, fault: str) -> None:
+    def _report_fault(self, fault: str) -> None:
         """Report a fault; the same one once a second, however many calls it meets."""
         last, at = self._reported
         if fault != last or time.monotonic() - at >= REPORT_INTERVAL_SECONDS:
             self._reported = fault, time.monotonic()
-            self._report(fault)
+            self._warn(fault)
 
     async def _settle(self, known: Found | None, found: Found | None) -> Found | None:
         """The block to use. What the store has is remembered here; what it has lost is given back to it."""

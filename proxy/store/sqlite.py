@@ -30,6 +30,7 @@ import msgspec
 from proxy.store.clock import SystemClock
 from proxy.store.contract import (
     FACT_SECONDS_MAX,
+    NO_DOCUMENT,
     RECORDED_USES_PER_LIFETIME,
     SECRET_BYTES,
     Found,
@@ -211,14 +212,13 @@ class SqliteStore:
 
     def _begin_checks(self) -> None:
         if self._outage is not None and not self._is_closed and (self._check is None or self._check.done()):
-            self._check = asyncio.get_running_loop().create_task(self._check_until_writable())
+            self._check = asyncio.get_running_loop().create_task(self._follow_outage())
 
-    async def _check_until_writable(self) -> None:
+    async def _follow_outage(self) -> None:
         while self._outage is not None:
-            if await asyncio.get_running_loop().run_in_executor(self._thread, self._try_to_write):
-                self._outage = None
-                return
-            await asyncio.sleep(CHECK_INTERVAL_SECONDS)
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._end_outage)
+            if self._outage is not None:
+                await asyncio.sleep(CHECK_INTERVAL_SECONDS)
 
     # --- in the thread ---
 
@@ -237,9 +237,23 @@ class SqliteStore:
                 self._outage = _Outage(str(fault), reads=not job.writes)
             return fault
 
-    def _try_to_write(self) -> bool:
+    def _end_outage(self) -> None:
+        """End the outage if the file can be written again; for reads, if it can be read.
+
+        Here and not in the event loop, because acts begin outages here: the loop would also end one that began since.
+        """
+        outage = self._outage
         try:
             self._file.run(_lock_for_a_moment)
+        except StoreUnavailable as fault:
+            if outage is not None and outage.reads and self._may_read():
+                self._outage = _Outage(str(fault), reads=False)
+        else:
+            self._outage = None
+
+    def _may_read(self) -> bool:
+        try:
+            self._file.run(_read_secret)
         except StoreUnavailable:
             return False
         return True
@@ -493,15 +507,17 @@ def _code(fault: sqlite3.Error) -> int:
 
 
 def may_write(path: Path) -> bool:
-    """False where another process has kept the write lock of this file for longer than writes of workers take."""
+    """True where this file can be written: it is not read-only, and not locked for longer than writes of workers take.
+
+    For commands. A worker asks its own store, which restores `-shm` first.
+    """
     if not path.is_file():
         return True
     try:
         with closing(sqlite3.connect(path, timeout=CHECK_INTERVAL_SECONDS, isolation_level=None)) as db:
-            db.execute("begin immediate")
-            db.execute("rollback")
+            _replace_document(db, NO_DOCUMENT, b"", b"")
     except sqlite3.DatabaseError as fault:
-        return _code(fault) not in _LOCKED  # a broken file is set aside when it is used
+        return _code(fault) in (*_BROKEN, sqlite3.SQLITE_ERROR)  # such a file is made again when it is used
     return True
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from proxy.store.clock import SystemClock
 from proxy.store.contract import FACT_SECONDS_MAX, Found, StoreLimits, StoreUnavailable
-from proxy.store.sqlite import BUSY_TIMEOUT_SECONDS, SqliteStore, may_write
+from proxy.store.sqlite import BUSY_TIMEOUT_SECONDS, CHECK_INTERVAL_SECONDS, SqliteStore, _Job, may_write
 from tests.support.clocks import Clocks, even_clock
 
 DAY = 24 * 3600.0
@@ -261,6 +261,42 @@ async def test_while_a_file_is_locked_only_the_first_write_waits_and_reads_go_on
     locking_process.execute("rollback")
     assert may_write(path)
     assert await put_when_possible(store, "t/new") == b"block"
+
+
+async def test_an_outage_that_begins_as_the_last_one_ends_stays(locking_process, store):
+    """The file is locked again between the try that shows it free and the event loop's next turn."""
+    with pytest.raises(StoreUnavailable, match="locked"):
+        await store.put_block("t/h2", b"block")
+    store._check.cancel()
+    await asyncio.sleep(0.1)
+    locking_process.execute("rollback")
+    store._begin_checks()
+    await asyncio.sleep(0)
+    store._thread.submit(int).result()
+    locking_process.execute("begin immediate")
+    behind = _Job(lambda db: store._put_block(db, "t/h3", b"block", None), asyncio.Future(), writes=True)
+    store._thread.submit(store._run_all, [behind]).result()
+    await asyncio.sleep(0.05)
+    began = time.monotonic()
+    with pytest.raises(StoreUnavailable, match="locked"):
+        await store.put_block("t/h4", b"block")
+    assert time.monotonic() - began < BUSY_TIMEOUT_SECONDS / 2
+
+
+async def test_a_file_that_stalled_and_is_locked_now_can_be_read(path, locking_process):
+    """As one on a disk that stalled and is read-only since."""
+    released = threading.Event()
+    store = SqliteStore(path, timeout=0.1, clock=stalling_clock(released))
+    with pytest.raises(StoreUnavailable, match="did not answer"):
+        await store.find_first(["t/h1"])
+    released.set()
+    await asyncio.sleep(3 * CHECK_INTERVAL_SECONDS)
+    assert (await store.find_first(["t/h1"]))[0] == Found("t/h1", b"block")
+    with pytest.raises(StoreUnavailable, match="locked"):
+        await store.put_block("t/h2", b"block")
+    locking_process.execute("rollback")
+    assert await put_when_possible(store, "t/h2") == b"block"
+    await store.close()
 
 
 async def test_writes_of_other_workers_are_waited_for_without_an_outage(path, store):

@@ -171,8 +171,12 @@ class Listening:
             None,
             self._no_admin,
             can_keep_originals=lambda: True,
+            can_write_state=self._can_write_state,
         )
         self.interruption = Interruption(0, cancel)
+
+    async def _can_write_state(self):
+        return True
 
     async def _no_admin(self, _):
         raise NotImplementedError
