@@ -118,7 +118,6 @@ def open_exporter(config: Config, base_urls: Callable[[], Mapping[str, str]], wa
         headers={name: value.value if isinstance(value, Secret) else value for name, value in settings.headers.items()},
         service=settings.service,
         instance=str(uuid4()),
-        has_traces=settings.traces,
         has_logs=settings.logs,
     )
     exporter: Exporter = library.Exporter(signals, base_urls, warn)

@@ -435,10 +435,12 @@ class HookConfig(ConfigModel):
         return self.url.value if isinstance(self.url, Secret) else self.url
 
 
-READ_AT_START = ("state", "transcripts", "log", "otel", "hooks")
+READ_AT_START = ("state", "transcripts", "log", "hooks")
 """Parts that a reload does not change: what they describe was opened when the process started."""
 LISTEN_READ_AT_START = ("host", "port", "workers", "tls_cert", "tls_key", "client_ca")
 """The same of `listen`: the socket, its processes and its TLS. What is in the files is read again when it changes."""
+OTEL_READ_AT_START = ("endpoint", "headers", "service", "logs", "metrics_seconds")
+"""The same of `otel`: the exporter. Each request looks up whether it is traced."""
 
 
 class Config(ConfigModel):
@@ -507,14 +509,15 @@ class Config(ConfigModel):
     def with_start_settings_of(self, started: "Config") -> tuple["Config", tuple[str, ...]]:
         """Keep what is read at start only as it was then. Returns the names of the settings that wait for a restart."""
         kept = {name: getattr(started, name) for name in READ_AT_START}
-        kept["listen"] = self.listen.model_copy(
-            update={name: getattr(started.listen, name) for name in LISTEN_READ_AT_START}
-        )
+        partly = {"listen": LISTEN_READ_AT_START, "otel": OTEL_READ_AT_START}
+        for part, names in partly.items():
+            at_start = getattr(started, part)
+            kept[part] = getattr(self, part).model_copy(update={name: getattr(at_start, name) for name in names})
         kept["admin"] = self.admin.model_copy(update={"enabled": self.admin.enabled and started.admin.enabled})
         waiting = [name for name in READ_AT_START if getattr(self, name) != kept[name]]
         waiting += [
             f"{part}.{name}"
-            for part, names in (("listen", LISTEN_READ_AT_START), ("admin", ("enabled",)))
+            for part, names in (*partly.items(), ("admin", ("enabled",)))
             for name in names
             if getattr(getattr(self, part), name) != getattr(kept[part], name)
         ]

@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess  # noqa: TC003 (it is what _fork makes)
 
@@ -28,7 +29,7 @@ _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 def serve(source: ConfigSource, config: Config, sock: socket.socket) -> int:
     """Serve until stopped by a signal. With several workers the bound socket only reserves the port for them."""
     if config.listen.workers == 1:
-        return _serve_until_stopped(source, config, sock, None)
+        return _serve_until_stopped(lambda: Worker(source, config, None), sock)
     return Supervisor(source, config, sock).run()
 
 
@@ -43,18 +44,18 @@ def reserve_port(config: Config) -> socket.socket:
     """A socket bound to the configured address. OSError: it is in use."""
     if config.listen.workers > 1:
         # Workers share their port, and so could those of another proxy, with other keys: that must not go unnoticed.
-        _bind_socket(config, is_shared=False).close()
-    return _bind_socket(config, is_shared=config.listen.workers > 1)
+        _bind_socket(config.listen.host, config.listen.port, is_shared=False).close()
+    return _bind_socket(config.listen.host, config.listen.port, is_shared=config.listen.workers > 1)
 
 
-def _bind_socket(config: Config, *, is_shared: bool) -> socket.socket:
-    family = socket.AF_INET6 if ":" in config.listen.host else socket.AF_INET
+def _bind_socket(host: str, port: int, *, is_shared: bool) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if is_shared:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
-        sock.bind((config.listen.host, config.listen.port))
+        sock.bind((host, port))
     except OSError:
         sock.close()
         raise
@@ -66,9 +67,8 @@ class Supervisor:
 
     def __init__(self, source: ConfigSource, config: Config, sock: socket.socket) -> None:
         self._source = source
-        self._address = config.model_copy(
-            update={"listen": config.listen.model_copy(update={"port": sock.getsockname()[1]})}
-        )
+        self._config = config
+        self._port: int = sock.getsockname()[1]
         self._workers: dict[int, ForkProcess] = {}
         self._is_stopping = False
         self._stopped_by: int = signal.SIGTERM
@@ -77,7 +77,7 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
         signal.signal(signal.SIGHUP, self._reload)
-        for slot in range(self._address.listen.workers):
+        for slot in range(self._config.listen.workers):
             self._start(slot)
         while not self._is_stopping:
             wait([worker.sentinel for worker in self._workers.values()], timeout=_RESTART_SECONDS)
@@ -89,7 +89,8 @@ class Supervisor:
         return status if all(worker.exitcode in (0, status) for worker in self._workers.values()) else 1
 
     def _start(self, slot: int) -> None:
-        worker = _fork.Process(target=_run_worker, args=(self._source, self._address, slot), name=f"worker-{slot}")
+        arguments = (self._source, self._config, self._port, slot)
+        worker = _fork.Process(target=_run_worker, args=arguments, name=f"worker-{slot}")
         # Blocked until the child is listed: a signal now would run the supervisor's handlers in the child, or miss it.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         worker.start()
@@ -116,29 +117,27 @@ class Supervisor:
                 os.kill(worker.pid, number)
 
 
-def _run_worker(source: ConfigSource, config: Config, slot: int) -> None:
+def _run_worker(source: ConfigSource, started: Config, port: int, slot: int) -> None:
     """The main function of a worker's process. Until its event loop handles signals, SIGTERM just ends it."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-    sock = _bind_socket(config, is_shared=True)
-    raise SystemExit(_serve_until_stopped(source, _read_current_config(source, config), sock, slot))
+    sock, in_force = _bind_socket(started.listen.host, port, is_shared=True), _read_current_config(source, started)
+    raise SystemExit(_serve_until_stopped(lambda: Worker(source, started, slot, in_force), sock))
 
 
-def _read_current_config(source: ConfigSource, config: Config) -> Config:
+def _read_current_config(source: ConfigSource, started: Config) -> Config:
     """The configuration that the other workers have by now. They have refused an invalid file, so this one does."""
     try:
-        read = source.read().config
+        return source.read().config.with_start_settings_of(started)[0]
     except InvalidConfig:
-        return config
-    address = {name: getattr(config.listen, name) for name in ("host", "port", "workers")}
-    return read.model_copy(update={"listen": read.listen.model_copy(update=address)})
+        return started
 
 
-def _serve_until_stopped(source: ConfigSource, config: Config, sock: socket.socket, slot: int | None) -> int:
+def _serve_until_stopped(make_worker: Callable[[], Worker], sock: socket.socket) -> int:
     async def run() -> signal.Signals:
-        return await Worker(source, config, slot).run(sock)  # made within the loop that it runs in
+        return await make_worker().run(sock)  # made within the loop that it runs in
 
     return _exit_status(asyncio.run(run()))
 

@@ -166,7 +166,11 @@ Job = Callable[[], Coroutine[Any, Any, None]]
 class Worker:
     """One worker: the owner of all that outlives a request."""
 
-    def __init__(self, source: ConfigSource, config: Config, slot: int | None) -> None:
+    def __init__(self, source: ConfigSource, config: Config, slot: int | None, in_force: Config | None = None) -> None:
+        """`config` is the one that all workers started with: what is opened once is the same in all of them.
+
+        `in_force` is what has become of it since, for a worker that is started later.
+        """
         self._source = source
         self._loop = asyncio.get_running_loop()
         self._metrics = metrics.Metrics(self._is_listed_team, self._is_known_model)
@@ -187,7 +191,7 @@ class Worker:
         self._records.look()
         self._shares = bool(config.state.url) and not slot
         self._notes = BackgroundTasks(_NOTES_MAX)
-        gateway = Gateway(config, self._compactor, self._records, self._emit, self._notes)
+        gateway = Gateway(in_force or config, self._compactor, self._records, self._emit, self._notes)
         self._app = App(
             gateway,
             self._emit,

@@ -66,7 +66,6 @@ class Signals:
     service: str
     instance: str
     """Distinguishes processes: each counts for itself."""
-    has_traces: bool = True
     has_logs: bool = False
 
 
@@ -126,11 +125,9 @@ class Exporter:
         """A sink: returns how many items were lost."""
         happened = [item for item in items if isinstance(item[1], events.Event)]
         counted = [item for item in items if not isinstance(item[1], events.Event)]
-        is_sent = True
-        if self._signals.has_traces:
-            for at, event in happened:
-                self._spans.add(at, event)
-            is_sent = self._post_spans(list(self._spans.release(HELD_SECONDS)))
+        for at, event in happened:  # which carry a trace where traces are sent (`otel.traces`)
+            self._spans.add(at, event)
+        is_sent = self._post_spans(list(self._spans.release(HELD_SECONDS)))
         if self._signals.has_logs:
             is_sent = self._post_logs(list(_log_records(happened))) and is_sent
         if counted:

@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import signal
+import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -377,6 +378,48 @@ async def test_a_worker_that_dies_is_started_again(up, serve):
         await until(lambda: len(log_of(proxy, "listening")) == 3)
         for _ in range(8):
             assert (await ask(proxy, chat())).status == 200
+
+
+async def test_a_worker_that_is_started_again_has_the_store_of_the_others(up, serve, tmp_path):
+    """What is read at start only is what was read then: else originals and blocks of one worker would be elsewhere."""
+    before, after = ({"keep": "all", "dir": str(tmp_path / name)} for name in ("before", "after"))
+    config = config_for(up, transcripts=before)
+    async with serve(None, "--workers", "2", config=config) as proxy:
+        await until(lambda: len(log_of(proxy, "listening")) == 2)
+        rewritten(proxy, config | {"transcripts": after, "listen": {"max_in_flight": 9}})
+        await until(lambda: len(log_of(proxy, "config-reloaded")) == 2)
+        for worker in workers_of(proxy):
+            os.kill(worker, signal.SIGKILL)
+        await until(lambda: len(log_of(proxy, "listening")) == 4)
+        assert (await ask(proxy, chat())).status == 200
+        await until(lambda: [*(tmp_path / "before").rglob("*.jsonl")])
+    assert not (tmp_path / "after").exists()
+
+
+async def test_a_port_that_was_free_needs_no_restart(up, tmp_path):
+    file = tmp_path / "proxy.yaml"
+    config = config_for(up, listen={"port": 0, "workers": 2}, state={"dir": str(tmp_path / "state")})
+    file.write_text(yaml.safe_dump(config))
+    command = [sys.executable, "-m", "proxy", "serve", "--config", str(file)]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+
+    async def read_lines(event, count):
+        found = []
+        async with asyncio.timeout(60):
+            while len(found) < count:
+                line = json.loads(await process.stdout.readline())
+                found += [line] if line["event"] == event else []
+        return found
+
+    try:
+        assert len({line["url"] for line in await read_lines("listening", 2)}) == 1
+        file.write_text(yaml.safe_dump({**config, "listen": {**config["listen"], "max_in_flight": 9}}))
+        assert [line for line in await read_lines("config-reloaded", 2) if "needs_restart" in line] == []
+        file.write_text(yaml.safe_dump({**config, "listen": {"port": 1, "workers": 2}}))
+        assert {line["needs_restart"] for line in await read_lines("config-reloaded", 2)} == {"listen.port"}
+    finally:
+        process.terminate()
+        await process.wait()
 
 
 async def test_a_worker_that_was_killed_right_before_the_stop_makes_it_no_failure(up, serve):

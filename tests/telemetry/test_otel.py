@@ -3,6 +3,7 @@
 from contextlib import asynccontextmanager
 
 import pytest
+import yaml
 
 from proxy.wire.trace_context import continue_trace
 from tests.support.agent import Agent, reading
@@ -148,6 +149,29 @@ async def test_where_no_traces_are_sent_the_header_of_the_client_is_forwarded_as
     found = [value for request in up.requests for name, value in request.headers if name.lower() == b"traceparent"]
     assert found == [CLIENTS.encode(), strange.encode()]
     assert not collector.received["spans"]
+
+
+async def test_a_reload_decides_whether_traces_are_sent(serve):
+    async with traced_proxy(serve, text_turn("Hi"), otel={"traces": False}) as (proxy, up, collector):
+
+        async def ask_with(number, **otel):
+            settings = yaml.safe_load((proxy.place / "proxy.yaml").read_text())
+            settings["otel"] |= otel
+            (proxy.place / "proxy.yaml").write_text(yaml.safe_dump(settings))
+            (line,) = await until(lambda: log_of(proxy, "config-reloaded")[number:])
+            assert "needs_restart" not in line
+            assert (await ask(proxy, chat())).status == 200
+
+        await ask_with(0, traces=True)
+        spans = await collector.spans(2)
+        await ask_with(1, sample=0)
+        await ask_with(2, sample=100, traces=False)
+    headers = [{name.lower(): value for name, value in request.headers} for request in up.requests]
+    (served,) = [span for span in spans if span.kind == SERVER]
+    assert headers[0][b"traceparent"].decode().split("-")[1] == served.trace_id.hex()
+    assert headers[1][b"traceparent"].endswith(b"-00")
+    assert b"traceparent" not in headers[2]
+    assert len(collector.received["spans"]) == 2
 
 
 async def test_a_trace_that_the_client_does_not_record_is_continued_and_not_sent(serve):
