@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from proxy.store.clock import read_elapsed
 from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.archive import Archive, read_transcript
 from proxy.store.transcripts.files import TranscriptFolder, close_file, find_ids, is_closed, list_files, open_locked
@@ -133,7 +134,7 @@ def test_sent_lines_are_removed_and_not_written_again_within_the_hour(tmp_path, 
         turn(number)
     sent = b"".join(memory_bucket.objects.values())
     assert sorted(find_ids(sent.splitlines(keepends=True))) == sorted(history_of(request(2)).links)
-    monkeypatch.setattr("proxy.store.transcripts.files.time.monotonic", lambda at=time.monotonic: at() + 3601)
+    monkeypatch.setattr("proxy.store.transcripts.files.read_elapsed", lambda: read_elapsed() + 3601)
     turn(3)
     newest = list(memory_bucket.objects.values())[-1]
     assert list(find_ids(newest.splitlines(keepends=True))) == history_of(request(3)).links

@@ -48,6 +48,7 @@ from typing import Any, Literal
 import msgspec
 
 from proxy.core import splice
+from proxy.store.clock import read_elapsed
 from proxy.store.contract import MEBIBYTE
 from proxy.wire.assembly import Answer
 from proxy.wire.redaction import Redaction
@@ -210,7 +211,7 @@ class _Known:
     """The ids in a conversation's files, and how far its current file was read for them."""
 
     since: float
-    """When the first of them was found in the folder."""
+    """When the first of them was found in the folder. Other machines go on while this one is suspended."""
     beginning: bytes = b""
     end: int = 0
     ids: set[str] = field(default_factory=set)
@@ -271,7 +272,7 @@ class TranscriptFolder:
 
     def _read_on(self, place: Path, file: int) -> _Known:
         """The ids in this conversation, with those that other processes have written since the last look."""
-        size, now = os.fstat(file).st_size, time.monotonic()
+        size, now = os.fstat(file).st_size, read_elapsed()
         beginning = os.pread(file, BEGINNING_BYTES, 0)
         known = self._known.pop(place, None)
         if known is None or not known.beginning or size < known.end or not beginning.startswith(known.beginning):
