@@ -196,7 +196,7 @@ class RelayedAnswer:
     @property
     def headers(self) -> Headers:
         headers = self.reply.headers
-        if self.shown is not None:  # the body may get longer or shorter
+        if self.shown is not None or self.watch is not None:  # the body may get longer or shorter
             headers = http.remove(headers, "content-length")
         return (*headers, *self.own_headers)
 
@@ -330,7 +330,7 @@ class Gateway:
         team = self.config.teams.get(caller.team)
         is_json = "json" in (http.find(headers, "content-type") or "")
         body: bytes | AsyncIterator[bytes] | None
-        if _is_compacted(request.method, path) or (len(self.clients) > 1 and is_json):
+        if _is_compacted(request.method, path) or (self._model_decides and is_json):
             body = await request.read_body(limits, record)
         else:
             body = request.stream_body(limits, record)

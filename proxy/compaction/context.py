@@ -215,15 +215,16 @@ PROBES_AT_ONCE_MAX = 100
 PROBE_ANSWER_MAX_BYTES = 4 * 1024 * 1024
 
 WindowScope = tuple[str, str, int]
-"""Whose window it is: upstream, model, and the caller's fingerprint."""
+"""Whose window it is: the upstream's URL, the model, and the caller's fingerprint."""
 
 
 def _caller_of(scope: WindowScope) -> int:
     return scope[2]
 
 
-def make_window_scope(upstream: str, model: str, call: Call) -> WindowScope:
-    return upstream, model, compute_fingerprint(call)
+def make_window_scope(upstream: Upstream, model: str, call: Call) -> WindowScope:
+    """The scope of what an upstream says. Not by its name: a reload may give that to another server."""
+    return upstream.base_url, model, compute_fingerprint(call)
 
 
 class AcceptedCallers:
@@ -288,15 +289,18 @@ USAGE_REFUSALS_MAX_BYTES = 256 * 1024
 
 
 class UsageRefusals:
-    """Models whose upstream refuses `stream_options`: their streams are not asked for usage again."""
+    """Models whose upstream refuses `stream_options`: a caller's streams are not asked for usage again.
+
+    Of each caller apart: an error may quote a request, so one could pretend for all others that the option is refused.
+    """
 
     def __init__(self) -> None:
-        self._refused = ByteBoundedCache[tuple[str, str], bool](USAGE_REFUSALS_MAX_BYTES)
+        self._refused = ByteBoundedCache[WindowScope, bool](USAGE_REFUSALS_MAX_BYTES, owner_of=_caller_of)
 
-    def add(self, upstream: str, model: str) -> None:
-        self._refused[upstream, model] = True
+    def add(self, scope: WindowScope) -> None:
+        self._refused[scope] = True
 
-    def __contains__(self, scope: tuple[str, str]) -> bool:
+    def __contains__(self, scope: WindowScope) -> bool:
         return scope in self._refused
 
 

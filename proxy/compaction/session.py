@@ -122,12 +122,14 @@ class Session:
         self._client = client
         self._format = REQUEST_FORMATS[call.path]
         self._answers = ANSWER_FORMATS[call.path]
-        self._scope = make_window_scope(client.settings.name, request.model, call)
+        self._scope = make_window_scope(client.settings, request.model, call)
         self._profile = services.profiles.find(client.settings, request.model, policy.policy.estimator)
         self._body: bytes = request.source
         self._new_work = estimate_work(request.source if prefix is None else request.source[prefix.stop :])
         self._options = options
         self._exchange: Exchange | None = None
+        self._drops_usage_option = False
+        """The upstream has refused the option for usage that the proxy had added."""
 
     @property
     def _tokenizer(self) -> Tokenizer:
@@ -176,7 +178,7 @@ class Session:
             insists=options.is_by_name,
             locate_originals=services.keeper.locate if policy.transcripts else _locate_nothing,
             name=options.conversation,
-            upstream=self._client.settings.name,
+            upstream=self._client.settings.base_url,
             counter=profile.counter,
             prior=profile.prior,
             window=window,
@@ -254,7 +256,7 @@ class Session:
         """The same request without the option that this proxy added; None where the client sent it."""
         if outgoing.decision is None or outgoing.usage_view is None or not outgoing.usage_view.hides_usage:
             return None
-        self._services.usage_refusals.add(self._client.settings.name, self._request.model)
+        self._drops_usage_option = True
         return await self._render(outgoing, outgoing.decision)
 
     def withdraw(self) -> None:
@@ -271,6 +273,8 @@ class Session:
     async def accept(self) -> None:
         """Remember what the upstream has accepted."""
         self._services.accepted.add(self._scope[2])
+        if self._drops_usage_option:
+            self._services.usage_refusals.add(self._scope)
         if len(self._request.source) >= WORTHWHILE_BYTES:
             self._services.known_requests.add(self._scope[2], self._request, self._prefix)
         if self.is_identified:
@@ -342,7 +346,7 @@ class Session:
             return False
         if not self._request.stream or self._request.asks_usage:
             return False
-        if (self._client.settings.name, self._request.model) in self._services.usage_refusals:
+        if self._drops_usage_option or self._scope in self._services.usage_refusals:
             return False
         return exchange.rules.new_blocks and (found.action != "none" or exchange.is_near_limit(found.after))
 

@@ -18,7 +18,7 @@ from secrets import token_hex
 from time import perf_counter
 
 from proxy import events
-from proxy.compaction.context import UsageRefusals
+from proxy.compaction.context import UsageRefusals, WindowScope, make_window_scope
 from proxy.core.identity import Identity
 from proxy.core.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, SummaryCandidate
 from proxy.core.messages import Request, read_message
@@ -140,6 +140,10 @@ class SummaryCall:
         return self.model or self.request.model
 
     @property
+    def _scope(self) -> WindowScope:
+        return make_window_scope(self.client.settings, self.model_name, self.call)
+
+    @property
     def _format(self) -> RequestFormat:
         return REQUEST_FORMATS[self.call.path]
 
@@ -192,9 +196,10 @@ class SummaryCall:
         try:
             whole = await fetch_whole_answer(self.client, self._call_with(asking or body), self.model_name)
             if whole.refused == "usage-option" and asking is not None and self.usage_refusals is not None:
-                self.usage_refusals.add(self.client.settings.name, self.model_name)
                 cost = cost.plus(NOT_REPORTED)
                 whole = await fetch_whole_answer(self.client, self._call_with(body), self.model_name)
+                if not whole.refused:
+                    self.usage_refusals.add(self._scope)
         except ProxyError as fault:
             why = "timeout" if isinstance(fault, UpstreamTimeout) else "unreachable"
             return SummaryOutcome(Verdict(why=why), cost.plus(NOT_REPORTED))
@@ -205,12 +210,8 @@ class SummaryCall:
 
     def _request_usage(self, body: bytes) -> bytes | None:
         """The body of a stream with the request for its usage: without it, a streamed summary would seem free."""
-        refusals_known, scope = self.usage_refusals, (self.client.settings.name, self.model_name)
-        if (
-            not (self.request.stream and self.question.rules.stream)
-            or refusals_known is None
-            or scope in refusals_known
-        ):
+        refusals = self.usage_refusals
+        if not (self.request.stream and self.question.rules.stream) or refusals is None or self._scope in refusals:
             return None
         return self._format.request_usage(body)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 import pytest_asyncio
 
-from tests.support.agent import page, reading
+from tests.support.agent import Agent, page, reading
 from tests.support.messages import assistant, body, call, history, system, user
 from tests.support.overflow_replies import FIGURES, OVERFLOWS
 from tests.support.proxy_client import ask, data_of, log_of, until
@@ -324,6 +324,16 @@ async def test_it_is_known_after_a_restart_until_it_expires_and_to_this_credenti
             expired = await turn_sender(up, proxy, "sk-a")(provider, reading(31, size=3_000, task="A third task."))
     assert [len(outcome.asked) for outcome in (known, stranger, another_model, expired)] == [1, 2, 2, 2]
     assert {outcome.answer.status for outcome in (known, stranger, another_model, expired)} == {200}
+
+
+async def test_it_is_not_believed_of_another_server_under_the_same_name(serve, tmp_path):
+    config, state = settings(**NOTICED), ("--state", str(tmp_path))
+    async with Upstream() as small, Upstream(text_turn("Go on.")) as large:
+        async with serve(small.url, *state, config=config) as proxy:
+            assert len((await turn_sender(small, proxy, "sk-a")(Provider("openai"))).asked) == 2
+        async with serve(large.url, *state, config=config) as proxy:
+            step = await Agent(proxy, large, "sk-a").send(reading(31, size=3_000, task="Another task."))
+    assert step.compaction == "none"
 
 
 async def test_a_configured_window_takes_precedence(serve):

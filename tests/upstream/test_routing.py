@@ -109,6 +109,17 @@ async def test_a_request_of_another_kind_is_routed_by_its_model_too(up, proxy):
     assert up.requests[0].target == "/open/v1/embeddings"
 
 
+async def test_a_sole_upstream_gets_the_model_of_requests_of_another_kind_in_its_url(serve):
+    azure = {"base_url": "", "window": 1_000_000}
+    body = json.dumps({"model": "text-embedding-3", "input": "x"}).encode()
+    async with Upstream(echo) as up:
+        azure["base_url"] = f"{up.origin}/openai/deployments/{{model}}"
+        async with serve(None, config={"upstreams": [azure]}) as proxy:
+            reply = await ask(proxy, body, "/embeddings")
+        assert (reply.status, reply.body.data) == (200, body)
+        assert [sent.target for sent in up.requests] == ["/openai/deployments/text-embedding-3/embeddings"]
+
+
 @pytest.mark.parametrize("body", [b"not json", b"{}", b'{"model":null}'])
 async def test_a_request_without_a_model_goes_to_the_first_upstream(up, proxy, body):
     await ask(proxy, body)

@@ -161,6 +161,23 @@ async def test_a_shortened_stream_is_sent_again_without_the_option_that_its_serv
     assert len(up.requests) == sent + 1
 
 
+async def test_a_refusal_that_only_quotes_the_option_changes_nothing_for_other_callers(small_window_stack):
+    """A caller may bring any words into an error, and pretend with them that the option is refused."""
+
+    def reply(request):
+        is_spoiled = request.header("authorization") == "Bearer sk-spoiler"
+        return answer(REFUSED_OPTION, 422) if is_spoiled and len(request.body) > 10_000 else text_turn("Go on.")
+
+    async with small_window_stack(reply, summary={"enabled": False}) as (up, agent, proxy):
+        spoiler = Agent(proxy, up, "sk-spoiler")
+        for messages in (SEEN, OVER):
+            await spoiler.send(messages, stream=True)
+        await agent.send(SEEN, stream=True)
+        over = await agent.send(OVER, stream=True)
+    assert over.compaction == "created"
+    assert b"stream_options" in over.forwarded
+
+
 async def test_the_next_summary_goes_on_from_the_one_before(small_window_stack):
     async with small_window_stack(model()) as (up, agent, _):
         await fill_window(up, agent)

@@ -305,6 +305,15 @@ async def test_silence_after_the_headers_of_a_stream_is_filled_with_comments(up,
     assert set(re.findall(rb"^:.*\n\n", rest, re.MULTILINE)) <= {b": keep-alive\n\n"}
 
 
+async def test_a_stream_whose_length_was_announced_arrives_whole_beside_comments(up, proxy):
+    """Some gateways between collect a stream, and say how long it is."""
+    up.script = stream(delta(content="Hi"), pause(3 * HEARTBEAT_SECONDS), finish(), DONE).with_framing("length")
+    reply = await ask(proxy, chat(stream=True))
+    assert b"\n:" in reply.body.data
+    assert reply.body.data.endswith(DONE)
+    assert reply.head.first("content-length") is None
+
+
 async def test_the_first_comment_comes_when_the_silence_has_lasted_long_enough(up, proxy):
     up.script = stream(delta(content="Hi"), hang())
     with noting(HEARTBEAT_SECONDS):  # from the request on: the upstream cannot have been silent before
