@@ -19,7 +19,7 @@ from tests.support.scripted_upstream import Upstream
 
 # A busy machine is no finding. CI asks for more examples with --hypothesis-profile=ci, the same ones each time: what a
 # change broke is distinct from what chance found. Chance looks for more in `make soak` (profile `search`).
-settings.register_profile("ci", deadline=None, max_examples=250, derandomize=True)
+settings.register_profile("ci", deadline=None, max_examples=100, derandomize=True)
 settings.register_profile("search", deadline=None, max_examples=1_000)
 settings.register_profile("default", deadline=None, max_examples=8)
 settings.load_profile("default")

@@ -98,7 +98,7 @@ def test_a_stream_that_says_null_in_every_event_costs_nothing():
     began = time.process_time()
     for _ in range(10):
         assert tail.usage() is None
-    assert time.process_time() - began < 0.05
+    assert time.process_time() - began < 0.5
 
 
 def test_counts_that_are_missing_or_absurd_are_not_reported():
