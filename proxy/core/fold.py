@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby, pairwise
 
 from proxy.core.agents import matches_any
-from proxy.core.grouping import find_groups
+from proxy.core.grouping import find_groups, pair_results
 from proxy.core.messages import HEAD, NOTE, RESULTS, Message, make_literal
 from proxy.core.pipeline import BYTES_PER_TOKEN, Draft
 from proxy.core.recall import render_handle
@@ -98,6 +98,8 @@ def make_notes(
 
 def make_separators(before: Message | None, after: Message | None, start: int, stop: int) -> tuple[Message, ...]:
     """A separator, if the order of speakers needs one, where `body[start:stop]` is left out without a note."""
+    if after is not None and after.role in RESULTS:
+        return ()  # its call stays, and only that makes sense of it
     is_users_turn_next = after is not None and after.role == "user"
     is_models_turn = before is not None and before.role in (*RESULTS, "user")
     if is_models_turn != is_users_turn_next:
@@ -178,25 +180,53 @@ def find_kept_words(
     answer_tokens: int = 0,
 ) -> set[int]:
     """The ids of messages that stay in the middle: fixed ones, and the user's words within the budget, first the
-    oldest (the task), then the newest. A fixed output stays with its group; an instruction between calls, without.
+    oldest (the task), then the newest. A fixed call stays with its results, and a fixed result with its call; so do the
+    calls of results behind the middle, and the results of calls before it.
 
     A summary of what went before stays as well, unless `repeats_notes`: then the new note says it again. So do the
     newest calls of `exempt` tools (globs) and the newest answers with which the model ended a turn, within budgets of
     their own, as far as the goal has room for them.
     """
     kept = set[int]() if repeats_notes else {id(message) for message in draft.middle if is_of_summary(message)}
-    for group in find_groups(draft.middle):
-        members = [draft.middle[place] for place in group]
-        fixed = [message for message in members if not draft.free(message)]
-        needs_group = any(message.is_bulk or message.role == "assistant" for message in fixed)
-        kept.update(map(id, members if needs_group else fixed))
+    kept |= _keep_fixed(draft)
     words = [message for message in draft.middle if message.is_user and id(message) not in kept]
     for message in (*words[:1], *reversed(words[1:])):
         size = draft.count(message.raw)
         if size <= tokens:  # one that is too long leaves the room to the others
             kept.add(id(message))
             tokens -= size
-    return kept | _keep_exempt(draft, exempt, exempt_tokens) | _keep_answers(draft, answer_tokens)
+    kept |= _keep_exempt(draft, exempt, exempt_tokens) | _keep_answers(draft, answer_tokens)
+    return kept | _find_partners(draft, kept)
+
+
+def _keep_fixed(draft: Draft) -> set[int]:
+    """The ids of the messages that are fixed, an instruction between a call and its result without its group."""
+    kept = {id(message) for message in draft.middle if not draft.free(message)}
+    for group in find_groups(draft.middle) if kept else ():
+        members = [draft.middle[place] for place in group]
+        fixed = [message for message in members if id(message) in kept]
+        # What the provider's tools began must go on, and an observation needs the words that asked for it.
+        is_whole = any(message.observed for message in fixed) or (
+            any(message.is_result or message.role == "assistant" for message in fixed)
+            and any(message.continues for message in members)
+        )
+        kept.update(map(id, members if is_whole else ()))
+    return kept
+
+
+def _find_partners(draft: Draft, kept: set[int]) -> set[int]:
+    """The ids of calls whose results stay, and of results whose calls stay: an upstream refuses one without the other.
+
+    A group of bounded size may be parted from a late result, so that one of the two is not in the middle.
+    """
+    messages, first, stop = draft.before + draft.middle, len(draft.before), len(draft.before) + len(draft.middle)
+    pairs = [
+        (pair[0], place) for place, pair in enumerate(pair_results(messages + draft.after)) if pair and pair[0] < stop
+    ]
+    callers = {caller for caller, place in pairs if place >= stop or (place >= first and id(messages[place]) in kept)}
+    callers |= {place for place, message in enumerate(messages) if place < first or id(message) in kept}
+    results = {place for caller, place in pairs if caller in callers and place < stop}
+    return {id(messages[place]) for place in callers | results if place >= first}
 
 
 def _keep_exempt(draft: Draft, exempt: tuple[str, ...], tokens: int) -> set[int]:

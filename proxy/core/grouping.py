@@ -4,7 +4,7 @@ A *group* is the smallest thing that may go: one user message, or one assistant 
 it, with the later answers that go on with what the provider's own tools began in it, and with what comes before a late
 result. An upstream that finds a result without its call, or a call without its result, refuses the request, and would
 refuse it for ever, because the client sends the same history again. So every cut in this product goes through
-`snap()`.
+`snap()`. `pair_results()` says which result answers which call, for all that needs to know it.
 
 A *turn* is a user message and the groups after it. An autonomous agent may have one turn and three hundred groups, so
 nothing here counts in turns alone.
@@ -20,7 +20,7 @@ from itertools import islice, pairwise
 from operator import is_
 
 from proxy.core import splice
-from proxy.core.messages import HEAD, NOTE, Message, ToolCall, make_literal
+from proxy.core.messages import HEAD, NOTE, RESULTS, Message, ToolCall, make_literal
 
 # --- groups -----------------------------------------------------------------------------------------------------------
 
@@ -28,7 +28,12 @@ MISSING = "[No result of this call was recorded.]"
 CONTINUED_WITHIN_MESSAGES = 400
 """How far back an answer is looked for that began a use of the provider's own tools: no history may make it slow."""
 ANSWERED_WITHIN_MESSAGES = 400
-"""How far back a result finds a call that is not one of the newest answer: so large may a group become by it."""
+"""How far back a result finds a call that is not one of the newest answer."""
+LATE_WITHIN_MESSAGES = 32
+"""How large a group may become by a late result. Where each result comes one answer late, all answers are linked, and
+without a bound the whole history would be one group. A fold keeps calls that it would part from their results."""
+PAIRS_AT_ANY_DISTANCE = frozenset({"responses"})
+"""APIs that take a result behind other messages: in the others it comes right behind the message that calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,29 +66,38 @@ class Groups:
 
 def find_group_starts(messages: Sequence[Message], known: Sequence[int] = ()) -> Iterator[int]:
     """The values of `Groups.starts`, behind those of the first messages that are known."""
-    first = find_last_assistant(messages[: len(known)]) or 0
-    starts, start, began, waiting = [*known[:first]], -1, -1, set[str]()
-    earlier = _OpenCalls(messages)
+    first = find_last_assistant(messages, len(known)) or 0
+    starts, start, answer_start = [*known[:first]], -1, -1
+    pairs = pair_results(messages, first)
     for place in range(first, len(messages)):
-        message = messages[place]
-        follows = began >= 0 and start == began and message.is_bulk and message.role != "assistant"
-        if message.is_result and message.answers in waiting:
-            start = began
-            waiting.discard(message.answers)
-        elif message.is_result and (called := earlier.find(place)) is not None:
-            # Another answer is between the two, as where an unknown item parts parallel calls of one response.
-            start = began = _find_start(starts, called)
-        elif follows:
-            start = began
-        else:
+        message, pair = messages[place], next(pairs)
+        origin = None if pair is None else _find_origin(starts, pair[0])
+        if origin is not None:
+            # It answers a call of this group, or of an earlier one, to which all that is between belongs from here on.
+            start = answer_start = origin
+        elif not (message.is_bulk and message.role != "assistant" and 0 <= start == answer_start):
             start = place
             if message.role == "assistant":
-                continued = (_find_start(starts, each) for each in _find_continued(messages, place))
-                start = began = min(continued, default=place)
-                waiting = {call.answered_by for call in message.calls}
+                continued = (_find_start(starts, earlier) for earlier in _find_continued(messages, place))
+                start = answer_start = min(continued, default=place)
         starts.append(start)
         if place >= len(known):
             yield start
+
+
+def _find_origin(starts: Sequence[int], caller: int) -> int | None:
+    """The place where the group begins that the next message belongs to, as a result of the message at `caller`; None
+    where the group would become too large.
+
+    Another answer may be between the two, as where an unknown item parts parallel calls of one response.
+    """
+    if caller >= starts[-1]:
+        return starts[-1]
+    place = len(starts)
+    if place - caller >= LATE_WITHIN_MESSAGES:
+        return None
+    start = _find_start(starts, caller)
+    return start if place - start < LATE_WITHIN_MESSAGES else None
 
 
 def _find_start(starts: Sequence[int], place: int) -> int:
@@ -94,47 +108,13 @@ def _find_start(starts: Sequence[int], place: int) -> int:
     return stop
 
 
-class _OpenCalls:
-    """The calls that no result has answered yet, of all answers of the model.
-
-    Ids repeat in real conversations, so a result answers the newest open call of its id, and a call is open for
-    `ANSWERED_WITHIN_MESSAGES` only. So what is found follows from these messages alone, wherever the reading began.
-    """
-
-    def __init__(self, messages: Sequence[Message]) -> None:
-        self._messages = messages
-        self._next: int | None = None
-        self._places: dict[str, list[int]] = {}
-
-    def find(self, place: int) -> int | None:
-        """The place of the call that the result at this place answers."""
-        # Read from the first result on that needs it: hardly any history has one.
-        first = max(0, place - ANSWERED_WITHIN_MESSAGES) if self._next is None else self._next
-        for each in range(first, place):
-            self._read(each)
-        self._next = place + 1
-        called = self._read(place)
-        return called if called is not None and place - called <= ANSWERED_WITHIN_MESSAGES else None
-
-    def _read(self, place: int) -> int | None:
-        """Read one message; the place of the call that it answers."""
-        message = self._messages[place]
-        if message.is_result:
-            places = self._places.get(message.answers)
-            return places.pop() if places else None
-        for call in message.calls:
-            self._places.setdefault(call.answered_by, []).append(place)
-        return None
-
-
 def _find_continued(messages: Sequence[Message], place: int) -> Iterator[int]:
     """The places of the answers that this one goes on with: without one of them an upstream refuses the others."""
     for id_ in messages[place].continues:
         quoted = splice.quote(id_)
         before = range(place - 1, max(-1, place - 1 - CONTINUED_WITHIN_MESSAGES), -1)
-        found = next(
-            (each for each in before if messages[each].role == "assistant" and quoted in messages[each].raw), None
-        )
+        answers = (earlier for earlier in before if messages[earlier].role == "assistant")
+        found = next((earlier for earlier in answers if quoted in messages[earlier].raw), None)
         if found is not None:
             yield found
 
@@ -156,9 +136,10 @@ def find_turns(messages: Sequence[Message]) -> list[range]:
     return [range(start, stop) for start, stop in pairwise(bounds)]
 
 
-def find_last_assistant(messages: Sequence[Message]) -> int | None:
-    """The index of the newest answer of the model."""
-    return next((place for place in reversed(range(len(messages))) if messages[place].role == "assistant"), None)
+def find_last_assistant(messages: Sequence[Message], stop: int | None = None) -> int | None:
+    """The index of the newest answer of the model, of those before `stop`."""
+    places = reversed(range(len(messages) if stop is None else min(stop, len(messages))))
+    return next((place for place in places if messages[place].role == "assistant"), None)
 
 
 def find_last_user(messages: Sequence[Message]) -> int | None:
@@ -166,57 +147,122 @@ def find_last_user(messages: Sequence[Message]) -> int | None:
     return next((place for place in reversed(range(len(messages))) if messages[place].is_user), None)
 
 
+# --- calls and results ------------------------------------------------------------------------------------------------
+
+Pair = tuple[int, ToolCall]
+"""The place of a message that calls a tool, and the call that a result answers."""
+
+
 def list_callers(messages: Sequence[Message]) -> list[ToolCall | None]:
-    """The call that each message answers, if any. Ids repeat in real conversations, so only the nearest assistant
-    message counts.
-    """
+    """The call that each message answers, if any."""
     return [*find_callers(messages)]
 
 
 def find_callers(messages: Sequence[Message], known: Sequence[ToolCall | None] = ()) -> Iterator[ToolCall | None]:
     """The same, behind those of the first messages that are known."""
-    waiting = _Waiting(())
-    for place in range(find_last_assistant(messages[: len(known)]) or 0, len(messages)):
-        message = messages[place]
-        if message.role == "assistant":
-            waiting = _Waiting(message.calls)
-        call = waiting.take(message.answers) if message.is_result else None
-        if place >= len(known):
-            yield call
+    return (None if pair is None else pair[1] for pair in pair_results(messages, len(known)))
 
 
-class _Waiting:
-    """The calls of one assistant message that no result has answered yet.
+def pair_results(messages: Sequence[Message], first: int = 0) -> Iterator[Pair | None]:
+    """The call that each message answers, from this place on; None where it answers none.
+
+    Ids repeat in real conversations, so a result answers the newest open call of its id, and of several in one message
+    the first. A call of an earlier answer is open for `ANSWERED_WITHIN_MESSAGES` only. So what is found follows from
+    these messages alone, wherever the reading began.
+    """
+    start = find_last_assistant(messages, first) or 0
+    newest, open_calls, earlier_calls = start, _OpenCalls(), _EarlierCalls(messages, start)
+    for place in range(start, len(messages)):
+        message, pair = messages[place], None
+        role = message.role
+        if role in RESULTS:
+            call = open_calls.take(message.answers)
+            if call is None and start and message.answers:
+                call = earlier_calls.take(message.answers, place)
+            if call is not None and (call.place == newest or place - call.place <= ANSWERED_WITHIN_MESSAGES):
+                pair = call.place, call.call
+        elif role == "assistant":
+            newest = place
+            open_calls.add(place, message.calls)
+        if place >= first:
+            yield pair
+
+
+@dataclass(slots=True)
+class _OpenCall:
+    place: int
+    call: ToolCall
+    is_open: bool = True
+
+
+class _OpenCalls:
+    """The calls of some messages that no result has answered yet.
 
     Looked up by id: a client may send thousands of parallel calls and answer them in any order.
     """
 
-    def __init__(self, calls: Sequence[ToolCall]) -> None:
-        self._calls = dict(enumerate(calls))
-        self._places: dict[str, deque[int]] = {}
-        for place, call in enumerate(calls):
-            self._places.setdefault(call.answered_by, deque()).append(place)
-        self._first = 0
+    def __init__(self) -> None:
+        self._by_id: dict[str, list[_OpenCall]] = {}
+        """Under each id, the call that is answered next comes last."""
+        self.newest: deque[_OpenCall] = deque()
+        """Those of the newest answer, in their order."""
 
-    def take(self, answers: str) -> ToolCall | None:
-        """The call that a result with this id answers; one that names none answers the first that waits."""
-        place = self._take_place_of(answers) if answers else self._oldest()
-        return None if place is None else self._calls.pop(place)
+    def add(self, place: int, calls: Sequence[ToolCall]) -> None:
+        """Add the calls of an answer, the newest so far."""
+        self.newest = deque([_OpenCall(place, call) for call in calls])
+        for call in reversed(self.newest):
+            self._by_id.setdefault(call.call.answered_by, []).append(call)
 
-    def _take_place_of(self, answers: str) -> int | None:
-        places = self._places.get(answers, deque())
-        while places:
-            place = places.popleft()
-            if place in self._calls:  # else a result without a name has taken it
-                return place
+    def take(self, answers: str) -> _OpenCall | None:
+        """The call that a result with this id answers; one that names none answers the first of the newest answer."""
+        calls = self._by_id.get(answers) if answers else self.newest
+        while calls:
+            call = calls.pop() if answers else self.newest.popleft()
+            if call.is_open:  # else it was taken in the other way
+                call.is_open = False
+                return call
         return None
 
-    def _oldest(self) -> int | None:
-        if not self._calls:
-            return None
-        while self._first not in self._calls:
-            self._first += 1
-        return self._first
+
+class _EarlierCalls:
+    """The calls before a place that are open there, read from the newest on as far as needed.
+
+    Hardly any history needs them, and a client whose results come one answer late needs the last ones only.
+    """
+
+    def __init__(self, messages: Sequence[Message], stop: int) -> None:
+        self._messages = messages
+        self._stop = stop
+        """What is before this place is not read yet."""
+        self._closing = Counter[str]()
+        """The ids of results that were read and answer calls that are not."""
+        self._by_id: dict[str, deque[_OpenCall]] = {}
+
+    def take(self, answers: str, place: int) -> _OpenCall | None:
+        """The call that the result at this place answers, if it is open and not too far back."""
+        least = max(0, place - ANSWERED_WITHIN_MESSAGES)
+        while not self._by_id.get(answers) and self._stop > least:
+            self._read_answer(least)
+        calls = self._by_id.get(answers)
+        return calls.popleft() if calls else None
+
+    def _read_answer(self, least: int) -> None:
+        """Read the newest answer that was not read, with the results behind it."""
+        start = max(least, find_last_assistant(self._messages, self._stop) or 0)
+        calls = _OpenCalls()
+        if self._messages[start].role == "assistant":
+            calls.add(start, self._messages[start].calls)
+        remaining = [*calls.newest]
+        for message in self._messages[start : self._stop]:
+            if message.is_result and calls.take(message.answers) is None and message.answers:
+                self._closing[message.answers] += 1
+        for call in remaining:
+            id_ = call.call.answered_by
+            if call.is_open and self._closing[id_]:
+                self._closing[id_] -= 1
+            elif call.is_open:
+                self._by_id.setdefault(id_, deque()).append(call)
+        self._stop = start
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,9 +270,11 @@ class Flaws:
     """Numbers of flaws for which an upstream may refuse a history."""
 
     orphans: int = 0
-    """Results without a call right before them."""
+    """Results without a call."""
     unanswered: int = 0
-    """Calls without a result right after them."""
+    """Calls without a result."""
+    late: int = 0
+    """Results that do not come right behind the message that calls and its other results."""
     leading: int = 0
     """1 where it does not begin with a user."""
     userless: int = 0
@@ -236,6 +284,7 @@ class Flaws:
         return (
             self.orphans > other.orphans
             or self.unanswered > other.unanswered
+            or self.late > other.late
             or self.leading > other.leading
             or self.userless > other.userless
         )
@@ -243,64 +292,48 @@ class Flaws:
 
 def count_flaws(messages: Sequence[Message]) -> Flaws:
     """Count the flaws of this history."""
-    orphans = unanswered = 0
-    waiting = Counter[str]()
-    for message in messages:
-        if message.is_result and waiting[message.answers] > 0:
-            waiting[message.answers] -= 1
-        elif message.is_result:
+    orphans = unanswered = late = speaker = 0
+    for place, (message, pair) in enumerate(zip(messages, pair_results(messages), strict=True)):
+        unanswered += len(message.calls)
+        if not message.is_result:
+            speaker = place
+        elif pair is None:
             orphans += 1
         else:
-            unanswered += waiting.total()
-            waiting = Counter(call.answered_by for call in message.calls)
+            unanswered -= 1
+            late += pair[0] != speaker
     leading = bool(messages) and (messages[0].role == "assistant" or messages[0].is_result)
     userless = not any(message.role == "user" for message in messages)
-    return Flaws(orphans, unanswered + waiting.total(), int(leading), int(userless))
+    return Flaws(orphans, unanswered, late, int(leading), int(userless))
 
 
-def repair(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The same history with its results right behind their call: missing ones filled in, stray ones left out.
+def repair(messages: Sequence[Message], api: str = "") -> tuple[Message, ...]:
+    """The same history with missing results filled in and stray ones left out, and with late ones right behind their
+    call, unless this API takes them where they are: what was forwarded before is in its cache.
 
     Results of one message's calls stay in the order in which they came: no upstream asks for that of the calls.
     """
+    pairs = [*pair_results(messages)]
+    moves = api not in PAIRS_AT_ANY_DISTANCE
+    answered_calls, results = set[tuple[int, int]](), dict[int, list[Message]]()
+    for message, pair in zip(messages, pairs, strict=True):
+        if pair is not None:
+            answered_calls.add((pair[0], id(pair[1])))
+            results.setdefault(pair[0], []).append(message)
     repaired: list[Message] = []
-    for stretch in _split_stretches(messages):
-        results = [message for message in stretch if message.is_result]
-        for message in stretch:
-            if message.is_result:
-                continue
-            repaired.append(message)
-            if message.calls:
-                answers, results, unanswered = _answer_calls(message.calls, results)
-                repaired += answers
-                repaired += [_make_missing_result(message, call) for call in unanswered]
+    missing: list[Message] = []
+    for place, message in enumerate(messages):
+        if message.is_result:
+            repaired += (message,) if pairs[place] is not None and not moves else ()
+            continue
+        repaired += missing
+        repaired.append(message)
+        repaired += results.get(place, ()) if moves else ()
+        unanswered = (call for call in message.calls if (place, id(call)) not in answered_calls)
+        missing = [_make_missing_result(message, call) for call in unanswered]
+    repaired += missing
     unchanged = len(repaired) == len(messages) and all(map(is_, repaired, messages))
     return tuple(messages) if unchanged else tuple(repaired)
-
-
-def _answer_calls(
-    calls: Sequence[ToolCall], results: Sequence[Message]
-) -> tuple[list[Message], list[Message], list[ToolCall]]:
-    """The results that answer these calls, those that do not, and the calls that none of them answers."""
-    waiting: dict[str, deque[ToolCall]] = {}
-    for call in calls:
-        waiting.setdefault(call.answered_by, deque()).append(call)
-    answers: list[Message] = []
-    others: list[Message] = []
-    for result in results:
-        if found := waiting.get(result.answers):
-            found.popleft()
-            answers.append(result)
-        else:
-            others.append(result)
-    return answers, others, [call for left in waiting.values() for call in left]
-
-
-def _split_stretches(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
-    """The history cut before each answer of the model: its calls are answered within its stretch."""
-    starts = [place for place, message in enumerate(messages) if place and message.role == "assistant"]
-    bounds = [0, *starts, len(messages)]
-    return (messages[start:stop] for start, stop in pairwise(bounds))
 
 
 def _make_missing_result(message: Message, call: ToolCall) -> Message:
@@ -346,13 +379,13 @@ class Pins:
         if not (self.tags or self.markers or self.patterns):
             return ()
         found = [passage for message in messages if _may_pin(message) for passage in self._of(message.text)]
-        room, kept = self.budget, dict[str, None]()
+        room, passages = self.budget, dict[str, None]()
         for passage in reversed(found):
             size = len(passage.encode("utf-8", "surrogatepass"))
-            if passage not in kept and size <= room and len(kept) < MAX_PASSAGES:
-                kept[passage] = None
+            if passage not in passages and size <= room and len(passages) < MAX_PASSAGES:
+                passages[passage] = None
                 room -= size
-        return tuple(reversed(kept))
+        return tuple(reversed(passages))
 
     def stand_in(self, text: str) -> bool:
         """True where this text holds a pinned passage."""

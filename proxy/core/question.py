@@ -112,7 +112,7 @@ def build_question(state: ConversationState, draft: Draft, covers: int, weight: 
     """The question for the middle of this draft, which covers so many messages and has so many tokens."""
     rules, facts, earlier = state.rules, state.facts, state.block.summary
     # Flaws that the client's upstream may pass over would be the summary's fault: its call is ours.
-    view = repair(state.request.head + state.view)
+    view = repair(state.request.head + state.view, state.request.wire)
     if rules.repair and view and view[-1].is_result:
         view = (*view, _make_message("assistant", UNDERSTOOD))
     return Question(

@@ -108,7 +108,7 @@ class ConversationState:
         if has_block and self.rules.repair and block.reason != OPENING_REASON:
             # A block may end with a message of calls (see `with_draft`): their results come first in the tail.
             calling = covered[-1:] if covered and covered[-1].calls else ()
-            tail = repair((*calling, *tail))[len(calling) :]
+            tail = repair((*calling, *tail), self.request.wire)[len(calling) :]
         if block.reasoning_until:
             covered, tail = (
                 _strip_reasoning(covered, block.reasoning_until),
@@ -347,7 +347,7 @@ class ConversationState:
             draft = replace(draft, middle=draft.middle + covered, after=draft.after[len(covered) :])
         covers = draft.after[0].start if draft.after else len(self.body)
         parts = draft.before[len(self.request.head) :] + draft.middle
-        parts = repair(parts) if self.rules.repair else parts
+        parts = repair(parts, self.request.wire) if self.rules.repair else parts
         parts += self._restore_lost_pins(parts, covers, draft.after)
         if self.has_block and covers == self.block.covers and draft.after:
             # The block before is stored under this link. This one covers a message more, so that both are there.

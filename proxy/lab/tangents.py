@@ -7,14 +7,14 @@ loop that checks of every step that it kept the invariants.
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import ClassVar
 
 from proxy.core import grouping, summaries
 from proxy.core.agents import mark_observations
-from proxy.core.grouping import find_groups, find_last_assistant, find_turns
+from proxy.core.grouping import find_groups, find_last_assistant, find_turns, pair_results
 from proxy.core.messages import Message, Request
 from proxy.core.pipeline import Count, Draft, StepReport, run
 from proxy.core.rules import Rules
@@ -143,11 +143,15 @@ class Turns:
         draft = Draft(self.request.head, self.body, tools=self.request.tools, fixed=fixed, count=count)
         reports = []
         for number in sorted(named):
-            if why := self.find_obstacle(number, named):
-                report = StepReport("", 0, 0, why)
-            else:
-                draft, (report,) = run([DropTurn(self.listed[number - 1].places)], draft)
-            reports.append(replace(report, step=f"turn {number}"))
+            why = self.find_obstacle(number, named)
+            linked = self.listed[number - 1].linked if not why else range(0)
+            if linked and number == linked[0]:  # in one step: between two of them a call would be without its result
+                bounds = self.listed[number - 1].places.start, self.listed[linked[-1] - 1].places.stop
+                draft, (of_linked,) = run([DropTurn(range(*bounds))], draft)
+            why = why or of_linked.refused
+            dropped = () if why else self.messages(number)
+            saved = sum(count(message.raw) for message in dropped)
+            reports.append(StepReport(f"turn {number}", len(dropped), saved, why))
         return draft, tuple(reports)
 
 
@@ -168,9 +172,15 @@ def _reasons_to_stay(body: Sequence[Message], fixed: frozenset[int], newest: int
 
 
 def _linked_turns(body: Sequence[Message]) -> list[range]:
-    """For each turn the numbers of those it can only go with: where a group reaches across, no cut may part them."""
+    """For each turn the numbers of those it can only go with: where a group reaches across, or a late result is of a
+    call before, no cut may part them.
+    """
     spans, begin = find_turns(body), {group.start for group in find_groups(body)}
-    bounds = [number for number, span in enumerate(spans, 1) if span.start in begin]
+    answered_until = {pair[0]: place for place, pair in enumerate(pair_results(body)) if pair is not None}
+    reaches = [-1, *accumulate((answered_until.get(place, -1) for place in range(len(body))), max)]
+    bounds = [
+        number for number, span in enumerate(spans, 1) if span.start in begin and reaches[span.start] < span.start
+    ]
     return [range(*ends) for ends in pairwise([*bounds, len(spans) + 1]) for _ in range(*ends)]
 
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from proxy.core.fold import CLOSING, GO_ON, OPENING
-from proxy.core.grouping import count_flaws, find_fixed
+from proxy.core.grouping import count_flaws, find_fixed, find_groups
 from proxy.core.pipeline import Draft, run
 from proxy.core.steps.compat import OneLiners
 from proxy.core.steps.standard import CONCLUSIONS, DropMiddle
@@ -205,3 +205,32 @@ def test_parallel_calls_that_an_instruction_parts_go_together_and_it_stays(step,
     assert sorted(called) == sorted(message.answers for message in left.view if message.is_result)
     assert sum(message.text == "Mind this." for message in left.view) == 20
     assert out == "x" or called == []
+
+
+def late_calls(count, out):
+    """Answers whose results come behind the next answer, as where a client sends its calls ahead."""
+    names = ("TodoWrite", *("Read" for _ in range(9))) * count
+    read = [call(names[number], path=f"{number}.py", out=f"{number} {out}") for number in range(count)]
+    for number, group in enumerate(read):
+        group[0]["tool_calls"][0]["id"] = group[1]["tool_call_id"] = f"c{number}"
+    for earlier, later in pairwise([[None, None], *read]):
+        yield [later[0], *filter(None, earlier[1:])]
+    yield read[-1][1:]
+
+
+EXEMPT = DropMiddle(exempt=("todowrite",), exempt_tokens=9_000)
+
+
+@pytest.mark.parametrize("step", [DropMiddle(), OneLiners(), EXEMPT], ids=["drop_middle", "one_liners", "exempt"])
+@pytest.mark.parametrize("kept", [0, 3])
+def test_a_call_whose_result_is_behind_the_middle_stays(step, kept):
+    body = request(user("Mend it."), *late_calls(60, CODE), user("Go on.")).body
+    groups = find_groups(body)
+    first, cut = groups[kept].start, groups[-2].start
+    draft = Draft(body[:first], body[first:cut], body[cut:], origin=body, wire="responses")
+    assert count_flaws(draft.before + draft.after).orphans
+    left, (report,) = run([step], draft)
+    assert not report.refused
+    found = count_flaws(left.view)
+    assert (found.orphans, found.unanswered) == (0, 0)
+    assert len(left.middle) < (60 if step is EXEMPT else 10)

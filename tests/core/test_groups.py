@@ -11,6 +11,8 @@ from proxy.core import grouping
 from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.grouping import (
     ANSWERED_WITHIN_MESSAGES,
+    LATE_WITHIN_MESSAGES,
+    MISSING,
     Flaws,
     count_flaws,
     find_group_starts,
@@ -19,6 +21,7 @@ from proxy.core.grouping import (
     find_last_user,
     find_turns,
     list_callers,
+    pair_results,
     repair,
     snap,
 )
@@ -88,8 +91,23 @@ def test_a_group_that_goes_on_with_one_that_a_late_result_drew_in_is_part_of_it(
 
 def test_a_call_stays_open_for_a_bounded_number_of_messages():
     between = ["user"] * (ANSWERED_WITHIN_MESSAGES - 2)
-    assert len(find_groups(made_of("a", "b", *between, "=a"))) == 1
-    assert len(find_groups(made_of("a", "b", *between, "user", "=a"))) == len(between) + 4
+    assert [each and each.id for each in list_callers(made_of("a", "b", *between, "=a"))][-1] == "a"
+    assert list_callers(made_of("a", "b", *between, "user", "=a"))[-1] is None
+    assert list_callers(made_of("b", "a", *between, "user", "user", "=a"))[-1].id == "a"
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_late_result_makes_no_group_larger_than_a_bound(number):
+    between = ["user"] * (LATE_WITHIN_MESSAGES - 3 + number)
+    sizes = [len(group) for group in find_groups(made_of("a", "b", *between, "=a", "=b"))]
+    assert sizes == ([1] * (LATE_WITHIN_MESSAGES + 2) if number else [LATE_WITHIN_MESSAGES + 1])
+
+
+def test_a_history_whose_results_all_come_late_has_many_groups():
+    pieces = [piece for number in range(1, 999) for piece in (f"c{number}", f"=c{number - 1}")]
+    groups = find_groups(made_of("user", "c0", *pieces, "=c998"))
+    assert max(map(len, groups)) <= LATE_WITHIN_MESSAGES
+    assert len(groups) > 50
 
 
 PIECE = st.sampled_from(["user", "system", "a", "b", "a+b", "a+a", "c", "", "=a", "=b", "=c", "=d"])
@@ -113,6 +131,19 @@ def test_groups_are_the_same_wherever_the_known_messages_end_where_calls_close_s
         whole = tuple(find_group_starts(body))
         for count in range(len(body)):
             assert (*whole[:count], *find_group_starts(body, whole[:count])) == whole
+
+
+@given(PIECES, st.integers(1, 8))
+def test_only_what_follows_a_group_at_once_makes_it_larger_than_the_bound(pieces, most):
+    body = made_of(*pieces)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grouping, "LATE_WITHIN_MESSAGES", most)
+        whole = tuple(find_group_starts(body))
+        for group in find_groups(body):
+            assert all(body[place].is_result for place in group[most:])
+        for count in range(len(body)):
+            assert (*whole[:count], *find_group_starts(body, whole[:count])) == whole
+            assert tuple(find_group_starts(body[:count])) == whole[:count]
 
 
 @given(PIECES)
@@ -154,6 +185,7 @@ def test_no_cut_parts_a_call_from_its_result(messages, cut):
     one, other, whole = count_flaws(body[:place]), count_flaws(body[place:]), count_flaws(body)
     assert one.orphans + other.orphans == whole.orphans
     assert one.unanswered + other.unanswered == whole.unanswered
+    assert one.late + other.late == whole.late
 
 
 def test_a_turn_begins_with_the_words_of_a_user():
@@ -188,9 +220,10 @@ def test_flaws_are_counted():
         orphans=1
     )
     assert count_flaws(()) == Flaws(userless=1)
+    assert count_flaws(made_of("user", "a", "system", "b", "=a", "=b", "user", "c", "user", "=c")) == Flaws(late=2)
 
 
-@pytest.mark.parametrize("kind", ["orphans", "unanswered", "leading", "userless"])
+@pytest.mark.parametrize("kind", ["orphans", "unanswered", "late", "leading", "userless"])
 def test_one_flaw_more_is_worse(kind):
     assert Flaws(**{kind: 1}).worse_than(Flaws())
     assert not Flaws().worse_than(Flaws(**{kind: 1}))
@@ -214,6 +247,42 @@ def test_repair_brings_results_back_fills_what_is_missing_and_drops_strays():
     ]
     assert [each.text for each in mended if each.is_result] == ["a", *["[No result of this call was recorded.]"] * 2]
     assert count_flaws(mended) == Flaws()
+
+
+LATE = ("user", "a", "system", "b", "=a", "=b", "user", "c", "user", "d", "=x", "=c")
+
+
+def describe(message):
+    """A message in brief, as `made_of` reads it; `?a` a result that `repair` wrote."""
+    if message.is_result:
+        return ("?" if message.text == MISSING else "=") + message.answers
+    return "+".join(each.id for each in message.calls) or message.role
+
+
+def test_repair_brings_a_late_result_back_to_its_call():
+    brought = ["user", "a", "=a", "system", "b", "=b", "user", "c", "=c", "user", "d", "?d"]
+    assert list(map(describe, repair(made_of(*LATE)))) == brought
+    assert list(map(describe, repair(made_of(*LATE), "messages"))) == brought
+
+
+def test_repair_leaves_a_late_result_where_the_api_takes_it():
+    left = ["user", "a", "system", "b", "=a", "=b", "user", "c", "user", "d", "=c", "?d"]
+    assert list(map(describe, repair(made_of(*LATE), "responses"))) == left
+    valid = made_of(*LATE[:6])
+    assert repair(valid, "responses") == valid
+
+
+@given(PIECES, st.sampled_from(["", "messages", "responses"]))
+def test_repair_loses_no_result_that_has_a_call(pieces, api):
+    body = made_of(*pieces)
+    answered = [message for message, pair in zip(body, pair_results(body), strict=True) if pair is not None]
+    repaired = repair(body, api)
+    own = [message for message in repaired if message.is_result and message.text != MISSING]
+    assert sorted(own, key=lambda message: message.start) == answered
+    found = count_flaws(repaired)
+    assert (found.orphans, found.unanswered) == (0, 0)
+    assert found.late == 0 or api == "responses"
+    assert [message for message in repaired if not message.is_result] == [each for each in body if not each.is_result]
 
 
 def test_repair_leaves_results_of_one_message_in_the_order_in_which_they_came():
@@ -272,17 +341,32 @@ def test_the_cost_of_parallel_calls_grows_with_their_number(work, make):
 @given(any_history)
 def test_results_find_their_calls_as_a_plain_search_finds_them(messages):
     body = parse_request(written(messages)).body
-    assert list_callers(body) == searched_callers(body)
+    assert list_callers(body) == [pair and pair[1] for pair in search_pairs(body, ANSWERED_WITHIN_MESSAGES)]
 
 
-def searched_callers(body):
-    found, waiting = [], []
-    for message in body:
+@given(st.lists(st.one_of(PIECE, PIECE, st.just("=")), max_size=24), st.sampled_from([2, 5, 400]), st.data())
+def test_results_find_their_calls_wherever_the_search_begins(pieces, most, data):
+    body = made_of("user", *pieces)
+    first = data.draw(st.integers(0, len(body)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grouping, "ANSWERED_WITHIN_MESSAGES", most)
+        assert [*pair_results(body, first)] == search_pairs(body, most)[first:]
+
+
+def search_pairs(body, most):
+    """What each message answers: the newest answer with an open call of this id, and the first such call of it."""
+    pairs, open_calls, newest = [], [], -1
+    for place, message in enumerate(body):
         if message.role == "assistant":
-            waiting = list(message.calls)
-        fits = (each for each in waiting if not message.answers or each.answered_by == message.answers)
-        call = next(fits, None) if message.is_result else None
-        if call is not None:
-            waiting = [each for each in waiting if each is not call]
-        found.append(call)
-    return found
+            newest = place
+            open_calls += [(place, each) for each in message.calls]
+        fits = (
+            [pair for pair in open_calls if pair[1].answered_by == message.answers]
+            if message.answers
+            else [pair for pair in open_calls if pair[0] == newest]
+        )
+        found = next((pair for pair in fits if pair[0] == fits[-1][0]), None) if message.is_result else None
+        open_calls = [pair for pair in open_calls if pair is not found]
+        is_near = found is not None and (found[0] == newest or place - found[0] <= most)
+        pairs.append(found if is_near else None)
+    return pairs

@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.grouping import MISSING, repair
+from proxy.core.rules import Facts, Rules
+from proxy.core.summaries import Summaries
 from proxy.wire.outline import find_prefix
 from proxy.wire.responses import requests as responses
 from tests.support.agent import reading
@@ -272,6 +274,36 @@ def test_an_unknown_item_stays_with_the_reasoning_of_its_response_and_all_betwee
                 place = left.index(run[-1]) + 1
                 assert left[place - len(run) : place] == run
     assert len(steps[-1][0].left) < 0.8 * len(steps[-1][0].came)
+
+
+def late_turn(number, names=("TodoWrite", "Read")):
+    """Parallel calls of these tools with an item between them that is not known, and their outputs."""
+    calls = [
+        {"type": "function_call", "call_id": f"{name}_{number}", "name": name, "arguments": "{}"} for name in names
+    ]
+    outputs = [function_turn(called["call_id"])[1] for called in calls]
+    return [calls[0], *UNKNOWN["invented_in_2031"](number), *calls[1:], *outputs]
+
+
+def test_a_late_output_of_an_exempt_tool_stays():
+    items = [message_item("user", "Mend it."), *(item for number in range(24) for item in late_turn(number))]
+    rules = Rules(clear_at_least=2_000, horizon=1e9)
+    worker = Worker(rules, Facts(can_summarize=False), wire=responses, write=write_items)
+    sent = worker.send([*items, message_item("user", "Go on.")])
+    left = json.loads(sent.left)["input"]
+    assert sent.plan.action == "created"
+    assert all(item in left for item in items if item.get("call_id", "").startswith("TodoWrite"))
+    assert sum("Shortened by the context proxy: Read(" in str(item.get("output")) for item in left) > 12
+
+
+def test_a_question_for_a_summary_begins_as_the_history_that_was_forwarded():
+    items = [message_item("user", "Mend it."), *(item for number in range(24) for item in late_turn(number))]
+    items.append(message_item("user", "Go on."))
+    summary = Summaries(max_tokens=100, ledger=400)
+    rules = Rules(trigger_tokens=4_000, clear_at_least=10**9, when_full=(), summary=summary)
+    made = Worker(rules, Facts(), wire=responses, write=write_items).considers(items)
+    assert made.question.view == made.view_before.view
+    assert MISSING not in "".join(message.text for message in made.question.view)
 
 
 def test_an_answer_of_the_client_keeps_nothing_of_the_response_before_it():

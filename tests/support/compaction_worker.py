@@ -96,7 +96,7 @@ class Worker:
         return request
 
     def _state(self, messages):
-        driver = Driver(self, self._read(body(messages)))
+        driver = Driver(self, self._read(self.write(messages)))
         exchange = driver.exchange
         drive(exchange._load_memory(10**9), driver.perform)
         return exchange._state(exchange._gather_facts(can_summarize=self.facts.can_summarize))
