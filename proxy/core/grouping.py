@@ -403,14 +403,17 @@ class Pins:
 
 
 def find_fixed(messages: Sequence[Message], passages: Sequence[str]) -> frozenset[int]:
-    """The starts of messages that no step may touch: instructions and tools in the midst, last words, pins."""
+    """The starts of messages that no step may touch: instructions and tools in the midst, what an API needs beside
+    them, last words, pins.
+    """
     last = find_last_user(messages)
     return frozenset(
         message.start
         for place, message in enumerate(messages)
         if not message.literal
         and (
-            (message.role in HEAD and not message.observed)
+            message.is_fixed
+            or (message.role in HEAD and not message.observed)
             or message.declares_tools
             or place == last
             or (passages and _may_pin(message) and _contains_passage(message, passages))

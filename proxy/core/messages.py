@@ -168,6 +168,8 @@ class Message:
     observed: bool = False
     """An environment speaks in the role of a user or of the system, or at the end of an answer: the output of a
     text-style agent's command."""
+    is_fixed: bool = False
+    """No step may touch it: the upstream refuses a message that always stays without it."""
 
     @property
     def literal(self) -> bool:

@@ -276,6 +276,27 @@ def test_an_unknown_item_stays_with_the_reasoning_of_its_response_and_all_betwee
     assert len(steps[-1][0].left) < 0.8 * len(steps[-1][0].came)
 
 
+def computer_turn(number):
+    called, output = function_turn(f"call_{number}")
+    return [reasoning_item(f"rs_{number}"), called, *pair_of("computer_call", number), output]
+
+
+@pytest.mark.parametrize("usable", [16_000, 8_000])
+def test_an_output_whose_call_stays_is_shortened_and_stays(usable):
+    items = [message_item("user", "Mend it."), *(item for number in range(40) for item in computer_turn(number))]
+    worker = Worker(Rules(), Facts(usable_tokens=usable, can_summarize=False), wire=responses, write=write_items)
+    sent = worker.send([*items, message_item("user", "Go on.")])
+    left = json.loads(sent.left)["input"]
+    assert find_faults(sent.left) == []
+    assert (sent.plan.action, sent.plan.after < 0.7 * sent.plan.before) == ("created", True)
+    assert [item for item in left if item.get("type") != "function_call_output" and item in items] == [
+        item for item in items if item["type"] != "function_call_output"
+    ]
+    outputs = [item for item in left if item["type"] == "function_call_output"]
+    assert len(outputs) == 40
+    assert sum("Shortened by the context proxy: Read(" in item["output"] for item in outputs) > 30
+
+
 def late_turn(number, names=("TodoWrite", "Read")):
     """Parallel calls of these tools with an item between them that is not known, and their outputs."""
     calls = [

@@ -51,8 +51,8 @@ def _read_call(item: Mapping[str, Any]) -> dict[str, Any] | None:
     key = CALLS.get(str(item.get("type")))
     if key is None:
         return None
-    called = {"name": item.get("name"), "arguments": item.get(key)}
-    return {"id": item.get("call_id"), "type": "function", "function": called}
+    function = {"name": item.get("name"), "arguments": item.get(key)}
+    return {"id": item.get("call_id"), "type": "function", "function": function}
 
 
 def _chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
@@ -129,8 +129,8 @@ def _make_sendable(elements: Sequence[bytes], *, is_stored: bool) -> Sequence[by
     items = [json.loads(raw) for raw in elements]
     if is_stored or all(item.get("type") != "reasoning" or item.get("encrypted_content") for item in items):
         return elements
-    kept = (item for item in items if item.get("type") != "reasoning")
-    return [write_json({key: value for key, value in item.items() if key != "id"}) for item in kept]
+    sendable = (item for item in items if item.get("type") != "reasoning")
+    return [write_json({key: value for key, value in item.items() if key != "id"}) for item in sendable]
 
 
 def _is_recall(item: Mapping[str, Any]) -> bool:
@@ -285,13 +285,13 @@ class ResponsesRounds(Rounds):
 
 def _leave_out_recalls(items: Iterable[Item]) -> list[Item]:
     """The items without recalls, and without the reasoning that led to them."""
-    kept: list[Item] = []
+    shown: list[Item] = []
     for item in items:
         if not _is_recall(item):
-            kept.append(item)
-        elif kept and kept[-1].get("type") == "reasoning":
-            kept.pop()
-    return kept
+            shown.append(item)
+        elif shown and shown[-1].get("type") == "reasoning":
+            shown.pop()
+    return shown
 
 
 def _without_tool(value: dict[str, Any]) -> dict[str, Any]:

@@ -84,7 +84,7 @@ class _Item(TextFields):
     operation: msgspec.Raw = _NULL
 
     @property
-    def named(self) -> str:
+    def pairing_id(self) -> str:
         """The id that pairs a call with its output. That of a local shell has its call's as its own `id`."""
         return self.call_id or as_text(self.id)
 
@@ -144,28 +144,30 @@ def _request(source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequ
 
 def _read_items(items: Sequence[bytes], first: int, known: Sequence[Piece | None]) -> Iterator[tuple[Message, Piece]]:
     """The chat messages that these items are. Items of the model that follow each other are one response."""
-    called = _CalledIds(known)
+    calls = _CallIndex(known)
     answer_items: list[tuple[bytes, _Item]] = []
     for place, raw in enumerate(items, first):
         item = _decode_item(raw)
         if is_call(item.type) or item.type in _OF_ANSWERS or (item.type == "message" and item.role == "assistant"):
             answer_items.append((raw, item))
-            called.add(item)
+            calls.add(item)
             continue
-        start = _find_needed(answer_items, item)
-        apart, answer_items = answer_items[start:], answer_items[:start]
-        for _, each in apart:
-            called.keep(each)
-        if answer_items:
-            before = place - len(apart) - 1
-            yield _read_response(answer_items), Piece(before, "assistant", tuple(each for each, _ in answer_items))
-            answer_items = []
-        for kept, _ in apart:
-            yield _read_state(kept), Piece(place, "", (kept,))
-        yield _read_item(raw, item, called), Piece(place, item.role, (raw,))
-    if answer_items:
-        last = first + len(items) - 1
-        yield _read_response(answer_items), Piece(last, "assistant", tuple(each for each, _ in answer_items))
+        yield from _read_answer(answer_items, place, _find_needed(answer_items, item))
+        answer_items = []
+        yield _read_item(raw, item, calls), Piece(place, item.role, (raw,))
+    yield from _read_answer(answer_items, first + len(items), len(answer_items))
+
+
+def _read_answer(items: Sequence[tuple[bytes, _Item]], stop: int, needed: int) -> Iterator[tuple[Message, Piece]]:
+    """The messages that these items of one response are, which end at this place.
+
+    Those from the place `needed` on stay as they are, in a message of their own: an item behind them needs them.
+    """
+    parts = ((items[:needed], stop - len(items) + needed, False), (items[needed:], stop, True))
+    for part, part_stop, is_fixed in parts:
+        if part:
+            piece = Piece(part_stop - 1, "assistant", tuple(raw for raw, _ in part))
+            yield replace(_read_response(part), is_fixed=is_fixed), piece
 
 
 def _find_needed(answer_items: Sequence[tuple[bytes, _Item]], item: _Item) -> int:
@@ -173,7 +175,7 @@ def _find_needed(answer_items: Sequence[tuple[bytes, _Item]], item: _Item) -> in
 
     The API refuses an item without the reasoning of its response, and reasoning without the item behind it.
     """
-    kinds = [each.type for _, each in answer_items]
+    kinds = [answer_item.type for _, answer_item in answer_items]
     stop = len(kinds)
     if item.role or item.type in OUTPUTS:
         return stop
@@ -184,8 +186,8 @@ def _find_needed(answer_items: Sequence[tuple[bytes, _Item]], item: _Item) -> in
     return stop
 
 
-class _CalledIds:
-    """The ids of the calls so far, by all that outputs name them by, and which calls stay.
+class _CallIndex:
+    """The ids of the calls so far, by all that outputs name them by.
 
     In the public schema the output of a local shell has only an `id`, and a call of one has an `id` and a `call_id`.
     Clients and servers do not agree on which of the two is meant.
@@ -194,48 +196,42 @@ class _CalledIds:
     def __init__(self, known: Sequence[Piece | None]) -> None:
         self._known = reversed(known)
         """What was read before, the newest first: hardly any output needs it."""
-        self._found: dict[str, tuple[str, bool]] = {}
+        self._pairing_ids: dict[str, str] = {}
 
     def add(self, item: _Item) -> None:
         """Add a call, the newest so far."""
-        self._found.update((name, (item.named, False)) for name in self._list_names(item))
+        self._pairing_ids.update((name, item.pairing_id) for name in self._list_names(item))
 
-    def keep(self, item: _Item) -> None:
-        """Note of a call that it stays as it is: so must its output."""
-        self._found.update((name, (item.named, True)) for name in self._list_names(item))
-
-    def find(self, name: str) -> tuple[str, bool]:
-        """The id of the newest call of this name, and whether it stays; the name itself where there is none."""
-        while name and name not in self._found:
+    def find(self, name: str) -> str:
+        """The pairing id of the newest call of this name; the name itself where there is none."""
+        while name and name not in self._pairing_ids:
             piece = next(self._known, _NO_PIECE)
             if piece is _NO_PIECE:
-                return name, False
+                return name
             for raw in reversed(piece.blocks) if piece is not None else ():
                 item = _decode_item(raw)
-                for each in self._list_names(item):
-                    self._found.setdefault(each, (item.named, piece is not None and piece.role != "assistant"))
-        return self._found.get(name, (name, False))
+                for known_name in self._list_names(item):
+                    self._pairing_ids.setdefault(known_name, item.pairing_id)
+        return self._pairing_ids.get(name, name)
 
     @staticmethod
     def _list_names(item: _Item) -> Iterator[str]:
         if item.type == LOCAL_SHELL:
             yield as_text(item.id)
         if is_call(item.type):
-            yield item.named
+            yield item.pairing_id
 
 
 _NO_PIECE = Piece(-1, "", ())
 
 
-def _read_item(raw: bytes, item: _Item, called: _CalledIds) -> Message:
+def _read_item(raw: bytes, item: _Item, calls: _CallIndex) -> Message:
     if item.type in OUTPUTS:
-        content, (id_, is_kept) = bytes(item.output), called.find(item.named)
-        if is_kept:
-            return _read_state(raw)
+        content, id_ = bytes(item.output), calls.find(item.pairing_id)
         more = splice.remove_members(raw, frozenset({"call_id", "output"}))[1:-1].strip()
         if item.type == SHELL_OUTPUT:
-            content, ended = _read_shell_output(content)
-            more += b',"outcome":' + ended
+            content, outcome = _read_shell_output(content)
+            more += b',"outcome":' + outcome
         if not item.call_id and id_:
             more += b',"%b":"id"' % _NAMED_BY
         written = b'{"role":"tool","tool_call_id":%b,"content":%b,%b}' % (splice.quote(id_), content, more)
@@ -255,8 +251,8 @@ def _read_state(raw: bytes) -> Message:
 def _read_shell_output(output: bytes) -> tuple[bytes, bytes]:
     """The output of several commands as parts of text, and how the last command ended."""
     value = json.loads(output)
-    commands = [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-    texts = [each.get(name) for each in commands for name in ("stdout", "stderr")]
+    commands = [command for command in value if isinstance(command, dict)] if isinstance(value, list) else []
+    texts = [command.get(name) for command in commands for name in ("stdout", "stderr")]
     parts = b",".join(_TEXT_PART % splice.quote(text) for text in texts if isinstance(text, str) and text)
     ended = commands[-1].get("outcome") if commands else None
     return b"[" + parts + b"]", json.dumps(ended or {"type": "exit", "exit_code": 0}).encode()
@@ -269,10 +265,10 @@ def _read_response(items: Sequence[tuple[bytes, _Item]]) -> Message:
         if item.type in CALLS:
             kind = "custom" if item.type == "custom_tool_call" else "function"
             text = item.input if kind == "custom" else item.arguments
-            calls.append(ToolCall(item.named, item.name, text, kind))  # type: ignore[arg-type]
+            calls.append(ToolCall(item.pairing_id, item.name, text, kind))  # type: ignore[arg-type]
         elif item.type in ACTIONS:
             action = bytes(item.operation if item.type == "apply_patch_call" else item.action)
-            calls.append(ToolCall(item.named, item.type.removesuffix("_call"), action.decode()))
+            calls.append(ToolCall(item.pairing_id, item.type.removesuffix("_call"), action.decode()))
         elif item.type == "message":
             content = bytes(item.content)
             parts += [_TEXT_PART % content] if content[:1] == b'"' else _elements(content)
@@ -347,7 +343,9 @@ def _write_missing_output(request: PiecedRequest, message: Message) -> bytes:
     place = request.head_size + message.start - 1
     piece = request.pieces[place] if 0 <= place < len(request.pieces) else None
     items = map(_decode_item, piece.blocks if piece is not None else ())
-    kind = next((item.type for item in items if is_call(item.type) and item.named == message.answers), "function_call")
+    kind = next(
+        (item.type for item in items if is_call(item.type) and item.pairing_id == message.answers), "function_call"
+    )
     return write_output(kind, message.answers, message.text)
 
 
@@ -372,7 +370,7 @@ def _change_response(piece: Piece, message: Message) -> Iterator[bytes]:
         # What has an id is looked for behind the items that name it: the API refuses one without the other.
         if item.type == "reasoning" and item.id is None and raw not in message.content:
             continue
-        key, call = CALLS.get(item.type), calls.get(item.named)
+        key, call = CALLS.get(item.type), calls.get(item.pairing_id)
         if key is None:
             if item.type not in ACTIONS or call is not None:
                 yield raw

@@ -310,3 +310,26 @@ async def test_a_call_of_a_computer_keeps_its_reasoning_where_a_message_is_betwe
     assert {status for status, _ in outcomes} == {200}
     assert "created" in {outcome for _, outcome in outcomes}
     assert len(fresh.requests[-1].body) < 0.8 * len(sent)
+
+
+async def test_outputs_beside_a_call_of_a_computer_are_shortened_and_stay(serve, fresh):
+    fresh.script = refuse_without_reasoning
+    items = [{"type": "message", "role": "user", "content": "Mend it."}]
+    outcomes = []
+    async with serve(fresh.url, config=settings()) as proxy:
+        for number in range(24):
+            written = json.dumps(OF_THE_PROVIDER[:3]).replace("_7", f"_{number}").replace("call_a", f"call_{number}")
+            reasoning, called, screenshot = json.loads(written)
+            read = {"type": "function_call", "call_id": f"f{number}", "name": "read", "arguments": "{}"}
+            output = {"type": "function_call_output", "call_id": f"f{number}", "output": f"{number} of a file\n" * 120}
+            items += [reasoning, read, called, screenshot, output]
+            sent = json.dumps({"model": "gpt-5.1", "input": items, "store": False}).encode()
+            reply = await ask(proxy, sent, "/responses", headers=KEY)
+            outcomes.append((reply.status, reply.head.first("x-compaction")))
+    assert {status for status, _ in outcomes} == {200}
+    assert "created" in {outcome for _, outcome in outcomes}
+    assert len(fresh.requests[-1].body) < 0.6 * len(sent)
+    left = json.loads(fresh.requests[-1].body)["input"]
+    assert [item for item in left if item in items and "output" not in item] == [
+        item for item in items if "output" not in item
+    ]
