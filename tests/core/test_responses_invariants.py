@@ -189,6 +189,20 @@ def test_the_output_of_a_local_shell_is_paired_by_the_id_that_its_client_writes(
     assert shortened
 
 
+def test_an_output_that_names_its_call_in_another_way_leaves_with_this_name():
+    turns_of_items = [
+        local_shell_turn(number, {"id": f"lsh_{number}", "call_id": f"call_{number}"}, "call_id", f"lsh_{number}")
+        for number in range(16)
+    ]
+    shortened = 0
+    for sent, left in send_each(turns_of_items):
+        own = {item["call_id"]: item for item in json.loads(sent.came)["input"] if "output" in item}
+        for item in (item for item in left if "output" in item):
+            assert {**item, "output": ""} == {**own[item["call_id"]], "output": ""}
+            shortened += item != own[item["call_id"]]
+    assert shortened
+
+
 def test_an_output_that_names_the_item_of_its_call_is_the_result_of_it():
     items = [message_item("user", "Go."), *local_shell_turn(0, {"id": "lsh_1", "call_id": "call_1"}, "id", "lsh_1")]
     found = responses.parse(write_items(items))

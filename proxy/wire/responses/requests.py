@@ -228,7 +228,9 @@ _NO_PIECE = Piece(-1, "", ())
 def _read_item(raw: bytes, item: _Item, calls: _CallIndex) -> Message:
     if item.type in OUTPUTS:
         content, id_ = bytes(item.output), calls.find(item.pairing_id)
-        more = splice.remove_members(raw, frozenset({"call_id", "output"}))[1:-1].strip()
+        # A `call_id` that names the call in another way leaves as it came.
+        read_members = {"output", "call_id"} if item.call_id == id_ else {"output"}
+        more = splice.remove_members(raw, frozenset(read_members))[1:-1].strip()
         if item.type == SHELL_OUTPUT:
             content, outcome = _read_shell_output(content)
             more += b',"outcome":' + outcome
@@ -358,7 +360,8 @@ def _write_output(message: Message) -> bytes:
     if place := splice.find_member(message.raw, "outcome"):  # a shell's: all is one command's output
         text, ended = splice.quote(message.text), message.raw[place.start : place.stop]
         content = b'[{"stdout":%b,"stderr":"","outcome":%b}]' % (text, ended)
-    name = b"" if named_by else b'"call_id":%b,' % splice.quote(message.answers)
+    is_named = b'"call_id"' in more and splice.find_member(message.raw, "call_id") is not None
+    name = b"" if named_by or is_named else b'"call_id":%b,' % splice.quote(message.answers)
     return b'{%b%b%b%b"output":%b}' % (kind, more, b"," if more else b"", name, content)
 
 
