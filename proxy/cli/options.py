@@ -118,11 +118,22 @@ def load_configuration(
     args: argparse.Namespace, options: Mapping[Place, object] | None = None, *, needs_secrets: bool = True
 ) -> Loaded:
     """The configuration from file, environment and command line. `needs_secrets`: those that it names must be there."""
+    return load_file(find_config_file(args), args, options, needs_secrets=needs_secrets)
+
+
+def load_file(
+    file: Path | None,
+    args: argparse.Namespace,
+    options: Mapping[Place, object] | None = None,
+    *,
+    needs_secrets: bool = True,
+) -> Loaded:
+    """The same with a file that was found before: a process that reads it again must not find another, or none."""
     given = dict(options or {})
     if getattr(args, "state", None) is not None:
         given["state", "dir"] = args.state
     environ = {name: value for name, value in os.environ.items() if name != CONFIG_VARIABLE}  # noqa: TID251 (the one place)
-    return load(find_config_file(args), environ if needs_secrets else WithoutSecrets(environ), given)
+    return load(file, environ if needs_secrets else WithoutSecrets(environ), given)
 
 
 def read_config(args: argparse.Namespace) -> Config:

@@ -62,10 +62,13 @@ def run(args: argparse.Namespace) -> int:
     if not options.has_colours():
         given["log", "color"] = False
 
-    def read() -> Loaded:
-        return options.load_configuration(args, given)
+    file = options.find_config_file(args)
 
-    config, file = read().config, options.find_config_file(args)
+    def read() -> Loaded:
+        return options.load_file(file, args, given)
+
+    source = ConfigSource(read, file)
+    config = source.read().config
     assembly.check_extras(config)  # before any worker starts: each of them would fail with a traceback, again and again
     try:
         sock = supervisor.reserve_port(config)
@@ -81,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         sock.close()
         return print_error(f"cannot keep state in {config.state.dir}: {fault.strerror}; choose another with --state")
     _welcome(config, make_url(config, sock), fresh_key, file)
-    return supervisor.serve(ConfigSource(read, file), config, sock)
+    return supervisor.serve(source, config, sock)
 
 
 def _welcome(config: Config, url: str, fresh_key: str | None, file: Path | None) -> None:

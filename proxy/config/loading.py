@@ -61,6 +61,8 @@ class InvalidConfig(Exception):
 class Loaded:
     config: Config
     origins: Mapping[Place, str]
+    has_file_settings: bool = False
+    """False without a file, and with one that sets nothing: an empty one, or one of comments only."""
 
     def origin(self, *path: str | int) -> str:
         """Origin of a value: the place where it was set, or the nearest group around it that was."""
@@ -77,6 +79,7 @@ def load(
 ) -> Loaded:
     """Read the configuration from all its sources; `options` are those of the command line."""
     values, origins, faults = _read_file(file) if file else ({}, {}, [])
+    has_file_settings = bool(values)
     for path, value, origin in _overrides(values, environ, options or {}):
         try:
             _set(values, origins, path, value, origin)
@@ -84,7 +87,7 @@ def load(
             faults += invalid.faults
     loaded = Loaded(Config.model_construct(), origins)
     try:
-        loaded = Loaded(Config.model_validate(values, context=environ), origins)
+        loaded = Loaded(Config.model_validate(values, context=environ), origins, has_file_settings)
     except ValidationError:
         faults += _find_faults(values, loaded, str(file or "configuration"), environ)
     if faults:

@@ -33,7 +33,7 @@ from proxy.access.records import Records, RegistryUnreadable, synchronize
 from proxy.admin.app import Admin
 from proxy.admin.context import AdminContext
 from proxy.compaction.compactor import Compactor
-from proxy.config import Config, InvalidConfig, Listen, Loaded
+from proxy.config import Config, Fault, InvalidConfig, Listen, Loaded
 from proxy.gateway import Gateway
 from proxy.lifetime import BackgroundTasks
 from proxy.server.http import HEADERS_MAX, App, HttpServer
@@ -75,12 +75,37 @@ _HEAD_LIMIT_BYTES = 64 * 1024
 _READ_BUFFER_BYTES = 256 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ConfigSource:
-    """The source of the configuration: the file, if there is one, and how to read it again."""
+    """The source of the configuration: the file, if there was one at start, and how to read it.
 
-    read: Callable[[], Loaded]
+    It remembers what it has read, because some files are valid at start only: see `_check_reload`.
+    """
+
+    load: Callable[[], Loaded]
     file: Path | None
+    _had_file_settings: bool = False
+    _had_teams: bool = False
+
+    def read(self) -> Loaded:
+        """Read the configuration. InvalidConfig: it cannot be used, or not by a process that has read another."""
+        loaded = self.load()
+        self._check_reload(loaded)
+        self._had_file_settings |= loaded.has_file_settings
+        self._had_teams |= bool(loaded.config.teams)
+        return loaded
+
+    def _check_reload(self, loaded: Loaded) -> None:
+        """Refuse what a failed write leaves (a full disk, an editor that was killed), and what lifts access control.
+
+        On any address: a reverse proxy may lead from the network to a loopback one.
+        """
+        if self._had_file_settings and not loaded.has_file_settings:
+            why = "the file has become empty: restore its settings, or restart the proxy to use the defaults"
+            raise InvalidConfig([Fault("", str(self.file), why)])
+        if self._had_teams and not loaded.config.teams:
+            why = "the last team is gone, and without teams no client needs a key: restore one, or restart the proxy"
+            raise InvalidConfig([Fault("teams", str(self.file or "configuration"), why)])
 
 
 class ConfigWatch:

@@ -15,7 +15,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.proxy_client import ask, chat, fault_of, log_of, page, streaming, until, whole_log
-from tests.support.running_proxy import QUIET
+from tests.support.running_proxy import QUIET, serving
 from tests.support.scripted_upstream import DONE, Upstream, answer, delta, finish, hang, pause, stream, text_turn
 
 PREFIX = "compaction_proxy_"
@@ -318,6 +318,78 @@ async def test_an_invalid_file_leaves_the_old_one_in_force_and_says_why(up, serv
         assert total(await samples(proxy), "config_reloads_total", outcome="refused") == len(SPOILED)
         rewritten(proxy, config_for(up, listen={"max_in_flight": 9}))
         await until(lambda: log_of(proxy, "config-reloaded"))
+
+
+LOST = {
+    "emptied": lambda file: file.write_text(""),
+    "only comments": lambda file: file.write_text("# teams: {red: {}}\n"),
+    "nothing set": lambda file: file.write_text("teams:\nupstreams:\n"),
+    "removed": lambda file: file.unlink(),
+}
+NAMINGS = {
+    "by the working directory": ([], {}),
+    "by an option": (["--config", "proxy.yaml"], {}),
+    "by a variable": ([], {"COMPACTION_PROXY_CONFIG": "proxy.yaml"}),
+}
+
+
+@pytest.mark.parametrize("naming", NAMINGS)
+async def test_a_file_that_is_lost_leaves_the_old_configuration_in_force(up, tmp_path, naming):
+    """The operator's key and the upstream are those of the environment: without teams any client would spend it."""
+    words, variables = NAMINGS[naming]
+    upstream = {"COMPACTION_PROXY_UPSTREAMS__0__BASE_URL": up.url, "COMPACTION_PROXY_UPSTREAMS__0__KEY": "env:REAL"}
+    file = tmp_path / "proxy.yaml"
+    whole = yaml.safe_dump(config_for(up, teams={"red": {}}))
+    file.write_text(whole)
+    environment = {"REAL": "sk-real", **upstream, **variables}
+    async with serving(None, *words, place=tmp_path, environment=environment) as proxy:
+        for number, lose in enumerate(LOST.values()):
+            lose(file)
+            (refused,) = await until(lambda n=number: log_of(proxy, "config-refused")[n:])
+            assert (refused["level"], "proxy.yaml: " in refused["why"]) == ("error", True)
+            assert (await ask(proxy, chat())).status == 401
+            file.write_text(whole + f"# {number}\n")
+            await until(lambda n=number: len(log_of(proxy, "config-reloaded")) > n)
+        assert total(await samples(proxy), "config_reloads_total", outcome="refused") == len(LOST)
+    assert up.requests == []
+
+
+async def test_a_file_that_appears_after_the_start_is_not_read(up, tmp_path):
+    async with serving(up.url, place=tmp_path) as proxy:
+        rewritten(proxy, "nonsense: 1\n")
+        proxy.process.send_signal(signal.SIGHUP)
+        await asyncio.sleep(1)
+        assert (await ask(proxy, chat())).status == 200
+    assert "config-refused" not in proxy.output
+
+
+async def test_a_file_that_was_empty_at_the_start_may_stay_so_but_not_become_so_again(up, tmp_path):
+    (tmp_path / "proxy.yaml").write_text("")
+    (tmp_path / "key").write_text("sk-first")
+    environment = {"COMPACTION_PROXY_UPSTREAMS__0__KEY": f"file:{tmp_path / 'key'}"}
+    async with serving(up.url, place=tmp_path, environment=environment) as proxy:
+        (tmp_path / "key").write_text("sk-second")
+        proxy.process.send_signal(signal.SIGHUP)
+        await until(lambda: log_of(proxy, "config-reloaded"))
+        rewritten(proxy, {"teams": {"red": {}}})
+        await until(lambda: log_of(proxy, "config-reloaded")[1:])
+        rewritten(proxy, "")
+        await until(lambda: log_of(proxy, "config-refused"))
+        assert (await ask(proxy, chat())).status == 401
+
+
+async def test_a_reload_does_not_remove_the_last_team(up, serve):
+    """It would open the proxy to all clients; half a file that was written may say so by mistake."""
+    teams = {"teams": {"red": {}, "blue": {}}}
+    async with serve(None, config=config_for(up, **teams)) as proxy:
+        rewritten(proxy, config_for(up, teams={"red": {}}))
+        await until(lambda: log_of(proxy, "config-reloaded"))
+        rewritten(proxy, config_for(up))
+        (refused,) = await until(lambda: log_of(proxy, "config-refused"))
+        assert "the last team is gone" in refused["why"]
+        assert (await ask(proxy, chat())).status == 401
+        rewritten(proxy, config_for(up, teams={"blue": {}}))
+        await until(lambda: log_of(proxy, "config-reloaded")[1:])
 
 
 async def test_sighup_reads_again_what_no_file_change_shows(up, serve, tmp_path):

@@ -243,7 +243,7 @@ async def test_a_policy_that_is_changed_in_the_file_is_in_force_without_a_restar
 
 
 async def test_a_file_that_is_being_written_is_read_once_it_is_complete(serve):
-    """An empty file is a good configuration without teams, for which no key of a team opens."""
+    """The beginning of a file may be a valid configuration, or be refused because the teams are still missing."""
     async with of_file(serve) as (proxy, file, config, agent):
         whole = yaml.safe_dump(config)
         for length in range(0, len(whole), len(whole) // 8):
