@@ -9,6 +9,9 @@ from importlib import import_module
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["serve"]:
+        # Held until the server can reload: the modules take a second to load, and SIGHUP would end the process.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     try:
         return int(import_module("proxy.cli").main())
     except KeyboardInterrupt:

@@ -291,6 +291,7 @@ class Worker:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._request_stop, number)
         loop.add_signal_handler(signal.SIGHUP, self._watch.reload_requested.set)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # held since the start of the program
         runner = web.ServerRunner(self._http_server(), shutdown_timeout=_CANCEL_SECONDS)
         await runner.setup()
         listen = self._app.gateway.config.listen

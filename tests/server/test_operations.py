@@ -14,8 +14,9 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.process_template import MEASURING
 from tests.support.proxy_client import ask, chat, fault_of, log_of, page, streaming, until, whole_log
-from tests.support.running_proxy import QUIET, serving
+from tests.support.running_proxy import QUIET, free_port, serving
 from tests.support.scripted_upstream import DONE, Upstream, answer, delta, finish, hang, pause, stream, text_turn
 
 PREFIX = "compaction_proxy_"
@@ -403,6 +404,22 @@ async def test_sighup_reads_again_what_no_file_change_shows(up, serve, tmp_path)
         await until(lambda: log_of(proxy, "config-reloaded"))
         await ask(proxy, chat())
     assert [sent.header("authorization") for sent in up.requests] == ["Bearer sk-first", "Bearer sk-second"]
+
+
+async def test_sighup_while_it_starts_does_not_end_it(up, tmp_path):
+    port, output = free_port(), tmp_path / "stdout"
+    command = [sys.executable, "-m", "proxy", "serve", "--port", str(port), "--upstream", up.url]
+    with output.open("w") as stdout:
+        process = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, env=MEASURING, stdout=stdout)
+    maps = Path(f"/proc/{process.pid}/maps")
+    await until(lambda: "pydantic_core" in maps.read_text())  # the interpreter has started, the modules have not
+    async with asyncio.timeout(60):
+        while '"listening"' not in output.read_text():
+            assert process.returncode is None
+            process.send_signal(signal.SIGHUP)
+            await asyncio.sleep(0.02)
+    process.terminate()
+    assert await asyncio.wait_for(process.wait(), 30) == 0
 
 
 # --- workers ---------------------------------------------------------------------------------------------------------
