@@ -693,8 +693,11 @@ def _keep_or_open(settings: Upstream, kept: Mapping[str, Client], emit: events.L
 
 
 def _build_watch(call: Call, reply: Reply) -> delivery.StreamWatch | None:
-    """The watch over an event stream; None for other answers, and for a compressed stream, which cannot be read."""
-    if not _is_stream(reply):
+    """The watch over an event stream; None for other answers, and for a compressed stream, which cannot be read.
+
+    None for HEAD, too: its answer has the headers of a stream, and no body that could be finished.
+    """
+    if call.method == "HEAD" or not _is_stream(reply):
         return None
     must_finish = reply.status == HTTPStatus.OK and call.path in http.WITH_FINISH_REASON
     return delivery.StreamWatch(must_finish=must_finish, names_events=call.path == http.MESSAGES)

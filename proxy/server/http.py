@@ -119,7 +119,7 @@ class ClientConnection(web_protocol.RequestHandler):
             self._emit(events.InternalFault(request_id, *events.locate_fault(exc)))
         if status < errors.Internal.status:  # the parser's own: the application has not seen this request
             self._emit(_make_refusal_event(request_id, fault))
-        response = render_error(fault, request_id)
+        response = render_error(fault, request_id, request.path)
         response.force_close()
         return response
 

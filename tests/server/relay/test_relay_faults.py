@@ -290,6 +290,36 @@ async def test_after_a_broken_answer_the_next_one_is_whole(up, proxy):
     assert json.loads(replies[-1].body.data) == {"ok": True}
 
 
+async def test_the_answer_to_head_has_no_body_though_it_is_called_a_stream(up, proxy):
+    up.script = stream(*BEGUN, finish(), DONE)  # of which the upstream sends the head
+    async with open_line(proxy) as line:
+        await line.write(request("HEAD", headers={"connection": "close"}))
+        came = await line.within(PROMPTLY_SECONDS)
+    head, _, body = came.partition(b"\r\n\r\n")
+    assert b"text/event-stream" in head
+    assert body == b""
+
+
+PLANTED_FAULT = """
+import sys
+from proxy.__main__ import main
+from proxy.gateway import Gateway
+def fail(*_):
+    raise KeyError("part_1 of a conversation")
+Gateway._route = fail
+sys.exit(main())
+"""
+
+
+async def test_an_internal_error_has_the_shape_of_the_api_that_was_called(serve):
+    async with serve("http://127.0.0.1:9", program=("-c", PLANTED_FAULT)) as proxy:
+        found = {path: await ask(proxy, chat(), path) for path in ("/chat/completions", "/messages")}
+    assert [reply.status for reply in found.values()] == [500, 500]
+    shapes = [sorted(json.loads(reply.body.data)) for reply in found.values()]
+    assert shapes == [["error"], ["error", "request_id", "type"]]
+    assert "part_1" not in proxy.output
+
+
 # --- silence ---------------------------------------------------------------------------------------------------------
 
 
