@@ -120,11 +120,16 @@ class Compactor:
         self, outgoing: OutgoingRequest, request: Request, policy: CompiledPolicy, client: Client
     ) -> OutgoingRequest:
         """The request for a count of tokens: of what would be forwarded. Counting creates and keeps nothing."""
-        policy = replace(policy, rules=replace(policy.rules, new_blocks=False))
+        counting = replace(policy, rules=replace(policy.rules, new_blocks=False))
         session = Session(
-            self._services, outgoing.call, request, options=outgoing.options, policy=policy, client=client
+            self._services, outgoing.call, request, options=outgoing.options, policy=counting, client=client
         )
-        return replace(await session.prepare(outgoing), session=None, keeps_originals=False)
+        counted = await session.prepare(outgoing)
+        is_off = not policy.rules.new_blocks or outgoing.options.mode == "off" or outgoing.call.caller.halted
+        if counted.decision is not None and counted.decision.outcome == "off" and not is_off:
+            # Off for the count only: for the request itself, compaction is on.
+            counted = replace(counted, decision=replace(counted.decision, outcome="none"))
+        return replace(counted, session=None, keeps_originals=False)
 
     async def _answer_command(
         self, outgoing: OutgoingRequest, request: Request, policy: CompiledPolicy, client: Client

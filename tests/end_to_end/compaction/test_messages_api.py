@@ -107,6 +107,17 @@ async def test_a_count_of_tokens_is_that_of_what_would_be_forwarded(serve, fresh
     assert len(counted[0]) < len(sent)
 
 
+async def test_a_count_of_tokens_says_what_was_done_to_what_it_counts(serve, fresh):
+    fresh.script = reply_to
+    history, path = reading(24), "/messages/count_tokens"
+    async with serve(fresh.url, config=settings()) as proxy:
+        agent, off = Agent(proxy, fresh), {**KEY, "x-compaction": "off"}
+        replies = [await ask(proxy, as_request(history), path, headers=headers) for headers in (KEY, off)]
+        await agent.send(history)
+        replies.append((await agent.send(history, path="/messages/count_tokens"))[2])
+    assert [reply.head.first("x-compaction") for reply in replies] == ["none", "off", "applied"]
+
+
 @pytest.mark.parametrize("streams", [False, True])
 async def test_compact_is_answered_in_this_api(serve, fresh, streams):
     fresh.script = reply_to
