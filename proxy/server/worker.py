@@ -206,8 +206,9 @@ class Worker:
         self._exporter = assembly.open_exporter(config, self._base_urls, self._reporter(events.ExportFailed))
         self._audit = audit.AuditListener(audit.AuditLog(Path(config.state.dir), warn))
         self._emit = events.Dispatcher(dict(self._listeners(config)), self._metrics.listener_errors.add)
-        self._snapshots = metrics.WorkerSnapshots(assembly.snapshot_folder(config), slot) if slot is not None else None
-        if self._snapshots is not None:
+        self._snapshots = None
+        if slot is not None:
+            self._snapshots = metrics.WorkerSnapshots(assembly.snapshot_folder(config), slot, warn)
             self._snapshots.restore(self._metrics)
         self._store = assembly.open_store(config, warn)
         keeper = assembly.build_keeper(config, slot, warn, self._reporter(events.StoreRecovered))

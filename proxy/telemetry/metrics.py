@@ -289,16 +289,36 @@ class Metrics(Collector):
 class WorkerSnapshots:
     """The folder in which the workers of one port leave their numbers for one another."""
 
-    def __init__(self, folder: Path, slot: int) -> None:
+    def __init__(self, folder: Path, slot: int, warn: Callable[[str], None]) -> None:
         self._folder = folder
         self._own = folder / f"{slot}.json"
+        self._warn = warn
+        self._was_written = True
 
     def write(self, snapshot: bytes) -> None:
         """Replace this worker's snapshot. On a full disk the previous one stays until the next attempt."""
+        before = self._was_written
+        try:
+            try:
+                self._replace(snapshot)
+            except FileNotFoundError:  # the state directory was replaced while the proxy ran
+                self._folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._folder.mkdir(exist_ok=True)
+                self._replace(snapshot)
+        except OSError as fault:
+            self._was_written = False
+            if before:  # once, until it can be written again
+                self._warn(
+                    f"the metrics of this worker cannot be written to {self._folder}: {fault.strerror}; "
+                    "/metrics counts too little where another worker answers"
+                )
+        else:
+            self._was_written = True
+
+    def _replace(self, snapshot: bytes) -> None:
         new = self._own.with_suffix(".new")
-        with suppress(OSError):
-            new.write_bytes(snapshot)
-            new.replace(self._own)
+        new.write_bytes(snapshot)
+        new.replace(self._own)
 
     def restore(self, metrics: Metrics) -> None:
         """Continue the counters of the worker that had this slot before."""
@@ -306,4 +326,10 @@ class WorkerSnapshots:
             metrics.add_snapshot(self._own.read_bytes(), gauges=False)
 
     def read_others(self) -> list[bytes]:
-        return [path.read_bytes() for path in sorted(self._folder.glob("*.json")) if path != self._own]
+        return list(self._find_others())
+
+    def _find_others(self) -> Iterator[bytes]:
+        for path in sorted(self._folder.glob("*.json")):
+            if path != self._own:
+                with suppress(FileNotFoundError):  # removed since it was listed
+                    yield path.read_bytes()

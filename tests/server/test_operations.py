@@ -440,6 +440,21 @@ async def test_several_workers_share_a_port_and_one_page_of_metrics(up, serve):
                 await asyncio.sleep(0.1)
 
 
+async def test_workers_share_their_metrics_again_when_the_state_directory_was_replaced(up, serve):
+    async with serve(None, "--workers", "2", config=config_for(up)) as proxy:
+        await until(lambda: len(list((proxy.state / "workers").glob("*.json"))) == 2)
+        proxy.state.rename(proxy.place / "old-state")
+        await asyncio.gather(*(ask(proxy, chat()) for _ in range(30)))
+
+        async def total_requests():
+            return total(await samples(proxy), "requests_total", route="/v1/chat/completions")
+
+        async with asyncio.timeout(60):
+            while [await total_requests() for _ in range(6)] != [30] * 6:  # noqa: ASYNC110 (told to one another once a second)
+                await asyncio.sleep(0.1)
+        assert proxy.state.stat().st_mode & 0o777 == 0o700
+
+
 @pytest.mark.slow
 async def test_requests_in_progress_are_reported_by_every_worker(up, serve):
     """A gauge that only the worker asked brings up to date would be old in the snapshots of the others."""

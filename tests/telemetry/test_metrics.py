@@ -57,16 +57,35 @@ def test_a_worker_that_is_started_again_counts_on_but_is_empty(tmp_path):
     dead, fresh = Metrics(), Metrics()
     dead.store_faults.add()
     dead.in_flight.add(by=7)
-    WorkerSnapshots(tmp_path, 0).write(dead.to_snapshot())
-    WorkerSnapshots(tmp_path, 0).restore(fresh)
+    WorkerSnapshots(tmp_path, 0, print).write(dead.to_snapshot())
+    WorkerSnapshots(tmp_path, 0, print).restore(fresh)
     assert read_samples(fresh)["store_faults_total",] == 1
     assert read_samples(fresh)["inflight",] == 0
     assert read_samples(fresh)["workers", __version__] == 1
 
 
-def test_an_unwritable_metrics_file_does_not_stop_the_proxy(tmp_path):
-    WorkerSnapshots(tmp_path / "absent", 0).write(Metrics().to_snapshot())
-    assert WorkerSnapshots(tmp_path / "absent", 1).read_others() == []
+def test_an_unwritable_metrics_file_does_not_stop_the_proxy_and_is_reported_once(tmp_path):
+    warnings = []
+    folder = tmp_path / "state" / "workers"
+    one, other = (WorkerSnapshots(folder, slot, warnings.append) for slot in (0, 1))
+    (tmp_path / "state").touch()  # a file where the directory should be
+    for _ in range(3):
+        one.write(Metrics().to_snapshot())
+    assert [str(folder) in text and "Not a directory" in text for text in warnings] == [True]
+    assert other.read_others() == []
+    (tmp_path / "state").unlink()
+    one.write(Metrics().to_snapshot())
+    assert len(other.read_others()) == 1
+    (folder / "0.json").unlink()
+    folder.rmdir()
+    folder.touch()
+    one.write(Metrics().to_snapshot())
+    assert len(warnings) == 2
+
+
+def test_a_snapshot_that_vanishes_while_it_is_looked_for_is_left_out(tmp_path):
+    (tmp_path / "1.json").symlink_to(tmp_path / "gone")
+    assert WorkerSnapshots(tmp_path, 0, print).read_others() == []
 
 
 def test_cached_tokens_and_cost_are_counted_by_team():
