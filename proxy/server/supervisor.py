@@ -68,6 +68,9 @@ class Supervisor:
     def __init__(self, source: ConfigSource, config: Config, sock: socket.socket) -> None:
         self._source = source
         self._config = config
+        self._last_valid = config
+        """The newest configuration that was valid, for workers that are started when the file is not."""
+        self._stamp = source.read_stamp()
         self._port: int = sock.getsockname()[1]
         self._workers: dict[int, ForkProcess] = {}
         self._is_stopping = False
@@ -81,6 +84,7 @@ class Supervisor:
             self._start(slot)
         while not self._is_stopping:
             wait([worker.sentinel for worker in self._workers.values()], timeout=_RESTART_SECONDS)
+            self._follow_file()
             for slot in [slot for slot, worker in self._workers.items() if not worker.is_alive()]:
                 self._restart(slot)
         for worker in self._workers.values():
@@ -88,8 +92,14 @@ class Supervisor:
         status = _exit_status(self._stopped_by)
         return status if all(worker.exitcode in (0, status) for worker in self._workers.values()) else 1
 
+    def _follow_file(self) -> None:
+        """Read a changed file as the workers do: one that is started later must not fall back to the start."""
+        if (stamp := self._source.read_stamp()) != self._stamp:
+            self._stamp = stamp
+            self._last_valid = _read_current_config(self._source, self._config, self._last_valid)
+
     def _start(self, slot: int) -> None:
-        arguments = (self._source, self._config, self._port, slot)
+        arguments = (self._source, self._config, self._last_valid, self._port, slot)
         worker = _fork.Process(target=_run_worker, args=arguments, name=f"worker-{slot}")
         # Blocked until the child is listed: a signal now would run the supervisor's handlers in the child, or miss it.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
@@ -117,22 +127,23 @@ class Supervisor:
                 os.kill(worker.pid, number)
 
 
-def _run_worker(source: ConfigSource, started: Config, port: int, slot: int) -> None:
+def _run_worker(source: ConfigSource, started: Config, last_valid: Config, port: int, slot: int) -> None:
     """The main function of a worker's process. Until its event loop handles signals, SIGTERM just ends it."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-    sock, in_force = _bind_socket(started.listen.host, port, is_shared=True), _read_current_config(source, started)
+    sock = _bind_socket(started.listen.host, port, is_shared=True)
+    in_force = _read_current_config(source, started, last_valid)
     raise SystemExit(_serve_until_stopped(lambda: Worker(source, started, slot, in_force), sock))
 
 
-def _read_current_config(source: ConfigSource, started: Config) -> Config:
+def _read_current_config(source: ConfigSource, started: Config, last_valid: Config) -> Config:
     """The configuration that the other workers have by now. They have refused an invalid file, so this one does."""
     try:
         return source.read().config.with_start_settings_of(started)[0]
     except InvalidConfig:
-        return started
+        return last_valid
 
 
 def _serve_until_stopped(make_worker: Callable[[], Worker], sock: socket.socket) -> int:

@@ -87,6 +87,10 @@ class ConfigSource:
     _had_file_settings: bool = False
     _had_teams: bool = False
 
+    def read_stamp(self) -> FileStamp:
+        """The time and size of the file; None where there is none."""
+        return _file_stamp(self.file)
+
     def read(self) -> Loaded:
         """Read the configuration. InvalidConfig: it cannot be used, or not by a process that has read another."""
         loaded = self.load()
@@ -132,12 +136,12 @@ class ConfigWatch:
 
     async def watch_file(self) -> None:
         """Apply the configuration file whenever it has changed."""
-        in_force = before = _file_stamp(self._source.file)
+        in_force = before = self._source.read_stamp()
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_FILE_SECONDS):
                     await self.reload_requested.wait()
-            stamp = _file_stamp(self._source.file)
+            stamp = self._source.read_stamp()
             if self.reload_requested.is_set() or stamp == before != in_force:
                 in_force = stamp
                 self.reload_requested.clear()

@@ -549,6 +549,24 @@ async def test_a_reload_reaches_every_worker(up, serve):
         assert (len(up.requests), len(new.requests)) == (0, 8), "one that is started later included"
 
 
+@pytest.mark.slow
+async def test_a_worker_started_again_has_the_last_valid_configuration_where_the_file_is_lost(up, serve):
+    """Not that of the start, which had no teams yet."""
+    async with serve(None, "--workers", "2", config=config_for(up)) as proxy:
+        await until(lambda: len(log_of(proxy, "listening")) == 2)
+        rewritten(proxy, config_for(up, teams={"red": {}}))
+        await until(lambda: len(log_of(proxy, "config-reloaded")) == 2)
+        await asyncio.sleep(3)  # the supervisor looks once a second
+        for number, lost in enumerate(("", yaml.safe_dump(config_for(up))), 1):
+            rewritten(proxy, lost)
+            await until(lambda n=number: len(log_of(proxy, "config-refused")) >= 2 * n)
+            for worker in workers_of(proxy):
+                os.kill(worker, signal.SIGKILL)
+            await until(lambda n=number: len(log_of(proxy, "listening")) == 2 + 2 * n)
+            assert {(await ask(proxy, chat())).status for _ in range(6)} == {401}
+    assert up.requests == []
+
+
 # --- limits ----------------------------------------------------------------------------------------------------------
 
 
