@@ -1,8 +1,9 @@
 """Secrets inside messages: recognised by their form and removed before anything is written down. Best effort.
 
 Every rule has a mark, a few letters that such a secret begins with (`ghp_`, `://`). Only where a mark is found is the
-rule's pattern tried, and over a bounded stretch, so no text can make this slow, and a text without marks costs a few
-searches. What is found inside a JSON string is exchanged there; every other byte of the message stays as it was.
+rule's pattern tried, and over a bounded stretch, so the time grows with the length of any text, and one without marks
+costs a few searches. What is found inside a JSON string is exchanged there; every other byte of the message stays as it
+was.
 """
 
 import json
@@ -23,7 +24,8 @@ _SIGNS = (b"_", b"-")
 """Most marks end in one of these."""
 _REACH_CHARACTERS = 512
 _LETTERS = r"A-Za-z0-9"
-_ALONE = rf"(?<![{_LETTERS}])"
+# Before a key there is no letter, but for that of an escape in nested JSON (`\nghp_`), or of a colour (`ESC[32m`).
+_ALONE = rf"(?:(?<![{_LETTERS}])|(?<=\\[nrtbf])|(?<=[\[;][0-9]m)|(?<=[\[;][0-9]{{2}}m)|(?<=\[[mK]))"
 _HAS_DIGIT = r"(?=[A-Za-z_.~+/-]{0,199}[0-9])"
 """Keys are random, words are not: `sk-learn-pipelines` is no key."""
 
@@ -171,7 +173,7 @@ _KEY_BLOCK = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
     r"(?:(?:[^-]|-(?!----))*+-----END[A-Z0-9 ]*-----|(?:(?:\\[nr]|\s){0,4}[A-Za-z0-9+/=]{16,}+)*+)"  # whole, or cut off
 )
-_WEB_TOKEN = re.compile(r"(?<![A-Za-z0-9])eyJ[A-Za-z0-9_-]{8,4000}+\.eyJ[A-Za-z0-9_-]{8,8000}+\.[A-Za-z0-9_-]{8,1000}")
+_WEB_TOKEN = re.compile(_ALONE + r"eyJ[A-Za-z0-9_-]{8,4000}+\.eyJ[A-Za-z0-9_-]{8,8000}+\.[A-Za-z0-9_-]{8,1000}")
 
 SHIPPED = (
     Rule("private-key", ("-----BEGIN ",), _KEY_BLOCK, reach=64 * 1024),
@@ -185,7 +187,7 @@ SHIPPED = (
     _rule_after_label(
         "aws-secret",
         ("aws_secret_access_key", "AWS_SECRET_ACCESS_KEY", "SecretAccessKey", "secretAccessKey"),
-        _QUOTED + r"([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+])",
+        _QUOTED + r"((?:[A-Za-z0-9/+]|\\/){40})(?![A-Za-z0-9/+])",  # some write a slash in JSON as `\/`
     ),
     _rule_after_label("azure-key", ("AccountKey=", "SharedAccessKey="), r"([A-Za-z0-9+/]{40,100}={0,2})"),
     _rule("github-token", "ghp_ gho_ ghu_ ghs_ ghr_", r"[A-Za-z0-9]{30,255}"),
@@ -198,12 +200,16 @@ SHIPPED = (
     Rule("web-token", ("eyJ",), _WEB_TOKEN, reach=16 * 1024),
     _rule_after_label("bearer-token", ("Bearer ", "bearer ", "BEARER "), rf"{_HAS_DIGIT}({_TOKEN}{{16,500}}={{0,2}})"),
     _rule_after_label(
-        "basic-credentials", ("uthorization: Basic ", "uthorization: basic "), r"([A-Za-z0-9+/]{8,500}={0,2})"
+        "basic-credentials",
+        ("uthorization", "UTHORIZATION"),
+        _QUOTED + r"(?:Basic|basic|BASIC) {1,2}([A-Za-z0-9+/]{8,500}={0,2})",
     ),
     _rule_after_label(
         "api-key",
         ("api-key", "api_key", "Api-Key", "API_KEY", "apiKey"),
         rf"{_QUOTED}{_HAS_DIGIT}([A-Za-z0-9_-]{{16,250}})",
     ),
-    _rule_after_label("password-in-url", ("://",), r"[^\s/@:\"'<>]{0,100}:(?![${<%]|\*\*)([^\s/@\"'<>]{1,200})@"),
+    _rule_after_label(
+        "password-in-url", ("://", ":\\/\\/"), r"[^\s/@:\"'<>]{0,100}:(?![${<%]|\*\*)([^\s/@\"'<>]{1,200})@"
+    ),
 )

@@ -73,7 +73,14 @@ def redact(value, rules=RULES):
 
 
 @pytest.mark.parametrize(("kind", "secret"), [(kind, secret) for kind, all_ in SECRETS.items() for secret in all_])
-@pytest.mark.parametrize("place", ["{}", "export KEY={} # mine", 'a["{}"],', "{}\nnext line", "über {}. Ende"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        *("{}", "export KEY={} # mine", 'a["{}"],', "{}\nnext line", "über {}. Ende"),
+        *("nested: tokens:\\n{}", "nested: \\t{}"),
+        *("\x1b[32m{}\x1b[0m", "\x1b[01;31m\x1b[K{}\x1b[m", "\x1b[1;31m{}", "\x1b[m{}"),
+    ],
+)
 def test_text_that_looks_like_a_secret_is_redacted(kind, secret, place):
     _, kinds, value = redact({"role": "user", "content": place.format(secret)})
     assert value == {"role": "user", "content": place.format(f"[redacted: {kind}]")}
@@ -127,6 +134,19 @@ def test_a_custom_pattern_matches_however_its_json_is_written(mark, ascii_only):
 def test_every_byte_around_a_secret_stays():
     raw = b'{ "n": 1e400,\t"a":"\\u00e9\\/", "key" : "sk-canary-7d1e5a" , "z":"\\ud83d" }'
     assert RULES.of_json(raw)[0] == raw.replace(b"sk-canary-7d1e5a", b"[redacted: api-key]")
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ('{"Authorization": "Basic %s"}', "dXNlcjpwYXNzd29yZA=="),
+        ("AUTHORIZATION: BASIC %s", "dXNlcjpwYXNzd29yZA=="),
+        ("postgres:\\/\\/app:%s@db", "hunter2-s3cr3t"),
+        ('{"aws_secret_access_key":"%s"}', "wJalrXUtnFEMI\\/K7MDENG\\/bPxRfiCYEXAMPLEKEY"),
+    ],
+)
+def test_secrets_are_found_behind_labels_in_json(text, secret):
+    assert secret not in RULES.of_text(text % secret)[0]
 
 
 def test_several_secrets_in_one_text_all_go():
