@@ -13,6 +13,7 @@ import sys
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from proxy import assembly, events
@@ -28,7 +29,7 @@ from proxy.access.records import (
     synchronize,
 )
 from proxy.cli import options
-from proxy.cli.options import add_command, format_table, print_error
+from proxy.cli.options import add_command, format_table, parse_number, print_error
 from proxy.config import Config
 from proxy.store.contract import StoreUnavailable, ignore
 from proxy.telemetry import audit
@@ -48,7 +49,11 @@ def _add_keys(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     )
     create.add_argument("--team", required=True, metavar="T", help="team that the key is for")
     create.add_argument(
-        "--days", type=_parse_days, default=0.0, metavar="N", help="days until it expires (default 0: never)"
+        "--days",
+        type=partial(parse_number, most=MOST_DAYS),
+        default=0.0,
+        metavar="N",
+        help="days until it expires (default 0: never)",
     )
     create.add_argument("--label", default="", metavar="TEXT", help="note for the list")
     create.set_defaults(run=_create)
@@ -105,13 +110,6 @@ def _revoke(args: argparse.Namespace) -> int:
     change_registry(config, lambda known: known.with_key_revoked(public, time.time()), "revoke key", public)
     print(f"Revoked key {public}.")  # noqa: T201
     return 0
-
-
-def _parse_days(text: str) -> float:
-    days = float(text)
-    if not 0 <= days <= MOST_DAYS:
-        raise argparse.ArgumentTypeError(f"must be between 0 (never expires) and {MOST_DAYS:,}")
-    return days
 
 
 def _row(key: TeamKey) -> tuple[str, ...]:

@@ -2,20 +2,22 @@
 
 import argparse
 import json
+import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from proxy.access.records import Records, RegistryUnreadable
 from proxy.config import Config, Fault, InvalidConfig, Loaded, load
 from proxy.config.values import WithoutSecrets, suggest
 
 Place = tuple[str | int, ...]
+Number = TypeVar("Number", int, float)
 _KIB = 1024
 _UNKNOWN = "-"
 CONFIG_FILE = "proxy.yaml"
@@ -63,6 +65,25 @@ def add_command(
 def parse_path(text: str) -> Path:
     """The path of a file to read; `-` is standard input."""
     return STANDARD_INPUT if text == "-" else Path(text)
+
+
+def parse_number(text: str, least: float = 0, most: float = math.inf) -> float:
+    """The number that an option gives, within these bounds and finite."""
+    return _read_number(text, float, "a number", least, most)
+
+
+def parse_whole_number(text: str, least: int = 0, most: float = math.inf) -> int:
+    """The same without a fraction."""
+    return _read_number(text, int, "a whole number", least, most)
+
+
+def _read_number(text: str, read: Callable[[str], Number], what: str, least: float, most: float) -> Number:
+    with suppress(ValueError):
+        number = read(text)
+        if least <= number <= most and number != math.inf:
+            return number
+    bounds = f"{least:,} or more" if most == math.inf else f"between {least:,} and {most:,}"
+    raise argparse.ArgumentTypeError(f"must be {what}, {bounds}")
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:

@@ -158,9 +158,17 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         one.add_argument("--leaf", metavar="L", default="", help="up to this message (default: the newest)")
     prune = _add(acts, "prune", prune_all, "remove the oldest; a dry run unless --yes")
     prune.add_argument(
-        "--days", type=float, metavar="N", help="conversations idle for more than N days (default: as configured)"
+        "--days",
+        type=options.parse_number,
+        metavar="N",
+        help="conversations idle for more than N days (default: as configured; 0: no limit)",
     )
-    prune.add_argument("--mib", type=int, metavar="N", help="the oldest, beyond N MiB in all (default: as configured)")
+    prune.add_argument(
+        "--mib",
+        type=options.parse_whole_number,
+        metavar="N",
+        help="the oldest, beyond N MiB in all (default: as configured; 0: no limit)",
+    )
     options.add_json(prune)
     prune.add_argument("--yes", action="store_true", help="really remove them")
 

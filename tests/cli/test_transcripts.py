@@ -16,6 +16,7 @@ from proxy.core.state import ConversationState
 from proxy.store.clock import SystemClock
 from proxy.store.sqlite import SqliteStore
 from proxy.wire.redaction import redaction
+from tests.support.commands import run_command
 from tests.support.completions import call_turn, text_turn
 from tests.support.messages import KEY, TENANT, assistant, call, chat, parse_request, system, user
 from tests.support.transcripts import exchange, history_of, keep, originals
@@ -311,3 +312,21 @@ def test_pruning_as_configured_is_what_the_proxy_does_itself(run, aged_state, tm
     (tmp_path / "my.yaml").write_text("transcripts: {days: 1}\n")
     assert "1 conversation," in run("prune", "--config", "my.yaml")[1]
     assert "0 conversations" in run("prune")[1]
+
+
+@pytest.mark.parametrize(
+    ("bound", "expected"),
+    [
+        ("--days=-1", "--days: must be a number, 0 or more"),
+        ("--days=nan", "--days: must be a number, 0 or more"),
+        ("--days=inf", "--days: must be a number, 0 or more"),
+        ("--mib=-5", "--mib: must be a whole number, 0 or more"),
+        ("--mib=1.5", "--mib: must be a whole number, 0 or more"),
+    ],
+)
+async def test_pruning_refuses_a_bound_that_is_no_bound(run, aged_state, bound, expected):
+    for yes in ((), ("--yes",)):
+        ended = await run_command("transcripts", "prune", bound, *yes, place=aged_state.parent)
+        assert (ended.code, ended.out) == (2, "")
+        assert expected in ended.complaint
+    assert len(run("list")[1].splitlines()) == 3
