@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,9 @@ DAY_SECONDS = 24 * 3600
 FORMAT_VERSION = 1
 EVERYBODY = ""
 ENDED_SESSIONS_MAX = 500
+"""Of each keyholder, so that one who logs out often does not push out the ended sessions of another."""
+_SESSION = re.compile(r"([0-9]{1,12})\.([0-9a-f]{8})\.[0-9a-f]{16}")
+"""`<until>.<keyholder>.<random>`: a session of the admin pages without its signature."""
 _LATER_BY_SECONDS = 0.001
 FILE = "registry.json"
 SHARED = "registry"
@@ -91,6 +95,12 @@ def compute_digest(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=32, person=b"cp-team-key").hexdigest()
 
 
+def find_session_holder(session: str) -> str | None:
+    """The keyholder in a session of the admin pages, without its signature; None: not such a session."""
+    found = _SESSION.fullmatch(session)
+    return found[2] if found else None
+
+
 NOTHING_PUBLISHED: Mapping[str, Any] = {"policies": {}, "attachments": [], "at": 0.0, "by": ""}
 """Replicas of version 0.1 do not read a registry without this: policies could be published there by the admin API."""
 
@@ -109,7 +119,7 @@ class Registry:
     switches: Mapping[str, Switch] = field(default_factory=dict)
     """By team; `EVERYBODY` is the switch of all."""
     ended_sessions: frozenset[str] = frozenset()
-    """Sessions of the admin pages that were logged out: `<until>.<id>`, without the signature that opens."""
+    """Sessions of the admin pages that were logged out, without the signature that opens."""
 
     def is_halted(self, team: str) -> bool:
         """True where compaction is switched off for this team or for all."""
@@ -129,6 +139,9 @@ class Registry:
         return replace(self, switches={**self.switches, team: Switch(on, at)})
 
     def with_session_ended(self, session: str) -> "Registry":
+        """The registry with this session ended. ValueError: no keyholder can have such a session."""
+        if find_session_holder(session) is None:
+            raise ValueError("not a session of the admin pages")
         return replace(self, ended_sessions=_keep_newest({*self.ended_sessions, session}))
 
     def merge(self, other: "Registry") -> "Registry":
@@ -163,7 +176,8 @@ class Registry:
             return cls(
                 keys={key.id: key for key in keys},
                 switches={name: Switch(**switch) for name, switch in value["switches"].items()},
-                ended_sessions=frozenset(map(str, value.get("ended_sessions", ()))),
+                # Any text could be recorded by development versions: what cannot be a session only takes space.
+                ended_sessions=frozenset(filter(find_session_holder, map(str, value.get("ended_sessions", ())))),
             )
         except (TypeError, KeyError, AttributeError) as fault:
             raise ValueError(f"not a registry: {fault}") from None
@@ -174,13 +188,14 @@ def _later_than(before: float, now: float) -> float:
 
 
 def _keep_newest(sessions: Iterable[str]) -> frozenset[str]:
-    """The sessions that would expire last, at most `ENDED_SESSIONS_MAX`. No clock: replicas that merge must agree."""
-    return frozenset(sorted(sessions, key=_ends_at)[-ENDED_SESSIONS_MAX:])
-
-
-def _ends_at(session: str) -> tuple[int, str]:
-    until = session.partition(".")[0]
-    return (int(until) if until.isascii() and until.isdigit() else 0), session
+    """The sessions of each keyholder that would expire last. No clock: replicas that merge must agree."""
+    newest_first = sorted(sessions, key=lambda session: (int(session.partition(".")[0]), session), reverse=True)
+    kept: dict[str | None, list[str]] = {}
+    for session in newest_first:
+        of_holder = kept.setdefault(find_session_holder(session), [])
+        if len(of_holder) < ENDED_SESSIONS_MAX:
+            of_holder.append(session)
+    return frozenset(chain.from_iterable(kept.values()))
 
 
 def _merge_keys(one: TeamKey | None, other: TeamKey | None) -> TeamKey:

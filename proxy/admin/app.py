@@ -51,6 +51,9 @@ ROUTES = (
 )
 PREFIX = "/admin/api"
 BODY_BYTES = 1024 * 1024
+LOGIN_BODY_BYTES = 4 * 1024
+"""Limit of the only body that is read without a key."""
+LOGIN_FIELDS_MAX = 16
 JSON = "application/json"
 SECURITY_HEADERS = {
     "Content-Security-Policy": (
@@ -134,7 +137,7 @@ class Admin:
     async def _log_in(self, request: web.BaseRequest) -> web.Response:
         config = self._context.config()
         guard.check_origin(request, config, by_session=False)
-        shown = parse_qs((await _read_body(request)).decode("utf-8", "replace")).get("key", [""])[-1].strip()
+        shown = _find_key(await _read_body(request, LOGIN_BODY_BYTES))
         try:
             keyholder = await guard.find_keyholder(guard.list_keyholders(config), shown)
         except NeedsAdminKey as fault:
@@ -145,7 +148,7 @@ class Admin:
         answer = web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": "/admin/"})
         answer.set_cookie(
             guard.COOKIE,
-            guard.make_session(keyholder.key, time.time()),
+            guard.make_session(keyholder, time.time()),
             max_age=guard.SESSION_SECONDS,
             path="/admin",
             httponly=True,
@@ -155,9 +158,10 @@ class Admin:
         return answer
 
     async def _log_out(self, request: web.BaseRequest) -> web.Response:
-        visitor, session = request[_VISITOR], guard.session_id(request.cookies.get(guard.COOKIE, ""))
-        if session:
-            await self._end_session(session)
+        visitor, session = request[_VISITOR], request.cookies.get(guard.COOKIE, "")
+        # Only a signed session is recorded: the registry keeps a limited number, and made-up ones would take the space.
+        if guard.find_session_keyholder(guard.list_keyholders(self._context.config()), session, time.time()):
+            await self._end_session(guard.session_id(session))
         self._context.emit(AdminActed(visitor.who, visitor.address, "log out", "", "done"))
         answer = web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": "/admin/"})
         answer.del_cookie(guard.COOKIE, path="/admin")
@@ -218,7 +222,7 @@ async def _read_json(route: Route, request: web.BaseRequest) -> Any:  # noqa: AN
     # Also a defence: a form of another site cannot send this content type without asking first.
     if request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != JSON:
         raise NotJson("send the body as JSON, with `content-type: application/json`")
-    data = await _read_body(request)
+    data = await _read_body(request, BODY_BYTES)
     try:
         return msgspec.json.decode(data, type=route.body)
     except msgspec.ValidationError as fault:
@@ -227,13 +231,22 @@ async def _read_json(route: Route, request: web.BaseRequest) -> Any:  # noqa: AN
         raise BadRequest("the body is not JSON") from None
 
 
-async def _read_body(request: web.BaseRequest) -> bytes:
+def _find_key(form: bytes) -> str:
+    """The key in a login form; empty where there is none."""
+    try:
+        fields = parse_qs(form.decode("utf-8", "replace"), max_num_fields=LOGIN_FIELDS_MAX)
+    except ValueError:
+        raise BadRequest("the form has more fields than the login form of the dashboard") from None
+    return fields.get("key", [""])[-1].strip()
+
+
+async def _read_body(request: web.BaseRequest, limit: int) -> bytes:
     pieces, size = [], 0
     try:
         while piece := await request.content.readany():
             size += len(piece)
-            if size > BODY_BYTES:
-                raise BodyTooLarge("the body is larger than 1 MiB, the limit of the admin API")
+            if size > limit:
+                raise BodyTooLarge(f"the body is larger than {limit // 1024:,} KiB, the limit of this path")
             pieces.append(piece)
     except web.RequestPayloadError:
         raise BadRequest("the body is not what the request's headers announce") from None

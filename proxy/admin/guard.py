@@ -2,9 +2,9 @@
 
 There is one admin key that opens everything, and further ones of `admin.users`, each with a name, a role and perhaps a
 team. Programs show the key itself (`Authorization: Bearer`). A browser shows it once, in the login form, and then a
-session: a moment at which it ends, signed with a key that is made of the admin key. Any worker can tell a good one,
-none has to remember it, and a stolen one is not the key. It cannot be read by scripts and is not sent along from other
-sites; what would change something must come from our own pages besides.
+session: a moment at which it ends and its keyholder, signed with a key that is made of the admin key. Any worker can
+tell a good one, none has to remember it, and a stolen one is not the key. It cannot be read by scripts and is not sent
+along from other sites; what would change something must come from our own pages besides.
 
 A wrong key is answered late. More is not needed: the keys are too long to be guessed, however many are tried.
 """
@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from proxy.access.authentication import find_host, is_admin_key, read_admin_key
-from proxy.access.records import Registry
+from proxy.access.records import Registry, find_session_holder
 from proxy.config import Config
 from proxy.errors import ForeignOrigin, HostNotAllowed, ProxyError
 
@@ -79,6 +79,11 @@ class Keyholder:
     role: Literal["write", "read"] = "write"
     team: str = ""
 
+    @property
+    def public_id(self) -> str:
+        """The keyholder as its sessions name it."""
+        return blake2b(self.name.encode(), digest_size=4, person=b"cp-admin-holder").hexdigest()
+
     def as_visitor(self, address: str, how: str = "") -> Visitor:
         return Visitor(f"{self.name}{how}", address, self.role, self.team)
 
@@ -131,10 +136,10 @@ async def admit(request: web.BaseRequest, config: Config, registry: Registry) ->
         check_origin(request, config, by_session=False)
         return keyholder.as_visitor(address)
     session, now = request.cookies.get(COOKIE, ""), time.time()
-    signed = [keyholder for keyholder in keyholders if is_session(session, keyholder.key, now)]
-    if signed and session_id(session) not in registry.ended_sessions:
+    holder = find_session_keyholder(keyholders, session, now)
+    if holder is not None and session_id(session) not in registry.ended_sessions:
         check_origin(request, config, by_session=True)
-        return signed[0].as_visitor(address, " (session)")
+        return holder.as_visitor(address, " (session)")
     raise NeedsAdminKey(f"{HOW}; show it as `Authorization: Bearer …`, or log in at /admin/")
 
 
@@ -147,10 +152,15 @@ async def find_keyholder(keyholders: Sequence[Keyholder], shown: str) -> Keyhold
     return found[0]
 
 
-def make_session(key: str, now: float) -> str:
+def find_session_keyholder(keyholders: Sequence[Keyholder], shown: str, now: float) -> Keyholder | None:
+    """The holder of the key that signed this session; None: it is not valid."""
+    return next((keyholder for keyholder in keyholders if is_session(shown, keyholder, now)), None)
+
+
+def make_session(keyholder: Keyholder, now: float) -> str:
     """A session token for a browser."""
-    unsigned = f"{int(now) + SESSION_SECONDS}.{secrets.token_hex(8)}"
-    return f"{unsigned}.{_signature(unsigned, key)}"
+    unsigned = f"{int(now) + SESSION_SECONDS}.{keyholder.public_id}.{secrets.token_hex(8)}"
+    return f"{unsigned}.{_signature(unsigned, keyholder.key)}"
 
 
 def session_id(shown: str) -> str:
@@ -158,12 +168,12 @@ def session_id(shown: str) -> str:
     return shown.rpartition(".")[0]
 
 
-def is_session(shown: str, key: str | None, now: float) -> bool:
+def is_session(shown: str, keyholder: Keyholder, now: float) -> bool:
+    """True for a session of this keyholder. It names the keyholder, so that one of them cannot sign for another."""
     unsigned, _, signature = shown.rpartition(".")
-    until = unsigned.partition(".")[0]
-    if key is None or not until.isascii() or not until.isdigit() or not shown.isascii():
+    if find_session_holder(unsigned) != keyholder.public_id or not signature.isascii():
         return False
-    return hmac.compare_digest(_signature(unsigned, key), signature) and int(until) > now
+    return hmac.compare_digest(_signature(unsigned, keyholder.key), signature) and int(unsigned.partition(".")[0]) > now
 
 
 def _signature(unsigned: str, key: str) -> str:

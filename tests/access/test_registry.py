@@ -7,6 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.access.records import ENDED_SESSIONS_MAX, EVERYBODY, Registry, TeamKey
+from proxy.admin.guard import Keyholder
+
+
+def make_session(until, name, number=0):
+    """A session that ended: of admin.guard, without its signature."""
+    return f"{until}.{Keyholder(name, '').public_id}.{number:016x}"
+
 
 TIMES = st.integers(0, 5).map(float)
 KEYS = st.builds(TeamKey, st.sampled_from("abc"), st.just("red"), st.just("h"), st.just(1.0), st.just(0.0), TIMES)
@@ -16,7 +23,7 @@ ACTS = st.one_of(
         lambda team, on, at: lambda known: known.with_switch(team, on=on, now=at),
         st.sampled_from(["", "red", "blue"]), st.booleans(), TIMES,
     ),
-    st.integers(0, 9).map(lambda until: lambda known: known.with_session_ended(f"{until}.ab")),
+    st.integers(0, 9).map(lambda until: lambda known: known.with_session_ended(make_session(until, "red"))),
 )  # fmt: skip
 
 
@@ -43,15 +50,27 @@ def test_a_revocation_is_for_ever(one, other):
     assert all(merged.keys[name].revoked for name in revoked)
 
 
-def test_of_ended_sessions_those_are_remembered_that_would_be_open_longest():
-    one, other = Registry(), Registry()
-    for until in range(2 * ENDED_SESSIONS_MAX):
-        one = one.with_session_ended(f"{until}.one")
-        other = other.with_session_ended(f"{until}.other")
+def test_of_the_ended_sessions_of_a_keyholder_those_are_remembered_that_would_be_open_longest():
+    one, other = Registry().with_session_ended(make_session(1, "ann")), Registry()
+    for until in range(2, ENDED_SESSIONS_MAX + 12):
+        one = one.with_session_ended(make_session(until, "lea", 1))
+        other = other.with_session_ended(make_session(until, "lea", 2))
     merged = one.merge(other)
-    assert len(merged.ended_sessions) == ENDED_SESSIONS_MAX
+    assert len(merged.ended_sessions) == ENDED_SESSIONS_MAX + 1
     assert merged == other.merge(one) == merged.merge(one)
-    assert f"{2 * ENDED_SESSIONS_MAX - 1}.one" in merged.ended_sessions
+    assert make_session(ENDED_SESSIONS_MAX + 11, "lea", 1) in merged.ended_sessions
+    assert make_session(1, "ann") in merged.ended_sessions, "another keyholder's, which expires before all others"
+
+
+@pytest.mark.parametrize(
+    "session",
+    ["", "x", "99999999990000.x", "9999999999.0123456789abcdef", f"{'9' * 5_000}.x", f"1.{'a' * 8}.{'b' * 15}"],
+)
+def test_an_impossible_session_is_not_recorded_and_is_dropped_where_it_was(session):
+    with pytest.raises(ValueError, match="not a session"):
+        Registry().with_session_ended(session)
+    value = json.loads(Registry().to_bytes()) | {"ended_sessions": [session, make_session(1, "ann")]}
+    assert Registry.from_bytes(json.dumps(value).encode()) == Registry().with_session_ended(make_session(1, "ann"))
 
 
 def test_a_registry_of_version_0_1_has_no_ended_sessions():

@@ -3,11 +3,14 @@
 import asyncio
 import json
 import re
+import time
+from dataclasses import replace
 from urllib.parse import urlencode
 
 import pytest
 import pytest_asyncio
 
+from proxy.access.records import ENDED_SESSIONS_MAX
 from proxy.admin import guard
 from proxy.admin.app import ROUTES
 from tests.support.admin_client import AdminClient, admin_config
@@ -16,6 +19,7 @@ from tests.support.running_proxy import serving
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("admin")]
 KEY = "cpa-Yw4bCsxwpEdNf-3wdgctWy7mq1FFN8A9"
+LEA_KEY = "hY6uJ2kM8nB4vC1xZ9aS3dF5"
 SECURE = ("content-security-policy", "x-frame-options", "x-content-type-options", "cache-control")
 
 
@@ -23,15 +27,17 @@ SECURE = ("content-security-policy", "x-frame-options", "x-content-type-options"
 async def admin(tmp_path_factory):
     """A proxy without any traffic yet."""
     place = tmp_path_factory.mktemp("guarded")
-    async with serving(None, place=place, config=admin_config("http://127.0.0.1:9/v1")) as proxy:
+    (place / "lea.key").write_text(LEA_KEY)
+    users = {"lea": {"key": f"file:{place / 'lea.key'}", "role": "read", "team": "search"}}
+    async with serving(
+        None, place=place, config=admin_config("http://127.0.0.1:9/v1", admin={"users": users})
+    ) as proxy:
         yield AdminClient(proxy)
 
 
-async def logged_in(admin, **headers):
+async def logged_in(admin, key=None):
     """The session that the login form gives, as a browser would send it back."""
-    answer = await admin.send(
-        "POST", "/admin/login", key="", raw=urlencode({"key": admin.key}).encode(), headers=headers
-    )
+    answer = await admin.send("POST", "/admin/login", key="", raw=urlencode({"key": key or admin.key}).encode())
     assert answer.status == 303, answer.body.data
     return answer.head.first("set-cookie")
 
@@ -103,13 +109,14 @@ async def test_a_browser_gets_a_session_that_is_not_the_key(admin):
 
 async def test_a_session_that_was_tampered_with_opens_nothing(admin):
     name, _, value = (await logged_in(admin)).partition(";")[0].partition("=")
-    until, nonce, signature = value.split(".")
+    until, holder, nonce, signature = value.split(".")
     for forged in (
-        f"{int(until) + 1}.{nonce}.{signature}",
-        f"{until}.{nonce}.{'0' * 48}",
+        f"{int(until) + 1}.{holder}.{nonce}.{signature}",
+        f"{until}.{'0' * 8}.{nonce}.{signature}",
+        f"{until}.{holder}.{nonce}.{'0' * 48}",
         "..",
         "x",
-        f"{until}.{nonce}.",
+        f"{until}.{holder}.{nonce}.",
     ):
         answer = await admin.send("GET", "/admin/api/overview", key="", headers={"cookie": f"{name}={forged}"})
         assert answer.status == 401, forged
@@ -117,10 +124,12 @@ async def test_a_session_that_was_tampered_with_opens_nothing(admin):
 
 async def test_a_session_ends(admin):
     now = 1_000_000.0
-    session = guard.make_session(KEY, now)
-    assert guard.is_session(session, KEY, now + guard.SESSION_SECONDS - 1)
-    assert not guard.is_session(session, KEY, now + guard.SESSION_SECONDS + 1)
-    assert not guard.is_session(session, KEY + "x", now)
+    holder = guard.Keyholder("ann", KEY)
+    session = guard.make_session(holder, now)
+    assert guard.is_session(session, holder, now + guard.SESSION_SECONDS - 1)
+    assert not guard.is_session(session, holder, now + guard.SESSION_SECONDS + 1)
+    assert not guard.is_session(session, replace(holder, key=KEY + "x"), now)
+    assert not guard.is_session(session, replace(holder, name="lea"), now), "a session of another name"
 
 
 async def test_logging_out_takes_the_session_from_the_browser(admin):
@@ -139,6 +148,45 @@ async def test_logging_out_ends_the_session_for_copies_of_its_cookie_too(admin):
     assert (await admin.send("GET", "/admin/api/overview", key="", headers=other)).status == 200
     signature = cookie["cookie"].rpartition(".")[2]
     assert signature not in (admin.proxy.state / "registry.json").read_text()
+
+
+def read_ended_sessions(admin):
+    return json.loads((admin.proxy.state / "registry.json").read_text())["ended_sessions"]
+
+
+@pytest.mark.parametrize("session", ["99999999990000.x.y", "9999999999.0123456789abcdef.y", f"{'9' * 5_000}.x.y", "x"])
+async def test_logging_out_ends_no_session_that_the_proxy_did_not_sign(admin, session):
+    await admin.read("/switches", method="PUT", body={"on": True})  # so that there is a registry
+    before = read_ended_sessions(admin)
+    answer = await admin.send("POST", "/admin/logout", key=LEA_KEY, headers={"cookie": f"{guard.COOKIE}={session}"})
+    assert answer.status == 303
+    assert read_ended_sessions(admin) == before
+
+
+async def test_logging_out_often_does_not_open_the_sessions_that_others_ended(admin):
+    """The number of ended sessions is limited for each keyholder, so no other one can push any out."""
+    here = f"http://localhost:{admin.proxy.port}"
+    cookie = cookie_header(await logged_in(admin))
+    await admin.send("POST", "/admin/logout", key="", headers={**cookie, "origin": here})
+    lea = guard.Keyholder("lea", LEA_KEY)
+    sessions = [guard.make_session(lea, time.time() + 60) for _ in range(ENDED_SESSIONS_MAX + 1)]
+    for session in sessions:
+        await admin.send("POST", "/admin/logout", key=LEA_KEY, headers={"cookie": f"{guard.COOKIE}={session}"})
+    assert len(read_ended_sessions(admin)) > ENDED_SESSIONS_MAX
+    assert (await admin.send("GET", "/admin/api/overview", key="", headers=cookie)).status == 401
+
+
+@pytest.mark.parametrize("body", [b"a=%41&" * 170_000, b"key=" + b"%ff" * 340_000, b"a=b&" * 1_025])
+async def test_a_large_body_is_no_login(admin, body):
+    """It needs no key, so it must not cost the proxy anything: 1 MiB took a second in which nothing else was served."""
+    answer = await admin.send("POST", "/admin/login", key="", raw=body)
+    assert answer.status == 413
+    assert json.loads(answer.body.data)["error"]["code"] == "body_too_large"
+
+
+async def test_a_form_of_many_fields_is_no_login(admin):
+    answer = await admin.send("POST", "/admin/login", key="", raw=b"&".join([b"a=b"] * 100))
+    assert answer.status == 400
 
 
 async def test_a_wrong_key_in_the_form_is_reported_there(admin):
