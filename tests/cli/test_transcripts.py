@@ -103,6 +103,15 @@ def test_the_folder_of_a_configuration_is_looked_into(run, state, tmp_path):
     assert run("list", "--config", "none.yaml")[0] == 1
 
 
+async def test_a_link_to_nothing_is_left_out(run, state):
+    expected = run("list")
+    folder = next(state.rglob("current.jsonl")).parent
+    (folder / "20200101T000000000Z-0123456789abcdef.jsonl").symlink_to("nothing")
+    (folder / "old.jsonl").symlink_to("nothing")
+    ended = await run_command("transcripts", "list", place=state.parent)
+    assert (ended.code, ended.out) == expected[:2]
+
+
 # --- show ------------------------------------------------------------------------------------------------------------
 
 

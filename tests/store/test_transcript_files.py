@@ -138,6 +138,15 @@ def test_a_conversation_that_was_taken_away_is_written_whole_again(tmp_path):
     assert texts(find_only(tmp_path).messages.values()) == ["hi", "Hello.", "And now?"]
 
 
+def test_a_file_that_is_a_link_to_nothing_is_a_fault(tmp_path):
+    folder = TranscriptFolder(tmp_path)
+    place = folder.locate("team-a", "c0ffee")
+    place.mkdir(parents=True)
+    (place / "current.jsonl").symlink_to(tmp_path / "nowhere" / "file")
+    with pytest.raises(FileNotFoundError):
+        folder.append("team-a", "c0ffee", dict)
+
+
 async def test_an_internal_fault_is_counted_and_the_next_history_is_written(tmp_path, monkeypatch):
     printed, warned = [], []
     monkeypatch.setattr(threading, "excepthook", printed.append)

@@ -13,6 +13,7 @@ import math
 import os
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -25,6 +26,7 @@ from proxy.core import recall
 from proxy.core.messages import read_message
 from proxy.store.transcripts.files import (
     CURRENT,
+    OPEN_TRIES,
     REMEMBER_SECONDS,
     SUFFIX,
     AnswerLine,
@@ -239,9 +241,15 @@ def _list_transcripts(store: ObjectStore, name: str, tenant: str) -> Iterator[St
 
 def _open_files(place: Path, opened: ExitStack) -> list[BinaryIO]:
     """All files of a conversation as of one moment: they are closed (renamed) and sent by other processes."""
+    missed = Counter[str]()
     while True:
-        with suppress(FileNotFoundError), ExitStack() as files:
-            found: list[BinaryIO] = [files.enter_context(path.open("rb")) for path in list_files(place)]
+        paths = [path for path in list_files(place) if missed[str(path)] < OPEN_TRIES]
+        with ExitStack() as files:
+            try:
+                found: list[BinaryIO] = [files.enter_context(path.open("rb")) for path in paths]
+            except FileNotFoundError as fault:
+                missed[str(fault.filename)] += 1
+                continue
             opened.push(files.pop_all())
             return found
 

@@ -62,6 +62,8 @@ _MESSAGE = b',"message":'
 _ANSWER = b'{"v":1,"answer":'
 SUFFIX = ".jsonl"
 CURRENT = f"current{SUFFIX}"
+OPEN_TRIES = 8
+"""Opening a file that other processes rename or remove; what is missing each time is a link to nothing."""
 REMEMBER_SECONDS = 3600.0
 REMEMBERED_IDS_MAX = 100_000  # about 12 MB; those of other conversations are read from their files again
 LOCATED_MAX = 1_000
@@ -359,11 +361,16 @@ def open_locked(path: Path, flags: int) -> int:
 
 
 def _open_to_append(place: Path) -> int:
+    tries = OPEN_TRIES
     while True:
         make_folder(place)
-        # The folder may be removed, with the last file in it, right before the file is opened.
-        with suppress(FileNotFoundError):
+        tries -= 1
+        try:
             return open_locked(place / CURRENT, os.O_CREAT | os.O_RDWR | os.O_APPEND)
+        except FileNotFoundError:
+            # The folder may be removed, with the last file in it, right before the file is opened.
+            if not tries:
+                raise
 
 
 def _is_same(file: int, path: Path) -> bool:
