@@ -72,6 +72,8 @@ class Deed:
     """How often it was done, where its section tells."""
     clears_section: bool = False
     """The entries of its section before it do not count any more."""
+    instead_of: Section | None = None
+    """Of an error: the section in which there would be an entry if the call had not failed."""
 
 
 def cut_excerpt(text: str, limit: int = _EXCERPT_CHARACTERS) -> str:
@@ -390,9 +392,9 @@ class Act:
         return any(words in self.result[:_END_CHARACTERS] for words in _GOING_ON)
 
 
-def find_call_deeds(call: ToolCall, result: str) -> Iterator[Deed]:
-    """All deeds of one call."""
-    act = Act(call, call.named, result, find_outcome(result, call))
+def find_call_deeds(call: ToolCall, result: str, *, failed: bool = False) -> Iterator[Deed]:
+    """All deeds of one call. `failed`: its API says that it failed."""
+    act = Act(call, call.named, result, find_outcome(result, call, failed=failed))
     yield from _FIND_DEEDS[agents.find_kind(call.name, act.values)](act)
     yield from _find_argument_identifiers(act.values)
     if len(result) <= _IDENTIFIED_CHARACTERS:
@@ -433,7 +435,8 @@ def _describe_failure(act: Act, files: Sequence[Deed]) -> Iterator[Deed]:
     if not files:
         yield from _find_other_deeds(act)
     for file in files:
-        yield _make_error(act, file.key, f"{act.call.name} {cut_excerpt(file.key)}") if act.outcome.has_failed else file
+        error = _make_error(act, file.key, f"{act.call.name} {cut_excerpt(file.key)}")
+        yield replace(error, instead_of=file.section) if act.outcome.has_failed else file
 
 
 def _find_command_deeds(act: Act) -> Iterator[Deed]:
@@ -445,7 +448,8 @@ def _find_command_deeds(act: Act) -> Iterator[Deed]:
         return
     touched, is_all = find_touched_files(command)
     # Where only the output tells of an error, the programs before the failing one have most likely run.
-    if not has_failed or (act.outcome.exit_code is None and not is_all):
+    may_have_run = act.outcome.exit_code is None and not is_all and not act.outcome.was_rejected
+    if not has_failed or may_have_run:
         edited = _find_open_file(act.result) if command.startswith(("edit ", "insert ")) else []
         yield from (*touched, *(Deed(CHANGED, path) for path in edited))
         is_all = is_all or bool(edited)

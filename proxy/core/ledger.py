@@ -64,8 +64,10 @@ class Book:
         times = earlier.times + 1 if earlier and deed.section.counts else 1
         page[deed.key] = replace(deed, what=what, how=how, times=times)
         self.spans.setdefault((deed.section, deed.key), []).append(deed.lines)
-        if deed.section is not ERRORS:
-            self.pages[ERRORS].pop(deed.key, None)
+        error = self.pages[ERRORS].get(deed.key)
+        # To read a file does not make up for a change of it that failed.
+        if error is not None and deed.section is not ERRORS and (error.instead_of, deed.section) != (CHANGED, READ):
+            del self.pages[ERRORS][deed.key]
 
     def render(self, budget: int) -> str:
         """The sections in their order. Those that need least of their share are rendered first, so that the others get
@@ -189,7 +191,7 @@ def _iterate_deeds(messages: Sequence[Message]) -> Iterator[tuple[Message, Deed]
 
 def _find_deeds(message: Message, call: ToolCall | None, after: Message | None) -> Iterator[Deed]:
     if call is not None:
-        yield from deeds.find_call_deeds(call, message.text)
+        yield from deeds.find_call_deeds(call, message.text, failed=message.reports_error)
     elif message.role == "assistant":
         yield from _find_answer_deeds(message, after)
     elif message.is_user:

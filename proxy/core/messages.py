@@ -10,6 +10,7 @@ library only.
 """
 
 import json
+import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -117,6 +118,7 @@ OUTPUT_SHORTENED = ("clip_output", "clear_observations")
 """What may have been done to an answer whose client has put output behind it."""
 _SIGNED = (b'signature"', b'"encrypted', b'encrypted"', b'"redacted_thinking"')
 _DECLARING = b'"tool_reference"'
+_IS_ERROR = re.compile(rb'"is_error"\s*+:\s*+true')
 _RESULT_OF_PROVIDER, _CALLER = b'_tool_result"', b'"caller"'
 _ATTACHED = (b'"image_url"', b'"input_audio"', b'"file"', b'"image"', b'"document"', b'"input_image"', b'"input_file"')
 
@@ -200,6 +202,11 @@ class Message:
     def attached(self) -> bool:
         """True where its content holds an image, audio or a file."""
         return self.content[:1] == b"[" and any(mark in self.content for mark in _ATTACHED)
+
+    @property
+    def reports_error(self) -> bool:
+        """True where its API marks a result as that of a call that failed."""
+        return self.role in RESULTS and _IS_ERROR.search(self.raw) is not None
 
     @property
     def declares_tools(self) -> bool:

@@ -4,14 +4,16 @@ An exit code is reported only where the result shows one. Otherwise the lines th
 without such lines there is no verdict: many harnesses print no exit code, and `command | tail` hides the one there is.
 
 What was read or searched quotes the errors of others, and so does the report of a sub-agent. There, only what the tool
-itself says counts: its first line.
+itself says counts: its first line. A result may say itself that it is one of a failure: by a flag of its API, or by a
+member of the JSON that it is.
 """
 
+import json
 import re
 import string
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from proxy.core.agents import find_command_line, find_kind, matches_any, split_commands
 from proxy.core.messages import ToolCall
@@ -30,13 +32,14 @@ _EXIT = re.compile(
 # one that ignores case takes five times as long.
 _HINTS = (
     *("error", "fail", "fatal", "panic", "exception", "traceback", "critical", "***", "no such", "denied"),
-    *("not found", "sh: ", "✗", "✘", "✖", "❌"),
+    *("not found", "sh: ", "✗", "✘", "✖", "❌", "fehler", "erreur", "错误", "エラー", "오류", "ошибка"),
 )
 _HINT = re.compile("|".join(map(re.escape, _HINTS)))
 # Lines that tell of an error in any place of what a command printed.
 _ERROR_LINE = re.compile(
     r"[^\w<(\[✓✔✅☑]{0,8}(?:E +)?(?:"
-    r"\[?(?i:error|fatal|fatal error|panic|failed|failure)\b(?!\W{1,3}(?:0|none|null|nil|no|false|handling)\b)(?!\()"
+    r"\[?(?i:error|fatal|fatal error|panic|failed|failure|fehler|erreur|错误|エラー|오류|ошибка)\b"
+    r"(?!\W{1,3}(?:0|none|null|nil|no|false|handling)\b)(?!\()"
     r"|(?:\w{1,60}[.:]{1,2}){0,8}(?:\w{1,60}(?:Error|Exception)\b(?=[:\s]|$)|(?:Error\b(?=:|$)|Exception\b(?=[:\s]|$)))"
     # The name of a class: `t.Error(`, `setLastError(` and `NoError(` are calls in code.
     r"|(?:\w{1,60}[.:]{1,2}){0,8}[A-Z]\w{1,60}(?<!No)(?:Error|Exception)\("
@@ -75,6 +78,28 @@ _REFUSAL = re.compile(
     r"|(?:/bin/)?(?:ba|z)?sh: |(?:[a-z]{2,12}: )[^\n]{1,200}: (?:no such file|permission denied|is a directory))",
     re.IGNORECASE,
 )
+# Words of a harness where a person has refused a call, or stopped it.
+_REJECTED = re.compile(
+    r"\s*(?:<tool_use_error>)?\W{0,2}(?:"
+    r"(?:the )?user (?:doesn't|does not|didn't|did not) want|request interrupted by|the tool use was rejected"
+    r"|(?:the )?(?:\w+ ){0,3}(?:rejected|denied|declined|cancelled|canceled|aborted|refused) by (?:the )?user"
+    r"|(?:the )?user (?:has )?(?:rejected|denied|declined|cancelled|canceled|aborted|refused))",
+    re.IGNORECASE,
+)
+# Words with which a tool that edits begins when it has changed nothing.
+_UNCHANGED = re.compile(
+    r"\s*(?:[\w-]+ verification failed|found \d+ matches\b[^\n]{0,200}\breplace_all\b|file has not been read"
+    r"|file has been (?:unexpectedly )?modified|no (?:changes|replacements?|match(?:es)?)\b"
+    r"|(?:the )?(?:old_str(?:ing)?|string to replace|search (?:text|block|string)|pattern)\b[^\n]{0,200}?"
+    r"\b(?:not (?:be )?found|did not|does not|no match))",
+    re.IGNORECASE,
+)
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_ENVELOPE_CHARACTERS = 1_000_000
+_OUTPUTS = ("stdout", "stderr", "output", "logs")
+"""Members of a result in JSON under which some harnesses put what a program has printed."""
+_REASONS = ("error", "message", "detail", "reason", "stderr")
+_FAILED_STATES = frozenset({"error", "failed", "failure", "fail"})
 # A traceback up to the line that ends it, the first that is not indented: it says what went wrong.
 _TRACEBACK = re.compile(r"[^\w\n]{0,8}(?:E +)?Traceback \(most recent[^\n]*\n(?:[ \t]+[^\n]*\n|\n)*([^\n]*)")
 _QUOTING_TOOLS = ("*grep*", "*search*", "*glob*", "*find*", "*list*", "ls", "*fetch*", "*browse*", "*context7*")
@@ -109,6 +134,8 @@ class ResultOutcome:
     """The exit code says that nothing was found, or that two things differ."""
     report: str = ""
     """The line by which a test runner or git says that nothing failed."""
+    was_rejected: bool = False
+    """A person has refused the call: nothing of it was done."""
 
     @property
     def has_failed(self) -> bool:
@@ -136,21 +163,74 @@ class ResultOutcome:
         return f"{verdict}, contains errors: {self.error}" if self.exit_code == 0 else f"{verdict}: {self.error}"
 
 
-def find_outcome(text: str, call: ToolCall | None = None) -> ResultOutcome:
-    """The outcome that this result of a call shows."""
+def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = False) -> ResultOutcome:
+    """The outcome that this result of a call shows. `failed`: its API says that it is one of a failure."""
     quoting = find_quoting_kind(call)
     code = None if quoting == "tool" else find_exit_code(text)
+    envelope = None if quoting == "tool" else _read_envelope(text)
+    if envelope is not None:
+        failed, text = failed or _says_failed(envelope), _find_printed(envelope) or _find_reason(envelope) or text
+    text = _COLOUR.sub("", text) if "\x1b" in text else text
     output = skip_harness_head(text) if code else text
-    refusal = cut_first_line(output, LINE_CHARACTERS) if _REFUSAL.match(output) else ""
+    is_refusal = _REFUSAL.match(output) or (not quoting and _UNCHANGED.match(output))
+    was_rejected = _REJECTED.match(output) is not None and quoting != "tool"
+    refusal = cut_first_line(output, LINE_CHARACTERS) if is_refusal or was_rejected else ""
     if code == 1 and quoting and call is not None and not refusal and _answers_by_exit_code(call):
         return ResultOutcome(code, is_answer=True)
     # Beside an exit code that says that it failed, the first line with an error says why, whichever program wrote it.
-    places = [] if quoting and not code else find_error_places(text)
-    report = None if code or quoting else _find_success_report(text if places else text[-_REPORT_CHARACTERS:])
+    places = [] if was_rejected or (quoting and not code and not failed) else find_error_places(text)
+    report = None if code or quoting or failed else _find_success_report(text if places else text[-_REPORT_CHARACTERS:])
     passed = report.end() if report and places else 0
     error = next((text[start:stop] for start, stop in places if start >= passed), "")
     error = cut_line(error) if error else "" if report else refusal
-    return ResultOutcome(code, error, report=_render_report(report) if report and not error else "")
+    if failed and not error and not code:
+        error = cut_first_line(output, LINE_CHARACTERS) or "an error without words"
+    return ResultOutcome(
+        code, error, report=_render_report(report) if report and not error else "", was_rejected=was_rejected
+    )
+
+
+def unwrap_output(text: str) -> str:
+    """The output of a program, without the JSON that some harnesses put around it."""
+    envelope = _read_envelope(text)
+    return text if envelope is None else _find_printed(envelope) or text
+
+
+def _read_envelope(text: str) -> Mapping[str, Any] | None:
+    """The JSON object that a result is; None where it is none, or holds only data."""
+    bare = text[: _ENVELOPE_CHARACTERS + 1].strip()
+    if bare[:1] != "{" or bare[-1:] != "}" or len(text) > _ENVELOPE_CHARACTERS:
+        return None
+    try:
+        value = json.loads(bare)
+    except (ValueError, RecursionError):
+        return None
+    return value if _find_printed(value) or _says_failed(value) else None
+
+
+def _find_printed(envelope: Mapping[str, Any]) -> str:
+    printed = (envelope.get(name) for name in _OUTPUTS)
+    return "\n".join(each.strip("\n") for each in printed if isinstance(each, str) and each.strip())
+
+
+def _says_failed(envelope: Mapping[str, Any]) -> bool:
+    """True where a result in JSON says that what was asked was not done."""
+    state, error = envelope.get("status"), envelope.get("error")
+    return (
+        any(envelope.get(name) is False for name in ("success", "ok"))
+        or any(envelope.get(name) is True for name in ("isError", "is_error"))
+        or (isinstance(state, str) and state.lower() in _FAILED_STATES)
+        or (isinstance(error, str | dict) and bool(error))
+    )
+
+
+def _find_reason(envelope: Mapping[str, Any]) -> str:
+    """The words by which a result in JSON says why it failed."""
+    for value in map(envelope.get, _REASONS):
+        words = value.get("message") if isinstance(value, dict) else value
+        if isinstance(words, str) and words.strip():
+            return words
+    return ""
 
 
 def _find_success_report(text: str) -> re.Match[str] | None:

@@ -15,7 +15,16 @@ from dataclasses import dataclass, field
 from itertools import chain, islice, pairwise
 from typing import Any
 
-from proxy.core.agents import COMMANDS, IDS, PATHS, find_kind, find_output_within, find_value, remove_folder_change
+from proxy.core.agents import (
+    COMMANDS,
+    IDS,
+    PATHS,
+    find_command_line,
+    find_kind,
+    find_output_within,
+    find_value,
+    remove_folder_change,
+)
 from proxy.core.deeds import find_patched_files, is_file_text
 from proxy.core.messages import Message, ToolCall, iterate_strings, list_argument_texts
 from proxy.core.outcome import (
@@ -57,7 +66,8 @@ def choose_argument(call: ToolCall | None) -> str:
         return f"{_shorten_middle(pattern)} in {_shorten_path(path)}" if pattern else _shorten_path(path)
     if any(values.get(key) == "" for key in COMMANDS):
         return ""
-    first = pattern or find_value(files, _NAMED_BY) or ", ".join(texts.values()) or _render_id(values)
+    listed = find_command_line(values) if any(isinstance(values.get(key), list) for key in COMMANDS) else ""
+    first = pattern or listed or find_value(files, _NAMED_BY) or ", ".join(texts.values()) or _render_id(values)
     if not first:
         found = [text for value in values.values() for text in iterate_strings(value) if text.strip()]
         first = " ".join(found[:4]) if found or isinstance(call.value, dict) else call.arguments

@@ -69,6 +69,18 @@ def test_quoted_lines_of_a_file_that_was_changed_later_say_so():
     ]
 
 
+def test_output_in_json_is_quoted_line_by_line():
+    printed = "\n".join(f"checked part_{number} of the harbour" for number in range(40))
+    middle = fold(
+        user("Check it."),
+        call("Bash", command="make check", out=json.dumps({"exit_code": 0, "stdout": printed, "stderr": ""})),
+        assistant("Checked."),
+    )
+    note = next(message.text for message in middle if message.text.startswith(OPENING))
+    assert "| checked part_0 of the harbour\n" in note
+    assert "stdout" not in note
+
+
 def test_the_users_words_and_a_short_answer_stay_as_they_were():
     middle = fold(*WORK)
     text = [(message.role, message.text) for message in middle if not message.literal]

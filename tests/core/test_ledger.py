@@ -393,6 +393,34 @@ def test_no_arguments_are_too_odd(tool):
     )
 
 
+REJECTED = "The user doesn't want to proceed with this tool use. The tool use was rejected."
+
+
+def test_calls_that_the_user_has_rejected_are_not_listed_as_done():
+    ledger = ledger_of(
+        call("Edit", path="src/secret.py", out=REJECTED),
+        call("Bash", command="rm -rf build && touch done.txt", out=REJECTED),
+        call(
+            "apply_patch", input="*** Begin Patch\n*** Update File: b.py\n*** End Patch", out="patch rejected by user"
+        ),
+    )
+    assert "Files changed" not in ledger
+    assert "Edit src/secret.py: The user doesn't want to proceed" in ledger
+
+
+def test_a_result_that_its_api_marks_as_an_error_is_no_change():
+    edit, result = call("Edit", path="a.py", out="Not today.")
+    assert "Files changed" in ledger_of([edit, result])
+    assert "Files changed" not in ledger_of([edit, {**result, "is_error": True}])
+
+
+def test_to_read_a_file_does_not_make_up_for_a_failed_change():
+    failed, read = call("Edit", path="a.py", out="String to replace not found in file."), call("Read", path="a.py")
+    assert "String to replace not found" in ledger_of(failed, read)
+    assert "String to replace not found" not in ledger_of(failed, read, call("Edit", path="a.py"))
+    assert "No such file" not in ledger_of(call("Read", path="a.py", out="Error: No such file"), read)
+
+
 @pytest.mark.parametrize(
     "pieces",
     [

@@ -247,3 +247,76 @@ def test_finding_errors_takes_time_in_proportion_to_the_text(piece):
     started = time.process_time()
     find_outcome(piece * (1_000_000 // len(piece)))
     assert time.process_time() - started < 4.0
+
+
+REJECTED = (
+    "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, the "
+    "new_string was NOT written to the file). STOP what you are doing and wait for the user to tell you how to proceed."
+)
+EDIT, RUN = ToolCall("c", "Edit", '{"path": "a.py"}'), ToolCall("c", "Bash", '{"command": "make"}')
+NOT_DONE = [
+    REJECTED,
+    "[Request interrupted by user for tool use]",
+    "patch rejected by user",
+    "Command cancelled by the user.",
+    "User rejected the edit.",
+    "apply_patch verification failed: Failed to find expected lines in a.py",
+    "Found 3 matches of the string to replace, but replace_all is false.",
+    "old_str was not found in the file; nothing changed",
+    "String to replace not found in file.",
+    "File has not been read yet. Read it first before writing to it.",
+    '{"success": false, "error": "disk full"}',
+    '{"status": "error", "message": "no such branch"}',
+    '{"ok": false}',
+    '{"error": {"message": "quota exceeded"}}',
+]
+
+
+@pytest.mark.parametrize("result", NOT_DONE)
+def test_an_edit_that_was_refused_is_no_change(result):
+    ended = find_outcome(result, EDIT)
+    assert ended.has_failed
+    assert ended.error
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        "The file a.py has been updated. No errors were found.",
+        '{"success": true, "error": null}',
+        '{"status": "ok", "message": "error handling added"}',
+        '{"files": ["a.py"], "error": ""}',
+    ],
+)
+def test_an_edit_that_was_made_has_not_failed(result):
+    assert not find_outcome(result, EDIT).has_failed
+
+
+def test_a_file_with_a_failure_in_json_is_no_failure():
+    text = '{"status": "error", "stdout": "Error: all is lost"}'
+    assert not find_outcome(text, ToolCall("c", "Read", '{"path": "a.json"}')).has_failed
+
+
+def test_the_flag_of_an_api_is_a_failure_whatever_the_words():
+    ended = find_outcome("hm", EDIT, failed=True)
+    assert (ended.has_failed, ended.render()) == (True, "contains errors: hm")
+    assert find_outcome("", None, failed=True).has_failed
+
+
+def test_output_in_json_has_the_outcome_of_the_output():
+    text = json.dumps({"exit_code": 2, "stdout": "checked a.md\nchecked b.md", "stderr": "ERROR: b.md:4: no title"})
+    assert find_outcome(text, RUN).render() == "exit code 2: ERROR: b.md:4: no title"
+    text = json.dumps({"output": "FAILED tests/x.py::t - KeyError\n1 failed", "metadata": {"exit_code": 1}})
+    assert find_outcome(text, RUN).render() == "exit code 1: FAILED tests/x.py::t - KeyError"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("\x1b[31merror\x1b[0m TS2322: wrong", "error TS2322: wrong"),
+        ("FEHLER: docs/a.de.md:4: Abschnitt fehlt", "FEHLER: docs/a.de.md:4: Abschnitt fehlt"),
+        ("错误:文件不存在", "错误:文件不存在"),
+    ],
+)
+def test_errors_in_colours_and_other_languages_are_found(text, error):
+    assert find_outcome(f"all well\n{text}", RUN).error == error

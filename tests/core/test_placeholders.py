@@ -56,6 +56,8 @@ def clear_results(*pieces, **settings):
         (tool_call("Grep", pattern="TODO|FIXME", path="proxy/core"), "Grep(TODO|FIXME in proxy/core)"),
         (tool_call("search_files", regex="def x", path="."), "search_files(def x in .)"),
         (tool_call("Bash", command="cd /src && go test ./...", description="Run"), "Bash(go test ./...)"),
+        (tool_call("shell", command=["bash", "-lc", "cd /w && make test"], workdir="/w"), "shell(make test)"),
+        (tool_call("shell", command=["ls", "-l"], workdir="/w", justification="Look"), "shell(ls -l)"),
         (tool_call("read_files", files=[{"path": "a.py"}, {"path": "b.py"}]), "read_files(a.py b.py)"),
         (tool_call("Other", n=1, odd="value"), "Other(value)"),
         (tool_call("Other", n=1), "Other()"),

@@ -16,7 +16,7 @@ from proxy.core.grouping import list_callers
 from proxy.core.identity import remove_wrapping
 from proxy.core.ledger import write_ledger
 from proxy.core.messages import NOTE, Message, ToolCall, change_arguments, find_part_type, make_literal, remove_calls
-from proxy.core.outcome import cut_line, find_outcome, find_quoting_kind
+from proxy.core.outcome import ResultOutcome, cut_line, find_outcome, find_quoting_kind, unwrap_output
 from proxy.core.pipeline import BYTES_PER_TOKEN, Count, Draft
 from proxy.core.placeholder import Excerpts
 from proxy.core.recall import render_handle
@@ -177,7 +177,7 @@ class ClearResults:
 
     def __call__(self, draft: Draft) -> Draft:
         old = self._old(draft)
-        failed = [message for message, call in old if self.keep_failed and find_outcome(message.text, call).has_failed]
+        failed = [message for message, call in old if self.keep_failed and _find_outcome(message, call).has_failed]
         spared = {id(message) for message in failed[-self.keep_failed :]} if self.keep_failed else set()
         chosen = [pair for pair in old if id(pair[0]) not in spared]
         if not chosen:
@@ -192,8 +192,8 @@ class ClearResults:
         excerpts = Excerpts(self.outline, self.outline_bytes, self.names)
         excerpts.keep_rest(draft.view, cleared)
 
-        def shorten(text: str, call: ToolCall | None, handle: str) -> str:
-            outcome = find_outcome(text, call)
+        def shorten(text: str, call: ToolCall | None, handle: str, *, failed: bool) -> str:
+            outcome = find_outcome(text, call, failed=failed)
             part = choose_part(call, len(text))
             excerpt = excerpts.excerpt(text, max(part, READ_PART) if outcome.has_failed else part, call)
             return placeholder.render_placeholder(self.template, text, call, excerpt, handle, outcome=outcome)
@@ -201,7 +201,9 @@ class ClearResults:
         shorter = {}
         for message, call in reversed(chosen):
             handle = render_handle(message.start, message.stop) if draft.recalls else ""
-            text = placeholder.shorten_output(message, partial(shorten, call=call, handle=handle))
+            text = placeholder.shorten_output(
+                message, partial(shorten, call=call, handle=handle, failed=message.reports_error)
+            )
             shorter[id(message)] = message.with_text(text, made)
         return shorter
 
@@ -773,13 +775,13 @@ def _quote_results(messages: Sequence[Message], room: int, excerpts: Excerpts, k
         if not message.is_bulk:
             continue
         call = answered or find_announced_call(message, before)
-        touched = [*find_call_deeds(call, message.text)] if call is not None else []
+        touched = [*find_call_deeds(call, message.text, failed=message.reports_error)] if call is not None else []
         is_outdated = any(deed.key in changed for deed in touched if deed.section in (READ, CHANGED))
         changed.update(deed.key for deed in touched if deed.section is CHANGED)
-        if call is not None and _is_list_of_changed_files(call, message.text):
+        if call is not None and _is_list_of_changed_files(call, message):
             continue
         # Quoted line by line: a tool may have written them, and here they are in another voice than a tool's.
-        lines = [line for line in excerpts.excerpt(message.text, 1.0, call).split("\n") if line]
+        lines = [line for line in excerpts.excerpt(unwrap_output(message.text), 1.0, call).split("\n") if line]
         if not _has_news(lines, known):
             continue
         asked = placeholder.render_call(call) if call else "an observation"
@@ -800,6 +802,10 @@ def _has_news(lines: Sequence[str], known: str) -> bool:
     return is_long and any(line.strip() not in known for line in quoted)
 
 
-def _is_list_of_changed_files(call: ToolCall, result: str) -> bool:
+def _is_list_of_changed_files(call: ToolCall, result: Message) -> bool:
     """True where a patch was applied: its result names the files, and so does the list of them."""
-    return find_kind(call.name, call.named) == "patch" and not find_outcome(result, call).has_failed
+    return find_kind(call.name, call.named) == "patch" and not _find_outcome(result, call).has_failed
+
+
+def _find_outcome(message: Message, call: ToolCall | None) -> ResultOutcome:
+    return find_outcome(message.text, call, failed=message.reports_error)
