@@ -34,6 +34,7 @@ from proxy.admin.context import (
     Json,
     Route,
     Unreadable,
+    run_in_admin_thread,
 )
 from proxy.admin.guard import NeedsAdminKey, Visitor
 from proxy.config import Config
@@ -195,8 +196,8 @@ class Admin:
             if iscoroutinefunction(route.answer):
                 answer = await route.answer(self._context, asked)
             else:
-                answer = await asyncio.to_thread(route.answer, self._context, asked)
-            return await asyncio.to_thread(as_download, route, answer, form) if form else _json_response(200, answer)
+                answer = await run_in_admin_thread(route.answer, self._context, asked)
+            return await run_in_admin_thread(as_download, route, answer, form) if form else _json_response(200, answer)
         except (OSError, StoreUnavailable, RegistryUnreadable) as fault:
             self._context.emit(StoreFailed(str(fault)))
             raise Unreadable("a disk or store cannot be read or written; see the proxy's log") from None

@@ -1,15 +1,18 @@
 """Context, request and declaration of an admin API route.
 
 A route is a function from an `AdminContext` and an `AdminRequest` to a JSON value; one that is not `async`
-may wait for a disk and is called in a thread. Query and body are checked against the types that its `Route` names
-before it is called.
+may wait for a disk and is called in a thread of the admin pages. Query and body are checked against the types that its
+`Route` names before it is called.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
@@ -24,6 +27,19 @@ from proxy.store.transcripts.archive import Archive
 from proxy.telemetry.audit import AuditListener
 
 Json = dict[str, Any]
+Values = ParamSpec("Values")
+Result = TypeVar("Result")
+_THREADS = ThreadPoolExecutor(4, thread_name_prefix="admin")
+
+
+async def run_in_admin_thread(
+    function: Callable[Values, Result], *values: Values.args, **named: Values.kwargs
+) -> Result:
+    """Call a function that reads much, in a thread of the admin pages.
+
+    The event loop's own threads stay free: they decode the bodies of requests, and turn the switches.
+    """
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, partial(function, *values, **named))
 
 
 class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

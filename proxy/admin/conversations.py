@@ -3,8 +3,8 @@
 The queries name their columns as the API does, so a row of the activity database is an answer without changes.
 """
 
-import asyncio
 import re
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -16,10 +16,10 @@ import msgspec
 from msgspec import Meta
 
 from proxy.admin.activity import OPEN_SECONDS, find_event
-from proxy.admin.context import AdminContext, AdminRequest, Json, Route
+from proxy.admin.context import AdminContext, AdminRequest, Json, Route, run_in_admin_thread
 from proxy.admin.history import ConversationBranch, open_history, shorten
 from proxy.config import Config
-from proxy.errors import NotFound
+from proxy.errors import NotFound, Overloaded
 from proxy.store.activity_log import ActivityLog
 from proxy.store.transcripts.archive import SHORT_NAME_CHARACTERS, Transcript, read_transcript, role_and_text
 from proxy.store.transcripts.files import MessageLine, file_name, list_files, parse
@@ -31,6 +31,8 @@ TITLE_LINES = 40
 """Lines at the beginning in which the first words of the user are looked for."""
 CONTEXT_CHARACTERS = 80
 SEARCH_SECONDS = 10.0
+_SEARCHING = threading.Lock()
+"""Held by the thread that searches, and not by the request: a client may leave while its thread still reads."""
 _LIST = """
 select conversation, tenant, team, user, session, key, model, upstream, tag,
        policy || '@' || policy_version as policy, first, last, requests, tokens_raw, tokens_forwarded,
@@ -123,12 +125,12 @@ def _is_open(last: float) -> bool:
 
 async def show_conversation(context: AdminContext, request: AdminRequest) -> Json:
     turns, shown, history = await _look_up(context, request)
-    happened = await asyncio.to_thread(_events, context.activity_log, turns[0]["conversation"])
+    happened = await run_in_admin_thread(_events, context.activity_log, turns[0]["conversation"])
     if isinstance(history, str):
         messages: Json = {"title": "", "block": None, "summary": "", "head": [], "pieces": [], "forks": []}
         messages["why_no_pieces"] = history
     else:
-        messages = await asyncio.to_thread(history.describe)
+        messages = await run_in_admin_thread(history.describe)
     last = shown[-1]
     return {
         **{name: last[name] for name in ("conversation", "team", "model", "upstream", "user", "session", "key")},
@@ -153,7 +155,7 @@ async def show_message(context: AdminContext, request: AdminRequest) -> Json:
         raise NotFound("the message index is not a number")
     if int(index) >= len(history.path):
         raise NotFound("message index out of range")
-    return await asyncio.to_thread(history.message, int(index))
+    return await run_in_admin_thread(history.message, int(index))
 
 
 async def _look_up(
@@ -164,7 +166,7 @@ async def _look_up(
     That is the request that was asked for, or else the newest.
     """
     values = {"conversation": request.names["conversation"], "team": request.visitor.team, "limit": TURNS_LIMIT}
-    turns = await asyncio.to_thread(context.activity_log.query, _TURNS, values)
+    turns = await run_in_admin_thread(context.activity_log.query, _TURNS, values)
     if not turns:
         raise NotFound("unknown conversation: GET /conversations lists all")
     session = request.query.session
@@ -190,8 +192,28 @@ def _events(activity_log: ActivityLog, name: str) -> Sequence[Json]:
     return [find_event(row) for row in rows]
 
 
-def search(context: AdminContext, request: AdminRequest) -> Json:
-    """Hits, newest conversations first, and whether all were searched: it ends after some hits and some seconds."""
+async def search(context: AdminContext, request: AdminRequest) -> Json:
+    """Hits, newest conversations first, and whether all were searched: it ends after some hits and some seconds.
+
+    One at a time. One whose client has left ends with the conversation that it is at.
+    """
+    is_unwanted = threading.Event()
+    try:
+        return await run_in_admin_thread(_search_alone, context, request, is_unwanted)
+    finally:
+        is_unwanted.set()
+
+
+def _search_alone(context: AdminContext, request: AdminRequest, is_unwanted: threading.Event) -> Json:
+    if not _SEARCHING.acquire(blocking=False):
+        raise Overloaded("another search is running: retry later", headers=(("retry-after", "10"),))
+    try:
+        return _search(context, request, is_unwanted)
+    finally:
+        _SEARCHING.release()
+
+
+def _search(context: AdminContext, request: AdminRequest, is_unwanted: threading.Event) -> Json:
     query: SearchQuery = request.query
     hits: list[Json] = []
     if not query.text:
@@ -205,7 +227,7 @@ def search(context: AdminContext, request: AdminRequest) -> Json:
             if len(hits) >= query.limit:
                 return {"hits": hits, "whole": False}
             hits.append(hit)
-        if time.monotonic() > end:
+        if time.monotonic() > end or is_unwanted.is_set():
             return {"hits": hits, "whole": False}
     return {"hits": hits, "whole": True}
 

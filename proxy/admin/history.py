@@ -5,14 +5,13 @@ what they cover, not by when they were made. A later one may cover what an earli
 looked for only among those that could have been there by then. From both follows the view, as it did then.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from proxy import assembly
-from proxy.admin.context import AdminContext, Json
+from proxy.admin.context import AdminContext, Json, run_in_admin_thread
 from proxy.config import Config
 from proxy.core.fold import is_of_summary
 from proxy.core.grouping import find_last_assistant
@@ -191,7 +190,7 @@ class ConversationBranch:
 async def open_history(context: AdminContext, turn: Turn, turns: Sequence[Turn]) -> ConversationBranch | str:
     """The history of one of these requests, as it was then; or why it cannot be shown."""
     config, tenant = context.config(), turn["tenant"]
-    found = await asyncio.to_thread(find_transcript, context.archive, turn["conversation"], tenant)
+    found = await run_in_admin_thread(find_transcript, context.archive, turn["conversation"], tenant)
     if found is None:
         return _why_no_messages(config)
     leaf = turn["link"] if turn["link"] in found.messages else next(iter(found.leaves()), "")
@@ -203,7 +202,7 @@ async def open_history(context: AdminContext, turn: Turn, turns: Sequence[Turn])
         block, is_observed = await _find_block(context, tenant, path, _covered_links(request, path, turn, turns))
     except StoreUnavailable as fault:
         return f"the blocks cannot be read: {fault}"
-    view = await asyncio.to_thread(_build_view, config, request, path, block)
+    view = await run_in_admin_thread(_build_view, config, request, path, block)
     return ConversationBranch(found, path, request, view, is_observed, assembly.build_redaction(config))
 
 

@@ -24,7 +24,7 @@ from typing import IO, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from proxy.admin.context import AdminContext, AdminRequest, Flaw, Invalid, Json, Route
+from proxy.admin.context import AdminContext, AdminRequest, Flaw, Invalid, Json, Route, run_in_admin_thread
 from proxy.config import Config, InvalidConfig, Loaded, find_origins
 from proxy.config.attachments import find_unreachable, sort_by_priority
 from proxy.config.editing import replace_policy, write_entry
@@ -137,11 +137,11 @@ async def try_policy(context: AdminContext, request: AdminRequest) -> Json:
     wanted: NewTrial = request.body
     if request.visitor.team:
         wanted = msgspec.structs.replace(wanted, team=request.visitor.team)
-    policies = await asyncio.to_thread(_policies, context.config(), wanted)
+    policies = await run_in_admin_thread(_policies, context.config(), wanted)
     if _RUNNING.locked():
         raise Overloaded("another trial is running: retry later", headers=(("retry-after", "10"),))
     async with _RUNNING:
-        found = await asyncio.to_thread(_newest, context.archive, wanted)
+        found = await run_in_admin_thread(_newest, context.archive, wanted)
         job = {"policies": policies, "window": wanted.window, "seconds": wanted.seconds, "memory_bytes": MEMORY_BYTES}
         answer = await _run(
             context.config().state.dir, job, found[: wanted.conversations], wanted.seconds + GRACE_SECONDS
@@ -188,7 +188,7 @@ async def _run(folder: str, job: Mapping[str, Any], conversations: Sequence[Save
     """The answer of the process. It gets nothing of this one's environment: there may be credentials in it."""
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with TemporaryFile(dir=folder) as given:  # it has no name, and is gone once it is closed
-        await asyncio.to_thread(_write_job, given, job, conversations)
+        await run_in_admin_thread(_write_job, given, job, conversations)
         process = await asyncio.create_subprocess_exec(*_COMMAND, stdin=given, stdout=PIPE, env=environment)
     try:
         async with asyncio.timeout(seconds):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import time
 from dataclasses import replace
@@ -14,7 +15,7 @@ from proxy.access.records import ENDED_SESSIONS_MAX
 from proxy.admin import guard
 from proxy.admin.app import ROUTES
 from tests.support.admin_client import AdminClient, admin_config
-from tests.support.proxy_client import whole_log
+from tests.support.proxy_client import PATIENCE_SECONDS, whole_log
 from tests.support.running_proxy import serving
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("admin")]
@@ -270,6 +271,29 @@ async def test_an_operator_names_the_key_and_the_hosts(place):
         at = {"host": "ops.example", "origin": "https://ops.example"}
         assert (await admin.send("PUT", "/admin/api/switches", {"on": True}, headers=at, key=KEY)).status == 200
         assert (await admin.send("GET", "/admin/api/overview", key="cpa-" + "x" * 32)).status == 401
+
+
+async def test_searches_delay_neither_a_switch_nor_a_key_nor_one_another(place):
+    """Originals on a disk that does not answer: a pipe without a writer. The threads of requests must stay free."""
+    config = admin_config("http://127.0.0.1:9/v1")
+    async with serving(None, place=place, config=config) as proxy:
+        admin, folder = AdminClient(proxy), proxy.state / "originals" / "default" / ("0" * 32)
+        folder.mkdir(parents=True)
+        os.mkfifo(folder / "current.jsonl")
+        (folder / "closed.jsonl").write_bytes(b"{}\n")
+        searches = [asyncio.create_task(admin.send("GET", "/admin/api/search?text=x")) for _ in range(12)]
+        await asyncio.sleep(0.5)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            assert await admin.read("/switches", method="PUT", body={"on": False})
+            assert await admin.read("/keys", method="POST", body={"team": "platform"})
+            assert await admin.read("/requests")
+        await asyncio.to_thread((folder / "current.jsonl").write_bytes, b"")
+        answers = await asyncio.gather(*searches)
+        assert sorted(answer.status for answer in answers) == [200, *[503] * 11]
+        refused = next(answer for answer in answers if answer.status == 503)
+        assert json.loads(refused.body.data)["error"]["code"] == "overloaded"
+        (folder / "current.jsonl").unlink()
+        assert await admin.read("/search?text=x") == {"hits": [], "whole": True}
 
 
 async def test_a_temporarily_unreadable_state_is_reported_and_is_no_internal_error(place):
