@@ -91,12 +91,14 @@ class Keyholder:
 def list_keyholders(config: Config) -> list[Keyholder]:
     """All admin keys that are valid now, the one of `admin.key` or of the state directory first."""
     key = read_admin_key(config)
-    found = [Keyholder("admin", key)] if key is not None else []
-    return found + [
+    users = [
         Keyholder(name, user.key.value, user.role, user.team)
         for name, user in config.admin.users.items()
         if user.key is not None and config.admin.enabled
     ]
+    # An entry may name the file in the state directory, which may be written later: its own rights count.
+    is_shared = any(user.key == key for user in users)
+    return users if key is None or is_shared else [Keyholder("admin", key), *users]
 
 
 def check_host(request: web.BaseRequest, config: Config) -> None:

@@ -466,7 +466,12 @@ class Config(ConfigModel):
     @model_validator(mode="after")
     def _check_references(self) -> Self:
         """Report all contradictions between settings at once, one line each that begins with its place."""
-        if faults := [*self._check_upstreams(), *self._check_policies(), *self._check_teams()]:
+        if faults := [
+            *self._check_upstreams(),
+            *self._check_policies(),
+            *self._check_teams(),
+            *self._check_admin_keys(),
+        ]:
             raise ValueError("\n".join(faults))
         return self
 
@@ -505,6 +510,17 @@ class Config(ConfigModel):
                 yield f"teams.{name}.upstream: there is no upstream {team.upstream!r}{suggest(team.upstream, names)}"
             if team.key and not team.upstream:
                 yield f"teams.{name}.key: a key is for one upstream: say which in teams.{name}.upstream"
+
+    def _check_admin_keys(self) -> Iterator[str]:
+        """A key says who acts and with which rights: two entries must not have the same."""
+        holders: dict[str, str] = {}
+        named = {"admin.key": self.admin.key}
+        named |= {f"admin.users.{name}.key": user.key for name, user in self.admin.users.items()}
+        for place, key in named.items():
+            if key is None or not key.value:  # read by a command that needs no secrets
+                continue
+            if (holder := holders.setdefault(key.value, place)) != place:
+                yield f"{place}: the same key as {holder}: give each entry its own"
 
     def with_start_settings_of(self, started: "Config") -> tuple["Config", tuple[str, ...]]:
         """Keep what is read at start only as it was then. Returns the names of the settings that wait for a restart."""

@@ -14,6 +14,7 @@ import pytest_asyncio
 from proxy.access.records import ENDED_SESSIONS_MAX
 from proxy.admin import guard
 from proxy.admin.app import ROUTES
+from proxy.config import Config, Secret
 from tests.support.admin_client import AdminClient, admin_config
 from tests.support.proxy_client import PATIENCE_SECONDS, whole_log
 from tests.support.running_proxy import serving
@@ -294,6 +295,15 @@ async def test_searches_delay_neither_a_switch_nor_a_key_nor_one_another(place):
         assert json.loads(refused.body.data)["error"]["code"] == "overloaded"
         (folder / "current.jsonl").unlink()
         assert await admin.read("/search?text=x") == {"hits": [], "whole": True}
+
+
+async def test_an_entry_with_the_key_of_the_state_directory_keeps_its_own_rights(place):
+    config = Config(
+        state={"dir": str(place)},
+        admin={"users": {"lea": {"key": Secret("file:admin.key", LEA_KEY), "role": "read", "team": "search"}}},
+    )
+    (place / "admin.key").write_text(LEA_KEY)
+    assert guard.list_keyholders(config) == [guard.Keyholder("lea", LEA_KEY, "read", "search")]
 
 
 async def test_a_temporarily_unreadable_state_is_reported_and_is_no_internal_error(place):

@@ -3,6 +3,7 @@
 import pytest
 
 from proxy.config import Attachment, Config, InvalidConfig, Occasion, Secret, find_warnings, load
+from proxy.config.values import WithoutSecrets
 
 UPSTREAMS = [{"name": "main", "policy": "gentle"}, {"name": "lab", "base_url": "http://lab/v1", "models": ["lab-*"]}]
 POLICIES = {"gentle": {"clear_at_least": 30_000}, "bold": {"clear_at_least": 5_000}, "trial": {"inherit": "bold"}}
@@ -116,6 +117,31 @@ def test_a_guessable_admin_key_is_refused(tmp_path, key):
     with pytest.raises(InvalidConfig, match=r"admin\.key: too weak") as invalid:
         load(file, {"KEY": key})
     assert key not in str(invalid.value)
+
+
+SAME, OTHER = "v9Qw3kZr7LpX2mTb", "hY6uJ2kM8nB4vC1x"
+
+
+@pytest.mark.parametrize(
+    ("keys", "place", "holder"),
+    [
+        ({"ADMIN": SAME, "ANN": OTHER, "LEA": SAME}, "admin.users.lea.key", "admin.key"),
+        ({"ADMIN": SAME, "ANN": OTHER, "LEA": f"{OTHER}\n"}, "admin.users.lea.key", "admin.users.ann.key"),
+    ],
+)
+def test_two_admin_keys_must_not_be_the_same(tmp_path, keys, place, holder):
+    """The rights of the first would count for the second, which may have far fewer."""
+    users = {"ann": {"key": "env:ANN"}, "lea": {"key": "env:LEA", "role": "read", "team": "red"}}
+    file = tmp_path / "proxy.yaml"
+    file.write_text(str({"teams": {"red": {}}, "admin": {"key": "env:ADMIN", "users": users}}))
+    with pytest.raises(InvalidConfig) as invalid:
+        load(file, keys)
+    assert [fault.path for fault in invalid.value.faults] == [place]
+    assert f"same key as {holder}" in str(invalid.value)
+    assert SAME not in str(invalid.value)
+    assert OTHER not in str(invalid.value)
+    assert load(file, {**keys, "LEA": "pL0oK9iJ8uH7yG6tF5rD4eS3"}).config.admin.users.keys() == {"ann", "lea"}
+    assert load(file, WithoutSecrets()).config.admin.users.keys() == {"ann", "lea"}, "no key is known"
 
 
 def test_a_strong_admin_key_is_accepted_and_a_password_in_a_url_is_not_printed(tmp_path):
