@@ -69,6 +69,18 @@ def test_quoted_lines_of_a_file_that_was_changed_later_say_so():
     ]
 
 
+def test_a_short_remark_beside_a_change_stays_and_one_beside_a_test_does_not():
+    middle = fold(
+        user("Strip both headers."),
+        call("Bash", command="make test", out="ok " * 300, preamble="Now the tests, again."),
+        call("Edit", path="a.py", out="done " * 300, preamble="Reverting the X-Api-Key part."),
+        assistant("Both are as asked."),
+    )
+    note = next(message.text for message in middle if message.text.startswith(OPENING))
+    assert "- Reverting the X-Api-Key part." in note
+    assert "Now the tests, again." not in note
+
+
 def test_output_in_json_is_quoted_line_by_line():
     printed = "\n".join(f"checked part_{number} of the harbour" for number in range(40))
     middle = fold(

@@ -648,6 +648,8 @@ ANSWER_CHARACTERS = (320, 160, 100)
 REMARK_CHARACTERS = 160
 LEAST_REMARK_CHARACTERS = 40
 """A remark that is shorter ("Now the tests.") tells nothing."""
+LEAST_REMARK_ON_CHANGE_CHARACTERS = 16
+"""The same beside a change of a file ("Reverting the header."): the list of files does not say what was changed."""
 _ASKED_CHARACTERS = 70
 # "Now the tests:" at the end of a remark announces its call, which the ledger tells of.
 _ANNOUNCEMENT = re.compile(r"(?:(?<=[.!?])\s++|\A)(?:[^.!?]|[.!?](?!\s)){0,200}:\Z")
@@ -741,8 +743,16 @@ def _find_conclusions(messages: Sequence[Message], kept_starts: Collection[int])
             heading = f'After "{cut_line(text, _ASKED_CHARACTERS)}"'
         elif message.role == "assistant" and message.start not in kept_starts:
             text = _ANNOUNCEMENT.sub("", text) if message.calls else text
-            if len(text) >= (LEAST_REMARK_CHARACTERS if message.calls else 1):
+            if len(text) >= _find_least_characters(message.calls):
                 yield not message.calls, heading, text
+
+
+def _find_least_characters(calls: Sequence[ToolCall]) -> int:
+    """How long a text beside these calls must be to tell something."""
+    if not calls:
+        return 1
+    changes = any(find_kind(call.name, call.named) in ("change", "patch") for call in calls)
+    return LEAST_REMARK_ON_CHANGE_CHARACTERS if changes else LEAST_REMARK_CHARACTERS
 
 
 def _choose_conclusions(found: Sequence[tuple[bool, str, str]], most: int, room: int) -> tuple[dict[int, str], bool]:
