@@ -24,11 +24,14 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import structs
 
 from proxy.store.contract import Store, StoreUnavailable
 from proxy.telemetry.audit import give_to_folder_owner
@@ -38,6 +41,8 @@ _SHAPE = re.compile(r"cp-([0-9a-f]{10})-[A-Za-z0-9_-]{32}")
 _ID_BYTES = 5
 _SECRET_BYTES = 24
 DAY_SECONDS = 24 * 3600
+LAST_SECONDS = 253_402_300_799.0
+"""The end of the year 9999, the last that a date can show."""
 FORMAT_VERSION = 1
 EVERYBODY = ""
 ENDED_SESSIONS_MAX = 500
@@ -50,16 +55,18 @@ SHARED = "registry"
 MOST_SYNC_TRIES = 8
 
 
-@dataclass(frozen=True, slots=True)
-class TeamKey:
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=LAST_SECONDS)]
+
+
+class TeamKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A key as it is kept. Times are seconds since 1970; 0 is never."""
 
     id: str
     team: str
     digest: str
-    created: float
-    expires: float = 0.0
-    revoked: float = 0.0
+    created: Seconds
+    expires: Seconds = 0.0
+    revoked: Seconds = 0.0
     label: str = ""
 
     def why_invalid(self, now: float) -> str:
@@ -69,7 +76,7 @@ class TeamKey:
         return "expired" if self.expires and self.expires <= now else ""
 
     def matches(self, text: str) -> bool:
-        return hmac.compare_digest(self.digest, compute_digest(text))
+        return hmac.compare_digest(self.digest.encode(), compute_digest(text).encode())
 
 
 def create_team_key(team: str, now: float, *, days: float = 0.0, label: str = "") -> tuple[str, TeamKey]:
@@ -105,12 +112,25 @@ NOTHING_PUBLISHED: Mapping[str, Any] = {"policies": {}, "attachments": [], "at":
 """Replicas of version 0.1 do not read a registry without this: policies could be published there by the admin API."""
 
 
-@dataclass(frozen=True, slots=True)
-class Switch:
+class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """State of compaction, on or off, and the time of its last change."""
 
     on: bool
-    at: float
+    at: Seconds
+
+
+class _Format(msgspec.Struct):
+    """The member of a registry that says which release wrote it."""
+
+    format: int
+
+
+class _Document(msgspec.Struct):
+    """A registry as it is written. Further members, such as `published`, are of other releases."""
+
+    keys: list[TeamKey]
+    switches: dict[str, Switch]
+    ended_sessions: list[str] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +151,7 @@ class Registry:
     def with_key_revoked(self, key_id: str, now: float) -> "Registry":
         """The registry with this key revoked. KeyError: there is no such key."""
         key = self.keys[key_id]
-        return self if key.revoked else self.with_key(replace(key, revoked=now))
+        return self if key.revoked else self.with_key(structs.replace(key, revoked=now))
 
     def with_switch(self, team: str, *, on: bool, now: float) -> "Registry":
         before = self.switches.get(team)
@@ -158,8 +178,8 @@ class Registry:
     def to_bytes(self) -> bytes:
         value = {
             "format": FORMAT_VERSION,
-            "keys": [asdict(self.keys[name]) for name in sorted(self.keys)],
-            "switches": {name: asdict(self.switches[name]) for name in sorted(self.switches)},
+            "keys": [structs.asdict(self.keys[name]) for name in sorted(self.keys)],
+            "switches": {name: structs.asdict(self.switches[name]) for name in sorted(self.switches)},
             "published": NOTHING_PUBLISHED,
             "ended_sessions": sorted(self.ended_sessions),
         }
@@ -167,20 +187,22 @@ class Registry:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Registry":
-        """Read a registry. ValueError: not a registry, or one of a later release."""
-        value = json.loads(data)
-        if not isinstance(value, dict) or value.get("format") != FORMAT_VERSION:
-            raise ValueError(f"not a registry of format {FORMAT_VERSION}")
+        """Read a registry. ValueError: not a registry, or one of a later release.
+
+        Types are checked here: what is of another type would fail at each request, or in each list.
+        """
         try:
-            keys = [TeamKey(**key) for key in value["keys"]]
-            return cls(
-                keys={key.id: key for key in keys},
-                switches={name: Switch(**switch) for name, switch in value["switches"].items()},
-                # Any text could be recorded by development versions: what cannot be a session only takes space.
-                ended_sessions=frozenset(filter(find_session_holder, map(str, value.get("ended_sessions", ())))),
-            )
-        except (TypeError, KeyError, AttributeError) as fault:
+            if msgspec.json.decode(data, type=_Format).format != FORMAT_VERSION:
+                raise ValueError(f"not a registry of format {FORMAT_VERSION}")
+            document = msgspec.json.decode(data, type=_Document)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:
             raise ValueError(f"not a registry: {fault}") from None
+        return cls(
+            keys={key.id: key for key in document.keys},
+            switches=document.switches,
+            # Development versions recorded any text: what cannot be a session only takes space.
+            ended_sessions=frozenset(filter(find_session_holder, document.ended_sessions)),
+        )
 
 
 def _later_than(before: float, now: float) -> float:
@@ -201,11 +223,11 @@ def _keep_newest(sessions: Iterable[str]) -> frozenset[str]:
 def _merge_keys(one: TeamKey | None, other: TeamKey | None) -> TeamKey:
     known = [key for key in (one, other) if key is not None]
     revoked = [key.revoked for key in known if key.revoked]
-    return replace(min(known, key=_order), revoked=min(revoked, default=0.0))
+    return structs.replace(min(known, key=_order), revoked=min(revoked, default=0.0))
 
 
 def _order(key: TeamKey) -> str:
-    return repr(replace(key, revoked=0.0))
+    return repr(structs.replace(key, revoked=0.0))
 
 
 def _merge_switches(one: Switch | None, other: Switch | None) -> Switch:

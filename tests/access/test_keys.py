@@ -37,6 +37,10 @@ def test_odd_bytes_have_a_hash_too():
     assert compute_digest("cp-\udcff") != compute_digest("cp-")
 
 
+def test_a_hash_in_other_characters_matches_nothing():
+    assert not TeamKey("a", "red", "é", NOW).matches("cp-x")
+
+
 def test_a_key_opens_until_it_is_revoked_or_has_run_out():
     key = TeamKey("a", "red", "", NOW, expires=NOW + 10)
     assert key.why_invalid(NOW + 9) == ""

@@ -53,16 +53,18 @@ def test_of_many_concurrent_writers_none_loses_a_change(tmp_path):
     assert len(records.current.keys) == 40
 
 
-def test_a_broken_file_admits_no_new_caller_and_is_not_overwritten(tmp_path):
+@pytest.mark.parametrize("data", [b"{", b"[" * 200_000, b"\xff", b'{"format": 1, "keys": [], "switches": {"": {}}}'])
+def test_a_broken_file_admits_no_new_caller_and_is_not_overwritten(tmp_path, data):
     records = Records(tmp_path)
     records.change(off)
-    records.path.write_bytes(b"{")
+    records.path.write_bytes(data)
     with pytest.raises(RegistryUnreadable, match=r"registry\.json"):
         records.look()
+    assert not records.look(), "reported once"
     assert records.current.is_halted(EVERYBODY)
     with pytest.raises(RegistryUnreadable):
         records.change(off)
-    assert records.path.read_bytes() == b"{"
+    assert records.path.read_bytes() == data
 
 
 def test_a_file_that_cannot_be_read_just_now_is_read_at_the_next_look(tmp_path):
@@ -160,7 +162,7 @@ async def test_many_replicas_at_once_agree(tmp_path):
     assert len(all_of_them[0].current.keys) == 5
 
 
-@pytest.mark.parametrize("data", [b"{", b"\xff", b'{"format": 2}'])
+@pytest.mark.parametrize("data", [b"{", b"\xff", b'{"format": 2}', b"[" * 200_000])
 async def test_an_invalid_shared_copy_is_reported_and_changes_nothing(tmp_path, data):
     """The text of another release or program: the sync reports it and goes on."""
     store, records = MemoryStore(), Records(tmp_path)

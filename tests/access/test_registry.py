@@ -116,8 +116,31 @@ def test_a_key_that_is_not_there_cannot_be_revoked():
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"[]", b'{"format": 2}', b'{"format": 1}', b'{"format": 1, "keys": [{}], "switches": {}, "published": {}}'],
-)
+    [
+        b"", b"[]", b"\xff", b'{"format": 2}', b'{"format": 1}', b"[" * 200_000, b'{"published": ' + b"[" * 200_000,
+        b'{"format": 1, "keys": [{}], "switches": {}, "published": {}}',
+        b'{"format": 1, "keys": [], "switches": {"red": {"on": "no", "at": null}}}',
+        b'{"format": 1, "keys": [], "switches": {}, "ended_sessions": [{}]}',
+    ],
+)  # fmt: skip
 def test_an_invalid_registry_is_reported(data):
-    with pytest.raises(ValueError, match=r"."):
+    with pytest.raises(ValueError, match=r"not a registry"):
         Registry.from_bytes(data)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"expires": "2027-01-01"}, {"expires": None}, {"expires": 1e18}, {"expires": -1}, {"created": 1e300}, {"id": 5},
+     {"team": None}, {"digest": 1}, {"scopes": []}],
+)  # fmt: skip
+def test_a_key_with_impossible_values_makes_a_registry_invalid(values):
+    """Each of these was read, and then failed where it was used: at requests, or in lists."""
+    value = json.loads(Registry().with_key(TeamKey("a", "red", "h", 1.0)).to_bytes())
+    value["keys"][0] |= values
+    with pytest.raises(ValueError, match="not a registry"):
+        Registry.from_bytes(json.dumps(value).encode())
+
+
+def test_a_registry_of_a_later_format_says_so():
+    with pytest.raises(ValueError, match="not a registry of format 1"):
+        Registry.from_bytes(b'{"format": 2, "keys": {}}')
