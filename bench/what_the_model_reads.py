@@ -106,7 +106,8 @@ A placeholder begins with one line in brackets: who wrote it, the call, the size
 - The first and the last line with an error always stay. Then come the first and the last line, warnings, headings and
   signatures, lines with names found nowhere else in the history, and names for which no line had room. Keys of JSON
   are not listed as names, nor `read/write`, unless another path in the history shows that one of them is a folder.
-- JSON stays JSON, with fewer items and members. A text within JSON is shortened in its place.
+- JSON stays JSON, with fewer items and members where it is longer than its room. A text within JSON is shortened in
+  its place.
 - Text and calls of the assistant, and all words of the user, stay as they were.
 
 Near the end of a window, where clearing is not enough and no model writes a summary, the oldest part is folded. The

@@ -15,6 +15,8 @@ class UnreadableError(ValueError):
 def request_of(text: str, model: str) -> bytes:
     """The request that sends this conversation. A request body keeps its bytes; other forms are encoded."""
     value = _whole(text)
+    if isinstance(value, dict) and (api := _find_other_api(value)):
+        raise UnreadableError(f"a request of the {api} API: only chat conversations are read here")
     if isinstance(value, dict) and isinstance(value.get("messages"), list):
         return text.encode("utf-8", "surrogatepass")
     messages = value if isinstance(value, list) else _lines(text)
@@ -22,6 +24,19 @@ def request_of(text: str, model: str) -> bytes:
         raise UnreadableError("neither a request, nor a list of messages, nor one message a line")
     body = {"model": model, "messages": messages}
     return json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def _find_other_api(request: dict[str, Any]) -> str:
+    """The API that a request body is of, where that is not chat completions."""
+    if "input" in request and "messages" not in request:
+        return "Responses"
+    messages = request.get("messages")
+    contents = (
+        [each.get("content") for each in messages if isinstance(each, dict)] if isinstance(messages, list) else []
+    )
+    blocks = [block for content in contents if isinstance(content, list) for block in content]
+    types = {str(block.get("type")) for block in blocks if isinstance(block, dict)}
+    return "Messages" if "system" in request or types & {"tool_use", "tool_result"} else ""
 
 
 def _whole(text: str) -> Any:  # noqa: ANN401 (any JSON)

@@ -7,6 +7,8 @@ import pytest
 
 from proxy.core.fold import HEADING
 from tests.end_to_end.designs.histories import structured_summary
+from tests.support import messages_api, responses_api
+from tests.support.agent import reading
 from tests.support.commands import run_command
 from tests.support.completions import text_turn
 from tests.support.messages import assistant, call, chat, tool, user
@@ -33,6 +35,14 @@ def run(tmp_path):
 async def up():
     async with Upstream(text_turn(structured_summary("The parser is mended."))) as upstream:
         yield upstream
+
+
+@pytest.mark.parametrize(("api", "write"), [("Messages", messages_api.request), ("Responses", responses_api.request)])
+async def test_a_request_of_another_api_is_refused_by_name(tmp_path, api, write):
+    (tmp_path / "work.json").write_bytes(write(reading(3)))
+    ended = await run_command("compact", "work.json", place=tmp_path)
+    assert ended.code != 0
+    assert f"a request of the {api} API: only chat conversations are read here" in ended.complaint
 
 
 async def test_row_21_a_summary_is_asked_of_a_model(run, up):
