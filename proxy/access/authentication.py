@@ -11,6 +11,7 @@ own site. So sites whose pages may call, and public names of the proxy, must be 
 call the proxy by an address or a local name: for them nothing changes.
 """
 
+import fcntl
 import hmac
 import ipaddress
 import os
@@ -244,17 +245,47 @@ def _is_foreign(headers: Headers, hosts: frozenset[str]) -> bool:
 
 
 def create_admin_key(config: Config) -> str | None:
-    """Create the key if none is configured and none is kept; the new key, which is shown this once, or None."""
+    """Create the key if none is configured and none is kept; the new key, which is shown this once, or None.
+
+    A file without a usable key, as a full disk leaves it, is replaced.
+    """
     if config.admin.key is not None or not config.admin.enabled:
         return None
-    path, text = Path(config.state.dir) / ADMIN_KEY_FILE, ADMIN_KEY_PREFIX + secrets.token_urlsafe(24)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = Path(config.state.dir) / ADMIN_KEY_FILE
     try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(text)
-    except FileExistsError:  # from an earlier start, or from another one at this moment
+        if _read_key(path) is not None:
+            return None
+    except FileNotFoundError:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except PermissionError:  # of another user, who keeps a key there
         return None
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # Read by its name: another start may have replaced the locked file at this moment.
+        return None if _read_key(path) is not None else _write_key(path)
+
+
+def _write_key(path: Path) -> str:
+    """A new key, written whole or not at all."""
+    text, fresh = ADMIN_KEY_PREFIX + secrets.token_urlsafe(24), path.with_suffix(".new")
+    try:
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
     return text
+
+
+def _read_key(path: Path) -> str | None:
+    """The key in this file; None: it holds none that can be shown, but nothing or other bytes."""
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except UnicodeDecodeError:
+        return None
+    return text if text and text.isprintable() else None
 
 
 def read_admin_key(config: Config) -> str | None:
@@ -264,7 +295,7 @@ def read_admin_key(config: Config) -> str | None:
     if config.admin.key is not None:
         return config.admin.key.value
     try:
-        return (Path(config.state.dir) / ADMIN_KEY_FILE).read_text(encoding="utf-8").strip() or None
+        return _read_key(Path(config.state.dir) / ADMIN_KEY_FILE)
     except OSError:
         return None
 

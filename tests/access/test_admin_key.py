@@ -1,5 +1,6 @@
 """The key of the admin pages: the operator's own, or one that is made and shown once."""
 
+import resource
 import stat
 import threading
 
@@ -51,8 +52,50 @@ def test_only_the_key_opens(shown):
     assert not is_admin_key(None, shown)
 
 
-def test_an_empty_file_is_no_key(config, tmp_path):
+UNUSABLE = [b"", b"\n", b"\xff\xfe", b"\0" * 36]
+
+
+@pytest.mark.parametrize("data", UNUSABLE)
+def test_a_file_without_a_usable_key_opens_nothing(config, tmp_path, data):
     (tmp_path / "state").mkdir()
-    (tmp_path / "state" / ADMIN_KEY_FILE).write_text("\n")
+    (tmp_path / "state" / ADMIN_KEY_FILE).write_bytes(data)
     assert read_admin_key(config()) is None
-    assert not is_admin_key(read_admin_key(config()), "")
+    assert not is_admin_key(read_admin_key(config()), data.decode("utf-8", "replace").strip())
+
+
+@pytest.mark.parametrize("data", UNUSABLE)
+def test_a_file_without_a_usable_key_is_replaced_at_the_next_start(config, tmp_path, data):
+    """As a full disk leaves it, or a machine that lost its power."""
+    file = tmp_path / "state" / ADMIN_KEY_FILE
+    file.parent.mkdir()
+    file.write_bytes(data)
+    found = []
+    starts = [threading.Thread(target=lambda: found.append(create_admin_key(config()))) for _ in range(8)]
+    for start in starts:
+        start.start()
+    for start in starts:
+        start.join()
+    assert [text for text in found if text is not None] == [read_admin_key(config())]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [path.name for path in file.parent.iterdir()] == [ADMIN_KEY_FILE]
+
+
+def test_a_start_on_a_full_disk_leaves_nothing_that_the_next_start_takes_for_a_key(config, tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            create_admin_key(config())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert read_admin_key(config()) is None
+    assert create_admin_key(config()) == read_admin_key(config())
+    assert read_admin_key(config()) is not None
+
+
+def test_a_key_that_the_operator_wrote_there_stays(config, tmp_path):
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / ADMIN_KEY_FILE).write_text(f"{OWN.value}\n")
+    (tmp_path / "state" / ADMIN_KEY_FILE).chmod(0o400)
+    assert create_admin_key(config()) is None
+    assert read_admin_key(config()) == OWN.value
