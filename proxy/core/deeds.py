@@ -11,7 +11,7 @@ from typing import Any
 from proxy.core import agents
 from proxy.core.agents import find_value, render_value
 from proxy.core.messages import Message, ToolCall
-from proxy.core.outcome import ResultOutcome, cut_first_line, find_outcome
+from proxy.core.outcome import ResultOutcome, cut_first_line, find_outcome, find_words_of_user
 
 # --- deeds ------------------------------------------------------------------------------------------------------------
 
@@ -396,6 +396,8 @@ def find_call_deeds(call: ToolCall, result: str, *, failed: bool = False) -> Ite
     """All deeds of one call. `failed`: its API says that it failed."""
     act = Act(call, call.named, result, find_outcome(result, call, failed=failed))
     yield from _FIND_DEEDS[agents.find_kind(call.name, act.values)](act)
+    if act.outcome.was_rejected and (words := find_words_of_user(result)):
+        yield _quote_user(words)
     yield from _find_argument_identifiers(act.values)
     if len(result) <= _IDENTIFIED_CHARACTERS:
         yield from find_identifiers(result)
@@ -458,7 +460,11 @@ def _find_command_deeds(act: Act) -> Iterator[Deed]:
 
 
 def _find_question_deeds(act: Act) -> Iterator[Deed]:
-    yield Deed(USER_WORDS, act.result, cut_excerpt(" ".join(act.result[:1_000].split()), 400))
+    yield _quote_user(act.result)
+
+
+def _quote_user(words: str) -> Deed:
+    return Deed(USER_WORDS, words, cut_excerpt(" ".join(words[:1_000].split()), 400))
 
 
 def _find_agent_deeds(act: Act) -> Iterator[Deed]:

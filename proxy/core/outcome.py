@@ -86,6 +86,10 @@ _REJECTED = re.compile(
     r"|(?:the )?user (?:has )?(?:rejected|denied|declined|cancelled|canceled|aborted|refused))",
     re.IGNORECASE,
 )
+# Behind this come the words of the person.
+_QUOTE_OF_USER = re.compile(r"the user said:\s*+(.+)", re.DOTALL)
+_REJECTION_MARKS = (b"tool use was rejected", b"the user said:")
+_REJECTION_BYTES = 1_000
 # Words with which a tool that edits begins when it has changed nothing.
 _UNCHANGED = re.compile(
     r"\s*(?:[\w-]+ verification failed|found \d+ matches\b[^\n]{0,200}\breplace_all\b|file has not been read"
@@ -188,6 +192,18 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
     return ResultOutcome(
         code, error, report=_render_report(report) if report and not error else "", was_rejected=was_rejected
     )
+
+
+def find_words_of_user(result: str) -> str:
+    """The words of a person who has refused the call of this result; empty where there are none."""
+    quote = _QUOTE_OF_USER.search(result)
+    return quote[1].strip() if quote and _REJECTED.match(result) else ""
+
+
+def holds_words_of_user(content: bytes) -> bool:
+    """True where the content of a result, as JSON, seems to hold such words."""
+    beginning = content[:_REJECTION_BYTES]
+    return all(mark in beginning for mark in _REJECTION_MARKS)
 
 
 def unwrap_output(text: str) -> str:

@@ -408,6 +408,12 @@ def test_calls_that_the_user_has_rejected_are_not_listed_as_done():
     assert "Edit src/secret.py: The user doesn't want to proceed" in ledger
 
 
+def test_words_with_which_the_user_rejects_a_call_are_among_those_of_the_user():
+    said = f"{REJECTED} To tell you how to proceed, the user said:\ndon't run CI or integration tests, too slow."
+    made = write_ledger(request(user("Go on."), call("Bash", command="make ci", out=said)).body, 4_000)
+    assert "- don't run CI or integration tests, too slow." in made
+
+
 def test_a_result_that_its_api_marks_as_an_error_is_no_change():
     edit, result = call("Edit", path="a.py", out="Not today.")
     assert "Files changed" in ledger_of([edit, result])

@@ -101,6 +101,16 @@ def test_a_cache_mark_decides_nothing(step):
         assert done[0] == done[1] == done[2]
 
 
+def test_words_with_which_the_user_rejects_a_call_are_not_shortened():
+    said = (
+        "The user doesn't want to proceed with this tool use. The tool use was rejected. To tell you how to proceed, "
+    )
+    rejected = call("Edit", path="a.py", out=f"{said}the user said:\n" + "First look at the tests. " * 100)
+    draft = draft_of(user("x"), rejected, call("Bash", command="ls", out=BIG))
+    shortened = [message.made for message in ClearResults()(draft).middle if message.is_result]
+    assert shortened == ["", "clear_results"]
+
+
 def test_a_long_line_is_clipped_between_words():
     words = [f"Pietermaritzburg_{number}" for number in range(400)]
     (text,) = (

@@ -16,7 +16,14 @@ from proxy.core.grouping import list_callers
 from proxy.core.identity import remove_wrapping
 from proxy.core.ledger import write_ledger
 from proxy.core.messages import NOTE, Message, ToolCall, change_arguments, find_part_type, make_literal, remove_calls
-from proxy.core.outcome import ResultOutcome, cut_line, find_outcome, find_quoting_kind, unwrap_output
+from proxy.core.outcome import (
+    ResultOutcome,
+    cut_line,
+    find_outcome,
+    find_quoting_kind,
+    holds_words_of_user,
+    unwrap_output,
+)
 from proxy.core.pipeline import BYTES_PER_TOKEN, Count, Draft
 from proxy.core.placeholder import Excerpts
 from proxy.core.recall import render_handle
@@ -217,7 +224,7 @@ class ClearResults:
         ]
 
     def _is_selected(self, message: Message) -> bool:
-        return message.is_result
+        return message.is_result and not holds_words_of_user(message.content)
 
     def _clear_pointer(self, message: Message, draft: Draft, first: Mapping[bytes, ToolCall | None]) -> Message:
         """Rewrite a pointer whose copy is cleared now, so that the agent does not look for it."""
