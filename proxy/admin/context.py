@@ -54,6 +54,8 @@ class AdminContext:
     """The configuration in force."""
     read: Callable[[], Loaded]
     """Read the configuration's sources again. InvalidConfig: they cannot be used."""
+    check: Callable[[str], None]
+    """Check a text that the file may get. InvalidConfig: the proxy would refuse it."""
     file: Path | None
     records: Records
     store: Store

@@ -17,7 +17,6 @@ import time
 from asyncio.subprocess import PIPE
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Annotated, Any
 
@@ -27,8 +26,8 @@ from msgspec import Meta
 from proxy.admin.context import AdminContext, AdminRequest, Flaw, Invalid, Json, Route, run_in_admin_thread
 from proxy.config import Config, InvalidConfig, Loaded, find_origins
 from proxy.config.attachments import find_unreachable, sort_by_priority
-from proxy.config.editing import replace_policy, write_entry
-from proxy.config.loading import with_policy
+from proxy.config.editing import NotEditable, replace_policy, write_entry
+from proxy.config.loading import read_text, with_policy
 from proxy.config.policies import DEFAULT, SHIPPED_PROMPTS, Policy, shipped_policies
 from proxy.config.warnings import find_warnings
 from proxy.errors import NotFound, Overloaded
@@ -36,7 +35,7 @@ from proxy.store.transcripts.archive import Archive, SavedConversation
 from proxy.windows import is_known_model
 from proxy.wire.http import Caller
 
-POLICY_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$"
+POLICY_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}\Z"
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _PLAIN = {"boolean": "boolean", "integer": "integer", "number": "number", "string": "text"}
 DAY_SECONDS = 24 * 3600.0
@@ -256,19 +255,32 @@ def check_draft(context: AdminContext, request: AdminRequest) -> Json:
     _refuse_files(before, wanted)
     after = _with_policy(before, wanted.policy, wanted.values)
     doubts = {*find_warnings(after, is_known_model)} - {*find_warnings(before, is_known_model)}
-    text = _read_text(context.file)
-    entry = write_entry(wanted.policy, wanted.values)
-    changed = replace_policy(text, wanted.policy, wanted.values)
     name = context.file.name if context.file else "proxy.yaml"
-    lines = text.splitlines(keepends=True), (changed or "").splitlines(keepends=True)
+    text, changed, why = _edit_file(context, wanted)
+    lines = text.splitlines(keepends=True), changed.splitlines(keepends=True)
     return {
-        "entry": f"policies:\n{entry}",
-        "file": changed,
+        "entry": f"policies:\n{write_entry(wanted.policy, wanted.values)}",
+        "file": None if why else changed,
+        "why_no_file": why,
         "name": name,
-        "diff": "".join(difflib.unified_diff(*lines, name, f"{name} with this draft")) if changed is not None else "",
+        "diff": "" if why else "".join(difflib.unified_diff(*lines, name, f"{name} with this draft")),
         "version": after.policy(wanted.policy).version,
         "doubts": [{"path": path, "message": why} for path, why in sorted(doubts)],
     }
+
+
+def _edit_file(context: AdminContext, wanted: NewDraft) -> tuple[str, str, str]:
+    """The text of the file, the same with the draft in it, and why there is none that the proxy would accept."""
+    text = ""
+    try:
+        text = read_text(context.file) if context.file is not None else ""
+        changed = replace_policy(text, wanted.policy, wanted.values)
+        context.check(changed)
+    except NotEditable as fault:
+        return text, "", str(fault)
+    except InvalidConfig as invalid:
+        return text, "", f"the proxy would refuse the file: {invalid.faults[0]}"
+    return text, changed, ""
 
 
 def _refuse_files(config: Config, wanted: NewDraft) -> None:
@@ -282,10 +294,6 @@ def _refuse_files(config: Config, wanted: NewDraft) -> None:
             "summary.prompt", f"only {' or '.join(SHIPPED_PROMPTS)} here; name a file in the configuration file"
         )
         raise Invalid("a draft cannot name a file", [flaw])
-
-
-def _read_text(file: Path | None) -> str:
-    return file.read_text(encoding="utf-8") if file is not None and file.is_file() else ""
 
 
 ROUTES = (

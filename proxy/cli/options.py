@@ -148,13 +148,18 @@ def load_file(
     options: Mapping[Place, object] | None = None,
     *,
     needs_secrets: bool = True,
+    text: str | None = None,
 ) -> Loaded:
-    """The same with a file that was found before: a process that reads it again must not find another, or none."""
+    """The same with a file that was found before: a process that reads it again must not find another, or none.
+
+    `text` stands for what the file holds.
+    """
     given = dict(options or {})
     if getattr(args, "state", None) is not None:
         given["state", "dir"] = args.state
     environ = {name: value for name, value in os.environ.items() if name != CONFIG_VARIABLE}  # noqa: TID251 (the one place)
-    return load(file, environ if needs_secrets else WithoutSecrets(environ), given)
+    where = Path(CONFIG_FILE) if file is None and text is not None else file
+    return load(where, environ if needs_secrets else WithoutSecrets(environ), given, text)
 
 
 def read_config(args: argparse.Namespace) -> Config:

@@ -64,8 +64,8 @@ def run(args: argparse.Namespace) -> int:
 
     file = options.find_config_file(args)
 
-    def read() -> Loaded:
-        return options.load_file(file, args, given)
+    def read(text: str | None) -> Loaded:
+        return options.load_file(file, args, given, text=text)
 
     source = ConfigSource(read, file)
     config = source.read().config

@@ -76,9 +76,13 @@ def load(
     file: Path | None,
     environ: Mapping[str, str],
     options: Mapping[Place, object] | None = None,
+    text: str | None = None,
 ) -> Loaded:
-    """Read the configuration from all its sources; `options` are those of the command line."""
-    values, origins, faults = _read_file(file) if file else ({}, {}, [])
+    """Read the configuration from all its sources; `options` are those of the command line.
+
+    `text` stands for what the file holds, to check a change of it.
+    """
+    values, origins, faults = _read_file(file, text) if file else ({}, {}, [])
     has_file_settings = bool(values)
     for path, value, origin in _overrides(values, environ, options or {}):
         try:
@@ -185,15 +189,15 @@ def _find_origin(path: Place, loaded: Loaded, source: str) -> str:
     return next((who for place, who in loaded.origins.items() if place[: len(path)] == path), source)
 
 
-class _Yaml(yaml.SafeLoader):
+class YamlReader(yaml.SafeLoader):
     """YAML reader with two exceptions: `off` and `yes` are text (`mode: off`), and so is a date (`api-version`)."""
 
 
-_Yaml.yaml_implicit_resolvers = {
+YamlReader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in kinds if not tag.endswith((":timestamp", ":bool"))]
     for first, kinds in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_Yaml.add_implicit_resolver(
+YamlReader.add_implicit_resolver(
     "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
 )
 
@@ -201,13 +205,9 @@ _Yaml.add_implicit_resolver(
 FileContent = tuple[dict[str, Any], dict[Place, str], list[Fault]]
 
 
-def _read_file(file: Path) -> FileContent:
+def _read_file(file: Path, text: str | None) -> FileContent:
     try:
-        return _parse(file)
-    except OSError as fault:
-        raise InvalidConfig([Fault("", str(file), f"cannot be read: {fault.strerror}")]) from None
-    except UnicodeDecodeError as fault:
-        raise InvalidConfig([Fault("", str(file), f"cannot be read: {fault}")]) from None
+        return _parse(read_text(file) if text is None else text, file)
     except yaml.MarkedYAMLError as fault:
         line = fault.problem_mark.line + 1 if fault.problem_mark else 0
         why = f"not YAML: {fault.problem}: check indentation, quotes and brackets here and in the line before"
@@ -219,8 +219,18 @@ def _read_file(file: Path) -> FileContent:
         raise InvalidConfig([Fault("", str(file), why)]) from None
 
 
-def _parse(file: Path) -> FileContent:
-    reader = _Yaml(file.read_text(encoding="utf-8"))
+def read_text(file: Path) -> str:
+    """The text of a configuration file, with the line ends that it has."""
+    try:
+        return file.read_bytes().decode("utf-8")
+    except OSError as fault:
+        raise InvalidConfig([Fault("", str(file), f"cannot be read: {fault.strerror}")]) from None
+    except UnicodeDecodeError as fault:
+        raise InvalidConfig([Fault("", str(file), f"cannot be read: {fault}")]) from None
+
+
+def _parse(text: str, file: Path) -> FileContent:
+    reader = YamlReader(text)
     node = reader.get_single_node()
     values = None if node is None else reader.construct_document(node)
     if values is None:
@@ -252,7 +262,7 @@ def _note_lines(node: yaml.Node, path: Place, file: str, origins: dict[Place, st
 
 def _parse_scalar(text: str) -> object:
     try:
-        return _Yaml(text).get_single_data()
+        return YamlReader(text).get_single_data()
     except (yaml.YAMLError, RecursionError):
         return text
 

@@ -82,7 +82,8 @@ class ConfigSource:
     It remembers what it has read, because some files are valid at start only: see `_check_reload`.
     """
 
-    load: Callable[[], Loaded]
+    load: Callable[[str | None], Loaded]
+    """Reads all sources; a text stands for what the file holds."""
     file: Path | None
     _had_file_settings: bool = False
     _had_teams: bool = False
@@ -93,11 +94,15 @@ class ConfigSource:
 
     def read(self) -> Loaded:
         """Read the configuration. InvalidConfig: it cannot be used, or not by a process that has read another."""
-        loaded = self.load()
+        loaded = self.load(None)
         self._check_reload(loaded)
         self._had_file_settings |= loaded.has_file_settings
         self._had_teams |= bool(loaded.config.teams)
         return loaded
+
+    def check(self, text: str) -> None:
+        """Check a text that the file may get. InvalidConfig: the proxy would refuse it."""
+        self._check_reload(self.load(text))
 
     def _check_reload(self, loaded: Loaded) -> None:
         """Refuse what a failed write leaves (a full disk, an editor that was killed), and what lifts access control.
@@ -266,6 +271,7 @@ class Worker:
         return AdminContext(
             config=lambda: self._app.gateway.config,
             read=self._source.read,
+            check=self._source.check,
             file=self._source.file,
             records=self._records,
             store=self._store,

@@ -191,6 +191,33 @@ async def test_a_draft_that_cannot_be_used_says_where(admin, values, path):
     assert [each["path"] for each in fault["faults"]] == [path]
 
 
+@pytest.mark.parametrize(
+    ("held", "why"),
+    [
+        (b"policies: [a]\n", "no mapping"),
+        (b"policies: off\n", "no mapping"),
+        (b"# \xff\n", "cannot be read"),
+        (b"listn: {}\n", "listn"),
+    ],
+)
+async def test_a_draft_says_why_there_is_no_file_that_the_proxy_would_accept(admin, held, why):
+    file = admin.proxy.place / "proxy.yaml"
+    before = file.read_bytes()
+    try:
+        file.write_bytes(held)
+        body = {"policy": "patient", "values": {"clear_at_least": 9_000}}
+        data = await admin.read("/policy-drafts", method="POST", body=body)
+    finally:
+        file.write_bytes(before)
+    assert data["file"] is None
+    assert why in data["why_no_file"]
+    assert "clear_at_least: 9000" in data["entry"]
+
+
+async def test_the_name_of_a_draft_has_no_line_end(admin):
+    assert await admin.read_error(422, "POST", "/policy-drafts", body={"policy": "x\n", "values": {}})
+
+
 async def test_a_draft_shows_the_file_so_a_key_that_only_reads_is_refused(admin):
     body = {"policy": "patient", "values": {}}
     assert await admin.read_error(403, "POST", "/policy-drafts", body=body, key=READER)

@@ -1,9 +1,9 @@
 """A policy edited in the text of a configuration file: nothing else of it changes."""
 
 import pytest
-import yaml
 
-from proxy.config.editing import replace_policy
+from proxy.config.editing import NotEditable, replace_policy
+from proxy.config.loading import YamlReader
 
 VALUES = {"clear_at_least": 20_000, "keep": {"tokens": 500}}
 FILES = {
@@ -21,19 +21,60 @@ FILES = {
 }
 
 
+def read(text):
+    """The values of a text, as the proxy reads it."""
+    return YamlReader(text).get_single_data()
+
+
 @pytest.mark.parametrize("text", FILES.values(), ids=FILES)
 def test_only_the_policy_changes(text):
     changed = replace_policy(text, "quick", VALUES)
-    before, after = yaml.safe_load(text) or {}, yaml.safe_load(changed)
+    before, after = read(text) or {}, read(changed)
     assert after == {**before, "policies": {**(before.get("policies") or {}), "quick": VALUES}}
     kept = [line for line in text.splitlines() if line.startswith(("#", "listen", "  port", "teams", "  # slow"))]
     assert [line for line in kept if line not in changed.splitlines()] == []
 
 
-def test_an_alias_is_not_edited():
+@pytest.mark.parametrize("name", ["x", "new"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: 1\npolicies: {x: {mode: auto}, y: {mode: off}}  # keep these\nb: 2\n",
+        "policies: {\n  # why y\n  y: {mode: off}, # note y\n  x: {mode: auto} # note x\n}\nb: 2 # c\n",
+        "policies:  # ours\n  # careful: {mode: off}\nb: 2\n",
+        "policies: {}  # none\nb: off\n",
+        "a: 1\r\npolicies:\r\n  y: {mode: off}  # y\r\n  x:\r\n    mode: auto\r\nb: 2\r\n",
+        "a: 1 # a\r\n",
+        "{policies: {y: {mode: off}}, b: 1}  # all\n",
+        "\ufeffpolicies:\n  y: {mode: off}\n",
+        "policies:\n  x:\n    mode: auto\n    # end of x\n\n  # about y\n  y: {mode: off} # y\n# tail\nb: 2\n",
+    ],
+)
+def test_values_comments_and_line_ends_stay(text, name):
+    changed = replace_policy(text, name, VALUES)
+    before = read(text)
+    assert read(changed) == {**before, "policies": {**(before.get("policies") or {}), name: VALUES}}
+    assert [line for line in text.splitlines() if "#" in line and line.partition("#")[2] not in changed] == []
+    assert changed.count("\n") == changed.count("\r\n") or "\r" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("policies:\n  quick: &a\n    clear_at_least: 1\n  slow: *a\n", "form"),
+        ("policies: [", "not YAML"),
+        ("policies: [a]\n", "no mapping"),
+        ("policies: off\n", "no mapping"),
+        ("- a\n", "form"),
+        ("policies: {  # none\n}\n", "comments"),
+        ("policies:\n  a: !!int x\n", "form"),
+        ("[" * 5_000, "form"),
+    ],
+)
+def test_a_file_that_cannot_be_edited_is_refused(text, why):
+    with pytest.raises(NotEditable, match=why):
+        replace_policy(text, "quick", VALUES)
+
+
+def test_an_alias_elsewhere_is_no_obstacle():
     assert replace_policy("a: &a {clear_at_least: 1}\npolicies:\n  quick: *a\n  slow: *a\nx: *a\n", "quick", VALUES)
-    assert replace_policy("policies:\n  quick: &a\n    clear_at_least: 1\n  slow: *a\n", "quick", VALUES) is None
-
-
-def test_an_invalid_yaml_file_is_not_edited():
-    assert replace_policy("policies: [", "quick", VALUES) is None

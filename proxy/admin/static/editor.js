@@ -176,14 +176,14 @@ function own(name, { values, inherits }) {
 
 // --- what it changes -------------------------------------------------------------------------------------------------
 
-function outcome({ entry, file, name, diff, version, doubts }) {
+function outcome({ entry, file, why_no_file: why, name, diff, version, doubts }) {
   const kind = (text) => (text.startsWith("+") ? "new" : text.startsWith("-") ? "gone" : "same");
   const lines = diff.split("\n").slice(2).filter((each) => each && !each.startsWith("\\"));
   return [
     h("p", { class: "good" }, `The draft is valid. Its version would be ${version}.`),
     doubts.length ? h("div", { class: "fault soft" }, h("p", null, "Valid, but probably a mistake:"),
       h("ul", null, doubts.map(({ path, message }) => h("li", null, h("code", null, path), " ", prose(message))))) : null,
-    file === null ? note("The file has a form that is not edited here: put this text into it by hand.")
+    file === null ? note(`Put this text into ${name} by hand: ${why}.`)
       : lines.length ? [
         h("h4", null, `What changes in ${name}`),
         h("pre", { class: "said plain", tabindex: 0 }, lines.map((each) =>

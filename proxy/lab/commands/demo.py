@@ -107,7 +107,7 @@ async def _proxy(upstream: str, state: str) -> AsyncIterator[str]:
     """Base URL of a proxy that runs as with `serve`, on a free port, with defaults only."""
     loaded = _configure(upstream, state)
     sock = supervisor.reserve_port(loaded.config)
-    serving = asyncio.create_task(Worker(ConfigSource(lambda: loaded, None), loaded.config, None).run(sock))
+    serving = asyncio.create_task(Worker(ConfigSource(lambda _: loaded, None), loaded.config, None).run(sock))
     await asyncio.sleep(0)
     try:
         yield f"{make_url(loaded.config, sock)}/v1"
