@@ -12,6 +12,7 @@ completion      `completion`
 """
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -67,14 +68,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     escaped = sys.stdout is not None and args.command != "demo"
     try:
         with redirect_stdout(cast("TextIO", EscapedOutput(sys.stdout))) if escaped else nullcontext():
-            return int(args.run(args))
-    except BrokenPipeError:  # the reader closed the pipe; without dup2 Python prints an error at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            status = int(args.run(args))
+            if sys.stdout is not None:
+                sys.stdout.flush()
+            return status
+    except BrokenPipeError:  # the reader closed the pipe
+        _discard_output()
+        return 1
+    except OSError as full:
+        if full.errno != errno.ENOSPC or full.filename is not None:
+            raise
+        _discard_output()
+        print(f"compaction-proxy {args.command}: output cannot be written: {full.strerror}", file=sys.stderr)  # noqa: T201
         return 1
     except InvalidConfig as invalid:
         for fault in invalid.faults:
             print(fault, file=sys.stderr)  # noqa: T201 (what a person reads)
         return 1
+
+
+def _discard_output() -> None:
+    """Discard what waits in the buffer; Python would print an error at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:

@@ -33,6 +33,7 @@ from proxy.cli.options import add_command, format_table, parse_number, print_err
 from proxy.config import Config
 from proxy.store.contract import StoreUnavailable, ignore
 from proxy.telemetry import audit
+from proxy.telemetry.output import escape_controls
 
 MOST_DAYS = 36_500
 _COLUMNS = ("id", "team", "state", "created", "expires", "label")
@@ -55,7 +56,7 @@ def _add_keys(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         metavar="N",
         help="days until it expires (default 0: never)",
     )
-    create.add_argument("--label", default="", metavar="TEXT", help="note for the list")
+    create.add_argument("--label", type=_parse_label, default="", metavar="TEXT", help="note for the list")
     create.set_defaults(run=_create)
     listing = add_command(acts, "list", "list all keys, without their secrets", "keys list --json")
     options.add_json(listing)
@@ -110,6 +111,12 @@ def _revoke(args: argparse.Namespace) -> int:
     change_registry(config, lambda known: known.with_key_revoked(public, time.time()), "revoke key", public)
     print(f"Revoked key {public}.")  # noqa: T201
     return 0
+
+
+def _parse_label(text: str) -> str:
+    if "\n" in text or escape_controls(text) != text:
+        raise argparse.ArgumentTypeError("must be one line of text without control characters")
+    return text
 
 
 def _row(key: TeamKey) -> tuple[str, ...]:

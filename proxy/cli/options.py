@@ -86,6 +86,14 @@ def _read_number(text: str, read: Callable[[str], Number], what: str, least: flo
     raise argparse.ArgumentTypeError(f"must be {what}, {bounds}")
 
 
+def parse_output_path(text: str) -> Path:
+    """The path of a file that can be written: said before the work is done."""
+    path = Path(text)
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text} cannot be written: no such folder, or not permitted")
+    return path
+
+
 def add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", metavar="FILE", type=Path, help="configuration file (default ./proxy.yaml, where there is one)"
@@ -235,7 +243,7 @@ def _is_figure(value: object) -> bool:
 
 
 def _format_cell(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) else str(value).replace("\n", "\\n")
 
 
 def _align(text: str, width: int, right: bool) -> str:  # noqa: FBT001 (one of three columns of a map)

@@ -42,7 +42,7 @@ def _find_other_api(request: dict[str, Any]) -> str:
 def _whole(text: str) -> Any:  # noqa: ANN401 (any JSON)
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -51,5 +51,7 @@ def _lines(text: str) -> list[Any]:
         values = [json.loads(line) for line in text.splitlines() if line.strip()]
     except ValueError as fault:
         raise UnreadableError(f"not JSON: {fault}") from None
+    except RecursionError:
+        raise UnreadableError("the JSON is nested too deeply") from None
     sent = [value for value in values if not (isinstance(value, dict) and "answer" in value)]
     return [value["message"] if isinstance(value, dict) and "message" in value else value for value in sent]

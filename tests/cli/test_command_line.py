@@ -7,6 +7,7 @@ import pty
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -78,6 +79,55 @@ async def test_a_configuration_and_a_conversation_are_read_from_standard_input(f
     assert (bad.returncode, bad.stderr.startswith("/dev/stdin:1: listen.port: ")) == (1, True)
     good = run(json.dumps(CHAT), "compact", "-", "--json")
     assert (good.returncode, json.loads(good.stdout)["messages_before"]) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("replay", "--sample", "--html", "/nonexistent/x"), "--html: /nonexistent/x cannot be written"),
+        (("replay", "--sample", "--window", "0"), "--window: must be a whole number, 1 or more"),
+        (("replay", "--sample", "--listen", "99999"), "--listen: must be a whole number, between 0 and 65,535"),
+        (("replay", "--sample", "--through", "notaurl"), "--through: must be an http(s) URL"),
+        (("replay", "--sample", "--summarizer", "notaurl"), "--summarizer: must be an http(s) URL"),
+        (("compact", "-", "--window", "-100"), "--window: must be a whole number, 1 or more"),
+        (("compact", "-", "--keep-last", "-3"), "--keep-last: must be a whole number, 0 or more"),
+        (("keys", "create", "--team", "red", "--label", "a\nb"), "--label: must be one line"),
+        (("keys", "create", "--team", "red", "--label", b"\xff"), "--label: must be one line"),
+    ],
+)
+def test_an_argument_that_cannot_be_used_is_named(folder, words, expected):
+    ended = run_module(*words, folder=folder)
+    assert ended.returncode == 2
+    assert f"error: argument {expected}" in ended.stderr
+
+
+def run_module(*words, folder, **how):
+    command = [sys.executable, "-m", "proxy", *words]
+    return subprocess.run(
+        command,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        **how,
+        check=False,
+    )
+
+
+def test_json_that_is_nested_too_deeply_is_reported(folder):
+    (folder / "deep.json").write_text("[" * 100_000)
+    ended = run_module("compact", "deep.json", folder=folder)
+    assert (ended.returncode, ended.stderr) == (1, "deep.json: the JSON is nested too deeply\n")
+
+
+@pytest.mark.parametrize("words", [("check",), ("explain", "--json"), ("transcripts", "list")])
+def test_a_disk_that_is_full_is_reported(folder, words):
+    with Path("/dev/full").open("w") as full:
+        ended = run_module(*words, folder=folder, stdout=full)
+    assert ended.returncode == 1
+    assert ended.stderr.endswith("No space left on device\n")
+    assert "Traceback" not in ended.stderr
 
 
 # --- what acts on every replica ---

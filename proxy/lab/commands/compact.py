@@ -10,6 +10,7 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import unified_diff
+from functools import partial
 from itertools import islice
 
 from proxy.cli import options
@@ -94,9 +95,16 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     ways.add_argument(
         "--drop", metavar="N,N-N", type=tangents.parse_turn_numbers, help="drop exactly these turns, as 3,7-9"
     )
-    parser.add_argument("--keep-last", metavar="N", type=int, help="leave the newest N turns alone")
+    parser.add_argument(
+        "--keep-last", metavar="N", type=options.parse_whole_number, help="leave the newest N turns alone"
+    )
     parser.add_argument("--model", metavar="M", default="gpt-4o", help="count and judge as for this model, or ask it")
-    parser.add_argument("--window", metavar="N", type=int, help="tokens the model can take, if not its own")
+    parser.add_argument(
+        "--window",
+        metavar="N",
+        type=partial(options.parse_whole_number, least=1),
+        help="tokens the model can take, if not its own",
+    )
     parser.add_argument("--dry-run", action="store_true", help="only report, which is the default")
     parser.add_argument("--apply", action="store_true", help="print the compacted request instead of the report")
     parser.add_argument("--diff", action="store_true", help="print what becomes of each message instead of the report")

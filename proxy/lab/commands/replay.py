@@ -12,11 +12,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 
 from proxy.cli import options
-from proxy.cli.options import add_command, format_table, parse_path, print_error
-from proxy.config import Config
+from proxy.cli.options import (
+    add_command,
+    format_table,
+    parse_output_path,
+    parse_path,
+    parse_whole_number,
+    print_error,
+)
+from proxy.config import Config, Upstream
 from proxy.core.window import Prices
 from proxy.errors import ProxyError
 from proxy.lab import report, sessions
@@ -35,6 +42,7 @@ from proxy.lab.saved import UnreadableError
 from proxy.lab.simulated import SimulatedServer
 
 DEFAULT_WINDOW_TOKENS = 128_000
+PORT_MAX = 65_535
 PUBLISHED_POLICIES = (NOTHING, "sliding-10", "just-under-60k", "batched-20k", "middleware", "jp", "blocks", "default")
 """Policies of the published scorecard."""
 _MODEL = "model"
@@ -58,7 +66,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         help="sessions, requests, or folders of them; `-` for standard input",
     )
     parser.add_argument("--sample", action="store_true", help="replay built-in sample conversations")
-    parser.add_argument("--limit", metavar="N", type=int, default=0, help="only about N of them, evenly spread")
+    parser.add_argument(
+        "--limit", metavar="N", type=parse_whole_number, default=0, help="only about N of them, evenly spread"
+    )
     _add_trial_options(parser)
     _add_upstream_options(parser)
     _add_output_options(parser)
@@ -69,16 +79,29 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def _add_trial_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", metavar="P", action="append", help="only this policy; may be repeated")
     parser.add_argument("--all", action="store_true", help="all policies of the published scorecard")
-    parser.add_argument("--summarizer", metavar="S", default="stand-in", help="`stand-in`, `none`, or a model's URL")
+    parser.add_argument(
+        "--summarizer",
+        metavar="S",
+        type=_parse_summarizer,
+        default="stand-in",
+        help="`stand-in`, `none`, or a model's URL",
+    )
     parser.add_argument(
         "--summarizer-model", metavar="M", default="", help="model to ask there (default: the conversation's)"
     )
     parser.add_argument(
-        "--through", metavar="URL", help="replay through this running proxy; it must forward to --listen"
+        "--through",
+        metavar="URL",
+        type=_parse_url,
+        help="replay through this running proxy; it must forward to --listen",
     )
     parser.add_argument("--name", metavar="NAME", default="", help="its name in the tables (default: its URL)")
     parser.add_argument(
-        "--listen", metavar="PORT", type=int, default=9900, help="port of the recording upstream (default 9900)"
+        "--listen",
+        metavar="PORT",
+        type=partial(parse_whole_number, most=PORT_MAX),
+        default=9900,
+        help="port of the recording upstream (default 9900)",
     )
 
 
@@ -86,7 +109,7 @@ def _add_upstream_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--window",
         metavar="N",
-        type=int,
+        type=partial(parse_whole_number, least=1),
         default=DEFAULT_WINDOW_TOKENS,
         help=f"of the model (default {DEFAULT_WINDOW_TOKENS:,})",
     )
@@ -105,13 +128,31 @@ def _add_upstream_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_output_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--jobs", metavar="N", type=int, default=1, help="number of processes (default 1)")
     parser.add_argument(
-        "--out", metavar="FILE", type=Path, help="file for results; an interrupted run continues from it"
+        "--jobs",
+        metavar="N",
+        type=partial(parse_whole_number, least=1),
+        default=1,
+        help="number of processes (default 1)",
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", type=parse_output_path, help="file for results; an interrupted run continues from it"
     )
     parser.add_argument("--by", choices=("source", "terms"), help="more tables: by kind of agent, or of term")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
-    parser.add_argument("--html", metavar="FILE", type=Path, help="write an HTML report to this file")
+    parser.add_argument("--html", metavar="FILE", type=parse_output_path, help="write an HTML report to this file")
+
+
+def _parse_url(text: str) -> str:
+    try:
+        Upstream(base_url=text)
+    except ValueError:  # not quoted: it may hold a password
+        raise argparse.ArgumentTypeError("must be an http(s) URL without credentials and query") from None
+    return text
+
+
+def _parse_summarizer(text: str) -> str:
+    return text if text in ("stand-in", "none") else _parse_url(text)
 
 
 def run_replay(args: argparse.Namespace) -> int:
@@ -119,10 +160,10 @@ def run_replay(args: argparse.Namespace) -> int:
     try:
         conversations = _read_conversations(args)
         results = _replay_all(args, config, conversations)
+        if args.html:
+            args.html.write_text(report.page(results), encoding="utf-8")
     except (OSError, UnreadableError, UnknownPolicy, ProxyError) as fault:
         return print_error(options.describe_fault(fault))
-    if args.html:
-        args.html.write_text(report.page(results), encoding="utf-8")
     with suppress(BrokenPipeError):
         _print(args, results)
     return 0
