@@ -5,11 +5,15 @@ the path is the secret.
 """
 
 import http.client
+import io
+import socket
+import ssl
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
+from typing import Any
 from urllib.parse import urlsplit
 
 WARNING_INTERVAL_SECONDS = 60.0
@@ -52,7 +56,71 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         """Return None: the redirect is not followed."""
 
 
+class _TimedReader(io.RawIOBase):
+    """Reader of a socket with a deadline for all reads together: the timeout of a socket is for each read."""
+
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self._sock, self._deadline = sock, deadline
+        self._file = sock.makefile("rb", buffering=0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:  # noqa: ANN401 (any buffer)
+        _limit(self._sock, self._deadline)
+        return self._file.readinto(buffer)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+class _TimedResponse(http.client.HTTPResponse):
+    def __init__(self, deadline: float, sock: socket.socket, *args: Any, **more: Any) -> None:  # noqa: ANN401
+        super().__init__(sock, *args, **more)
+        self.fp.close()
+        self.fp = io.BufferedReader(_TimedReader(sock, deadline))
+
+
+class _TimedConnection(http.client.HTTPConnection):
+    """A connection whose timeout is that of the whole call."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:  # noqa: ANN401
+        super().__init__(*args, **more)
+        self._deadline = time.monotonic() + (self.timeout or 0)
+        self.response_class = partial(_TimedResponse, self._deadline)  # type: ignore[assignment]
+
+    def connect(self) -> None:
+        super().connect()
+        _limit(self.sock, self._deadline)
+
+
+class _TimedSecureConnection(_TimedConnection, http.client.HTTPSConnection):
+    """The same with TLS."""
+
+
+class _TimedHandler(urllib.request.HTTPHandler):
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_TimedConnection, req)
+
+
+class _TimedSecureHandler(urllib.request.HTTPSHandler):
+    def __init__(self) -> None:
+        self._tls = ssl.create_default_context()
+        super().__init__(context=self._tls)
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_TimedSecureConnection, req, context=self._tls)
+
+
+def _limit(sock: socket.socket, deadline: float) -> None:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    sock.settimeout(left)
+
+
 @cache
 def _opener() -> urllib.request.OpenerDirector:
     # Made at the first use: it reads the certificates of this machine.
-    return urllib.request.build_opener(_NoRedirects)
+    return urllib.request.build_opener(_NoRedirects, _TimedHandler, _TimedSecureHandler)

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
@@ -94,6 +95,30 @@ async def test_a_url_that_is_silent_is_left_when_its_time_is_up():
         began = time.monotonic()
         assert await complaint(Hook(address=listener.origin, seconds=0.2)) == "hook 127.0.0.1 failed: TimeoutError"
         assert time.monotonic() - began < 60
+
+
+async def test_a_url_that_answers_byte_by_byte_is_left_when_its_time_is_up():
+    ended = asyncio.Event()
+
+    async def trickle(_, writer):
+        with suppress(ConnectionError):
+            writer.write(b"HTTP/1.1 200 OK\r\nx: ")
+            for _ in range(100):
+                await asyncio.sleep(0.1)
+                writer.write(b"a")
+                await writer.drain()
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+        ended.set()
+
+    server = await asyncio.start_server(trickle, "127.0.0.1", 0)
+    async with server:
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        began = time.monotonic()
+        assert await complaint(Hook(address=address, seconds=0.5)) == "hook 127.0.0.1 failed: TimeoutError"
+        assert time.monotonic() - began < 5
+        await ended.wait()
 
 
 async def test_after_an_invalid_answer_the_next_event_is_still_delivered():
