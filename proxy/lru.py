@@ -6,7 +6,7 @@ that invents the most names remove the entries of all others.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Generic, TypeVar, overload
 
 ENTRY_BYTES = 200
@@ -61,6 +61,10 @@ class ByteBoundedCache(Generic[K, V]):
 
     def __contains__(self, key: K) -> bool:
         return key in self._entries
+
+    def find_known(self, keys: Iterable[K]) -> Iterator[K]:
+        """Those of these keys that have an entry, in their order; none of them counts as used."""
+        return filter(self._entries.__contains__, keys)
 
     @overload
     def get(self, key: K) -> V | None: ...

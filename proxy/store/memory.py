@@ -24,7 +24,8 @@ class _ExpiringValues:
         self._values[key] = value, until
 
     def find_first(self, keys: Sequence[str], now: float) -> Found | None:
-        values = ((key, self.read(key, now)) for key in keys)
+        # Of the many keys of a long history most have no entry, and are passed over at little cost.
+        values = ((key, self.read(key, now)) for key in self._values.find_known(keys))
         return next((Found(key, value) for key, value in values if value is not None), None)
 
 
