@@ -330,8 +330,9 @@ _WARNING_HINT = re.compile("warn|deprecated|error|fail|denied|not found|exceptio
 _WARNING = re.compile(
     r"(?i)\b(?:warn(?:ing)?|deprecated|errors?|failed|failures?|denied|not found|exception|undefined)\b"
 )
+_HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@")
 _EDGE_SHARE = 0.5
-_WORTH_WARNING, _WORTH_SIGNATURE, _WORTH_MENTION = 2.0, 0.5, 0.5
+_WORTH_WARNING, _WORTH_SIGNATURE, _WORTH_MENTION, _WORTH_CHANGE = 2.0, 0.5, 0.5, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,10 +443,10 @@ class Excerpts:
             line = _cut_end(lines[place], EDGE_CHARACTERS)
             if line not in shown and len(line) < room * _EDGE_SHARE:
                 pick(place, line, find_names(line, self.known))
-        for place, found, is_warning in self._by_worth(lines, call):
+        for place, found, is_telling in self._by_worth(lines, call):
             line = lines[place]
             fits = len(line) < room and len(line) <= LONGEST_LINE_CHARACTERS and line not in shown
-            is_wanted = fits and (is_warning or not self.kept_names.issuperset(found))
+            is_wanted = fits and (is_telling or not self.kept_names.issuperset(found))
             if is_wanted and alike[_remove_numbers(line)] < ALIKE_LINES_MAX:
                 pick(place, line, found)
             else:
@@ -454,26 +455,27 @@ class Excerpts:
 
     def _by_worth(self, lines: Sequence[str], call: ToolCall | None) -> list[tuple[int, tuple[str, ...], bool]]:
         """The places of the lines that are worth staying, best first for their length; with the names in them, and
-        whether they warn.
+        whether they tell something without a name: lines that warn, and those that a diff adds or removes.
         """
         # Words such as "warning" tell of what happened: not so in a file that was read.
         warnings = frozenset[int]() if call is not None and is_file_text(call) else _find_warnings(lines)
+        changes = _find_changes(lines)
         elsewhere = self.mentioned.difference(find_names(call.arguments)) if call is not None else self.mentioned
         kept_names, found = self.kept_names, []
         # Most lines of a long history have no name that is new: they are passed over at little cost.
         words = set("\n".join(lines).split())
         new_words = {word for word in words if not kept_names.issuperset(self.known[word])}
         for place, line in enumerate(lines):
-            is_warning = place in warnings
-            if not is_warning and new_words.isdisjoint(line.split()):
+            is_warning, is_change = place in warnings, place in changes
+            if not (is_warning or is_change) and new_words.isdisjoint(line.split()):
                 continue
             every = find_names(line, self.known)
             new = len(every) - len(kept_names.intersection(every))
-            value = new + _WORTH_WARNING * is_warning
+            value = new + _WORTH_WARNING * is_warning + _WORTH_CHANGE * is_change
             if new:
                 value += _WORTH_SIGNATURE * bool(_SIGNATURE.match(line))
                 value += _WORTH_MENTION * (not elsewhere.isdisjoint(every))
-            found.append((-value / (len(line) + _LINE_COST_CHARACTERS), place, every, is_warning))
+            found.append((-value / (len(line) + _LINE_COST_CHARACTERS), place, every, is_warning or is_change))
         return [candidate[1:] for candidate in sorted(found)]
 
     def _excerpt_json(self, excerpt: str, value: Any, room: int) -> str:  # noqa: ANN401 - JSON
@@ -513,6 +515,20 @@ def _find_warnings(lines: Sequence[str]) -> frozenset[int]:
         start = hint.start()
         hinted[at] = None
     return frozenset(place for place in hinted if _WARNING.search(lines[place]))
+
+
+def _find_changes(lines: Sequence[str]) -> frozenset[int]:
+    """The places of the lines with words that a diff adds or removes."""
+    changes, is_hunk = list[int](), False
+    first = next((place for place, line in enumerate(lines) if line.startswith("@@ -")), len(lines))
+    for place, line in enumerate(islice(lines, first, None), first):
+        if _HUNK.match(line):
+            is_hunk = True
+        elif line[:1] not in ("+", "-", " ", "", "\\"):
+            is_hunk = False
+        elif is_hunk and line[:1] in ("+", "-") and _WORDED.search(line):
+            changes.append(place)
+    return frozenset(changes)
 
 
 def _clean(line: str) -> str:

@@ -300,6 +300,34 @@ def test_signatures_come_before_other_lines_with_names():
     assert not [line for line in excerpt(f"begin\n{text}\nend", 0.4) if line.startswith("value")]
 
 
+DIFF = """diff --git a/proxy/core/state.py b/proxy/core/state.py
+index 7bbb35b..0edaae9 100644
+--- a/proxy/core/state.py
++++ b/proxy/core/state.py
+@@ -10,7 +10,7 @@ the size of this
+     if not cut:
+         return nothing
+     for step in steps:
+-        most = cut + step
++        most = the larger of both
+     return most
+@@ -40,6 +40,7 @@ the state of this
+     body = mark this
+     if block is nothing:
+         return bare
++    raise an error
+     return bare"""
+
+
+def test_lines_that_a_diff_adds_or_removes_stay_before_those_around_them():
+    """Without names in them they went, and two lines stayed that the change had not touched."""
+    found = excerpt(DIFF, share=0.4)
+    changes = ["-        most = cut + step", "+        most = the larger of both", "+    raise an error"]
+    assert [line for line in found if line[:1] in "+-"] == changes
+    assert len(found) < DIFF.count("\n") - 4
+    assert "+ not a change" not in excerpt("A list:\n+ not a change\n- nor this\n" + 40 * "some words here\n", 0.9)
+
+
 def test_escapes_of_a_terminal_are_gone():
     assert excerpt("\x1b[31mred_apple\x1b[0m\r\n10%\r100% of file_a.py\nlast_line") == [
         "red_apple",
