@@ -110,7 +110,7 @@ class AuditListener:
 
 
 def read_newest(path: Path, limit: int) -> list[dict[str, Any]]:
-    """The newest entries, the last one first, also from the file that was set aside last."""
+    """The newest entries, the last one first, also from the file that was set aside last; with `at` in seconds."""
     files = [*sorted(path.parent.glob(f"{path.stem}.*{path.suffix}"))[-1:], path]
     lines = [line for file in files if file.exists() for line in file.read_bytes().splitlines()]
     return list(_parse_lines(reversed(lines[-limit:])))
@@ -120,7 +120,6 @@ def _parse_lines(lines: Iterator[bytes]) -> Iterator[dict[str, Any]]:
     for line in lines:
         try:
             value = json.loads(line)
-        except ValueError:  # torn by a full disk
+            yield {**value, "at": datetime.fromisoformat(value["at"]).timestamp()}
+        except (ValueError, TypeError, KeyError):  # torn by a full disk, or not written by the proxy
             continue
-        if isinstance(value, dict):
-            yield value

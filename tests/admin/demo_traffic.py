@@ -94,7 +94,7 @@ def _write(log, dice, number):
     if dice.random() < 0.035:
         status, outcome, reason = dice.choice(FAILURES)
         request = replace(request, status=status, outcome=outcome, reason=reason, compaction="none")
-        events = [request]
+        events, created = [request], False
     else:
         turn = replace(
             TURN,

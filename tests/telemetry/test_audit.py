@@ -66,10 +66,11 @@ def test_an_act_that_cannot_be_written_is_reported(tmp_path):
     assert Path(tmp_path / "absent").exists() is False
 
 
-def test_a_torn_line_hides_no_other(tmp_path):
+@pytest.mark.parametrize("line", ['{"torn": ', "[]", "7", "{}", '{"at": "yesterday"}', '{"at": 7}', "\x00"])
+def test_a_line_that_is_no_act_hides_no_other(tmp_path, line):
     log = AuditLog(tmp_path, pytest.fail)
     log(act(1))
     with log.path.open("a") as file:
-        file.write('{"torn": \n')
+        file.write(f"{line}\n")
     log(act(2))
     assert [line["subject"] for line in read_newest(log.path, 10)] == ["key-2", "key-1"]
