@@ -33,6 +33,7 @@ _EXIT = re.compile(
 _HINTS = (
     *("error", "fail", "fatal", "panic", "exception", "traceback", "critical", "***", "no such", "denied"),
     *("not found", "sh: ", "✗", "✘", "✖", "❌", "fehler", "erreur", "错误", "エラー", "오류", "ошибка"),
+    *("● ", "segmentation fault", "killed", "core dumped"),
 )
 _HINT = re.compile("|".join(map(re.escape, _HINTS)))
 # Lines that tell of an error in any place of what a command printed.
@@ -44,9 +45,42 @@ _ERROR_LINE = re.compile(
     # The name of a class: `t.Error(`, `setLastError(` and `NoError(` are calls in code.
     r"|(?:\w{1,60}[.:]{1,2}){0,8}[A-Z]\w{1,60}(?<!No)(?:Error|Exception)\("
     r"|Traceback \(most recent|--- FAIL|FAIL\b|FAILED\b|[✗✘✖❌] |npm ERR!|make(?:\[\d+\])?: \*\*\*|<tool_use_error>"
-    r"|(?:/bin/)?(?:ba|z|da)?sh: |error\[E\d+\])"
+    r"|(?:/bin/)?(?:ba|z|da)?sh: |error\[E\d+\]|thread '[^'\n]{1,200}' [^\n]{0,30}panicked at"
+    r"|test \S{1,300} \.\.\. FAILED|test result: FAILED|[^\n:]{1,300}:\d+: Failure$|\[  FAILED  \]"
+    r"|//\S{1,300} +FAILED\b|Segmentation fault\b|(?:Killed|Aborted)(?: \(core dumped\))?\s*$"
+    r"|\S[^\n]{0,300} > [^\n]{1,300} FAILED$)"
 )
-_SUMMARY = re.compile(r"\s*(?:FAIL(?:\s|$)|make(?:\[\d+\])?: \*\*\*|\[[\w:]+\] ERROR task failed)")
+# Lines by which test runners and linters say how much failed: `1 failed, 2 passed in 0.1s`, `3 examples, 1 failure`.
+_COUNT = (
+    r"[ \t=]{0,99}(?:(?:Found|Tests?:?)\s{1,9})?(?:\d+%? (?:tests )?\w+(?:,| \|) ){0,4}[1-9]\d* (?:tests? )?"
+    r"(?:fail(?:ed|ing|ures?)|errors?)\b(?=\s*(?:$|[,|.;(=]| in | found| generated| out of))"
+)
+_COUNT_LINE = re.compile(_COUNT)
+# "FAIL" and "FAIL package 0.3s" sum up what other lines say better.
+_SUMMARY = re.compile(
+    rf"\s*(?:FAIL(?:\s|$)|make(?:\[\d+\])?: \*\*\*|\[[\w:]+\] ERROR task failed|\W{{0,99}}Failed Tests \d"
+    r"|test \S+ \.\.\. FAILED|test result: FAILED|error: test failed, to rerun|\[ERROR\] Tests run:|\[  FAILED  \]"
+    rf"|> Task \S+ FAILED|[✗✘✖❌✕] |{_COUNT})"
+)
+# Lines that name what failed, each with the line further down that says why.
+_FAILED_TEST = re.compile(
+    r"[ \t]{0,8}(?:"
+    r"--- FAIL: [^\n]*\n(?:[ \t]+(?:--- FAIL: [^\n]*|[\w/.-]+\.go:\d+:|Error Trace:[^\n]*)[ \t]*\n){0,9}"
+    r"[ \t]*((?:panic: |[\w/.-]+\.go:\d+: |Error:)[^\n]*)"
+    r"|thread '[^'\n]{1,200}' [^\n]{0,30}panicked at [^\n]*:\n(\S[^\n]*)"
+    r"|● (?!Console)[^\n]{1,300}\n\n {4}(\S[^\n]*)"
+    r"|Failed [^\n]{1,300}\]\n[ \t]+Error Message:\n[ \t]*(\S[^\n]*)"
+    r"|\[ERROR\][^\n]{1,300}<<< (?:FAILURE|ERROR)!\n([\w.$]+(?:Error|Exception|Failure)\b[^\n]*)"
+    r"|(?:FAIL|ERROR): \w[^\n]*\n(?:\w[^\n]*\n)?-{20,99}\nTraceback \(most recent[^\n]*\n"
+    r"(?:[ \t]+[^\n]*\n|\n)*([^\n]+)"
+    r"|\d{1,4}\) (?:Failure|Error):\n(\S[^\n]*)"
+    r"|[^\n:]{1,300}:\d+: Failure\n(\S[^\n]*)"
+    r"|\S[^\n]{0,300} > [^\n]{1,300} FAILED\n[ \t]+(\S[^\n]*))"
+)
+# Go with `-v` prints it above the name of the test.
+_GO_TEST = re.compile(r"[ \t]*--- FAIL: (\w+)")
+_GO_REASON = re.compile(r"^[ \t]+((?:[\w/.-]+\.go:\d+: |Error: )[ \t]*\S[^\n]*)", re.MULTILINE)
+_GO_CHARACTERS = 4_000
 _ERROR_WITHIN = re.compile(
     r":\d+(?::\d+)?: (?:fatal )?error\b|\berror TS\d+|\b(?:ERROR|CRITICAL|FATAL)\b(?! ?[=(.])"
     r"|\blevel=(?:error|fatal)|: command not found|[Nn]o such file or directory|[Pp]ermission denied"
@@ -185,8 +219,8 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
     places = [] if was_rejected or (quoting and not code and not failed) else find_error_places(text)
     report = None if code or quoting or failed else _find_success_report(text if places else text[-_REPORT_CHARACTERS:])
     passed = report.end() if report and places else 0
-    error = next((text[start:stop] for start, stop in places if start >= passed), "")
-    error = cut_line(error) if error else "" if report else refusal
+    error = next((_render_error(text, place) for place in places if place.start >= passed), "")
+    error = error or ("" if report else refusal)
     if failed and not error and not code:
         error = cut_first_line(output, LINE_CHARACTERS) or "an error without words"
     return ResultOutcome(
@@ -276,16 +310,25 @@ def find_exit_code(text: str) -> int | None:
     return next((int(code[1] or code[2]) for code in found if code), None)
 
 
-def find_error_places(text: str) -> list[tuple[int, int]]:
-    """The places of the first and of the last line that tell of an error; of a traceback the line that ends it."""
+@dataclass(frozen=True, slots=True)
+class ErrorPlace:
+    """The beginning and the end of a line that tells of an error."""
+
+    start: int
+    stop: int
+    reason: tuple[int, int] | None = None
+    """Beginning and end of the line that says why, where the line itself only names what failed."""
+
+
+def find_error_places(text: str) -> list[ErrorPlace]:
+    """The first and the last line that tell of an error; of a traceback the line that ends it."""
     every = list(_find_error_places(text))
-    # "FAIL" and "FAIL package 0.3s" sum up what other lines say better.
-    found = [place for place in every if not _SUMMARY.match(text, *place)] or every
+    found = [place for place in every if place.reason or not _SUMMARY.match(text, place.start, place.stop)] or every
     return list(dict.fromkeys((*found[:1], *found[-1:])))
 
 
-def _find_error_places(text: str) -> Iterator[tuple[int, int]]:
-    """The places of the lines that tell of an error, in their order."""
+def _find_error_places(text: str) -> Iterator[ErrorPlace]:
+    """The lines that tell of an error, in their order."""
     # The one letter that becomes two would move all places behind it.
     lowered, place = text.replace("İ", "I").lower(), 0
     if not any(hint in lowered for hint in _HINTS):
@@ -296,13 +339,34 @@ def _find_error_places(text: str) -> Iterator[tuple[int, int]]:
         place = stop = _find_line_end(text, hint.end())
         if _PROSE.match(text, start) or (is_diff and _CHANGED_LINE.match(text, start)):
             continue
-        if _ERROR_LINE.match(text, start, stop):
+        if reason := _find_reason_of_test(text, start):
+            place = max(stop, reason[1])
+            yield ErrorPlace(start, stop, reason)
+        elif _ERROR_LINE.match(text, start, stop) or _COUNT_LINE.match(text, start, stop):
             if traceback := _TRACEBACK.match(text, start):
                 place = traceback.end()
                 start, stop = traceback.span(1) if traceback[1].strip() else (start, stop)
-            yield start, stop
+            yield ErrorPlace(start, stop)
         elif _ERROR_WITHIN.search(text, start, min(stop, start + _WITHIN_CHARACTERS)):
-            yield start, stop
+            yield ErrorPlace(start, stop)
+
+
+def _find_reason_of_test(text: str, start: int) -> tuple[int, int] | None:
+    """The place of the line that says why the test failed that the line here names; None where it names none."""
+    if found := _FAILED_TEST.match(text, start):
+        return found.span(found.lastindex or 0)
+    if test := _GO_TEST.match(text, start):
+        begun = text.rfind(f"=== RUN   {test[1]}", max(0, start - _GO_CHARACTERS), start)
+        if begun >= 0 and (found := _GO_REASON.search(text, begun, start)):
+            return found.span(1)
+    return None
+
+
+def _render_error(text: str, place: ErrorPlace) -> str:
+    line = text[place.start : place.stop].strip()
+    if place.reason is None:
+        return cut_line(line)
+    return cut_line(f"{line.removesuffix(':')}: {' '.join(text[slice(*place.reason)].split())}")
 
 
 def _find_line_end(text: str, place: int) -> int:

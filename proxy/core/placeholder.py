@@ -435,7 +435,9 @@ class Excerpts:
             self.kept_names.update(found)
 
         # The first and the last line with an error stay even where there is no room.
-        for place in sorted({text.count("\n", 0, start) for start, _ in find_error_places(text)}):
+        errors = find_error_places(text)
+        starts = {*(each.start for each in errors), *(each.reason[0] for each in errors if each.reason)}
+        for place in sorted(text.count("\n", 0, start) for start in starts):
             line = _cut_end(lines[place])
             if line not in shown:
                 pick(place, line, find_names(line, self.known))

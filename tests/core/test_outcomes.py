@@ -242,7 +242,19 @@ def test_of_a_long_result_the_first_and_the_last_line_with_an_error_stay():
     assert "\nERROR last thing broke\n" in new.text
 
 
-@pytest.mark.parametrize("piece", ["error ", "E ", "a.b.c.Error", "Traceback (most recent\n ", "x: ", "\\"])
+PIECES = ["error ", "E ", "a.b.c.Error", "Traceback (most recent\n ", "x: ", "\\"]
+PIECES_OF_RUNNERS = ["--- FAIL: A\n", "=== RUN   A\n--- FAIL: A\n", "● a\n\n    b\n", "a > fail ", "failed\n > "]
+PIECES_OF_RUNNERS += [
+    "FAIL: a\n",
+    "== 1 fail, ",
+    "1 fail, 2 ",
+    "thread 'a' panicked at :\n",
+    "[ERROR] <<< ",
+    "Failed ]\n",
+]
+
+
+@pytest.mark.parametrize("piece", [*PIECES, *PIECES_OF_RUNNERS])
 def test_finding_errors_takes_time_in_proportion_to_the_text(piece):
     started = time.process_time()
     find_outcome(piece * (1_000_000 // len(piece)))
@@ -320,3 +332,131 @@ def test_output_in_json_has_the_outcome_of_the_output():
 )
 def test_errors_in_colours_and_other_languages_are_found(text, error):
     assert find_outcome(f"all well\n{text}", RUN).error == error
+
+
+# Reports of failed tests as runners print them, each with the verdict: the name of the test, and the reason.
+RUNNERS = {
+    "go": (
+        "--- FAIL: TestTide (0.00s)\n    --- FAIL: TestTide/a (0.00s)\n        tide_test.go:12: want 3, got 4\n",
+        "--- FAIL: TestTide (0.00s): tide_test.go:12: want 3, got 4",
+    ),
+    "go, verbose": (
+        (
+            "=== RUN   TestA\n    a_test.go:3: ready\n--- PASS: TestA (0.00s)\n=== RUN   TestTide\n"
+            "    tide_test.go:12: want 3, got 4\n--- FAIL: TestTide (0.00s)\nFAIL\nFAIL\ttides\t0.004s\n"
+        ),
+        "--- FAIL: TestTide (0.00s): tide_test.go:12: want 3, got 4",
+    ),
+    "go, a panic": (
+        "--- FAIL: TestTide (0.01s)\npanic: no such berth [recovered]\n\tpanic: no such berth\n\ngoroutine 7:\n",
+        "--- FAIL: TestTide (0.01s): panic: no such berth [recovered]",
+    ),
+    "testify": (
+        (
+            "--- FAIL: TestTide (0.00s)\n    tide_test.go:14: \n        \tError Trace:\t/src/tide_test.go:14\n"
+            "        \tError:      \tShould be true\n        \tTest:       \tTestTide\nFAIL\n"
+        ),
+        "--- FAIL: TestTide (0.00s): Error: Should be true",
+    ),
+    "cargo": (
+        (
+            "test tests::tide ... FAILED\n\nfailures:\n\n---- tests::tide stdout ----\n"
+            "thread 'tests::tide' panicked at src/lib.rs:12:9:\nassertion `left == right` failed\n  left: 3\n\n"
+            "test result: FAILED. 1 passed; 1 failed; 0 ignored\n\nerror: test failed, to rerun pass `--lib`\n"
+        ),
+        "thread 'tests::tide' panicked at src/lib.rs:12:9: assertion `left == right` failed",
+    ),
+    "cargo, quiet": ("test tests::tide ... FAILED\n", "test tests::tide ... FAILED"),
+    "rust": (
+        "thread 'main' (41) panicked at src/main.rs:3:5:\nindex out of bounds: the len is 3\nnote: run with\n",
+        "thread 'main' (41) panicked at src/main.rs:3:5: index out of bounds: the len is 3",
+    ),
+    "jest": (
+        (
+            "FAIL src/tide.test.js\n  ✕ adds (3 ms)\n\n  ● adds\n\n    expect(received).toBe(expected)\n\n"
+            "Tests:       1 failed, 1 passed, 2 total\n"
+        ),
+        "● adds: expect(received).toBe(expected)",
+    ),
+    "vitest": (
+        (
+            "⎯⎯⎯ Failed Tests 1 ⎯⎯⎯\n\n FAIL  src/tide.test.ts > adds\nAssertionError: expected 3 to be 4\n\n"
+            "      Tests  1 failed | 1 passed (2)\n"
+        ),
+        "AssertionError: expected 3 to be 4",
+    ),
+    "mocha": (
+        "  1) adds\n\n  1 passing (5ms)\n  1 failing\n\n  1) tide\n      AssertionError [ERR_ASSERTION]: 3 == 4\n",
+        "AssertionError [ERR_ASSERTION]: 3 == 4",
+    ),
+    "rspec, quiet": ("..F\n\n3 examples, 1 failure\n", "3 examples, 1 failure"),
+    "minitest": (
+        "  1) Failure:\nTestTide#test_adds [test/tide_test.rb:6]:\nExpected: 4\n\n1 runs, 1 assertions, 1 failures\n",
+        "1) Failure: TestTide#test_adds [test/tide_test.rb:6]:",
+    ),
+    "elixir": ("  1) test adds (TideTest)\n     left:  3\n\n1 test, 1 failure\n", "1 test, 1 failure"),
+    "gradle": (
+        "> Task :test FAILED\n\nTideTest > adds() FAILED\n    org.opentest4j.AssertionFailedError: expected: <4>\n",
+        "TideTest > adds() FAILED: org.opentest4j.AssertionFailedError: expected: <4>",
+    ),
+    "maven": (
+        (
+            "[ERROR] Tests run: 2, Failures: 1 <<< FAILURE! -- in TideTest\n[ERROR] TideTest.adds <<< FAILURE!\n"
+            "org.opentest4j.AssertionFailedError: expected: <4>\n\tat TideTest.adds(TideTest.java:12)\n"
+        ),
+        "[ERROR] TideTest.adds <<< FAILURE!: org.opentest4j.AssertionFailedError: expected: <4>",
+    ),
+    "dotnet": (
+        "  Failed Tides.Tests.Adds [12 ms]\n  Error Message:\n   Assert.Equal() Failure: Values differ\nExpected: 4\n",
+        "Failed Tides.Tests.Adds [12 ms]: Assert.Equal() Failure: Values differ",
+    ),
+    "unittest": (
+        (
+            f"F.\n{'=' * 70}\nFAIL: test_a (t.T)\n{'-' * 70}\nTraceback (most recent call last):\n"
+            '  File "t.py", line 5, in x\n    self.assertEqual(3, 4)\nAssertionError: 3 != 4\n\nFAILED (errors=1)\n'
+        ),
+        "FAIL: test_a (t.T): AssertionError: 3 != 4",
+    ),
+    "pytest, quiet": ("F.\n1 failed, 1 passed in 0.05s\n", "1 failed, 1 passed in 0.05s"),
+    "googletest": (
+        "[ RUN      ] Tide.Adds\ntide.cc:5: Failure\nExpected equality of these values:\n[  FAILED  ] Tide.Adds\n",
+        "tide.cc:5: Failure: Expected equality of these values:",
+    ),
+    "ctest": (
+        "2/2 Test #2: b ......***Failed    0.00 sec\n\n50% tests passed, 1 tests failed out of 2\n",
+        "50% tests passed, 1 tests failed out of 2",
+    ),
+    "ruff": ("a.py:1:8: F401 `os` imported but unused\nFound 1 error.\n", "Found 1 error."),
+    "a signal": ("starting\nSegmentation fault (core dumped)\n", "Segmentation fault (core dumped)"),
+}
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_the_verdict_on_failed_tests_says_why(runner):
+    printed, error = RUNNERS[runner]
+    assert find_outcome(printed, RUN).error == error
+    assert find_outcome(f"ready\n{printed}ready\n", RUN).error == error
+
+
+def test_the_line_that_says_why_a_test_failed_stays_in_the_excerpt():
+    noise = "\n".join(f"{number} request_{number} of src/module_{number}.py served" for number in range(400))
+    printed = "--- FAIL: TestTide (0.00s)\n    tide_test.go:12: want 3, got 4\n"
+    ((_, new),) = clear_results(
+        request(user("go"), call("Bash", command="make", out=f"{noise}\n{printed}{noise}")).body
+    )
+    assert "\n--- FAIL: TestTide (0.00s)\n    tide_test.go:12: want 3, got 4\n" in new.text
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "0 failed, 12 passed in 0.3s",
+        "● nginx.service - a web server\n     Loaded: loaded",
+        "2 errors were mended by this change",
+        "    a_test.go:3: ready\n--- PASS: TestA (0.00s)",
+        "Found 0 errors.",
+        "killed processes are started anew",
+    ],
+)
+def test_lines_that_look_like_a_report_of_failed_tests_are_no_errors(printed):
+    assert find_outcome(printed, RUN).error == ""
