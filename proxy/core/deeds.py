@@ -180,7 +180,7 @@ _FILTERS = frozenset({"head", "tail", "sed"})
 _IDLE = _FILTERS | {"echo", "pwd", "true"}
 _BEFORE = frozenset({"sudo", "time", "env", "do", "then", "else", "!", "(", "{", "exec", "nohup", "command"})
 _ABROAD = re.compile(r"[$`(){}*?]|^/dev/|://|^-|^[\d.,]*$")
-_LINES_READ = re.compile(r"head(?: -n? ?(\d{1,9}))?|sed .*?\b(\d{1,9})(?:,(\d{1,9}))?p\b", re.DOTALL)
+_LINES_READ = re.compile(r"head(?! (?:-c|--bytes))(?: (?:-n?|--lines=?) ?(\d{1,9}))?|sed .*?\b(\d{1,9})(?:,(\d{1,9}))?p\b", re.DOTALL)
 _LOG = re.compile(r"\.(?:log|out|err)(?:\.\d+)?$")
 _PATCH = "*** Begin Patch"
 _PATCHED = re.compile(

@@ -38,6 +38,7 @@ from proxy.core.messages import Message, ToolCall
 _SPANS_MAX = 6
 _IDENTIFIERS_DIVISOR = 8
 _EARLIER = "earlier: "
+_NO_ERROR = "no error shown"
 
 
 @dataclass(slots=True)
@@ -58,8 +59,8 @@ class Book:
         earlier = page.get(deed.key) if deed.section is PLAN else page.pop(deed.key, None)
         how = _join_ways(earlier.how, deed.how) if earlier and deed.section is CHANGED else deed.how
         if earlier and deed.section is deeds.RAN and not deed.failed:
-            failure = earlier.how if earlier.failed else earlier.how.partition(_EARLIER)[2]
-            how = "; ".join(filter(None, (how, f"{_EARLIER}{failure}"))) if failure else how
+            failure = earlier.how if earlier.failed else earlier.how.partition(f"; {_EARLIER}")[2]
+            how = f"{how or _NO_ERROR}; {_EARLIER}{failure}" if failure else how
         what = deed.what or (earlier.what if earlier else deed.key)
         times = earlier.times + 1 if earlier and deed.section.counts else 1
         page[deed.key] = replace(deed, what=what, how=how, times=times)

@@ -123,6 +123,22 @@ def test_adjacent_line_ranges_are_merged_and_the_whole_file_covers_them():
     assert ledger_of(*many) == "Files read:\n- a.py:1-2,11-12,21-22,31-32,41-42,51-52…"
 
 
+@pytest.mark.parametrize(
+    ("command", "listed"),
+    [
+        ("head a.py", "a.py:1-10"),
+        ("head -20 a.py", "a.py:1-20"),
+        ("head -n 20 a.py", "a.py:1-20"),
+        ("head --lines=20 a.py", "a.py:1-20"),
+        ("head -c 64 a.png", "a.png"),
+        ("cat a.png | head --bytes=64", "a.png"),
+        ("sed -n 3,9p a.py", "a.py:3-9"),
+    ],
+)
+def test_the_lines_that_a_command_read_are_listed(command, listed):
+    assert ledger_of(call("Bash", command=command)) == f"Files read:\n- {listed}"
+
+
 def test_a_failed_read_is_an_error_until_it_was_overcome():
     failed = call("Read", path="a.py", out="Error: no such file")
     assert ledger_of(failed) == "Errors:\n- Read a.py: Error: no such file"
@@ -151,7 +167,7 @@ def test_a_command_is_listed_with_its_outcome(out, ended):
 
 def test_a_repeated_command_has_its_last_outcome_and_names_the_earlier_failure():
     failed, ended = call("Bash", command="make", out="Exit code 1\nError: no rule"), call("Bash", command="make")
-    expected = "Commands:\n- make => earlier: exit code 1: Error: no rule"
+    expected = "Commands:\n- make => no error shown; earlier: exit code 1: Error: no rule"
     assert ledger_of(failed, ended) == ledger_of(failed, ended, ended) == expected
     assert ledger_of(ended, failed) == "Commands:\n- make => exit code 1: Error: no rule"
 
