@@ -180,7 +180,9 @@ _FILTERS = frozenset({"head", "tail", "sed"})
 _IDLE = _FILTERS | {"echo", "pwd", "true"}
 _BEFORE = frozenset({"sudo", "time", "env", "do", "then", "else", "!", "(", "{", "exec", "nohup", "command"})
 _ABROAD = re.compile(r"[$`(){}*?]|^/dev/|://|^-|^[\d.,]*$")
-_LINES_READ = re.compile(r"head(?! (?:-c|--bytes))(?: (?:-n?|--lines=?) ?(\d{1,9}))?|sed .*?\b(\d{1,9})(?:,(\d{1,9}))?p\b", re.DOTALL)
+_LINES_READ = re.compile(
+    r"head(?! (?:-c|--bytes))(?: (?:-n?|--lines=?) ?(\d{1,9}))?|sed .*?\b(\d{1,9})(?:,(\d{1,9}))?p\b", re.DOTALL
+)
 _LOG = re.compile(r"\.(?:log|out|err)(?:\.\d+)?$")
 _PATCH = "*** Begin Patch"
 _PATCHED = re.compile(
@@ -367,6 +369,12 @@ _STARTED = re.compile(r"(?:agentId|agent_id|task_id|with ID|session ID)\"?:? ?\"
 _GOING_ON = ("launched", "in background", "in the background", "running with session", "<status>running")
 _STATUS = re.compile(r"<status>(\w+)</status>")
 _NOTICE = "<task-notification>"
+# A line by which a sub-agent's report sums itself up: `**Verdict:** REQUEST CHANGES`.
+_CONCLUSION = re.compile(
+    r"^[-#*_> ]{0,8}((?=[A-Z])(?i:(?:overall |final )?(?:verdict|assessment|conclusion|bottom line|status|root cause))"
+    r"[*_ ]{0,3}:[*_ ]{0,3}\S[^\n]*)",
+    re.MULTILINE,
+)
 _CHANGES = {
     "deleted": ("delete", "remove"),
     "moved": ("move", "rename"),
@@ -470,8 +478,14 @@ def _quote_user(words: str) -> Deed:
 def _find_agent_deeds(act: Act) -> Iterator[Deed]:
     label = cut_excerpt(render_value(find_value(act.values, ("description", "name", "prompt", "message")) or ""))
     started = _STARTED.search(act.result[-_END_CHARACTERS:]) or _STARTED.search(act.result[:_END_CHARACTERS])
-    state = "running" if act.going_on else "failed" if act.outcome.has_failed else "done"
+    state = "running" if act.going_on else "failed" if act.outcome.has_failed else _summarize_report(act.result)
     yield Deed(TASKS, started[1], f"{label} [{started[1]}]", state) if started else Deed(TASKS, label, how=state)
+
+
+def _summarize_report(report: str) -> str:
+    """The report's own conclusion, where it has just one: of several, each is of a part."""
+    found = _CONCLUSION.findall(report)
+    return f"done; {' '.join(found[0].replace('*', '').split())}" if len(found) == 1 else "done"
 
 
 def _find_wait_deeds(act: Act) -> Iterator[Deed]:

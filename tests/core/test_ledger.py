@@ -145,6 +145,22 @@ def test_a_failed_read_is_an_error_until_it_was_overcome():
     assert ledger_of(failed, call("Read", path="a.py")) == "Files read:\n- a.py"
 
 
+@pytest.mark.parametrize(
+    ("report", "state"),
+    [
+        ("Looks right.", "done"),
+        ("## Review\n\n**Verdict:** REQUEST CHANGES\n\nThe tide is wrong.", "done; Verdict: REQUEST CHANGES"),
+        ("Here is my review.\n\n### Overall verdict: it holds", "done; Overall verdict: it holds"),
+        ("- **Root Cause**: the berth is too short", "done; Root Cause: the berth is too short"),
+        ("### Bow\nVerdict: fine\n### Stern\nVerdict: too short", "done"),
+        ('status: "open" | "closed"\nverdict := find()', "done"),
+    ],
+)
+def test_a_sub_agent_is_listed_with_the_conclusion_of_its_report(report, state):
+    listed = ledger_of(call("Agent", description="Review the pier", prompt="Look at it.", out=report))
+    assert listed == f"Sub-agents and background tasks:\n- Review the pier ({state})"
+
+
 # --- commands --------------------------------------------------------------------------------------------------------
 
 
