@@ -30,11 +30,12 @@ _EXIT = re.compile(
 )
 # Lines are looked at only where they hold one of these words, in small letters: a search for words is fast, and
 # one that ignores case takes five times as long.
-_HINTS = (
+_PLAIN_HINTS = (
     *("error", "fail", "fatal", "panic", "exception", "traceback", "critical", "***", "no such", "denied"),
-    *("not found", "sh: ", "✗", "✘", "✖", "❌", "fehler", "erreur", "错误", "エラー", "오류", "ошибка"),
-    *("● ", "segmentation fault", "killed", "core dumped"),
+    *("fehler", "erreur", "not found", "sh: ", "segmentation fault", "killed", "core dumped"),
 )
+_OTHER_HINTS = ("✗", "✘", "✖", "❌", "● ", "错误", "エラー", "오류", "ошибка")
+_HINTS = (*_PLAIN_HINTS, *_OTHER_HINTS)
 _HINT = re.compile("|".join(map(re.escape, _HINTS)))
 # Lines that tell of an error in any place of what a command printed.
 _ERROR_LINE = re.compile(
@@ -331,7 +332,7 @@ def _find_error_places(text: str) -> Iterator[ErrorPlace]:
     """The lines that tell of an error, in their order."""
     # The one letter that becomes two would move all places behind it.
     lowered, place = text.replace("İ", "I").lower(), 0
-    if not any(hint in lowered for hint in _HINTS):
+    if not any(hint in lowered for hint in (_PLAIN_HINTS if text.isascii() else _HINTS)):
         return
     is_diff = any(sign in text for sign in _DIFF_SIGNS)
     while hint := _HINT.search(lowered, place):

@@ -54,7 +54,7 @@ def iterate_members(raw: bytes, start: int = 0) -> Iterator[Member]:
         key_end = _find_text_end(raw, at)
         value = _skip(raw, _skip(raw, key_end) + 1)
         stop = find_value_end(raw, value)
-        yield Member(json.loads(raw[at:key_end]), at, value, stop)
+        yield Member(_read_key(raw[at:key_end]), at, value, stop)
         at = _find_next(raw, stop)
 
 
@@ -129,6 +129,11 @@ def quote(text: str) -> bytes:
         return json.dumps(text, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return json.dumps(text).encode()
+
+
+def _read_key(text: bytes) -> str:
+    # A key hardly ever has an escape. Without one it is read at a tenth of the cost.
+    return json.loads(text) if b"\\" in text else text[1:-1].decode("utf-8", "surrogatepass")
 
 
 def _find_text_end(raw: bytes, start: int) -> int:
