@@ -24,8 +24,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from proxy.access.records import Registry, find_public_id
-from proxy.config import Access, Config, Team, Upstream
+from proxy.config import Access, Config, Secret, Team, Upstream
 from proxy.config.settings import is_team
+from proxy.config.values import check_strength
 from proxy.errors import ForeignOrigin, HostNotAllowed, NotJson, Unauthorized, UnknownTeam, UntrustedGateway
 from proxy.wire.http import CREDENTIALS, UNIDENTIFIED, Caller, Headers, find
 
@@ -43,6 +44,7 @@ _SENT_BY_ANY_FORM = frozenset({"text/plain", "application/x-www-form-urlencoded"
 _OF_WEB_SITES = frozenset({"http", "https", ""})
 ADMIN_KEY_FILE = "admin.key"
 ADMIN_KEY_PREFIX = "cpa-"
+ADMIN_KEY_CHARACTERS = len(ADMIN_KEY_PREFIX) + 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +275,8 @@ def _write_key(path: Path) -> str:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
+        if path.stat().st_size:
+            path.replace(path.with_suffix(".old"))  # it may be a person's own key that is too weak
         fresh.replace(path)
     finally:
         fresh.unlink(missing_ok=True)
@@ -280,10 +284,14 @@ def _write_key(path: Path) -> str:
 
 
 def _read_key(path: Path) -> str | None:
-    """The key in this file; None: it holds none that can be shown, but nothing or other bytes."""
+    """The key in this file; None: it holds nothing, other bytes, the beginning of a key, or one that can be guessed."""
     try:
-        text = path.read_text(encoding="utf-8").strip()
-    except UnicodeDecodeError:
+        text = path.read_text(encoding="utf-8-sig").strip()
+        if not text.startswith(ADMIN_KEY_PREFIX):
+            check_strength(Secret(str(path), text))
+        elif len(text) < ADMIN_KEY_CHARACTERS:
+            return None
+    except ValueError:
         return None
     return text if text and text.isprintable() else None
 

@@ -78,13 +78,15 @@ async def create_key(context: AdminContext, request: AdminRequest) -> Json:
 
 async def revoke_key(context: AdminContext, request: AdminRequest) -> Json:
     key_id, now = request.names["key"], time.time()
-    known = context.records.current.keys.get(key_id)
-    if known is not None:
-        _check_team(request, known.team)
+
+    def change(registry: Registry) -> Registry:
+        # Here and not before: this worker may not have read yet whose key it is.
+        if (known := registry.keys.get(key_id)) is not None:
+            _check_team(request, known.team)
+        return registry.with_key_revoked(key_id, now)
+
     try:
-        registry = await asyncio.to_thread(
-            context.records.change, lambda registry: registry.with_key_revoked(key_id, now)
-        )
+        registry = await asyncio.to_thread(context.records.change, change)
     except KeyError:
         raise NotFound("unknown key id: GET /keys lists all") from None
     write_audit(context, request, "revoke key", key_id)

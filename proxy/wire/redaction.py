@@ -72,7 +72,8 @@ class Redaction:
 
     def of_text(self, text: str) -> tuple[str, tuple[str, ...]]:
         """The text without its secrets, and which kinds there were."""
-        spans = sorted(span for rule in self.rules for span in rule.spans(text))
+        found = (span for rule in self.rules for span in rule.spans(text))
+        spans = sorted(found, key=lambda span: (span[0], -span[1]))
         pieces: list[str] = []
         names: list[str] = []
         at = 0
@@ -80,7 +81,7 @@ class Redaction:
             if start >= at:
                 pieces += [text[at:start], f"[redacted: {name}]"]
                 names.append(name)
-                at = stop
+            at = max(at, stop)  # of secrets that overlap, as the rules see them, nothing stays
         return "".join([*pieces, text[at:]]) if pieces else text, tuple(dict.fromkeys(names))
 
     def of_json(self, raw: bytes) -> tuple[bytes, tuple[str, ...]]:
@@ -161,9 +162,9 @@ def _rule(name: str, marks: str, rest: str) -> Rule:
     return Rule(name, words, re.compile(f"{_ALONE}(?:{'|'.join(map(re.escape, words))}){rest}"))
 
 
-def _rule_after_label(name: str, marks: tuple[str, ...], rest: str) -> Rule:
+def _rule_after_label(name: str, marks: tuple[str, ...], rest: str, reach: int = _REACH_CHARACTERS) -> Rule:
     """A rule for secrets after a label such as `AccountKey=`; the label itself stays."""
-    return Rule(name, marks, re.compile(f"(?:{'|'.join(map(re.escape, marks))}){rest}"))
+    return Rule(name, marks, re.compile(f"(?:{'|'.join(map(re.escape, marks))}){rest}"), reach)
 
 
 _TOKEN = r"[A-Za-z0-9._~+/-]"  # noqa: S105 (the letters of one)
@@ -198,7 +199,12 @@ SHIPPED = (
     _rule("package-token", "npm_ dop_v1_ pypi-AgEI", r"[A-Za-z0-9_-]{30,500}"),
     _rule("sendgrid-key", "SG.", r"[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{16,64}"),
     Rule("web-token", ("eyJ",), _WEB_TOKEN, reach=16 * 1024),
-    _rule_after_label("bearer-token", ("Bearer ", "bearer ", "BEARER "), rf"{_HAS_DIGIT}({_TOKEN}{{16,500}}={{0,2}})"),
+    _rule_after_label(
+        "bearer-token",
+        ("Bearer ", "bearer ", "BEARER "),
+        rf"{_HAS_DIGIT}({_TOKEN}{{16,16000}}+={{0,2}})",
+        reach=16 * 1024,
+    ),
     _rule_after_label(
         "basic-credentials",
         ("uthorization", "UTHORIZATION"),

@@ -52,7 +52,7 @@ def test_only_the_key_opens(shown):
     assert not is_admin_key(None, shown)
 
 
-UNUSABLE = [b"", b"\n", b"\xff\xfe", b"\0" * 36]
+UNUSABLE = [b"", b"\n", b"\xff\xfe", b"\0" * 36, b"cpa-", b"cpa-Yw4bCsxw", b"x", b"password-password-1234"]
 
 
 @pytest.mark.parametrize("data", UNUSABLE)
@@ -77,7 +77,9 @@ def test_a_file_without_a_usable_key_is_replaced_at_the_next_start(config, tmp_p
         start.join()
     assert [text for text in found if text is not None] == [read_admin_key(config())]
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert [path.name for path in file.parent.iterdir()] == [ADMIN_KEY_FILE]
+    kept = file.with_suffix(".old")
+    assert {path.name for path in file.parent.iterdir()} == {ADMIN_KEY_FILE, *([kept.name] if data else [])}
+    assert not data or kept.read_bytes() == data
 
 
 def test_a_start_on_a_full_disk_leaves_nothing_that_the_next_start_takes_for_a_key(config, tmp_path):
@@ -93,9 +95,10 @@ def test_a_start_on_a_full_disk_leaves_nothing_that_the_next_start_takes_for_a_k
     assert read_admin_key(config()) is not None
 
 
-def test_a_key_that_the_operator_wrote_there_stays(config, tmp_path):
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_a_key_that_the_operator_wrote_there_stays(config, tmp_path, mark):
     (tmp_path / "state").mkdir()
-    (tmp_path / "state" / ADMIN_KEY_FILE).write_text(f"{OWN.value}\n")
+    (tmp_path / "state" / ADMIN_KEY_FILE).write_text(f"{mark}{OWN.value}\n", encoding="utf-8")
     (tmp_path / "state" / ADMIN_KEY_FILE).chmod(0o400)
     assert create_admin_key(config()) is None
     assert read_admin_key(config()) == OWN.value

@@ -229,3 +229,18 @@ def test_redacted_json_is_valid_with_a_word_for_each_secret(text):
     _, kinds, value = redact({"content": text})
     assert (value["content"] == text) == (not kinds)
     assert value["content"].count("[redacted: ") >= len(kinds)
+
+
+@pytest.mark.parametrize("length", [40, 900, 8_000])
+def test_of_a_long_token_nothing_stays(length):
+    signature = "Zx9-" * (length // 4)
+    web_token = f"eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.{signature[:900]}"
+    for token in (f"a1{signature}", web_token):
+        clean, _ = redaction().of_text(f"Authorization: Bearer {token} done")
+        assert "Zx9" not in clean
+        assert clean.endswith(" done")
+
+
+def test_of_secrets_that_overlap_nothing_stays():
+    clean, _ = redaction(["corp-[0-9a-f]{8}"]).of_text("Bearer corp-0123456789abcdefghij")
+    assert clean == "Bearer [redacted: bearer-token]"
