@@ -98,6 +98,8 @@ async def test_files_of_the_store_that_are_truncated_while_it_serves_end_no_requ
     async with Upstream(text_turn("Go on.")) as up, serve(None, config=settings(up, 30_000)) as proxy:
         assert await turn(proxy, LARGE) == "created"
         await until(lambda: _values(proxy, BLOCKS))
+        # The activity log is written in the background: its files appear some time after the answer.
+        await until(lambda: all((proxy.state / name).exists() for name in names))
         for name in names:
             os.truncate(proxy.state / name, left_bytes)
         for history in (LARGE, longer, longest):
