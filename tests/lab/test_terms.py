@@ -30,7 +30,12 @@ ACTION = assistant(None, tool_calls=[{"function": {"name": "Grep", "arguments": 
 
 def test_a_term_is_a_specific_word_in_the_arguments_of_a_call():
     text = 'Look at src/a.py and tariff_of(berth), not at "charge" or v1.2: HB-20417, berthFee.'
-    assert [*find_terms(text)] == ["src/a.py", "tariff_of", "v1.2:", "HB-20417", "berthFee."]
+    assert [*find_terms(text)] == ["src/a.py", "tariff_of", "HB-20417", "berthFee"]
+
+
+def test_the_end_of_a_sentence_makes_no_term_and_is_part_of_none():
+    text = "Stop. It fails... Write berth_fee: as in tests/: and utf-8."
+    assert [*find_terms(text)] == ["berth_fee", "tests/", "utf-8"]
 
 
 def test_every_text_in_the_arguments_counts_once_and_names_of_arguments_do_not():
@@ -53,7 +58,7 @@ def test_every_text_in_the_arguments_counts_once_and_names_of_arguments_do_not()
         ("sha256", "id"),
         ("tariff_of", "name"),
         ("berthFee", "name"),
-        ("utf-8.", "name"),
+        ("utf-8", "name"),
     ],
 )
 def test_a_term_is_of_a_kind(term, what):

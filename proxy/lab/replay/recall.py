@@ -4,8 +4,7 @@ Asked once per conversation, of its last request, about all but the head:
 
 - *user messages*: what people said (not what an environment says in their role), word for word;
 - *pins*: instructions in the midst, and the passages that the policy pins, word for word;
-- *paths* and *ids*: each term of that kind (a full stop or colon at its end left out) in what people said and in the
-  arguments of calls, anywhere in the view;
+- *paths* and *ids*: each term of that kind in what people said and in the arguments of calls, anywhere in the view;
 - *errors*: of each tool result, the first line that begins by naming an error, up to 200 characters of it.
 """
 
@@ -22,7 +21,6 @@ _ERROR = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _NAME_CHARACTERS = 200
-_PUNCTUATION = ".:"
 
 
 def measure_recall(messages: Sequence[Message], view: Sequence[Message], pins: Pins) -> dict[str, Recall]:
@@ -48,8 +46,7 @@ def _find_arguments(body: Sequence[Message], wanted: str) -> Iterator[str]:
     for message in body:
         texts = [message.text] if message.is_user else []
         texts += (each for call in message.calls for each in iterate_strings(parse_arguments(call.arguments)))
-        found = (term.rstrip(_PUNCTUATION) for each in texts for term in find_terms(each))
-        yield from (term for term in found if kind_of(term) == wanted)
+        yield from (term for each in texts for term in find_terms(each) if kind_of(term) == wanted)
 
 
 def _errors(body: Sequence[Message]) -> Iterator[str]:

@@ -21,7 +21,7 @@ from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Simulation, Trial
 from proxy.lab.replay.values import Conversation, Result
 
-VERSION = 1
+VERSION = 2
 """Of the measures: kept results of another version are not used again."""
 Progress = Callable[[int, int], None]
 """Called with the number of conversations that are done, and of all."""

@@ -1,8 +1,9 @@
 r"""Retention: of what an agent's next action reached for, how much was still before its eyes?
 
 The *terms* of an action are the specific words in the arguments of its calls: at least five characters from letters,
-digits and `_ . / : @ - \`, with a `/`, `.`, `_`, a digit or a step from a small to a capital letter inside. Each that
-is in an earlier message is looked for in the view that was forwarded instead:
+digits and `_ . / : @ - \`, full stops and colons at the end left out, with a `/`, `.`, `_`, a digit or a step from a
+small to a capital letter inside. Each that is in an earlier message is looked for in the view that was forwarded
+instead:
 
 - *in context*: a whole original line with the term is in the view;
 - *named*: the term is anywhere in it, an index of names included;
@@ -28,6 +29,7 @@ FRESH_MESSAGES = 6
 REASONING = ("reasoning_content", "reasoning")
 _CACHE_ENTRIES = 50_000
 TERM = re.compile(r"[A-Za-z0-9_./:@\\-]{5,}")
+TERM_CHARACTERS_MIN = 5
 SPECIFIC = re.compile(r"[/._0-9]|[a-z][A-Z]")
 _AGES = ((20, "recent"), (60, "old"))
 _ID_DIGITS_MIN = 3
@@ -105,7 +107,9 @@ def find_wanted(action: Message) -> list[str]:
 
 
 def find_terms(text: str) -> Iterator[str]:
-    return (term for term in TERM.findall(text) if SPECIFIC.search(term))
+    # Else the last word of each sentence would be one, and `berth_fee:` another than `berth_fee`.
+    found = (word.rstrip(".:") for word in TERM.findall(text))
+    return (term for term in found if len(term) >= TERM_CHARACTERS_MIN and SPECIFIC.search(term))
 
 
 def age_of(places: Sequence[int], place: int) -> str:
