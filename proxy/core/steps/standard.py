@@ -156,7 +156,7 @@ class ClearResults:
     """How many of the newest failures stay whole. When one goes later, what was cached behind it is written again."""
     exempt: tuple[str, ...] = EXEMPT
     """Tools whose results always stay (globs, case ignored): they carry state and instructions."""
-    outline: float = 0.24
+    outline: float = 0.22
     """At most this share of a file that was read, or of a failure, stays as lines; 3.5 times as much of what a file has
     beyond its first 8,000 bytes, and less of other results (`choose_part`)."""
     outline_bytes: int = 24_000
