@@ -28,8 +28,8 @@ from proxy.lab.replay.values import RecallCount
 FRESH_MESSAGES = 6
 REASONING = ("reasoning_content", "reasoning")
 _CACHE_ENTRIES = 50_000
-TERM = re.compile(r"[A-Za-z0-9_./:@\\-]{5,}")
 TERM_CHARACTERS_MIN = 5
+TERM = re.compile(rf"[A-Za-z0-9_./:@\\-]{{{TERM_CHARACTERS_MIN},}}")
 SPECIFIC = re.compile(r"[/._0-9]|[a-z][A-Z]")
 _AGES = ((20, "recent"), (60, "old"))
 _ID_DIGITS_MIN = 3
