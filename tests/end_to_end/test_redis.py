@@ -39,7 +39,7 @@ from tests.support.summary_model import WORK as LONG
 pytestmark = [needs_redis, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("redis")]
 REPLICAS = 3
 SMALL_WINDOW = {**settings(default=SMALL_WINDOW_SETTINGS), "upstreams": [{"window": WINDOW, "retries": 0}]}
-USUAL = 3  # blocks that a conversation of thirty reads takes
+USUAL = 4  # blocks that a conversation of thirty reads takes
 
 
 def counting(request):
@@ -136,7 +136,8 @@ async def test_replicas_that_serve_one_conversation_in_turn_forward_the_bytes_of
     steps = await take_turns_over_replicas(replica_set, WORK, "sk-turn")
     assert [step.forwarded for step in steps] == [step.forwarded for step in plain]
     assert [step.tokens for step in steps[5:]] == [step.tokens for step in plain[5:]]
-    assert compactions(steps).count("created") == 2
+    assert compactions(steps) == compactions(plain)
+    assert compactions(steps).count("created") >= 2
 
 
 async def grows(agents, up):
@@ -317,17 +318,17 @@ async def test_a_redis_in_trouble_fails_no_request_and_breaks_no_history(replica
 @pytest.mark.parametrize("trouble", [RedisServer.kill, *map(slow, (RedisServer.pause, RedisServer.flush))])
 async def test_stored_blocks_apply_on_every_replica_and_after_redis_returns(serve, replica_set, trouble):
     key, history, redis = f"sk-{trouble.__name__}", list(turns(reading(30))), replica_set.redis
-    steps, agents = await take_turns_over_replicas(replica_set, history[12], key), replica_set.agents(key)
+    steps, agents = await take_turns_over_replicas(replica_set, history[10], key), replica_set.agents(key)
     assert compactions(steps).count("created") == 1
     trouble(redis)
-    steps += [await agents[turn % REPLICAS].send(history[turn]) for turn in (13, 14, 15)]
+    steps += [await agents[turn % REPLICAS].send(history[turn]) for turn in (11, 12, 13)]
     if trouble is RedisServer.kill:
         redis.start()
     redis.resume()
     await asyncio.sleep(1.5)
-    steps += [await agents[replica].send(history[15]) for replica in (1, 2)]
+    steps += [await agents[replica].send(history[13]) for replica in (1, 2)]
     async with replicas(serve, redis, replica_set.up, 1) as late:
-        steps.append(await late.agents(key)[0].send(history[15]))
+        steps.append(await late.agents(key)[0].send(history[13]))
     assert set(compactions(steps[-6:])) == {"applied"}
     assert all(later.extends(earlier) for earlier, later in pairwise(steps[-7:]))
 
