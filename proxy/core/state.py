@@ -303,10 +303,17 @@ class ConversationState:
 
     def bound_reach(self, steps: Sequence[Step]) -> float:
         """The most tokens that these steps could clear of the view: what they would if nothing of it were fixed."""
-        cut, view, estimate = self._find_cut(self.rules.keep), self.view, self.estimate
-        if not cut:
-            return 0.0
-        calls, most = self._calls, float(cut)  # each count is rounded
+        cut = self._find_cut(self.rules.keep)
+        return self._bound_reach_before(cut, steps) if cut else 0.0
+
+    def may_reach(self, least: float, steps: Sequence[Step]) -> bool:
+        """False where these steps surely clear fewer tokens of the view than this."""
+        # All of the view first, the newest part with it: where that is too little, no cut has to be found.
+        return self._bound_reach_before(len(self.view), steps) >= least and self.bound_reach(steps) >= least
+
+    def _bound_reach_before(self, cut: int, steps: Sequence[Step]) -> float:
+        view, calls, estimate = self.view, self._calls, self.estimate
+        most = float(cut)  # each count is rounded
 
         def add_up(worth: Worth, known: Sequence[float]) -> Iterator[float]:
             pairs = zip(view[len(known) :], calls[len(known) :], strict=True)
@@ -317,10 +324,8 @@ class ConversationState:
             worth = find_worth(step)
             if worth is None:
                 return inf
-            most += (
-                self.calibration.ratio
-                * self.columns.extend((step, estimate), len(view), partial(add_up, worth))[cut - 1]
-            )
+            sums = self.columns.extend((step, estimate), len(view), partial(add_up, worth))
+            most += self.calibration.ratio * (sums[cut - 1] if cut else 0.0)
         return most
 
     @property

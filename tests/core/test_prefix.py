@@ -52,7 +52,10 @@ def test_the_clearable_estimate_of_each_message_is_no_less_than_the_result(messa
     steps = Rules().when_full
     assert all(map(find_worth, steps))
     draft = state.draft(state.rules.keep)
-    assert sum(step.reach(draft) for step in steps) <= state.bound_reach(steps)
+    most = state.bound_reach(steps)
+    assert sum(step.reach(draft) for step in steps) <= most
+    for least in (0, most / 2, most, most + 1, 2 * most + 1):
+        assert state.may_reach(least, steps) == (most >= least)
 
 
 @given(any_history, st.sampled_from([None, 200, 4_000, 100_000]))
