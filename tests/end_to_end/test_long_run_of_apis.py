@@ -33,7 +33,7 @@ class Api:
     refusal: dict
     bill: type
     most_cost: float
-    """Of what the run costs without a proxy; .345 and .330 when this was written."""
+    """Of what the run costs without a proxy; .339 and .338 when this was written."""
 
 
 def write_marked(history, **more):
@@ -101,5 +101,5 @@ async def test_a_day_of_an_agent_left_alone(serve, api):
     assert over == []
     assert len(made) <= 18
     assert len(asked) <= 6
-    assert bill.share >= 0.89  # 0.8985 and 0.8994 with strides of 14,000, which forward less and cost less
+    assert bill.share >= 0.9  # 0.901 and 0.9025 when this was written
     assert bill.cost <= api.most_cost * untouched.cost
