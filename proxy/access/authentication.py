@@ -261,10 +261,13 @@ def create_admin_key(config: Config) -> str | None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except PermissionError:  # of another user, who keeps a key there
         return None
-    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "rb") as lock:
+    # The folder is locked: the file itself is replaced, and another start might then lock a new one.
+    lock = os.open(path.parent, os.O_RDONLY)
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        # Read by its name: another start may have replaced the locked file at this moment.
-        return None if _read_key(path) is not None else _write_key(path)
+        return None if path.exists() and _read_key(path) is not None else _write_key(path)
+    finally:
+        os.close(lock)
 
 
 def _write_key(path: Path) -> str:
@@ -275,7 +278,7 @@ def _write_key(path: Path) -> str:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        if path.stat().st_size:
+        if path.exists() and path.stat().st_size:
             path.replace(path.with_suffix(".old"))  # it may be a person's own key that is too weak
         fresh.replace(path)
     finally:
