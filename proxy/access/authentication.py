@@ -17,6 +17,7 @@ import ipaddress
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -261,13 +262,10 @@ def create_admin_key(config: Config) -> str | None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except PermissionError:  # of another user, who keeps a key there
         return None
-    # The folder is locked: the file itself is replaced, and another start might then lock a new one.
-    lock = os.open(path.parent, os.O_RDONLY)
-    try:
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return None if path.exists() and _read_key(path) is not None else _write_key(path)
-    finally:
-        os.close(lock)
+        # Read by its name: another start may have replaced the locked file at this moment.
+        return None if _read_key(path) is not None else _write_key(path)
 
 
 def _write_key(path: Path) -> str:
@@ -278,8 +276,10 @@ def _write_key(path: Path) -> str:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        if path.exists() and path.stat().st_size:
-            path.replace(path.with_suffix(".old"))  # it may be a person's own key that is too weak
+        if path.stat().st_size:
+            # It may be a person's own key that is too weak. Copied, not moved: while there is no file of this name,
+            # another start would create one, and lock that.
+            shutil.copy2(path, path.with_suffix(".old"))
         fresh.replace(path)
     finally:
         fresh.unlink(missing_ok=True)
