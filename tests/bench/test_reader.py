@@ -42,3 +42,11 @@ def test_an_interval_holds_the_ratio():
     assert reader.format_interval([]) == "-"
     low = reader.format_interval([(0, 1), (1, 1)] * 8).split()[1].lstrip("(")
     assert 0 <= float(low) <= 0.5
+
+
+def test_a_line_is_copied_that_only_a_result_shows():
+    edit = call("Edit", path="a.py", old="    total = count(first, second)", new="the user's own words here", out="ok")
+    read = call("Read", path="a.py", out="  12\ttotal = count(first, second)\n  13\treturn total")
+    body = request(user("the user's own words here"), read, edit).body
+    assert reader.find_copied_lines(body, [1, 3]) == {3: {"total = count(first, second)": 2}}
+    assert reader.find_copied_lines(body, [1]) == {}
