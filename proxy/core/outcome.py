@@ -345,6 +345,9 @@ def _find_error_places(text: str) -> Iterator[ErrorPlace]:
             yield ErrorPlace(start, stop, reason)
         elif _ERROR_LINE.match(text, start, stop) or _COUNT_LINE.match(text, start, stop):
             if traceback := _TRACEBACK.match(text, start):
+                if _TRACEBACK.match(text, traceback.start(1)):  # the first was cut off, or has no line that ends it
+                    place = traceback.start(1)
+                    continue
                 place = traceback.end()
                 start, stop = traceback.span(1) if traceback[1].strip() else (start, stop)
             yield ErrorPlace(start, stop)

@@ -23,6 +23,7 @@ from proxy.core.steps.standard import ClearObservations, ClearResults
 from tests.support import messages, recorded_traces
 from tests.support.messages import call, parse_request, request, user
 
+CUT_OFF = "Traceback (most recent call last):"
 EXIT_CODE = re.compile(
     r"^(?:The command |Command |Process )?(?:exit(?:ed)?(?: with)?[ _](?:code|status)):? [1-9]\d*\b.*", re.IGNORECASE
 )
@@ -125,6 +126,7 @@ def test_of_recorded_failures_hardly_any_is_presented_as_a_success_and_what_fail
         ("--- FAIL: TestA (0.1s)\nFAIL\nexit code: 0", "exit code 0, contains errors: --- FAIL: TestA (0.1s)"),
         ("ok  \tpkg/a\n--- FAIL: TestB (4.30s)\nFAIL\tpkg/b\n", "contains errors: --- FAIL: TestB (4.30s)"),
         ("1\nTraceback (most recent call last):\n  File\nKeyError: 'a'", "contains errors: KeyError: 'a'"),
+        (f"{CUT_OFF}\n  File\n{CUT_OFF}\n  File\nKeyError: 'a'", "contains errors: KeyError: 'a'"),
         ("usage\nfatal: not a git repository", "contains errors: fatal: not a git repository"),
         ("src/a.rs\nerror[E0308]: mismatched types", "contains errors: error[E0308]: mismatched types"),
         ("a.c:3:1: error: expected ';'", "contains errors: a.c:3:1: error: expected ';'"),
