@@ -1,6 +1,6 @@
-"""A reader's judgement of folded histories: questions answered by rule, and bits per action of a language model.
+"""A reader's judgement of folded histories: questions answered by rule, copied lines, bits per action.
 
-python bench/reader.py FILE ... [--limit N] [--out FILE] [--page docs/reader.md]
+python bench/reader.py FILE ... [--limit N] [--window N]
 python bench/reader.py FILE ... --copied [--limit N]
 python bench/reader.py FILE ... --bits FILE [--seconds N] [--context N]
 
