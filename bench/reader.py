@@ -47,13 +47,13 @@ from proxy.lab.replay.values import Conversation
 
 WINDOW = 128_000
 BYTES_PER_TOKEN = 3.3
-SCALE = 4
+SCALE = 4.0
 """A small model on a CPU reads some 200 tokens a second and 32,000 in all, so it judges short histories, by policies
-whose thresholds are divided by this."""
+whose thresholds are divided by this (`--scale`)."""
 SAMPLES = 2_000
 FULL, TAIL, SCALED_TAIL, DEFAULT = "full history", "tail", "scaled tail", "default"
-TAILS = {TAIL: 2_500, SCALED_TAIL: 2_500 // SCALE}
-"""Tokens at the end of a history that are read alone: a fixed number, and one divided like the thresholds."""
+TAIL_TOKENS = 2_500
+"""Tokens at the end of a history that are read alone; those of the scaled tail are divided like the thresholds."""
 BARE, ARGUMENTS, SLIDING = "bare placeholders", "with clear_arguments", "sliding-10"
 AS_DEAR = "bare placeholders, as dear"
 RECENT_TOKENS_AS_DEAR = 15_000
@@ -79,14 +79,14 @@ def policies() -> dict[str, Rules]:
     }
 
 
-def scaled_policies() -> dict[str, Rules]:
+def scale_policies(scale: float) -> dict[str, Rules]:
     """The default, and the same without excerpts at the default's cost, both for short histories."""
     return {
         name: replace(
             rules,
-            clear_at_least=rules.clear_at_least // SCALE,
-            clear_cold_at_least=rules.clear_cold_at_least // SCALE,
-            keep=replace(rules.keep, tokens=rules.keep.tokens // SCALE),
+            clear_at_least=int(rules.clear_at_least / scale),
+            clear_cold_at_least=int(rules.clear_cold_at_least / scale),
+            keep=replace(rules.keep, tokens=int(rules.keep.tokens / scale)),
         )
         for name, rules in policies().items()
         if name in (DEFAULT, AS_DEAR)
@@ -336,6 +336,8 @@ class Checkpoint:
     policy: str
     view: tuple[Message, ...]
     action: Message
+    most_tokens: int | None = None
+    """So many of the view's last tokens are read; None for all."""
 
 
 @dataclass(frozen=True)
@@ -355,14 +357,16 @@ class BitsRow:
     """Of beginning the next call's argument with the words of a placeholder."""
 
 
-def find_checkpoints(conversation: Conversation, most_bytes: float, each: int) -> Iterator[list[Checkpoint]]:
+def find_checkpoints(
+    conversation: Conversation, most_bytes: float, each: int, scale: float = SCALE
+) -> Iterator[list[Checkpoint]]:
     """Some actions after the default's first block, as long as the whole history has at most so many bytes; grouped by
     policy, in order, so that what two views begin with is read once.
     """
     history = ReplayHistory(conversation)
     turns = [turn for turn in history.turns() if sum(map(len, history.pieces[: turn.place])) <= most_bytes]
     places: list[int] = []
-    for name, rules in scaled_policies().items():
+    for name, rules in scale_policies(scale).items():
         simulation = simulate(history, rules)
         views = {turn.place: simulation.forward(turn).view for turn in turns}
         if name == DEFAULT:
@@ -373,14 +377,16 @@ def find_checkpoints(conversation: Conversation, most_bytes: float, each: int) -
                 return
             yield [_checkpoint(history, FULL, place, history.messages[:place]) for place in places]
         yield [_checkpoint(history, name, place, views[place]) for place in places]
-    for name in TAILS:
-        yield [_checkpoint(history, name, place, history.messages[:place]) for place in places]
+    for name, tokens in ((TAIL, TAIL_TOKENS), (SCALED_TAIL, int(TAIL_TOKENS / scale))):
+        yield [_checkpoint(history, name, place, history.messages[:place], tokens) for place in places]
 
 
-def _checkpoint(history: ReplayHistory, policy: str, place: int, view: Sequence[Message]) -> Checkpoint:
+def _checkpoint(
+    history: ReplayHistory, policy: str, place: int, view: Sequence[Message], most_tokens: int | None = None
+) -> Checkpoint:
     conversation = history.conversation
     action = history.messages[place]
-    return Checkpoint(conversation.source, conversation.name, place, policy, tuple(view), action)
+    return Checkpoint(conversation.source, conversation.name, place, policy, tuple(view), action, most_tokens)
 
 
 def render_message(message: Message) -> str:
@@ -393,14 +399,17 @@ def measure_bits(
     reader: Any,  # noqa: ANN401 (optional library)
     conversations: Sequence[Conversation],
     out: Path,
+    *,
     seconds: float,
     each: int,
+    scale: float,
 ) -> None:
     """Add rows to the file until the time is over."""
     ends = monotonic() + seconds
     done = {(row["conversation"], row["policy"], row["place"]) for row in read_rows(out)}
     for conversation in conversations:
-        for checkpoints in find_checkpoints(conversation, most_bytes=BYTES_PER_TOKEN * reader.context, each=each):
+        most_bytes = BYTES_PER_TOKEN * reader.context
+        for checkpoints in find_checkpoints(conversation, most_bytes, each, scale):
             for checkpoint in checkpoints:
                 if monotonic() > ends:
                     return
@@ -414,7 +423,7 @@ def measure_bits(
 
 def measure_checkpoint(reader: Any, checkpoint: Checkpoint) -> BitsRow | None:  # noqa: ANN401 (optional library)
     tokens = [token for message in checkpoint.view for token in reader.tokens(render_message(message))]
-    tokens = tokens[-TAILS.get(checkpoint.policy, len(tokens)) :]
+    tokens = tokens if checkpoint.most_tokens is None else tokens[-checkpoint.most_tokens :]
     measured = reader.measure(tokens, render_message(checkpoint.action), checkpoint.action)
     if measured is None:
         return None
@@ -465,7 +474,7 @@ def print_bits(rows: Sequence[Mapping[str, Any]]) -> str:
         size = sum(row["tokens"] for row in of) / sum(each[FULL]["tokens"] for each in whole)
         bits = sum(row["bits"] for row in of) / len(of)
         starts = sum(row["placeholder_bits"] for row in of) / len(of)
-        shares = " | ".join(_print_kept_share(whole, name, tail) for tail in TAILS)
+        shares = " | ".join(_print_kept_share(whole, name, tail) for tail in (TAIL, SCALED_TAIL))
         found.append(f"| {name} | {100 * size:.0f} | {bits:.1f} | {shares} | {starts:.1f} |")
     return "\n".join(found)
 
@@ -506,6 +515,7 @@ def main() -> None:
     options.add_argument("--context", type=int, default=16_000, help="... over histories of up to so many tokens")
     options.add_argument("--threads", type=int, default=1, help="... with so many cores")
     options.add_argument("--each", type=int, default=6, help="... at so many actions of a conversation")
+    options.add_argument("--scale", type=float, default=SCALE, help="... by policies with thresholds divided by this")
     options.add_argument("--report", type=Path, help="print the table of a file of such rows")
     given = options.parse_args()
     if given.report:
@@ -516,7 +526,7 @@ def main() -> None:
         from reader_model import Reader  # noqa: PLC0415 (an optional library)
 
         reader = Reader(given.context, given.threads)
-        measure_bits(reader, spread(every), given.bits, given.seconds, given.each)
+        measure_bits(reader, spread(every), given.bits, seconds=given.seconds, each=given.each, scale=given.scale)
         print(print_bits(read_rows(given.bits)))
         return
     some = every[:: max(1, len(every) // given.limit) if given.limit else 1]

@@ -7,6 +7,7 @@ from tests.support.messages import assistant, call, request, user
 
 sys.path.append(str(ROOT / "bench"))
 import reader
+from recorded import sample_conversations
 
 from proxy.core.fold import frame_background, make_note
 
@@ -50,3 +51,21 @@ def test_a_line_is_copied_that_only_a_result_shows():
     body = request(user("the user's own words here"), read, edit).body
     assert reader.find_copied_lines(body, [1, 3]) == {3: {"total = count(first, second)": 2}}
     assert reader.find_copied_lines(body, [1]) == {}
+
+
+def test_with_smaller_thresholds_views_and_the_scaled_tail_are_shorter():
+    found = {scale: read_checkpoints(scale) for scale in (4.0, 8.0)}
+    tails = {scale: [each.most_tokens for each in checkpoints] for scale, checkpoints in found.items()}
+    assert tails == {4.0: [None, None, None, 2_500, 625], 8.0: [None, None, None, 2_500, 312]}
+    assert [each.policy for each in found[4.0]] == [reader.FULL, reader.DEFAULT, reader.AS_DEAR, "tail", "scaled tail"]
+    assert measure_views(found[8.0]) < measure_views(found[4.0])
+
+
+def read_checkpoints(scale):
+    """Of the last action of a simulated conversation, one for each policy."""
+    conversation = max(sample_conversations(), key=lambda each: len(each.messages))
+    return [checkpoints[-1] for checkpoints in reader.find_checkpoints(conversation, 200_000, each=1_000, scale=scale)]
+
+
+def measure_views(checkpoints):
+    return sum(len(message.raw) for each in checkpoints for message in each.view if each.policy == reader.DEFAULT)
