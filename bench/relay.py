@@ -66,18 +66,18 @@ class Effort:
         whole = [Scenario(name, chat(size), clients, times) for name, size, times in sizes for clients in (1, 32)]
         turns = (self.medium, self.medium, self.large, self.huge)
         grown = [
-            _growing(name, size, times, CHAT, limit)
+            make_growing(name, size, times, CHAT, limit)
             for (name, size, limit), times in zip(GROWING, turns, strict=True)
             if times
         ]
         grown += [
-            _growing(f"{api}, {name}", size, times, path, limit)
+            make_growing(f"{api}, {name}", size, times, path, limit)
             for api, path in (("Messages", MESSAGES), ("Responses", RESPONSES))
             for (name, size, limit), times in zip(GROWING[1:], turns[1:], strict=True)
             if times
         ]
         name, size, limit = GROWING[2]
-        grown.append(_growing(f"{name}, streamed", size, self.large, CHAT, limit, streams=True))
+        grown.append(make_growing(f"{name}, streamed", size, self.large, CHAT, limit, streams=True))
         if self.conversations:
             bodies = partial(_one_turn, self.conversations)
             grown.append(
@@ -98,7 +98,9 @@ class Effort:
         return [*whole, *grown, *(Scenario(name, body, clients, times, streams=True) for clients, times in counts)]
 
 
-def _growing(name: str, size: int, times: int, path: str, limit: float | None, *, streams: bool = False) -> Scenario:
+def make_growing(
+    name: str, size: int, times: int, path: str = CHAT, limit: float | None = None, *, streams: bool = False
+) -> Scenario:
     def grow(number: int, turns: int) -> Iterator[bytes]:
         seed = number + STREAMED_SEED * streams  # else the turns of the same size are known already
         return growing(size, turns, seed, path, streams=streams)

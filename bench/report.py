@@ -50,6 +50,7 @@ without compacting them. Ratios carry from machine to machine, times do not.
 `make bench ARGS="--markdown docs/benchmarks.md"` writes this page. `make flames` draws where the time goes:
 [1 kB](flames/1-kb.svg), growing from [10 kB](flames/growing-10-kb.svg), [100 kB](flames/growing-100-kb.svg) and
 [1 MB](flames/growing-1-mb.svg), [first sight of 1 MB](flames/first-sight-of-1-mb.svg), [stream](flames/stream.svg).
+[Parts of a turn](bench-parts.md): what one costs at least.
 """
 
 
