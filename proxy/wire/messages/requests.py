@@ -435,13 +435,11 @@ def _mark_fold(request: PiecedRequest, written: list[_Written], read_again: int)
     its end is marked in each request; in one that shortens more, `read_again` blocks end where it ended before, and
     that is marked first.
     """
-    marks_left = _MARKS_MAX - _count_marks(request)
-    if not 0 < marks_left < _MARKS_MAX:
-        return written
     starts = [0, *accumulate(len(message.blocks) for message in written)]
     end = _find_end(starts, [message.shortened for message in written])
     end = end or _find_end(starts, [message.changed for message in written])
-    if not end:
+    marks_left = _MARKS_MAX - _count_marks(request) if end else 0
+    if not 0 < marks_left < _MARKS_MAX:
         return written
     ends = (read_again, *range(end, 0, -LOOK_BACK_BLOCKS))
     for number in islice(dict.fromkeys(end - 1 for end in ends if end), marks_left):
