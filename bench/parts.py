@@ -46,7 +46,7 @@ BLOCK_BYTES, FACT, FACT_SECONDS = 20_000, b'{"tokens":12345,"at":1790000000.0}',
 KEYS_OF_A_TURN = 4
 """Looked at before the one that holds something: this turn's two messages, and those of the turn before."""
 TARGETS = {"1 kB": 1.4, "100 kB, growing": 2.0}
-"""Times the bare relay's processor time: the marks of `make bench` for small requests and for histories of 100 kB."""
+"""Times the bare relay's processor time: the targets of `make bench` for small requests and for histories of 100 kB."""
 
 TURN = events.TurnEnded(
     **dict.fromkeys(("conversation", "tenant", "link", "team", "key", "tag", "model", "upstream", "policy"), "bench"),
@@ -92,7 +92,7 @@ class Turns:
 
 async def measure_parts(place: Path, turns: Turns) -> dict[str, float]:
     """Seconds of processor time a turn, by what is done."""
-    known, count_turns = KnownRequests(), len(turns.new)
+    known, turn_count = KnownRequests(), len(turns.new)
     store, log = SqliteStore(place / FILE_NAME), ActivityLog(place)
     tokenizer = Tokenizers().of("bench-1")
     await tokenizer.count_all([b"the encoding is loaded"])
@@ -134,11 +134,11 @@ async def measure_parts(place: Path, turns: Turns) -> dict[str, float]:
     for name, act in parts.items():
         await act(0)
         before = process_time()
-        for turn in range(1, count_turns + 1):
+        for turn in range(1, turn_count + 1):
             await act(turn)
         if act is record:
             log.close()
-        spent[name] = (process_time() - before) / count_turns
+        spent[name] = (process_time() - before) / turn_count
     await store.close()
     return spent
 
@@ -169,7 +169,7 @@ def report(parts: Sequence[dict[str, float]], relays: dict[str, dict[str, float]
         room = limit * bare - through
         figures = (bare, through, ours, limit * bare, room)
         leaves.append([title, f"{limit:g}", f"{through / bare:.2f}", *(figure(each * US, 0) for each in figures)])
-    names = ["", "times bare", "bypass is", "bare", "bypass", "default", "the mark", "room"]
+    names = ["", "times bare", "bypass is", "bare", "bypass", "default", "the target", "room"]
     about = (__doc__ or "").partition("\n\n    python")[2].partition("\n\n")[2].strip()
     intro = INTRO.format(provenance=provenance(), about=about, rounds=ROUNDS, turns=TURNS)
     return "\n".join((intro, table(["part of a turn", "µs"], rows), "", table(names, leaves), ""))
