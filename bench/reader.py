@@ -357,27 +357,53 @@ class BitsRow:
     """Of beginning the next call's argument with the words of a placeholder."""
 
 
-def find_checkpoints(
-    conversation: Conversation, most_bytes: float, each: int, scale: float = SCALE
-) -> Iterator[list[Checkpoint]]:
-    """Some actions after the default's first block, as long as the whole history has at most so many bytes; grouped by
-    policy, in order, so that what two views begin with is read once.
+@dataclass(frozen=True)
+class Choice:
+    """Which actions are judged, and by which views."""
+
+    each: int
+    """So many actions of a conversation."""
+    scale: float = SCALE
+    reads_full: bool = True
+    """Without the full history, which a small reader cannot read, views can be those of real thresholds."""
+
+    @property
+    def tails(self) -> dict[str, int]:
+        return (
+            {TAIL: TAIL_TOKENS} if self.scale == 1 else {TAIL: TAIL_TOKENS, SCALED_TAIL: int(TAIL_TOKENS / self.scale)}
+        )
+
+    def choose(self, due: Sequence[int], name: str) -> Sequence[int]:
+        """Evenly spread; of long views some in a row, from a place of chance on: most of each is read once."""
+        if self.reads_full:
+            return due[:: max(1, len(due) // self.each)][: self.each]
+        first = random.Random(name).randrange(max(1, len(due) - self.each + 1))
+        return due[first : first + self.each]
+
+
+def find_checkpoints(conversation: Conversation, most_bytes: float, choice: Choice) -> Iterator[list[Checkpoint]]:
+    """Some actions after the default's first block, as long as each view has at most so many bytes; grouped by policy,
+    in order, so that what two views begin with is read once.
     """
     history = ReplayHistory(conversation)
-    turns = [turn for turn in history.turns() if sum(map(len, history.pieces[: turn.place])) <= most_bytes]
-    places: list[int] = []
-    for name, rules in scale_policies(scale).items():
+    turns = list(history.turns())
+    views = {FULL: {turn.place: history.messages[: turn.place] for turn in turns}} if choice.reads_full else {}
+    for name, rules in scale_policies(choice.scale).items():
         simulation = simulate(history, rules)
-        views = {turn.place: simulation.forward(turn).view for turn in turns}
-        if name == DEFAULT:
-            due = [place for place, view in views.items() if any(message.made == "clear_results" for message in view)]
-            due = [place for place in due if history.messages[place].calls]
-            places = due[:: max(1, len(due) // each)][:each]
-            if not places:
-                return
-            yield [_checkpoint(history, FULL, place, history.messages[:place]) for place in places]
-        yield [_checkpoint(history, name, place, views[place]) for place in places]
-    for name, tokens in ((TAIL, TAIL_TOKENS), (SCALED_TAIL, int(TAIL_TOKENS / scale))):
+        views[name] = {turn.place: simulation.forward(turn).view for turn in turns}
+    due = [
+        place
+        for place, view in views[DEFAULT].items()
+        if history.messages[place].calls
+        and any(message.made == "clear_results" for message in view)
+        and all(sum(len(message.raw) for message in each[place]) <= most_bytes for each in views.values())
+    ]
+    places = choice.choose(due, conversation.name)
+    if not places:
+        return
+    for name, of_name in views.items():
+        yield [_checkpoint(history, name, place, of_name[place]) for place in places]
+    for name, tokens in choice.tails.items():
         yield [_checkpoint(history, name, place, history.messages[:place], tokens) for place in places]
 
 
@@ -401,15 +427,14 @@ def measure_bits(
     out: Path,
     *,
     seconds: float,
-    each: int,
-    scale: float,
+    choice: Choice,
 ) -> None:
     """Add rows to the file until the time is over."""
     ends = monotonic() + seconds
     done = {(row["conversation"], row["policy"], row["place"]) for row in read_rows(out)}
     for conversation in conversations:
         most_bytes = BYTES_PER_TOKEN * reader.context
-        for checkpoints in find_checkpoints(conversation, most_bytes, each, scale):
+        for checkpoints in find_checkpoints(conversation, most_bytes, choice):
             for checkpoint in checkpoints:
                 if monotonic() > ends:
                     return
@@ -454,7 +479,9 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def print_bits(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A row a policy, over the checkpoints that were measured for all of them."""
+    """A row a policy, over the checkpoints that were measured for all of them. Where the full history was not read,
+    shares are those of what the rival at the same cost gives.
+    """
     by_place = defaultdict[tuple[str, int], dict[str, Mapping[str, Any]]](dict)
     for row in rows:
         by_place[row["conversation"], row["place"]][row["policy"]] = row
@@ -462,29 +489,32 @@ def print_bits(rows: Sequence[Mapping[str, Any]]) -> str:
     whole = [each for each in by_place.values() if len(each) == len(names)]
     if not whole:
         return "no checkpoint was measured for every view"
-    conversations = {each[FULL]["conversation"] for each in whole}
+    best = FULL if FULL in names else AS_DEAR
+    tails = [name for name in (TAIL, SCALED_TAIL) if name in names]
+    conversations = {each[best]["conversation"] for each in whole}
+    heads = ["view", f"tokens, % of {best}", "bits per action", *(f"kept over the {name}" for name in tails)]
     found = [
         f"{len(whole)} checkpoints of {len(conversations)} conversations",
         "",
-        "| view | tokens, % of full | bits per action | kept share | over the scaled tail | bits of a placeholder |",
-        "|---|---|---|---|---|---|",
+        f"| {' | '.join(heads)} | bits of a placeholder |",
+        "|---" * (len(heads) + 1) + "|",
     ]
     for name in names:
         of = [each[name] for each in whole]
-        size = sum(row["tokens"] for row in of) / sum(each[FULL]["tokens"] for each in whole)
+        size = sum(row["tokens"] for row in of) / sum(each[best]["tokens"] for each in whole)
         bits = sum(row["bits"] for row in of) / len(of)
         starts = sum(row["placeholder_bits"] for row in of) / len(of)
-        shares = " | ".join(_print_kept_share(whole, name, tail) for tail in (TAIL, SCALED_TAIL))
+        shares = " | ".join(_print_kept_share(whole, name, tail, best) for tail in tails)
         found.append(f"| {name} | {100 * size:.0f} | {bits:.1f} | {shares} | {starts:.1f} |")
     return "\n".join(found)
 
 
-def _print_kept_share(whole: Sequence[Mapping[str, Mapping[str, Any]]], name: str, tail: str) -> str:
-    """(tail - view) / (tail - full), with its interval over conversations."""
+def _print_kept_share(whole: Sequence[Mapping[str, Mapping[str, Any]]], name: str, tail: str, best: str) -> str:
+    """(tail - view) / (tail - best), with its interval over conversations."""
     clusters = defaultdict[str, list[tuple[float, float]]](list)
     for each in whole:
         bits = each[tail]["bits"]
-        clusters[each[FULL]["conversation"]].append((bits - each[name]["bits"], bits - each[FULL]["bits"]))
+        clusters[each[best]["conversation"]].append((bits - each[name]["bits"], bits - each[best]["bits"]))
     return format_interval([(sum(a for a, _ in own), sum(b for _, b in own)) for own in clusters.values()])
 
 
@@ -516,6 +546,9 @@ def main() -> None:
     options.add_argument("--threads", type=int, default=1, help="... with so many cores")
     options.add_argument("--each", type=int, default=6, help="... at so many actions of a conversation")
     options.add_argument("--scale", type=float, default=SCALE, help="... by policies with thresholds divided by this")
+    options.add_argument(
+        "--without-full", action="store_true", help="... without the full history: long ones have views that fit"
+    )
     options.add_argument("--report", type=Path, help="print the table of a file of such rows")
     given = options.parse_args()
     if given.report:
@@ -526,7 +559,8 @@ def main() -> None:
         from reader_model import Reader  # noqa: PLC0415 (an optional library)
 
         reader = Reader(given.context, given.threads)
-        measure_bits(reader, spread(every), given.bits, seconds=given.seconds, each=given.each, scale=given.scale)
+        choice = Choice(given.each, given.scale, reads_full=not given.without_full)
+        measure_bits(reader, spread(every), given.bits, seconds=given.seconds, choice=choice)
         print(print_bits(read_rows(given.bits)))
         return
     some = every[:: max(1, len(every) // given.limit) if given.limit else 1]

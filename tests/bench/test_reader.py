@@ -64,8 +64,34 @@ def test_with_smaller_thresholds_views_and_the_scaled_tail_are_shorter():
 def read_checkpoints(scale):
     """Of the last action of a simulated conversation, one for each policy."""
     conversation = max(sample_conversations(), key=lambda each: len(each.messages))
-    return [checkpoints[-1] for checkpoints in reader.find_checkpoints(conversation, 200_000, each=1_000, scale=scale)]
+    return [
+        checkpoints[-1] for checkpoints in reader.find_checkpoints(conversation, 200_000, reader.Choice(1_000, scale))
+    ]
 
 
 def measure_views(checkpoints):
     return sum(len(message.raw) for each in checkpoints for message in each.view if each.policy == reader.DEFAULT)
+
+
+def test_without_the_full_history_views_of_real_thresholds_are_read_at_actions_in_a_row():
+    conversation = max(sample_conversations(), key=lambda each: len(each.messages))
+    choice = reader.Choice(3, 1.0, reads_full=False)
+    found = list(reader.find_checkpoints(conversation, 200_000, choice))
+    assert [checkpoints[0].policy for checkpoints in found] == [reader.DEFAULT, reader.AS_DEAR, "tail"]
+    assert {tuple(each.place for each in checkpoints) for checkpoints in found} == {
+        tuple(each.place for each in found[0])
+    }
+    every = next(reader.find_checkpoints(conversation, 200_000, reader.Choice(1_000, 1.0, reads_full=False)))
+    places = [each.place for each in every]
+    first = places.index(found[0][0].place)
+    assert [each.place for each in found[0]] == places[first : first + 3]
+
+
+def test_without_the_full_history_shares_are_those_of_the_rival():
+    names = {reader.DEFAULT: 90.0, reader.AS_DEAR: 100.0, reader.TAIL: 150.0}
+    rows = [
+        {"conversation": "c", "place": 1, "policy": name, "tokens": 1_000, "bits": bits, "placeholder_bits": 40.0}
+        for name, bits in names.items()
+    ]
+    table = reader.print_bits(rows)
+    assert "| default | 100 | 90.0 | 1.200 (1.200 to 1.200) | 40.0 |" in table
