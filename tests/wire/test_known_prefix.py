@@ -255,6 +255,16 @@ def test_the_marks_of_a_client_are_counted_wherever_they_are():
         assert messages_wire._count_marks(request) == source.count(b'"cache_control"')
 
 
+@given(legal)
+def test_the_marks_of_a_client_are_counted_where_they_move_from_turn_to_turn(history):
+    known = None
+    for turn in turns(history):
+        source = mark_newest(messages_api.request)(turn)
+        prefix = known and find_prefix(known, source, messages_wire.find_first_message(source))
+        known = messages_wire.parse(source, prefix)
+        assert known is None or messages_wire._count_marks(known) == source.count(b'"cache_control"')
+
+
 # --- what leaves ------------------------------------------------------------------------------------------------------
 
 
