@@ -24,8 +24,11 @@ _SIGNS = (b"_", b"-")
 """Most marks end in one of these."""
 _REACH_CHARACTERS = 512
 _LETTERS = r"A-Za-z0-9"
-# Before a key there is no letter, but for that of an escape in nested JSON (`\nghp_`), or of a colour (`ESC[32m`).
-_ALONE = rf"(?:(?<![{_LETTERS}])|(?<=\\[nrtbf])|(?<=[\[;][0-9]m)|(?<=[\[;][0-9]{{2}}m)|(?<=\[[mK]))"
+# Before a key there is no letter, but for that of an escape in nested JSON (`\nghp_`) or in a URL (`%20ghp_`), or of a
+# colour (`ESC[32m`).
+_ALONE = (
+    rf"(?:(?<![{_LETTERS}])|(?<=\\[nrtbf])|(?<=%[0-9A-Fa-f]{{2}})|(?<=[\[;][0-9]m)|(?<=[\[;][0-9]{{2}}m)|(?<=\[[mK]))"
+)
 _HAS_DIGIT = r"(?=[A-Za-z_.~+/-]{0,199}[0-9])"
 """Keys are random, words are not: `sk-learn-pipelines` is no key."""
 
@@ -169,6 +172,8 @@ def _rule_after_label(name: str, marks: tuple[str, ...], rest: str, reach: int =
 
 _TOKEN = r"[A-Za-z0-9._~+/-]"  # noqa: S105 (the letters of one)
 _QUOTED = r"[\"'\\]{0,2}\s{0,2}[:=]\s{0,2}[\"'\\]{0,2}"
+_NO_VARIABLE = r"(?![${<%]|\*\*)"
+"""No name of where a password is (`$PASSWORD`, `<password>`), and none that is hidden already."""
 
 _KEY_BLOCK = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
@@ -216,6 +221,18 @@ SHIPPED = (
         rf"{_QUOTED}{_HAS_DIGIT}([A-Za-z0-9_-]{{16,250}})",
     ),
     _rule_after_label(
-        "password-in-url", ("://", ":\\/\\/"), r"[^\s/@:\"'<>]{0,100}:(?![${<%]|\*\*)([^\s/@\"'<>]{1,200})@"
+        "password-in-url", ("://", ":\\/\\/"), rf"[^\s/@:\"'<>]{{0,100}}:{_NO_VARIABLE}([^\s/@\"'<>]{{1,200}})@"
+    ),
+    _rule_after_label(
+        "password",
+        ("curl ",),
+        r"(?:[^\n|;]{0,300}?\s)?(?:-[a-zA-Z]{0,8}u|--user)[ =]?[\"'\\]{0,2}[^\s:\"'\\$-][^\s:\"'\\]{0,99}:"
+        + _NO_VARIABLE
+        + r"([^\s\"'\\]{1,200})",
+    ),
+    _rule_after_label(
+        "password",
+        ("--password=", "PGPASSWORD=", "MYSQL_PWD="),
+        r"[\"'\\]{0,2}" + _NO_VARIABLE + r"([^\s\"'\\]{3,200})",
     ),
 )

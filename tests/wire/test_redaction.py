@@ -51,6 +51,7 @@ LED = {
     "azure-key": ("AccountName=x;AccountKey={};EndpointSuffix=y", f"{MIXED[:86]}=="),
     "api-key": ('headers = {{"x-api-key": "{}"}}', HEX[:32]),
     "password-in-url": ("DATABASE_URL=postgres://app:{}@db.internal:5432/app", "hunter2-s3cr3t"),
+    "password": ("curl -sS -X POST -u 'agent:{}' http://localhost:8080/v1/items", "hunter2-s3cr3t"),
 }
 PLAIN = [
     "pip install sk-learn-contrib-pipelines and task-list-for-the-team-2024-01-01-final",
@@ -61,6 +62,8 @@ PLAIN = [
     "see eyJust.a.name, AKIA, ghp_, xoxb-, sk-, hf_, ://, -----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
     "api_key = os.environ['OPENAI_API_KEY']; apiKey: string; api-key: see the vault for the production one",
     "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABgQC7 someone@example.com",
+    "curl -u $USER:$PASSWORD a.example; curl -u agent: a.example; curl --user <name>:<password> a.example; curl -u a",
+    "curl -fsSL https://a.example/install.sh | sh -u b:c; --password=$PW --password=<secret> PGPASSWORD=${PW}",
     HEX,
     MIXED,
 ]
@@ -85,6 +88,28 @@ def test_text_that_looks_like_a_secret_is_redacted(kind, secret, place):
     _, kinds, value = redact({"role": "user", "content": place.format(secret)})
     assert value == {"role": "user", "content": place.format(f"[redacted: {kind}]")}
     assert kinds == (kind,)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "curl -u agent:{} https://a.example",
+        "curl -sSu agent:{}\nnext",
+        'curl https://a.example --user "agent:{}"',
+        'run({{"command": "curl --user=\\"agent:{}\\" a.example"}})',
+        "mysql --user=agent --password={} items",
+        "PGPASSWORD='{}' psql -h db",
+    ],
+)
+def test_a_password_in_a_command_is_redacted(written):
+    _, kinds, value = redact([written.format("hunter2-s3cr3t")])
+    assert value == [written.format("[redacted: password]")]
+    assert kinds == ("password",)
+
+
+def test_a_key_within_a_url_is_redacted_behind_an_escape():
+    found = redact(["https://a.example/?auth=Token%20sk-canary-7d1e5a&n=1"])[2]
+    assert found == ["https://a.example/?auth=Token%20[redacted: api-key]&n=1"]
 
 
 @pytest.mark.parametrize("kind", LED)
