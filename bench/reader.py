@@ -305,22 +305,32 @@ def _list_texts(value: Any) -> Iterator[str]:  # noqa: ANN401 (any JSON)
 
 
 def print_copied_lines(found: Sequence[CopiedLines]) -> str:
-    """A row a policy: the share of the copied lines that its views show, by distance and of all."""
-    of_default = [each.shown for each in found if each.policy == DEFAULT]
-    numbers = [sum(shown[distance][0] for shown in of_default) for distance in DISTANCES]
+    """A row a policy: the share of the copied lines that its views show, by distance and of all, and how many more of
+    all of them the default shows, conversation by conversation.
+    """
+    of_default = {each.conversation: each.shown for each in found if each.policy == DEFAULT}
+    numbers = [sum(shown[distance][0] for shown in of_default.values()) for distance in DISTANCES]
     rows = [
         f"{sum(numbers):,} lines of {len(of_default)} conversations",
         "",
-        f"| policy | {' | '.join(DISTANCES)} | all |",
-        "|---|" + "---|" * (len(DISTANCES) + 1),
-        f"| lines | {' | '.join(f'{number:,}' for number in (*numbers, sum(numbers)))} |",
+        f"| policy | {' | '.join(DISTANCES)} | all | the default shows more by |",
+        "|---|" + "---|" * (len(DISTANCES) + 2),
+        f"| lines | {' | '.join(f'{number:,}' for number in (*numbers, sum(numbers)))} | |",
     ]
     for name in policies():
-        own = [each.shown for each in found if each.policy == name]
-        cells = [format_interval([shown[distance][::-1] for shown in own]) for distance in DISTANCES]
-        whole = [tuple(map(sum, zip(*shown.values(), strict=True)))[::-1] for shown in own]
-        rows.append(f"| {name} | {' | '.join(cells)} | {format_interval(whole)} |")
+        own = {each.conversation: each.shown for each in found if each.policy == name}
+        cells = [format_interval([shown[distance][::-1] for shown in own.values()]) for distance in DISTANCES]
+        sums = {conversation: _add_up(shown) for conversation, shown in own.items()}
+        cells.append(format_interval([(shown, lines) for lines, shown in sums.values()]))
+        more = [(_add_up(of_default[conversation])[1] - shown, lines) for conversation, (lines, shown) in sums.items()]
+        cells.append("" if name == DEFAULT else format_interval(more))
+        rows.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(rows)
+
+
+def _add_up(shown: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
+    """How many lines, and how many of them are shown, of every distance."""
+    return sum(lines for lines, _ in shown.values()), sum(of_them for _, of_them in shown.values())
 
 
 # --- bits per action --------------------------------------------------------------------------------------------------

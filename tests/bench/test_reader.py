@@ -53,6 +53,17 @@ def test_a_line_is_copied_that_only_a_result_shows():
     assert reader.find_copied_lines(body, [1]) == {}
 
 
+def test_of_copied_lines_it_is_told_how_many_more_the_default_shows():
+    def count(conversation, policy, shown):
+        return reader.CopiedLines(conversation, policy, dict.fromkeys(reader.DISTANCES, (10, shown)))
+
+    found = [count(name, policy, 6 if policy == reader.DEFAULT else 4) for name in "ab" for policy in reader.policies()]
+    rows = reader.print_copied_lines(found).split("\n")
+    assert rows[0] == "60 lines of 2 conversations"
+    rival = next(row for row in rows if row.startswith(f"| {reader.AS_DEAR} |"))
+    assert rival.endswith("| 0.400 (0.400 to 0.400) | 0.200 (0.200 to 0.200) |")
+
+
 def test_with_smaller_thresholds_views_and_the_scaled_tail_are_shorter():
     found = {scale: read_checkpoints(scale) for scale in (4.0, 8.0)}
     tails = {scale: [each.most_tokens for each in checkpoints] for scale, checkpoints in found.items()}
