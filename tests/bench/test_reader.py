@@ -53,7 +53,7 @@ def test_a_line_is_copied_that_only_a_result_shows():
     assert reader.find_copied_lines(body, [1]) == {}
 
 
-def test_of_copied_lines_it_is_told_how_many_more_the_default_shows():
+def test_the_table_says_how_many_more_copied_lines_the_default_shows():
     def count(conversation, policy, shown):
         return reader.CopiedLines(conversation, policy, dict.fromkeys(reader.DISTANCES, (10, shown)))
 
