@@ -54,6 +54,8 @@ SAMPLES = 2_000
 FULL, TAIL, SCALED_TAIL, DEFAULT = "full history", "tail", "scaled tail", "default"
 TAIL_TOKENS = 2_500
 """Tokens at the end of a history that are read alone; those of the scaled tail are divided like the thresholds."""
+SHARES = {TAIL: "kept share", SCALED_TAIL: "over the scaled tail"}
+"""The columns of what a view gives more than a tail."""
 BARE, ARGUMENTS, SLIDING = "bare placeholders", "with clear_arguments", "sliding-10"
 AS_DEAR = "bare placeholders, as dear"
 RECENT_TOKENS_AS_DEAR = 15_000
@@ -379,9 +381,9 @@ class Choice:
 
     @property
     def tails(self) -> dict[str, int]:
-        return (
-            {TAIL: TAIL_TOKENS} if self.scale == 1 else {TAIL: TAIL_TOKENS, SCALED_TAIL: int(TAIL_TOKENS / self.scale)}
-        )
+        """How many of the last tokens are read alone, by what the view is called."""
+        scaled = {SCALED_TAIL: int(TAIL_TOKENS / self.scale)}
+        return {TAIL: TAIL_TOKENS, **(scaled if self.scale > 1 else {})}
 
     def choose(self, due: Sequence[int], name: str) -> Sequence[int]:
         """Evenly spread; of long views some in a row, from a place of chance on: most of each is read once."""
@@ -500,9 +502,9 @@ def print_bits(rows: Sequence[Mapping[str, Any]]) -> str:
     if not whole:
         return "no checkpoint was measured for every view"
     best = FULL if FULL in names else AS_DEAR
-    tails = [name for name in (TAIL, SCALED_TAIL) if name in names]
+    tails = {tail: head for tail, head in SHARES.items() if tail in names}
     conversations = {each[best]["conversation"] for each in whole}
-    heads = ["view", f"tokens, % of {best}", "bits per action", *(f"kept over the {name}" for name in tails)]
+    heads = ["view", f"tokens, % of {best}", "bits per action", *tails.values()]
     found = [
         f"{len(whole)} checkpoints of {len(conversations)} conversations",
         "",

@@ -26,9 +26,8 @@ _REACH_CHARACTERS = 512
 _LETTERS = r"A-Za-z0-9"
 # Before a key there is no letter, but for that of an escape in nested JSON (`\nghp_`) or in a URL (`%20ghp_`), or of a
 # colour (`ESC[32m`).
-_ALONE = (
-    rf"(?:(?<![{_LETTERS}])|(?<=\\[nrtbf])|(?<=%[0-9A-Fa-f]{{2}})|(?<=[\[;][0-9]m)|(?<=[\[;][0-9]{{2}}m)|(?<=\[[mK]))"
-)
+_ESCAPE = r"(?<=\\[nrtbf])|(?<=%[0-9A-Fa-f]{2})|(?<=[\[;][0-9]m)|(?<=[\[;][0-9]{2}m)|(?<=\[[mK])"
+_ALONE = rf"(?:(?<![{_LETTERS}])|{_ESCAPE})"
 _HAS_DIGIT = r"(?=[A-Za-z_.~+/-]{0,199}[0-9])"
 """Keys are random, words are not: `sk-learn-pipelines` is no key."""
 
