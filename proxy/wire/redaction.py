@@ -225,7 +225,8 @@ SHIPPED = (
     _rule_after_label(
         "password",
         ("curl ",),
-        r"(?:[^\n|;]{0,300}?\s)?(?:-[a-zA-Z]{0,8}u|--user)[ =]?[\"'\\]{0,2}[^\s:\"'\\$-][^\s:\"'\\]{0,99}:"
+        # Up to the next mark only: from there on, the pattern is tried again.
+        r"(?:(?:[^\n|;c]|c(?!url )){0,300}?\s)?(?:-[a-zA-Z]{0,8}u|--user)[ =]?[\"'\\]{0,2}[^\s:\"'\\$-][^\s:\"'\\]{0,99}:"
         + _NO_VARIABLE
         + r"([^\s\"'\\]{1,200})",
     ),
