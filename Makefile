@@ -19,7 +19,7 @@ test: $(VENV)/.tests ## lint, types and the fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(PYTEST) -q -n 3 --dist loadgroup -m "not slow and not soak" $(ARGS)
+	$(PYTEST) -q -n 3 --dist loadgroup -m "not seconds and not slow and not soak" $(ARGS)
 
 fidelity: $(VENV)/.tests ## is a relay true to the byte? URL=http://... of the proxy, PORT= its upstream's port
 	$(BIN)/python -m tests.end_to_end.fidelity.run --url $(URL) --upstream-port $(or $(PORT),9900)

@@ -50,6 +50,7 @@ def test_the_image_is_built_by_locked_tools():
     assert [line for line in installs if not {"--require-hashes", "--no-deps"} & set(line.split())] == []
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("command", [("check", "FILE"), ("serve", "--config", "FILE", "--port", "0", "--workers", "2")])
 def test_a_missing_library_is_named_in_one_line_with_what_to_install(tmp_path, command):
     config = {"state": {"url": "redis://127.0.0.1:1/0"}}
@@ -59,6 +60,7 @@ def test_a_missing_library_is_named_in_one_line_with_what_to_install(tmp_path, c
     assert line.endswith("state.url: shared state needs an optional library: pip install 'compaction-proxy[redis]'")
 
 
+@pytest.mark.seconds
 def test_without_shared_state_no_library_for_it_is_needed_or_imported(tmp_path):
     assert run(BLOCKED.format(library="redis"), tmp_path, {}, "check", "FILE").returncode == 0
     assert run(LOADED, tmp_path, {}, "check", "FILE").stdout.splitlines()[-1] == "[]"
@@ -69,11 +71,13 @@ def test_with_shared_state_it_is_imported(tmp_path):
     assert run(LOADED, tmp_path, config, "check", "FILE").stdout.splitlines()[-1] == "['redis']"
 
 
+@pytest.mark.seconds
 def test_without_a_collector_no_library_for_it_is_needed_or_imported(tmp_path):
     assert run(BLOCKED.format(library="opentelemetry"), tmp_path, {}, "check", "FILE").returncode == 0
     assert run(LOADED, tmp_path, {}, "check", "FILE").stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("library", ["opentelemetry", "google.protobuf"])
 def test_a_collector_without_its_library_is_named_in_one_line(tmp_path, library):
     config = {"otel": {"endpoint": "http://127.0.0.1:4318"}}

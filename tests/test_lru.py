@@ -22,6 +22,7 @@ def test_the_least_recently_used_entry_is_dropped_first():
     assert cache.get("b", 7) == 7
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("size", [10, 10_000, 2 * MIB])
 def test_memory_is_bounded_whatever_the_size_of_an_entry(size):
     cache = ByteBoundedCache(4 * MIB)

@@ -54,6 +54,7 @@ def test_the_patterns_are_those_tiktoken_publishes(name, monkeypatch):
     assert counting._SPLITS[name] == published.ENCODING_CONSTRUCTORS[name]()["pat_str"]
 
 
+@pytest.mark.seconds
 async def test_counting_never_goes_to_the_network(monkeypatch, tokenizers):
     counting._encoding.cache_clear()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: pytest.fail("asked for an address"))

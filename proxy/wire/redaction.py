@@ -226,9 +226,8 @@ SHIPPED = (
         "password",
         ("curl ",),
         # Up to the next mark only: from there on, the pattern is tried again.
-        r"(?:(?:[^\n|;c]|c(?!url )){0,300}?\s)?(?:-[a-zA-Z]{0,8}u|--user)[ =]?[\"'\\]{0,2}[^\s:\"'\\$-][^\s:\"'\\]{0,99}:"
-        + _NO_VARIABLE
-        + r"([^\s\"'\\]{1,200})",
+        r"(?:(?:[^\n|;c]|c(?!url )){0,300}?\s)?(?:-[a-zA-Z]{0,8}u|--user)"
+        r"[ =]?[\"'\\]{0,2}[^\s:\"'\\$-][^\s:\"'\\]{0,99}:" + _NO_VARIABLE + r"([^\s\"'\\]{1,200})",
     ),
     _rule_after_label(
         "password",

@@ -168,6 +168,7 @@ async def test_words_are_found_in_what_is_kept(admin):
     assert await admin.read("/search?text=nobody+ever+said+this") == {"hits": [], "whole": True}
 
 
+@pytest.mark.seconds
 async def test_a_what_if_replays_the_transcripts_of_a_team_through_two_policies(admin, window):
     wanted = {"policy": "default", "values": {"mode": "off"}, "against": "patient", "window": window, "seconds": 60}
     data = await admin.read("/what-if", method="POST", body={**wanted, "team": "search"})
@@ -292,6 +293,7 @@ async def test_only_the_user_of_the_proxy_can_read_what_it_stores(admin):
     assert wrong == {}
 
 
+@pytest.mark.seconds
 async def test_wrong_keys_are_in_the_audit_log_and_do_not_fill_the_activity_log(admin):
     await admin.read_error(401, "GET", "/overview", key="cpa-not-the-key")
     assert (await admin.read("/audit?limit=1"))["acts"][0]["outcome"] == "refused"
@@ -303,6 +305,7 @@ async def test_wrong_keys_are_in_the_audit_log_and_do_not_fill_the_activity_log(
     assert not any('"refused"' in row["details"] for row in rows)
 
 
+@pytest.mark.seconds
 async def test_a_refused_configuration_says_why_until_it_is_right_again(admin):
     file = admin.proxy.place / "proxy.yaml"
     before, version = file.read_text(), (await admin.read("/configuration"))["version"]

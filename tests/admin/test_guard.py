@@ -165,6 +165,7 @@ async def test_logging_out_ends_no_session_that_the_proxy_did_not_sign(admin, se
     assert read_ended_sessions(admin) == before
 
 
+@pytest.mark.seconds
 async def test_logging_out_often_does_not_open_the_sessions_that_others_ended(admin):
     """The number of ended sessions is limited for each keyholder, so no other one can push any out."""
     here = f"http://localhost:{admin.proxy.port}"

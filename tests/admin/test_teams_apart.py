@@ -135,6 +135,7 @@ async def test_nothing_of_another_team_is_in_any_answer(admin):
         assert (await admin.send("GET", f"/admin/api{path}", key=LEADER)).status in (403, 404, 422), path
 
 
+@pytest.mark.seconds  # it goes on from the one before
 async def test_histories_of_a_system_prompt_alone_have_a_name_of_their_own(admin):
     listed = (await admin.read("/conversations?limit=200"))["conversations"]
     named = [each for each in listed if each["conversation"]]

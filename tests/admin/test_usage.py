@@ -120,6 +120,7 @@ async def test_a_list_is_downloaded_as_csv_and_json(admin):
 # --- rights ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.seconds
 async def test_a_key_that_may_only_read_changes_nothing(admin):
     assert (await admin.read("/me", key=READER))["role"] == "read"
     assert await admin.read("/overview", key=READER)
@@ -167,6 +168,7 @@ async def test_the_audit_log_names_the_operator(admin):
 # --- drafts of policies ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.seconds
 async def test_a_draft_comes_back_as_a_change_of_the_file_and_changes_nothing(admin):
     before = (admin.proxy.place / "proxy.yaml").read_text()
     body = {"policy": "patient", "values": {"clear_at_least": 9_000, "summary": {"enabled": False}}}

@@ -2,6 +2,8 @@
 
 import sys
 
+import pytest
+
 from tests import ROOT
 from tests.support.messages import assistant, call, history, system, user
 
@@ -31,6 +33,7 @@ def of_work(paused_at=()):
     return Conversation("work", "made up", MESSAGES, model="gpt-4o", recorded=recorded)
 
 
+@pytest.mark.seconds
 def test_the_parts_add_up_to_the_cost_that_the_scorecard_gives():
     conversation = of_work(paused_at=(20,))
     sums = cost_parts.measure(conversation)

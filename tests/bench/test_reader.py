@@ -2,6 +2,8 @@
 
 import sys
 
+import pytest
+
 from tests import ROOT
 from tests.support.messages import assistant, call, request, user
 
@@ -64,6 +66,7 @@ def test_the_table_says_how_many_more_copied_lines_the_default_shows():
     assert rival.endswith("| 0.400 (0.400 to 0.400) | 0.200 (0.200 to 0.200) |")
 
 
+@pytest.mark.seconds
 def test_with_smaller_thresholds_views_and_the_scaled_tail_are_shorter():
     found = {scale: read_checkpoints(scale) for scale in (4.0, 8.0)}
     tails = {scale: [each.most_tokens for each in checkpoints] for scale, checkpoints in found.items()}
@@ -84,6 +87,7 @@ def measure_views(checkpoints):
     return sum(len(message.raw) for each in checkpoints for message in each.view if each.policy == reader.DEFAULT)
 
 
+@pytest.mark.seconds
 def test_without_the_full_history_views_of_real_thresholds_are_read_at_actions_in_a_row():
     conversation = max(sample_conversations(), key=lambda each: len(each.messages))
     choice = reader.Choice(3, 1.0, reads_full=False)

@@ -134,6 +134,7 @@ async def test_a_day_is_sent_whole_and_evenly_to_the_slow(upstream_requests):
     assert [length for _, length in upstream_requests] == lengths[: scenario.times // 10 * 10 : 10]
 
 
+@pytest.mark.seconds
 async def test_a_day_goes_through_the_proxy_and_is_reported(tmp_path):
     scenario = relay._day("sample", recorded.plan_day(conversations(), 1_000))
     async with FakeUpstream(relay.PACE) as upstream:

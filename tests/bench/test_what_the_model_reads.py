@@ -21,6 +21,7 @@ def bodies():
     return list(bench.forward(sample.conversations(), "default"))
 
 
+@pytest.mark.seconds
 def test_the_page_shows_what_the_code_makes(bodies):
     folded = list(bench.forward(sample.conversations(), "default", bench.FOLDED_WINDOW, summaries=False))
     page = (ROOT / "docs" / "what-the-model-reads.md").read_text(encoding="utf-8")

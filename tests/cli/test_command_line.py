@@ -70,6 +70,7 @@ def test_faults_of_a_configuration_are_json_too(capsys, folder):
     assert (output["ok"], output["faults"][0]["path"]) == (False, "listn")
 
 
+@pytest.mark.seconds
 async def test_a_configuration_and_a_conversation_are_read_from_standard_input(folder):
     def run(text, *words):
         command = [sys.executable, "-m", "proxy", *words]
@@ -81,6 +82,7 @@ async def test_a_configuration_and_a_conversation_are_read_from_standard_input(f
     assert (good.returncode, json.loads(good.stdout)["messages_before"]) == (0, 1)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -115,6 +117,7 @@ def run_module(*words, folder, **how):
     )
 
 
+@pytest.mark.seconds
 def test_json_that_is_nested_too_deeply_is_reported(folder):
     (folder / "deep.json").write_text("[" * 100_000)
     ended = run_module("compact", "deep.json", folder=folder)

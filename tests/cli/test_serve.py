@@ -98,6 +98,7 @@ async def test_on_a_terminal_it_says_what_to_export_and_ctrl_c_ends_it_well(tmp_
     assert b'{"' not in seen
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("command", ["compaction-proxy", "python -m proxy"])
 def test_the_command_has_two_names(command):
     words = [sys.executable, "-m", "proxy"] if "-m" in command else [str(Path(sys.executable).with_name(command))]

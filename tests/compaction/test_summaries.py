@@ -38,6 +38,7 @@ async def test_a_claim_that_was_made_while_the_clock_was_ahead_ends_after_its_ti
     assert await store.claim_fact(KEY, SummaryCandidate.claim("own").to_bytes(), 60.0)
 
 
+@pytest.mark.seconds
 async def test_the_claim_of_another_worker_that_is_alive_is_left_alone(store, monkeypatch):
     monkeypatch.setattr(summaries, "CLAIM_MARGIN_SECONDS", 0.1)
     summarizer = Summarizer(store, lambda _: None)

@@ -124,6 +124,7 @@ ANCHORS = st.builds(Anchor, BYTES, st.integers(0, 2_000_000), BYTES)
 SCALES = st.builds(Calibration, st.floats(0.5, 3.0), st.integers(0, 1_000))
 
 
+@pytest.mark.seconds
 @given(st.builds(LastRequest, ANCHORS, st.floats(0, 4e9), st.text(max_size=20), SCALES))
 def test_the_last_time_is_read_as_it_was_written(last):
     assert LastRequest.from_bytes(last.to_bytes()) == last

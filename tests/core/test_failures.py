@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import pairwise
 from math import ceil
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,6 +47,7 @@ def blocks(sent):
 # --- F1: the death spiral --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.seconds
 def test_f1_a_head_over_the_limit_by_itself_costs_two_blocks_and_two_summaries_in_fifty_requests_at_most():
     messages = work(50, out="short", head="Rule: be kind.\n" * 1_000)
     worker = Worker(Rules(clear_at_least=10**9, summary=TOLD), Facts(usable_tokens=3_000), model=ACCOUNT)
@@ -55,6 +57,7 @@ def test_f1_a_head_over_the_limit_by_itself_costs_two_blocks_and_two_summaries_i
     assert len(worker.accounts) <= 2
 
 
+@pytest.mark.seconds
 def test_f1_so_do_the_users_own_words_where_they_may_not_go():
     long = user("Read this: " + "word " * 2_000)
     messages = [message for step in range(50) for message in (*long, *assistant(f"Read {step}."))]
@@ -127,6 +130,7 @@ def test_f7_over_a_hundred_turns_old_results_are_cleared_in_strides():
     assert 1 <= rewrites(sent) <= ceil(growth / rules.clear_at_least)
 
 
+@pytest.mark.seconds
 def test_f7_over_a_hundred_turns_above_the_trigger_each_rewrite_makes_room_for_many_more():
     rules, facts = Rules(clear_at_least=10**9), Facts(usable_tokens=12_000)
     sent = works(Worker(rules, facts), work(100))
@@ -162,6 +166,7 @@ def reasoning(sent):
             yield [old.get(key) for key in REASONING], [new.get(key) for key in REASONING]
 
 
+@pytest.mark.seconds
 @given(THINKERS, st.one_of(DEMANDED, TAKEN))
 def test_f10_a_message_that_is_signed_is_untouched_or_gone(messages, steps):
     for sent in works(Worker(replace(EAGER, when_full=steps)), messages):

@@ -332,6 +332,7 @@ def named_and_nameless(count):
     return tuple(replace(each, answers="") if place % 2 and each.is_result else each for place, each in enumerate(body))
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("make", [answered_backwards, unanswered_and_uncalled, named_and_nameless])
 @pytest.mark.parametrize("work", [find_groups, list_callers, count_flaws, repair])
 def test_the_cost_of_parallel_calls_grows_with_their_number(work, make):

@@ -78,6 +78,7 @@ def decide(source):
             Block.from_bytes(ready.block.to_bytes())
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_cost_of_a_request_grows_with_the_length_of_its_history(shape):
     assert_grows_in_proportion(decide, lambda count: body([*user("Begin."), *SHAPES[shape](count), *END]), 120)

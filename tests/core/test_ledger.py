@@ -342,6 +342,7 @@ LONG = (
 )
 
 
+@pytest.mark.seconds
 @given(st.integers(0, 12_000))
 @settings(max_examples=60, deadline=None)
 def test_a_ledger_is_never_longer_than_its_budget(budget):

@@ -130,6 +130,7 @@ def test_every_observation_of_a_recorded_agent_without_tools_is_known():
         assert all(message.observed for message in spoken)
 
 
+@pytest.mark.seconds
 @needed
 def test_a_recorded_agent_without_tools_is_shortened_and_its_task_stays():
     shortened = 0

@@ -256,6 +256,7 @@ PIECES_OF_RUNNERS += [
 ]
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("piece", [*PIECES, *PIECES_OF_RUNNERS])
 def test_finding_errors_takes_time_in_proportion_to_the_text(piece):
     started = time.process_time()

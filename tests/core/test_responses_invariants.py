@@ -263,6 +263,7 @@ BETWEEN = {
 }
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("between", BETWEEN)
 @pytest.mark.parametrize("kind", UNKNOWN)
 def test_an_unknown_item_stays_with_the_reasoning_of_its_response_and_all_between(kind, between):

@@ -35,6 +35,7 @@ def size_of(sent):
     return sum(len(raw) // 3 for raw in sent.raws)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("window", [1_500, 2_048, 3_000, 4_096, 6_000, 8_192])
 def test_a_plain_agent_stays_within_a_small_window(window):
     worker = Worker(RULES, Facts(usable_tokens=window), count=lambda raw: len(raw) // 3)

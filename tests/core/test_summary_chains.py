@@ -159,6 +159,7 @@ def test_ten_blocks_in_a_row_keep_every_file_and_command_of_the_ledger(ten):
         assert [step for step in gone if step not in newest] == []
 
 
+@pytest.mark.seconds
 def test_of_the_users_words_the_first_stay_then_the_newest_and_no_more_would_have_fitted():
     budget = 120
     made = run(replace(GROWING, pins=Pins(), summary=replace(GROWING.summary, user_tokens=budget)))

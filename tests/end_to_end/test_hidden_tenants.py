@@ -52,6 +52,7 @@ def list_caches():
     return [each for each in gc.get_objects() if isinstance(each, kind) and each.__module__.startswith("proxy.")]
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(("path", "write"), FORMATS.values(), ids=FORMATS)
 async def test_no_cache_of_the_process_knows_what_another_tenant_has_sent(up, tmp_path, path, write):
     """An `lru_cache` has one memory for all callers: nothing that is looked up there may come out of a request."""
@@ -82,6 +83,7 @@ def refuse_long(request):
     return overflow("openai") if len(request.body) > 20_000 else text_turn("Go on.")
 
 
+@pytest.mark.seconds
 async def test_answers_and_errors_are_the_same_whether_or_not_another_tenant_has_sent_the_same(tmp_path):
     work = reading(24)
 

@@ -103,6 +103,7 @@ def list_workers(proxy):
     return [int(pid) for pid in children.read_text().split()]
 
 
+@pytest.mark.seconds
 async def test_a_history_goes_on_as_before_after_its_worker_was_killed_in_a_later_round(up, serve):
     up.script = in_turn(RECALL, hang(), RECALL, text_turn("It is there."))
     sent = body(WORK, tools=TOOLS, stream=True)

@@ -29,6 +29,7 @@ async def test_a_run_of_many_windows_is_never_refused(tmp_path):
     assert run.cost < 1
 
 
+@pytest.mark.seconds
 async def test_a_run_in_which_summaries_fail_in_every_way_is_never_refused(tmp_path):
     run = await plays(tmp_path, 50, window=32_000, summaries=[kind for kind in BAD if kind != "slow"])
     assert is_sound(run)

@@ -307,6 +307,7 @@ async def test_the_next_request_knows_and_goes_on_where_the_first_was_brought(
     assert third.header("x-compaction-reason") == "window"
 
 
+@pytest.mark.seconds
 async def test_it_is_known_after_a_restart_until_it_expires_and_to_this_credential_only(serve, tmp_path):
     provider, config, state = Provider("openai"), settings(**NOTICED), ("--state", str(tmp_path))
     async with Upstream() as up:
@@ -416,6 +417,7 @@ async def cut_silently(proxy):
     return int(found[1]) if found else 0
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("policy", [{"trigger": 0}, {"inherit": "middleware"}], ids=["trigger-0", "middleware"])
 async def test_a_policy_that_makes_no_blocks_before_the_window_does_not_overflow_it_with_every_request(serve, policy):
     """Once it is known: a request that is refused costs a round trip, and its history is read again."""

@@ -255,6 +255,7 @@ async def test_transcripts_are_flushed_before_the_proxy_stops(serve, fresh):
     assert all(len(one.answers) == 1 for one in read_transcripts(proxy))
 
 
+@pytest.mark.seconds
 async def test_workers_write_beside_one_another_and_the_conversation_is_whole(serve, fresh):
     async with serve(fresh.url, "--workers", "2", config=settings(keep="all")) as proxy:
         await Agent(proxy, fresh, "sk-a").work(WORK)
@@ -278,6 +279,7 @@ async def health(proxy: Proxy):
     return json.loads((await page(proxy, "/health/ready")).body.data)
 
 
+@pytest.mark.seconds
 async def test_while_originals_cannot_be_written_nothing_new_is_folded_and_no_request_fails(serve, fresh):
     async with serve(fresh.url, config=settings(keep="all")) as proxy:
         assert (await health(proxy))["originals_writable"]

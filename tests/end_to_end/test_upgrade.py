@@ -115,6 +115,7 @@ async def test_blocks_of_a_later_release_cost_one_compaction_and_no_fault(tmp_pa
     assert not log_of(proxy, "failed-open")
 
 
+@pytest.mark.seconds
 def test_over_keys_of_a_later_format_it_does_not_start_and_leaves_them_as_they_are(tmp_path):
     restore_old_state(RELEASES[-1], tmp_path)
     registry = tmp_path / "state" / "registry.json"

@@ -35,6 +35,7 @@ async def test_a_short_run_says_that_nothing_had_to_be_done(environment):
     assert "\x1b" not in done.out
 
 
+@pytest.mark.seconds
 async def test_a_run_is_shortened_and_the_originals_are_where_it_says(environment):
     done = await demo(environment, "--fast", "--turns", "40")
     assert (done.code, done.complaint) == (0, "")
@@ -80,6 +81,7 @@ def _read(terminal):
         return b""
 
 
+@pytest.mark.seconds
 async def test_on_a_terminal_it_is_drawn_in_place(environment):
     code, written = await on_a_terminal(environment, "--fast", "--turns", "12", until=b"")
     assert code == 0
@@ -90,6 +92,7 @@ async def test_on_a_terminal_it_is_drawn_in_place(environment):
     assert {int(lines) for lines in frames[1::2]} == {frames[2].count("\n")}
 
 
+@pytest.mark.seconds
 async def test_ctrl_c_leaves_with_what_it_came_to_and_a_visible_cursor(environment):
     code, written = await on_a_terminal(environment, until=b"turn   4 of 150", press=b"\x03")
     assert code == 130

@@ -12,6 +12,7 @@ from tests.support.scripted_upstream import Upstream, echo
 IMPORTED = re.compile(r"^import time: +\d+ \| +\d+ \| +(\S+)$", re.MULTILINE)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("workers", [pytest.param("1", marks=pytest.mark.slow), "2"])
 async def test_a_worker_does_not_load_the_lab(tmp_path, workers):
     environment = {"PYTHONPROFILEIMPORTTIME": "1"}  # Python writes down each module that it imports

@@ -114,6 +114,7 @@ def test_the_page_shows_what_the_command_prints(capsys):
     assert f"```text\n{capsys.readouterr().out}```" in PAGE, "write the table anew with `make scorecard`"
 
 
+@pytest.mark.seconds
 def test_the_readme_has_the_bill_of_models_with_cheap_cached_input(capsys):
     """Its column of the sample; the other one is of recorded conversations, which are not part of this repository."""
     rows = re.findall(

@@ -166,6 +166,7 @@ def test_recorded_conversations_are_read_exactly(name):
 WRONG = [None, True, -1, 1.5, "", "x", [], [None], [[1]], {}, {"role": 1}, {"content": {"a": 1}}, "\ud800"]
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("place", [path for path in sorted(SAMPLES.rglob("*")) if path.is_file()], ids=lambda p: p.name)
 def test_a_value_of_another_kind_anywhere_trips_no_reader(place, tmp_path):
     """Each member of each object of each sample in turn becomes something else; who still knows the file reads it."""

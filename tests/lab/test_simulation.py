@@ -59,6 +59,7 @@ def test_a_block_applies_until_the_next_one():
         assert all(map(same, before.view, now.view)) == (at not in made)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(("pause", "reason"), [(0.0, ""), (1_000.0, "cold")])
 def test_a_cold_cache_is_recognised_by_recorded_times(pause, reason):
     at = [8.0 * number + pause * (number > 8) for number in range(31)]

@@ -151,6 +151,7 @@ async def test_finished_turns_are_not_played_again(tmp_path):
     assert await scores(door, recorder, WORK, ledger=ledger) == first
 
 
+@pytest.mark.seconds
 async def test_the_real_proxy_is_scored_like_any_other(serve):
     """And nothing that leaves it is worse than what the core makes of the same conversation."""
     reading = [call("Read", path=f"src/{number}.py", out=f"# {number}\n{LONG * 8}") for number in range(16)]

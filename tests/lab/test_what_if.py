@@ -46,6 +46,7 @@ def trial(conversations, **limits):
     return subprocess.CompletedProcess([], process.returncode, output, errors)
 
 
+@pytest.mark.seconds
 def test_each_conversation_is_replayed_under_both_policies():
     done = trial([lines(5), lines(30)])
     answer = json.loads(done.stdout)
@@ -55,6 +56,7 @@ def test_each_conversation_is_replayed_under_both_policies():
     assert answer["outcomes"][0]["tokens_sent"] == answer["outcomes"][1]["tokens_sent"] > 0
 
 
+@pytest.mark.seconds
 def test_when_its_seconds_are_over_within_a_conversation_it_answers_for_those_before():
     with start() as process:
         # More than a pipe holds: once all of it is written, the process is at the second conversation.
@@ -64,6 +66,7 @@ def test_when_its_seconds_are_over_within_a_conversation_it_answers_for_those_be
         assert json.loads(process.stdout.read())["conversations"] == 1
 
 
+@pytest.mark.seconds
 def test_it_keeps_to_its_seconds():
     with start() as process:
         process.stdin.write(job_line(seconds=0.1) + lines(3)[:-1])

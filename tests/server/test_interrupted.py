@@ -63,6 +63,7 @@ async def test_a_call_interrupted_anywhere_leaves_no_connection_and_no_lease(up,
     assert await interrupt_everywhere(interrupt, run) > FEW
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("interrupt", [cancel, fail])
 async def test_a_relay_interrupted_anywhere_is_noted_at_most_once_and_leaves_nothing_open(up, tmp_path, interrupt):
     up.script = PACED
@@ -106,6 +107,7 @@ async def ask_slowly(origin, key):
         writer.close()
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("interrupt", [cancel, fail])
 async def test_a_request_interrupted_anywhere_ends_once_and_the_next_one_is_served(up, tmp_path, interrupt):
     up.script = PACED

@@ -232,6 +232,7 @@ async def test_formats_that_are_not_compacted_say_so_and_warn_once(up, proxy):
 # --- leaving ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.seconds
 async def test_on_sigterm_it_is_not_ready_at_once_and_open_streams_finish(up, serve):
     frames = [delta(content="Hel"), delta(content="lo"), finish(), DONE]
     up.script = stream(frames[0], pause(1), *frames[1:])
@@ -263,6 +264,7 @@ async def test_a_stream_that_does_not_end_is_cut_when_the_drain_is_over(up, serv
         await up.requests[0].end()
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("workers", ["1", "2"])
 async def test_without_open_requests_it_stops_at_once(up, serve, workers):
     async with serve(up.url, "--workers", workers) as proxy:
@@ -277,6 +279,7 @@ def rewritten(proxy, config):
     (proxy.place / "proxy.yaml").write_text(config if isinstance(config, str) else yaml.safe_dump(config))
 
 
+@pytest.mark.seconds
 async def test_a_changed_file_is_in_force_at_once_and_open_streams_finish_on_the_old_one(up, serve):
     up.script = stream(delta(content="from the old"), pause(1.2), finish(), DONE)
     async with Upstream(text_turn("from the new")) as new, serve(None, config=config_for(up)) as proxy:
@@ -290,6 +293,7 @@ async def test_a_changed_file_is_in_force_at_once_and_open_streams_finish_on_the
         assert len(up.requests) == 1
 
 
+@pytest.mark.seconds
 async def test_a_reload_names_what_waits_for_a_restart(up, serve):
     async with serve(None, config=config_for(up)) as proxy:
         started = yaml.safe_load((proxy.place / "proxy.yaml").read_text())
@@ -308,6 +312,7 @@ SPOILED = {
 }
 
 
+@pytest.mark.seconds
 async def test_an_invalid_file_leaves_the_old_one_in_force_and_says_why(up, serve):
     async with serve(None, config=config_for(up)) as proxy:
         for number, (spoiled, why) in enumerate(SPOILED.items()):
@@ -334,6 +339,7 @@ NAMINGS = {
 }
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("naming", NAMINGS)
 async def test_a_file_that_is_lost_leaves_the_old_configuration_in_force(up, tmp_path, naming):
     """The operator's key and the upstream are those of the environment: without teams any client would spend it."""
@@ -355,6 +361,7 @@ async def test_a_file_that_is_lost_leaves_the_old_configuration_in_force(up, tmp
     assert up.requests == []
 
 
+@pytest.mark.seconds
 async def test_a_file_that_appears_after_the_start_is_not_read(up, tmp_path):
     async with serving(up.url, place=tmp_path) as proxy:
         rewritten(proxy, "nonsense: 1\n")
@@ -364,6 +371,7 @@ async def test_a_file_that_appears_after_the_start_is_not_read(up, tmp_path):
     assert "config-refused" not in proxy.output
 
 
+@pytest.mark.seconds
 async def test_a_file_that_was_empty_at_the_start_may_stay_so_but_not_become_so_again(up, tmp_path):
     (tmp_path / "proxy.yaml").write_text("")
     (tmp_path / "key").write_text("sk-first")
@@ -379,6 +387,7 @@ async def test_a_file_that_was_empty_at_the_start_may_stay_so_but_not_become_so_
         assert (await ask(proxy, chat())).status == 401
 
 
+@pytest.mark.seconds
 async def test_a_reload_does_not_remove_the_last_team(up, serve):
     """It would open the proxy to all clients; half a file that was written may say so by mistake."""
     teams = {"teams": {"red": {}, "blue": {}}}
@@ -406,6 +415,7 @@ async def test_sighup_reads_again_what_no_file_change_shows(up, serve, tmp_path)
     assert [sent.header("authorization") for sent in up.requests] == ["Bearer sk-first", "Bearer sk-second"]
 
 
+@pytest.mark.seconds
 async def test_sighup_while_it_starts_does_not_end_it(up, tmp_path):
     port, output = free_port(), tmp_path / "stdout"
     command = [sys.executable, "-m", "proxy", "serve", "--port", str(port), "--upstream", up.url]
@@ -425,6 +435,7 @@ async def test_sighup_while_it_starts_does_not_end_it(up, tmp_path):
 # --- workers ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.seconds
 async def test_several_workers_share_a_port_and_one_page_of_metrics(up, serve):
     """Whichever of them answers."""
     async with serve(None, "--workers", "2", config=config_for(up)) as proxy:
@@ -440,6 +451,7 @@ async def test_several_workers_share_a_port_and_one_page_of_metrics(up, serve):
                 await asyncio.sleep(0.1)
 
 
+@pytest.mark.seconds
 async def test_workers_share_their_metrics_again_when_the_state_directory_was_replaced(up, serve):
     async with serve(None, "--workers", "2", config=config_for(up)) as proxy:
         await until(lambda: len(list((proxy.state / "workers").glob("*.json"))) == 2)
@@ -484,6 +496,7 @@ async def test_a_worker_that_dies_is_started_again(up, serve):
             assert (await ask(proxy, chat())).status == 200
 
 
+@pytest.mark.seconds
 async def test_a_worker_that_is_started_again_has_the_store_of_the_others(up, serve, tmp_path):
     """What is read at start only is what was read then: else originals and blocks of one worker would be elsewhere."""
     before, after = ({"keep": "all", "dir": str(tmp_path / name)} for name in ("before", "after"))
@@ -500,6 +513,7 @@ async def test_a_worker_that_is_started_again_has_the_store_of_the_others(up, se
     assert not (tmp_path / "after").exists()
 
 
+@pytest.mark.seconds
 async def test_a_port_that_was_free_needs_no_restart(up, tmp_path):
     file = tmp_path / "proxy.yaml"
     config = config_for(up, listen={"port": 0, "workers": 2}, state={"dir": str(tmp_path / "state")})
@@ -526,6 +540,7 @@ async def test_a_port_that_was_free_needs_no_restart(up, tmp_path):
         await process.wait()
 
 
+@pytest.mark.seconds
 async def test_a_worker_that_was_killed_right_before_the_stop_makes_it_no_failure(up, serve):
     async with serve(None, "--workers", "2", config=config_for(up)) as proxy:
         await until(lambda: len(log_of(proxy, "listening")) == 2)

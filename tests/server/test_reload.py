@@ -79,6 +79,7 @@ async def faults_of(proxy):
     return log_of(proxy, "our-fault") + log_of(proxy, "failed-open")
 
 
+@pytest.mark.seconds
 async def test_a_request_with_an_unfinished_body_finishes_on_its_configuration(up, serve):
     up.script = text_turn("Hi")
     async with serve(None, config=config_for(up)) as proxy:
@@ -93,6 +94,7 @@ async def test_a_request_with_an_unfinished_body_finishes_on_its_configuration(u
         assert await faults_of(proxy) == []
 
 
+@pytest.mark.seconds
 async def test_old_connections_are_closed_after_the_last_request_on_them(up, serve):
     up.script = pace_turn(text_turn("one two three four five six"), 0.1)
     async with serve(None, config=config_for(up)) as proxy:
@@ -105,6 +107,7 @@ async def test_old_connections_are_closed_after_the_last_request_on_them(up, ser
         await until(lambda: up.connections == 0)
 
 
+@pytest.mark.seconds
 async def test_a_turn_that_waits_for_a_summary_is_sent_after_a_reload(up, serve):
     """The connections of its configuration are idle between the summary's answer and its own call."""
     up.script = model(lambda _: slow(text_turn(account())))
@@ -120,6 +123,7 @@ async def test_a_turn_that_waits_for_a_summary_is_sent_after_a_reload(up, serve)
         assert await faults_of(proxy) == []
 
 
+@pytest.mark.seconds
 async def test_a_summary_call_that_outlives_a_reload_is_finished_and_used(up, serve):
     """Its first answer is of no use, so that it has to call again after the reload."""
     answers = iter([slow(text_turn("no")), answer(text_turn(account()).completion())])

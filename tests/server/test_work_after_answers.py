@@ -33,6 +33,7 @@ class HeldStore(MemoryStore):
         return await super().put_block(key, value, over)
 
 
+@pytest.mark.seconds
 async def test_a_client_that_leaves_between_headers_and_relay_leaves_no_connection_behind(up, tmp_path):
     up.script = stream(delta(content="Hi"), hang())
     store = HeldStore()
@@ -49,6 +50,7 @@ async def test_a_client_that_leaves_between_headers_and_relay_leaves_no_connecti
     assert served.faults == []
 
 
+@pytest.mark.seconds
 async def test_an_answer_whose_body_is_never_read_is_closed_and_noted(up, tmp_path):
     up.script = stream(delta(content="Hi"), hang())
     record = RequestRecord("cp-1", "POST", "/v1/chat/completions", perf_counter())
@@ -63,6 +65,7 @@ async def test_an_answer_whose_body_is_never_read_is_closed_and_noted(up, tmp_pa
     assert len(served.turns) == 1
 
 
+@pytest.mark.seconds
 async def test_turns_beyond_the_queue_of_notes_are_reported(up, tmp_path):
     up.script = text_turn("Hi")
     held = asyncio.Event()
@@ -86,6 +89,7 @@ def reply_with_late_usage(request):
     return answer({key: value for key, value in turn.completion().items() if key != "usage"})
 
 
+@pytest.mark.seconds
 async def test_the_note_of_an_answer_survives_a_shutdown_right_after_it(up, tmp_path):
     up.script = reply_with_late_usage
     config = settings(default={"recount": "probe"})

@@ -145,6 +145,7 @@ def test_a_broken_log_file_is_replaced_by_a_new_one(open_log, tmp_path):
     assert text
 
 
+@pytest.mark.seconds
 def test_a_failing_disk_is_reported_once(open_log, tmp_path):
     text = []
     folder = tmp_path / "file"

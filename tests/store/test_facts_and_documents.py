@@ -50,6 +50,7 @@ async def test_facts_and_blocks_of_one_name_are_two_things(store_kind):
     assert await store.read_fact("t/h1") == b"fact"
 
 
+@pytest.mark.seconds
 async def test_facts_are_bounded_by_bytes_without_touching_blocks(bounded_kind):
     store = bounded_kind.store()
     await store.put_block("t/h1", b"block")

@@ -259,6 +259,7 @@ sys.exit(main(["serve", "--port", "0", "--config", sys.argv[1]]))
 """
 
 
+@pytest.mark.seconds
 def test_without_the_extra_it_says_what_to_install(tmp_path):
     (tmp_path / "proxy.yaml").write_text("transcripts: {dir: 's3://bucket'}\n")
     command = [sys.executable, "-c", WITHOUT, str(tmp_path / "proxy.yaml")]
@@ -269,6 +270,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path):
     assert "pip install 'compaction-proxy[s3]'" in ended.stderr
 
 
+@pytest.mark.seconds
 def test_without_an_object_store_the_library_is_not_imported():
     loaded = "import sys, proxy.server.worker, proxy.cli.transcripts; sys.exit('obstore' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", loaded], timeout=30, check=False).returncode == 0

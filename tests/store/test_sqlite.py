@@ -246,6 +246,7 @@ async def test_a_file_locked_for_too_long_makes_the_store_unavailable_and_no_lon
     await store.close()
 
 
+@pytest.mark.seconds
 async def test_while_a_file_is_locked_only_the_first_write_waits_and_reads_go_on(path, locking_process, store):
     began = time.monotonic()
     failed = await asyncio.gather(
@@ -263,6 +264,7 @@ async def test_while_a_file_is_locked_only_the_first_write_waits_and_reads_go_on
     assert await put_when_possible(store, "t/new") == b"block"
 
 
+@pytest.mark.seconds
 async def test_an_outage_that_begins_as_the_last_one_ends_stays(locking_process, store):
     """The file is locked again between the try that shows it free and the event loop's next turn."""
     with pytest.raises(StoreUnavailable, match="locked"):
@@ -283,6 +285,7 @@ async def test_an_outage_that_begins_as_the_last_one_ends_stays(locking_process,
     assert time.monotonic() - began < BUSY_TIMEOUT_SECONDS / 2
 
 
+@pytest.mark.seconds
 async def test_a_file_that_stalled_and_is_locked_now_can_be_read(path, locking_process):
     """As one on a disk that stalled and is read-only since."""
     released = threading.Event()
@@ -299,6 +302,7 @@ async def test_a_file_that_stalled_and_is_locked_now_can_be_read(path, locking_p
     await store.close()
 
 
+@pytest.mark.seconds
 async def test_writes_of_other_workers_are_waited_for_without_an_outage(path, store):
     """Each of these holds the lock for a while, as a busy worker may, and far less long than a write waits."""
     await store.put_block("t/h1", b"block")
@@ -312,6 +316,7 @@ async def test_writes_of_other_workers_are_waited_for_without_an_outage(path, st
     other.close()
 
 
+@pytest.mark.seconds
 async def test_an_old_block_is_found_in_a_locked_file(path, locking_process):
     """To record that it was used is a write, and can be done next time."""
     later = SqliteStore(path, clock=SystemClock(lambda: time.time() + 6 * 24 * 3600.0))

@@ -47,6 +47,7 @@ async def test_every_store_can_be_written(store_kind, tmp_path):
     assert await store.read_document("none") is None
 
 
+@pytest.mark.seconds
 async def test_a_file_that_another_process_locks_cannot_be_written(open_state, path, tmp_path):
     await fill(path)
     worker, other_worker = open_state(), open_state()

@@ -83,6 +83,7 @@ async def test_a_full_disk_from_the_start_is_served_and_counted(up, serve, form)
     assert proxy.errors == ""
 
 
+@pytest.mark.seconds
 async def test_a_full_disk_does_not_stop_several_workers(up, serve):
     async with serve(up.url, "--workers", "2", standard_output=FULL) as proxy:
         for _ in range(4):
@@ -99,6 +100,7 @@ async def test_a_reader_that_is_gone_costs_log_lines_only(up, serve, form):
         assert proxy.errors == ""
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("form", ["json", "text"])
 async def test_an_unread_pipe_blocks_no_request_and_no_exit(up, serve, form):
     with pipe_that_is_full() as (_, path):
@@ -127,6 +129,7 @@ async def test_a_reader_that_comes_late_gets_every_line(up, serve):
     assert {"listening", "request", "compaction-ended"} <= {line["event"] for line in lines}
 
 
+@pytest.mark.seconds
 async def test_a_standard_output_that_is_closed_gets_no_bytes_into_another_file(up, serve):
     """The number of a closed standard output is given to the next file that is opened, a database perhaps."""
     closed = ("sh", "-c", 'exec "$@" >&-', "sh")

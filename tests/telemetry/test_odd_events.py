@@ -42,6 +42,7 @@ async def test_the_activity_log_goes_on_after_an_odd_name_or_figure(up, serve, m
         assert "our-fault" not in await whole_log(proxy)
 
 
+@pytest.mark.seconds
 async def test_names_of_teams_that_no_configuration_lists_make_no_series(up, serve):
     up.script = answer_with_usage({"prompt_tokens_details": {"cached_tokens": 5}})
     async with serve(None, config=config(up, access={"team_header": "x-team"})) as proxy:

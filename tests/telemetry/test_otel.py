@@ -43,6 +43,7 @@ async def traced_proxy(serve, script, *, status=200, **more):
         yield proxy, up, collector
 
 
+@pytest.mark.seconds
 async def test_a_request_is_a_span_and_its_call_another_in_the_trace_of_the_client(serve):
     long = body(reading(60, size=2_000), model="gpt-4o")
     async with traced_proxy(serve, text_turn("Hi").using(prompt=9_000, cached=8_000)) as (proxy, up, collector):
@@ -80,6 +81,7 @@ def is_of_summary(span):
     return "compaction_proxy.summary.outcome" in attributes(span)
 
 
+@pytest.mark.seconds
 async def test_a_call_for_a_summary_is_a_span_of_the_trace_that_began_it(serve):
     async with traced_proxy(serve, model(), window=WINDOW, policies={"default": SMALL_WINDOW_SETTINGS}) as (
         proxy,
@@ -104,6 +106,7 @@ async def test_a_call_for_a_summary_is_a_span_of_the_trace_that_began_it(serve):
     assert f"00-{span.trace_id.hex()}-{span.span_id.hex()}-01".encode() in found
 
 
+@pytest.mark.seconds
 async def test_failures_are_marked_and_logs_and_metrics_are_sent_where_wanted(serve):
     otel = {"logs": True, "metrics_seconds": 0.2, "headers": {"x-tenant": "ops"}}
     async with Upstream(answer({"error": {"message": "no"}}, status=500)) as up, Collector() as collector:
@@ -126,6 +129,7 @@ async def test_failures_are_marked_and_logs_and_metrics_are_sent_where_wanted(se
     assert {post.path for post in collector.posts} == {"/v1/traces", "/v1/logs", "/v1/metrics"}
 
 
+@pytest.mark.seconds
 async def test_a_collector_that_is_away_costs_no_request_and_is_reported_once(serve):
     async with traced_proxy(serve, text_turn("Hi"), status=503) as (proxy, _, _):
         for _ in range(3):
@@ -151,6 +155,7 @@ async def test_where_no_traces_are_sent_the_header_of_the_client_is_forwarded_as
     assert not collector.received["spans"]
 
 
+@pytest.mark.seconds
 async def test_a_reload_decides_whether_traces_are_sent(serve):
     async with traced_proxy(serve, text_turn("Hi"), otel={"traces": False}) as (proxy, up, collector):
 
@@ -174,6 +179,7 @@ async def test_a_reload_decides_whether_traces_are_sent(serve):
     assert len(collector.received["spans"]) == 2
 
 
+@pytest.mark.seconds
 async def test_a_trace_that_the_client_does_not_record_is_continued_and_not_sent(serve):
     async with traced_proxy(serve, text_turn("Hi")) as (proxy, up, collector):
         await ask(proxy, chat(), headers={"traceparent": CLIENTS.removesuffix("01") + "00"})

@@ -71,6 +71,7 @@ async def test_a_call_that_is_cancelled_or_fails_keeps_nothing_open(up):
     assert await is_closed(client)
 
 
+@pytest.mark.seconds
 async def test_an_answer_that_is_tried_again_keeps_nothing_open(up):
     up.script = answer({"error": {}}, 503)
     client = client_for(up.url, retry_statuses=(503,), retries=2, retry_wait_seconds=1)

@@ -143,6 +143,7 @@ async def test_a_client_certificate_is_shown_to_an_upstream_that_asks(serve, aut
         assert len(up.requests) == 1
 
 
+@pytest.mark.seconds
 async def test_the_listener_uses_tls_if_it_has_a_certificate(authority, tmp_path):
     leaf = authority.ca.issue_cert("127.0.0.1")
     leaf.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")

@@ -274,6 +274,7 @@ def test_the_cost_of_a_long_line_grows_with_the_pieces_it_comes_in():
     assert_grows_in_proportion(feed_assembly, int, 10_000)
 
 
+@pytest.mark.seconds
 def test_the_cost_of_calls_grows_with_their_number():
     def stream(count):
         call = b'data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":%d,"id":"%d"}]}}]}\n\n'

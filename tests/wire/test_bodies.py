@@ -133,6 +133,7 @@ def test_a_body_of_too_many_members_is_unreadable(name):
         http.decode(empty * (http.MEMBERS_MAX + 1), name, MIB)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("name", PACKED)
 def test_the_cost_of_one_large_body_grows_with_its_length(name):
     noise = random.Random(1).randbytes(8 * MIB)

@@ -290,6 +290,7 @@ FORMATS = [
 ]
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("wire", "write"), FORMATS, ids=["chat", "chat, marked", "Messages", "Messages, marked", "Responses"]
 )

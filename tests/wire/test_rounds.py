@@ -162,6 +162,7 @@ def test_figures_are_added_and_words_replaced():
     assert add_usage(None, None) is None
 
 
+@pytest.mark.seconds
 def test_an_endless_event_is_relayed_in_pieces():
     rounds = chat.start_rounds(stream=True)
     found = [rounds.feed(b"x" * 1024 * 1024) for _ in range(40)]

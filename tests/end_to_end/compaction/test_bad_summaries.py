@@ -223,6 +223,7 @@ async def test_f1_where_nothing_helps_the_breaker_opens_and_is_seen(small_window
     assert after.count("window") <= len(after) / 4  # only when it would not fit any more
 
 
+@pytest.mark.seconds
 async def test_f1_an_irreducible_floor_over_the_trigger_costs_two_questions_at_most(small_window_stack):
     """Instructions that are nearly as large as the window: there is nothing that a summary could help."""
     floor = system("You are a coding agent. " + " ".join(f"Rule {number} is a rule." for number in range(2_300)))

@@ -97,6 +97,7 @@ async def test_f22_the_answer_that_is_asked_for_has_its_room_in_the_window(stack
     assert greedy.tokens[1] + 8_000 <= WINDOW
 
 
+@pytest.mark.seconds
 async def test_f25_children_that_work_at_the_same_time_leave_their_parent_and_each_other_alone(stack, request):
     agent = stack.agent(request)
     histories = [reading(18, more=[call("Read", out="x", path="end")])]

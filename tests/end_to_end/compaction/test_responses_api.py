@@ -227,6 +227,7 @@ def parallel_turn(number, between):
     return [called[0], item, called[1], *outputs, *([answer] if answer else [])]
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     "between",
     [
@@ -292,6 +293,7 @@ def refuse_without_reasoning(asked):
     return answer({"error": {"message": faults[0]}}, status=400) if faults else reply_to(asked)
 
 
+@pytest.mark.seconds
 async def test_a_call_of_a_computer_keeps_its_reasoning_where_a_message_is_between(serve, fresh):
     fresh.script = refuse_without_reasoning
     items = [{"type": "message", "role": "user", "content": "Mend it."}]
@@ -312,6 +314,7 @@ async def test_a_call_of_a_computer_keeps_its_reasoning_where_a_message_is_betwe
     assert len(fresh.requests[-1].body) < 0.8 * len(sent)
 
 
+@pytest.mark.seconds
 async def test_outputs_beside_a_call_of_a_computer_are_shortened_and_stay(serve, fresh):
     fresh.script = refuse_without_reasoning
     items = [{"type": "message", "role": "user", "content": "Mend it."}]

@@ -35,6 +35,7 @@ def count_refused(up, known):
     return sum(request.body not in known for request in up.requests)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("status", [400, 422])
 @pytest.mark.parametrize("api", APIS)
 async def test_it_is_sent_as_it_came_and_after_two_refusals_at_once(serve, fresh, api, status):
@@ -88,6 +89,7 @@ async def test_a_request_that_is_invalid_either_way_gets_the_first_error(serve, 
     assert mended.head.first("x-compaction") in ("applied", "created")
 
 
+@pytest.mark.seconds
 async def test_a_history_that_does_not_fit_is_not_sent_unshortened(serve, fresh):
     fresh.script = accept_only(SENT["chat"], text_turn("Go on."))
     config = settings({"name": "small", "models": ["*"], "base_url": fresh.url, "window": 12_000})

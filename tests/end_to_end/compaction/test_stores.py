@@ -41,6 +41,7 @@ async def alternating(up, proxies, place):
     return [step.forwarded for step in steps]
 
 
+@pytest.mark.seconds
 async def test_f8_a_restart_changes_no_byte(serve, fresh, plain, tmp_path):
     fresh.script = COUNTED
     forwarded, requests = [], [*turns(WORK)]
@@ -50,6 +51,7 @@ async def test_f8_a_restart_changes_no_byte(serve, fresh, plain, tmp_path):
     assert forwarded == plain
 
 
+@pytest.mark.seconds
 async def test_f8_two_workers_forward_the_same_bytes_as_one(serve, fresh, plain):
     fresh.script = COUNTED
     async with serve(fresh.url, "--workers", "2", config=settings()) as proxy:
@@ -111,6 +113,7 @@ async def test_a_store_that_is_lost_costs_a_worker_nothing(victim, harm):
     delete_database(database(victim.proxy.state))
 
 
+@pytest.mark.seconds
 async def test_a_store_that_is_locked_delays_a_request_and_fails_none(victim):
     faults = await metric(victim.proxy, "store_faults_total")
     assert (await victim.send(WORK)).compaction == "created"
@@ -128,6 +131,7 @@ async def test_a_store_that_is_locked_delays_a_request_and_fails_none(victim):
     assert meanwhile.forwarded == afterwards.forwarded
 
 
+@pytest.mark.seconds
 async def test_a_block_that_cannot_be_stored_is_remembered(victim):
     """A full disk is read as ever: without the memory, each request would be shortened once more."""
     await victim.send(WORK[:4])
@@ -156,6 +160,7 @@ sys.exit(main())
 """
 
 
+@pytest.mark.seconds
 async def test_where_compaction_fails_the_clients_own_bytes_are_forwarded_and_the_fault_is_logged(serve, fresh):
     async with serve(fresh.url, config=settings(), program=("-c", PLANTED)) as proxy:
         agent = Agent(proxy, fresh, "sk-a")

@@ -218,6 +218,7 @@ async def test_no_turn_waits_for_a_slow_summary_while_the_history_fits(small_win
     assert len(summary_calls(up)) == 1
 
 
+@pytest.mark.seconds
 async def test_when_it_must_wait_it_waits_no_longer_than_the_policy_says(small_window_stack):
     never = hang()
     async with small_window_stack(model(never), summary={"wait": 0.5}) as (up, agent, _):

@@ -232,6 +232,7 @@ async def of_file(serve):
             yield proxy, proxy.place / "proxy.yaml", config, agent
 
 
+@pytest.mark.seconds
 async def test_a_policy_that_is_changed_in_the_file_is_in_force_without_a_restart_and_a_bad_one_changes_nothing(serve):
     async with of_file(serve) as (proxy, file, config, agent):
         file.write_text(yaml.safe_dump({**config, "attachments": [{"policy": "no-such"}]}))
@@ -242,6 +243,7 @@ async def test_a_policy_that_is_changed_in_the_file_is_in_force_without_a_restar
         assert compactions(await agent.work(reading(25))).count("created") > 0
 
 
+@pytest.mark.seconds
 async def test_a_file_that_is_being_written_is_read_once_it_is_complete(serve):
     """The beginning of a file may be a valid configuration, or be refused because the teams are still missing."""
     async with of_file(serve) as (proxy, file, config, agent):
@@ -256,6 +258,7 @@ async def test_a_file_that_is_being_written_is_read_once_it_is_complete(serve):
         assert (await agent.send(WORK[:2])).answer.status == 200
 
 
+@pytest.mark.seconds
 async def test_a_roll_out_takes_some_conversations_and_keeps_them(serve):
     async with Upstream(text_turn("Go on.")) as up:
         config = {
@@ -347,6 +350,7 @@ async def proxy_behind_gateway(serve, trusted):
             yield up, proxy
 
 
+@pytest.mark.seconds
 async def test_a_trusted_gateway_with_a_rotating_key_names_the_team_and_blocks_are_found_again(serve):
     async with proxy_behind_gateway(serve, "127.0.0.1") as (up, proxy):
         for hour, turns in enumerate((WORK[:30], WORK)):

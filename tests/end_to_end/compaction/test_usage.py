@@ -87,6 +87,7 @@ async def test_f1_a_client_with_a_gauge_of_its_own_compacts_when_its_history_is_
     assert 1 <= compacted <= 3
 
 
+@pytest.mark.seconds
 async def test_an_upstream_without_a_cache_is_not_taken_for_one_with_a_cache(stack):
     """The cost of the history as it came: what is not read from a cache now would not have been read from one."""
     up, agent = stack

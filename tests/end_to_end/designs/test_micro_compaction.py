@@ -107,6 +107,7 @@ async def test_row_2_a_fold_keeps_the_newest_of_them_as_far_as_there_is_room(ser
     assert kept == [f"todo {number}" for number in range(8 - len(kept), 8)]
 
 
+@pytest.mark.seconds
 async def test_row_3_the_estimate_is_a_quarter_of_the_characters_whatever_usage_says(serve, up):
     policy = {"inherit": "j-cli", "trigger_tokens": 20_000, "summary": {"enabled": False}, "when_full": []}
     upstream = {"base_url": up.url, "window": 1_000_000, "policy": "chars"}

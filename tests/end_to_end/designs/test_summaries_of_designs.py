@@ -75,6 +75,7 @@ def read_originals(path):
 GOOD = text_turn(structured_summary(TOLD))
 
 
+@pytest.mark.seconds
 async def test_row_4_a_history_over_the_threshold_is_summarized_in_the_same_request(up, alone):
     up.script = summarizer(GOOD)
     async with alone(up, inherit="j-cli", **SMALL) as agent:
@@ -314,6 +315,7 @@ async def test_row_13_one_message_replaces_the_history_and_the_last_request_stay
     assert [message for message in rest if message in sent] == [sent[-1]]
 
 
+@pytest.mark.seconds
 async def test_row_20_an_event_reports_the_savings_and_the_turns_of_one_compaction(up, alone):
     up.script = summarizer(GOOD)
     async with alone(up, inherit="j-cli", **SMALL) as agent:
@@ -328,6 +330,7 @@ async def test_row_20_an_event_reports_the_savings_and_the_turns_of_one_compacti
     assert third["tokens_before"] < 1.1 * first["tokens_before"]
 
 
+@pytest.mark.seconds
 async def test_row_19_a_compaction_begins_where_the_last_one_ended(up, alone):
     """With a pair for each: what the first told is forwarded as it was, and the second tells what came after it."""
     accounts = (f"This is account number {number} of what went on." for number in range(9))
@@ -384,6 +387,7 @@ async def test_row_34_a_compaction_is_announced_before_its_work_and_what_goes_ca
     assert sent[1]["content"] in "".join(copied)
 
 
+@pytest.mark.seconds
 async def test_row_15_folded_messages_are_found_by_operators_and_by_the_model_alike(up, alone):
     find = called("recall_earlier_output", search="Albatross")
     up.script = summarizer(GOOD, in_turn(find, text_turn("It was there.")))

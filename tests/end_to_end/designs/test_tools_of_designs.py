@@ -271,6 +271,7 @@ async def test_row_31_lines_of_three_earlier_loops_are_carried(up, alone):
     assert "- Earlier turns that are not listed: " in text
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("scope", "tokens", "kept"), [(0, 4_000, 1), (1, 4_000, 2), (2, 4_000, 3), ("tokens", 4_000, 4), ("tokens", 1, 1)]
 )

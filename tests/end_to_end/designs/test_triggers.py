@@ -39,6 +39,7 @@ def counting(ratio):
     return lambda request: text_turn("Go on.").using(int(len(request.body) / ratio), completion=0)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("characters_a_token", [3, 4, 6])
 async def test_row_10_the_trigger_goes_by_reported_usage_whatever_our_own_count_says(up, alone, characters_a_token):
     up.script = counting(characters_a_token)
@@ -80,6 +81,7 @@ async def test_row_18_an_unknown_window_compacts_nothing_and_warns(up, alone):
     assert line["level"] == "warning"
 
 
+@pytest.mark.seconds
 async def test_row_33_ninety_percent_of_the_window_less_five_of_headroom(up, alone):
     up.script = lambda request: text_turn("Go on.").using(int(len(request.body) / 4), completion=0)
     async with alone(up, {"inherit": "blocks"}, window=100_000) as agent:

@@ -21,6 +21,7 @@ async def play_and_judge(place, seeds, *, at_least):
     assert found.tally["repeated"] >= at_least // 20
 
 
+@pytest.mark.seconds
 async def test_forty_histories(tmp_path):
     await play_and_judge(tmp_path, range(4), at_least=36)
 

@@ -139,6 +139,7 @@ async def test_a_body_that_stops_coming_is_given_up_and_its_place_is_free_again(
         assert (await ask(proxy, chat(), headers=AUTHORISED)).status == 200
 
 
+@pytest.mark.seconds
 async def test_a_chat_that_comes_byte_by_byte_is_given_up(up, proxy):
     async with open_line(proxy) as line:
         await line.write(request(headers={**AUTHORISED, "content-length": "1000"}))

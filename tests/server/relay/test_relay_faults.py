@@ -311,6 +311,7 @@ sys.exit(main())
 """
 
 
+@pytest.mark.seconds
 async def test_an_internal_error_has_the_shape_of_the_api_that_was_called(serve):
     async with serve("http://127.0.0.1:9", program=("-c", PLANTED_FAULT)) as proxy:
         found = {path: await ask(proxy, chat(), path) for path in ("/chat/completions", "/messages")}
@@ -352,6 +353,7 @@ async def test_the_first_comment_comes_when_the_silence_has_lasted_long_enough(u
             await line.until(b": keep-alive\n\n")
 
 
+@pytest.mark.seconds
 async def test_no_comment_is_sent_in_the_middle_of_a_line(up, proxy):
     first, second = delta(content="Hel"), delta(content="lo")
     up.script = stream(first[:30], pause(0.5), first[30:], second[:-1], pause(0.5), second[-1:], finish(), DONE)
@@ -399,6 +401,7 @@ async def test_an_answer_that_is_no_plain_stream_gets_no_comments(up, proxy, scr
     assert reply.body.data == script.body
 
 
+@pytest.mark.seconds
 async def test_an_upstream_that_stays_silent_is_given_up_in_each_phase(serve):
     upstream = {"silence_seconds": 0.3, **QUIET}
     async with Upstream() as up, serve(up.url, config={"upstreams": [upstream]}) as proxy:
