@@ -17,9 +17,11 @@ from proxy.core.messages import HEAD, Message, Request, ToolCall
 # --- tools ------------------------------------------------------------------------------------------------------------
 # Tools by name: globs that select them, the kinds of their calls, and the definitions that a request offers.
 
+ASKING = ("askuser*", "*ask_user*", "ask_followup_question", "ask_human*", "request_user_input", "question")
+"""Tools that ask a person. Others with such a name ask a model or a search, whose answers are no words of the user."""
 STATEFUL = (
     *("*skill*", "*todo*", "task", "taskcreate", "taskupdate", "tasklist", "taskget", "task_tracker", "new_task"),
-    *("update_plan", "ask*", "*ask_user*", "request_user_input", "question"),
+    *("update_plan", *ASKING),
 )
 """Tools of skills, tasks, todos and questions: instructions, state, and a person's answers."""
 EXEMPT = (*STATEFUL, "*memory*", "*plan_mode", "exitplanmode", "compact")
@@ -73,7 +75,7 @@ PATTERNS = (
     Pattern("step", "taskupdate", ("taskId",)),
     Pattern("wait", "*output wait* kill* taskstop write_stdin close_agent send_input", IDS),
     Pattern("agent", "task agent *subagent* *sub_agent* *spawn_agent* new_task delegate*"),
-    Pattern("ask", "ask* *_ask_* request_user_input"),
+    Pattern("ask", " ".join(ASKING)),
     Pattern("read", _EDITORS, PATHS, _SEEING),
     Pattern("change", _EDITORS, PATHS, _EDITING),
     Pattern("read", _READERS, PATHS),
@@ -87,6 +89,65 @@ PATTERNS = (
 ask for an argument as well.
 """
 
+
+_NAME_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_READING_WORDS = frozenset(
+    (
+        *(
+            "get",
+            "list",
+            "ls",
+            "read",
+            "cat",
+            "open",
+            "view",
+            "show",
+            "look",
+            "lookup",
+            "search",
+            "find",
+            "grep",
+            "glob",
+        ),
+        *("fetch", "query", "retrieve", "load", "browse", "inspect", "describe", "explain", "check", "status", "count"),
+        *("calculate", "compare", "diff", "snapshot", "screenshot", "tree", "think", "resolve", "analyze", "history"),
+    )
+)
+_ACTING_WORDS = frozenset(
+    (
+        *("create", "add", "insert", "write", "append", "save", "set", "put", "patch", "update", "edit", "modify"),
+        *("replace", "rename", "move", "copy", "delete", "remove", "cancel", "close", "clear", "reset", "mark", "send"),
+        *(
+            "post",
+            "reply",
+            "submit",
+            "publish",
+            "upload",
+            "pay",
+            "refund",
+            "charge",
+            "transfer",
+            "order",
+            "buy",
+            "book",
+        ),
+        *("apply", "approve", "merge", "push", "commit", "deploy", "release", "install", "run", "exec", "execute"),
+        *(
+            "start",
+            "stop",
+            "restart",
+            "kill",
+            "click",
+            "type",
+            "fill",
+            "press",
+            "call",
+            "invoke",
+            "trigger",
+            "exchange",
+        ),
+    )
+)
 
 # APIs allow 64 to 128 characters. A client may send a megabyte.
 _NAME_CHARACTERS = 256
@@ -114,6 +175,12 @@ def find_kind(tool: str, values: Mapping[str, Any]) -> Kind:
         if fits and (not pattern.commands or values.get("command") in pattern.commands) and names.match(name):
             return pattern.kind
     return "other"
+
+
+def only_reads(tool: str) -> bool:
+    """True where a tool, by its name, returns something and changes nothing, so that it may be called again."""
+    words = {word.lower() for word in _NAME_WORD.findall(remove_server_name(tool[:_NAME_CHARACTERS]))}
+    return not words.isdisjoint(_READING_WORDS) and words.isdisjoint(_ACTING_WORDS)
 
 
 def remove_server_name(tool: str) -> str:
@@ -176,10 +243,10 @@ def find_command_line(values: Mapping[str, Any]) -> str:
     return render_value(value[-1]) if is_script else " ".join(map(render_value, value))
 
 
-def split_commands(line: str) -> list[str]:
+def split_commands(line: str, ends: re.Pattern[str] = _COMMAND_ENDS) -> list[str]:
     """The simple commands of a command line, without comments. A quoted text that is no single word becomes `?`."""
     line = _COMMENT.sub("", line) if "#" in line else line
-    return [part for part in _COMMAND_ENDS.split(_QUOTED.sub(_unquote, line)) if part.strip()]
+    return [part for part in ends.split(_QUOTED.sub(_unquote, line)) if part.strip()]
 
 
 def _unquote(quoted: re.Match[str]) -> str:

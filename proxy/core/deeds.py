@@ -40,6 +40,10 @@ class Section:
 USER_WORDS = Section(
     "Said by the user, or by others in the user's role", ended=" => {}", weight=4, lengths=(ENTRY_CHARACTERS, 160, 80)
 )
+# Where no API says that a result is one of an error, any program may have printed what is in it.
+REFUSED_WORDS = Section(
+    "Words in the results of refused calls", ended=": {}", weight=4, lengths=(ENTRY_CHARACTERS, 160)
+)
 PLAN = Section("Plan", weight=2, open=frozenset({"to do", "doing", ""}))
 TASKS = Section("Sub-agents and background tasks", open=frozenset({"running"}))
 CHANGED = Section("Files changed", weight=3)
@@ -48,7 +52,7 @@ RAN = Section("Commands", ended=" => {}", weight=2)
 ERRORS = Section("Errors", ended=": {}")
 OTHER = Section("Other calls", ended=" => {}", counts=True)
 NAMED = Section("Identifiers", before=" ")
-SECTIONS = (USER_WORDS, PLAN, TASKS, CHANGED, READ, RAN, ERRORS, OTHER, NAMED)
+SECTIONS = (USER_WORDS, REFUSED_WORDS, PLAN, TASKS, CHANGED, READ, RAN, ERRORS, OTHER, NAMED)
 
 Span = tuple[int, int]
 """The first and the last of some lines; 0 is the last there is."""
@@ -405,7 +409,7 @@ def find_call_deeds(call: ToolCall, result: str, *, failed: bool = False) -> Ite
     act = Act(call, call.named, result, find_outcome(result, call, failed=failed))
     yield from _FIND_DEEDS[agents.find_kind(call.name, act.values)](act)
     if act.outcome.was_rejected and (words := find_words_of_user(result)):
-        yield _quote_user(words)
+        yield _quote_user(words) if failed else replace(_quote_user(words), section=REFUSED_WORDS)
     yield from _find_argument_identifiers(act.values)
     if len(result) <= _IDENTIFIED_CHARACTERS:
         yield from find_identifiers(result)

@@ -203,6 +203,13 @@ class Message:
         """True where its content holds an image, audio or a file."""
         return self.content[:1] == b"[" and any(mark in self.content for mark in _ATTACHED)
 
+    def list_attachments(self) -> list[tuple[str, int]]:
+        """The type and the bytes of each part of its content that `text` does not tell."""
+        if self.content[:1] != b"[":
+            return []
+        parts = (self.content[start:stop] for start, stop in splice.iterate_elements(self.content))
+        return [(find_part_type(part), len(part)) for part in parts if not self._read_texts(json.loads(part))]
+
     @property
     def reports_error(self) -> bool:
         """True where its API marks a result as that of a call that failed."""
@@ -235,7 +242,23 @@ class Message:
     @property
     def text(self) -> str:
         """The text of its content, the texts of several parts one below the other."""
-        return extract_text(json.loads(self.content))
+        content = json.loads(self.content)
+        if not isinstance(content, list):
+            return extract_text(content)
+        return "\n".join(text for part in content for text in self._read_texts(part))
+
+    def _read_texts(self, part: Any) -> list[str]:  # noqa: ANN401 - any JSON a client sends
+        """The texts of a part; of a search result in a tool's output what was found, too."""
+        if not isinstance(part, dict):
+            return []
+        if self.is_result and part.get("type") == "search_result":
+            return [
+                text
+                for text in (*map(part.get, ("title", "source")), extract_text(part.get("content")))
+                if text and isinstance(text, str)
+            ]
+        text = part.get("text", part.get("refusal"))
+        return [text] if isinstance(text, str) else []
 
     def with_text(self, text: str, made: str) -> "Message":
         """The same message saying this instead; every other key keeps its bytes."""

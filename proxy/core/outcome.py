@@ -121,10 +121,14 @@ _REJECTED = re.compile(
     r"|(?:the )?user (?:has )?(?:rejected|denied|declined|cancelled|canceled|aborted|refused))",
     re.IGNORECASE,
 )
-# Behind this come the words of the person.
-_QUOTE_OF_USER = re.compile(r"the user said:\s*+(.+)", re.DOTALL)
+# With this sentence a harness begins, and behind it come the words of the person.
+_QUOTE_OF_USER = re.compile(
+    r"\s*the user doesn't want to proceed with this tool use\. the tool use was rejected[^\n]{0,300}"
+    r"the user said:\s*+(.+)",
+    re.IGNORECASE | re.DOTALL,
+)
 _REJECTION_MARKS = (b"tool use was rejected", b"the user said:")
-_REJECTION_BYTES = 1_000
+_SENTENCE_BYTES, _REJECTION_BYTES = 200, 1_000
 # Words with which a tool that edits begins when it has changed nothing.
 _UNCHANGED = re.compile(
     r"\s*(?:[\w-]+ verification failed|found \d+ matches\b[^\n]{0,200}\breplace_all\b|file has not been read"
@@ -154,6 +158,47 @@ _QUOTING_GIT = frozenset({"diff", "log", "show", "blame", "grep", "status", "bra
 _ANSWERING_PROGRAMS = frozenset({"grep", "egrep", "fgrep", "rg", "ag", "diff", "cmp"})
 _ANSWERING_GIT = frozenset({"diff", "grep"})
 _COMMAND_CHARACTERS = 4_000
+_GOES_ON = re.compile(r"\|\||[;\n]")
+_ENDS_AT_FAILURE = re.compile(r"(?m)^\s*set -[a-z]*e|\b(?:ba)?sh -[a-z]*e")
+# Words with which a line prepares a command, or joins several.
+_PREPARING = frozenset(
+    (
+        *(
+            "export",
+            "source",
+            ".",
+            "set",
+            "unset",
+            "sleep",
+            "true",
+            "mkdir",
+            "rm",
+            "test",
+            "[",
+            "if",
+            "then",
+            "else",
+            "fi",
+        ),
+        *(
+            "for",
+            "while",
+            "do",
+            "done",
+            "EOF",
+            "}",
+            "{",
+            ")",
+            "time",
+            "touch",
+            "wait",
+            "exit",
+            "alias",
+            "ulimit",
+            "umask",
+        ),
+    )
+)
 # What Codex writes above the output of each command.
 _HARNESS_HEAD = re.compile(
     r"(?:(?:Chunk ID|Wall time|Process (?:exited|running)|Original token count|Total output lines|Exit code)\b"
@@ -190,12 +235,12 @@ class ResultOutcome:
 
     def render(self) -> str:
         """The verdict: `exit code 1: LINE`, `contains errors: LINE`, `reports success: LINE`; empty where there is
-        none.
+        none. Of several programs one may have failed, and a later one not.
         """
         if self.exit_code is None and not self.error:
             return f"reports success: {self.report}" if self.report else ""
         if self.exit_code is None:
-            return f"contains errors: {self.error}"
+            return f"contains errors: {self.error}" + (f"; then reports success: {self.report}" if self.report else "")
         verdict = f"exit code {self.exit_code}"
         if not self.error:
             return verdict
@@ -206,6 +251,7 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
     """The outcome that this result of a call shows. `failed`: its API says that it is one of a failure."""
     quoting = find_quoting_kind(call)
     code = None if quoting == "tool" else find_exit_code(text)
+    code = None if failed and code == 0 else code  # of something else: a part of the work, or a text that says so
     envelope = None if quoting == "tool" else _read_envelope(text)
     if envelope is not None:
         failed, text = failed or _says_failed(envelope), _find_printed(envelope) or _find_reason(envelope) or text
@@ -219,26 +265,27 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
     # Beside an exit code that says that it failed, the first line with an error says why, whichever program wrote it.
     places = [] if was_rejected or (quoting and not code and not failed) else find_error_places(text)
     report = None if code or quoting or failed else _find_success_report(text if places else text[-_REPORT_CHARACTERS:])
-    passed = report.end() if report and places else 0
-    error = next((_render_error(text, place) for place in places if place.start >= passed), "")
+    # Errors above it were expected ones, unless another program of the line has printed them.
+    passed = report.end() if report and places and not _runs_several(call) else 0
+    first = next((place for place in places if place.start >= passed), None)
+    report = None if report and first and first.start > report.start() else report
+    error = _render_error(text, first) if first else ""
     error = error or ("" if report else refusal)
     if failed and not error and not code:
         error = cut_first_line(output, LINE_CHARACTERS) or "an error without words"
-    return ResultOutcome(
-        code, error, report=_render_report(report) if report and not error else "", was_rejected=was_rejected
-    )
+    return ResultOutcome(code, error, report=_render_report(report) if report else "", was_rejected=was_rejected)
 
 
 def find_words_of_user(result: str) -> str:
     """The words of a person who has refused the call of this result; empty where there are none."""
-    quote = _QUOTE_OF_USER.search(result)
-    return quote[1].strip() if quote and _REJECTED.match(result) else ""
+    quote = _QUOTE_OF_USER.match(result)
+    return quote[1].strip() if quote else ""
 
 
 def holds_words_of_user(content: bytes) -> bool:
     """True where the content of a result, as JSON, seems to hold such words."""
-    beginning = content[:_REJECTION_BYTES]
-    return all(mark in beginning for mark in _REJECTION_MARKS)
+    rejected, quoted = _REJECTION_MARKS
+    return rejected in content[:_SENTENCE_BYTES] and quoted in content[:_REJECTION_BYTES]
 
 
 def unwrap_output(text: str) -> str:
@@ -396,6 +443,20 @@ def _only_quotes(command: str) -> bool:
         return False
     parts = split_commands(command)  # none, where the line is nothing but an empty quoted text
     return bool(parts) and all(_is_quoting(part.split()) for part in parts)
+
+
+def _runs_several(call: ToolCall | None) -> bool:
+    """True where a command line goes on with another program although one has failed: `a; b`, but not `a && b`."""
+    line = find_command_line(call.named) if call is not None else ""
+    if len(line) > _COMMAND_CHARACTERS or _ENDS_AT_FAILURE.search(line):
+        return False
+    parts = [split_commands(part) for part in split_commands(line, _GOES_ON)]
+    running = (part for part in parts if any(_acts(command.split()) for command in part))
+    return len(list(running)) > 1
+
+
+def _acts(words: list[str]) -> bool:
+    return bool(words) and not _is_quoting(words) and words[0] not in _PREPARING
 
 
 def _answers_by_exit_code(call: ToolCall) -> bool:

@@ -23,6 +23,7 @@ from proxy.core.agents import (
     find_kind,
     find_output_within,
     find_value,
+    only_reads,
     remove_folder_change,
 )
 from proxy.core.deeds import find_patched_files, is_file_text
@@ -106,6 +107,17 @@ def describe_length(text: str) -> str:
     return f"{number:,} lines" if number > 1 else "1 line"
 
 
+# What the types of parts that are no text have in common, in all APIs.
+_ATTACHMENT_NAMES = {"image": "image", "screenshot": "image", "audio": "recording", "file": "file", "document": "file"}
+
+
+def describe_attachments(kinds: Sequence[str]) -> str:
+    """Parts of these types in words: `2 images and 1 file`."""
+    named = (next((name for mark, name in _ATTACHMENT_NAMES.items() if mark in kind), "other part") for kind in kinds)
+    counted = Counter(named).items()
+    return " and ".join(f"{number} {name}{'s' if number > 1 else ''}" for name, number in counted)
+
+
 # --- the placeholder --------------------------------------------------------------------------------------------------
 
 TEMPLATE = "[Shortened by the context proxy: {tool}({argument}), {rows}, {bytes} bytes{outcome}. {way_back}]{excerpt}"
@@ -117,6 +129,10 @@ _FIELD = re.compile(r"\{(\w+)\}")
 _FORMER_FIELDS = {"handle": "", "names": ""}
 _WRAPPED_SHARE = 0.5
 _WRAPPED_CHARACTERS = 200
+_WRAPPED_TEXTS_MAX, _WRAPPED_MEAN_CHARACTERS = 3, 1_000
+"""So many texts are each shortened in their place; more of them only where they are as long as this in the mean: of a
+list of short ones its items say more than a placeholder in each.
+"""
 
 
 def render_placeholder(
@@ -127,19 +143,26 @@ def render_placeholder(
     handle: str = "",
     *,
     outcome: ResultOutcome | None = None,
+    attachments: Sequence[tuple[str, int]] = (),
 ) -> str:
-    """The template with its fields filled in. `handle`: how the text is recalled, where it can be."""
+    """The template with its fields filled in. `handle`: how the text is recalled, where it can be. `attachments`: what
+    there was beside the text.
+    """
     outcome = outcome or find_outcome(text, call)
     verdict = " ".join(outcome.render().split()).rstrip(".")
+    others = describe_attachments([kind for kind, _ in attachments])
+    size = len(text.encode("utf-8", "surrogatepass")) + sum(size for _, size in attachments)
     values = {
         "tool": call.name if call else "tool",
         "argument": choose_argument(call),
-        "bytes": f"{len(text.encode('utf-8', 'surrogatepass')):,}",
-        "rows": describe_length(text),
+        "bytes": f"{size:,}",
+        "rows": " and ".join(filter(None, (describe_length(text) if text or not others else "", others))),
         "outcome": f", {verdict}" if verdict else "",
         "status": outcome.status,
         "first": cut_first_line(text, _FIRST_LINE_CHARACTERS),
-        "way_back": _render_way_back(call, handle, has_gaps=GAP in excerpt),
+        "way_back": _render_way_back(
+            call, handle if text else "", "all of it" if others else "the full text", has_gaps=GAP in excerpt
+        ),
         "excerpt": f"\n{excerpt}" if excerpt else "",
         **_FORMER_FIELDS,
     }
@@ -148,22 +171,29 @@ def render_placeholder(
     return f"{rendered} [Call {handle} for the full text.]" if handle and "{way_back}" not in template else rendered
 
 
-def _render_way_back(call: ToolCall | None, handle: str, *, has_gaps: bool) -> str:
+def _render_way_back(call: ToolCall | None, handle: str, whole: str, *, has_gaps: bool) -> str:
+    """How the model gets all of it back, without doing twice what should be done once."""
     legend = f'"{GAP}" marks gaps. ' if has_gaps else ""
     if handle:
         return f"{legend}Call {handle} for the full text."
-    kind = "other" if call is None else find_kind(call.name, call.named)
+    kind = "run" if call is None else find_kind(call.name, call.named)
     if kind in ("change", "patch"):
         return f"{legend}Read the file for its current text."
     if kind in ("agent", "wait"):
         # A sub-agent would start its work again, and a process tells only what is new.
         return f"{legend}Calling the tool again may not return this text."
-    return f"{legend}Call the tool again for the full text."
+    if call is not None and (kind == "read" or only_reads(call.name) or is_file_text(call)):
+        return f"{legend}Call the tool again for {whole}."
+    if kind == "run":
+        return f"{legend}For {whole} it would have to run again."
+    return f"{legend}Calling the tool again would do it again."
 
 
 def shorten_output(message: Message, shorten: Callable[[str], str]) -> str:
     """The text of a message with its output shortened: of an answer only what its client has put behind it."""
     text = message.text
+    if message.role != "assistant" and message.list_attachments():
+        return shorten(text)
     start = find_output_within(text) if message.role == "assistant" else 0
     return text[:start] + shorten_text(text[start:], shorten)
 
@@ -172,7 +202,9 @@ def shorten_text(text: str, shorten: Callable[[str], str]) -> str:
     """A result, shortened; of one that is JSON around a long text, that text in its place."""
     value = _parse_json(text)
     wrapped = [each for each in iterate_strings(value) if len(each) > _WRAPPED_CHARACTERS]
-    if sum(map(len, wrapped)) < _WRAPPED_SHARE * len(text):
+    characters = sum(map(len, wrapped))
+    are_long = len(wrapped) <= _WRAPPED_TEXTS_MAX or characters > _WRAPPED_MEAN_CHARACTERS * len(wrapped)
+    if not wrapped or not are_long or characters < _WRAPPED_SHARE * len(text):
         return shorten(text)
     shorter = replace_texts(
         value, lambda each: min(each, shorten(each), key=len) if len(each) > _WRAPPED_CHARACTERS else each

@@ -463,3 +463,50 @@ def test_the_line_that_says_why_a_test_failed_stays_in_the_excerpt():
 )
 def test_lines_that_look_like_a_report_of_failed_tests_are_no_errors(printed):
     assert find_outcome(printed, RUN).error == ""
+
+
+ABOVE = "src/a.py:3: error: Incompatible types in assignment\nFound 1 error in 1 file\n"
+BELOW = "==== 20 passed in 0.31s ====\n"
+
+
+@pytest.mark.parametrize(
+    "line", ["mypy src; pytest -q", "mypy src\npytest -q", "mypy src || pytest -q", "a; pytest | tail"]
+)
+def test_the_failure_of_an_earlier_program_is_in_the_verdict_beside_the_success_of_the_last(line):
+    (asked, result) = call("Bash", command=line, out=ABOVE + BELOW)
+    outcome = find_outcome(ABOVE + BELOW, request([asked, result]).body[0].calls[0])
+    assert outcome.has_failed
+    assert outcome.render() == (
+        "contains errors: src/a.py:3: error: Incompatible types in assignment; then reports success: 20 passed in 0.31s"
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pytest -q",
+        "cd /src; pytest -q 2>&1 | tail -40",
+        "mypy src && pytest -q",
+        "export A=1\nmkdir -p out\npytest -q",
+        "set -e; mypy src; pytest -q",
+        "bash -ec 'mypy src; pytest -q'",
+        "git add -A && git commit -m 'one; two\nthree'",
+        "# first; then\npytest -q",
+        "pytest -q; echo done",
+    ],
+)
+def test_errors_above_the_success_of_one_program_were_expected(line):
+    (asked, _) = call("Bash", command=line, out="")
+    outcome = find_outcome(ABOVE + BELOW, request([asked]).body[0].calls[0])
+    assert (outcome.status, outcome.report) == ("success", "20 passed in 0.31s")
+
+
+def test_where_the_api_says_that_it_failed_a_code_of_zero_in_the_text_is_none():
+    outcome = find_outcome("exit code: 0\nTimeoutError: the tool took too long", RUN, failed=True)
+    assert (outcome.status, outcome.exit_code) == ("error", None)
+
+
+def test_an_error_behind_a_report_of_success_is_the_only_verdict():
+    assert find_outcome(f"{BELOW}Traceback (most recent call last):\n  a\nKeyError: 'x'\n", RUN).render() == (
+        "contains errors: KeyError: 'x'"
+    )

@@ -24,7 +24,7 @@ from proxy.core.placeholder import (
     render_placeholder,
 )
 from proxy.core.rules import Rules
-from proxy.core.steps.standard import ClearResults
+from proxy.core.steps.standard import ClearResults, ClipOutput
 from tests.support import messages, recorded_traces
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.messages import call, calls, parse_request, request, user
@@ -32,6 +32,7 @@ from tests.support.messages import call, calls, parse_request, request, user
 TEXT = "import os\nclass SessionState:\n    pass\n# plain words only\ndata = os.path.join(SessionState)\n"
 
 
+LONG = "\n".join(f"{number} boats moor at berth_{number}" for number in range(60))
 PATCH = "*** Begin Patch\n*** Update File: src/a.py\n@@\n-x\n+y\n*** Add File: b.md\n+z\n*** End Patch"
 
 
@@ -96,7 +97,7 @@ def test_a_placeholder_names_its_author_the_call_the_outcome_and_the_way_back():
     first, *excerpt = text.split("\n")
     assert first == (
         "[Shortened by the context proxy: Bash(make all), 42 lines, 976 bytes, exit code 2: Error: no rule."
-        ' "…" marks gaps. Call the tool again for the full text.]'
+        ' "…" marks gaps. For the full text it would have to run again.]'
     )
     # The code is above.
     assert excerpt == ["compiled part number 0", "… 39 similar lines", "Error: no rule"]
@@ -107,6 +108,112 @@ def test_an_edit_is_not_to_be_called_again():
     (text,) = clear_results(call("Edit", file_path="a.py", old_string="a", new_string="b", out=out))
     assert "Read the file for its current text.]" in text
     assert "Call the tool again" not in text
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("mcp__stripe__create_refund", {"charge": "ch_1"}),
+        ("send_email", {"to": "a@b.c"}),
+        ("get_or_create_ticket", {"title": "Clock"}),
+        ("browser_click", {"ref": "e17"}),
+        ("transferFunds", {"amount": 3}),
+    ],
+)
+def test_a_tool_that_may_change_something_is_not_to_be_called_again(tool, arguments):
+    (text,) = clear_results(call(tool, **arguments, out=LONG))
+    assert "Calling the tool again would do it again.]" in text
+
+
+@pytest.mark.parametrize(
+    "line", ["./deploy.sh production", "curl -s -X POST https://a.example/orders", "gh pr merge 3"]
+)
+def test_the_placeholder_of_a_command_says_that_it_would_run_again(line):
+    (text,) = clear_results(call("Bash", command=line, out=LONG))
+    assert "For the full text it would have to run again.]" in text
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("Read", {"file_path": "a.py"}),
+        ("Bash", {"command": "sed -n 1,200p a.py"}),
+        ("WebFetch", {"url": "https://a.example"}),
+        ("mcp__jira__get_issue", {"key": "A-1"}),
+        ("searchDocs", {"text": "clock"}),
+        ("list_orders", {}),
+    ],
+)
+def test_a_tool_that_only_reads_may_be_called_again(tool, arguments):
+    (text,) = clear_results(call(tool, **arguments, out=LONG))
+    assert "Call the tool again for the full text.]" in text
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgoA" * 400}}
+OF_MESSAGES = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBO" * 900}}
+
+
+def test_the_placeholder_of_an_image_names_it_and_its_size():
+    for image in (IMAGE, OF_MESSAGES, {"type": "input_image", "image_url": "data:image/png;base64," + "A" * 4_000}):
+        (text,) = clear_results(call("Read", file_path="mockup.png", out=[image]))
+        size = len(json.dumps(image))
+        assert text == (
+            f"[Shortened by the context proxy: Read(mockup.png), 1 image, {size:,} bytes. Call the tool again for all "
+            "of it.]"
+        )
+
+
+def test_a_short_text_beside_an_image_stays():
+    said = {"type": "text", "text": "The page after the click, 1280 by 720."}
+    (text,) = clear_results(call("browser_take_screenshot", out=[said, IMAGE, IMAGE]))
+    first, *rest = text.split("\n")
+    assert "browser_take_screenshot(), 1 line and 2 images, " in first
+    assert rest == [said["text"]]
+
+
+def test_an_image_that_just_arrived_is_not_clipped():
+    for more in ([], [{"type": "text", "text": LONG * 20}]):
+        body = request(user("x"), call("Read", file_path="mockup.png", out=[*more, IMAGE])).body
+        assert ClipOutput(over=1_000)(Draft((), body, origin=body)).middle == body
+
+
+FOUND = [
+    {
+        "type": "search_result",
+        "source": f"https://kb/{n}",
+        "title": f"Article {n}",
+        "content": [{"type": "text", "text": LONG}],
+    }
+    for n in range(3)
+]
+
+
+def test_search_results_are_read_like_other_text():
+    body = request(user("x"), call("search_kb", query="berths", out=FOUND)).body
+    (clipped,) = (m.text for m in ClipOutput(over=3_000)(Draft((), body, origin=body)).middle if m.is_result)
+    assert clipped.startswith("Article 0\nhttps://kb/0\n0 boats moor at berth_0\n")
+    assert clipped.endswith("59 boats moor at berth_59")
+    (cleared,) = clear_results(call("search_kb", query="berths", out=FOUND))
+    assert "search_kb(berths), 186 lines, " in cleared
+    assert "Article 0" in cleared
+
+
+def test_of_a_list_of_short_texts_in_json_the_items_are_quoted_and_none_is_replaced():
+    rows = [
+        {"title": f"Result {n}", "snippet": f"Unit {n} made {n * 37} thousand, more than before. " * 6}
+        for n in range(40)
+    ]
+    (text,) = clear_results(call("web_search", query="revenue", out=json.dumps(rows)))
+    assert text.count("Shortened by the context proxy") == 1
+    assert '{"title": "Result 0", "snippet": "Unit 0 made 0 thousand' in text
+
+
+@pytest.mark.parametrize("size", [225, 900, 4_000])
+def test_json_with_many_texts_is_clipped_to_its_limit(size):
+    rows = [{"id": n, "body": f"{n} " + "word " * (size // 5)} for n in range(160_000 // size)]
+    body = request(user("x"), call("list_mails", out=json.dumps(rows))).body
+    left = ClipOutput(over=20_000)(Draft((), body, origin=body)).middle
+    assert len(left[2].text) < 21_500
 
 
 @pytest.mark.parametrize(

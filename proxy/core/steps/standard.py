@@ -37,6 +37,8 @@ from proxy.core.recall import render_handle
 
 LARGEST_SHARE = 0.5
 """A result never takes more than this share of the usable window."""
+NOTES_CHARACTERS = 1_000
+"""What the notes in a result, on what was left out of each of its texts, take beside the limit at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,9 @@ class ClipOutput:
         return message.is_bulk and not message.literal and _is_longer(message, limit)
 
     def _clip(self, message: Message, call: ToolCall | None, draft: Draft) -> Message:
-        if not self._huge(message, draft.window) or message.attached or (call and matches_any(call.name, self.exempt)):
+        if not self._huge(message, draft.window) or (call and matches_any(call.name, self.exempt)):
+            return message
+        if message.list_attachments():  # the model has not seen them yet
             return message
         limit, text = self._limit(draft.window), message.text
         way_back = (
@@ -89,6 +93,8 @@ class ClipOutput:
         )
         cut = partial(self._cut, way_back=way_back)
         shorter = placeholder.shorten_output(message, lambda inner: cut(inner, limit * len(inner) // len(text)))
+        if not self.lines and len(shorter) > limit + NOTES_CHARACTERS:  # many texts in JSON, each with a note
+            shorter = cut(text, limit)
         return message if shorter == text else message.with_text(shorter, self.name)
 
     def _cut(self, text: str, limit: int, way_back: str) -> str:
@@ -199,18 +205,21 @@ class ClearResults:
         excerpts = Excerpts(self.outline, self.outline_bytes, self.names)
         excerpts.keep_rest(draft.view, cleared)
 
-        def shorten(text: str, call: ToolCall | None, handle: str, *, failed: bool) -> str:
-            outcome = find_outcome(text, call, failed=failed)
+        def shorten(text: str, message: Message, call: ToolCall | None) -> str:
+            outcome = find_outcome(text, call, failed=message.reports_error)
             part = choose_part(call, len(text))
             excerpt = excerpts.excerpt(text, max(part, READ_PART) if outcome.has_failed else part, call)
-            return placeholder.render_placeholder(self.template, text, call, excerpt, handle, outcome=outcome)
+            handle = render_handle(message.start, message.stop) if draft.recalls else ""
+            attachments = [] if message.role == "assistant" else message.list_attachments()
+            if attachments and len(text) <= self.over:
+                excerpt = text  # it stays where it is alone, too
+            return placeholder.render_placeholder(
+                self.template, text, call, excerpt, handle, outcome=outcome, attachments=attachments
+            )
 
         shorter = {}
         for message, call in reversed(chosen):
-            handle = render_handle(message.start, message.stop) if draft.recalls else ""
-            text = placeholder.shorten_output(
-                message, partial(shorten, call=call, handle=handle, failed=message.reports_error)
-            )
+            text = placeholder.shorten_output(message, partial(shorten, message=message, call=call))
             shorter[id(message)] = message.with_text(text, made)
         return shorter
 
