@@ -185,7 +185,7 @@ def _render_way_back(call: ToolCall | None, handle: str, whole: str, *, has_gaps
     if call is not None and (kind == "read" or only_reads(call.name) or is_file_text(call)):
         return f"{legend}Call the tool again for {whole}."
     if kind == "run":
-        return f"{legend}For {whole} it would have to run again."
+        return f"{legend}Only a new run returns {whole}."
     return f"{legend}Calling the tool again would do it again."
 
 

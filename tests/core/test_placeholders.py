@@ -97,7 +97,7 @@ def test_a_placeholder_names_its_author_the_call_the_outcome_and_the_way_back():
     first, *excerpt = text.split("\n")
     assert first == (
         "[Shortened by the context proxy: Bash(make all), 42 lines, 976 bytes, exit code 2: Error: no rule."
-        ' "…" marks gaps. For the full text it would have to run again.]'
+        ' "…" marks gaps. Only a new run returns the full text.]'
     )
     # The code is above.
     assert excerpt == ["compiled part number 0", "… 39 similar lines", "Error: no rule"]
@@ -130,7 +130,7 @@ def test_a_tool_that_may_change_something_is_not_to_be_called_again(tool, argume
 )
 def test_the_placeholder_of_a_command_says_that_it_would_run_again(line):
     (text,) = clear_results(call("Bash", command=line, out=LONG))
-    assert "For the full text it would have to run again.]" in text
+    assert "Only a new run returns the full text.]" in text
 
 
 @pytest.mark.parametrize(
