@@ -8,7 +8,7 @@ itself (proxy/core/steps): there is no second list of them to keep.
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from hashlib import blake2b
@@ -31,11 +31,11 @@ from pydantic import (
 
 from proxy.config.values import ConfigModel, refuse_if, suggest
 from proxy.core import grouping, rules
-from proxy.core.agents import find_pattern_fault
+from proxy.core.agents import Hint, find_pattern_fault
 from proxy.core.pipeline import Step
 from proxy.core.steps import STEPS
-from proxy.core.steps.compat import ToolHints
-from proxy.core.steps.standard import ClearArguments, ClearResults, DedupOld
+from proxy.core.steps.compat import OneLiners, PruneTools, StripAttachments, ToolHints
+from proxy.core.steps.standard import ClearArguments, ClearResults, ClipOutput, DedupOld, DropMiddle
 from proxy.core.summaries import Summaries
 
 SHIPPED_PROMPTS = ("structured", "workflow")
@@ -223,7 +223,8 @@ class ToolConfig(ConfigModel):
     request: Literal["keep", "strip", "remove"] | None = None
     """What to do with the arguments of old calls: `keep`, `strip` long texts, or `remove` the call with its result."""
     response: Literal["keep", "strip", "remove"] | None = None
-    """What to do with the results of old calls: `keep`, `strip` long texts, or `remove` the call with its result."""
+    """What to do with the results of old calls: `keep`, `strip` long texts, or `remove` the call with its result. What
+    is kept stays with its call where a history is folded or summarized, up to half of the target."""
     dedup: bool | None = None
     """Whether a repeated call makes the older one obsolete (`dedup_old`). Set it to false where every call counts."""
 
@@ -314,7 +315,8 @@ class Policy(ConfigModel):
     fold: StepList = _to_settings(_R.fold)
     """Steps for a history that is still over its target after that."""
     tools: dict[str, ToolConfig] = Field(default_factory=dict)
-    """What to do with old calls by tool (globs, case ignored), in all steps. A policy adds to the tools of its parent.
+    """What to do with old calls by tool (globs, case ignored), whichever steps are listed. A policy adds to the tools
+    of its parent.
     """
     observations: tuple[ObservationPattern, ...] = _R.observations
     """Regular expressions for agents without tools: a user message that one of them matches is treated as a tool's
@@ -335,10 +337,12 @@ class Policy(ConfigModel):
 
     def rules(self, name: str) -> rules.Rules:
         values = _shared_values(self, rules.Rules)
+        summary = replace(self.summary.rules(), hints=_list_hints(self.tools))
         build = partial(_build_step_for, self.tools)
         values |= {steps: tuple(map(build, getattr(self, steps))) for steps in ("always", "when_full", "fold")}
+        values["when_full"] = _add_steps_for(self.tools, values["when_full"])
         values |= {"keep": rules.Keep(**self.keep.model_dump()), "pins": grouping.Pins(**self.pins.model_dump())}
-        values |= {"policy": name, "summary": self.summary.rules(), "new_blocks": self.mode != "off"}
+        values |= {"policy": name, "summary": summary, "new_blocks": self.mode != "off"}
         values["trusts_usage"] = self.estimator == "tokens"
         return rules.Rules(**values)
 
@@ -390,24 +394,68 @@ def _build_step_for(tools: Mapping[str, ToolConfig], entry: Mapping[str, Any]) -
     """Build a step that knows what the policy says of tools."""
     step = _build_step(entry)
     match step:
-        case ToolHints():
-            hints = tuple((glob, tool.request or "", tool.response or "") for glob, tool in tools.items())
-            return replace(step, hints=(*hints, *step.hints))
-        case ClearResults():
-            return replace(step, exempt=(*_globs(tools, response="keep"), *step.exempt))
-        case ClearArguments():
-            kept = _globs(tools, request="keep")
-            return replace(step, exempt=(*kept, *step.exempt), tools=(*_globs(tools, request="strip"), *step.tools))
+        case ToolHints() | ClearResults() | ClearArguments() | StripAttachments() | OneLiners() | DropMiddle():
+            return replace(step, hints=(*_list_hints(tools), *step.hints))
+        case ClipOutput():
+            kept = (glob for glob, _, response in _list_hints(tools) if response == "keep")
+            return replace(step, exempt=(*kept, *step.exempt))
         case DedupOld():
-            return replace(step, exempt=(*_globs(tools, dedup=False), *step.exempt))
+            return replace(step, hints=(*_list_repeats(tools), *step.hints))
         case _:
             return step
 
 
-def _globs(tools: Mapping[str, ToolConfig], **settings: object) -> tuple[str, ...]:
-    """The globs of tools with this setting."""
-    ((name, value),) = settings.items()
-    return tuple(glob for glob, tool in tools.items() if getattr(tool, name) == value)
+def _list_hints(tools: Mapping[str, ToolConfig]) -> tuple[Hint, ...]:
+    return tuple((glob, tool.request or "", tool.response or "") for glob, tool in tools.items())
+
+
+def _list_repeats(tools: Mapping[str, ToolConfig]) -> tuple[tuple[str, bool], ...]:
+    return tuple((glob, tool.dedup) for glob, tool in tools.items() if tool.dedup is not None)
+
+
+def _add_steps_for(tools: Mapping[str, ToolConfig], steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The steps of `when_full`, with more for what the policy says of tools and none of its own steps would do."""
+    added: list[Step] = []
+    repeats = _list_repeats(tools)
+    if any(is_obsolete for _, is_obsolete in repeats) and not _lists(steps, DedupOld):
+        added.append(DedupOld(exempt=("*",), hints=repeats))
+    if not _lists(steps, ToolHints):
+        added += _build_tool_hints(tools, steps)
+    # Before results are cleared: excerpts leave out lines that stay elsewhere, and what is removed does not stay.
+    place = next((place for place, step in enumerate(steps) if isinstance(step, ClearResults | PruneTools)), len(steps))
+    return (*steps[:place], *added, *steps[place:])
+
+
+def _build_tool_hints(tools: Mapping[str, ToolConfig], steps: tuple[Step, ...]) -> Iterator[ToolHints]:
+    """The step that removes what the policy says, and strips what no other step of it strips; none if nothing is."""
+    clearing = next((step for step in steps if type(step) is ClearResults), None)
+    strips_requests = _lists(steps, ClearArguments)
+    hints = tuple(
+        (
+            glob,
+            "keep" if request == "strip" and strips_requests else request,
+            "keep" if response == "strip" and clearing is not None else response,
+        )
+        for glob, request, response in _list_hints(tools)
+    )
+    if not any({"strip", "remove"} & set(hint[1:]) for hint in hints):
+        return
+    like = clearing or ClearResults()
+    yield ToolHints(
+        hints=hints,
+        request="keep",
+        response="keep",
+        over=like.over,
+        outline=like.outline,
+        outline_bytes=like.outline_bytes,
+        names=like.names,
+        template=like.template,
+        keep_recent=like.keep_recent,
+    )
+
+
+def _lists(steps: tuple[Step, ...], kind: type[Step]) -> bool:
+    return any(isinstance(step, kind) for step in steps)
 
 
 def _build_step(entry: Mapping[str, Any]) -> Step:

@@ -1,9 +1,10 @@
 """Configuration warnings: settings that are valid but probably mistakes. Shown by `check` and on the admin pages."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from proxy.config.attachments import ALL_PERCENT, Attachment, covers_glob, find_unreachable
+from proxy.config.policies import ToolConfig
 from proxy.config.settings import Config
 
 _GLOB = frozenset("*?[")
@@ -83,6 +84,7 @@ def _check_policies(config: Config) -> Iterator[tuple[str, str]]:
     upstreams = {upstream.name: upstream for upstream in config.upstreams}
     for name in config.policies:
         policy = config.policy(name)
+        yield from ((f"policies.{name}.tools.{where}", why) for where, why in _check_tools(config.policies[name].tools))
         model, chosen = policy.summary.model, upstreams.get(policy.summary.upstream)
         if model and chosen is not None and not chosen.serves(model):
             yield f"policies.{name}.summary.model", f"upstream {chosen.name!r} does not serve {model!r} (`models`)"
@@ -106,6 +108,34 @@ def _check_policies(config: Config) -> Iterator[tuple[str, str]]:
                 f"policies.{name}.keep.tokens",
                 "is not below trigger_tokens * target: what is kept fills the target by itself",
             )
+
+
+def _check_tools(tools: Mapping[str, ToolConfig]) -> Iterator[tuple[str, str]]:
+    """Values that never count: an earlier glob takes the same tools, or another value removes what is to be kept."""
+    for glob in tools:
+        found = {name: _find_first_value(tools, glob, name) for name in ToolConfig.model_fields}
+        for name, (said_by, value) in found.items():
+            own = getattr(tools[glob], name)
+            if own not in (None, value):
+                yield (
+                    f"{glob}.{name}",
+                    f"has no effect: {said_by!r} above matches the same tools and says {value!r}; move this above it",
+                )
+            other = {"request": "response", "response": "request"}.get(name, name)
+            if own == value == "keep" and found[other][1] == "remove":
+                yield (
+                    f"{glob}.{name}",
+                    (
+                        f"has no effect: `{other}: remove` of {found[other][0]!r} takes these calls out with their "
+                        f"results; write `{other}: keep` or `{other}: strip` here"
+                    ),
+                )
+
+
+def _find_first_value(tools: Mapping[str, ToolConfig], glob: str, name: str) -> tuple[str, object]:
+    """The first value of a setting for the tools that a glob matches, with the glob that it stands at."""
+    values = ((wide, getattr(tool, name)) for wide, tool in tools.items() if covers_glob(wide.lower(), glob.lower()))
+    return next((found for found in values if found[1] is not None), ("", None))
 
 
 def _check_keys_of_teams(config: Config) -> Iterator[tuple[str, str]]:

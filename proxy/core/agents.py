@@ -194,6 +194,18 @@ def matches_any(tool: str, globs: tuple[str, ...]) -> bool:
     return bool(pattern.match(name.lower()) or pattern.match(remove_server_name(name).lower()))
 
 
+Hint = tuple[str, str, str]
+"""A tool (glob), then `keep`, `strip`, `remove` or "" (not named) for the request and the response of its calls."""
+
+
+def find_modes(tool: str, hints: tuple[Hint, ...]) -> tuple[str, str]:
+    """What hints say of the request and of the response of this tool's calls; for each, the first that names it."""
+    if not hints:
+        return "", ""
+    matching = [hint for hint in hints if matches_any(tool, hint[:1])]
+    return next((hint[1] for hint in matching if hint[1]), ""), next((hint[2] for hint in matching if hint[2]), "")
+
+
 def remove_pruned_tools(tools: bytes | None, pruned: Sequence[str]) -> bytes | None:
     """The tools without the pruned ones, the others byte for byte; never none at all."""
     if tools is None or not pruned:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, pairwise
 
-from proxy.core.agents import matches_any
+from proxy.core.agents import Hint, find_modes, matches_any
 from proxy.core.grouping import find_groups, pair_results
-from proxy.core.messages import HEAD, NOTE, RESULTS, Message, make_literal
+from proxy.core.messages import HEAD, NOTE, RESULTS, Message, ToolCall, make_literal
 from proxy.core.pipeline import BYTES_PER_TOKEN, Draft
 from proxy.core.recall import render_handle
 
@@ -20,6 +20,8 @@ EXEMPT_SHARE = 0.1
 """What calls of exempt tools may take of the goal of a fold."""
 ANSWERS_SHARE = 0.1
 """What answers to the user may take of it."""
+HINTED_SHARE = 0.5
+"""What calls may take of it whose results are to be kept by a hint: they must not fill the view by themselves."""
 
 # --- notes ------------------------------------------------------------------------------------------------------------
 # Notes that the proxy adds to a history: framed as background, in a role that keeps the order of speakers legal.
@@ -178,6 +180,7 @@ def find_kept_words(
     exempt: tuple[str, ...] = (),
     exempt_tokens: int = 0,
     answer_tokens: int = 0,
+    hints: tuple[Hint, ...] = (),
 ) -> set[int]:
     """The ids of messages that stay in the middle: fixed ones, and the user's words within the budget, first the
     oldest (the task), then the newest. A fixed call stays with its results, and a fixed result with its call; so do the
@@ -185,7 +188,7 @@ def find_kept_words(
 
     A summary of what went before stays as well, unless `repeats_notes`: then the new note says it again. So do the
     newest calls of `exempt` tools (globs) and the newest answers with which the model ended a turn, within budgets of
-    their own, as far as the goal has room for them.
+    their own, as far as the goal has room for them. Before these come the newest calls with a result that `hints` keep.
     """
     kept = set[int]() if repeats_notes else {id(message) for message in draft.middle if is_of_summary(message)}
     kept |= _keep_fixed(draft)
@@ -195,6 +198,7 @@ def find_kept_words(
         if size <= tokens:  # one that is too long leaves the room to the others
             kept.add(id(message))
             tokens -= size
+    kept |= _keep_hinted(draft, hints)
     kept |= _keep_exempt(draft, exempt, exempt_tokens) | _keep_answers(draft, answer_tokens)
     return kept | _find_partners(draft, kept)
 
@@ -229,13 +233,30 @@ def _find_partners(draft: Draft, kept: set[int]) -> set[int]:
     return {id(messages[place]) for place in callers | results if place >= first}
 
 
+def _keep_hinted(draft: Draft, hints: tuple[Hint, ...]) -> set[int]:
+    """The ids of the newest calls with a result that hints keep. Results of other calls beside them stay as they are:
+    an upstream refuses the message of calls without them.
+    """
+    if not any(hint[2] == "keep" for hint in hints):
+        return set()
+    goal = draft.goal
+    room = sum(draft.count(message.raw) for message in draft.middle) if goal is None else int(goal * HINTED_SHARE)
+    return _keep_newest(draft, room, lambda calls: any(find_modes(call.name, hints)[1] == "keep" for call in calls))
+
+
 def _keep_exempt(draft: Draft, exempt: tuple[str, ...], tokens: int) -> set[int]:
     """The ids of the newest calls of these tools with their results, within so many tokens."""
+    room = draft.bytes_within(EXEMPT_SHARE, tokens * BYTES_PER_TOKEN) // BYTES_PER_TOKEN if exempt else 0
+    return _keep_newest(draft, room, lambda calls: all(matches_any(call.name, exempt) for call in calls))
+
+
+def _keep_newest(draft: Draft, room: int, is_selected: Callable[[Sequence[ToolCall]], bool]) -> set[int]:
+    """The ids of the newest selected calls with their results, within so many tokens."""
     kept = set[int]()
-    room = 0 if draft.bare else draft.bytes_within(EXEMPT_SHARE, tokens * BYTES_PER_TOKEN) // BYTES_PER_TOKEN
-    for group in reversed(find_groups(draft.middle) if room and exempt else ()):
+    room = 0 if draft.bare else room
+    for group in reversed(find_groups(draft.middle) if room else ()):
         members = [draft.middle[place] for place in group]
-        if not members[0].calls or not all(matches_any(call.name, exempt) for call in members[0].calls):
+        if not members[0].calls or not is_selected(members[0].calls):
             continue
         size = sum(draft.count(message.raw) for message in members)
         if size <= room:

@@ -96,7 +96,8 @@ def find_question(state: ConversationState, size: int, limit: int) -> Question |
     if is_refocused and covered_before > (draft.after[0].start if draft.after else len(state.body)):
         draft = state.draft_up_to(covered_before) or draft  # the longest block of a history is the one that is found
     covers = draft.after[0].start if draft.after else len(state.body)
-    kept = find_kept_beside(draft, rules.summary)
+    goal = rules.find_goal(limit, "forced" if facts.force else "")
+    kept = find_kept_beside(replace(draft, goal=goal), rules.summary)
     weight = state.count_tokens(message for message in draft.middle if id(message) not in kept)
     if facts.insists:
         return build_question(state, draft, covers, weight) if weight >= MIN_ASKED_TOKENS else None

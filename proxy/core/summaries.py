@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, Literal
 
+from proxy.core.agents import Hint
 from proxy.core.fold import HEADING, count_bytes, find_kept_words, fold_stretches
 from proxy.core.ledger import write_ledger
 from proxy.core.messages import Message
@@ -253,6 +254,8 @@ class Summaries:
     """Tokens of the earlier ones (0: no bound)."""
     pointer: str = ""
     """A sentence at its end that says where the originals are: `{path}` and `{conversation}` are filled in."""
+    hints: tuple[Hint, ...] = ()
+    """What is said of results by tool: the newest of those to keep stay with their calls, up to half of the target."""
 
 
 def join_summaries(earlier: Summary | None, newest: Summary, rules: Summaries, count: Count) -> Summary:
@@ -286,7 +289,7 @@ class Summarize:
         summarized = self._tell(draft, find_kept_beside(draft, self.rules))
         if self.may_fold_words and count_bytes(summarized.middle) >= count_bytes(draft.middle):
             # A talk of short messages: notes between all words of the user would take as much room as the answers did.
-            summarized = self._tell(draft, find_kept_words(draft, 0, repeats_notes=True))
+            summarized = self._tell(draft, find_kept_words(draft, 0, repeats_notes=True, hints=self.rules.hints))
         return summarized if count_bytes(summarized.middle) < count_bytes(draft.middle) else draft
 
     def _tell(self, draft: Draft, kept: set[int]) -> Draft:
@@ -322,7 +325,8 @@ class Summarize:
 
 def find_kept_beside(draft: Draft, rules: Summaries) -> set[int]:
     """The ids of messages of the middle that stay beside a summary."""
-    return find_kept_words(draft, rules.user_tokens if rules.shape == "notes" else 0, repeats_notes=True)
+    user_tokens = rules.user_tokens if rules.shape == "notes" else 0
+    return find_kept_words(draft, user_tokens, repeats_notes=True, hints=rules.hints)
 
 
 def _drops_user_words(draft: Draft, kept: set[int]) -> bool:

@@ -41,6 +41,7 @@ SMALL = Rules(
     summary=Summaries(max_tokens=20, ledger=200, user_tokens=200),
 )
 HINTS = (("read", "keep", "strip"), ("bash", "remove", ""), ("edit", "strip", "keep"))
+KEPT = (("read", "", "keep"), ("bash", "remove", ""))
 CLEARING = (ClearResults(over=150), ClearObservations(over=150), ClearArguments(over=60, tools=("*",)))
 RULES = st.sampled_from(
     [
@@ -112,6 +113,15 @@ CUTTERS = st.sampled_from(
         partial(Worker, EAGER),
         partial(Worker, replace(EAGER, when_full=())),
         partial(Worker, replace(EAGER, fold=(OneLiners(tokens=50),))),
+        partial(Worker, replace(EAGER, fold=(OneLiners(tokens=50, hints=KEPT),))),
+        partial(
+            Worker,
+            replace(EAGER, when_full=(ToolHints(KEPT), *EAGER.when_full), fold=(DropMiddle(ledger=400, hints=KEPT),)),
+        ),
+        *(
+            partial(Worker, replace(EAGER, when_full=(), summary=replace(TOLD, shape=shape, hints=KEPT)), model=ACCOUNT)
+            for shape in SHAPES
+        ),
         *(
             partial(Worker, replace(EAGER, when_full=(), summary=replace(TOLD, shape=shape)), model=ACCOUNT)
             for shape in SHAPES

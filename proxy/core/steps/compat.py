@@ -8,14 +8,23 @@ from itertools import groupby
 from typing import ClassVar
 
 from proxy.core import recall, splice
-from proxy.core.agents import EXEMPT, list_tool_names, matches_any, remove_pruned_tools
+from proxy.core.agents import EXEMPT, Hint, find_modes, list_tool_names, matches_any, remove_pruned_tools
 from proxy.core.fold import Stretch, find_kept_words, fold_stretches, keep_shorter
 from proxy.core.grouping import find_groups, find_turns, list_callers
 from proxy.core.messages import Message, ToolCall, find_part_type
 from proxy.core.outcome import cut_first_line
-from proxy.core.pipeline import BYTES_PER_TOKEN, Draft
+from proxy.core.pipeline import BYTES_PER_TOKEN, Count, Draft
 from proxy.core.placeholder import TEMPLATE, render_call
-from proxy.core.steps.standard import ClearArguments, ClearResults, is_foldable, remove_pairs, without_newest
+from proxy.core.steps.standard import (
+    FOLDABLE,
+    ClearArguments,
+    ClearResults,
+    clear_pointer,
+    has_text_over,
+    is_foldable,
+    remove_pairs,
+    without_newest,
+)
 
 # --- one liners -------------------------------------------------------------------------------------------------------
 # One line per turn: what the user asked and what was done, within a budget; turns beyond it are dropped, oldest
@@ -39,12 +48,14 @@ class OneLiners:
     """Tokens of lines in all; with `loops`, of each turn of the user."""
     loops: int = 0
     """How many earlier turns of the user have lines, besides the one under way (0: all)."""
+    hints: tuple[Hint, ...] = ()
+    """What is said of results by tool: the newest of those to keep stay with their calls, up to half of the target."""
 
     def reach(self, draft: Draft) -> int:
         return sum(draft.count(message.raw) for message in draft.middle if draft.free(message))
 
     def __call__(self, draft: Draft) -> Draft:
-        kept = find_kept_words(draft, 0)
+        kept = find_kept_words(draft, 0, hints=self.hints)
         removed = sum(id(message) not in kept for message in draft.middle)
         loops = [turn.start for turn in find_turns(draft.origin)]
 
@@ -141,6 +152,8 @@ class StripAttachments:
 
     keep_recent: int = 1
     """How many of the newest messages with attachments keep them."""
+    hints: tuple[Hint, ...] = ()
+    """What is said of results by tool: those to keep stay whole."""
 
     def reach(self, draft: Draft) -> int:
         return sum(draft.count(message.raw) for message in self._old(draft))
@@ -152,8 +165,16 @@ class StripAttachments:
     def _old(self, draft: Draft) -> list[Message]:
         attached = [message for message in draft.middle + draft.after if message.attached]
         old = without_newest(attached, self.keep_recent)
-        middle = {id(message) for message in draft.middle}
-        return [message for message in old if id(message) in middle and draft.free(message) and not message.literal]
+        calls = {id(message): call for message, call in draft.pair_with_calls()} if old else {}
+        return [
+            message
+            for message in old
+            if id(message) in calls and draft.free(message) and not message.literal
+            if not self._is_kept(calls[id(message)])
+        ]
+
+    def _is_kept(self, call: ToolCall | None) -> bool:
+        return call is not None and find_modes(call.name, self.hints)[1] == "keep"
 
     def _label_attachments(self, message: Message) -> Message:
         # Read back from a block, an observation must not pass for the words of a user.
@@ -175,9 +196,6 @@ def _label(part: bytes) -> bytes:
 # Of a read the path is short and the content long; of a write it is the other way round. A hint says `keep`, `strip` or
 # `remove` for each side; `remove` on either side takes the whole pair away. For each side, the first hint counts that
 # matches the tool and names the side. What no hint names follows the step's own `request` and `response`.
-
-Hint = tuple[str, str, str]
-"""A tool (glob), then `keep`, `strip`, `remove` or "" (as the step says) for its request and for its response."""
 
 HINTS: tuple[Hint, ...] = (
     *((tool, "keep", "keep") for tool in EXEMPT),
@@ -216,27 +234,62 @@ class ToolHints:
     """How many names are listed for which no line had room."""
     template: str = TEMPLATE
     """What stands for a stripped response; see `placeholder`."""
+    keep_recent: int = 0
+    """How many of the newest results stay with their calls, counting those that the policy keeps anyway."""
 
     def reach(self, draft: Draft) -> int:
-        large = (message for message in draft.middle if len(message.raw) > self.over and draft.free(message))
-        return sum(draft.count(message.raw) for message in large if message.is_result or message.calls)
+        return int(sum(self.worth(*pair, draft.count) for pair in draft.pair_with_calls() if draft.free(pair[0])))
+
+    def worth(self, message: Message, call: ToolCall | None, count: Count) -> float:
+        mode = self._modes(call)[1] if call is not None else "keep"
+        is_stripped = mode == "strip" and message.made in FOLDABLE and has_text_over(message, self.over)
+        is_cleared = is_stripped or (call is not None and "remove" in self._modes(call))
+        is_cleared = is_cleared or (not message.signed and any(map(self._may_shorten, message.calls)))
+        return count(message.raw) if is_cleared else 0.0
+
+    def _may_shorten(self, call: ToolCall) -> bool:
+        modes = self._modes(call)
+        return "remove" in modes or (modes[0] == "strip" and len(call.arguments) > self.over)
 
     def __call__(self, draft: Draft) -> Draft:
-        removed = (call for message in draft.middle for call in message.calls if "remove" in self._modes(call))
-        left = remove_pairs(draft, {id(call) for call in removed}, self.name)
+        left = self._remove(draft)
+        spared = self._find_newest(left)
         answers = [
             (message, call)
             for message, call in left.pair_with_calls()
             if call is not None and self._modes(call)[1] == "strip" and is_foldable(message, left, self.over)
+            if id(call) not in spared
         ]
         results = ClearResults(
             outline=self.outline, outline_bytes=self.outline_bytes, names=self.names, template=self.template
         )
-        left = left.exchange(results.shorten(answers, left, self.name) if answers else {})
-        return ClearArguments(self.over, lines=1).shorten(left, lambda call: self._modes(call)[0] == "strip")
+        left = results.clear(answers, left, self.name) if answers else left
+
+        def is_selected(call: ToolCall) -> bool:
+            return self._modes(call)[0] == "strip" and id(call) not in spared
+
+        return ClearArguments(self.over, lines=1).shorten(left, is_selected)
+
+    def _remove(self, draft: Draft) -> Draft:
+        spared = self._find_newest(draft)
+        calls = (call for message in draft.middle for call in message.calls if "remove" in self._modes(call))
+        left = remove_pairs(draft, {id(call) for call in calls if id(call) not in spared}, self.name)
+        stay = {id(message) for message in left.middle}
+        results = ((message, call) for message, call in draft.pair_with_calls() if call is not None)
+        removed = {message.content: call for message, call in results if id(message) not in stay}
+        if not removed:
+            return left
+        return left.rewrite(lambda message, _: clear_pointer(message, left, removed, self.name, "removed"))
+
+    def _find_newest(self, draft: Draft) -> set[int]:
+        """The ids of the calls whose results are among the newest that stay."""
+        if not self.keep_recent:
+            return set()
+        results = [(message, call) for message, call in draft.pair_with_calls() if message.is_result]
+        newest = sum(message.is_result for message in draft.after)
+        old = len(without_newest(results, self.keep_recent - newest))
+        return {id(call) for _, call in results[old:] if call is not None}
 
     def _modes(self, call: ToolCall) -> tuple[str, str]:
-        hints = [hint for hint in self.hints if matches_any(call.name, hint[:1])]
-        request = next((hint[1] for hint in hints if hint[1]), "")
-        response = next((hint[2] for hint in hints if hint[2]), "")
+        request, response = find_modes(call.name, self.hints)
         return request or self.request, response or self.response

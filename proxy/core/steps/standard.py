@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from proxy.core import placeholder, splice
-from proxy.core.agents import EXEMPT, STATEFUL, find_kind, matches_any
+from proxy.core.agents import EXEMPT, STATEFUL, Hint, find_kind, find_modes, matches_any
 from proxy.core.deeds import CHANGED, READ, find_announced_call, find_call_deeds, is_file_text
 from proxy.core.fold import count_bytes, find_kept_words, find_unsummarized_start, fold_stretches
 from proxy.core.grouping import list_callers
@@ -171,6 +171,8 @@ class ClearResults:
     """How many names are listed for which no line had room."""
     template: str = placeholder.TEMPLATE
     """What stands for the result; see `placeholder`."""
+    hints: tuple[Hint, ...] = ()
+    """What is said of results by tool, before `exempt`; see `Hint`."""
 
     def reach(self, draft: Draft) -> int:
         return int(sum(self._count_cleared(message, call, draft.count) for message, call in self._old(draft)))
@@ -178,9 +180,7 @@ class ClearResults:
     def worth(self, message: Message, call: ToolCall | None, count: Count) -> float:
         if not (self._is_selected(message) and message.made in FOLDABLE and has_text_over(message, self.over)):
             return 0.0
-        if call is not None and matches_any(call.name, self.exempt):
-            return 0.0
-        return self._count_cleared(message, call, count)
+        return 0.0 if self._is_exempt(call) else self._count_cleared(message, call, count)
 
     def _count_cleared(self, message: Message, call: ToolCall | None, count: Count) -> float:
         """The tokens that leave with this result, where all stays of it that may stay as lines."""
@@ -195,9 +195,15 @@ class ClearResults:
         chosen = [pair for pair in old if id(pair[0]) not in spared]
         if not chosen:
             return draft
-        shorter = self.shorten(chosen, draft, self.name)
+        return self.clear(chosen, draft, self.name)
+
+    def clear(self, chosen: Sequence[Answer], draft: Draft, made: str) -> Draft:
+        """The draft with a placeholder for each chosen message, and without pointers to its full text."""
+        shorter = self.shorten(chosen, draft, made)
         first = {message.content: call for message, call in reversed(chosen)}
-        return draft.rewrite(lambda message, _: shorter.get(id(message)) or self._clear_pointer(message, draft, first))
+        return draft.rewrite(
+            lambda message, _: shorter.get(id(message)) or clear_pointer(message, draft, first, made, "shortened")
+        )
 
     def shorten(self, chosen: Sequence[Answer], draft: Draft, made: str) -> dict[int, Message]:
         """Each chosen message with a placeholder, the newest first to keep a line; by the id() of the old one."""
@@ -229,21 +235,33 @@ class ClearResults:
         return [
             (message, call)
             for message, call in without_newest(results, self.keep_recent - newest)
-            if is_foldable(message, draft, self.over) and not (call and matches_any(call.name, self.exempt))
+            if is_foldable(message, draft, self.over) and not self._is_exempt(call)
         ]
+
+    def _is_exempt(self, call: ToolCall | None) -> bool:
+        if call is None:
+            return False
+        mode = find_modes(call.name, self.hints)[1]
+        return mode == "keep" if mode else matches_any(call.name, self.exempt)
 
     def _is_selected(self, message: Message) -> bool:
         return message.is_result and not holds_words_of_user(message.content)
 
-    def _clear_pointer(self, message: Message, draft: Draft, first: Mapping[bytes, ToolCall | None]) -> Message:
-        """Rewrite a pointer whose copy is cleared now, so that the agent does not look for it."""
-        content = draft.origin[message.start].content if message.made == REPEATED else b""
-        if content not in first:
-            return message
-        note = f"[Left out by the context proxy: same as {_name_result(first[content])}, shortened above."
-        if draft.recalls:
-            note += f" Call {render_handle(message.start, message.stop)} for the full text."
-        return message.with_text(f"{note}]", self.name)
+
+def clear_pointer(
+    message: Message, draft: Draft, first: Mapping[bytes, ToolCall | None], made: str, done: str
+) -> Message:
+    """Rewrite a pointer whose copy is gone now, so that the agent does not look for it.
+
+    `first`: the calls of such copies, by what the results held; `done`: what became of them.
+    """
+    content = draft.origin[message.start].content if message.made == REPEATED else b""
+    if content not in first:
+        return message
+    note = f"[Left out by the context proxy: same as {_name_result(first[content])}, {done} above."
+    if draft.recalls:
+        note += f" Call {render_handle(message.start, message.stop)} for the full text."
+    return message.with_text(f"{note}]", made)
 
 
 # The share of an excerpt by what was called: an edit quotes what was read, seldom what a command has printed.
@@ -331,6 +349,8 @@ class ClearArguments:
     """Tools with arguments that stay although they match `tools` (globs, case ignored)."""
     lines: int = 5
     """This many of the first lines stay, and the last one."""
+    hints: tuple[Hint, ...] = ()
+    """What is said of arguments by tool, before `tools` and `exempt`; see `Hint`."""
 
     def reach(self, draft: Draft) -> int:
         return sum(draft.count(message.raw) for message in self._old(draft, self._is_selected))
@@ -358,6 +378,9 @@ class ClearArguments:
         ]
 
     def _is_selected(self, call: ToolCall) -> bool:
+        mode = find_modes(call.name, self.hints)[0]
+        if mode:
+            return mode != "keep"
         return matches_any(call.name, self.tools) and not matches_any(call.name, self.exempt)
 
     def _arguments(self, call: ToolCall) -> str:
@@ -467,10 +490,18 @@ class DedupOld:
     """Which arguments say what a call covers; see `Subsumption`."""
     remove: bool = False
     """Take the older call out with its result, instead of leaving the call and a line."""
+    hints: tuple[tuple[str, bool], ...] = ()
+    """Tools (globs) whose repeated calls make older ones obsolete or do not, before `exempt` and `changes`; the first
+    that matches counts."""
 
     def reach(self, draft: Draft) -> int:
         old = (message for message, call in draft.pair_with_calls() if self._may_clear(message, call, draft))
         return sum(draft.count(message.raw) for message in old)
+
+    def worth(self, message: Message, call: ToolCall | None, count: Count) -> float:
+        is_result = call is not None and message.made in ("", "clip_output") and self._is_selected(call)
+        is_call = self.remove and any(map(self._is_selected, message.calls))
+        return count(message.raw) if is_result or is_call else 0.0
 
     def __call__(self, draft: Draft) -> Draft:
         later = _LaterCalls(self.subsumes)
@@ -495,10 +526,14 @@ class DedupOld:
     def _may_clear(self, message: Message, call: ToolCall | None, draft: Draft) -> bool:
         if call is None or message.made not in ("", "clip_output") or not draft.free(message):
             return False
-        if matches_any(call.name, self.changes) and call.named.get("command") not in LOOKS:
-            return False
-        is_large = self.remove or len(message.content) > self.over
-        return is_large and not matches_any(call.name, self.exempt)
+        return (self.remove or len(message.content) > self.over) and self._is_selected(call)
+
+    def _is_selected(self, call: ToolCall) -> bool:
+        for glob, is_selected in self.hints:
+            if matches_any(call.name, (glob,)):
+                return is_selected
+        is_change = matches_any(call.name, self.changes) and call.named.get("command") not in LOOKS
+        return not is_change and not matches_any(call.name, self.exempt)
 
 
 def remove_pairs(draft: Draft, calls: Collection[int], made: str) -> Draft:
@@ -694,6 +729,8 @@ class DropMiddle:
     """Tools whose newest calls stay with their results (globs, case ignored): they carry state and instructions."""
     exempt_tokens: int = 2_000
     """How many tokens of them stay at most."""
+    hints: tuple[Hint, ...] = ()
+    """What is said of results by tool: the newest of those to keep stay with their calls, up to half of the target."""
 
     def reach(self, draft: Draft) -> int:
         return sum(draft.count(message.raw) for message in draft.middle if draft.free(message))
@@ -705,6 +742,7 @@ class DropMiddle:
             exempt=self.exempt,
             exempt_tokens=self.exempt_tokens,
             answer_tokens=self.answer_tokens,
+            hints=self.hints,
         )
         removed = [message for message in draft.middle if id(message) not in kept]
         if not removed:
