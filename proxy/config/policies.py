@@ -296,7 +296,8 @@ class Policy(ConfigModel):
     trigger_of: Literal["usable", "window"] = _R.trigger_of
     """What `trigger` is a share of: the `usable` window (less the answer and a margin), or all of the `window`."""
     headroom: float = Field(_R.headroom, ge=0, lt=1)
-    """Share of the window that must stay free below `trigger`: a history is compacted over `trigger` less this."""
+    """Share of the window that must stay free below `trigger`: a history is compacted over `trigger` less this. It
+    must be less than `trigger`."""
     min_groups: int = Field(_R.min_groups, ge=0)
     """Leave conversations of fewer groups alone, unless they do not fit."""
     min_turns: int = Field(_R.min_turns, ge=0)
@@ -334,6 +335,21 @@ class Policy(ConfigModel):
         values = self.model_dump(mode="json", exclude={"inherit"})
         text = json.dumps([values, self.summary.prompt.text], sort_keys=True)
         return blake2b(text.encode(), digest_size=4).hexdigest()
+
+    @property
+    def least_trigger(self) -> float:
+        """The trigger as the share that it is at least, whatever the window; 0 is none."""
+        return rules.LARGE_TRIGGER if self.trigger == "auto" else self.trigger
+
+    def find_headroom_fault(self) -> str | None:
+        """Why this headroom cannot be used with this trigger; None where it can."""
+        if not self.least_trigger or self.headroom < self.least_trigger:
+            return None
+        trigger = f"{self.least_trigger} of large windows (`auto`)" if self.trigger == "auto" else self.trigger
+        return (
+            f"must be less than `trigger`, which is {trigger}: with {self.headroom} of the window free below it, no "
+            "history would be small enough; lower headroom, or raise trigger"
+        )
 
     def rules(self, name: str) -> rules.Rules:
         values = _shared_values(self, rules.Rules)

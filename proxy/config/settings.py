@@ -484,12 +484,16 @@ class Config(ConfigModel):
         names = {upstream.name for upstream in self.upstreams}
         for name in self.policies:
             try:
-                asked = self.policy(name).summary.upstream
+                policy = self.policy(name)
             except KeyError as missing:
                 yield f"policies.{name}: inherits from {missing}, and there is no such policy"
             except ValueError as circle:
                 yield f"policies.{name}: {circle}"
             else:
+                asked, own = policy.summary.upstream, self.policies[name].model_fields_set
+                # Not again at each policy that inherits it.
+                if (name == DEFAULT or own & {"trigger", "headroom"}) and (why := policy.find_headroom_fault()):
+                    yield f"policies.{name}.headroom: {why}"
                 if asked and asked not in names:
                     yield f"policies.{name}.summary.upstream: there is no upstream {asked!r}{suggest(asked, names)}"
         for where, name in self._policy_references():

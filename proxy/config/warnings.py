@@ -9,6 +9,7 @@ from proxy.config.settings import Config
 
 _GLOB = frozenset("*?[")
 KEEP_MAX_TOKENS = 200_000
+LEAST_SHARE_BELOW_HEADROOM = 0.1
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -90,6 +91,11 @@ def _check_policies(config: Config) -> Iterator[tuple[str, str]]:
             yield f"policies.{name}.summary.model", f"upstream {chosen.name!r} does not serve {model!r} (`models`)"
         elif model and chosen is None and not any(each.serves(model) for each in config.upstreams):
             yield f"policies.{name}.summary.model", f"no upstream serves {model!r}"
+        if policy.headroom and 0 < policy.least_trigger - policy.headroom < LEAST_SHARE_BELOW_HEADROOM:
+            yield (
+                f"policies.{name}.headroom",
+                "leaves less than a tenth of the window below it: nearly every request is compacted; lower it",
+            )
         if policy.keep.tokens >= KEEP_MAX_TOKENS:
             yield f"policies.{name}.keep.tokens", "is more than most context windows: nothing is ever compacted"
         goal = policy.rules(name).find_goal(policy.trigger_tokens)

@@ -25,6 +25,8 @@ from proxy.core.window import Prices
 LARGE_TRIGGER, SMALL_TRIGGER, SPARED_TOKENS = 0.55, 0.8, 48_000
 """The trigger `auto`: it saves cost before large windows, but of small ones a history may use more: the tokens spared,
 as far as they fit."""
+LEAST_LIMIT_TOKENS = 2_000
+"""A headroom never brings the trigger below this: instructions and tools alone would be over it, at every request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +114,17 @@ class Rules:
         usable, whole = facts.usable_tokens, facts.trigger_base_tokens or facts.usable_tokens
         if usable is not None and whole is not None and self.trigger != 0:
             # A share of the whole window may leave no room for an answer: what does not fit is over the limit.
-            found.append((min(usable, int(whole * (self._find_trigger(whole) - self.headroom))), "window"))
+            found.append((min(usable, self._find_limit(whole)), "window"))
         elif usable is not None:
             found.append((usable, "window"))  # what does not fit is refused, whatever the policy says
         if self.trigger_tokens > 0:
             found.append((self.trigger_tokens, "window"))
         return sorted(found)
+
+    def _find_limit(self, whole: int) -> int:
+        """The trigger in tokens, less the headroom."""
+        share = self._find_trigger(whole)
+        return max(int(whole * (share - self.headroom)), min(int(whole * share), LEAST_LIMIT_TOKENS))
 
     def _find_trigger(self, whole: int) -> float:
         """The trigger as a share of so many tokens."""
