@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from proxy.config.values import ConfigModel
+from proxy.config.values import AMOUNT_MAX, Amount, ConfigModel
 
 ALL_PERCENT = 100.0
 _WILD = re.compile(r"[*?]|\[[^]]+\]")
@@ -43,7 +43,7 @@ class Attachment(ConfigModel):
     """Upstreams, as a glob."""
     tag: str = "*"
     """Values of the request header x-compaction-tag, as a glob; without the header it is empty."""
-    priority: int = 0
+    priority: Amount = Field(0, ge=-AMOUNT_MAX)
     """Attachments with a higher number are looked at first; equal ones in the order of the file."""
     rollout: float = Field(ALL_PERCENT, ge=0, le=ALL_PERCENT)
     """Percentage of conversations that it applies to. Begin a new policy with 5, and raise it."""

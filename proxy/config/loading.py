@@ -317,7 +317,8 @@ def _describe_kind(kind: str, context: Mapping[str, Any], place: Place) -> str:
     if kind == "literal_error":
         return f"must be {context.get('expected', '')}"
     limit = next((context[name] for name in ("ge", "gt", "le", "lt") if name in context), "")
-    return _KINDS.get(kind, "").format(limit)
+    is_whole = isinstance(limit, float) and limit.is_integer()
+    return _KINDS.get(kind, "").format(int(limit) if is_whole else limit)
 
 
 # By kind of error of pydantic.

@@ -29,7 +29,7 @@ from pydantic import (
     create_model,
 )
 
-from proxy.config.values import ConfigModel, refuse_if, suggest
+from proxy.config.values import AMOUNT_MAX, Amount, ConfigModel, Seconds, refuse_if, suggest
 from proxy.core import grouping, rules
 from proxy.core.agents import Hint, find_pattern_fault
 from proxy.core.pipeline import Step
@@ -113,14 +113,14 @@ StepList = Annotated[tuple[Annotated[dict[str, Any], AfterValidator(_check_step)
 class KeepConfig(ConfigModel):
     """The newest messages, which are never shortened."""
 
-    tokens: int = Field(_R.keep.tokens, ge=0)
+    tokens: Amount = Field(_R.keep.tokens, ge=0)
     """Keep the newest message groups that fit in this many tokens. Raise it for agents that refer back a lot."""
-    groups: int = Field(_R.keep.groups, ge=0)
+    groups: Amount = Field(_R.keep.groups, ge=0)
     """Keep at least this many of the newest groups, whatever their size. A group is a call with its results, or one
     message."""
-    turns: int = Field(_R.keep.turns, ge=0)
+    turns: Amount = Field(_R.keep.turns, ge=0)
     """Keep at least this many of the newest turns. A turn is a user's message with everything up to the next."""
-    first: int = Field(_R.keep.first, ge=0)
+    first: Amount = Field(_R.keep.first, ge=0)
     """Keep this many groups of the beginning as well, for conversations that open with instructions or examples."""
 
 
@@ -134,7 +134,7 @@ class PinsConfig(ConfigModel):
     patterns: tuple[Pattern, ...] = ()
     """Regular expressions: each line that one of them matches is kept. One repetition (* + {n,}) in each is the limit.
     """
-    budget: int = Field(_R.pins.budget, ge=0)
+    budget: Amount = Field(_R.pins.budget, ge=0)
     """Bytes of pinned passages to keep in all; the oldest are dropped first."""
 
 
@@ -165,30 +165,30 @@ class SummaryConfig(ConfigModel):
     """Model to ask. Empty: the model of the conversation, which has it cached. A cheaper model has to read it all."""
     prompt: PromptNamed = read_prompt(SHIPPED_PROMPTS[0])
     """Instructions for the summary: `structured`, `workflow`, or the path of a text file of your own."""
-    max_tokens: int = Field(_R.summary.max_tokens, ge=100)
+    max_tokens: Amount = Field(_R.summary.max_tokens, ge=100)
     """Longest summary in tokens. Less is asked for where the model cannot write so much."""
     stream: bool = _R.summary.stream
     """Ask for a stream where the client's own request does. Off: summaries always come as one answer."""
-    input_chars: int = Field(_R.summary.input_chars, ge=0)
+    input_chars: Amount = Field(_R.summary.input_chars, ge=0)
     """With `call: transcript`, send only the first so many characters of the old part; 0 sends all that fits."""
     verbatim: float = Field(_R.summary.verbatim, ge=0, lt=1)
     """Share of the target that stays word for word behind a summary, where `keep` does not keep more."""
-    wait: float = Field(8.0, ge=0)
+    wait: Seconds = Field(8.0, ge=0)
     """Seconds that a request waits for a summary where its history, or the next one, may not fit without. Then what
     fits goes on as it is, and what does not is shortened without a model. Who asks for a summary waits `seconds`."""
-    seconds: float = Field(180.0, gt=0)
+    seconds: Seconds = Field(180.0, gt=0)
     """Seconds after which a call for a summary is given up."""
     shape: Literal["notes", "single", "pair"] = _R.summary.shape
     """Form of the summary: `notes` between the user's own messages, `single` as one message, `pair` as one with an
     acknowledgement."""
-    user_tokens: int = Field(_R.summary.user_tokens, ge=0)
+    user_tokens: Amount = Field(_R.summary.user_tokens, ge=0)
     """With `shape: notes`, tokens of the user's messages that stay word for word: the first one, then the newest."""
-    ledger: int = Field(_R.summary.ledger, ge=0)
+    ledger: Amount = Field(_R.summary.ledger, ge=0)
     """Bytes for a mechanical list of files, commands and errors below the summary."""
-    scope: Annotated[int, Field(ge=0)] | Literal["tokens"] = _R.summary.scope
+    scope: Annotated[Amount, Field(ge=0)] | Literal["tokens"] = _R.summary.scope
     """Number of earlier summaries before the newest, or `tokens`: as many as fit in `scope_tokens`. 0
     updates a single summary each time."""
-    scope_tokens: int = Field(_R.summary.scope_tokens, ge=0)
+    scope_tokens: Amount = Field(_R.summary.scope_tokens, ge=0)
     """With a `scope`, tokens that the earlier summaries may take; 0 is no limit."""
     pointer: str = _R.summary.pointer
     """Sentence to put at the end of a summary. `{path}` in it is where the originals are, `{conversation}` the id of
@@ -269,26 +269,26 @@ class Policy(ConfigModel):
     recount: Literal["answer", "probe"] = "answer"
     """How the size of a shortened history is learned: from the next `answer`, or by a `probe` request for 16 tokens
     where answers do not tell."""
-    clear_at_least: int = Field(_R.clear_at_least, ge=1)
+    clear_at_least: Amount = Field(_R.clear_at_least, ge=1)
     """Clear old tool results once this many tokens can be freed. Shorter histories are changed only near the trigger or
     where a client asks. Lower it to save more, at the price of more cache writes. For models whose cached tokens cost
     over a tenth of others, fewer are enough."""
-    clear_cold_at_least: int = Field(_R.clear_cold_at_least, ge=1)
+    clear_cold_at_least: Amount = Field(_R.clear_cold_at_least, ge=1)
     """The same while the upstream's cache has expired, when a rewrite costs nothing extra. Keep it below
     clear_at_least."""
-    always_at_least: int = Field(_R.always_at_least, ge=0)
+    always_at_least: Amount = Field(_R.always_at_least, ge=0)
     """Size of a history, in tokens, from which the steps of `always` act. 0: from clear_at_least on. Set it where
     clear_at_least is so high that nothing is ever cleared."""
-    horizon: float = Field(_R.horizon, ge=0)
+    horizon: float = Field(_R.horizon, ge=0, le=AMOUNT_MAX)
     """Number of further requests within which a rewrite must have paid for itself. Lower it for short conversations."""
     trigger: Trigger = _R.trigger
     """Share of the context window (see `trigger_of`) above which the history is compacted whatever it costs. `auto`:
     0.55 of 87,000 tokens or more, up to 0.8 of fewer. 0: only where it would not fit."""
-    trigger_tokens: int = Field(_R.trigger_tokens, ge=0)
+    trigger_tokens: Amount = Field(_R.trigger_tokens, ge=0)
     """The same limit as a number of tokens, whichever is lower; 0 is none. Set it for upstreams with a price step."""
     target: float = Field(_R.target, gt=0, lt=1)
     """Share of the trigger to bring the history down to. Lower it to compact harder and less often."""
-    room: int = Field(_R.room, ge=0)
+    room: Amount = Field(_R.room, ge=0)
     """Tokens that must be free below the trigger after that, at most half of it. It counts before small windows, where
     the share alone would leave little room for the next requests."""
     min_progress: float = Field(_R.min_progress, ge=0, lt=1)
@@ -298,9 +298,9 @@ class Policy(ConfigModel):
     headroom: float = Field(_R.headroom, ge=0, lt=1)
     """Share of the window that must stay free below `trigger`: a history is compacted over `trigger` less this. It
     must be less than `trigger`."""
-    min_groups: int = Field(_R.min_groups, ge=0)
+    min_groups: Amount = Field(_R.min_groups, ge=0)
     """Leave conversations of fewer groups alone, unless they do not fit."""
-    min_turns: int = Field(_R.min_turns, ge=0)
+    min_turns: Amount = Field(_R.min_turns, ge=0)
     """Leave conversations of up to this many turns alone, unless they do not fit. A turn is a user's message with
     everything up to the next; 0 sets no bound."""
     fold_all: bool = _R.fold_all
@@ -484,12 +484,23 @@ def _build_step(entry: Mapping[str, Any]) -> Step:
     return STEPS[name](**dict(_settings_of(name).model_validate(settings or {})))
 
 
+# Numbers of steps: amounts, and shares of a text. With one that is negative or no number a step would fail.
+_BOUNDED: Mapping[Any, Any] = {
+    int: Annotated[Amount, Field(ge=0)],
+    float: Annotated[float, Field(ge=0, le=1)],
+}
+
+
 @cache
 def _settings_of(name: str) -> type[BaseModel]:
     """Model of a step's fields, for their validation."""
     kind: Any = STEPS[name]
     types = get_type_hints(kind)
-    checked: dict[str, Any] = {field.name: (types[field.name], field.default) for field in fields(kind) if field.init}
+    checked: dict[str, Any] = {
+        field.name: (_BOUNDED.get(types[field.name], types[field.name]), field.default)
+        for field in fields(kind)
+        if field.init
+    }
     return create_model(name, __config__=ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True), **checked)
 
 

@@ -18,9 +18,15 @@ from pydantic import AfterValidator, Field, model_validator
 from proxy.config.attachments import Attachment, Occasion, RolloutChoice, list_choices
 from proxy.config.policies import DEFAULT, Policy, lineage, resolve_policy, shipped_policies
 from proxy.config.values import (
+    BODY_MIB_MAX,
     FIELD_VALUE,
+    MIB_MAX,
+    Amount,
     ConfigModel,
+    Days,
     MaybeSecret,
+    Mib,
+    Seconds,
     Secret,
     SecretReference,
     check_strength,
@@ -160,19 +166,19 @@ class Listen(ConfigModel):
     """Path of the private key (PEM) of `tls_cert`. Both are read again when they change."""
     client_ca: TrustedFile = None
     """Path of certificates (PEM) of authorities: only clients with a certificate of theirs may connect (mutual TLS)."""
-    max_body_mib: float = Field(32, gt=0)
+    max_body_mib: float = Field(32, gt=0, le=BODY_MIB_MAX)
     """Largest chat request in MiB, also after decompression; larger ones get a 413. Raise it if clients send many
     images."""
-    body_silence_seconds: float = Field(60, gt=0)
+    body_silence_seconds: Seconds = Field(60, gt=0)
     """Seconds without a byte after which a request body is refused with a 408. Raise it for clients on bad connections.
     """
-    max_in_flight: int = Field(0, ge=0)
+    max_in_flight: Amount = Field(0, ge=0)
     """Requests that each worker handles at once before new ones get a 503; 0 is no limit. Set it to protect a small
     machine."""
-    heartbeat_seconds: float = Field(10, gt=0)
+    heartbeat_seconds: Seconds = Field(10, gt=0)
     """Seconds of silence in a stream after which a comment is sent. Lower it if a load balancer closes idle connections
     sooner."""
-    drain_seconds: float = Field(30, ge=0)
+    drain_seconds: Seconds = Field(30, ge=0)
     """Seconds that open requests may still take after SIGTERM. Keep it below the grace period of your service manager.
     """
 
@@ -205,22 +211,22 @@ class Upstream(ConfigModel):
     """Query parameters to add to every request, such as Azure's api-version."""
     paths: tuple[str, ...] = ()
     """Paths below /v1, as globs, that clients may call with the configured key beside those for inference."""
-    connect_seconds: float = Field(10, gt=0)
+    connect_seconds: Seconds = Field(10, gt=0)
     """Seconds to wait for a connection."""
-    silence_seconds: float = Field(600, gt=0)
+    silence_seconds: Seconds = Field(600, gt=0)
     """Seconds to wait for the next byte, before or within an answer. Raise it for models that think long without
     streaming."""
     retries: int = Field(1, ge=0, le=10)
     """How often a request is tried again if no connection was made or the answer is one of `retry_statuses`."""
     retry_statuses: tuple[Annotated[int, Field(ge=400, le=599)], ...] = ()
     """Statuses to try again, such as 429 or 503. Leave it empty for clients that retry by themselves; most do."""
-    retry_wait_seconds: float = Field(5, ge=0)
+    retry_wait_seconds: Seconds = Field(5, ge=0)
     """Longest `retry-after`, in seconds, that the proxy waits for; answers that ask for more go to the client."""
-    max_connections: int = Field(0, ge=0)
+    max_connections: Amount = Field(0, ge=0)
     """Connections that each worker opens to it at once; 0 is no limit. Set it if the upstream limits them."""
     policy: str = DEFAULT
     """Policy for its chat requests, unless an attachment or a team names another."""
-    window: int | None = Field(None, gt=0)
+    window: Amount | None = Field(None, gt=0)
     """Context window of its models in tokens, the answer included. Without it the proxy asks, learns or looks it up;
     set it for private servers."""
     ca_file: TrustedFile = None
@@ -251,10 +257,10 @@ class State(ConfigModel):
     store: Literal["sqlite", "memory"] = "sqlite"
     """Without `url`: `sqlite` is a file that all workers share and restarts keep; `memory` forgets everything at a
     restart."""
-    mib: int = Field(256, ge=1)
+    mib: Mib = Field(256, ge=1)
     """MiB of blocks to keep; the least recently used are dropped first. Raise it for thousands of long conversations.
     """
-    days: float = Field(7, gt=0)
+    days: Days = Field(7, gt=0)
     """Days to keep a block after its last use. A conversation that is continued later is compacted again."""
 
 
@@ -278,9 +284,9 @@ class Transcripts(ConfigModel):
     """Session token of temporary S3 credentials as env:NAME. Without it, AWS_SESSION_TOKEN."""
     ca_file: TrustedFile = None
     """Path of certificates (PEM) to trust for the object store beside the system's."""
-    upload_seconds: float = Field(5, gt=0)
+    upload_seconds: Seconds = Field(5, gt=0)
     """Seconds after which a new file is uploaded to the object store."""
-    spool_mib: int = Field(1024, ge=1)
+    spool_mib: Mib = Field(1024, ge=1)
     """MiB of transcripts that may wait on the local disk while the object store is unreachable."""
     required: bool = False
     """Refuse a request with a 503 while its transcript cannot be saved. Set it where the law asks for complete records.
@@ -290,11 +296,11 @@ class Transcripts(ConfigModel):
     patterns: tuple[SecretPattern, ...] = ()
     """Regular expressions of further secrets to remove. Each must begin with three plain characters, such as
     `corp-[0-9a-f]{32}`."""
-    days: float = Field(30, ge=0)
+    days: Days = Field(30, ge=0)
     """Days to keep a conversation after its last message; 0 is for ever."""
-    mib: int = Field(4096, ge=0)
+    mib: Mib = Field(4096, ge=0)
     """MiB of transcripts to keep in all; the oldest are removed first; 0 is no limit."""
-    rotate_mib: float = Field(64, gt=0)
+    rotate_mib: float = Field(64, gt=0, le=MIB_MAX)
     """Size in MiB at which a file is closed and the next one begun."""
     fsync: Literal["never", "rotate", "always"] = "rotate"
     """When data must have reached the disk: `always` before a request goes on, `rotate` when a file is closed, `never`.
@@ -340,7 +346,7 @@ class OtelConfig(ConfigModel):
     """Percent of the traces begun here that are sent; a client's own trace is sent if the client records it."""
     logs: bool = False
     """Send the lines of the log too."""
-    metrics_seconds: float = Field(0, ge=0)
+    metrics_seconds: Seconds = Field(0, ge=0)
     """Seconds between two reports of the metrics; 0 sends none. `/metrics` has them in either case."""
 
     @model_validator(mode="after")
@@ -427,7 +433,7 @@ class HookConfig(ConfigModel):
     `refused-for-size`."""
     url: Annotated[MaybeSecret, AfterValidator(_check_hook_url)]
     """URL to post the event to, as env:NAME if it holds a secret."""
-    seconds: float = Field(10.0, gt=0)
+    seconds: Seconds = Field(10.0, gt=0)
     """Seconds that the call may take."""
 
     @property

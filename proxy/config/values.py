@@ -172,18 +172,30 @@ MaybeSecret = Annotated[
     WithJsonSchema({"type": "string"}),
 ]
 
+# Bounds far above all that is meant: clocks, stores and JSON of other programs fail at what is larger, or is infinite.
+SECONDS_MAX = 31_536_000
+DAYS_MAX = 3_650
+MIB_MAX = 1_000_000_000
+BODY_MIB_MAX = 65_536
+AMOUNT_MAX = 10**12
+
+Seconds = Annotated[float, Field(le=SECONDS_MAX)]
+Days = Annotated[float, Field(le=DAYS_MAX)]
+Mib = Annotated[int, Field(le=MIB_MAX)]
+Amount = Annotated[int, Field(le=AMOUNT_MAX)]
+
 REDIS_PORT, SENTINEL_PORT = 6379, 26379
 
 Topology = Literal["standalone", "sentinel", "cluster"]
 Option = str | int | float | bool
 
 
-_Positive = Annotated[float, Field(gt=0)]
+_Positive = Annotated[Seconds, Field(gt=0)]
 OPTIONS: Mapping[str, Any] = {
     "client_name": str,
     "db": int,
-    "health_check_interval": int,
-    "max_connections": Annotated[int, Field(gt=0)],
+    "health_check_interval": Annotated[int, Field(le=SECONDS_MAX)],
+    "max_connections": Annotated[Amount, Field(gt=0)],
     "sentinel_password": str,
     "sentinel_username": str,
     "socket_connect_timeout": _Positive,
