@@ -9,7 +9,7 @@ from proxy.config.settings import Config
 
 _GLOB = frozenset("*?[")
 KEEP_MAX_TOKENS = 200_000
-LEAST_SHARE_BELOW_HEADROOM = 0.1
+LEAST_LIMIT_SHARE = 0.1
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -91,7 +91,7 @@ def _check_policies(config: Config) -> Iterator[tuple[str, str]]:
             yield f"policies.{name}.summary.model", f"upstream {chosen.name!r} does not serve {model!r} (`models`)"
         elif model and chosen is None and not any(each.serves(model) for each in config.upstreams):
             yield f"policies.{name}.summary.model", f"no upstream serves {model!r}"
-        if policy.headroom and 0 < policy.least_trigger - policy.headroom < LEAST_SHARE_BELOW_HEADROOM:
+        if policy.headroom and 0 < policy.least_trigger - policy.headroom < LEAST_LIMIT_SHARE:
             yield (
                 f"policies.{name}.headroom",
                 "leaves less than a tenth of the window below it: nearly every request is compacted; lower it",
@@ -120,12 +120,12 @@ def _check_tools(tools: Mapping[str, ToolConfig]) -> Iterator[tuple[str, str]]:
     """Values that never count: an earlier glob takes the same tools, or another value removes what is to be kept."""
     for glob in tools:
         found = {name: _find_first_value(tools, glob, name) for name in ToolConfig.model_fields}
-        for name, (said_by, value) in found.items():
+        for name, (decided_by, value) in found.items():
             own = getattr(tools[glob], name)
             if own not in (None, value):
                 yield (
                     f"{glob}.{name}",
-                    f"has no effect: {said_by!r} above matches the same tools and says {value!r}; move this above it",
+                    f"has no effect: {decided_by!r} above matches the same tools and says {value!r}; move this above it",
                 )
             other = {"request": "response", "response": "request"}.get(name, name)
             if own == value == "keep" and found[other][1] == "remove":
@@ -139,7 +139,7 @@ def _check_tools(tools: Mapping[str, ToolConfig]) -> Iterator[tuple[str, str]]:
 
 
 def _find_first_value(tools: Mapping[str, ToolConfig], glob: str, name: str) -> tuple[str, object]:
-    """The first value of a setting for the tools that a glob matches, with the glob that it stands at."""
+    """The first value of a setting for the tools that a glob matches, with its glob."""
     values = ((wide, getattr(tool, name)) for wide, tool in tools.items() if covers_glob(wide.lower(), glob.lower()))
     return next((found for found in values if found[1] is not None), ("", None))
 

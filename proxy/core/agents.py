@@ -199,7 +199,7 @@ Hint = tuple[str, str, str]
 
 
 def find_modes(tool: str, hints: tuple[Hint, ...]) -> tuple[str, str]:
-    """What hints say of the request and of the response of this tool's calls; for each, the first that names it."""
+    """The modes of the request and of the response of this tool's calls: for each, of the first hint that names it."""
     if not hints:
         return "", ""
     matching = [hint for hint in hints if matches_any(tool, hint[:1])]

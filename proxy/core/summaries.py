@@ -255,7 +255,7 @@ class Summaries:
     pointer: str = ""
     """A sentence at its end that says where the originals are: `{path}` and `{conversation}` are filled in."""
     hints: tuple[Hint, ...] = ()
-    """What is said of results by tool: the newest of those to keep stay with their calls, up to half of the target."""
+    """The policy on results by tool: the newest of those to keep stay with their calls, up to half of the target."""
 
 
 def join_summaries(earlier: Summary | None, newest: Summary, rules: Summaries, count: Count) -> Summary:

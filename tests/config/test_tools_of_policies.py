@@ -27,7 +27,7 @@ def shorten(policy, *pieces, reads=30, window=None, model=""):
     return worker.send(work(*pieces, reads=reads))
 
 
-def find_fate(sent, tool):
+def find_state(sent, tool):
     """What became of the only call of this tool and of its result."""
     view = sent.plan.view
     found = next((message for message in view if any(each.name == tool for each in message.calls)), None)
@@ -39,7 +39,7 @@ def find_fate(sent, tool):
 
 DUMP = call("mcp__db__dump", q="a", out=page(500, 3_000))
 SAVED = call("save_report", text="total = 1\n" * 2_000, out="saved")
-ASKED = call("ask_docs", q="b", out=page(600, 3_000))
+ASKED = call("ask_user_docs", q="b", out=page(600, 3_000))
 STATE = call("state_get", key="1", out=page(700, 3_000))
 
 
@@ -54,22 +54,22 @@ def test_a_policy_that_says_nothing_of_tools_has_the_steps_that_it_lists():
 @pytest.mark.parametrize("side", ["request", "response"])
 def test_a_call_to_be_removed_goes_with_its_result_under_the_default_steps(side):
     sent = shorten({"tools": {"mcp_*": {side: "remove"}}, **CLEARING}, DUMP, STATE)
-    assert find_fate(sent, "mcp__db__dump") == "removed"
-    assert find_fate(sent, "state_get") == "shortened"
+    assert find_state(sent, "mcp__db__dump") == "removed"
+    assert find_state(sent, "state_get") == "shortened"
     assert sent.flaws == count_flaws(sent.body)
 
 
 def test_the_result_of_an_exempt_tool_is_stripped_where_the_policy_says_so():
-    assert find_fate(shorten(CLEARING, ASKED), "ask_docs") == "whole"
+    assert find_state(shorten(CLEARING, ASKED), "ask_user_docs") == "whole"
     sent = shorten({"tools": {"ask_*": {"response": "strip"}}, **CLEARING}, ASKED)
-    assert find_fate(sent, "ask_docs") == "shortened"
+    assert find_state(sent, "ask_user_docs") == "shortened"
 
 
 def test_of_several_globs_that_match_a_tool_the_first_one_counts():
-    tools = {"ask_docs": {"response": "strip"}, "ask_*": {"response": "keep"}}
-    assert find_fate(shorten({"tools": tools, **CLEARING}, ASKED), "ask_docs") == "shortened"
+    tools = {"ask_user_docs": {"response": "strip"}, "ask_*": {"response": "keep"}}
+    assert find_state(shorten({"tools": tools, **CLEARING}, ASKED), "ask_user_docs") == "shortened"
     turned = dict(reversed(tools.items()))
-    assert find_fate(shorten({"tools": turned, **CLEARING}, ASKED), "ask_docs") == "whole"
+    assert find_state(shorten({"tools": turned, **CLEARING}, ASKED), "ask_user_docs") == "whole"
 
 
 @pytest.mark.parametrize("steps", [None, [], [{"clear_results": {}}, {"clear_arguments": {}}]])
@@ -90,7 +90,7 @@ def test_a_policy_without_a_step_that_clears_strips_and_removes_what_it_says():
     tools = {"mcp_*": {"response": "remove"}, "state_*": {"response": "strip"}}
     policy = {"tools": tools, "when_full": [], "fold": [], "trigger_tokens": 8_000, "summary": OFF, "min_progress": 0}
     sent = shorten(policy, DUMP, STATE)
-    assert [find_fate(sent, name) for name in ("mcp__db__dump", "state_get", "Read")] == [
+    assert [find_state(sent, name) for name in ("mcp__db__dump", "state_get", "Read")] == [
         "removed",
         "shortened",
         "whole",
@@ -107,11 +107,11 @@ def test_the_newest_results_that_a_step_keeps_are_not_removed():
 @pytest.mark.parametrize("steps", [[{"drop_middle": {}}], [{"one_liners": {}}]])
 def test_a_result_to_be_kept_stays_where_the_history_is_folded(steps):
     policy = {"summary": OFF, "fold": steps, "fold_all": True}
-    assert find_fate(shorten(policy, STATE, window=12_000), "state_get") == "removed"
+    assert find_state(shorten(policy, STATE, window=12_000), "state_get") == "removed"
     kept = {"tools": {"state_get": {"response": "keep"}}, **policy}
     sent = shorten(kept, STATE, window=12_000)
     assert sent.plan.reason == "window"
-    assert find_fate(sent, "state_get") == "whole"
+    assert find_state(sent, "state_get") == "whole"
 
 
 @pytest.mark.parametrize("shape", ["notes", "single", "pair"])
@@ -121,7 +121,7 @@ def test_a_result_to_be_kept_stays_beside_a_summary(shape):
     policy |= {"clear_cold_at_least": 10**9, "summary": summary}
     kept = {"tools": {"state_get": {"response": "keep"}}, **policy}
     written = "\n".join(f"## {heading}\nThe tests pass." for heading in Policy().summary.prompt.headings)
-    fates = [find_fate(shorten(each, STATE, model=written), "state_get") for each in (policy, kept)]
+    fates = [find_state(shorten(each, STATE, model=written), "state_get") for each in (policy, kept)]
     assert fates == ["removed", "whole"]
 
 
@@ -149,18 +149,18 @@ def test_a_huge_result_to_be_kept_is_not_clipped_when_it_arrives():
     for policy in (CLEARING, {"tools": {"state_get": {"response": "keep"}}, **CLEARING}):
         worker = Worker(Policy.model_validate(policy).rules("mine"), Facts())
         sendings = [worker.send(messages) for messages in turns(work(huge))]
-        fates.append([find_fate(sendings[place], "state_get") for place in (1, -1)])
+        fates.append([find_state(sendings[place], "state_get") for place in (1, -1)])
     assert fates == [["shortened", "shortened"], ["whole", "whole"]]
 
 
 def test_a_repeated_call_makes_the_older_one_obsolete_where_the_policy_says_so():
     twice = [call("state_get", key="1", out=page(700 + number, 3_000)) for number in range(2)]
-    others = [call("ask_docs", q="1", out=page(800 + number, 3_000)) for number in range(2)]
+    others = [call("ask_user_docs", q="1", out=page(800 + number, 3_000)) for number in range(2)]
     tools = {"state_get": {"dedup": True, "response": "keep"}}
     view = shorten({"tools": tools, **CLEARING}, *twice, *others).plan.view
     callers = [(place, each.name) for place, message in enumerate(view) for each in message.calls]
     made = [(name, view[place + 1].made) for place, name in callers if name != "Read"]
-    assert made == [("state_get", "dedup_old"), ("state_get", ""), ("ask_docs", ""), ("ask_docs", "")]
+    assert made == [("state_get", "dedup_old"), ("state_get", ""), ("ask_user_docs", ""), ("ask_user_docs", "")]
 
 
 def test_a_pointer_to_a_result_that_is_removed_says_so():

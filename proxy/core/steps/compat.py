@@ -49,7 +49,7 @@ class OneLiners:
     loops: int = 0
     """How many earlier turns of the user have lines, besides the one under way (0: all)."""
     hints: tuple[Hint, ...] = ()
-    """What is said of results by tool: the newest of those to keep stay with their calls, up to half of the target."""
+    """The policy on results by tool: the newest of those to keep stay with their calls, up to half of the target."""
 
     def reach(self, draft: Draft) -> int:
         return sum(draft.count(message.raw) for message in draft.middle if draft.free(message))
@@ -153,7 +153,7 @@ class StripAttachments:
     keep_recent: int = 1
     """How many of the newest messages with attachments keep them."""
     hints: tuple[Hint, ...] = ()
-    """What is said of results by tool: those to keep stay whole."""
+    """The policy on results by tool: those to keep stay whole."""
 
     def reach(self, draft: Draft) -> int:
         return sum(draft.count(message.raw) for message in self._old(draft))

@@ -172,7 +172,7 @@ class ClearResults:
     template: str = placeholder.TEMPLATE
     """What stands for the result; see `placeholder`."""
     hints: tuple[Hint, ...] = ()
-    """What is said of results by tool, before `exempt`; see `Hint`."""
+    """The policy on results by tool, before `exempt`; see `Hint`."""
 
     def reach(self, draft: Draft) -> int:
         return int(sum(self._count_cleared(message, call, draft.count) for message, call in self._old(draft)))
@@ -350,7 +350,7 @@ class ClearArguments:
     lines: int = 5
     """This many of the first lines stay, and the last one."""
     hints: tuple[Hint, ...] = ()
-    """What is said of arguments by tool, before `tools` and `exempt`; see `Hint`."""
+    """The policy on arguments by tool, before `tools` and `exempt`; see `Hint`."""
 
     def reach(self, draft: Draft) -> int:
         return sum(draft.count(message.raw) for message in self._old(draft, self._is_selected))
@@ -730,7 +730,7 @@ class DropMiddle:
     exempt_tokens: int = 2_000
     """How many tokens of them stay at most."""
     hints: tuple[Hint, ...] = ()
-    """What is said of results by tool: the newest of those to keep stay with their calls, up to half of the target."""
+    """The policy on results by tool: the newest of those to keep stay with their calls, up to half of the target."""
 
     def reach(self, draft: Draft) -> int:
         return sum(draft.count(message.raw) for message in draft.middle if draft.free(message))
