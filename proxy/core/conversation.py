@@ -492,7 +492,8 @@ class Exchange:
             yield from self._learn_window(identity.tenant, limit)
         counted = sum((yield CountTokens(list_forwarded_pieces(refused))))
         cures = recovery.find_cures(refusal, counted, self.memory.calibration.ratio, request.max_output)
-        cure, found = next(filter(None, map(self._try_cure, cures)), (None, None))
+        window = self.window if limit is None else self._narrow(limit.window())
+        cure, found = next(filter(None, (self._try_cure(cure, window) for cure in cures)), (None, None))
         if cure is None:
             return None
         if found is not None:
@@ -508,11 +509,19 @@ class Exchange:
         self._learned = cure.learned
         return self.decision
 
-    def _try_cure(self, cure: recovery.Cure) -> tuple[recovery.Cure, Ready | None] | None:
-        """The cure and what it makes of the history, None where that stays; nothing where it does not help."""
+    def _try_cure(self, cure: recovery.Cure, window: Window) -> tuple[recovery.Cure, Ready | None] | None:
+        """The cure and what it makes of the history, None where that stays; nothing where it does not help.
+
+        `window`: as it is known from this refusal on.
+        """
         if not cure.changes_history:
             return cure, None
-        facts = Facts(usable_tokens=cure.window_tokens, prices=self.context.prices)
+        window = window if cure.learned is None else self._narrow(cure.learned.window())
+        facts = Facts(
+            usable_tokens=cure.window_tokens,
+            nominal_tokens=window.usable_tokens(),
+            prices=self.context.prices,
+        )
         found = cure(self._state(facts, Calibration(cure.ratio), cure.harden(self.rules)))
         return None if found is None else (cure, found)
 
@@ -818,6 +827,7 @@ class Exchange:
             usable = int(usable / self.memory.calibration.ratio)
         return Facts(
             usable_tokens=usable,
+            nominal_tokens=window.usable_tokens(),
             trigger_base_tokens=base,
             prices=self.context.prices,
             force=self.context.mode == "force",

@@ -43,6 +43,7 @@ class Block:
     parts: tuple[Part, ...]
     always: tuple[Step, ...] = ()
     window: int | None = None
+    """The usable window of the request that it was made for, by which the always-steps go on to act."""
     reason: str = ""
     policy: str = ""
     pruned: tuple[str, ...] = ()
@@ -57,6 +58,8 @@ class Block:
     under."""
     text_style: bool = False
     """It was made before the first tool call: user messages before that call may be observations."""
+    nominal_tokens: int | None = None
+    """`Facts.nominal_tokens` when it was made; None in a block of an earlier version."""
     _digests: list[bytes] = field(default_factory=list, init=False, compare=False, repr=False)
 
     def to_bytes(self) -> bytes:
@@ -74,6 +77,7 @@ class Block:
             **({"head": self.head} if self.head else {}),
             **({"focus": self.focus} if self.focus else {}),
             **({"reasoning_until": self.reasoning_until} if self.reasoning_until else {}),
+            **({} if self.nominal_tokens is None else {"nominal_tokens": self.nominal_tokens}),
         }
         try:
             return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
@@ -111,7 +115,7 @@ class Block:
             all(type(figure) is int and 0 <= figure <= self.covers for figure in figures)
             and all(part.start <= part.stop for part in self.parts)
             and all(isinstance(text, str) for text in texts)
-            and (self.window is None or type(self.window) is int)
+            and all(size is None or type(size) is int for size in (self.window, self.nominal_tokens))
             and type(self.reasoning_until) is int
         )
 
@@ -130,6 +134,7 @@ class Block:
             head=value.get("head", ""),
             focus=value.get("focus", ""),
             reasoning_until=value.get("reasoning_until", 0),
+            nominal_tokens=value.get("nominal_tokens"),
         )
 
     @property

@@ -163,6 +163,8 @@ class Facts:
 
     usable_tokens: int | None = None
     """Window minus reserved output minus margin; None when the window is unknown."""
+    nominal_tokens: int | None = None
+    """The same for a client that does not say how long an answer may be: equal for all requests to one model."""
     trigger_base_tokens: int | None = None
     """What `Rules.trigger` is a share of, where that is not `usable_tokens`."""
     anchor: Anchor | None = None

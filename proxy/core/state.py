@@ -287,15 +287,23 @@ class ConversationState:
 
     def needs_block(self, block: Block) -> bool:
         """True where this block is used: one made for a smaller window is not, while the history fits without it."""
-        usable = self.facts.usable_tokens
+        facts, nominal = self.facts, self.facts.nominal_tokens
+        made_for = block.window if block.nominal_tokens is None else block.nominal_tokens
         if (
             block.reason not in WINDOW_REASONS
-            or usable is None
-            or block.window is None
-            or usable <= block.window * LARGER_WINDOW_RATIO
+            or nominal is None
+            or made_for is None
+            or nominal <= made_for * LARGER_WINDOW_RATIO
         ):
             return True
-        return self.find_exceeded_limit(self._outside_tokens + self.count_body()) is not None
+        # Not by what this request reserves for its answer: where a client asks for 8,000 tokens and 64,000 in turn, the
+        # block would come and go. A request that reserves more than is usual gets a new block, if it needs one.
+        base = facts.trigger_base_tokens if self.rules.trigger_of == "window" else None
+        limits = self.rules.limits(replace(facts, usable_tokens=nominal, trigger_base_tokens=base))
+        size, usable = self._outside_tokens + self.count_body(), facts.usable_tokens
+        if not self.rules.new_blocks and usable is not None and size > usable:
+            return True
+        return bool(limits) and size > limits[0][0]
 
     def draft(self, keep: Keep) -> Draft:
         """The view, divided into what may be shortened and what is left alone. A new block covers at least the old."""
@@ -363,6 +371,7 @@ class ConversationState:
             close(self._redact(parts)),
             always=self.rules.always,
             window=self.facts.usable_tokens,
+            nominal_tokens=self.facts.nominal_tokens,
             reason=reason,
             policy=self.rules.label,
             pruned=tuple(name for name in list_tool_names(self.request.tools) if name not in left),

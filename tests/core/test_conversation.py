@@ -1,5 +1,6 @@
 """One exchange of the orchestration, step by step: what it asks its driver for, and what it remembers."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -95,9 +96,10 @@ class Driver:
         return [action for action in self.actions if isinstance(action, kind)]
 
 
-def exchange(messages, rules=RULES, **context):
+def exchange(messages, rules=RULES, max_tokens=None, **context):
     context = {"window": Window(total=1_000_000, origin="config"), "now": NOW, **context}
-    return Exchange(Context(request=parse_request(body(messages)), rules=rules, count=quarter, **context))
+    asked = {} if max_tokens is None else {"max_tokens": max_tokens}
+    return Exchange(Context(request=parse_request(body(messages, **asked)), rules=rules, count=quarter, **context))
 
 
 def accepted_exchange(messages, driver, rules=RULES, usage=NOT_REPORTED, now=NOW, **context):
@@ -157,6 +159,74 @@ def test_the_next_request_finds_the_block():
     second = drive(exchange(WORK).prepare(), Driver(driver.stored))
     assert [message.raw for message in second.plan.view] == [message.raw for message in first.decision.plan.view]
     assert second.outcome == "applied"
+
+
+def forward_in_turn(windows, steps, driver, lengths=(800, 8_000)):
+    """The outcomes of requests that ask for answers of these lengths in turn, each with whether the last request, as it
+    was forwarded, is a prefix of it.
+    """
+    before = []
+    for number, (window, step) in enumerate(zip(windows, steps, strict=True)):
+        wanted = lengths[number % len(lengths)]
+        rules = replace(FOLDING, summary=Summaries(enabled=False))
+        made = accepted_exchange(reading(step), driver, rules, max_tokens=wanted, window=window)
+        plan = made.decision.plan
+        view = [message.raw for message in (made.context.request.messages if plan is None else plan.view)]
+        yield made.decision.outcome, view[: len(before)] == before
+        before = view
+
+
+SMALL, LARGE = Window(total=20_000, origin="config"), Window(total=50_000, origin="config")
+
+
+def test_a_block_stays_where_a_client_asks_for_short_answers_and_for_long_ones_in_turn():
+    steps = range(10, 60)
+    made = [*forward_in_turn([SMALL] * len(steps), steps, Driver())]
+    assert {outcome for outcome, _ in made} == {"none", "created", "applied"}
+    assert [outcome for outcome, goes_on in made if not goes_on and outcome != "created"] == []
+
+
+def test_a_client_that_has_gone_on_to_a_larger_window_changes_once_whatever_answers_it_asks_for():
+    steps = [20, *range(20, 80)]
+    windows = [SMALL, *[LARGE] * 60]
+    (first, _), *made = forward_in_turn(windows, steps, Driver(), lengths=(20_000, 1_000))
+    assert first == "created"
+    outcomes = [outcome for outcome, _ in made]
+    assert "none" in outcomes
+    assert "none" not in outcomes[outcomes.index("created") :]
+    assert [outcome for outcome, goes_on in made[1:] if not goes_on and outcome != "created"] == []
+
+
+@pytest.mark.parametrize(("window", "outcome"), [(SMALL, "applied"), (LARGE, "none")])
+def test_a_block_of_an_earlier_version_is_used_but_in_a_larger_window(window, outcome):
+    driver = Driver()
+    assert [*forward_in_turn([SMALL], [20], driver, lengths=[8_000])] == [("created", True)]
+    for key in driver.stored:
+        if "/block/" in key:
+            block = json.loads(driver.stored[key])
+            assert block.pop("nominal_tokens") > block["window"] // 2
+            driver.stored[key] = json.dumps(block).encode()
+    made = [*forward_in_turn([window] * 6, [20] * 6, driver, lengths=(8_000, 800))]
+    assert {each for each, _ in made} == {outcome}
+
+
+def test_a_block_made_after_a_refusal_goes_on_whatever_answers_are_asked_for():
+    driver = Driver()
+    rules = replace(FOLDING, summary=Summaries(enabled=False))
+    made = exchange(WORK, rules, max_tokens=8_000, window=Window())
+    drive(made.prepare(), driver)
+    assert drive(made.recover(Refusal("input", limit=16_000)), driver).outcome == "created"
+    drive(made.accept(), driver)
+    learned = Window(total=16_000, origin="learned")
+    assert {outcome for outcome, _ in forward_in_turn([learned] * 4, [16] * 4, driver)} == {"applied"}
+
+
+def test_without_new_blocks_one_for_a_smaller_window_is_used_where_the_request_would_not_fit():
+    driver = Driver()
+    assert [*forward_in_turn([SMALL], [24], driver, lengths=[8_000])] == [("created", True)]
+    longest = exchange(LONGER, mode="off", max_tokens=40_000, window=LARGE)
+    assert drive(longest.prepare(), Driver(driver.stored)).outcome == "applied"
+    assert drive(exchange(LONGER, mode="off", window=LARGE).prepare(), Driver(driver.stored)).outcome == "off"
 
 
 def test_while_the_store_does_not_answer_the_caller_is_treated_as_new():

@@ -1,6 +1,7 @@
 """A block can be applied by any worker."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -41,6 +42,13 @@ def test_results_stay_behind_a_block_that_ends_with_their_calls_where_histories_
 def test_a_block_survives_being_written_down():
     block = Block(4, close((BODY[0], NOTE)), (ClipOutput(over=9), DedupOld()), 1_000, "stride", "default", ("Never",))
     assert Block.from_bytes(block.to_bytes()) == block
+    sized = replace(block, nominal_tokens=2_000)
+    assert Block.from_bytes(sized.to_bytes()) == sized
+
+
+def test_a_block_of_an_invalid_size_is_none():
+    block = json.loads(Block(4, close(BODY)).to_bytes()) | {"nominal_tokens": "many"}
+    assert Block.from_bytes(json.dumps(block).encode()) is None
 
 
 def test_a_block_of_another_format_is_none():
