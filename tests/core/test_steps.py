@@ -204,6 +204,22 @@ def draft_with_pointers():
     return draft
 
 
+ALIKE = [call("Read", path="staging.conf", out=BIG), call("Read", path="production.conf", out=BIG)]
+
+
+@pytest.mark.parametrize("known", range(5))
+def test_a_pointer_names_the_earlier_call_wherever_the_reading_begins(known):
+    body = draft_of(user("x"), *ALIKE).middle
+    pointed = DedupArrivals()(Draft(body[:known], body[known:], origin=body))
+    assert pointed.middle[-1].text == LEFT_OUT.format("staging.conf")
+
+
+def test_a_pointer_to_a_result_without_its_call_names_none():
+    body = draft_of(user("x"), *ALIKE).middle
+    pointed = DedupArrivals()(Draft(body[2:3], body[3:], origin=body))
+    assert pointed.middle[-1].text == LEFT_OUT.replace("the result of Read({})", "an earlier result")
+
+
 def test_a_pointer_to_a_cleared_copy_says_so():
     cleared = ClearResults()(draft_with_pointers())
     assert cleared.middle[2].text.startswith("[Shortened by the context proxy: Read(a.py)")

@@ -455,15 +455,15 @@ class DedupArrivals:
         if len(set(new)) == len(new) and earlier.isdisjoint(new):
             return draft
         first: dict[bytes, tuple[Message, ToolCall | None]] = {}
-        for message in draft.before:
+        for message, caller in zip(draft.before, list_callers(draft.before), strict=True):
             if self._long(message):
-                first.setdefault(remove_wrapping(message.content), (message, None))
+                first.setdefault(remove_wrapping(message.content), (message, caller))
 
         def point(message: Message, call: ToolCall | None) -> Message:
             if not self._long(message):
                 return message
             earlier, by = first.setdefault(remove_wrapping(message.content), (message, call))
-            return message if earlier is message else message.with_text(_point_to(by or call), self.name)
+            return message if earlier is message else message.with_text(_point_to(by), self.name)
 
         return draft.rewrite(point)
 
