@@ -12,7 +12,7 @@ from itertools import chain, groupby, pairwise
 
 from proxy.core.agents import Hint, find_modes, matches_any
 from proxy.core.grouping import find_groups, pair_results
-from proxy.core.messages import HEAD, NOTE, RESULTS, Message, ToolCall, make_literal
+from proxy.core.messages import HEAD, NOTE, REPEATED, RESULTS, Message, ToolCall, make_literal
 from proxy.core.pipeline import BYTES_PER_TOKEN, Draft
 from proxy.core.recall import render_handle
 
@@ -251,14 +251,18 @@ def _keep_exempt(draft: Draft, exempt: tuple[str, ...], tokens: int) -> set[int]
 
 
 def _keep_newest(draft: Draft, room: int, is_selected: Callable[[Sequence[ToolCall]], bool]) -> set[int]:
-    """The ids of the newest selected calls with their results, within so many tokens."""
+    """The ids of the newest selected calls with their results, within so many tokens.
+
+    A result that points to an earlier one counts as the text it stands for: where that goes, it is whole again.
+    """
     kept = set[int]()
     room = 0 if draft.bare else room
     for group in reversed(find_groups(draft.middle) if room else ()):
         members = [draft.middle[place] for place in group]
         if not members[0].calls or not is_selected(members[0].calls):
             continue
-        size = sum(draft.count(message.raw) for message in members)
+        whole = (draft.origin[message.start] if message.made == REPEATED else message for message in members)
+        size = sum(draft.count(message.raw) for message in whole)
         if size <= room:
             kept.update(map(id, members))
             room -= size

@@ -116,6 +116,8 @@ NOTE = "note"
 WORDS_KEPT = ("", "strip_attachments")
 OUTPUT_SHORTENED = ("clip_output", "clear_observations")
 """What may have been done to an answer whose client has put output behind it."""
+REPEATED = "dedup_arrivals"
+"""What was done to a result that points back to an earlier one, which says the same."""
 _SIGNED = (b'signature"', b'"encrypted', b'encrypted"', b'"redacted_thinking"')
 _DECLARING = b'"tool_reference"'
 _IS_ERROR = re.compile(rb'"is_error"\s*+:\s*+true')

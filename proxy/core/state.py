@@ -29,7 +29,7 @@ from proxy.core.messages import Columns, KnownView, Message, Request, ToolCall, 
 from proxy.core.overlay import Block, Part, close
 from proxy.core.pipeline import Count, Draft, Step, Worth, estimate_tokens, find_worth, is_spared, run
 from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
-from proxy.core.steps.standard import StripReasoning
+from proxy.core.steps.standard import StripReasoning, restore_repeated
 from proxy.core.summaries import Summary
 from proxy.core.window import UNCALIBRATED, Calibration
 
@@ -365,6 +365,7 @@ class ConversationState:
         if self.has_block and covers == self.block.covers and draft.after:
             # The block before is stored under this link. This one covers a message more, so that both are there.
             parts, covers = (*parts, draft.after[0]), draft.after[0].stop
+        parts = restore_repeated(parts, self.body)
         left = list_tool_names(draft.tools)
         block = Block(
             covers,

@@ -7,12 +7,21 @@ from dataclasses import replace
 import pytest
 
 from proxy.core.agents import OBSERVATIONS, mark_observations
+from proxy.core.grouping import Flaws
 from proxy.core.overlay import Block, close
 from proxy.core.pipeline import Draft, run
-from proxy.core.rules import Facts, Rules
+from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.steps import STEPS, step_from_json, step_to_json
 from proxy.core.steps.compat import PruneTools, StripAttachments, ToolHints
-from proxy.core.steps.standard import ClearArguments, ClearResults, ClipOutput, DedupArrivals, DedupOld
+from proxy.core.steps.standard import (
+    ClearArguments,
+    ClearResults,
+    ClipOutput,
+    DedupArrivals,
+    DedupOld,
+    DropMiddle,
+    restore_repeated,
+)
 from tests.support.compaction_worker import Worker
 from tests.support.histories import IMAGE
 from tests.support.messages import assistant, call, calls, history, request, tool, user
@@ -250,6 +259,64 @@ def test_a_repeated_result_is_whole_again_when_its_first_copy_went_into_a_block(
     results = [message["content"] for message in sent.messages if message["role"] == "tool"]
     assert results[0].startswith("[Shortened by the context proxy: Read(0.py)")
     assert results[-1] == f"0\n{BIG}"
+
+
+def test_a_pointer_to_a_copy_that_is_wrapped_for_a_cache_mark_is_cleared_with_it():
+    wrapped = json.loads(json.dumps(SAME[0]))
+    wrapped[1]["content"] = [{"type": "text", "text": BIG, "cache_control": {"type": "ephemeral"}}]
+    draft, _ = run((DedupArrivals(),), draft_of(user("x"), wrapped, SAME[2]))
+    assert draft.middle[4].text == LEFT_OUT.format("a.py")
+    assert ClearResults()(draft).middle[4].text.endswith("shortened above.]")
+
+
+def test_the_first_pointer_to_a_result_that_is_gone_is_whole_again_and_the_next_one_names_it():
+    reads = [call("Read", path=path, out=BIG) for path in ("a.py", "b.py", "c.py")]
+    draft, _ = run((DedupArrivals(),), draft_of(user("x"), *reads))
+    left = draft.middle
+    assert restore_repeated(left, draft.origin) == left
+    gone = restore_repeated((left[0], *left[3:]), draft.origin)
+    assert gone[2] is draft.origin[4]
+    assert gone[4].text == LEFT_OUT.format("b.py")
+    assert restore_repeated(gone, draft.origin) == gone
+    cleared = ClearResults()(replace(draft, fixed=frozenset({4, 6})))
+    assert restore_repeated(cleared.middle, draft.origin) == cleared.middle
+
+
+@pytest.mark.parametrize("lines", [20, 100])
+def test_a_pointer_that_stays_in_a_fold_points_to_a_text_above(lines):
+    skill = "\n".join(f"{number}. Run check {number} before the next step of it." for number in range(lines))
+    worker = Worker(Rules(keep=Keep(tokens=500)), Facts(usable_tokens=6_000, can_summarize=False))
+    pieces = [user("Release it."), call("Skill", skill="deploy", out=skill)]
+    before, folds, pointers = [], 0, 0
+    for number in range(40):
+        again = call("Skill", skill="deploy", out=skill) if number % 8 == 3 else []
+        pieces += [call("Read", path=f"{number}.py", out=f"{number}\n{BIG}"), again]
+        sent = worker.send(history(*pieces))
+        whole = set()
+        for message in sent.plan.view:
+            if message.text.startswith("[Left out by the context proxy: word for word"):
+                assert sent.body[message.start].text in whole
+                pointers += 1
+            whole.add(message.text)
+        assert sent.flaws == Flaws()
+        assert sent.plan.action == "created" or sent.raws[: len(before)] == before
+        folds += sent.plan.action == "created" and any(
+            "replaces older messages" in each.text for each in sent.plan.view
+        )
+        before = sent.raws
+    assert folds
+    assert pointers
+
+
+def test_in_the_room_for_exempt_calls_a_pointer_counts_as_the_whole_text():
+    skill = call("Skill", skill="deploy", out=BIG)
+    draft, _ = run((DedupArrivals(),), draft_of(user("x"), skill, skill, assistant("Done."), user("Go on.")))
+    draft = replace(draft, middle=draft.middle[:-2], after=draft.middle[-2:])
+    pointer, size = draft.middle[4], draft.count(draft.origin[4].raw)
+    assert pointer.made == DedupArrivals.name
+    fold = DropMiddle(exempt=("skill",), exempt_tokens=size + 100)
+    assert [message for message in fold(draft).middle if message.is_result] == [pointer]
+    assert not any(message.is_result for message in replace(fold, exempt_tokens=size)(draft).middle)
 
 
 def test_parallel_calls_point_back_to_one_another_too():

@@ -11,6 +11,7 @@ from proxy.core import recall, splice
 from proxy.core.agents import EXEMPT, Hint, find_modes, list_tool_names, matches_any, remove_pruned_tools
 from proxy.core.fold import Stretch, find_kept_words, fold_stretches, keep_shorter
 from proxy.core.grouping import find_groups, find_turns, list_callers
+from proxy.core.identity import remove_wrapping
 from proxy.core.messages import Message, ToolCall, find_part_type
 from proxy.core.outcome import cut_first_line
 from proxy.core.pipeline import BYTES_PER_TOKEN, Count, Draft
@@ -276,7 +277,7 @@ class ToolHints:
         left = remove_pairs(draft, {id(call) for call in calls if id(call) not in spared}, self.name)
         stay = {id(message) for message in left.middle}
         results = ((message, call) for message, call in draft.pair_with_calls() if call is not None)
-        removed = {message.content: call for message, call in results if id(message) not in stay}
+        removed = {remove_wrapping(message.content): call for message, call in results if id(message) not in stay}
         if not removed:
             return left
         return left.rewrite(lambda message, _: clear_pointer(message, left, removed, self.name, "removed"))

@@ -15,7 +15,16 @@ from proxy.core.fold import count_bytes, find_kept_words, find_unsummarized_star
 from proxy.core.grouping import list_callers
 from proxy.core.identity import remove_wrapping
 from proxy.core.ledger import write_ledger
-from proxy.core.messages import NOTE, Message, ToolCall, change_arguments, find_part_type, make_literal, remove_calls
+from proxy.core.messages import (
+    NOTE,
+    REPEATED,
+    Message,
+    ToolCall,
+    change_arguments,
+    find_part_type,
+    make_literal,
+    remove_calls,
+)
 from proxy.core.outcome import (
     ResultOutcome,
     cut_line,
@@ -136,8 +145,6 @@ class ClipOutput:
 # Results are two thirds of an agent's history, and most are never looked at again. What an agent looks for later is
 # mostly in the lines that stay (see `outline`).
 
-REPEATED = "dedup_arrivals"
-
 LONGEST_ESCAPE_BYTES = 6
 """Bytes in JSON of a character that is one byte of text: `\\u0001`."""
 
@@ -200,7 +207,7 @@ class ClearResults:
     def clear(self, chosen: Sequence[Answer], draft: Draft, made: str) -> Draft:
         """The draft with a placeholder for each chosen message, and without pointers to its full text."""
         shorter = self.shorten(chosen, draft, made)
-        first = {message.content: call for message, call in reversed(chosen)}
+        first = {remove_wrapping(message.content): call for message, call in reversed(chosen)}
         return draft.rewrite(
             lambda message, _: shorter.get(id(message)) or clear_pointer(message, draft, first, made, "shortened")
         )
@@ -255,7 +262,7 @@ def clear_pointer(
 
     `first`: the calls of such copies, by what the results held; `done`: what became of them.
     """
-    content = draft.origin[message.start].content if message.made == REPEATED else b""
+    content = remove_wrapping(draft.origin[message.start].content) if message.made == REPEATED else b""
     if content not in first:
         return message
     note = f"[Left out by the context proxy: same as {_name_result(first[content])}, {done} above."
@@ -440,7 +447,7 @@ RANGES_MAX = 64
 class DedupArrivals:
     """Point a result that repeats an earlier one, word for word, back to it."""
 
-    name: ClassVar[str] = "dedup_arrivals"
+    name: ClassVar[str] = REPEATED
 
     over: int = 500
     """Results up to this many bytes are left as they are."""
@@ -472,6 +479,31 @@ class DedupArrivals:
 
     def _long(self, message: Message) -> bool:
         return message.is_result and not message.literal and _is_longer(message, self.over)
+
+
+def restore_repeated(messages: Sequence[Message], origin: Sequence[Message]) -> tuple[Message, ...]:
+    """The messages with the first pointer to each result that is gone as the client sent it: a fold may have taken the
+    copy that it points to. The other pointers to that result point to this one. `origin`: the client's body.
+    """
+    present, restored = set[bytes](), dict[bytes, ToolCall | None]()
+
+    def restore(message: Message, call: ToolCall | None) -> Message:
+        if not message.is_result or message.start == message.stop:  # a result that the proxy added stands for none
+            return message
+        original = origin[message.start]
+        text = remove_wrapping(original.content)
+        if message.made != REPEATED or text in present:
+            present.add(text)
+            return message
+        if text in restored:
+            pointer = original.with_text(_point_to(restored[text]), REPEATED)
+            return min(pointer, original, key=lambda each: len(each.raw))
+        restored[text] = call
+        return original
+
+    if all(message.made != REPEATED for message in messages):
+        return tuple(messages)
+    return tuple(map(restore, messages, list_callers(messages)))
 
 
 @dataclass(frozen=True, slots=True)
