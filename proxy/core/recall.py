@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from proxy.core.grouping import find_callers
-from proxy.core.messages import HEAD, Message, ToolCall
+from proxy.core.messages import HEAD, Message, ToolCall, list_argument_texts
 
 # --- the tool ---------------------------------------------------------------------------------------------------------
 
@@ -67,15 +67,52 @@ CONTEXT_BEFORE_CHARACTERS, CONTEXT_AFTER_CHARACTERS = 40, 60
 
 
 def write_out(message: Message) -> str:
-    """The text of a message with its calls: what is searched and recalled of it."""
-    return "\n".join(filter(None, [message.text, *(f"{call.name}({call.arguments})" for call in message.calls)]))
+    """The text of a message with its calls, as it is recalled."""
+    return "\n".join(filter(None, [message.text, *map(_write_call, message.calls)]))
 
 
-def search(texts: Iterable[tuple[T, str]], pattern: re.Pattern[str]) -> Iterator[tuple[T, re.Match[str]]]:
-    """Each text in which the pattern is found, with its first match."""
-    for about, text in texts:
-        if found := pattern.search(text):
+def _write_call(call: ToolCall) -> str:
+    return f"{call.name}({call.arguments})"
+
+
+def list_searched_texts(message: Message) -> Iterator[str]:
+    """The texts of a message that are searched: all that is recalled, then the texts in its calls that JSON escapes.
+
+    A line of a file is searched for as it is in the file, without the escapes of JSON.
+    """
+    yield write_out(message)
+    for call in message.calls:
+        yield from _list_escaped_texts(call)
+
+
+def _list_escaped_texts(call: ToolCall) -> Iterator[str]:
+    """The texts inside the arguments, where JSON escapes any of them."""
+    if "\\" in call.arguments:
+        try:
+            yield from list_argument_texts(call)
+        except RecursionError:
+            return  # arguments that are nested too deep are searched as they were sent only
+
+
+def search(messages: Iterable[tuple[T, Iterable[str]]], pattern: re.Pattern[str]) -> Iterator[tuple[T, re.Match[str]]]:
+    """Each message, given by its texts, in which the pattern is found, with its first match."""
+    for about, texts in messages:
+        found = next(filter(None, map(pattern.search, texts)), None)
+        if found is not None:
             yield about, found
+
+
+def find_line(message: Message, found: re.Match[str]) -> int:
+    """The number of the line of the recalled message that holds a match; of a text in a call, that of the call."""
+    written = write_out(message)
+    if found.string == written:
+        return written.count("\n", 0, found.start()) + 1
+    lines = message.text.count("\n") + 1 if message.text else 0
+    for call in message.calls:
+        if found.string in _list_escaped_texts(call):
+            break
+        lines += _write_call(call).count("\n") + 1
+    return lines + 1
 
 
 def render_match(found: re.Match[str]) -> str:
@@ -149,11 +186,10 @@ class EarlierMessages:
 
     def _search(self, text: str, numbers: tuple[int, int]) -> str:
         first, last = numbers
-        texts = ((number, write_out(self.body[number - 1])) for number in range(first, last + 1))
-        hits = list(search(texts, re.compile(re.escape(text), re.IGNORECASE)))
+        messages = ((number, list_searched_texts(self.body[number - 1])) for number in range(first, last + 1))
+        hits = list(search(messages, re.compile(re.escape(text), re.IGNORECASE)))
         lines = [
-            f"[{number}] {self._name(number)}, line {found.string.count(chr(10), 0, found.start()) + 1}: "
-            + render_match(found)
+            f"[{number}] {self._name(number)}, line {find_line(self.body[number - 1], found)}: " + render_match(found)
             for number, found in hits[:HITS_MAX]
         ]
         more = [f"{len(hits) - HITS_MAX:,} more messages hold it."] if len(hits) > HITS_MAX else []

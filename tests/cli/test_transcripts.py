@@ -37,7 +37,7 @@ def state(tmp_path, monkeypatch):
     clock = SystemClock(lambda: next(moments))
     with originals(tmp_path / "state" / "originals", clock=clock, redaction=redaction()) as kept:
         keep(kept, exchange(HELLO), exchange(FIRST, text_turn("Now this.").using(120, 7)), exchange(SECOND))
-        keep(kept, exchange(WORK, call_turn("Bash", command="ls") + text_turn("Let me look.")))
+        keep(kept, exchange(WORK, call_turn("Bash", command='ls; echo "done"') + text_turn("Let me look.")))
     store(tmp_path / "state", {})
     return tmp_path / "state"
 
@@ -222,6 +222,8 @@ def test_a_missing_leaf_is_reported(run):
         (["Now this"], ["answer"]),
         (["--regex", r"(alpha|beta): a line"], ["tool", "tool"]),
         (["hello THERE"], ["user"]),
+        (['echo "done'], ["answer"]),
+        (['echo \\"done'], ["answer"]),
     ],
 )
 def test_a_text_is_found_in_every_kind_of_message(run, words, roles):

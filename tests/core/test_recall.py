@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 
 import pytest
 
@@ -10,7 +11,7 @@ from proxy.core.fold import Stretch
 from proxy.core.pipeline import Draft
 from proxy.core.recall import TOOL, TOOLS_MAX, EarlierMessages, offer_tool, withdraw_tool
 from proxy.core.steps.standard import ClearResults, ClipOutput
-from tests.support.messages import assistant, call, system, tool, user
+from tests.support.messages import assistant, call, calls, system, tool, user
 from tests.support.messages import request as chat
 
 LONG = "\n".join(f"line {number} of the file" for number in range(1, 101))
@@ -57,6 +58,47 @@ def test_a_search_gives_each_message_once_with_the_words_around():
     )
     assert ask(search="file", messages="4-5") == "[4] assistant, line 1: A file, «é»."
     assert ask(search="no such words") == "No message holds this text."
+
+
+CODE = 'def greet(name="you"):\n    print("hello " + name)\n'
+WRITTEN = chat(
+    user("Write it."),
+    call("Write", preamble="First\nthe file.", file_path="a.py", content=CODE),
+    call("Bash", command="""grep -n "TODO" a.py"""),
+    call("Edit", path="C:\\work", old="one", new="two"),
+).body
+
+
+@pytest.mark.parametrize(
+    ("text", "hit"),
+    [
+        ('print("hello', """[2] assistant, line 3: def greet(name="you"): print("hello " + name)"""),
+        ('name="you"):\n    print', """[2] assistant, line 3: def greet(name="you"): print("hello " + name)"""),
+        ('grep -n "TODO"', """[4] assistant, line 1: grep -n "TODO" a.py"""),
+        ("c:\\WORK", "[6] assistant, line 1: C:\\work"),
+        ("the file", "[2] assistant, line 2: "),
+        ('n \\"TODO', '[4] assistant, line 1: Bash({"command": "grep -n \\"TODO'),
+        ('"old": "one"', "[6] assistant, line 1: Edit("),
+    ],
+)
+def test_a_search_finds_a_text_inside_a_call_without_its_escapes(text, hit):
+    found = EarlierMessages(WRITTEN).answer(json.dumps({"search": text}), LARGE)
+    assert found.startswith(hit)
+    assert "\n" not in found
+
+
+def test_a_match_within_a_call_is_in_the_line_of_that_call():
+    body = chat(calls(("Bash", "ls\nls", "ok"), ("Write", {"content": CODE}, "ok"), preamble="Both.")).body
+    answer = partial(EarlierMessages(body).answer, room_bytes=LARGE)
+    assert answer(json.dumps({"search": '"hello "'})).startswith("[1] assistant, line 4: ")
+    assert answer(json.dumps({"messages": "1", "lines": "4"})) == f"Write({json.dumps({'content': CODE})})"
+
+
+def test_deeply_nested_arguments_are_searched():
+    deep = 800
+    body = chat(calls(("Do", '{"a": ' + "[" * deep + '"\\u0061"' + "]" * deep + "}", "ok"))).body
+    assert EarlierMessages(body).answer('{"search": "do({"}', LARGE).startswith("[1] assistant, line 1: Do(")
+    assert EarlierMessages(body).answer('{"search": "nothing"}', LARGE) == "No message holds this text."
 
 
 @pytest.mark.parametrize("asked", ["0", "6", "9-12", "5-4", "the last", True, {"a": 1}, [], [1, "x"]])

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar
 
 from proxy.core import recall
-from proxy.core.messages import read_message
+from proxy.core.messages import Message, read_message
 from proxy.store.transcripts.files import (
     CURRENT,
     OPEN_TRIES,
@@ -310,19 +310,29 @@ class Transcript:
 
     def texts(self) -> Iterator[tuple[str, str, str, str]]:
         """Everything in it: at which link, by which role, when, and the text. System prompts have no link."""
-        for head in self.heads.values():
-            role, text = role_and_text(head.message)
-            yield "", role, head.seen, text
-        for line in self.messages.values():
-            role, text = role_and_text(line.message)
-            yield line.at, role, line.seen, text
-        for answer in self.answers:
-            yield answer.to, "answer", answer.seen, role_and_text(answer.message)[1]
+        for at, seen, raw, is_answer in self._list_messages():
+            role, text = role_and_text(raw)
+            yield at, "answer" if is_answer else role, seen, text
 
     def search(self, pattern: re.Pattern[str]) -> Iterator[tuple[str, str, str, re.Match[str]]]:
-        """Every text in which the pattern is found: at which link, by which role, when, and the match."""
-        labelled = (((at, role, seen), text) for at, role, seen, text in self.texts())
-        yield from ((*label, found) for label, found in recall.search(labelled, pattern))
+        """Every message in which the pattern is found: at which link, by which role, when, and the match."""
+        yield from ((*label, found) for label, found in recall.search(self._list_searched(), pattern))
+
+    def _list_searched(self) -> Iterator[tuple[tuple[str, str, str], Iterable[str]]]:
+        for at, seen, raw, is_answer in self._list_messages():
+            message = _read_saved(raw)
+            role = "?" if message is None else message.role
+            texts = (_decode(raw),) if message is None else recall.list_searched_texts(message)
+            yield (at, "answer" if is_answer else role, seen), texts
+
+    def _list_messages(self) -> Iterator[tuple[str, str, bytes, bool]]:
+        """Every message: at which link, when, its bytes, and whether it is an answer. System prompts have no link."""
+        for head in self.heads.values():
+            yield "", head.seen, head.message, False
+        for line in self.messages.values():
+            yield line.at, line.seen, line.message, False
+        for answer in self.answers:
+            yield answer.to, answer.seen, answer.message, True
 
     def _times(self) -> Iterator[str]:
         for lines in (self.messages.values(), self.heads.values(), self.answers):
@@ -346,8 +356,17 @@ def read_transcript(saved: SavedConversation) -> Transcript:
 
 def role_and_text(raw: bytes) -> tuple[str, str]:
     """The role of a message, and its text with its calls. What cannot be read is shown as it is."""
+    message = _read_saved(raw)
+    return ("?", _decode(raw)) if message is None else (message.role, recall.write_out(message))
+
+
+def _read_saved(raw: bytes) -> Message | None:
+    """A saved message; None where it cannot be read."""
     try:
-        message = read_message(json.loads(raw), raw)
-        return message.role, recall.write_out(message)
+        return read_message(json.loads(raw), raw)
     except (ValueError, RecursionError):
-        return "?", raw.decode("utf-8", "replace")
+        return None
+
+
+def _decode(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
