@@ -41,6 +41,7 @@ from proxy.wire.trace_context import Trace
 #
 # Nothing here does I/O: a call and an upstream's settings in, a URL and headers out.
 
+_ACCOUNT_HEADERS = http.CREDENTIALS | http.ACCOUNTS
 Body = bytes | AsyncIterator[bytes] | None
 
 
@@ -69,13 +70,12 @@ class Address:
     settings: Upstream
     query: str
     added: CIMultiDict[str]
-    dropped: frozenset[str]
     proxy: str | None
 
     @classmethod
     def of(cls, settings: Upstream) -> "Address":
         query, proxy = urlencode(settings.query), _find_proxy(settings.base_url)
-        return cls(settings, query, _list_added_headers(settings), _list_dropped_headers(settings), proxy)
+        return cls(settings, query, _list_added_headers(settings), proxy)
 
     def url(self, call: Call, model: str | None) -> URL:
         base = self.settings.base_url
@@ -89,7 +89,7 @@ class Address:
 
     def headers(self, call: Call) -> CIMultiDict[str]:
         """The headers to send: the client's, without those to drop, and with those of the settings."""
-        headers = CIMultiDict(http.to_upstream(call.headers, without=self.dropped))
+        headers = CIMultiDict(http.to_upstream(call.headers, without=_list_dropped_headers(self.settings, call)))
         headers.update(self.added)
         if call.credential is not None:
             headers.update(_make_key_header(self.settings, call.credential))
@@ -135,9 +135,10 @@ def _make_key_header(settings: Upstream, key: Secret) -> dict[str, str]:
     return {settings.key_header: bearer + key.value}
 
 
-def _list_dropped_headers(settings: Upstream) -> frozenset[str]:
+def _list_dropped_headers(settings: Upstream, call: Call) -> frozenset[str]:
     """Headers of the client that are not sent: with a configured key, all that names the client's own account."""
-    return http.CREDENTIALS | http.ACCOUNTS if settings.key else frozenset()
+    has_key = settings.key is not None or call.credential is not None
+    return _ACCOUNT_HEADERS if has_key else frozenset()
 
 
 def _find_proxy(url: str) -> str | None:

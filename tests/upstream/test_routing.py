@@ -152,6 +152,22 @@ async def test_a_key_can_be_sent_in_another_header(up, proxy):
     assert sent.header("x-api-key") is None
 
 
+async def test_beside_the_key_of_a_team_nothing_of_the_clients_own_account_is_sent(serve):
+    async with Upstream(echo) as up:
+        config = {
+            "upstreams": [{"base_url": up.url, "key_header": "x-api-key", "window": 1_000_000}],
+            "access": {"team_header": "x-team", "trusted": ["127.0.0.0/8"]},
+            "teams": {"red": {"key": "env:BEARER", "upstream": "default"}},
+        }
+        async with serve(None, config=config, environment=OURS) as proxy:
+            reply = await ask(proxy, chat(), headers=CLIENTS_OWN | KEPT | {"x-team": "red"})
+    sent = up.requests[0]
+    assert reply.status == 200
+    assert sent.head.all("x-api-key") == [b"sk-house-key"]
+    assert not [pair for pair in sent.headers if b"client" in pair[1]]
+    assert {name: sent.header(name) for name in KEPT} == KEPT
+
+
 async def test_without_a_key_the_clients_own_passes_through_untouched(up, proxy):
     await ask(proxy, chat("open-1"), headers=CLIENTS_OWN | KEPT)
     sent = up.requests[0]

@@ -111,6 +111,17 @@ async def test_a_team_with_an_upstream_and_a_key_of_its_own_gets_these(agents):
     await until(lambda: log_of(agents["own"].proxy, "request", team="own", upstream="lab"))
 
 
+async def test_a_team_key_takes_no_account_of_the_client_along_to_an_upstream_without_a_key(serve):
+    async with Upstream(text_turn("Go on.")) as up:
+        config = settings(up, upstreams=[{"name": "lab", "base_url": up.url, "window": 1_000_000}])
+        async with serve(None, config=config, environment={"GREEN": "sk-green"}) as proxy:
+            account = {"openai-organization": "org-of-a-person", "openai-project": "of-a-person"}
+            await sending(Agent(proxy, up, team_key(proxy, "own"), account), is_admitted)
+    (request,) = up.requests
+    assert header(request, "authorization") == "Bearer sk-green"
+    assert "of-a-person" not in str(request.headers)
+
+
 @pytest.mark.parametrize("path", ["/chat/completions", "/chat/completions/compact", "/models", "/embeddings", "/files"])
 async def test_without_a_team_key_nothing_opens(stack, path):
     up, proxy, _ = stack
