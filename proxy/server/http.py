@@ -355,11 +355,7 @@ class Delivery:
         try:
             # Closed here, not by the garbage collector: what listens to the body must hear its end at once.
             async with aclosing(self._answer.body()) as chunks:
-                await (
-                    self._send_body(chunks)
-                    if self._answer.watch is None
-                    else self._send_stream(chunks, self._answer.watch)
-                )
+                await (self._send_body(chunks) if self._answer.watch is None else self._send_stream(chunks))
         except ConnectionError:
             self._record.note_departure()
         return self._response
@@ -374,10 +370,9 @@ class Delivery:
         await self._response.prepare(self._request)
         await self._relay(chunks, first)
 
-    async def _send_stream(self, chunks: AsyncGenerator[bytes], watch: delivery.StreamWatch) -> None:
+    async def _send_stream(self, chunks: AsyncGenerator[bytes]) -> None:
         await self._response.prepare(self._request)
-        with self._keep_alive(watch):
-            await self._relay(chunks)
+        await self._relay(chunks)
 
     async def _relay(self, chunks: AsyncGenerator[bytes], first: bytes = b"") -> None:
         record, write = self._record, self._response.write
@@ -386,14 +381,16 @@ class Delivery:
                 record.first_byte_at = perf_counter()
                 record.bytes_out = len(first)
                 await write(first)
-            async for chunk in chunks:
-                self._last_at = perf_counter()
-                record.first_byte_at = record.first_byte_at or self._last_at
-                record.bytes_out += len(chunk)
-                await write(chunk)
-                if self._answer.watch is not None and self._answer.watch.is_done:
-                    # Clients close after `[DONE]`, often before the upstream has ended its body.
-                    record.outcome = "completed"
+            with self._keep_alive():
+                async for chunk in chunks:
+                    self._last_at = perf_counter()
+                    record.first_byte_at = record.first_byte_at or self._last_at
+                    record.bytes_out += len(chunk)
+                    await write(chunk)
+                    if self._answer.watch is not None and self._answer.watch.is_done:
+                        # Clients close after `[DONE]`, often before the upstream has ended its body.
+                        record.outcome = "completed"
+            # Not within the block: a comment behind the end would be read as the beginning of the next answer.
             await self._response.write_eof()
             record.outcome = "completed"
         except (UpstreamBroke, UpstreamTimeout):
@@ -403,23 +400,29 @@ class Delivery:
                 self._request.transport.close()
 
     @contextmanager
-    def _keep_alive(self, watch: delivery.StreamWatch) -> Iterator[None]:
+    def _keep_alive(self) -> Iterator[None]:
         """Send comments between events while the upstream says nothing: one task per stream, no work per chunk."""
+        if self._answer.watch is None:
+            yield
+            return
         self._last_at = perf_counter()
-        heartbeats = asyncio.get_running_loop().create_task(self._send_heartbeats(watch))
+        heartbeats = asyncio.get_running_loop().create_task(self._send_heartbeats(self._answer.watch))
         try:
             yield
         finally:
             heartbeats.cancel()
 
     async def _send_heartbeats(self, watch: delivery.StreamWatch) -> None:
+        writer: Any = self._request.writer  # its type in aiohttp does not have `drain`
         while True:
             await asyncio.sleep(self._last_at + self._heartbeat_seconds - perf_counter())
             if perf_counter() - self._last_at >= self._heartbeat_seconds:
                 self._last_at = perf_counter()
-                if beat := watch.heartbeat:
+                beat = watch.heartbeat
+                if beat and not self._request.protocol.writing_paused:  # else the client has more to read than it reads
                     with suppress(ConnectionError):  # the relay's next write raises it, too
-                        await self._response.write(beat)
+                        # Waits of a connection share one future: this task, cancelled in one, would end the relay's.
+                        await writer.write(beat, drain=False)
 
 
 def _list_response_headers(request: web.BaseRequest, answer: RelayedAnswer) -> Headers:

@@ -52,12 +52,13 @@ class WithoutSocket:
 class GatewayInProcess:
     """A gateway with real connections to an upstream, as a worker has it. Leaving the block needs all leases back."""
 
-    def __init__(self, up, place, store=None, policies=None, **settings):
+    def __init__(self, up, place, store=None, policies=None, listen=None, **settings):
         self.events, self.notes = [], BackgroundTasks(10)
         self.compactor = Compactor(store or MemoryStore(), Keeper(), self.events.append)
         upstream = Settings(**{"name": "up", "base_url": up.url, "window": 64_000, **settings})
-        policies = {"policies": policies} if policies else {}
-        self.config = Config(upstreams=[upstream], state={"dir": str(place)}, **policies)
+        parts = {"policies": policies, "listen": listen}
+        given = {name: values for name, values in parts.items() if values}
+        self.config = Config(upstreams=[upstream], state={"dir": str(place)}, **given)
         self._records = Records(place)
         self.gateway = self.new_gateway()
 
