@@ -120,12 +120,12 @@ def _check_tools(tools: Mapping[str, ToolConfig]) -> Iterator[tuple[str, str]]:
     """Values that never count: an earlier glob takes the same tools, or another value removes what is to be kept."""
     for glob in tools:
         found = {name: _find_first_value(tools, glob, name) for name in ToolConfig.model_fields}
-        for name, (decided_by, value) in found.items():
+        for name, (wider, value) in found.items():
             own = getattr(tools[glob], name)
             if own not in (None, value):
                 yield (
                     f"{glob}.{name}",
-                    f"has no effect: {decided_by!r} above matches the same tools and says {value!r}; move this above it",
+                    f"has no effect: {wider!r} above matches the same tools and says {value!r}; move this above it",
                 )
             other = {"request": "response", "response": "request"}.get(name, name)
             if own == value == "keep" and found[other][1] == "remove":

@@ -491,7 +491,8 @@ class Exchange:
         if limit is not None:
             yield from self._learn_window(identity.tenant, limit)
         counted = sum((yield CountTokens(list_forwarded_pieces(refused))))
-        cures = recovery.find_cures(refusal, counted, self.memory.calibration.ratio, request.max_output)
+        ratio = self.memory.calibration.ratio
+        cures = recovery.find_cures(refusal, counted, ratio, request.max_output, request.least_thinking)
         window = self.window if limit is None else self._narrow(limit.window())
         cure, found = next(filter(None, (self._try_cure(cure, window) for cure in cures)), (None, None))
         if cure is None:

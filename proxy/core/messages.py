@@ -292,6 +292,8 @@ class Request:
     session: str = ""
     """The session that the client names in the body. No part of the identity: a resumed history is known again."""
     max_output: int | None = None
+    least_thinking: int = 0
+    """Tokens of the answer that go to thinking at least, where the client sets a budget for it."""
     stream: bool = False
     asks_usage: bool = False
     """The client wants the usage at the end of the stream."""

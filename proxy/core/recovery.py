@@ -88,30 +88,37 @@ class Cure:
         return replace(ready, reason=REASON) if fits else None
 
 
-def find_cures(fault: Refusal, counted: int, ratio: float, wanted: int | None) -> Iterator[Cure]:
+def find_cures(
+    fault: Refusal, counted: int, ratio: float, wanted: int | None, least_thinking: int = 0
+) -> Iterator[Cure]:
     """The cures for a refused request, mildest first: the first that can be applied is tried, and no other.
 
     A request that asks for a large answer may be mostly instructions and tools, which stay: then less of the window is
     kept for the answer, and more of the history fits.
     """
-    found = find_cure(fault, counted, ratio, wanted)
+    found = find_cure(fault, counted, ratio, wanted, least_thinking)
     if found is None:
         return
     yield found
     for divisor in SMALLER_ANSWER_DIVISORS if found.most_answer_tokens is not None and found.changes_history else ():
-        if fault.limit is not None and fault.limit // divisor >= LEAST_ANSWER_TOKENS:
+        if fault.limit is not None and fault.limit // divisor >= LEAST_ANSWER_TOKENS + least_thinking:
             yield _shorten_history(fault, counted, ratio, wanted, divisor)
 
 
-def find_cure(fault: Refusal, counted: int, ratio: float, wanted: int | None) -> Cure | None:
+def find_cure(fault: Refusal, counted: int, ratio: float, wanted: int | None, least_thinking: int = 0) -> Cure | None:
     """The mildest cure for a refused request, or None.
 
-    We count it as `counted` tokens, the upstream as about `ratio` times that; `wanted` is the client's bound.
+    We count it as `counted` tokens, the upstream as about `ratio` times that; `wanted` is the client's bound, of which
+    thinking takes `least_thinking` at least.
     """
     if fault.kind == "signature":
         return Cure(strip_signed=True, ratio=ratio)
     if fault.kind == "output":
-        return _shorten_answer(fault, round(counted * ratio), wanted)
+        cure = _shorten_answer(fault, round(counted * ratio), wanted)
+        room = LEAST_ANSWER_TOKENS + least_thinking - SLACK_TOKENS
+        if cure is None or cure.most_answer_tokens is None or cure.most_answer_tokens >= room:
+            return cure
+        return _shorten_history(fault, counted, ratio, wanted) if fault.limit is not None else None
     if fault.kind in ("input", "tpm-hard") and counted * ratio >= SMALLEST_OVERFLOW_TOKENS:
         return _shorten_history(fault, counted, ratio, wanted)
     return None

@@ -71,6 +71,16 @@ def test_an_answer_is_asked_for_as_long_as_there_is_room():
     assert find_cure(Refusal("output", 32_768), 12_768, 1, 40_000) == Cure(most_answer_tokens=17_000)
 
 
+def test_where_thinking_leaves_no_room_for_an_answer_the_history_is_shortened():
+    no_room = Refusal("output", 32_768, 31_268, answer_room=1_500)
+    assert find_cure(no_room, 31_268, 1, 8_000) == Cure(most_answer_tokens=1_484)
+    found = find_cure(no_room, 31_268, 1, 8_000, least_thinking=1_024)
+    assert (found.most_tokens, found.most_answer_tokens) == (24_768, None)
+    assert find_cure(Refusal("output", answer_room=1_500), 9_000, 1, 8_000, least_thinking=1_024) is None
+    enough = Refusal("output", 32_768, 29_768, answer_room=3_000)
+    assert find_cure(enough, 29_768, 1, 8_000, least_thinking=1_024) == Cure(most_answer_tokens=2_984)
+
+
 @pytest.mark.parametrize(
     ("fault", "wanted"),
     [

@@ -193,3 +193,56 @@ def test_a_question_names_the_servers_of_its_toolsets_and_no_others(tools, is_se
     assert "mcp_servers" not in json.loads(
         messages.render_question(request, aligned, {"max_tokens": 100}, foreign=True)
     )
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('{"max_tokens":8000,"x":1}', '{"max_tokens":6981,"x":1}'),
+        (
+            '{ "thinking": {"type" : "enabled", "budget_tokens": 7000 },"max_tokens":8000,"x":1e400}',
+            '{ "thinking": {"type" : "enabled", "budget_tokens": 6108 },"max_tokens":6981,"x":1e400}',
+        ),
+        (
+            '{"max_tokens":8000,"thinking":{"budget_tokens":7999,"type":"enabled"}}',
+            '{"max_tokens":6981,"thinking":{"budget_tokens":6980,"type":"enabled"}}',
+        ),
+        (
+            '{"max_tokens":8000,"thinking":{"type":"enabled","budget_tokens":2000}}',
+            '{"max_tokens":6981,"thinking":{"type":"enabled","budget_tokens":2000}}',
+        ),
+        (  # more than the bound, as with thinking between calls
+            '{"max_tokens":8000,"thinking":{"type":"enabled","budget_tokens":20000}}',
+            '{"max_tokens":6981,"thinking":{"type":"enabled","budget_tokens":20000}}',
+        ),
+        ('{"max_tokens":8000,"thinking":{"type":"adaptive"}}', '{"max_tokens":6981,"thinking":{"type":"adaptive"}}'),
+        (
+            '{"max_tokens":8000,"thinking":{"type":"enabled","budget_tokens":"7000"}}',
+            '{"max_tokens":6981,"thinking":{"type":"enabled","budget_tokens":"7000"}}',
+        ),
+        ('{"max_tokens":8000,"thinking":null}', '{"max_tokens":6981,"thinking":null}'),
+    ],
+)
+def test_an_answer_is_bounded_with_the_budget_for_thinking_below_it(before, after):
+    assert messages.answer_within(before.encode(), 6_981) == after.encode()
+
+
+def test_a_budget_for_thinking_is_never_below_the_least_that_the_api_takes():
+    before = b'{"max_tokens":64000,"thinking":{"type":"enabled","budget_tokens":16000}}'
+    assert json.loads(messages.answer_within(before, 2_048))["thinking"]["budget_tokens"] == 1_024
+    assert json.loads(messages.answer_within(before, 1_024))["thinking"]["budget_tokens"] == 16_000
+
+
+@pytest.mark.parametrize(
+    ("thinking", "least"),
+    [
+        ({"type": "enabled", "budget_tokens": 7_000}, 1_024),
+        ({"type": "enabled", "budget_tokens": 9_000}, 0),
+        ({"type": "adaptive"}, 0),
+        ({"type": "disabled"}, 0),
+        (None, 0),
+    ],
+)
+def test_the_least_share_of_thinking_in_an_answer_is_read(thinking, least):
+    read = messages.parse(request(LONG, max_tokens=8_000, thinking=thinking))
+    assert read.least_thinking == least

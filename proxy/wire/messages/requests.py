@@ -48,6 +48,8 @@ _NULL = msgspec.Raw(b"null")
 _MARKS_MAX = 4
 """Cache marks that one request may carry."""
 LOOK_BACK_BLOCKS = 20
+_LEAST_BUDGET_TOKENS = 1_024
+"""The API refuses a smaller budget for thinking."""
 _MARK = b'"cache_control"'
 # What would make a model answer with anything but one text, and what the provider would do to the history by itself.
 _ASKS_FOR_MORE = frozenset({"stop_sequences", "output_format", "context_management", "mcp_servers", "container"})
@@ -115,7 +117,16 @@ def _request(source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequ
         max_output=output if type(output) is int else None,
         wire=NAME,
         binds_reasoning=isinstance(thinking, dict) and thinking.get("type") == "adaptive",
+        least_thinking=_LEAST_BUDGET_TOKENS if _find_budget(thinking, output) else 0,
     )
+
+
+def _find_budget(thinking: object, most: object) -> int | None:
+    """The budget for thinking, where it is a part of the answer's bound; with thinking between calls it may be more."""
+    if not isinstance(thinking, dict) or thinking.get("type") != "enabled":
+        return None
+    budget = thinking.get("budget_tokens")
+    return budget if type(budget) is int and type(most) is int and budget < most else None
 
 
 def _account(metadata: object) -> tuple[str, str]:
@@ -493,8 +504,22 @@ def add_marks(source: bytes, model: str) -> bytes:
 
 
 def answer_within(source: bytes, most: int) -> bytes:
-    """The same request for an answer of at most `most` tokens; every other byte stays as it is."""
-    return bound_answer(source, ("max_tokens",), most)
+    """The same request for an answer of at most `most` tokens, thinking included; every other byte stays as it is."""
+    return bound_answer(_bound_thinking(source, most), ("max_tokens",), most)
+
+
+def _bound_thinking(source: bytes, most: int) -> bytes:
+    """The same with less thinking, in proportion, where its budget is not below the bound: the API refuses that."""
+    places = find_values(source)
+    wanted, thinking = (read_value(source, places, key) for key in ("max_tokens", "thinking"))
+    budget = _find_budget(thinking, wanted)
+    if budget is None or not _LEAST_BUDGET_TOKENS < most <= budget:
+        return source
+    found = splice.find_member(source, "budget_tokens", places["thinking"][0])
+    assert found is not None  # noqa: S101 - it was read above
+    return splice.replace_bytes(
+        source, found.start, found.stop, b"%d" % max(_LEAST_BUDGET_TOKENS, most * budget // wanted)
+    )
 
 
 def disable_streaming(source: bytes) -> bytes:

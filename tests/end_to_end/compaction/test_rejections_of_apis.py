@@ -182,6 +182,35 @@ async def test_a_rejection_is_recovered_from_and_the_client_sees_no_error(serve,
     assert api.judge(second) == []
 
 
+@pytest.mark.seconds
+@pytest.mark.parametrize("max_tokens", [8_000, 12_000])
+async def test_an_answer_with_thinking_that_is_too_long_is_asked_for_with_less_thinking(serve, fresh, max_tokens):
+    """In each turn: of half the window and more for the answer, no limit is learned, and the history stays."""
+    limit = 22_000
+
+    def reply(request):
+        if request.method != "POST":
+            return answer({}, 404)
+        size, most = len(request.body) // 4, request.json["max_tokens"]
+        if most <= request.json["thinking"]["budget_tokens"]:
+            return MANUAL.refuse(Rejection(400, "`max_tokens` must be greater than `thinking.budget_tokens`."))
+        if size + most > limit:
+            words = f"input length and `max_tokens` exceed context limit: {size} + {most} > {limit}"
+            return MANUAL.refuse(Rejection(400, words))
+        return answer(messages_api.answer_text("Go on.", prompt=size))
+
+    fresh.script = reply
+    more = {"max_tokens": max_tokens, "thinking": {"type": "enabled", "budget_tokens": max_tokens - 1}}
+    histories = [reading(files) for files in range(16, 38, 2)]
+    async with serve(fresh.url, config=settings(default=UNNOTICED)) as proxy:
+        answers = [
+            await ask(proxy, messages_api.request(history, model="unheard-of", **more), "/messages", headers=KEY)
+            for history in histories
+        ]
+    assert [each.status for each in answers] == [200] * len(histories)
+    assert "overflow_retry" in [each.head.first("x-compaction-reason") for each in answers]
+
+
 @pytest.mark.parametrize(("api", "faults_seen"), HANDED_ON, ids=names(HANDED_ON))
 async def test_an_error_that_cannot_be_recovered_from_is_relayed_unchanged(serve, fresh, api, faults_seen):
     fresh.script = api.refuse(faults_seen)
