@@ -53,6 +53,11 @@ def new_request_id() -> str:
     return f"cp-{urandom(8).hex()}"
 
 
+def _find_path(raw_path: str) -> str | None:
+    """The path of a request's target, in its normal form; None for no path at all."""
+    return http.normalize(raw_path.partition("#")[0].partition("?")[0])
+
+
 def render_error(fault: errors.ProxyError, request_id: str, path: str = "") -> web.Response:
     body = errors.to_json(fault, request_id, path)
     response = web.Response(status=fault.status, body=body, content_type=JSON)
@@ -119,7 +124,7 @@ class ClientConnection(web_protocol.RequestHandler):
             self._emit(events.InternalFault(request_id, *events.locate_fault(exc)))
         if status < errors.Internal.status:  # the parser's own: the application has not seen this request
             self._emit(_make_refusal_event(request_id, fault))
-        response = render_error(fault, request_id, request.path)
+        response = render_error(fault, request_id, _find_path(request.raw_path) or "")
         response.force_close()
         return response
 
@@ -208,8 +213,8 @@ class ClientRequest:
 
     def split_target(self) -> tuple[str, str]:
         """The path below /v1 in its normal form, and the query as it came."""
-        raw, _, query = self._request.raw_path.partition("#")[0].partition("?")
-        path = http.normalize(raw)
+        path = _find_path(self._request.raw_path)
+        query = self._request.raw_path.partition("#")[0].partition("?")[2]
         below = http.below_v1(path) if path else None
         if below is None:
             raise NotFound("not found: API paths start with /v1; the proxy itself serves /admin/, /health and /metrics")
@@ -507,7 +512,7 @@ class App:
             record.status = fault.status
             record.outcome = "refused" if fault.is_refusal else "failed"
             record.reason = fault.code
-            return render_error(fault, record.request_id, request.path)
+            return render_error(fault, record.request_id, _find_path(request.raw_path) or "")
         finally:
             self.in_flight -= 1
             if not self.in_flight:
@@ -568,6 +573,6 @@ def _label_method(method: str) -> str:
 
 
 def _label_route(raw_path: str) -> str:
-    path = http.normalize(raw_path.partition("?")[0])
+    path = _find_path(raw_path)
     below = http.below_v1(path) if path else None
     return "other" if below is None else _ROUTES.get(f"/v1{below}", "/v1/*")

@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import json
 from contextlib import AsyncExitStack
 
 import pytest
@@ -185,6 +186,24 @@ async def test_bodies_are_no_part_of_the_head_behind_them(up, proxy):
             assert (await line.answer()).status == 200
             assert (await line.answer()).status == 404
     assert len(up.requests) == 6
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/v1/messages",
+        "//v1/messages",
+        "/v1//messages",
+        "/v1/x/../messages",
+        "/v1/%6dessages?beta=true",
+        "/v1/messages/",
+    ],
+)
+async def test_a_refusal_has_the_shape_of_the_api_whatever_the_spelling_of_its_path(proxy, target):
+    refused = await http_client.send(proxy.origin, asks(target=target, content_encoding="gzip", body=b"no gzip"))
+    assert refused.status == 400
+    error = json.loads(refused.body.data)
+    assert (error["type"], error["error"]["type"]) == ("error", "invalid_request_error")
 
 
 async def test_a_405_names_what_is_allowed(proxy):
