@@ -156,7 +156,7 @@ class EarlierMessages:
     def _read_lines(self, number: int, asked: object, room_bytes: int) -> str:
         """These lines of a message, or all of them."""
         text = self.read(number)
-        if asked in (None, ""):
+        if asked in (None, "") or not self._find_text(number):
             return _cut(text, room_bytes)
         lines = text.split("\n")
         found = _read_range(asked, len(lines))
@@ -165,7 +165,10 @@ class EarlierMessages:
         return _cut("\n".join(lines[found[0] - 1 : found[1]]), room_bytes, first_line=found[0])
 
     def read(self, number: int) -> str:
-        """One message; of a result exactly its text."""
+        """One message; of a result exactly its text. A sentence where there is none, as of an image alone."""
+        return self._find_text(number) or f"Message {number} holds no text: it cannot be recalled."
+
+    def _find_text(self, number: int) -> str:
         message = self.body[number - 1]
         return message.text if message.is_result else write_out(message)
 

@@ -45,6 +45,15 @@ def test_a_range_names_each_message(numbers):
     assert ask(messages=numbers) == "[4] assistant:\nA file, «é».\n\n[5] user:\nAnd?"
 
 
+def test_a_message_without_a_text_is_named_as_such():
+    image = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}]
+    earlier = EarlierMessages(chat(user("Look."), call("Look", out=image), user("And?")).body)
+    notice = "Message 3 holds no text: it cannot be recalled."
+    assert earlier.answer('{"messages": "3"}', LARGE) == notice
+    assert earlier.answer('{"messages": "3", "lines": "2-3"}', LARGE) == notice
+    assert earlier.answer('{"messages": "3-4"}', LARGE) == f"[3] result of Look:\n{notice}\n\n[4] user:\nAnd?"
+
+
 def test_some_lines_of_a_message():
     assert ask(messages="3", lines="2-3") == "line 2 of the file\nline 3 of the file"
     assert ask(messages="3", lines="100") == "line 100 of the file"
