@@ -304,7 +304,7 @@ class Gateway:
             # Java's client offers HTTP/2 by `Upgrade: h2c` with every plain request, and goes on without it.
             if path == http.RESPONSES and "websocket" in (http.find(request.headers, "upgrade") or "").lower():
                 raise UpgradeRefused("WebSockets are not served: send the request by HTTP")
-            admitted = self._admit(request, record)
+            admitted = self._admit(request, query, record)
             call = await self._read(request, path, query, admitted, record)
             route = self._route(call, record)
             outgoing = await self._prepare(call, route, record)
@@ -315,10 +315,11 @@ class Gateway:
                 answer = await self._answer(outgoing, UpstreamCalls(route, owned), record)
                 return await request.deliver(answer, self.config.listen, record)
 
-    def _admit(self, request: IncomingRequest[R_co], record: RequestRecord) -> Admitted:
+    def _admit(self, request: IncomingRequest[R_co], query: str, record: RequestRecord) -> Admitted:
         """Identify the caller before any of the body is read. ProxyError: access denied."""
         record.client = self._authenticator.find_client(request.headers, request.peer)
-        admitted = self._authenticator.admit(request.headers, request.peer, self._records.current, time())
+        registry = self._records.current
+        admitted = self._authenticator.admit(request.headers, request.peer, registry, time(), query)
         record.team = admitted.caller.team if admitted.caller.team in self.config.teams else ""
         return admitted
 

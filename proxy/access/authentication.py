@@ -1,8 +1,9 @@
 """Authentication: a request gets a `Caller`, or is refused before its body is read; and the key of the admin pages.
 
 Without teams every request passes with a credential of its own, which the upstream judges. With teams a request needs a
-team key, or comes through a trusted gateway that names the team. A team key is never forwarded, in whatever header it
-is sent: it is no credential of any upstream.
+team key, or comes through a trusted gateway that names the team. A team key or admin key is never forwarded, in
+whatever header it is sent: it is no credential of any upstream. It is known by its shape, not by the registry: a
+replica with an empty or another state must not send the keys of others to an upstream.
 
 Where the proxy holds the upstream's key and asks its callers for none, all who reach its port can spend that key, and
 every page that a person visits reaches the ports of that person's machine. A browser sends such a request without
@@ -22,7 +23,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from proxy.access.records import Registry, find_public_id
 from proxy.config import Access, Config, Secret, Team, Upstream
@@ -46,6 +47,8 @@ _OF_WEB_SITES = frozenset({"http", "https", ""})
 ADMIN_KEY_FILE = "admin.key"
 ADMIN_KEY_PREFIX = "cpa-"
 ADMIN_KEY_CHARACTERS = len(ADMIN_KEY_PREFIX) + 32
+# A team key or an admin key, on its own within a text. It begins with plain characters, which a search skips to.
+_PROXY_KEY = re.compile(r"cp(?<![A-Za-z0-9_-]cp)(?:-[0-9a-f]{10}|a)-[A-Za-z0-9_-]{32}(?![A-Za-z0-9_-])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +73,10 @@ class Authenticator:
         hosts = (config.listen.host, *config.access.hosts, *config.admin.hosts)
         return cls(config.access, dict(config.teams), lower_case(hosts))
 
-    def admit(self, headers: Headers, peer: str, registry: Registry, now: float) -> Admitted:
+    def admit(self, headers: Headers, peer: str, registry: Registry, now: float, query: str = "") -> Admitted:
         """The caller, once it is known. ProxyError: the request is refused."""
+        if query and _PROXY_KEY.search(unquote(query)):
+            raise Unauthorized("a key of compaction-proxy is in the URL: send it as `Authorization: Bearer cp-...`")
         caller, headers = self._identify(headers, peer, registry, now)
         tag, halted = find(headers, TAG) or "", bool(registry.switches) and registry.is_halted(caller.team)
         return Admitted(replace(caller, tag=tag, halted=halted) if tag or halted else caller, headers)
@@ -98,16 +103,17 @@ class Authenticator:
             check_page(headers, self.hosts)
 
     def _identify(self, headers: Headers, peer: str, registry: Registry, now: float) -> tuple[Caller, Headers]:
-        header = self.access.team_header.lower()
+        header, shown = self.access.team_header.lower(), _find_headers_with_proxy_key(headers)
         if header and (named := [value for name, value in headers if name.lower() == header]):
-            removed = CREDENTIALS if _holds_team_key(headers, registry) else frozenset[str]()
+            removed = CREDENTIALS | shown if shown else frozenset[str]()
             return self._identify_by_gateway(named, peer), _without(headers, removed | {header})
         if self.teams:
-            return self._identify_by_key(headers, registry, now), _without(headers, CREDENTIALS)
-        if _holds_team_key(headers, registry):
+            return self._identify_by_key(headers, registry, now), _without(headers, CREDENTIALS | shown)
+        if shown:
             raise Unauthorized(
-                "the proxy's configuration has no `teams`, so this team key is not valid and is not forwarded to an "
-                "upstream: the operator has to restore `teams`"
+                "the proxy's configuration has no `teams`, so no key of compaction-proxy (cp-..., cpa-...) is valid "
+                "here, and none is forwarded to an upstream: the operator has to restore `teams`, or to name the team "
+                "key in `upstreams.key` if the upstream is another compaction-proxy"
             )
         return self._identify_stranger(headers), headers
 
@@ -157,9 +163,11 @@ def _keys_in(headers: Headers) -> Iterator[str]:
             yield value[len(_BEARER) :].strip() if value.lower().startswith(_BEARER) else value.strip()
 
 
-def _holds_team_key(headers: Headers, registry: Registry) -> bool:
-    """True for requests that carry a team key of this registry."""
-    return bool(registry.keys) and any(find_public_id(text) in registry.keys for text in _keys_in(headers))
+def _find_headers_with_proxy_key(headers: Headers) -> frozenset[str]:
+    """Names, in lower case, of the headers that hold a team key or an admin key, valid or not, of whatever proxy."""
+    if _PROXY_KEY.search("\n".join([value for _, value in headers])) is None:  # almost always, and one search
+        return frozenset()
+    return frozenset(name.lower() for name, value in headers if _PROXY_KEY.search(value))
 
 
 def _without(headers: Headers, names: frozenset[str]) -> Headers:

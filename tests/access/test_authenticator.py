@@ -21,8 +21,8 @@ def bearer(text):
     return (("Authorization", f"Bearer {text}"), ("accept", "*/*"))
 
 
-def admit(door, headers, registry=KNOWN, peer=HERE, now=NOW):
-    return door.admit(headers, peer, registry, now)
+def admit(door, headers, registry=KNOWN, peer=HERE, now=NOW, *, query=""):
+    return door.admit(headers, peer, registry, now, query)
 
 
 def test_without_teams_every_caller_passes_with_its_own_credential():
@@ -113,21 +113,53 @@ def test_an_ipv4_address_in_ipv6_form_is_the_same_address():
         admit(door, (("x-team", "blue"),), peer="2001:db8::1")
 
 
-@pytest.mark.parametrize("known", [KNOWN, KNOWN.with_key_revoked(KEY.id, NOW)])
+_, OTHER_KEY = create_team_key("red", NOW)
+ELSEWHERE = Registry().with_key(OTHER_KEY)
+ADMIN_KEY = "cpa-" + "Ab_-" * 8
+IN_HEADERS = ("authorization", "api-key", "x-api-key", "x-goog-api-key", "cookie", "x-litellm-api-key", "x-custom")
+
+
+@pytest.mark.parametrize("known", [KNOWN, KNOWN.with_key_revoked(KEY.id, NOW), ELSEWHERE, Registry()])
 def test_a_team_key_never_reaches_an_upstream_even_without_teams(known):
-    """A replica that was started without its file, a `teams` that was removed: the key must not reach the upstream."""
+    """A replica that was started without its file or with another state: the key must not reach the upstream."""
     with pytest.raises(Unauthorized, match="no `teams`"):
         admit(OPEN, bearer(TEXT), known)
     with pytest.raises(Unauthorized):
         admit(OPEN, (*bearer("sk-provider"), ("api-key", TEXT)), known)
-    _, elsewhere = create_team_key("red", NOW)
-    assert admit(OPEN, bearer(TEXT), Registry().with_key(elsewhere)).headers == bearer(TEXT), "another proxy's"
+
+
+@pytest.mark.parametrize("name", IN_HEADERS)
+@pytest.mark.parametrize("key", [TEXT, ADMIN_KEY])
+@pytest.mark.parametrize("form", ["{}", "Bearer {}", "bearer  {} ", "a=b; key={}; c=d"])
+def test_a_key_of_the_proxy_is_refused_in_whatever_header_it_is_sent(name, key, form):
+    headers = (*bearer("sk-provider"), (name.title(), form.format(key)))
+    with pytest.raises(Unauthorized) as refused:
+        admit(OPEN, headers, Registry())
+    assert key not in refused.value.message
+    for door, more in ((KEYED, (("authorization", f"Bearer {TEXT}"),)), (SPOKEN, (("x-team", "blue"),))):
+        assert all(key not in value for _, value in admit(door, (*more, *headers)).headers)
+
+
+@pytest.mark.parametrize("door", [OPEN, KEYED, SPOKEN])
+@pytest.mark.parametrize("query", ["key={}", "beta=true&api_key={}", "key=Bearer+{}", "a={}&key=b"])
+@pytest.mark.parametrize("key", [TEXT, ADMIN_KEY, TEXT.replace("-", "%2D", 1), "%63" + ADMIN_KEY[1:]])
+def test_a_key_of_the_proxy_in_a_url_is_refused(door, query, key):
+    with pytest.raises(Unauthorized, match="URL"):
+        admit(door, bearer(TEXT if door is KEYED else "sk-provider"), query=query.format(key))
+
+
+@pytest.mark.parametrize(
+    "text", [TEXT[:-1], TEXT + "a", "a" + TEXT, "sk-" + ADMIN_KEY, ADMIN_KEY + "-", "cp-0123456789"]
+)
+def test_a_text_that_only_resembles_a_key_of_the_proxy_is_a_credential_like_any_other(text):
+    assert admit(OPEN, bearer(text), query=f"key={text}").headers == bearer(text)
 
 
 def test_a_team_key_that_comes_by_a_gateway_stops_here_too():
-    admitted = admit(SPOKEN, (("x-team", "blue"), *bearer(TEXT)))
-    assert admitted.caller == Caller("blue")
-    assert admitted.headers == (("accept", "*/*"),)
+    for known in (KNOWN, ELSEWHERE):
+        admitted = admit(SPOKEN, (("x-team", "blue"), *bearer(TEXT)), known)
+        assert admitted.caller == Caller("blue")
+        assert admitted.headers == (("accept", "*/*"),)
 
 
 def test_where_no_gateway_is_believed_its_header_is_one_like_any_other():
