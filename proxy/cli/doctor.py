@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from proxy import assembly
 from proxy.cli import options
 from proxy.cli.options import add_command
-from proxy.config import Config, Upstream
+from proxy.config import Config, InvalidConfig, Upstream
 from proxy.config.values import parse_state_url
 from proxy.core.window import Window
 from proxy.errors import ProxyError
@@ -179,7 +179,8 @@ def run(args: argparse.Namespace) -> int:
     given: dict[options.Place, object] = {("upstreams", 0, "base_url"): args.upstream} if args.upstream else {}
     config = options.load_configuration(args, given).config
     key = os.environ.get("OPENAI_API_KEY", "")  # noqa: TID251 (as every client reads it)
-    findings = [*_check_state(Path(config.state.dir)), *_check_shared_state(config), *_check_transcripts(config)]
+    findings = [*_check_state(Path(config.state.dir)), *_check_registry(config)]
+    findings += [*_check_shared_state(config), *_check_transcripts(config)]
     for settings in config.upstreams:
         findings += asyncio.run(_check_upstream(settings, key, args.model))
     if args.json:
@@ -197,6 +198,14 @@ def _check_state(folder: Path) -> Iterator[Finding]:
         yield "WARN", f"state: {folder} is writable, and open to other users of this machine: chmod 700 {folder}"
     else:
         yield "ok", f"state: {folder} is writable"
+
+
+def _check_registry(config: Config) -> Iterator[Finding]:
+    """Report a registry of keys and switches that `serve` would refuse to start with."""
+    try:
+        options.read_records(config)
+    except InvalidConfig as invalid:
+        yield from (("BAD", str(fault)) for fault in invalid.faults)
 
 
 def _check_shared_state(config: Config) -> Iterator[Finding]:

@@ -69,7 +69,9 @@ def run(args: argparse.Namespace) -> int:
 
     source = ConfigSource(read, file)
     config = source.read().config
-    assembly.check_extras(config)  # before any worker starts: each of them would fail with a traceback, again and again
+    # Before any worker starts: each of them would fail with a traceback, again and again.
+    assembly.check_extras(config)
+    options.read_records(config)
     try:
         sock = supervisor.reserve_port(config)
     except OSError as fault:

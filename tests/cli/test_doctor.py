@@ -145,6 +145,16 @@ async def test_an_unwritable_state_is_reported(doctor, up, monkeypatch, tmp_path
     assert "is not writable" in bad[0]
 
 
+@pytest.mark.parametrize("text", ['{"format": 1, "ke', '{"format": 2}', None])
+async def test_a_registry_that_cannot_be_read_is_reported(doctor, up, tmp_path, text):
+    registry = tmp_path / "state" / "registry.json"
+    registry.parent.mkdir(mode=0o700)
+    registry.mkdir() if text is None else registry.write_text(text)
+    code, _, bad = await doctor("--upstream", up.url)
+    assert (code, len(bad)) == (1, 1)
+    assert "registry.json: " in bad[0]
+
+
 async def test_the_state_can_be_named_as_the_finding_says(doctor, up, tmp_path):
     (tmp_path / "other").mkdir(mode=0o700)
     code, good, bad = await doctor("--upstream", up.url, "--state", "other")

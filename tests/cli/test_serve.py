@@ -65,6 +65,23 @@ def test_an_unwritable_state_folder_is_reported_without_a_traceback(capsys, monk
     assert line.endswith("; choose another with --state")
 
 
+@pytest.mark.parametrize("broken", [('{"format": 1, "ke', "repair it"), ('{"format": 2}', "format 1"), (None, "owner")])
+@pytest.mark.parametrize("options", [(), ("--workers", "2")])
+def test_a_registry_that_cannot_be_read_is_reported_before_any_worker_starts(
+    capsys, monkeypatch, tmp_path, options, broken
+):
+    text, why = broken
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(supervisor, "serve", lambda *_: 0)
+    registry = tmp_path / "state" / "registry.json"
+    registry.parent.mkdir()
+    registry.mkdir() if text is None else registry.write_text(text)  # even root cannot read a folder
+    assert main(["serve", "--port", "0", *options]) == main(["keys", "list"]) == 1
+    of_serve, of_keys = capsys.readouterr().err.splitlines()
+    assert of_serve == of_keys
+    assert why in of_serve
+
+
 async def test_the_state_folder_is_created_for_this_user_only(up, serve, tmp_path):
     async with serve(up.url, "--state", str(tmp_path / "new" / "state")):
         assert (tmp_path / "new" / "state").stat().st_mode & 0o777 == 0o700
