@@ -13,6 +13,7 @@ from proxy.config import InvalidConfig, Loaded, Occasion, RolloutChoice, Upstrea
 from proxy.config.attachments import ALL_PERCENT
 from proxy.config.schema import as_json_schema
 from proxy.config.values import ConfigModel
+from proxy.server import own_address
 from proxy.windows import is_known_model
 
 
@@ -57,8 +58,10 @@ def _check(args: argparse.Namespace) -> int:
         options.print_json(as_json_schema())
         return 0
     try:
-        config = options.load_configuration(args).config
+        loaded = options.load_configuration(args)
+        config = loaded.config
         assembly.check_extras(config)
+        own_address.check_upstreams(loaded)
     except InvalidConfig as invalid:
         if not args.json:
             raise

@@ -8,7 +8,7 @@ from proxy.access.authentication import ADMIN_KEY_FILE, create_admin_key
 from proxy.cli import options
 from proxy.cli.options import CONFIG_FILE, add_command, print_error
 from proxy.config import Config, Loaded
-from proxy.server import supervisor
+from proxy.server import own_address, supervisor
 from proxy.server.worker import ConfigSource, make_url
 from proxy.telemetry import log
 from proxy.telemetry.lines import SEVERITIES
@@ -65,7 +65,9 @@ def run(args: argparse.Namespace) -> int:
     file = options.find_config_file(args)
 
     def read(text: str | None) -> Loaded:
-        return options.load_file(file, args, given, text=text)
+        loaded = options.load_file(file, args, given, text=text)
+        own_address.check_upstreams(loaded)
+        return loaded
 
     source = ConfigSource(read, file)
     config = source.read().config
