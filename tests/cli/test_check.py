@@ -204,6 +204,14 @@ def test_valid_but_useless_settings_cause_a_warning(check, text, warning):
     assert f"{warning}" in out
 
 
+def test_teams_whose_members_come_through_a_gateway_with_their_own_keys_need_none(check):
+    teams = "teams: {red: {}, blue: {}}\n"
+    assert "has no key, and the team has none either" in check(teams)[1]
+    code, out, _ = check("access: {team_header: x-team, trusted: [127.0.0.0/8]}\n" + teams)
+    assert code == 0
+    assert "warning" not in out
+
+
 def test_a_key_that_appears_twice_names_both_lines(check):
     _, _, err = check("listen: {port: 1}\nlog: {}\nlisten: {port: 2}\n")
     assert "proxy.yaml:3: listen: is set a second time (first in line 1): remove one" in err
