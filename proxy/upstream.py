@@ -151,14 +151,19 @@ def _find_proxy(url: str) -> str | None:
 # Transport errors: what aiohttp raises before a reply comes, as an error that says who failed and what to do.
 
 
+_NOT_RUNNING = "is the server running? check base_url"
+
+
 def as_proxy_error(fault: aiohttp.ClientError | OSError, settings: Upstream) -> ProxyError:
     if isinstance(fault.__cause__, ProxyError):
         return fault.__cause__  # the client's body broke off while it was being forwarded
-    who = f'upstream "{settings.name}" ({urlsplit(settings.base_url).hostname})'
+    who = f'upstream "{settings.name}" ({urlsplit(settings.base_url).netloc})'  # a base_url holds no credentials
     if isinstance(fault, aiohttp.ClientConnectorError | aiohttp.ClientHttpProxyError):
         return UpstreamUnreachable(_explain_unreachable(fault, who))
     if isinstance(fault, aiohttp.ConnectionTimeoutError):
-        return ConnectTimeout(f"{who} did not accept a connection within {settings.connect_seconds:g} s")
+        return ConnectTimeout(
+            f"{who} did not accept a connection within {settings.connect_seconds:g} s; {_NOT_RUNNING}"
+        )
     if isinstance(fault, TimeoutError):
         return UpstreamTimeout(f"{who} did not answer within {settings.silence_seconds:g} s")
     if isinstance(fault, aiohttp.ClientResponseError):
@@ -187,7 +192,7 @@ def _explain_unreachable(fault: aiohttp.ClientConnectorError | aiohttp.ClientHtt
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
             return f"{who}: TLS failed: {_explain_tls_fault(fault)}"
         case _:
-            return f"{who}: cannot connect: {os.strerror(fault.os_error.errno or errno.ECONNREFUSED)}"
+            return f"{who}: cannot connect: {os.strerror(fault.os_error.errno or errno.ECONNREFUSED)}; {_NOT_RUNNING}"
 
 
 def _explain_tls_fault(fault: aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError) -> str:

@@ -1,6 +1,8 @@
 """`serve`: run the proxy."""
 
 import argparse
+import errno
+import socket
 from pathlib import Path
 
 from proxy import __version__, assembly
@@ -77,8 +79,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         sock = supervisor.reserve_port(config)
     except OSError as fault:
-        where = f"{config.listen.host}:{config.listen.port}"
-        return print_error(f"cannot listen on {where}: {fault.strerror}; choose another with --port")
+        return print_error(_explain_no_listener(config, fault))
     try:
         # Blocks, originals and keys in it are for this user only.
         Path(config.state.dir).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -89,6 +90,13 @@ def run(args: argparse.Namespace) -> int:
         return print_error(f"cannot keep state in {config.state.dir}: {fault.strerror}; choose another with --state")
     _welcome(config, make_url(config, sock), fresh_key, file)
     return supervisor.serve(source, config, sock)
+
+
+def _explain_no_listener(config: Config, fault: OSError) -> str:
+    """Why the proxy cannot listen, and the option to change: the host where it is none of this machine."""
+    is_host = isinstance(fault, socket.gaierror) or fault.errno == errno.EADDRNOTAVAIL
+    where, option = f"{config.listen.host}:{config.listen.port}", "--host" if is_host else "--port"
+    return f"cannot listen on {where}: {fault.strerror}; choose another with {option}"
 
 
 def _welcome(config: Config, url: str, fresh_key: str | None, file: Path | None) -> None:

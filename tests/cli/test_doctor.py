@@ -125,10 +125,12 @@ async def test_a_key_of_the_configuration_is_the_one_that_is_tried(doctor, up, t
 
 
 async def test_an_unreachable_upstream_is_reported(doctor):
-    code, good, bad = await doctor("--upstream", f"http://127.0.0.1:{free_port()}/v1")
+    port = free_port()
+    code, good, bad = await doctor("--upstream", f"http://127.0.0.1:{port}/v1")
     assert code == 1
     assert len(good) == 1
-    assert bad == ['upstream "default" (127.0.0.1): cannot connect: Connection refused']
+    why = "cannot connect: Connection refused; is the server running? check base_url"
+    assert bad == [f'upstream "default" (127.0.0.1:{port}): {why}']
 
 
 async def test_a_server_with_another_api_is_reported(doctor, up):

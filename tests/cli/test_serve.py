@@ -28,6 +28,27 @@ def test_a_port_in_use_is_reported_without_a_traceback(capsys, monkeypatch, tmp_
     )
 
 
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ("192.0.2.1", "Cannot assign requested address"),
+        ("2001:db8::1", "Cannot assign requested address"),
+        ("nowhere.invalid", ""),
+        ("http://127.0.0.1", ""),
+        ("127.0.0.1:8800", ""),
+        ("a..b", ""),
+    ],
+)
+def test_an_address_that_is_not_of_this_machine_is_reported_with_the_option_to_change(
+    capsys, monkeypatch, tmp_path, host, why
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["serve", "--host", host, "--port", "0"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"cannot listen on {host}:0: {why}")
+    assert line.endswith("; choose another with --host")
+
+
 def test_several_workers_do_not_share_the_port_of_another_proxy(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(supervisor, "serve", lambda *_: 0)

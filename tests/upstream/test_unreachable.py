@@ -44,11 +44,14 @@ async def unreachable(serve, url, **settings):
 
 
 async def test_an_upstream_that_refuses_is_a_502(serve):
-    reply = await unreachable(serve, f"http://127.0.0.1:{free_port()}/v1")
+    port = free_port()
+    reply = await unreachable(serve, f"http://127.0.0.1:{port}/v1")
     assert reply.status == 502
     fault = fault_of(reply)
     assert fault["code"] == "upstream_unreachable"
-    assert fault["message"] == 'upstream "lab" (127.0.0.1): cannot connect: Connection refused'
+    assert fault["message"] == (
+        f'upstream "lab" (127.0.0.1:{port}): cannot connect: Connection refused; is the server running? check base_url'
+    )
 
 
 async def test_an_upstream_without_an_address_is_a_502(serve):
@@ -63,9 +66,10 @@ async def test_an_upstream_without_tls_is_a_502(serve):
         writer.close()
 
     async with await asyncio.start_server(reply_without_tls, "127.0.0.1", 0) as plain:
-        reply = await unreachable(serve, f"https://127.0.0.1:{plain.sockets[0].getsockname()[1]}/v1")
+        port = plain.sockets[0].getsockname()[1]
+        reply = await unreachable(serve, f"https://127.0.0.1:{port}/v1")
     assert reply.status == 502
-    assert 'upstream "lab" (127.0.0.1): TLS failed: ' in fault_of(reply)["message"]
+    assert f'upstream "lab" (127.0.0.1:{port}): TLS failed: ' in fault_of(reply)["message"]
 
 
 async def test_an_upstream_that_does_not_take_a_connection_is_a_504(serve):
@@ -73,6 +77,8 @@ async def test_an_upstream_that_does_not_take_a_connection_is_a_504(serve):
         reply = await unreachable(serve, f"http://127.0.0.1:{port}/v1")
     assert reply.status == 504
     assert fault_of(reply)["code"] == "upstream_timeout"
+    assert f"(127.0.0.1:{port}) did not accept" in fault_of(reply)["message"]
+    assert fault_of(reply)["message"].endswith("; is the server running? check base_url")
 
 
 # --- once more -------------------------------------------------------------------------------------------------------
