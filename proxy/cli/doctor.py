@@ -216,7 +216,7 @@ def _check_shared_state(config: Config) -> Iterator[Finding]:
     try:
         assembly.read_blocks(config, ["doctor"])
     except StoreUnavailable as fault:
-        yield "BAD", f"state: {where}: {fault}"
+        yield "BAD", f"state: {fault}"
     else:
         yield "ok", f"state: {where} answers"
 

@@ -12,7 +12,7 @@ from proxy.compaction.originals import Keeper
 from proxy.compaction.summaries import Summarizer
 from proxy.core.overlay import Block
 from proxy.lru import ByteBoundedCache
-from proxy.store.contract import SECRET_BYTES, Store, StoreUnavailable
+from proxy.store.contract import SECRET_BYTES, ReportedUnavailable, Store, StoreUnavailable
 from proxy.tokenizer import Tokenizers
 from proxy.wire.redaction import Redaction
 
@@ -43,7 +43,8 @@ class StoreSecret:
                 self._value = await self._store.load_secret(self._value)
                 self._checked_at = time.monotonic()
             except StoreUnavailable as fault:
-                self._emit(events.StoreFailed(str(fault)))
+                if not isinstance(fault, ReportedUnavailable):
+                    self._emit(events.StoreFailed(str(fault)))
         return self._value
 
 

@@ -38,7 +38,7 @@ from proxy.gateway import Gateway
 from proxy.lifetime import BackgroundTasks
 from proxy.server.http import HEADERS_MAX, App, HttpServer
 from proxy.store.activity_log import ActivityLog
-from proxy.store.contract import Store, StoreUnavailable
+from proxy.store.contract import ReportedUnavailable, Store, StoreUnavailable
 from proxy.telemetry import audit, hooks, log, metrics
 from proxy.telemetry.activity import ActivityListener
 from proxy.windows import is_known_model
@@ -181,7 +181,8 @@ class ConfigWatch:
             try:
                 await synchronize(self._records, store)
             except (StoreUnavailable, RegistryUnreadable, OSError) as fault:
-                self._emit(events.StoreFailed(str(fault)))
+                if not isinstance(fault, ReportedUnavailable):
+                    self._emit(events.StoreFailed(str(fault)))
                 await asyncio.sleep(_RETRY_SECONDS)
             await asyncio.sleep(_SHARE_SECONDS)
 

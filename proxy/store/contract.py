@@ -41,6 +41,10 @@ class StoreUnavailable(Exception):
     """The store did not answer, or not in time. The request goes on without it."""
 
 
+class ReportedUnavailable(StoreUnavailable):
+    """A fault that the store itself reports to operators, at most once a second. Who catches it reports nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """A value, and which of the keys that were asked for it has."""

@@ -4,10 +4,15 @@ A call waits `STORE_TIMEOUT_SECONDS` at most. After the first one that failed, e
 a check in the background has reached the server again. In a Cluster this holds for each node by itself.
 
 redis-py connects, speaks the protocol and follows failovers. What it raises is translated here: a store that cannot be
-used is `StoreUnavailable`, with a sentence for operators that never quotes what was sent, which may be a password.
+used is `ReportedUnavailable`, with a sentence for operators that never quotes what was sent, which may be a password.
 """
 
 import asyncio
+import errno
+import os
+import re
+import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -35,7 +40,7 @@ from redis.exceptions import (
 )
 
 from proxy.config.values import StateUrl
-from proxy.store.contract import StoreUnavailable
+from proxy.store.contract import ReportedUnavailable
 from proxy.store.redis_scripts import Script
 
 Argument = str | bytes | int | float
@@ -52,6 +57,7 @@ MAX_CONNECTIONS, NO_LIMIT = 16, 1 << 16
 
 _PROMOTED_ELSEWHERE = {"READONLY", "LOADING", "MASTERDOWN"}
 """Errors after which another server may have taken the name or the slots: all connections are opened again."""
+_IS_RUNNING = "check `state.url` and that the server runs"
 _SLOTS = "this server is part of a Cluster: write redis+cluster:// in state.url"
 _RIGHTS = "this user lacks a right: docs/shared-state.md lists them"
 _HINTS = {
@@ -82,10 +88,13 @@ _QUOTABLE = tuple(hint for hint in _HINTS if hint.startswith("ERR "))
 """Beginnings of errors that repeat nothing of what the server was sent."""
 
 _REASONS: dict[type[BaseException], str] = {
-    RedisTimeoutError: "cannot be reached: no reply",
-    RedisConnectionError: "closed the connection",
-    RedisClusterException: "cannot be reached: no node of the Cluster answers as one, or some hash slots have no node",
+    RedisTimeoutError: f"cannot be reached: no reply; {_IS_RUNNING}",
+    RedisConnectionError: f"closed the connection; {_IS_RUNNING}",
+    RedisClusterException: (
+        f"cannot be reached: no node of the Cluster answers as one, or some hash slots have no node; {_IS_RUNNING}"
+    ),
 }
+_ERROR_NUMBER = re.compile(r"\[Errno (\d+)\]")
 _ODD_REPLY = (
     InvalidResponse, ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
 )  # fmt: skip
@@ -160,27 +169,27 @@ class GuardedClient:
             return await self.ask(keys[0], "EVAL", script.text, len(keys), *keys, *arguments)
 
     async def ask(self, key: str, *command: Argument) -> object:
-        """Send a command to the server that holds this key. StoreUnavailable, or NoScriptError."""
+        """Send a command to the server that holds this key. ReportedUnavailable, or NoScriptError."""
         server = self._server_of(key)
         health = self._health.setdefault(server, _Health())
         if health.fault:
-            raise StoreUnavailable(health.fault)
+            raise ReportedUnavailable(health.fault)
         try:
             async with _Limit(self._timeout), self._places:
                 return await self._execute(key, command)
         except NoScriptError:
             raise
         except ResponseError as refusal:
-            raise StoreUnavailable(self._explain_refusal(server, refusal)) from None
+            raise ReportedUnavailable(self._explain_refusal(server, refusal)) from None
         except TimeoutError:
-            why = f"connection or reply timed out after {self._timeout} s"
+            why = f"connection or reply timed out after {self._timeout} s; {_IS_RUNNING}"
         except _FAULTS as fault:
             why = _explain(fault)
-        raise StoreUnavailable(self._suspend(server, why))
+        raise ReportedUnavailable(self._suspend(server, why))
 
-    def odd_reply(self) -> StoreUnavailable:
+    def odd_reply(self) -> ReportedUnavailable:
         """Report a reply in a form that none of the scripts returns."""
-        return StoreUnavailable(self._complain("sent a reply of an unexpected form: is it a Redis 7 or a Valkey?"))
+        return ReportedUnavailable(self._complain("sent a reply of an unexpected form: is it a Redis 7 or a Valkey?"))
 
     async def close(self) -> None:
         checks = [health.check for health in self._health.values() if health.check is not None]
@@ -236,7 +245,9 @@ class GuardedClient:
                 async with asyncio.timeout(CHECK_TIMEOUT_SECONDS):
                     await self._reach(server)
             except TimeoutError:
-                health.fault = self._complain(f"cannot be reached: no reply in {CHECK_TIMEOUT_SECONDS} s")
+                health.fault = self._complain(
+                    f"cannot be reached: no reply in {CHECK_TIMEOUT_SECONDS} s; {_IS_RUNNING}"
+                )
             except _FAULTS as fault:
                 health.fault = self._complain(_explain(fault))
             else:
@@ -259,7 +270,7 @@ class GuardedClient:
     def _complain(self, why: str) -> str:
         if time.monotonic() - self._warned >= CHECK_INTERVAL_SECONDS:
             self._warned = time.monotonic()
-            self._warn(f"{self.url} {why}; requests go on without it")
+            self._warn(f"{self.url} {why}")
         return f"{self.url} {why}"
 
 
@@ -299,14 +310,26 @@ class _Limit:
 def _explain(fault: BaseException) -> str:
     """Why a server cannot be used, without a word of what it sent: that may repeat what it was sent."""
     if isinstance(fault, MasterNotFoundError):
-        return "no Sentinel that answers knows a primary of this name that is up"
+        return f"no Sentinel that answers knows a primary of this name that is up; {_IS_RUNNING}"
     for cause in _causes(fault):
         if isinstance(cause, ResponseError) or getattr(cause, "status_code", None):
             return _refusal(_kind(cause))
         if isinstance(cause, OSError):
-            reason = getattr(cause, "verify_message", "") or cause.strerror or type(cause).__name__
-            return f"cannot be reached: {reason}"
-    return next((why for kind, why in _REASONS.items() if isinstance(fault, kind)), "speaks another protocol")
+            return f"cannot be reached: {_describe_os_error(cause)}; {_IS_RUNNING}"
+    other = "speaks another protocol: check that `state.url` is a Redis 7 or a Valkey"
+    return next((why for kind, why in _REASONS.items() if isinstance(fault, kind)), other)
+
+
+def _describe_os_error(fault: OSError) -> str:
+    """The system's text for a fault of a connection, without the addresses that asyncio puts into it."""
+    if isinstance(fault, ssl.SSLError | socket.gaierror):  # their numbers are not those of the system
+        return getattr(fault, "verify_message", "") or fault.strerror or type(fault).__name__
+    if isinstance(fault, TimeoutError):
+        return os.strerror(errno.ETIMEDOUT)
+    # For a name with several addresses asyncio raises one error that has no number and quotes those of all.
+    quoted = _ERROR_NUMBER.search(str(fault))
+    number = fault.errno or (int(quoted[1]) if quoted else 0)
+    return os.strerror(number) if number else type(fault).__name__
 
 
 def _causes(fault: BaseException) -> Iterator[BaseException]:

@@ -188,6 +188,7 @@ async def test_an_unreachable_redis_and_object_store_are_reported(doctor, up, tm
     assert code == 1
     assert len([line for line in good if line.startswith("state: ")]) == 1
     assert bad[0].startswith("state: redis://127.0.0.1:")
+    assert bad[0].count("redis://") == 1
     assert bad[1].startswith("transcripts: s3://bucket/there: ")
     assert "canary" not in " ".join(bad)
 

@@ -13,7 +13,7 @@ from proxy.config import Config
 from proxy.store.contract import SECRET_BYTES, Found, StoreLimits, StoreUnavailable
 from proxy.store.redis import peek
 from proxy.store.redis_client import CHECK_INTERVAL_SECONDS, MAX_CONNECTIONS, STORE_TIMEOUT_SECONDS
-from tests.support.proxy_client import PATIENCE_SECONDS
+from tests.support.proxy_client import PATIENCE_SECONDS, ask, chat, log_of
 from tests.support.redis_server import needs_redis, running
 from tests.support.running_proxy import free_port
 
@@ -61,6 +61,38 @@ async def test_while_the_server_is_down_no_call_waits_and_afterwards_all_works(s
     assert await store.put_block("t/h1", b"again") == b"again"
     assert 1 <= len(warnings) <= 3
     assert all(str(server.port) in warning for warning in warnings)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_a_server_that_does_not_run_is_reported_with_what_to_do(open_store, warnings, host):
+    url = f"redis://{host}:{free_port()}/0"
+    store = open_store(url)
+    with pytest.raises(StoreUnavailable) as refused:
+        await store.load_secret()
+    why = "cannot be reached: Connection refused; check `state.url` and that the server runs"
+    assert warnings == [str(refused.value)] == [f"{url} {why}"]
+
+
+async def test_a_name_without_an_address_is_reported_with_what_to_do(open_store, warnings):
+    with pytest.raises(StoreUnavailable):
+        await open_store("redis://nowhere.invalid:6379/0", timeout=PATIENCE_SECONDS).load_secret()
+    (why,) = warnings
+    assert why.endswith("; check `state.url` and that the server runs")
+    assert "cannot be reached: " in why
+    assert "OSError" not in why
+
+
+@pytest.mark.seconds
+async def test_a_proxy_without_its_redis_says_so_once_a_second_in_the_same_words(up, serve):
+    config = {"state": {"url": f"redis://127.0.0.1:{free_port()}/0"}, "log": {"format": "json"}}
+    async with serve(up.url, config=config) as proxy:
+        began = time.monotonic()
+        while time.monotonic() - began < 4:
+            assert (await ask(proxy, chat(messages=[{"role": "user", "content": "a word " * 4_000}]))).status == 200
+            await asyncio.sleep(0.1)
+        lines = log_of(proxy, "store-failed")
+        assert 2 <= len(lines) <= 2 + time.monotonic() - began
+        assert len({line["why"] for line in lines}) == 1
 
 
 async def test_a_stuck_server_is_waited_for_once_and_by_no_later_call(server, store):
