@@ -128,7 +128,10 @@ def _explain(missing: ModuleNotFoundError, extra: str, setting: str, what: str) 
     """The fault of a setting that needs an optional library; any other missing module is a fault of the package."""
     if (missing.name or "").partition(".")[0] not in ("redis", "obstore", "opentelemetry", "google"):
         return missing
-    why = f"{what} needs an optional library: pip install 'compaction-proxy[{extra}]'"
+    why = (
+        f"{what} needs an optional library: in the checkout, pip install '.[{extra}]', or with pipx: "
+        f"pipx install --force '.[{extra}]'"
+    )
     return InvalidConfig([Fault(setting, "configuration", why)])
 
 

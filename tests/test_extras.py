@@ -50,6 +50,11 @@ def test_the_image_is_built_by_locked_tools():
     assert [line for line in installs if not {"--require-hashes", "--no-deps"} & set(line.split())] == []
 
 
+def test_no_text_installs_an_extra_from_an_index_that_does_not_have_the_proxy():
+    texts = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "proxy").rglob("*.py")]
+    assert [path.name for path in texts if "compaction-proxy[" in path.read_text(encoding="utf-8")] == []
+
+
 @pytest.mark.seconds
 @pytest.mark.parametrize("command", [("check", "FILE"), ("serve", "--config", "FILE", "--port", "0", "--workers", "2")])
 def test_a_missing_library_is_named_in_one_line_with_what_to_install(tmp_path, command):
@@ -57,7 +62,8 @@ def test_a_missing_library_is_named_in_one_line_with_what_to_install(tmp_path, c
     done = run(BLOCKED.format(library="redis"), tmp_path, config, *command)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line.endswith("state.url: shared state needs an optional library: pip install 'compaction-proxy[redis]'")
+    assert "state.url: shared state needs an optional library: in the checkout, pip install '.[redis]', or" in line
+    assert line.endswith("pipx install --force '.[redis]'")
 
 
 @pytest.mark.seconds
@@ -84,4 +90,4 @@ def test_a_collector_without_its_library_is_named_in_one_line(tmp_path, library)
     done = run(BLOCKED.format(library=library), tmp_path, config, "check", "FILE")
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line.endswith("otel.endpoint: OpenTelemetry needs an optional library: pip install 'compaction-proxy[otel]'")
+    assert "otel.endpoint: OpenTelemetry needs an optional library: in the checkout, pip install '.[otel]', or" in line

@@ -267,7 +267,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path):
     assert ended.returncode == 1
     assert ended.stderr.count("\n") == 1
     assert "transcripts.dir" in ended.stderr
-    assert "pip install 'compaction-proxy[s3]'" in ended.stderr
+    assert "pip install '.[s3]'" in ended.stderr
 
 
 @pytest.mark.seconds

@@ -1,8 +1,8 @@
 """Client of an object store, over obstore: S3, Google Cloud Storage and Azure, by the scheme of the URL.
 
-obstore is optional (`pip install compaction-proxy[s3]`), so only the composition root imports this module, and only
-where an object store is configured. Signing, roles, web identity, multipart uploads and proxies are obstore's.
-This file maps settings to its options, and every failure to a `StoreFault` that says what to do.
+obstore is optional (the extra `s3`), so only the composition root imports this module, and only where an object store
+is configured. Signing, roles, web identity, multipart uploads and proxies are obstore's. This file maps settings to its
+options, and every failure to a `StoreFault` that says what to do.
 
 The text of a failure is never repeated, except for its status and code: a store may quote in it what was signed.
 """
