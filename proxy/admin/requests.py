@@ -91,8 +91,7 @@ class RequestsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: str = ""
     upstream: str = ""
     conversation: str = ""
-    kind: str = "all"
-    """One of KINDS."""
+    kind: Annotated[str, Meta(pattern=rf"^({'|'.join(KINDS)})\Z")] = "all"
     status: Annotated[int, Meta(ge=0, le=999)] = 0
     slower: Annotated[float, Meta(ge=0)] = 0.0
     """Only requests that took at least so many seconds."""
@@ -154,7 +153,7 @@ def _values(request: AdminRequest) -> tuple[dict[str, Any], str]:
     """Values for the filter, and the condition of the kind."""
     query: RequestsQuery = request.query
     values = msgspec.to_builtins(query)
-    kind = KINDS.get(values.pop("kind"), "0")
+    kind = KINDS[values.pop("kind")]
     since = time.time() - values.pop("hours") * HOUR_SECONDS
     return {**values, "team": request.visitor.team or query.team, "since": since}, kind
 

@@ -46,7 +46,7 @@ _FIGURES = (
 
 class UsageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hours: Annotated[float, Meta(gt=0, le=744)] = 24.0
-    by: Annotated[str, Meta(pattern=f"^({'|'.join(GROUPED_BY)})$")] = "team"
+    by: Annotated[str, Meta(pattern=rf"^({'|'.join(GROUPED_BY)})\Z")] = "team"
     team: str = ""
 
 

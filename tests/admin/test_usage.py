@@ -73,7 +73,14 @@ async def test_each_request_is_of_exactly_one_kind(admin):
     assert sum(each["requests"] for each in data["moments"]) == data["total"]["requests"]
     for kind in KINDS:
         assert (await admin.read(f"/requests?hours=48&kind={kind}&limit=1"))["requests"], kind
-    assert (await admin.read("/requests?kind=nonsense"))["requests"] == []
+
+
+@pytest.mark.parametrize("path", ["/requests?kind=", "/traffic?kind=", "/usage?by="])
+@pytest.mark.parametrize("value", ["nonsense", "", "ok%0A", "team%0A", "ERRORS"])
+async def test_a_value_that_is_none_of_those_to_choose_from_is_refused(admin, path, value):
+    (fault,) = (await admin.read_error(422, "GET", path + value))["faults"]
+    assert fault["path"] == path.partition("?")[2].rstrip("=")
+    assert "|" in fault["message"], "it lists those to choose from"
 
 
 async def test_percentiles_are_those_of_the_rows(admin):
