@@ -5,7 +5,8 @@ and whether a stream arrives unbuffered. It uses the client that requests use, s
 or a key shows here too.
 
 Which server it is, its own responses say: the servers are a table of signs that no other server shows. Gateways come
-first, because they pass on signs of the servers behind them.
+first, because they pass on signs of the servers behind them. Anthropic's API differs from the others in its headers and
+in the request for a stream: `_is_anthropic` and `_lists_as_anthropic` tell it apart.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from urllib.parse import urlsplit
 from proxy import assembly
 from proxy.cli import options
 from proxy.cli.options import add_command
+from proxy.compaction.summaries import BOUND_NAMES, choose_bound_name, classify_refusal
 from proxy.config import Config, InvalidConfig, Upstream
 from proxy.config.values import parse_state_url
 from proxy.core.window import Window
@@ -33,20 +35,26 @@ from proxy.store.contract import StoreUnavailable
 from proxy.store.transcripts.archive import StoreFault
 from proxy.upstream import Call, Client, Reply
 from proxy.windows import PROBES, find_bundled_window
-from proxy.wire.http import Headers
+from proxy.wire.chat import refusals
+from proxy.wire.delivery import read_error
+from proxy.wire.http import CHAT, MESSAGES, Headers
 
 MODELS = "/v1/models"
 ADVICE_FOR_UNKNOWN = "set `window` where it reports none and its models are not known by name"
 _SHORT_STREAM = {
     "messages": [{"role": "user", "content": "Count from 1 to 40, one number a line, nothing else."}],
     "stream": True,
-    "max_tokens": 160,
 }
+# Reasoning counts towards the second one, and may take more tokens than the answer.
+_ANSWER_MAX_TOKENS: Mapping[str, int] = {"max_tokens": 160, "max_completion_tokens": 2_000}
+_ANTHROPIC_VERSION = ("anthropic-version", "2023-06-01")
+_ERROR_CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _MODELS_SHOWN_LIMIT = 8  # some servers list hundreds of models
 # Chunks of an unbuffered stream arrive over this share of its time at least; buffered ones arrive together at its end.
 _SPREAD_SHARE = 0.2
 _CHUNKS_MIN = 3
-# A buffer shows only where a model needs time: a tiny one on this machine writes all its words in one go.
+# A buffer shows only where a model needs time: a tiny one on this machine writes all its words in one go. Chunks that
+# arrive over this time are not buffered either, however long the model has reasoned before them.
 _TELLING_STREAM_SECONDS = 0.25
 
 
@@ -121,6 +129,12 @@ KINDS: tuple[ServerKind, ...] = (
         address=r"api\.openai\.com",
         headers=("openai-version:",),
     ),
+    ServerKind(
+        "Anthropic",
+        "nothing to set: its windows are known",
+        address=r"api\.anthropic\.com",
+        headers=("anthropic-organization-id:",),
+    ),
     ServerKind("OpenRouter", _NOTHING_TO_SET, address=r"openrouter\.ai", column="top_provider"),
     ServerKind("vLLM", _NOTHING_TO_SET, owner="vllm"),
     ServerKind("SGLang", _NOTHING_TO_SET, owner="sglang"),
@@ -155,6 +169,10 @@ def read_window(seen: ServerEvidence, model: str) -> Window | None:
     return next(filter(None, windows), None)
 
 
+_MODEL_HELP = (
+    "request a short stream from this model, of the upstream that serves it (about 200 tokens; a model that reasons "
+    "may write up to 2,000)"
+)
 Label = Literal["ok", "WARN", "BAD"]
 Finding = tuple[Label, str]
 """A label and a sentence. `WARN` leaves the exit code at 0: it works, and something should be looked at."""
@@ -171,18 +189,21 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     options.add_config_and_state(parser)
     options.add_json(parser)
     parser.add_argument("--upstream", metavar="URL", help="check this API instead of the configured ones")
-    parser.add_argument("--model", metavar="M", help="request a short stream from this model (about 200 tokens)")
+    parser.add_argument("--model", metavar="M", help=_MODEL_HELP)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     given: dict[options.Place, object] = {("upstreams", 0, "base_url"): args.upstream} if args.upstream else {}
     config = options.load_configuration(args, given).config
-    key = os.environ.get("OPENAI_API_KEY", "")  # noqa: TID251 (as every client reads it)
     findings = [*_check_state(Path(config.state.dir)), *_check_registry(config)]
     findings += [*_check_shared_state(config), *_check_transcripts(config)]
+    serving = config.upstream_for(args.model) if args.model is not None else None
     for settings in config.upstreams:
-        findings += asyncio.run(_check_upstream(settings, key, args.model))
+        findings += asyncio.run(_check_upstream(settings, args.model if settings is serving else None))
+    if args.model is not None and serving is None:
+        advice = "name another with --model, or add it to `models` of an upstream"
+        findings.append(("BAD", f"no upstream serves {args.model}: {advice}"))
     if args.json:
         options.print_json([{"label": label, "finding": text} for label, text in findings])
     for label, text in () if args.json else findings:
@@ -237,33 +258,59 @@ def _check_transcripts(config: Config) -> Iterator[Finding]:
         yield "ok", f"transcripts: {where}: a file was written, read and removed"
 
 
-async def _check_upstream(settings: Upstream, key: str, model: str | None) -> list[Finding]:
-    headers: Headers = (("authorization", f"Bearer {key}"),) if key and not settings.key else ()
+def _is_anthropic(settings: Upstream) -> bool:
+    """True where the settings are those of Anthropic's API, which wants its key and a version in headers of its own."""
+    host = urlsplit(settings.base_url).hostname or ""
+    names = {name.lower() for name in settings.headers}
+    return f".{host}".endswith(".anthropic.com") or settings.key_header == "x-api-key" or "anthropic-version" in names
+
+
+def _lists_as_anthropic(seen: ServerEvidence) -> bool:
+    """True where the list of models is one of Anthropic's API: a gateway may answer in OpenAI's form at any address."""
+    return any(row.get("type") == "model" for row in seen.models)
+
+
+def _name_key_variable(settings: Upstream) -> str:
+    return "ANTHROPIC_API_KEY" if _is_anthropic(settings) else "OPENAI_API_KEY"
+
+
+def _list_headers(settings: Upstream) -> Headers:
+    """The headers of a client: its key, where none is configured, and the version of Anthropic's API."""
+    key = os.environ.get(_name_key_variable(settings), "")  # noqa: TID251 (as every client reads it)
+    name, value = ("x-api-key", key) if _is_anthropic(settings) else ("authorization", f"Bearer {key}")
+    own: Headers = ((name, value),) if key and not settings.key else ()
+    return (*own, _ANTHROPIC_VERSION) if _is_anthropic(settings) else own
+
+
+async def _check_upstream(settings: Upstream, model: str | None) -> list[Finding]:
+    """Check one upstream; with a stream from this model, where one is named."""
+    headers = _list_headers(settings)
     async with Client(settings, lambda _: None) as client:
         try:
-            findings = await _check_models(client, headers)
-            if model is not None and findings[0][0] == "ok":
-                findings.append(await _check_stream(client, headers, model))
+            seen, findings = await _check_models(client, headers)
+            if model is not None and seen is not None:
+                path = MESSAGES if _lists_as_anthropic(seen) else CHAT
+                findings.append(await _check_stream(client, headers, model, path))
         except ProxyError as fault:
             findings = [("BAD", fault.message)]
     return findings
 
 
-async def _check_models(client: Client, headers: Headers) -> list[Finding]:
-    """Check the list of models; fetch further pages only where it reports no windows."""
+async def _check_models(client: Client, headers: Headers) -> tuple[ServerEvidence | None, list[Finding]]:
+    """Check the list of models; fetch further pages only where it reports no windows. None: there is no such list."""
     name = client.settings.name
     reply, listed = await _fetch(client, MODELS, headers)
     if reply.status in (401, 403):
-        why = f"{name}: reachable, but it rejects the key ({reply.status}): set `key`, or OPENAI_API_KEY for this check"
-        return [("BAD", why)]
+        advice = f"set `key`, or {_name_key_variable(client.settings)} for this check"
+        return None, [("BAD", f"{name}: reachable, but it rejects the key ({reply.status}): {advice}")]
     if not isinstance(listed, dict) or not isinstance(listed.get("data"), list):
         why = f"{name}: /models answers {reply.status} and is not an OpenAI-compatible list of models: check base_url"
-        return [("BAD", why)]
+        return None, [("BAD", why)]
     seen = ServerEvidence(urlsplit(client.settings.base_url).hostname or "", reply.headers, {MODELS: listed})
     if not any(read_window(seen, str(model.get("id"))) for model in seen.models):
         for path in PROBES.keys() - {MODELS} | {kind.page[0] for kind in KINDS if kind.page[0]}:
             seen = await _fetch_page(client, headers, seen, path)
-    return [_describe_models(name, seen), _describe_server(client.settings, seen)]
+    return seen, [_describe_models(name, seen), _describe_server(client.settings, seen)]
 
 
 def _describe_models(name: str, seen: ServerEvidence) -> Finding:
@@ -304,22 +351,57 @@ async def _fetch(client: Client, path: str, headers: Headers) -> tuple[Reply, ob
         return reply, None
 
 
-async def _check_stream(client: Client, headers: Headers, model: str) -> Finding:
-    body = json.dumps({"model": model, **_SHORT_STREAM}).encode()
-    began = perf_counter()
-    call = Call("POST", "/chat/completions", "", (*headers, ("content-type", "application/json")), body)
-    async with client.send(call, model) as reply:
-        times = [at - began async for at in _arrivals(reply.chunks())]
+@dataclass(frozen=True, slots=True)
+class ShortStream:
+    """A short stream that was requested: when its chunks arrived, or why it was refused."""
+
+    status: int
+    arrivals: tuple[float, ...]
+    """Seconds since the request."""
+    code: str = ""
+    """Of the upstream's error."""
+    wants_other_name: bool = False
+    """It knows the bound of an answer by another name."""
+
+
+async def _check_stream(client: Client, headers: Headers, model: str, path: str) -> Finding:
     name = client.settings.name
-    if reply.status >= 400 or not times:  # noqa: PLR2004 (errors begin at 400)
-        return "BAD", f"{name}: a short stream from {model} failed with status {reply.status}"
-    spread = (times[-1] - times[0]) / times[-1]
-    if len(times) >= _CHUNKS_MIN and spread >= _SPREAD_SHARE:
+    bound = choose_bound_name(model) if path == CHAT else "max_tokens"
+    stream = await _request_stream(client, headers, model, path, bound)
+    if stream.wants_other_name and path == CHAT:
+        other = next(each for each in BOUND_NAMES if each != bound)
+        stream = await _request_stream(client, headers, model, path, other)
+    times = stream.arrivals
+    if stream.status >= 400 or not times:  # noqa: PLR2004 (errors begin at 400)
+        code = f" ({stream.code})" if stream.code else ""
+        return "BAD", f"{name}: a short stream from {model} failed with status {stream.status}{code}"
+    spread = times[-1] - times[0]
+    if len(times) >= _CHUNKS_MIN and (spread >= _TELLING_STREAM_SECONDS or spread >= times[-1] * _SPREAD_SHARE):
         timing = f"{len(times)} chunks in {times[-1]:.2f} s, the first after {times[0]:.2f} s"
         return "ok", f"{name}: streams unbuffered: {timing}"
     if times[-1] < _TELLING_STREAM_SECONDS:
         return "WARN", f"{name}: streams; complete after {times[-1]:.2f} s, too fast to tell whether a proxy buffers"
     return "BAD", f"{name}: the stream arrives in one piece after {times[-1]:.2f} s: a proxy on the way buffers it"
+
+
+async def _request_stream(client: Client, headers: Headers, model: str, path: str, bound: str) -> ShortStream:
+    """Request a short stream, whose answer is bounded by this parameter."""
+    body = json.dumps({"model": model, **_SHORT_STREAM, bound: _ANSWER_MAX_TOKENS[bound]}).encode()
+    call = Call("POST", path, "", (*headers, ("content-type", "application/json")), body)
+    began = perf_counter()
+    async with client.send(call, model) as reply:
+        if reply.is_good:
+            return ShortStream(reply.status, tuple([at - began async for at in _arrivals(reply.chunks())]))
+        _, refused = await classify_refusal(reply)
+        code = _find_code(await reply.peek(lambda read: len(read) > refusals.BODY_MAX_BYTES) or b"")
+    return ShortStream(reply.status, (), code, wants_other_name=refused is not None and refused.wants_other_name)
+
+
+def _find_code(body: bytes) -> str:
+    """The code of an upstream's error, or its type; nothing else of it is shown: its message may quote a key."""
+    error = read_error(body)
+    named = (error.get("code"), error.get("type"))
+    return next((name for name in named if isinstance(name, str) and _ERROR_CODE.fullmatch(name)), "")
 
 
 async def _arrivals(chunks: AsyncIterator[bytes]) -> AsyncIterator[float]:

@@ -41,7 +41,7 @@ from proxy.wire.redaction import Redaction
 MAX_TRIES = 3
 BOUND_NAMES = ("max_tokens", "max_completion_tokens")
 # These refuse `max_tokens`; most other servers know only that.
-REASONING_MODEL = re.compile(r"o\d|gpt-(?:[5-9]|\d\d)")
+_REASONING_MODEL = re.compile(r"o\d|gpt-(?:[5-9]|\d\d)")
 _OTHER_NAME = re.compile(
     rb"(?:unsupported|unknown|unrecognized|not supported|extra)[^}]{0,120}max_(?:completion_)?tokens", re.IGNORECASE
 )
@@ -172,10 +172,7 @@ class SummaryCall:
 
     def _first_bound(self) -> AnswerBound:
         """The bound of the first answer, under the name that the client uses, or else that of this kind of model."""
-        is_reasoning = REASONING_MODEL.match(plain_name(self.model_name)) is not None
-        names = self._format.find_bounds(self.request.source) or (
-            "max_completion_tokens" if is_reasoning else "max_tokens",
-        )
+        names = self._format.find_bounds(self.request.source) or (choose_bound_name(self.model_name),)
         return AnswerBound(self.question.rules.max_tokens, self.longest_answer, names)
 
     def _write(self, attempt: Try, bound: AnswerBound) -> bytes:
@@ -249,7 +246,7 @@ class WholeAnswer:
 async def fetch_whole_answer(client: Client, call: Call, model: str) -> WholeAnswer:
     """Send a call, and read its answer to the end."""
     async with client.send(call, model) as reply:
-        refused, refusal = ("", None) if reply.is_good else await _classify_refusal(reply)
+        refused, refusal = ("", None) if reply.is_good else await classify_refusal(reply)
         kind = http.find(reply.headers, "content-type") or ""
         assembly = Assembly(kind, http.find_encoding(reply.headers), reader=ANSWER_FORMATS[call.path])
         async for chunk in reply.chunks():
@@ -257,7 +254,13 @@ async def fetch_whole_answer(client: Client, call: Call, model: str) -> WholeAns
         return WholeAnswer(assembly.answer(ended=True), refused, refusal)
 
 
-async def _classify_refusal(reply: Reply) -> tuple[str, Refused | None]:
+def choose_bound_name(model: str) -> str:
+    """The parameter of Chat Completions that bounds the answers of this kind of model."""
+    return "max_completion_tokens" if _REASONING_MODEL.match(plain_name(model)) is not None else "max_tokens"
+
+
+async def classify_refusal(reply: Reply) -> tuple[str, Refused | None]:
+    """The kind of this refusal, and what it says about the bound of the answer."""
     beginning = await reply.peek(lambda read: len(read) > refusals.BODY_MAX_BYTES)
     refusal = None if beginning is None else refusals.classify(reply.status, reply.headers, beginning)
     if refusal is not None and refusal.kind == "usage-option":

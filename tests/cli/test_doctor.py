@@ -8,7 +8,7 @@ from proxy.cli import main
 from tests.support.object_store.server import BUCKET, MISSING, s3_server
 from tests.support.redis_server import PROGRAM, running
 from tests.support.running_proxy import free_port
-from tests.support.scripted_upstream import Upstream, answer, by_path, cut, pace_turn, stream, text_turn
+from tests.support.scripted_upstream import Upstream, answer, by_path, cut, pace_turn, pause, stream, text_turn
 
 COUNTING = text_turn(" ".join(map(str, range(1, 30))))
 MODELS = answer(
@@ -28,7 +28,8 @@ UNSIZED = answer({"data": [{"id": "tiny", "owned_by": "library"}]})
 def doctor(capsys, monkeypatch, tmp_path):
     """Lets the doctor look; answers its exit code and its findings, good ones and bad ones. Warnings are neither."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
 
     async def look(*options, **environment):
         for name, value in environment.items():
@@ -105,6 +106,145 @@ async def test_a_stream_too_fast_to_show_a_buffer_is_not_called_buffered(doctor,
     code, _, bad = await doctor("--upstream", up.url, "--model", "local-1")
     assert (code, bad) == (0, [])
     assert "too fast to tell" in doctor.warnings[-1]
+
+
+def refuse_parameter(name):
+    """A model's API that knows the bound of an answer by another name than this."""
+    message = f"Unsupported parameter: '{name}' is not supported with this model."
+    error = {"message": f"{message} sk-canary", "type": "invalid_request_error", "code": "unsupported_parameter"}
+    turn = pace_turn(COUNTING, 0.005)
+    return lambda request: answer({"error": error}, 400) if name in request.json else turn(request)
+
+
+@pytest.mark.parametrize(("model", "calls"), [("gpt-5", 1), ("o3", 1), ("openai/gpt-5.1-mini", 1), ("alias", 2)])
+async def test_the_answer_of_a_reasoning_model_is_bounded_as_it_wants_it(doctor, up, model, calls):
+    up.script = by_path({"/v1/models": MODELS, "/v1/chat/completions": refuse_parameter("max_tokens")})
+    code, good, bad = await doctor("--upstream", up.url, "--model", model)
+    assert (code, bad) == (0, [])
+    assert "streams unbuffered" in good[-1]
+    assert [request.path for request in up.requests].count("/v1/chat/completions") == calls
+    assert up.requests[-1].json["max_completion_tokens"] > 1_000, "reasoning counts towards it"
+
+
+async def test_the_answer_of_any_other_model_is_bounded_by_max_tokens(doctor, up):
+    up.script = by_path({"/v1/models": MODELS, "/v1/chat/completions": refuse_parameter("max_completion_tokens")})
+    code, _, bad = await doctor("--upstream", up.url, "--model", "local-1")
+    assert (code, bad) == (0, [])
+    assert up.requests[-1].json["max_tokens"] < 1_000
+
+
+@pytest.mark.seconds
+async def test_a_stream_after_a_long_silence_is_not_called_buffered(doctor, up):
+    reasoned = stream(pause(2.5), *(act for frame in COUNTING.frames() for act in (frame, pause(0.012))))
+    up.script = by_path({"/v1/models": MODELS, "/v1/chat/completions": reasoned})
+    code, good, bad = await doctor("--upstream", up.url, "--model", "gpt-5")
+    assert (code, bad) == (0, [])
+    assert "streams unbuffered" in good[-1]
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        ({"error": {"message": "sk-canary", "type": "not_found", "code": "model_not_found"}}, " (model_not_found)"),
+        ({"error": {"message": "sk-canary", "type": "not_found", "code": None}}, " (not_found)"),
+        ({"type": "error", "error": {"type": "not_found_error", "message": "sk-canary"}}, " (not_found_error)"),
+        ({"error": {"message": "sk-canary", "type": "no code: sk-canary", "code": 7}}, ""),
+        ("sk-canary", ""),
+    ],
+)  # fmt: skip
+async def test_a_refused_stream_is_reported_with_the_upstreams_code_and_nothing_else_of_its_body(
+    doctor, up, error, shown
+):
+    up.script = by_path({"/v1/models": MODELS, "/v1/chat/completions": answer(error, 404)})
+    code, _, bad = await doctor("--upstream", up.url, "--model", "local-1")
+    assert code == 1
+    assert bad == [f"default: a short stream from local-1 failed with status 404{shown}"]
+
+
+# --- several upstreams ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def anthropic():
+    """An API that refuses what Anthropic's refuses: another key header, and requests without a version."""
+    rows = [{"type": "model", "id": "claude-sonnet-4-5", "display_name": "Claude Sonnet 4.5"}]
+    listed = answer({"data": rows, "has_more": False, "first_id": "claude-sonnet-4-5"})
+    counted = stream(*(act for frame in COUNTING.frames() for act in (frame, pause(0.005))))
+
+    def reply(request):
+        if request.header("x-api-key") != "sk-ant-own":
+            return answer({"type": "error", "error": {"type": "authentication_error", "message": "x"}}, 401)
+        if request.header("anthropic-version") is None:
+            return answer({"type": "error", "error": {"type": "invalid_request_error", "message": "x"}}, 400)
+        pages = {"/v1/models": listed, "/v1/messages": counted}
+        return pages.get(request.path, answer({"type": "error", "error": {"type": "not_found_error"}}, 404))
+
+    async with Upstream(reply) as upstream:
+        yield upstream
+
+
+def write_recipe(tmp_path, anthropic, up, more=""):
+    (tmp_path / "proxy.yaml").write_text(f"""
+    upstreams:
+      - {{name: anthropic, base_url: "{anthropic}", models: [claude-*]{more}}}
+      - {{name: openai, base_url: "{up.url}"}}
+    """)
+
+
+async def test_only_the_upstream_that_serves_the_model_is_asked_for_a_stream(doctor, up, anthropic, tmp_path):
+    write_recipe(tmp_path, anthropic.url, up, ", headers: {anthropic-version: '2023-06-01'}")
+    keys = {"OPENAI_API_KEY": "sk-own", "ANTHROPIC_API_KEY": "sk-ant-own"}
+    code, good, bad = await doctor("--config", "proxy.yaml", "--model", "gpt-5", **keys)
+    assert (code, bad) == (0, [])
+    assert good[-1].startswith("openai: streams unbuffered")
+    assert {request.method for request in anthropic.requests} == {"GET"}
+    code, good, bad = await doctor("--config", "proxy.yaml", "--model", "claude-sonnet-4-5", **keys)
+    assert (code, bad) == (0, [])
+    assert next(line for line in good if "streams" in line).startswith("anthropic: streams unbuffered")
+    assert [request.path for request in anthropic.requests if request.method == "POST"] == ["/v1/messages"]
+    assert [request.path for request in up.requests].count("/v1/chat/completions") == 1
+
+
+async def test_the_recipe_for_anthropic_is_good_with_its_own_key(doctor, up, anthropic, tmp_path):
+    """By the name of its host, which leads here by way of an HTTP proxy."""
+    write_recipe(tmp_path, "http://api.anthropic.com/v1", up)
+
+    def relay(request):
+        request.target = request.target.removeprefix("http://api.anthropic.com")
+        return anthropic.script(request)
+
+    async with Upstream(relay) as http_proxy:
+        keys = {"OPENAI_API_KEY": "sk-own", "ANTHROPIC_API_KEY": "sk-ant-own", "no_proxy": "127.0.0.1"}
+        options = ("--config", "proxy.yaml", "--model", "claude-sonnet-4-5")
+        code, good, bad = await doctor(*options, **keys, http_proxy=http_proxy.origin)
+    assert (code, bad) == (0, [])
+    assert "anthropic: Anthropic, detected by its address; nothing to set: its windows are known" in good
+    assert any(line.startswith("anthropic: streams unbuffered") for line in good)
+    assert {request.header("authorization") for request in http_proxy.requests} == {None}
+    assert {request.header("x-api-key") for request in up.requests} == {None}
+
+
+async def test_a_refused_key_of_anthropic_names_its_variable(doctor, up, anthropic, tmp_path):
+    write_recipe(tmp_path, anthropic.url, up, ", headers: {anthropic-version: '2023-06-01'}")
+    code, _, bad = await doctor("--config", "proxy.yaml", OPENAI_API_KEY="sk-own")
+    assert code == 1
+    assert bad == ["anthropic: reachable, but it rejects the key (401): set `key`, or ANTHROPIC_API_KEY for this check"]
+    assert anthropic.requests[0].header("authorization") is None
+
+
+async def test_a_key_of_anthropic_in_the_configuration_is_the_one_that_is_tried(doctor, up, anthropic, tmp_path):
+    write_recipe(tmp_path, anthropic.url, up, ", key: env:HOUSE_KEY, key_header: x-api-key")
+    options = ("--config", "proxy.yaml", "--model", "claude-sonnet-4-5")
+    code, _, bad = await doctor(*options, HOUSE_KEY="sk-ant-own", ANTHROPIC_API_KEY="sk-ant-other")
+    assert (code, bad) == (0, [])
+
+
+async def test_a_model_that_no_upstream_serves_is_reported(doctor, up, tmp_path):
+    (tmp_path / "proxy.yaml").write_text(f"upstreams: [{{base_url: '{up.url}', models: [claude-*]}}]\n")
+    code, _, bad = await doctor("--config", "proxy.yaml", "--model", "gpt-5")
+    assert code == 1
+    assert bad == ["no upstream serves gpt-5: name another with --model, or add it to `models` of an upstream"]
+    assert {request.method for request in up.requests} == {"GET"}
 
 
 @pytest.mark.parametrize("status", [401, 403])

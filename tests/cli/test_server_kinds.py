@@ -28,6 +28,10 @@ SHOWN = {
         evidence_of("house.services.ai.azure.com"),
         evidence_of(headers=[("apim-request-id", "7")]),
     ],
+    "Anthropic": [
+        evidence_of("api.anthropic.com"),
+        evidence_of(headers=[("anthropic-organization-id", "7")]),
+    ],
     "OpenRouter": [
         evidence_of("openrouter.ai"),
         evidence_of(models={"id": "m", "top_provider": {"context_length": 1}}),
