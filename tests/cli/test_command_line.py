@@ -226,6 +226,18 @@ def test_the_effect_on_each_message_is_shown_as_a_diff(capsys, folder):
     assert any(line.startswith("+") and "context proxy" in line for line in output.splitlines())
 
 
+@pytest.mark.parametrize("options", [[], ["--step", "clear_results", "--keep-last", "1"], ["--drop", "2"]])
+def test_a_diff_counts_the_messages_of_the_file_and_leaves_out_those_that_stay(capsys, folder, options):
+    system = [{"role": "system", "content": "You are a tool."}, {"role": "developer", "content": "Be brief."}]
+    talk = [{"role": role, "content": f"Go on. {turn}"} for turn in range(6) for role in ("user", "assistant")]
+    messages = [*system, *talk, *user("And now?")]
+    (folder / "r.json").write_text(json.dumps({"model": "gpt-5.1", "messages": messages}))
+    assert main(["compact", "r.json", *options, "--diff"]) == 0
+    headings = [line for line in capsys.readouterr().out.splitlines() if line.startswith("@@")]
+    dropped = ["@@ message 5 (user) @@", "@@ message 6 (assistant) @@"]
+    assert headings == (dropped if options[:1] == ["--drop"] else [])
+
+
 # --- completion ---
 
 

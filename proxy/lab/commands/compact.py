@@ -234,7 +234,7 @@ def _index_links(request: Request) -> list[bytes]:
 def _print(outcome: Outcome, args: argparse.Namespace) -> int:
     if args.diff:
         ink = Ink(sys.stdout.isatty() and has_colours())
-        lines = list(diff_messages(outcome.request.body, outcome.view))
+        lines = list(diff_messages(outcome.request, outcome.view))
         for line in lines:
             print(_colour_line(line, ink))  # noqa: T201
         if not lines:
@@ -249,8 +249,13 @@ def _print(outcome: Outcome, args: argparse.Namespace) -> int:
     return 0
 
 
-def diff_messages(before: Sequence[Message], after: Sequence[Message]) -> Iterator[str]:
-    """A unified diff of two forms of a history, one hunk for each message that is not as it was."""
+def diff_messages(request: Request, view: Sequence[Message]) -> Iterator[str]:
+    """A unified diff of a history and its view, one hunk for each message that is not as it was.
+
+    Messages are numbered as in the file. The head is left out: it is never changed, and places of messages begin
+    behind it.
+    """
+    before, after, head_size = request.body, view[request.head_size :], request.head_size
     covered = {index for message in after for index in range(message.start, message.stop)}
     hunks: list[tuple[int, int, Message | None]] = [(message.start, message.stop, message) for message in after]
     hunks += [(index, index + 1, None) for index in range(len(before)) if index not in covered]
@@ -258,7 +263,8 @@ def diff_messages(before: Sequence[Message], after: Sequence[Message]) -> Iterat
         old, new = before[start:stop], [message] if message is not None else []
         if [each.raw for each in old] == [each.raw for each in new]:
             continue
-        many = f"messages {start + 1}-{stop}" if stop > start + 1 else f"message {start + 1}"
+        first, last = head_size + start + 1, head_size + stop
+        many = f"messages {first}-{last}" if last > first else f"message {first}"
         role = role_and_text((old or new)[0].raw)[0]
         yield f"@@ {many if old else 'inserted message'} ({role}) @@"
         lines = unified_diff(_list_lines(old), _list_lines(new), n=1, lineterm="")
