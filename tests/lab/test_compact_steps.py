@@ -61,6 +61,23 @@ async def test_row_21_a_summary_is_asked_of_a_model(run, up):
     assert "The parser is mended." in out
 
 
+@pytest.mark.parametrize(
+    ("saved", "options", "model"),
+    [
+        ({"model": "gpt-5.1"}, (), "gpt-5.1"),
+        ({"model": "gpt-5.1"}, ("--model", "cheap-1"), "cheap-1"),
+        ({}, (), "gpt-4o"),
+    ],
+)
+async def test_the_model_of_the_file_counts_unless_another_is_named(up, tmp_path, saved, options, model):
+    messages = json.loads(chat(user("Build it."), *READS, user("Go on.")))["messages"]
+    (tmp_path / "work.json").write_text(json.dumps({**saved, "messages": messages} if saved else messages))
+    command = ("compact", "work.json", "--step", "summary", *options)
+    ended = await run_command(*command, place=tmp_path, OPENAI_UPSTREAM=up.url)
+    assert (ended.code, ended.complaint) == (0, "")
+    assert [request.json["model"] for request in up.requests] == [model]
+
+
 async def test_row_21_auto_is_the_pipeline_of_the_design(run, up):
     code, out, complaint = await run("--step", "auto", "--dry-run", pieces=[*READS, THOUGHT], OPENAI_UPSTREAM=up.url)
     assert (code, complaint) == (0, "")

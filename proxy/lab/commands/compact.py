@@ -35,6 +35,7 @@ from proxy.windows import resolve_window
 from proxy.wire.chat.requests import parse, render
 
 SUMMARY, AUTO, JP = "summary", "auto", "jp"
+DEFAULT_MODEL = "gpt-4o"
 SUMMARIZE_OVER_SHARE = 0.5
 """Of the window: what `auto` leaves over this is summarized."""
 
@@ -89,7 +90,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         action="append",
         choices=(*STEPS, SUMMARY, AUTO),
         help="only this step; may be repeated. `summary` asks the model, `auto` is the steps of the policy jp and then "
-        "a summary if more than half of the window is left",
+        "a summary if the history still takes more than half of the window",
     )
     ways.add_argument("--tangents", action="store_true", help="ask the model which turns are off the track: a list")
     ways.add_argument(
@@ -98,7 +99,11 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     parser.add_argument(
         "--keep-last", metavar="N", type=options.parse_whole_number, help="leave the newest N turns alone"
     )
-    parser.add_argument("--model", metavar="M", default="gpt-4o", help="count and judge as for this model, or ask it")
+    parser.add_argument(
+        "--model",
+        metavar="M",
+        help=f"count and judge as for this model, or ask it (default: the model of the file, or {DEFAULT_MODEL})",
+    )
     parser.add_argument(
         "--window",
         metavar="N",
@@ -129,10 +134,11 @@ def compact(args: argparse.Namespace) -> int:
         return print_error(options.describe_fault(unread))
     except saved.UnreadableError as unread:
         return print_error(f"{args.file}: {unread}")
-    window = resolve_window(args.model, Window(total=args.window, origin="config") if args.window else None)
-    count = Tokenizers().of(args.model, policy.estimator).count
+    model = args.model or request.model or DEFAULT_MODEL
+    window = resolve_window(model, Window(total=args.window, origin="config") if args.window else None)
+    count = Tokenizers().of(model, policy.estimator).count
     room = window.usable_tokens(rules.summary.max_tokens if args.step else None)
-    asking = tangents.ModelQuestion(config, args.model, count, room)
+    asking = tangents.ModelQuestion(config, model, count, room)
     if args.tangents:
         return tangents.list_tangents(Turns.of(request, rules), asking, as_json=args.json)
     by_hand = bool(args.drop or args.step)  # then the always-steps change nothing either
@@ -167,7 +173,8 @@ def _compact(
 
 
 def _read(args: argparse.Namespace) -> Request:
-    request = parse(saved.request_of(args.file.read_text("utf-8", "surrogateescape"), args.model))
+    text = args.file.read_text("utf-8", "surrogateescape")
+    request = parse(saved.request_of(text, args.model or DEFAULT_MODEL))
     if request is None:
         raise saved.UnreadableError("no chat request that can be understood; the proxy would relay it as it is")
     return request
