@@ -172,17 +172,28 @@ def _count_elements(prefix: Prefix) -> int:
 
 
 def read_list(
-    source: bytes, places: Places, key: str, split: Split, *, system: bytes | None, prefix: Prefix | None
+    source: bytes,
+    places: Places,
+    key: str,
+    split: Split,
+    *,
+    system: bytes | None,
+    prefix: Prefix | None,
+    as_element: Callable[[bytes], bytes] | None = None,
 ) -> PiecedRequest | None:
     """The history in the list with this key, and what both APIs name alike; None where there is none.
 
     `system`: what the client says in front of the list. With a prefix, the list is what follows the known elements.
+    `as_element`: makes the only element of a text that the client may give in place of the list.
     """
     start, stop = places.get(key, (0, 0))
-    if source[start : start + 1] != b"[":
+    if source[start : start + 1] == b"[":
+        elements = read_elements(source[start:stop])
+        spans = locate(source, start + 1, elements)
+    elif source[start : start + 1] == b'"' and as_element is not None:
+        elements, spans = [as_element(source[start:stop])], [(start, stop)]
+    else:
         return None
-    elements = read_elements(source[start:stop])
-    spans = locate(source, start + 1, elements)
     messages: list[Message] = []
     pieces: list[Piece | None] = []
     if system is not None:
@@ -244,8 +255,8 @@ def replace_list(
     assert isinstance(request, PiecedRequest)  # noqa: S101 - this module made it
     changes = []
     if request.is_changed_by(view):
-        start, stop = request.list_at
-        changes.append((start + 1, stop - 1, b",".join(write_list(request, view))))
+        # With its brackets: the client may have given a text in place of the list.
+        changes.append((*request.list_at, b"[%b]" % b",".join(write_list(request, view))))
     if tools is not None and request.tools is not None and tools != request.tools:
         changes.append((request.tools_at, request.tools_at + len(request.tools), tools))
     return splice.replace_spans(request.source, sorted(changes)) if changes else request.source

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from proxy.core.messages import make_literal
 from proxy.wire.delivery import find_refusal
 from proxy.wire.responses.answers import read_body, read_event
-from proxy.wire.responses.requests import parse, why_relayed
+from proxy.wire.responses.requests import parse, render, why_relayed
 from tests.support.messages import history, user
 from tests.support.responses_api import request
 
@@ -32,6 +33,32 @@ def test_a_body_whose_history_is_given_twice_is_not_understood():
     source = request(history(user("Mend it.")))
     assert parse(source) is not None
     assert parse(b'{"input": [{"role": "user", "content": "No."}],' + source[1:]) is None
+
+
+def test_an_input_that_is_only_a_text_is_one_message_of_the_user():
+    source = b'{"model": "gpt-5.1", "instructions": "Be brief.", "input":  "Mend \\"it\\"." , "stream": true}'
+    found = parse(source)
+    assert [(message.role, message.text) for message in found.messages] == [
+        ("system", "Be brief."),
+        ("user", 'Mend "it".'),
+    ]
+    assert (found.model, found.stream, found.head_size) == ("gpt-5.1", True, 1)
+    assert render(found, found.messages) == source
+
+
+def test_an_input_that_is_only_a_text_becomes_a_list_where_more_is_added():
+    found = parse(b'{"input": "Mend it.", "stream": true}')
+    more = make_literal(b'{"role":"user","content":"And this."}', 1, 1, "note")
+    written = json.loads(render(found, (*found.messages, more)))
+    assert written["stream"] is True
+    assert [item["role"] for item in written["input"]] == ["user", "user"]
+    assert written["input"][0]["content"] == "Mend it."
+    assert json.loads(render(found, ())) == {"input": [], "stream": True}
+
+
+@pytest.mark.parametrize("given", [b"5", b"null", b"{}", b'["Mend it."]'])
+def test_an_input_of_any_other_kind_is_not_understood(given):
+    assert parse(b'{"input": %b}' % given) is None
 
 
 def test_a_body_that_is_no_json_is_not_judged():

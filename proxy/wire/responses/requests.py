@@ -128,7 +128,7 @@ def _find_given(source: bytes) -> set[str]:
 def _request(source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
     text = source[slice(*places.get("instructions", (0, 0)))]
     system = text if text[:1] == b'"' else None
-    found = read_list(source, places, "input", _read_items, system=system, prefix=prefix)
+    found = read_list(source, places, "input", _read_items, system=system, prefix=prefix, as_element=_as_user_item)
     if found is None:
         return None
     bound = read_value(source, places, _BOUND)
@@ -140,6 +140,11 @@ def _request(source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequ
         max_output=bound if type(bound) is int else None,
         wire=NAME,
     )
+
+
+def _as_user_item(text: bytes) -> bytes:
+    """The item that the API reads from an input that is only a text."""
+    return b'{"type":"message","role":"user","content":%b}' % text
 
 
 def _read_items(items: Sequence[bytes], first: int, known: Sequence[Piece | None]) -> Iterator[tuple[Message, Piece]]:

@@ -9,7 +9,7 @@ import pytest
 from tests.support.agent import reading, turns
 from tests.support.compacting_proxy import settings
 from tests.support.messages import assistant, user
-from tests.support.proxy_client import ask, until
+from tests.support.proxy_client import ask, log_of, until
 from tests.support.responses_api import KINDS, answer_events, answer_whole, find_faults, refused_events
 from tests.support.responses_api import request as as_request
 from tests.support.scripted_upstream import answer, stream
@@ -158,6 +158,20 @@ async def test_a_history_that_is_not_all_there_is_left_alone(serve, fresh, more,
     for sent, forwarded, reply in steps:
         assert forwarded == [sent]
         assert reply.head.first("x-compaction-reason") == reason
+
+
+@pytest.mark.parametrize("more", [{}, {"input": "hi " * 20_000}, {"instructions": "Be brief."}])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_input_that_is_only_a_text_is_forwarded_as_it_came(serve, fresh, more, stream):
+    fresh.script = reply_to
+    sent = json.dumps({"model": "gpt-5", "input": "hi", "stream": stream, **more}).encode()
+    async with serve(fresh.url, config=settings()) as proxy:
+        reply = await ask(proxy, sent, "/responses", headers=KEY)
+        (line,) = await until(lambda: log_of(proxy, "request"))
+    assert [each.body for each in fresh.requests] == [sent]
+    assert (reply.status, reply.head.first("x-compaction")) == (200, "none")
+    assert reply.head.first("x-compaction-reason") is None
+    assert line["model"] == "gpt-5"
 
 
 async def test_a_websocket_is_refused_so_that_its_client_takes_http(serve, fresh):
