@@ -21,7 +21,7 @@ from proxy.compaction.context import PolicySelector
 from proxy.compaction.history_threads import run_apart
 from proxy.compaction.local_answers import LocalAnswer
 from proxy.compaction.recall import RecallLoop
-from proxy.compaction.session import OutgoingRequest, Session
+from proxy.compaction.session import MODEL_MAX_CHARS, OutgoingRequest, Session
 from proxy.config import Config, Listen, Occasion, Upstream
 from proxy.core.actions import Decision
 from proxy.core.recovery import Refusal
@@ -76,6 +76,10 @@ class RequestRecord:
     sent_at: float | None = None
     headers_at: float | None = None
     first_byte_at: float | None = None
+
+    def note_model(self, model: str | None) -> None:
+        """The request names this model, at most so much of it as events may carry."""
+        self.model = (model or "")[:MODEL_MAX_CHARS]
 
     def note_departure(self) -> None:
         """The client closed its connection; after the last event of a stream it had its whole answer."""
@@ -363,6 +367,7 @@ class Gateway:
         model = http.find_model(call.body) if self._model_decides and isinstance(call.body, bytes) else None
         settings = self._only_upstream or self.config.upstream_for(model, call.caller.team)
         if settings is None:
+            record.note_model(model)
             raise NotFound("no upstream serves this model: its operator can add it to `upstreams.models` of the proxy")
         if (settings.key or call.credential) and not http.is_inference(call.method, call.path, settings.paths):
             raise PathNotAllowed(
@@ -382,7 +387,12 @@ class Gateway:
         if call.path == http.COMPACT:
             return await self._compactor.compact(call, call.body, route.client, choice)
         unchanged = OutgoingRequest(call, Decision("failed-open"))
-        return await self._fail_open(self._compactor.prepare(call, call.body, route.client, choice), unchanged, record)
+        prepare = self._compactor.prepare(call, call.body, route.client, choice)
+        outgoing = await self._fail_open(prepare, unchanged, record)
+        # Nothing has read a body that is bypassed, say; a count of tokens is no request of the model.
+        if outgoing.session is None and call.path != http.COUNT_TOKENS:
+            record.note_model(route.model or http.find_model(call.body))
+        return outgoing
 
     def _decide_relayed(self, call: Call) -> Decision | None:
         """The decision on an API that is relayed only; None if it carries no history to compact."""

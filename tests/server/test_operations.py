@@ -205,6 +205,42 @@ async def test_a_line_of_a_request_names_model_and_conversation(up, proxy):
     assert line.get("conversation", "") == (reply.head.first("x-compaction-conversation") or "")
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "mode"),
+    [
+        ("/chat/completions", chat("m-1"), "bypass"),
+        ("/chat/completions", b'{"messages": [], "model": "m-1"}', "auto"),
+        ("/chat/completions", b'{"messages": [], "model": "m-1%s"}' % (b"1" * 5_000), "auto"),
+        ("/responses", b'{"input": [], "model": "m-1", "previous_response_id": "resp_1"}', "auto"),
+        ("/messages", b'{"model": "m-1", "messages": "\\ud800"}', "bypass"),
+    ],
+)
+async def test_a_line_names_the_model_where_nothing_was_decided(up, proxy, path, body, mode):
+    reply = await ask(proxy, body, path, headers={"x-compaction": mode})
+    assert up.requests[-1].body == body
+    assert reply.head.first("x-compaction") == {"bypass": "bypassed", "auto": "none"}[mode]
+    assert reply.head.first("x-compaction-tokens-before") is None
+    (line,) = await until(lambda: log_of(proxy, "request"))
+    assert line["model"].startswith("m-1")
+    assert len(line["model"]) <= 128
+
+
+@pytest.mark.parametrize("body", [b"\xff", b"", b"[]", b'{"model": 7}', b'{"model": "\\ud800"}', b"[" * 100_000])
+async def test_a_body_without_a_readable_model_is_relayed_and_logged(up, proxy, body):
+    await ask(proxy, body, headers={"x-compaction": "bypass"})
+    assert [sent.body for sent in up.requests] == [body]
+    assert len(await until(lambda: log_of(proxy, "request"))) == 1
+
+
+async def test_a_line_names_a_model_that_no_upstream_serves(up, serve):
+    config = config_for(up)
+    config["upstreams"][0]["models"] = ["gpt-*"]
+    async with serve(None, config=config) as proxy:
+        refused = await ask(proxy, chat("unheard-of"))
+        (line,) = await until(lambda: log_of(proxy, "request"))
+    assert (refused.status, line["status"], line["model"]) == (404, 404, "unheard-of")
+
+
 async def test_a_browser_finds_the_dashboard_and_usual_paths_of_health_answer(proxy):
     home = await page(proxy, "/")
     assert (home.status, home.head.first("location")) == (302, "/admin/")
