@@ -7,9 +7,10 @@ from aiohttp import web
 
 from proxy.lab.replay.history import encode
 from proxy.lab.replay.run import ResultFile
-from proxy.lab.replay.through import ProxyTarget, Recorder, replay_through
+from proxy.lab.replay.through import AllFailedError, ProxyTarget, Recorder, replay_through
 from proxy.lab.replay.values import Tokens
 from proxy.lab.simulated import SimulatedServer
+from tests.support.commands import run_command
 from tests.support.messages import assistant, body, call, history, user
 from tests.support.replay_cases import PLAIN, conversation, recorded_case, sizes
 from tests.support.running_proxy import free_port
@@ -142,6 +143,30 @@ async def test_an_answer_that_is_not_the_recorded_one_is_counted(broken):
         (text,) = await scores(door, recorder, WORK)
     assert text.failed == 1
     assert text.forwarded.read == FIRST + SECOND + THIRD
+
+
+@pytest.mark.parametrize("broken", ["refused", "other upstream"])
+async def test_a_proxy_that_fails_every_request_is_not_scored(tmp_path, broken):
+    ledger, recorder = ResultFile(tmp_path / "out.jsonl"), Recorder(PLAIN)
+
+    async def failing(_sent, _upstream):
+        if broken == "refused":
+            return web.json_response({"error": {"message": "no"}}, status=401)
+        return web.json_response({"choices": [{"message": {"role": "assistant", "content": "I would not."}}]})
+
+    async with Between(recorder, failing) as door:
+        with pytest.raises(AllFailedError, match="every request failed at"):
+            await scores(door, recorder, WORK, ledger=ledger)
+    assert ledger.read() == {}, "the next run does not take it for a result"
+
+
+async def test_a_proxy_that_is_not_running_is_not_scored(tmp_path):
+    target = f"http://127.0.0.1:{free_port()}/v1"
+    (tmp_path / "work.json").write_text(json.dumps({"model": "gpt-4o", "messages": SENT}))
+    command = ("replay", "work.json", "--through", target, "--listen", str(free_port()), "--json")
+    ended = await run_command(*command, place=tmp_path)
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.complaint.splitlines()[-1] == f"no answer from {target}: is the proxy running?"
 
 
 async def test_finished_turns_are_not_played_again(tmp_path):

@@ -36,7 +36,7 @@ from proxy.lab.replay.run import ResultFile, replay_all
 from proxy.lab.replay.scoring import UpstreamModel
 from proxy.lab.replay.simulation import Trial, build_rules
 from proxy.lab.replay.summaries import ModelSummarizer, ReplaySummarizer, StandIn
-from proxy.lab.replay.through import ProxyTarget, Recorder, replay_through
+from proxy.lab.replay.through import AllFailedError, ProxyTarget, Recorder, replay_through
 from proxy.lab.replay.values import Conversation, Result, Scores
 from proxy.lab.saved import UnreadableError
 from proxy.lab.simulated import SimulatedServer
@@ -162,7 +162,7 @@ def run_replay(args: argparse.Namespace) -> int:
         results = _replay_all(args, config, conversations)
         if args.html:
             args.html.write_text(report.page(results), encoding="utf-8")
-    except (OSError, UnreadableError, UnknownPolicy, ProxyError) as fault:
+    except (OSError, UnreadableError, UnknownPolicy, ProxyError, AllFailedError) as fault:
         return print_error(options.describe_fault(fault))
     with suppress(BrokenPipeError):
         _print(args, results)

@@ -12,6 +12,7 @@ recorder refuses nothing; what would not have fitted is counted.
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from http import HTTPStatus
@@ -146,6 +147,10 @@ class Recorder:
         }
 
 
+class AllFailedError(Exception):
+    """No request got the recorded answer; the message says why."""
+
+
 async def replay_through(
     conversations: Sequence[Conversation],
     door: ProxyTarget,
@@ -154,41 +159,53 @@ async def replay_through(
     ledger: ResultFile,
     progress: Progress,
 ) -> list[Result]:
-    """Every conversation through the proxy, one after the other."""
+    """Every conversation through the proxy, one after the other. AllFailedError: there is nothing to score."""
     known, results, upstream = ledger.read(), list[Result](), recorder.upstream
+    has_replied = False
     async with Client(Address(base_url=door.url, retries=0), lambda _: None) as client:
         for done, conversation in enumerate(conversations):
             progress(done, len(conversations))
             name = result_key(conversation, (door.url, door.name, upstream))
-            result = known.get(name) or await _replay_case(
-                client, door, recorder, ReplayCase(ReplayHistory(replace(conversation, own=None)), upstream)
-            )
-            if name not in known:
-                ledger.append([(name, result)])
+            result = known.get(name)
+            if result is None:
+                case = ReplayCase(ReplayHistory(replace(conversation, own=None)), upstream)
+                result, has_case_replied = await _replay_case(client, door, recorder, case)
+                has_replied = has_replied or has_case_replied
+                if not _has_failed(result):  # a later run would take it from the file
+                    ledger.append([(name, result)])
             results.append(result)
     progress(len(results), len(conversations))
+    if results and all(map(_has_failed, results)):
+        where = "does it forward to the recorder, and is its key right?" if has_replied else "is the proxy running?"
+        raise AllFailedError(f"{'every request failed at' if has_replied else 'no answer from'} {door.url}: {where}")
     return results
 
 
-async def _replay_case(client: Client, door: ProxyTarget, recorder: Recorder, case: ReplayCase) -> Result:
-    judge, history = Judge(case), case.history
+def _has_failed(result: Result) -> bool:
+    """True where no request got the recorded answer."""
+    return result.scores.failed == result.scores.requests > 0
+
+
+async def _replay_case(client: Client, door: ProxyTarget, recorder: Recorder, case: ReplayCase) -> tuple[Result, bool]:
+    """The result of one conversation, and whether there was a reply to any of its requests."""
+    judge, history, has_replied = Judge(case), case.history, False
     for turn in case.turns:
         recorder.begin_turn(history, turn)
-        answer = await _ask(client, door, history.body(turn.place), case.model)
+        answer = None
+        with suppress(ProxyError):
+            answer = await _ask(client, door, history.body(turn.place), case.model)
+            has_replied = True
         await asyncio.sleep(door.settle)
         expected = history.conversation.messages[turn.place]
         judge.score(turn, recorder.read_sent(failed=answer is None or _essence(answer) != _essence(expected)))
-    return judge.result(door.name)
+    return judge.result(door.name), has_replied
 
 
 async def _ask(client: Client, door: ProxyTarget, body: bytes, model: str) -> Json | None:
-    """The message that came back; None where none did."""
+    """The message that came back; None for a reply without one. ProxyError: there was no reply."""
     headers = (("content-type", "application/json"), ("authorization", f"Bearer {door.key}"))
-    try:
-        async with client.send(Call("POST", http.CHAT, "", headers, body), model) as reply:
-            raw = b"".join([chunk async for chunk in reply.chunks()])
-    except ProxyError:
-        return None
+    async with client.send(Call("POST", http.CHAT, "", headers, body), model) as reply:
+        raw = b"".join([chunk async for chunk in reply.chunks()])
     if not reply.is_good or find_encoding(reply.headers):
         return None
     return _message(raw)
