@@ -155,6 +155,6 @@ def as_anthropic_error(fault: ProxyError) -> dict[str, Any]:
 
 def to_json(fault: ProxyError, request_id: str, path: str = "") -> bytes:
     """The body of an answer that says this, in the shape of the API that was called."""
-    if path.startswith("/v1/messages"):
+    if path.startswith(("/v1/messages", "/v1/v1/messages")):
         return json.dumps({**as_anthropic_error(fault), "request_id": request_id}).encode()
     return json.dumps({"error": {**as_error(fault), "request_id": request_id}}).encode()

@@ -218,6 +218,11 @@ class ClientRequest:
         below = http.below_v1(path) if path else None
         if below is None:
             raise NotFound("not found: API paths start with /v1; the proxy itself serves /admin/, /health and /metrics")
+        if http.has_v1_twice(below):  # relayed, it would be a 404 that explains nothing, or not be compacted
+            raise NotFound(
+                "not found: this path has /v1 twice; remove one from the client's base URL (ANTHROPIC_BASE_URL ends "
+                "without /v1, OPENAI_BASE_URL with one)"
+            )
         return below, query
 
     async def read_body(self, limits: Listen, record: RequestRecord) -> bytes | None:

@@ -338,6 +338,11 @@ def below_v1(path: str) -> str | None:
     return below[:-1] if below[:-1] in _WITH_HISTORY and below.endswith("/") else below
 
 
+def has_v1_twice(below: str) -> bool:
+    """True where `/v1/v1` was asked for a path that holds a history: the client's base URL has one `/v1` too many."""
+    return below_v1(below) in _WITH_HISTORY
+
+
 def is_inference(method: str, path: str, listed: tuple[str, ...]) -> bool:
     """True for paths that may be called with a key that the client does not own; never for one escaped twice."""
     spelled = unquote(path).rstrip("/")

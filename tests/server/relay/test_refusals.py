@@ -40,6 +40,7 @@ REFUSED = {
     "no such page": (asks("GET", f"/nothing?key={CANARY}"), 404, "not_found"),
     "above v1": (asks("GET", f"/v1/../{CANARY}"), 404, "not_found"),
     "bare v1": (asks("GET", "/v1"), 404, "not_found"),
+    "v1 twice": (asks(target=f"/v1/v1/chat/completions?key={CANARY}", body=b"{}"), 404, "not_found"),
     "half an escape": (asks("GET", f"/v1/%zz{CANARY}"), 404, "not_found"),
     "a page that is only read": (asks("POST", f"/health/live?key={CANARY}", body=b"{}"), 405, "method_not_allowed"),
     "metrics are only read": (asks("DELETE", "/metrics"), 405, "method_not_allowed"),
@@ -104,6 +105,23 @@ async def test_a_request_that_cannot_be_relayed_is_refused_as_by_openai_and_echo
         (line,) = await until(lambda: log_of(proxy, "request", request_id=fault["request_id"]))
         assert (line["status"], line["outcome"], line["reason"]) == (status, "refused", code)
     assert CANARY not in await whole_log(proxy)
+
+
+@pytest.mark.parametrize(
+    "target", ["/v1/v1/messages", "/v1/v1/messages/count_tokens", "/v1/v1/messages/", "/v1/v1/responses"]
+)
+async def test_a_base_url_with_v1_too_many_is_refused_with_what_to_do(up, proxy, target):
+    reply = await http_client.send(proxy.origin, asks(target=target, body=b"{}"))
+    error = json.loads(reply.body.data)
+    assert (reply.status, up.requests) == (404, [])
+    assert "this path has /v1 twice; remove one from the client's base URL" in error["error"]["message"]
+    assert error["error"]["type"] == ("not_found_error" if "messages" in target else "proxy_error")
+
+
+@pytest.mark.parametrize("target", ["/v1/v1/files", "/v1/v1", "/v1/v1beta/messages"])
+async def test_any_other_path_with_v1_twice_is_relayed(up, proxy, target):
+    await http_client.send(proxy.origin, asks(target=target, body=b"{}"))
+    assert [sent.target for sent in up.requests] == [target]
 
 
 async def test_encodings_on_two_lines_are_one_list(up, proxy):
