@@ -303,16 +303,6 @@ def test_the_readme_lists_the_apis_that_are_compacted():
     assert named == set(http.COMPACTED)
 
 
-def test_the_readme_counts_the_agents_of_its_table():
-    table = README.partition("<!-- agents")[2]
-    results = re.findall(r"^\| \S+ \| [^|]+ \|[^|]+\|[^|]+\| (yes|no) / (yes|no) \|", table, re.MULTILINE)
-    (claim,) = re.findall(
-        r"^\| (\d+) agents, unmodified.*\| all finish with the proxy, (\d+) without \|", README, re.MULTILINE
-    )
-    assert {with_proxy for _, with_proxy in results} == {"yes"}
-    assert claim == (str(len(results)), str(sum(without == "yes" for without, _ in results)))
-
-
 def test_the_readme_quotes_how_many_histories_were_generated():
     page = (ROOT / "docs" / "generated-histories.md").read_text(encoding="utf-8")
     (claim,) = re.findall(r"^\| ([\d,]+) generated histories, and ([\d,]+) in each", README, re.MULTILINE)

@@ -100,6 +100,11 @@ def table(head: Cells, old: str, new: Mapping[str, Cells]) -> str:
     )
 
 
+def count_agents(setups: Iterable[str]) -> int:
+    """The number of agents in these set-ups: one of another API is named after its agent and the API."""
+    return len({setup.removesuffix("-responses").removesuffix("-messages") for setup in setups})
+
+
 def recipes() -> str:
     return "\n\n".join("\n".join(_recipe(agent)) for agent in AGENTS)
 

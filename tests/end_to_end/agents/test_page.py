@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.end_to_end.agents.page import PAGE, README, between, recipes
+from tests.end_to_end.agents.page import PAGE, README, between, count_agents, recipes
 from tests.end_to_end.agents.roster import AGENTS
 
 
@@ -17,8 +17,12 @@ def test_every_agent_has_its_row_at_the_version_that_is_pinned(page, name):
     assert rows == [[f"| {agent.name}", agent.version] for agent in AGENTS]
 
 
-def test_the_readme_counts_the_agents_of_its_table_and_those_that_finish_without_the_proxy():
-    rows = between(README.read_text(), "agents").splitlines()[2:]
-    without = sum(" yes / yes " in row.split("|")[5] for row in rows)
-    text = f"| {len(rows)} agents, unmodified, on a task that overflows their model"
-    assert f"{text} | all finish with the proxy, {without} without |" in README.read_text()
+def test_the_readme_counts_agents_and_set_ups_as_its_table_has_them():
+    rows = [line.strip("| ").split(" | ") for line in between(README.read_text(), "agents").splitlines()[2:]]
+    names, without = [row[0] for row in rows], [row[0] for row in rows if row[4].startswith("yes")]
+    assert all(row[4].endswith("/ yes") for row in rows)
+    counted = (
+        f"| {count_agents(names)} agents in {len(names)} set-ups, unmodified, on a task that overflows their model |"
+    )
+    found = f"without it, {count_agents(without)} agents in {len(without)} set-ups |"
+    assert f"{counted} all finish with the proxy; {found}" in README.read_text()
