@@ -479,7 +479,8 @@ class Session:
 
     async def _recount(self) -> int:
         """The upstream's token count of the shortened history, from a request for a minimal answer."""
-        body = self._format.answer_within(self._format.disable_streaming(self._body), RECOUNT_ANSWER_TOKENS)
+        most = RECOUNT_ANSWER_TOKENS + self._request.least_thinking
+        body = self._format.answer_within(self._format.disable_streaming(self._body), most)
         try:
             whole = await fetch_whole_answer(self._client, replace(self._call, body=body), self._request.model)
         except ProxyError:

@@ -129,7 +129,7 @@ def test_a_team_key_never_reaches_an_upstream_even_without_teams(known):
 
 
 @pytest.mark.parametrize("name", IN_HEADERS)
-@pytest.mark.parametrize("key", [TEXT, ADMIN_KEY])
+@pytest.mark.parametrize("key", [TEXT, ADMIN_KEY], ids=["team", "admin"])
 @pytest.mark.parametrize("form", ["{}", "Bearer {}", "bearer  {} ", "a=b; key={}; c=d"])
 def test_a_key_of_the_proxy_is_refused_in_whatever_header_it_is_sent(name, key, form):
     headers = (*bearer("sk-provider"), (name.title(), form.format(key)))
@@ -142,14 +142,20 @@ def test_a_key_of_the_proxy_is_refused_in_whatever_header_it_is_sent(name, key, 
 
 @pytest.mark.parametrize("door", [OPEN, KEYED, SPOKEN])
 @pytest.mark.parametrize("query", ["key={}", "beta=true&api_key={}", "key=Bearer+{}", "a={}&key=b"])
-@pytest.mark.parametrize("key", [TEXT, ADMIN_KEY, TEXT.replace("-", "%2D", 1), "%63" + ADMIN_KEY[1:]])
+@pytest.mark.parametrize(
+    "key",
+    [TEXT, ADMIN_KEY, TEXT.replace("-", "%2D", 1), "%63" + ADMIN_KEY[1:]],
+    ids=["team", "admin", "team, escaped", "admin, escaped"],
+)
 def test_a_key_of_the_proxy_in_a_url_is_refused(door, query, key):
     with pytest.raises(Unauthorized, match="URL"):
         admit(door, bearer(TEXT if door is KEYED else "sk-provider"), query=query.format(key))
 
 
 @pytest.mark.parametrize(
-    "text", [TEXT[:-1], TEXT + "a", "a" + TEXT, "sk-" + ADMIN_KEY, ADMIN_KEY + "-", "cp-0123456789"]
+    "text",
+    [TEXT[:-1], TEXT + "a", "a" + TEXT, "sk-" + ADMIN_KEY, ADMIN_KEY + "-", "cp-0123456789"],
+    ids=["shorter", "longer", "within", "another sign", "longer, of an admin", "no secret"],
 )
 def test_a_text_that_only_resembles_a_key_of_the_proxy_is_a_credential_like_any_other(text):
     assert admit(OPEN, bearer(text), query=f"key={text}").headers == bearer(text)
