@@ -341,8 +341,10 @@ async def test_a_configured_window_takes_precedence(serve):
     upstream = {"upstreams": [{"window": 1_000_000}]}
     async with Upstream() as up, serve(up.url, config=settings(**NOTICED) | upstream) as proxy:
         send_turn, provider = turn_sender(up, proxy, "sk-a"), Provider("openai")
-        asked = [len((await send_turn(provider)).asked), len((await send_turn(provider, longer(WORK))).asked)]
-    assert asked == [2, 2]
+        histories = (WORK, longer(WORK), reading(30, size=3_000, task="Something else."))
+        asked = [len((await send_turn(provider, messages)).asked) for messages in histories]
+    # What was shortened once for this conversation stays so; of any other the operator's word counts.
+    assert asked == [2, 1, 2]
 
 
 async def test_a_block_whose_second_try_failed_is_not_stored(send_turn):

@@ -92,9 +92,9 @@ class ClipOutput:
     def _clip(self, message: Message, call: ToolCall | None, draft: Draft) -> Message:
         if not self._huge(message, draft.window) or (call and matches_any(call.name, self.exempt)):
             return message
-        if message.list_attachments():  # the model has not seen them yet
-            return message
         limit, text = self._limit(draft.window), message.text
+        if not text or message.list_attachments():  # the model has not seen them yet
+            return message
         way_back = (
             f"{render_handle(message.start, message.stop)} returns it"
             if draft.recalls

@@ -52,7 +52,7 @@ async def test_a_probe_beside_a_budget_for_thinking_asks_for_more_than_that(serv
         async with serve(None, config=config) as proxy:
             thinking = {"type": "enabled", "budget_tokens": 4_000}
             asked = messages_api.request(WORK, max_tokens=8_000, thinking=thinking)
-            assert (await ask(proxy, asked, "/messages")).header("x-compaction") == "created"
+            assert (await ask(proxy, asked, "/messages")).head.first("x-compaction") == "created"
             await until(lambda: len(up.requests) == 2 and up.requests[1].arrived)
             await up.requests[1].end()
     probe = up.requests[1].json
