@@ -6,13 +6,12 @@ or a key shows here too.
 
 Which server it is, its own responses say: the servers are a table of signs that no other server shows. Gateways come
 first, because they pass on signs of the servers behind them. Anthropic's API differs from the others in its headers and
-in the request for a stream: `_is_anthropic` and `_lists_as_anthropic` tell it apart.
+in the request for a stream: `options.is_anthropic` and `_lists_as_anthropic` tell it apart.
 """
 
 import argparse
 import asyncio
 import json
-import os
 import re
 import stat
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -47,7 +46,6 @@ _SHORT_STREAM = {
 }
 # Reasoning counts towards the second one, and may take more tokens than the answer.
 _ANSWER_MAX_TOKENS: Mapping[str, int] = {"max_tokens": 160, "max_completion_tokens": 2_000}
-_ANTHROPIC_VERSION = ("anthropic-version", "2023-06-01")
 _ERROR_CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _MODELS_SHOWN_LIMIT = 8  # some servers list hundreds of models
 # Chunks of an unbuffered stream arrive over this share of its time at least; buffered ones arrive together at its end.
@@ -258,33 +256,14 @@ def _check_transcripts(config: Config) -> Iterator[Finding]:
         yield "ok", f"transcripts: {where}: a file was written, read and removed"
 
 
-def _is_anthropic(settings: Upstream) -> bool:
-    """True where the settings are those of Anthropic's API, which wants its key and a version in headers of its own."""
-    host = urlsplit(settings.base_url).hostname or ""
-    names = {name.lower() for name in settings.headers}
-    return f".{host}".endswith(".anthropic.com") or settings.key_header == "x-api-key" or "anthropic-version" in names
-
-
 def _lists_as_anthropic(seen: ServerEvidence) -> bool:
     """True where the list of models is one of Anthropic's API: a gateway may answer in OpenAI's form at any address."""
     return any(row.get("type") == "model" for row in seen.models)
 
 
-def _name_key_variable(settings: Upstream) -> str:
-    return "ANTHROPIC_API_KEY" if _is_anthropic(settings) else "OPENAI_API_KEY"
-
-
-def _list_headers(settings: Upstream) -> Headers:
-    """The headers of a client: its key, where none is configured, and the version of Anthropic's API."""
-    key = os.environ.get(_name_key_variable(settings), "")  # noqa: TID251 (as every client reads it)
-    name, value = ("x-api-key", key) if _is_anthropic(settings) else ("authorization", f"Bearer {key}")
-    own: Headers = ((name, value),) if key and not settings.key else ()
-    return (*own, _ANTHROPIC_VERSION) if _is_anthropic(settings) else own
-
-
 async def _check_upstream(settings: Upstream, model: str | None) -> list[Finding]:
     """Check one upstream; with a stream from this model, where one is named."""
-    headers = _list_headers(settings)
+    headers = options.list_client_headers(settings)
     async with Client(settings, lambda _: None) as client:
         try:
             seen, findings = await _check_models(client, headers)
@@ -301,7 +280,7 @@ async def _check_models(client: Client, headers: Headers) -> tuple[ServerEvidenc
     name = client.settings.name
     reply, listed = await _fetch(client, MODELS, headers)
     if reply.status in (401, 403):
-        advice = f"set `key`, or {_name_key_variable(client.settings)} for this check"
+        advice = f"set `key`, or {options.name_key_variable(client.settings)} for this check"
         return None, [("BAD", f"{name}: reachable, but it rejects the key ({reply.status}): {advice}")]
     if not isinstance(listed, dict) or not isinstance(listed.get("data"), list):
         why = f"{name}: /models answers {reply.status} and is not an OpenAI-compatible list of models: check base_url"

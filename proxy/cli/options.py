@@ -11,10 +11,12 @@ from contextlib import contextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
+from urllib.parse import urlsplit
 
 from proxy.access.records import Records, RegistryUnreadable
-from proxy.config import Config, Fault, InvalidConfig, Loaded, load
+from proxy.config import Config, Fault, InvalidConfig, Loaded, Upstream, load
 from proxy.config.values import WithoutSecrets, suggest
+from proxy.wire.http import Headers
 
 Place = tuple[str | int, ...]
 Number = TypeVar("Number", int, float)
@@ -248,3 +250,28 @@ def _format_cell(value: object) -> str:
 
 def _align(text: str, width: int, right: bool) -> str:  # noqa: FBT001 (one of three columns of a map)
     return text.rjust(width) if right else text.ljust(width)
+
+
+# --- the key of a command ---------------------------------------------------------------------------------------------
+# Commands that call an upstream do so as a client would.
+
+_ANTHROPIC_VERSION = ("anthropic-version", "2023-06-01")
+
+
+def is_anthropic(settings: Upstream) -> bool:
+    """True where the settings are those of Anthropic's API, which wants its key and a version in headers of its own."""
+    host = urlsplit(settings.base_url).hostname or ""
+    names = {name.lower() for name in settings.headers}
+    return f".{host}".endswith(".anthropic.com") or settings.key_header == "x-api-key" or "anthropic-version" in names
+
+
+def name_key_variable(settings: Upstream) -> str:
+    return "ANTHROPIC_API_KEY" if is_anthropic(settings) else "OPENAI_API_KEY"
+
+
+def list_client_headers(settings: Upstream) -> Headers:
+    """The headers of a client: its key, where none is configured, and the version of Anthropic's API."""
+    key = os.environ.get(name_key_variable(settings), "")  # noqa: TID251 (as every client reads it)
+    name, value = ("x-api-key", key) if is_anthropic(settings) else ("authorization", f"Bearer {key}")
+    own: Headers = ((name, value),) if key and not settings.key else ()
+    return (*own, _ANTHROPIC_VERSION) if is_anthropic(settings) else own

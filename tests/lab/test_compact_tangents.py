@@ -82,6 +82,15 @@ async def test_the_upstream_of_the_configuration_is_asked_with_its_own_key(run, 
     assert output.complaint == "no upstream serves 'nobodys': name another with --model, or add it to `upstreams`\n"
 
 
+async def test_the_key_of_openai_is_never_sent_to_anthropic(run, up, tmp_path):
+    upstream = f"{{base_url: '{up.url}', headers: {{anthropic-version: '2023-06-01'}}}}"
+    (tmp_path / "proxy.yaml").write_text(f"upstreams: [{upstream}]\n")
+    keys = {"OPENAI_API_KEY": "sk-openai", "ANTHROPIC_API_KEY": "sk-ant-own"}
+    await run("--tangents", "--config", "proxy.yaml", **keys)
+    assert up.requests[0].header("x-api-key") == "sk-ant-own"
+    assert b"sk-openai" not in b"".join(value for _, value in up.requests[0].head.headers)
+
+
 async def test_a_line_that_is_not_understood_is_reported_and_ignored(run, up):
     up.script = text_turn("Here you are:\n1: the task\n3: a \x1b[2Jtoken")
     output = await run("--tangents", "--json", OPENAI_UPSTREAM=up.url)

@@ -7,14 +7,13 @@ user's own words, for a person to judge; it changes nothing.
 import argparse
 import asyncio
 import json
-import os
 import re
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from proxy.assembly import build_redaction
-from proxy.cli.options import format_table, print_error
+from proxy.cli.options import format_table, list_client_headers, name_key_variable, print_error
 from proxy.compaction.summaries import SummaryCall, fetch_whole_answer
 from proxy.config import Config, Upstream
 from proxy.core.messages import Request, read_message
@@ -25,7 +24,6 @@ from proxy.errors import ProxyError
 from proxy.lab.tangents import Tangent, Turns
 from proxy.upstream import Call, Client
 from proxy.wire.assembly import Answer
-from proxy.wire.http import Headers
 
 CLIPS_CHARACTERS = (2_000, 500, 100)
 """Lengths to which tool results are cut for the question; the first with which it fits the window is used."""
@@ -99,7 +97,7 @@ def _ask_model(turns: Turns, asking: ModelQuestion) -> str:
         answer, refused = asyncio.run(_send_question(settings, asking.model, body))
     except ProxyError as fault:
         raise NoListError(fault.message) from None
-    if why := _find_fault(answer, refused):
+    if why := _find_fault(answer, refused, settings):
         raise NoListError(f'upstream "{settings.name}" {why}')
     return _text_of(answer)
 
@@ -122,7 +120,7 @@ async def ask_summary(request: Request, question: Question, asking: ModelQuestio
         call = SummaryCall(
             question=question,
             request=request,
-            call=Call("POST", "/chat/completions", "", (*find_credential(settings), _JSON), b""),
+            call=Call("POST", "/chat/completions", "", (*list_client_headers(settings), _JSON), b""),
             client=client,
             count=asking.count,
             redaction=build_redaction(asking.config),
@@ -135,15 +133,9 @@ async def ask_summary(request: Request, question: Question, asking: ModelQuestio
 async def _send_question(settings: Upstream, model: str, body: bytes) -> tuple[Answer, str]:
     async with Client(settings, lambda _: None) as client:
         whole = await fetch_whole_answer(
-            client, Call("POST", "/chat/completions", "", (*find_credential(settings), _JSON), body), model
+            client, Call("POST", "/chat/completions", "", (*list_client_headers(settings), _JSON), body), model
         )
     return whole.answer, whole.refused
-
-
-def find_credential(settings: Upstream) -> Headers:
-    """The caller's key, where the upstream has none configured."""
-    key = os.environ.get("OPENAI_API_KEY", "")  # noqa: TID251 (as every client reads it)
-    return (("authorization", f"Bearer {key}"),) if key and not settings.key else ()
 
 
 def _text_of(answer: Answer) -> str:
@@ -151,10 +143,10 @@ def _text_of(answer: Answer) -> str:
     return read_message({"role": "assistant", **json.loads(message)}, message).text
 
 
-def _find_fault(answer: Answer, refused: str) -> str:
+def _find_fault(answer: Answer, refused: str, settings: Upstream) -> str:
     """Why the answer is not a list; empty if it is. An upstream's message about a key is not shown: it may hold it."""
     if refused == "auth":
-        return "rejects the key: set its `key`, or OPENAI_API_KEY"
+        return f"rejects the key: set its `key`, or {name_key_variable(settings)}"
     if refused or answer.error is not None:
         message = answer.error.get("message") if isinstance(answer.error, dict) else None
         return f"did not answer: {_shorten(message) if isinstance(message, str) else refused or 'no reason given'}"
