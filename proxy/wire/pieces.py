@@ -1,6 +1,7 @@
 """Requests of an API that is read as chat messages: each message remembers what it came from."""
 
 import json
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -125,6 +126,16 @@ def _read_fields(kind: type[msgspec.Struct], raw: bytes) -> Iterator[tuple[str, 
             yield each.name, msgspec.convert(value[each.name], each.type)
 
 
+class _Typed(TextFields):
+    """An item or a block, of which only the type matters."""
+
+    TEXTS = ("type",)
+    type: Any = ""
+
+
+_decode_typed = build_reader(_Typed)
+
+
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
@@ -240,6 +251,25 @@ def _is_of_head(message: Message) -> bool:
 
 def read_value(source: bytes, places: Places, key: str) -> Any:  # noqa: ANN401 - JSON
     return json.loads(source[slice(*places[key])]) if key in places else None
+
+
+def find_raw(source: bytes, places: Places, key: str) -> bytes:
+    """The value of this member as it came; empty where there is none."""
+    return source[slice(*places.get(key, (0, 0)))]
+
+
+def list_holding(raw: bytes, pattern: re.Pattern[bytes]) -> list[bytes]:
+    """The elements of this list in which the pattern is found; none where it is no list."""
+    return [each for each in read_elements(raw) if pattern.search(each) is not None] if raw[:1] == b"[" else []
+
+
+def has_type(raw: bytes, types: re.Pattern[bytes]) -> bool:
+    """True where an element of this list has such a type itself: data within it may look alike.
+
+    `types`: the member with the type, as it is written without spaces.
+    """
+    read = (_decode_typed(element).type for element in list_holding(raw, types))
+    return any(types.fullmatch(b'"type":"%b"' % kind.encode(errors="replace")) is not None for kind in read)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

@@ -246,3 +246,41 @@ def test_a_budget_for_thinking_is_never_below_the_least_that_the_api_takes():
 def test_the_least_share_of_thinking_in_an_answer_is_read(thinking, least):
     read = messages.parse(request(LONG, max_tokens=8_000, thinking=thinking))
     assert read.least_thinking == least
+
+
+COMPACTION = {"type": "compaction", "level": 3}
+EDIT = {"type": "compact_20260112"}
+
+
+@pytest.mark.parametrize("data", [{"job": COMPACTION}, COMPACTION, {"é\ud800": [EDIT]}])
+def test_arguments_of_a_tool_that_look_like_a_compaction_leave_the_history_to_the_proxy(data):
+    tools = [{"name": "Plan", "input_schema": {"examples": [data]}}]
+    source = request(history(user("Mend it."), calls(("Plan", data, "Done."))), tools=tools, metadata=COMPACTION)
+    assert messages.why_relayed(source) == ""
+    assert messages.parse(source) is not None
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"context_management": {"edits": [{"type": "clear_thinking_20251015"}, EDIT]}},
+        {"messages": [{"role": "user", "content": "Hm."}, {"role": "assistant", "content": [COMPACTION]}]},
+    ],
+)
+def test_a_history_that_the_provider_shortens_is_left_to_it(more):
+    assert messages.why_relayed(request(history(user("Mend it.")), **more)) == "provider-compacts"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        b'{"x": {"type": "compaction"}',
+        b'[{"type": "compaction"}]',
+        b'{"messages": {"type": "compaction"}, "context_management": [{"type": "compact_1"}]}',
+        b'{"messages": [[{"type": "compaction"}]]}',
+        b'{"messages": [{"content": [{"type": "compaction"}]}]}',
+    ],
+)
+def test_a_body_that_is_not_understood_is_not_left_to_the_provider(source):
+    assert messages.why_relayed(source) == ""
+    assert messages.parse(source) is None

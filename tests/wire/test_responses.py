@@ -22,6 +22,12 @@ TOOL = {"type": "function", "name": "Tell", "parameters": {"properties": {"conve
         ({"tools": [TOOL], "conversation": "conv_1"}, "history-elsewhere"),
         ({"previous_response_id": "resp_1"}, "history-elsewhere"),
         ({"context_management": [{"type": "x"}]}, "provider-compacts"),
+        ({"input": [{"role": "user", "content": "Hm."}, {"type": "compaction_trigger"}]}, "provider-compacts"),
+        ({"input": [{"type": "context_compaction", "encrypted_content": "x"}]}, "provider-compacts"),
+        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "history-elsewhere"),
+        ({"tools": [{**TOOL, "parameters": {"examples": [{"type": "compaction"}, {"type": "item_reference"}]}}]}, ""),
+        ({"input": [{"type": "local_shell_call", "action": {"env": {"type": "compaction"}}}]}, ""),
+        ({"input": [{"type": "shell_call_output", "output": [{"type": "item_reference"}]}]}, ""),
     ],
 )
 def test_a_history_is_elsewhere_where_the_request_itself_says_so(more, why):
@@ -63,6 +69,8 @@ def test_an_input_of_any_other_kind_is_not_understood(given):
 
 def test_a_body_that_is_no_json_is_not_judged():
     assert why_relayed(b'{"conversation": ') == ""
+    assert why_relayed(b'{"input": [{"type": "compaction"}') == ""
+    assert why_relayed(b'{"input": {"type": "compaction"}}') == ""
     assert why_relayed(json.dumps(["conversation"]).encode()) == ""
 
 

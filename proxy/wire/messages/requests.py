@@ -37,6 +37,9 @@ from proxy.wire.pieces import (
     PiecedRequest,
     TextFields,
     build_reader,
+    find_raw,
+    has_type,
+    list_holding,
     read_body,
     read_list,
     read_value,
@@ -59,7 +62,7 @@ _REASONING = frozenset({"thinking", "redacted_thinking"})
 _CHANGED_AMONG_NEW = frozenset({"", "strip_reasoning", "clip_output", "dedup_arrivals"})
 """Steps that change messages among those that are still to be shortened."""
 _COMPACTING = re.compile(rb'"type"\s*:\s*"compact(?:ion|_\d+)"')
-"""The provider shortens the history: by an edit that the request asks for, or in a block it sent before."""
+"""The type of an edit that the request asks for, or of a block that the provider sent before: it shortens itself."""
 
 
 class _Message(msgspec.Struct):
@@ -99,8 +102,25 @@ def find_first_message(source: bytes) -> int:
 
 def why_relayed(source: bytes) -> str:
     """Why the history is not shortened here: the provider does; else nothing."""
-    # First by its bytes, which takes a tenth of the time.
-    return "provider-compacts" if b'"compact' in source and _COMPACTING.search(source) is not None else ""
+    # First by its bytes, which takes a tenth of the time. The arguments of a tool call may hold such a type, too.
+    may_be = b'"compact' in source and _COMPACTING.search(source) is not None
+    return "provider-compacts" if may_be and _is_compacting(source) else ""
+
+
+def _is_compacting(source: bytes) -> bool:
+    """True where an edit or a block of the history is of such a type; not where the request cannot be understood."""
+    try:
+        places = find_values(source)
+        asked = find_raw(source, places, "context_management")
+        edits = find_raw(asked, find_values(asked), "edits") if asked[:1] == b"{" else b""
+        messages = list_holding(find_raw(source, places, "messages"), _COMPACTING)
+        return any(has_type(blocks, _COMPACTING) for blocks in (edits, *map(_find_content, messages)))
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return False
+
+
+def _find_content(message: bytes) -> bytes:
+    return bytes(_decode_message(message).content)
 
 
 def _request(source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:

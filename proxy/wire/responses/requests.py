@@ -24,6 +24,8 @@ from proxy.wire.pieces import (
     PiecedRequest,
     TextFields,
     build_reader,
+    find_raw,
+    has_type,
     read_body,
     read_list,
     read_value,
@@ -110,10 +112,20 @@ def why_relayed(source: bytes) -> str:
     # First by its bytes, which is quick; a tool may have a parameter of such a name.
     is_named = any(f'"{key}"'.encode() in source for key in (*_KEPT_ELSEWHERE, _MANAGEMENT))
     given = _find_given(source) if is_named else set()
-    if (b'"item_reference"' in source and _REFERENCE.search(source) is not None) or given.intersection(_KEPT_ELSEWHERE):
+    if (b'"item_reference"' in source and _has_item(source, _REFERENCE)) or given.intersection(_KEPT_ELSEWHERE):
         return "history-elsewhere"
-    is_compacted = b"compaction" in source and _COMPACTING.search(source) is not None
+    is_compacted = b"compaction" in source and _has_item(source, _COMPACTING)
     return "provider-compacts" if is_compacted or _MANAGEMENT in given else ""
+
+
+def _has_item(source: bytes, types: re.Pattern[bytes]) -> bool:
+    """True where an item of the history is of such a type; a tool's schema or an item's data may hold one as well."""
+    if types.search(source) is None:
+        return False
+    try:
+        return has_type(find_raw(source, find_values(source), "input"), types)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return False
 
 
 def _find_given(source: bytes) -> set[str]:

@@ -170,11 +170,18 @@ async def test_a_stream_that_breaks_off_ends_with_an_error_event(serve, fresh):
     assert json.loads(last.partition("data: ")[2])["error"]["type"] == "api_error"
 
 
+AS_MESSAGES = json.loads(as_request(reading(24)))["messages"]
+COMPACTED = [
+    {"role": "assistant", "content": [{"type": "compaction", "content": "Earlier."}]},
+    {"role": "user", "content": "Go on."},
+]
+
+
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
         ({"context_management": {"edits": [{"type": "compact_20260112"}]}}, "provider-compacts"),
-        ({"x": [{"type": "compaction", "content": "Earlier."}]}, "provider-compacts"),
+        ({"messages": [*AS_MESSAGES, *COMPACTED]}, "provider-compacts"),
     ],
 )
 async def test_a_history_that_cannot_be_shortened_is_left_alone(serve, fresh, more, reason):
