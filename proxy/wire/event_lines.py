@@ -9,3 +9,5 @@ EVENT_END = re.compile(rb"\n(?:\r\n?|\n)|\r\r\n?")
 EVENT_END_MAX_BYTES = 4
 DATA = re.compile(rb"(?:\xef\xbb\xbf)?data: ?")
 """The beginning of a line of data."""
+EVENT_NAME = re.compile(rb"(?:\A(?:\xef\xbb\xbf)?|[\r\n])event:")
+"""The beginning of the line that names an event; before it may be the LF of a CRLF that was cut in two."""

@@ -14,6 +14,7 @@ from proxy.core.recall import TOOL
 from proxy.wire.assembly import Assembly
 from proxy.wire.chat import answers as chat
 from proxy.wire.delivery import read_usage
+from proxy.wire.event_lines import LINE_END
 from proxy.wire.messages import answers as messages
 from proxy.wire.responses import answers as responses
 from proxy.wire.responses import requests as responses_requests
@@ -63,6 +64,16 @@ def test_a_stream_cut_anywhere_is_shown_alike(api):
     whole = play(wire, *streams)
     assert TOOL.encode() not in whole
     assert all(play(wire, *streams, size=size) == whole for size in (1, 2, 7, 64))
+
+
+@pytest.mark.parametrize("api", STREAMS)
+@pytest.mark.parametrize("newline", [b"\r\n", b"\r"], ids=["crlf", "cr"])
+def test_events_keep_their_names_however_their_line_ends_are_cut(api, newline):
+    wire, *streams = STREAMS[api]
+    ended = [[frame.replace(b"\n", newline) for frame in frames] for frames in streams]
+    lines = [line for line in LINE_END.split(play(wire, *streams)) if line]
+    for size in (1, 2, 7, 64):
+        assert [line for line in LINE_END.split(play(wire, *ended, size=size)) if line] == lines
 
 
 @pytest.mark.parametrize("api", STREAMS)

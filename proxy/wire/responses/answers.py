@@ -6,6 +6,7 @@ from typing import Any
 
 from proxy.core.messages import Request, ToolCall
 from proxy.core.recall import DESCRIPTION, PARAMETERS, TOOL
+from proxy.wire.event_lines import EVENT_NAME
 from proxy.wire.lenient import as_object, read_object, write_json
 from proxy.wire.outline import find_values
 from proxy.wire.responses.calls import CALLS, is_call, write_output
@@ -259,7 +260,7 @@ class ResponsesRounds(Rounds):
         elif isinstance(number, int):
             self._sequence += 1
             value["sequence_number"] = self._sequence
-        return write_event(_without_tool(value), named=event.startswith(b"event:"))
+        return write_event(_without_tool(value), named=EVENT_NAME.search(event) is not None)
 
     # --- a body ------------------------------------------------------------------------------------------------------
 
