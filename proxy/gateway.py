@@ -711,7 +711,8 @@ def _build_watch(call: Call, reply: Reply) -> delivery.StreamWatch | None:
     if call.method == "HEAD" or not _is_stream(reply):
         return None
     must_finish = reply.status == HTTPStatus.OK and call.path in http.WITH_FINISH_REASON
-    return delivery.StreamWatch(must_finish=must_finish, names_events=call.path == http.MESSAGES)
+    names_events, flat_errors = call.path == http.MESSAGES, call.path == http.RESPONSES
+    return delivery.StreamWatch(must_finish=must_finish, names_events=names_events, flat_errors=flat_errors)
 
 
 def _build_usage_rewriter(

@@ -34,9 +34,10 @@ HELD_MAX_BYTES = 64 * 1024
 _FINISH_REASON = re.compile(rb'"finish_reason"\s*:\s*"')
 _ENDS = rb"message_stop|response\.(?:completed|incomplete|failed)"
 _DONE = re.compile(rb"[\r\n](?:data:\s*\[DONE\]|(?:event:\s*|data:\s*\{\s*\"type\"\s*:\s*\")(?:" + _ENDS + rb"))")
-_DONE_WORDS = (b"[DONE]", b"message_stop", b"response.")
+_END_TYPE = re.compile(rb'"type"\s*:\s*"(?:' + _ENDS + rb')"')
+_END_TYPES = frozenset({"message_stop", "response.completed", "response.incomplete", "response.failed"})
 # A long line leaves in pieces, and what tells the finish may be cut in two: this many bytes are remembered.
-_REMEMBERED_BYTES = 32
+_REMEMBERED_BYTES = 64
 _SAYS_ERROR = b'"error"'
 
 ErrorObject = dict[str, Any]
@@ -45,11 +46,13 @@ ErrorObject = dict[str, Any]
 class StreamWatch:
     """Observer of one stream: `feed` returns the bytes that may leave now, up to the end of a line."""
 
-    __slots__ = ("_held", "_left", "_must_finish", "error", "finished", "is_done", "names_events")
+    __slots__ = ("_flat_errors", "_held", "_left", "_must_finish", "error", "finished", "is_done", "names_events")
 
-    def __init__(self, *, must_finish: bool, names_events: bool = False) -> None:
+    def __init__(self, *, must_finish: bool, names_events: bool = False, flat_errors: bool = False) -> None:
         self.names_events = names_events
         """Anthropic's API: its clients ignore an error in an event without a name."""
+        # OpenAI's Responses: the code and the message of an error event may be members of the event itself.
+        self._flat_errors = flat_errors
         self._held = b""
         self._left = b"\n\n"  # the end of what has left; a stream begins between two events
         self._must_finish = must_finish
@@ -89,21 +92,38 @@ class StreamWatch:
     def _release(self, ready: bytes) -> bytes:
         if not ready:
             return ready
+        seen = self._left + ready
         if self._must_finish:
-            if not self.is_done and any(word in ready for word in _DONE_WORDS):
-                self.is_done = _DONE.search(self._left + ready) is not None
-            if not self.finished and (self.is_done or _FINISH_REASON.search(self._left + ready)):
+            # Not by `any`: for each chunk, it would cost more than all of these searches.
+            if not self.is_done and (b"response." in seen or b"[DONE]" in seen or b"message_stop" in seen):
+                self.is_done = _DONE.search(seen) is not None or self._ends_unnamed(seen, ready)
+            if not self.finished and (self.is_done or _FINISH_REASON.search(seen)):
                 self.finished = True
             if _SAYS_ERROR in ready:
                 ready = self._cut_at_error(ready)
-        self._left = (self._left + ready)[-_REMEMBERED_BYTES:]
+                seen = self._left + ready
+        self._left = seen[-_REMEMBERED_BYTES:]
         return ready
+
+    def _ends_unnamed(self, seen: bytes, ready: bytes) -> bool:
+        """True where the last event is in these lines, without a name and with its type behind other members."""
+        if not (
+            b'"response.completed"' in seen
+            or b'"message_stop"' in seen
+            or b'"response.incomplete"' in seen
+            or b'"response.failed"' in seen
+        ):
+            return False
+        begun = self._left[_find_last_line_end(self._left) :]
+        first, *others = ready.splitlines(keepends=True)
+        is_end = _END_TYPE.search(begun + first) is not None if begun else _is_end(first)
+        return is_end or any(map(_is_end, others))
 
     def _cut_at_error(self, ready: bytes) -> bytes:
         """The bytes before a bare error object; it and all after it are held back, because some clients fail on it."""
         at = 0
         for line in ready.splitlines(keepends=True):
-            found = _find_error(line)
+            found = _find_error(line, may_be_flat=self._flat_errors)
             if found is not None and found.bare:
                 self.error = found.error
                 return ready[:at]
@@ -123,7 +143,21 @@ def _find_last_line_end(data: bytes) -> int:
     return max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
 
 
-def _find_error(line: bytes) -> _FoundError | None:
+def _is_end(line: bytes) -> bool:
+    """True where this line holds the last event of a stream. Of a line that leaves in pieces, what it says is enough.
+
+    Data within an event may have such a type as well, so a whole line is parsed; few lines come so far.
+    """
+    if _END_TYPE.search(line) is None:
+        return False
+    if not line.endswith((b"\n", b"\r")):
+        return True
+    found = DATA.match(line)
+    value = None if found is None else read_object(line[found.end() :])
+    return value is not None and str(value.get("type")) in _END_TYPES
+
+
+def _find_error(line: bytes, *, may_be_flat: bool) -> _FoundError | None:
     is_data = (found := DATA.match(line)) is not None
     text = line[found.end() :] if found is not None else line
     if not text.lstrip().startswith(b"{"):
@@ -133,6 +167,8 @@ def _find_error(line: bytes) -> _FoundError | None:
         return None
     if value.get("object") == "error":
         return _FoundError(_as_error(value), bare=True)
+    if may_be_flat and "error" not in value and value.get("type") == "error":
+        return _FoundError(_as_error(value), bare=not is_data)
     if "error" not in value or "choices" in value:
         return None
     return _FoundError(_as_error(value["error"]), bare=not is_data)

@@ -22,8 +22,8 @@ BARE_ERRORS = [
 BROKE = {"message": "it broke", "type": "proxy_error", "param": None, "code": "upstream_broke"}
 
 
-def watching(*, must_finish=True):
-    return delivery.StreamWatch(must_finish=must_finish)
+def watching(*, must_finish=True, flat_errors=False):
+    return delivery.StreamWatch(must_finish=must_finish, flat_errors=flat_errors)
 
 
 def read(watch, *chunks):
@@ -225,6 +225,60 @@ def test_a_stream_is_finished_by_a_reason_a_done_or_an_error_in_its_place(last):
 def test_a_stream_that_only_stops_is_not_finished(frames):
     watch = watching()
     read(watch, *frames)
+    assert not watch.finished
+
+
+ENDS = ["message_stop", "response.completed", "response.incomplete", "response.failed"]
+
+
+def ends_of(kind, filler=""):
+    """The last event of a stream whose events have no names, its type in each place of the object."""
+    about = {"response": {"output": [{"type": "message", "text": filler}]}, "sequence_number": 9}
+    yield {"type": kind, **about}
+    yield {**about, "type": kind}
+    yield {"response": about["response"], "type": kind, "sequence_number": 9}
+
+
+@pytest.mark.parametrize("kind", ENDS)
+@pytest.mark.parametrize("filler", ["", "x" * 3 * delivery.HELD_MAX_BYTES], ids=["short", "long"])
+@pytest.mark.parametrize("size", [1_000, 70_000])
+def test_the_last_event_is_known_by_its_type_wherever_that_is_written(kind, filler, size):
+    for value in ends_of(kind, filler):
+        data, watch = event({"type": "x.delta", "delta": "Hi"}) + event(value), watching()
+        chunks = [data[at : at + size] for at in range(0, len(data), size)]
+        assert read(watch, *chunks) == data
+        assert (watch.finished, watch.is_done) == (True, True)
+
+
+@given(st.integers(1, 60))
+def test_a_last_event_whose_type_is_cut_in_two_within_a_long_line_is_known(at):
+    data, watch = event({"response": "x" * delivery.HELD_MAX_BYTES * 2, "type": "response.completed"}), watching()
+    read(watch, data[:-at], data[-at:])
+    assert watch.is_done
+
+
+@pytest.mark.parametrize("kind", ENDS)
+def test_the_type_of_what_an_event_holds_is_not_its_own(kind):
+    watch = watching()
+    held = {"type": kind, "é": [{"type": kind}]}
+    begun = {"response": {"tools": [held]}, "type": "response.created"}
+    read(watch, event(begun), event({"x": held}), event([held]), b": " + event(held), b"data: {" + event(held)[6:])
+    assert not watch.finished
+
+
+FLAT = event({"type": "error", "code": "server_error", "message": "No.", "param": None, "sequence_number": 3})
+
+
+def test_the_flat_error_of_responses_is_an_error_in_its_place():
+    watch = watching(flat_errors=True)
+    assert read(watch, event({"type": "response.created", "response": {"error": None}}), FLAT).endswith(FLAT)
+    assert watch.finished
+    assert watch.error is None
+
+
+def test_a_flat_error_is_none_to_clients_of_other_apis():
+    watch = watching()
+    read(watch, delta(content="Hi"), FLAT)
     assert not watch.finished
 
 

@@ -129,6 +129,17 @@ async def test_a_refusal_that_nothing_helps_reaches_the_client_as_it_came(serve,
     assert reply.body.data == b"".join(refused_events("The prompt breaks a rule.", code="invalid_prompt"))
 
 
+@pytest.mark.parametrize("begun", [1, 4], ids=["at once", "in the middle"])
+async def test_the_documented_flat_error_reaches_the_client_as_it_came(serve, fresh, begun):
+    flat = {"type": "error", "code": "server_error", "message": "No.", "param": None, "sequence_number": begun}
+    events = [*answer_events("All is well.")[:begun], f"event: error\ndata: {json.dumps(flat)}\n\n".encode()]
+    fresh.script = stream(*events)
+    async with serve(fresh.url, config=settings()) as proxy:
+        _, _, reply = await Agent(proxy, fresh, stream=True).send(reading(1))
+    assert reply.body.data == b"".join(events)
+    assert reply.body.whole
+
+
 async def test_a_block_that_was_refused_within_a_stream_is_not_remembered(serve, fresh):
     fresh.script = stream(*refused_events("The prompt breaks a rule.", code="invalid_prompt"))
     async with serve(fresh.url, config=settings()) as proxy:
