@@ -40,7 +40,7 @@ from proxy.upstream import Call, Client, Reply
 from proxy.wire import delivery, http, trace_context
 from proxy.wire.assembly import ANSWER_MAX_BYTES
 from proxy.wire.chat import refusals
-from proxy.wire.delivery import find_refusal, has_begun
+from proxy.wire.delivery import StreamOpening, find_refusal
 from proxy.wire.http import Headers
 from proxy.wire.trace_context import Trace
 
@@ -469,7 +469,7 @@ class Gateway:
             except ProxyError as fault:
                 raise UpstreamBroke(fault.message) from None
             if following is not None and not following.is_good:
-                beginning = await following.peek(_is_larger_than_refusal) or b""
+                beginning = await following.peek(_is_larger_than_opening) or b""
                 error = delivery.read_error(find_refusal(beginning) or beginning)
                 watch.error = error if error["message"] else None
                 raise UpstreamBroke(f"the upstream refused to go on with its answer: status {following.status}")
@@ -610,8 +610,9 @@ async def _read_refusal(reply: Reply, path: str) -> Refusal | None:
 
 async def _read_late_refusal(reply: Reply) -> Refusal | None:
     """The refusal in a stream that began well."""
-    beginning = await reply.peek(lambda read: has_begun(read) or _is_larger_than_refusal(read))
-    error = None if beginning is None else find_refusal(beginning)
+    opening = StreamOpening()
+    beginning = await reply.peek(opening.is_decided)
+    error = None if beginning is None else opening.find_refusal(beginning)
     if error is None:
         return None
     reply.is_good = False
@@ -631,11 +632,15 @@ def _may_refuse(reply: Reply) -> bool:
 
 
 def _can_be_classified(beginning: bytes | bytearray) -> bool:
-    return not refusals.begins_as_error(beginning) or _is_larger_than_refusal(beginning)
+    return not refusals.may_begin_as_error(beginning) or _is_larger_than_refusal(beginning)
 
 
 def _is_larger_than_refusal(beginning: bytes | bytearray) -> bool:
     return len(beginning) > refusals.BODY_MAX_BYTES
+
+
+def _is_larger_than_opening(beginning: bytes | bytearray) -> bool:
+    return len(beginning) > delivery.OPENING_MAX_BYTES
 
 
 async def _send_again(calls: UpstreamCalls, call: Call) -> Reply | None:

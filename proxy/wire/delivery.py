@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from proxy.core import splice
 from proxy.core.window import LARGEST_COUNT, Usage
 from proxy.wire.event_lines import DATA, LINE_END, LINES
-from proxy.wire.lenient import as_object, read_object
+from proxy.wire.lenient import as_object, as_text, read_object
 
 # --- streams ----------------------------------------------------------------------------------------------------------
 # Their line ends, their finish and their errors, observed while they are relayed.
@@ -208,32 +208,81 @@ def make_error_event(error: ErrorObject, *, at_boundary: bool, named: bool = Fal
 #
 # OpenAI's Responses refuses so what is too long. A gateway that asks OpenAI for a client of Messages passes it on so.
 
-# An error may still follow these, before anything was answered.
+OPENING_MAX_BYTES = 2 * 1024 * 1024
+"""Of the first events: OpenAI repeats the instructions and the tools of a request in two of them."""
+_TYPE_FIRST = re.compile(rb'\{\s*"type"\s*:\s*"([\w.]+)"')
+# Events that a refusal may still follow; so it may any other that carries no output (`ping`, `codex.rate_limits`).
 _TAKEN = frozenset({"response.created", "response.in_progress", "response.queued", "message_start"})
-_DATA = re.compile(rb"(?:\A(?:\xef\xbb\xbf)?|[\r\n])data:[ \t]*(\{[^\r\n]*\})[ \t]*(?=[\r\n]|\Z)")
+_CARRIES_OUTPUT = re.compile(
+    r"content_block_|message_(?:delta|stop)"
+    r"|response\.(?:\w+\.|output|content|reasoning|function_call|completed|incomplete|cancelled)"
+)
+
+
+class StreamOpening:
+    """The first events of a stream, up to the first that shows an answer or a refusal."""
+
+    __slots__ = ("_is_decided", "_judged_bytes", "_refusal", "_seen_bytes")
+
+    def __init__(self) -> None:
+        self._is_decided = False
+        self._refusal: bytes | None = None
+        self._seen_bytes = 0
+        self._judged_bytes = 0
+        """Up to the end of a line: what was cut in the midst of one tells nothing yet."""
+
+    def is_decided(self, read: bytes | bytearray) -> bool:
+        """True once nothing more needs to be awaited. `read`: all that has come, of which only what is new is read."""
+        end = max(read.rfind(b"\n", self._seen_bytes), read.rfind(b"\r", self._seen_bytes)) + 1
+        self._seen_bytes = len(read)
+        if end > self._judged_bytes:
+            self._judge(read[self._judged_bytes : end])
+            self._judged_bytes = end
+        return self._is_decided or len(read) > OPENING_MAX_BYTES
+
+    def find_refusal(self, read: bytes | bytearray) -> bytes | None:
+        """The error in these events, as the body of a refusal; None where there is none. No more is awaited."""
+        self.is_decided(read)
+        self._judge(read[self._judged_bytes :])  # servers may end a stream without the end of its line
+        return self._refusal
+
+    def _judge(self, lines: bytes | bytearray) -> None:
+        for line in bytes(lines).splitlines():
+            if self._is_decided:
+                return
+            if found := DATA.match(line):
+                self._judge_data(line[found.end() :].strip())
+
+    def _judge_data(self, data: bytes) -> None:
+        found = _TYPE_FIRST.match(data)
+        kind = "" if found is None else found[1].decode()
+        if not data or kind in _TAKEN:  # told without parsing: with what they repeat, these are large
+            return
+        event = read_object(data)
+        if event is None:
+            self._is_decided = True
+            return
+        self._refusal = _find_refusal(event)
+        kind = as_text(event.get("type"))
+        is_output = not kind or "choices" in event or _CARRIES_OUTPUT.match(kind) is not None
+        self._is_decided = is_output or self._refusal is not None
 
 
 def find_refusal(beginning: bytes) -> bytes | None:
     """The error in the first events of a stream, as the body of a refusal; None while only the request was taken."""
-    for found in _DATA.finditer(beginning):
-        event = read_object(found[1])
-        if event is None:
-            return None
-        kind = str(event.get("type"))
-        if kind == "error":
-            return json.dumps({"error": event.get("error") or event}).encode()
-        if kind == "response.failed":
-            return json.dumps({"error": as_object(event.get("response")).get("error")}).encode()
-        if kind not in _TAKEN:
-            return None
-    return None
+    return StreamOpening().find_refusal(beginning)
 
 
-def has_begun(beginning: bytes | bytearray) -> bool:
-    """True where these first events say more than that the request was taken."""
-    return any(
-        not any(f'"{kind}"'.encode() in found[1][:200] for kind in _TAKEN) for found in _DATA.finditer(beginning)
-    )
+def _find_refusal(event: Mapping[str, Any]) -> bytes | None:
+    """The error of an event, as the body of a refusal; None where it carries none."""
+    kind, error = event.get("type"), event.get("error")
+    if kind == "response.failed":
+        error = as_object(event.get("response")).get("error")
+    elif kind == "error" or event.get("object") == "error":
+        error = error or event
+    elif not error or event.get("choices"):
+        return None
+    return json.dumps({"error": error}).encode()
 
 
 # --- usage ------------------------------------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ import pytest_asyncio
 from tests.support.agent import Agent, page, reading
 from tests.support.messages import assistant, body, call, history, system, user
 from tests.support.overflow_replies import FIGURES, OVERFLOWS
-from tests.support.proxy_client import ask, data_of, log_of, until
+from tests.support.proxy_client import ask, data_of, log_of, streaming, until
 from tests.support.proxy_client import page as own_page
-from tests.support.scripted_upstream import Reply, Request, Upstream, answer, cut, hang, in_turn, text_turn
+from tests.support.scripted_upstream import Reply, Request, Upstream, answer, cut, hang, in_turn, pause, text_turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -210,6 +210,28 @@ async def test_a_second_refusal_is_not_tried_again_and_the_first_is_handed_on_un
     assert len(outcome.asked) == 2
     assert is_unaltered(outcome, first)
     assert outcome.header("x-compaction") == "none"
+
+
+@pytest.mark.parametrize("at", [1, 4, 9])
+async def test_an_error_in_a_good_answer_is_recovered_from_wherever_it_was_cut(send_turn, at):
+    provider = Provider("openrouter-in-200")
+
+    def cut_refusal(request):
+        text = provider(request)
+        if text is provider.answered:
+            return text
+        return replace(text, parts=(text.body[:at], pause(0.05), text.body[at:]))
+
+    outcome = await send_turn(cut_refusal)
+    assert len(outcome.asked) == 2
+    assert outcome.header("x-compaction") == "created"
+
+
+async def test_white_space_before_an_answer_passes_while_it_is_waited_for(stack):
+    up, proxy = stack
+    up.script = replace(answer({}), parts=(b"\n\n", hang()), framing="chunked")
+    async with streaming(proxy, body(WORK)) as line:
+        await line.until(b"\n\n\r\n")
 
 
 def overflow_again(name):

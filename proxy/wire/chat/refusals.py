@@ -265,12 +265,23 @@ def _extract_text(status: int, headers: Headers, body: bytes) -> str | None:
     return "\n".join(_words(_parse_json(text))).lower()[:TEXT_MAX_CHARACTERS]
 
 
+_ERROR_BEGINS_WITHIN_BYTES = 256
 _ERROR = re.compile(rb'[\[\s]*\{\s*"(?:error"|object"\s*:\s*"error")')
 
 
 def begins_as_error(body: bytes | bytearray) -> bool:
     """True where an answer of status 200 begins as an error object."""
     return _ERROR.match(body) is not None
+
+
+def may_begin_as_error(body: bytes | bytearray) -> bool:
+    """True where it does, or where it was cut so early that it still may. White space passes: it keeps clients alive.
+
+    Where an object begins, its first name is awaited, and of `object` the value.
+    """
+    start = bytes(body[:_ERROR_BEGINS_WITHIN_BYTES]).translate(None, b" \t\r\n[")
+    is_cut = bool(start) and any(error.startswith(start) for error in (b'{"error"', b'{"object":"error"'))
+    return is_cut or begins_as_error(body)
 
 
 def _words(value: Any, name: str = "message", depth: int = 0) -> Iterator[str]:  # noqa: ANN401 - any JSON

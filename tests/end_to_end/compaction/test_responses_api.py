@@ -10,9 +10,9 @@ from tests.support.agent import reading, turns
 from tests.support.compacting_proxy import settings
 from tests.support.messages import assistant, user
 from tests.support.proxy_client import ask, log_of, until
-from tests.support.responses_api import KINDS, answer_events, answer_whole, find_faults, refused_events
+from tests.support.responses_api import KINDS, answer_events, answer_whole, find_faults, refused_events, render
 from tests.support.responses_api import request as as_request
-from tests.support.scripted_upstream import answer, stream
+from tests.support.scripted_upstream import answer, pause, stream
 from tests.support.summary_model import ASKED, NEAR, OVER, SEEN, account
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -120,6 +120,40 @@ async def test_an_overflow_is_recovered_from_without_the_client_seeing_it(serve,
     assert b"context_length_exceeded" not in reply.body.data
     assert b"All is" in reply.body.data
     assert find_faults(forwarded[-1]) == []
+
+
+def refuse_behind_repeated_instructions(asked):
+    """As OpenAI does: each of the first two events repeats the instructions and the tools."""
+    events = [json.loads(frame.partition(b"data: ")[2]) for frame in refused_events(TOO_LONG)]
+    for number in (0, 1):
+        events[number]["response"] |= {"instructions": asked.json["instructions"], "tools": []}
+    begun, in_progress, *refusal = (render(event, event["sequence_number"]) for event in events)
+    return stream(begun, in_progress, pause(0.1), *refusal)
+
+
+def refuse_behind_other_events(_):
+    limits = render({"type": "codex.rate_limits", "plan_type": "plus"}, 0)
+    metadata = render({"type": "codex.response.metadata", "headers": {}}, 1)
+    return stream(limits, pause(0.05), metadata, pause(0.05), *refused_events(TOO_LONG))
+
+
+def refuse_in_two_packets(_):
+    events = b"".join(refused_events(TOO_LONG))
+    at = events.index(b"},", events.index(b'"type": "error"')) + 1
+    return stream(events[:at], pause(0.1), events[at:])
+
+
+@pytest.mark.parametrize(
+    "refuse", [refuse_behind_repeated_instructions, refuse_behind_other_events, refuse_in_two_packets]
+)
+async def test_an_overflow_is_recovered_from_whatever_comes_before_it(serve, fresh, refuse):
+    fresh.script = lambda asked: reply_to(asked) if len(asked.body) // 4 <= 2 * LIMIT else refuse(asked)
+    instructions = {"role": "system", "content": "You are an agent. " * 2_000}
+    async with serve(fresh.url, config=settings(default={"clear_at_least": 1_000_000})) as proxy:
+        _, forwarded, reply = await Agent(proxy, fresh, stream=True).send([instructions, *reading(60)[1:]])
+    assert len(forwarded) == 2
+    assert b"context_length_exceeded" not in reply.body.data
+    assert reply.body.data == b"".join(answer_events("All is well.", prompt=len(forwarded[-1]) // 4))
 
 
 async def test_a_refusal_that_nothing_helps_reaches_the_client_as_it_came(serve, fresh):
