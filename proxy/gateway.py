@@ -24,7 +24,7 @@ from proxy.compaction.recall import RecallLoop
 from proxy.compaction.session import MODEL_MAX_CHARS, OutgoingRequest, Session
 from proxy.config import Config, Listen, Occasion, Upstream
 from proxy.core.actions import Decision
-from proxy.core.recovery import Refusal
+from proxy.core.recovery import SMALLEST_OVERFLOW_TOKENS, Refusal
 from proxy.errors import (
     NotFound,
     PathNotAllowed,
@@ -507,27 +507,28 @@ class Gateway:
         self._emit(events.RecallAnswered(record.request_id, record.conversation, *facts))
         reply = await calls.send(call)
         await reply.decompress(ANSWER_MAX_BYTES)
-        refusal = await _read_refusal(reply, call.path)
+        refusal = await _read_refusal(reply, call)
         is_too_long = refusal is not None and refusal.kind in TOO_LONG_KINDS
         again = await self._fail_open(_run(recall.go_on_without_results), None, record) if is_too_long else None
         if again is not None:
             reply.close()
             reply = await calls.send(again)
             await reply.decompress(ANSWER_MAX_BYTES)
-            await _read_refusal(reply, call.path)
+            await _read_refusal(reply, again)
         return reply
 
     async def _retry_refused(
         self, first: OutgoingRequest, refused: Reply, calls: UpstreamCalls, record: RequestRecord
     ) -> tuple[OutgoingRequest, Reply]:
         """Retry a recoverable refusal once before answering. If the retry fails too, the client gets the refusal."""
-        refusal = await _read_refusal(refused, first.call.path)
+        refusal = await _read_refusal(refused, first.call, self.config.listen.heartbeat_seconds)
+        record.headers_at = perf_counter()  # what was read until now came from the upstream: it is no overhead
         if refusal is None and refused.status not in http.INVALID_STATUSES:
             return first, refused
         again, reply = None, None
         with suppress(ProxyError):
             again = await self._fail_open(self._recover(first, refusal), None, record)
-            reply = await _send_again(calls, again.call) if again is not None else None
+            reply = await self._send_again(again.call, calls) if again is not None else None
         helped = reply is not None
         upstream = calls.route.client.settings.name
         if refusal is None:
@@ -544,6 +545,15 @@ class Gateway:
         record.headers_at = perf_counter()
         refused.close()  # its connection is of no more use, and the answer may take minutes
         return again, reply
+
+    async def _send_again(self, call: Call, calls: UpstreamCalls) -> Reply | None:
+        """The answer to the second try, if it is a good one."""
+        reply = await calls.send(call)
+        await _read_refusal(reply, call, self.config.listen.heartbeat_seconds)
+        if reply.is_good:
+            return reply
+        reply.close()
+        return None
 
     async def _recover(self, first: OutgoingRequest, refusal: Refusal | None) -> OutgoingRequest | None:
         """The request to try once more; None: nothing would help. No refusal: it was called invalid, and no more."""
@@ -592,10 +602,14 @@ def _is_larger_than_answer(body: bytes | bytearray) -> bool:
     return len(body) > ANSWER_MAX_BYTES
 
 
-async def _read_refusal(reply: Reply, path: str) -> Refusal | None:
-    """Read a refusal before the client sees any of it. None: accepted, or a refusal without a remedy."""
-    if path in (http.RESPONSES, http.MESSAGES) and reply.is_good and _is_stream(reply):
-        return await _read_late_refusal(reply)
+async def _read_refusal(reply: Reply, call: Call, hold_seconds: float | None = None) -> Refusal | None:
+    """Read a refusal before the client sees any of it. None: accepted, or a refusal without a remedy.
+
+    The first events of a stream are held back for at most `hold_seconds`; None: where the client's stream has begun,
+    so that it gets heartbeats.
+    """
+    if call.path in (http.RESPONSES, http.MESSAGES) and reply.is_good and _is_stream(reply):
+        return await _read_late_refusal(reply, hold_seconds) if _may_overflow(call) else None
     beginning = (
         await reply.peek(_can_be_classified if reply.is_good else _is_larger_than_refusal)
         if _may_refuse(reply)
@@ -608,10 +622,16 @@ async def _read_refusal(reply: Reply, path: str) -> Refusal | None:
     return fault if fault is not None and fault.kind in refusals.RECOVERABLE_KINDS else None
 
 
-async def _read_late_refusal(reply: Reply) -> Refusal | None:
+def _may_overflow(call: Call) -> bool:
+    """False for a request that is far too small: a token takes at least one byte."""
+    return not isinstance(call.body, bytes) or len(call.body) >= SMALLEST_OVERFLOW_TOKENS
+
+
+async def _read_late_refusal(reply: Reply, hold_seconds: float | None) -> Refusal | None:
     """The refusal in a stream that began well."""
     opening = StreamOpening()
-    beginning = await reply.peek(opening.is_decided)
+    # Held back without a bound, the client would get neither headers nor heartbeats while the model reads or waits.
+    beginning = await reply.peek(opening.is_decided, hold_seconds)
     error = None if beginning is None else opening.find_refusal(beginning)
     if error is None:
         return None
@@ -641,16 +661,6 @@ def _is_larger_than_refusal(beginning: bytes | bytearray) -> bool:
 
 def _is_larger_than_opening(beginning: bytes | bytearray) -> bool:
     return len(beginning) > delivery.OPENING_MAX_BYTES
-
-
-async def _send_again(calls: UpstreamCalls, call: Call) -> Reply | None:
-    """The answer to the second try, if it is a good one."""
-    reply = await calls.send(call)
-    await _read_refusal(reply, call.path)
-    if reply.is_good:
-        return reply
-    reply.close()
-    return None
 
 
 def render_decision(decision: Decision | None, request_id: str) -> Headers:

@@ -299,18 +299,22 @@ class Reply:
         self.reason = _printable(response.reason)
         self.headers = http.to_client(tuple(response.headers.items()), cross_origin=cross_origin)
 
-    async def peek(self, is_enough: Callable[[bytes | bytearray], bool]) -> bytes | None:
+    async def peek(self, is_enough: Callable[[bytes | bytearray], bool], seconds: float | None = None) -> bytes | None:
         """Read the beginning of the body until it is enough; `chunks` begins with it again.
+
+        With `seconds`, it is enough after this time as well: perhaps nothing has come until then.
 
         None: the body broke off, and `chunks` will raise for the same reason.
         """
         read = bytearray()
         try:
-            async with aclosing(self.chunks()) as chunks:
-                async for chunk in chunks:
-                    read += chunk
-                    if is_enough(read):
-                        break
+            # What has arrived is not lost where the time is up: it stays in the buffer of the response.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds), aclosing(self.chunks()) as chunks:
+                    async for chunk in chunks:
+                        read += chunk
+                        if is_enough(read):
+                            break
         except (UpstreamBroke, UpstreamTimeout) as fault:
             self._fault = fault
             return None
