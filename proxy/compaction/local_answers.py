@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from proxy.core.actions import Decision
 from proxy.core.conversation import FOCUS_UNUSED
 from proxy.core.messages import Request
-from proxy.core.planning import NO_SUMMARY, Ready
+from proxy.core.planning import NO_SUMMARY, Plan
 from proxy.errors import BadRequest
 from proxy.wire.chat.requests import parse
 from proxy.wire.formats import AnswerFormat, RequestFormat
@@ -48,14 +48,14 @@ def without_command(request: Request, requests: RequestFormat) -> Request:
 
 def describe_compaction(decision: Decision, request: Request, focus: str, answers: AnswerFormat) -> LocalAnswer:
     """The answer to `/compact`: what became of it, and whether the focus was of use."""
-    ready = _plan(decision)
-    text = f"Nothing to compact: of {ready.before:,} tokens nothing more can go."
-    if ready.action != UNCHANGED:
-        steps = ", ".join(f"{report.step} -{report.saved:,}" for report in ready.reports if report.saved > 0)
-        text = f"Compacted: {ready.before:,} -> {ready.after:,} tokens{f' ({steps})' if steps else ''}."
-        if ready.block is not None and ready.block.summary is not None:
-            text += f"\n\n{ready.block.summary.text}"
-    if ready.reason == NO_SUMMARY:
+    plan = _plan(decision)
+    text = f"Nothing to compact: of {plan.tokens_before:,} tokens nothing more can go."
+    if plan.action != UNCHANGED:
+        steps = ", ".join(f"{report.step} -{report.saved:,}" for report in plan.reports if report.saved > 0)
+        text = f"Compacted: {plan.tokens_before:,} -> {plan.tokens_after:,} tokens{f' ({steps})' if steps else ''}."
+        if plan.block is not None and plan.block.summary is not None:
+            text += f"\n\n{plan.block.summary.text}"
+    if plan.reason == NO_SUMMARY:
         text += "\nNo summary was written: the model could not be asked, or gave no usable answer. Try again later."
     if decision.reason == FOCUS_UNUSED:
         text += f"\nThe focus ({focus}) was not used: it needs a summary, and none was made."
@@ -82,18 +82,18 @@ def read_compact_request(body: bytes) -> tuple[Request, str]:
 
 def render_compacted(decision: Decision) -> LocalAnswer:
     """The messages that would be forwarded, each kept one in its own bytes, and what was done."""
-    ready = _plan(decision)
-    block = ready.block
+    plan = _plan(decision)
+    block = plan.block
     report: dict[str, Any] = {
-        "action": ready.action,
-        "reason": ready.reason or None,
+        "action": plan.action,
+        "reason": plan.reason or None,
         "policy": decision.policy,
-        "tokens_before": ready.before,
-        "tokens_after": ready.after,
-        "steps": [{"step": each.step, "messages": each.messages, "saved": each.saved} for each in ready.reports],
+        "tokens_before": plan.tokens_before,
+        "tokens_after": plan.tokens_after,
+        "steps": [{"step": each.step, "messages": each.messages, "saved": each.saved} for each in plan.reports],
         "summary": block.summary.text if block is not None and block.summary is not None else None,
     }
-    messages = b", ".join(message.raw for message in ready.view)
+    messages = b", ".join(message.raw for message in plan.view)
     written = json.dumps(report, ensure_ascii=False).encode(
         "utf-8", "replace"
     )  # a model may write half a surrogate pair
@@ -101,7 +101,7 @@ def render_compacted(decision: Decision) -> LocalAnswer:
     return LocalAnswer(JSON, content)
 
 
-def _plan(decision: Decision) -> Ready:
+def _plan(decision: Decision) -> Plan:
     if decision.plan is None:
         raise ValueError("compaction that was asked for always has a plan")
     return decision.plan

@@ -47,7 +47,7 @@ from proxy.core.conversation import WINDOW_UNKNOWN, AnswerReport, Context, Excha
 from proxy.core.identity import Identity
 from proxy.core.memory import FoundValues, LookUp
 from proxy.core.messages import Request
-from proxy.core.planning import Ready
+from proxy.core.planning import Plan
 from proxy.core.question import Question
 from proxy.core.recovery import Refusal
 from proxy.core.summaries import Summary
@@ -295,11 +295,11 @@ class Session:
 
     async def _render(self, outgoing: OutgoingRequest, decision: Decision) -> OutgoingRequest:
         """The request with what was decided in place of its history."""
-        found, body = decision.plan, self._request.source
-        if found is None:
+        plan, body = decision.plan, self._request.source
+        if plan is None:
             return await self.with_marks(replace(outgoing, decision=decision))  # the client's own bytes
         if decision.rewrites:
-            render = partial(self._format.render, self._request, found.view, found.tools, found.shared)
+            render = partial(self._format.render, self._request, plan.view, plan.tools, plan.shared)
             body = await run_apart(self._new_work, render)
         asking = self._format.request_usage(body) if self._asks_usage(decision) else None
         body = asking or body
@@ -309,7 +309,7 @@ class Session:
         more = max(0, decision.tokens_before - decision.tokens_after) if is_client_view else 0
         self._body = body
         call = replace(outgoing.call, body=await self._add_marks(body))
-        self.recall = self._start_recall(call, found) if decision.rewrites else None
+        self.recall = self._start_recall(call, plan) if decision.rewrites else None
         return replace(
             outgoing,
             call=call,
@@ -331,24 +331,24 @@ class Session:
         """The usage of the first round, where there were several: the sum of them is no size of a request."""
         return self.recall.rounds.first_usage if self.recall is not None and self.recall.number else None
 
-    def _start_recall(self, call: Call, plan: Ready) -> RecallLoop | None:
+    def _start_recall(self, call: Call, plan: Plan) -> RecallLoop | None:
         """The recalls that this request may bring; None where the tool is not offered."""
         definition = self.exchange.rules.recall_tool
         if not definition or definition not in (plan.tools or b""):
             return None
-        room = find_room(self.exchange.window.usable_tokens(self._request.max_output), plan.after)
+        room = find_room(self.exchange.window.usable_tokens(self._request.max_output), plan.tokens_after)
         return RecallLoop(self._request.body, call, self._answers, room)
 
     def _asks_usage(self, decision: Decision) -> bool:
         """True where a stream without usage is asked for it, because the next requests need it."""
-        found, exchange = decision.plan, self.exchange
-        if found is None or exchange.observes or not self.policy.policy.ask_usage:
+        plan, exchange = decision.plan, self.exchange
+        if plan is None or exchange.observes or not self.policy.policy.ask_usage:
             return False
         if not self._request.stream or self._request.asks_usage:
             return False
         if self._drops_usage_option or self._scope in self._services.usage_refusals:
             return False
-        return exchange.rules.new_blocks and (found.action != "none" or exchange.is_near_limit(found.after))
+        return exchange.rules.new_blocks and (plan.action != "none" or exchange.is_near_limit(plan.tokens_after))
 
     def keep_unchanged(self) -> SubmittedHistory | None:
         """Keep the original of a request of which nothing was folded away. Its identity is known."""
@@ -488,19 +488,19 @@ class Session:
         return delivery.read_usage(whole.answer.usage).prompt
 
     def _announce(self, decision: Decision) -> None:
-        found, rules = decision.plan, self.policy.rules
-        if found is not None and found.action == "created":
-            steps = tuple((report.step, report.messages, report.saved) for report in found.reports)
+        plan, rules = decision.plan, self.policy.rules
+        if plan is not None and plan.action == "created":
+            steps = tuple((report.step, report.messages, report.saved) for report in plan.reports)
             self._services.emit(
                 events.CompactionEnded(
                     decision.conversation,
                     rules.policy,
-                    found.reason,
-                    found.view_before,
-                    found.after,
+                    plan.reason,
+                    plan.tokens_without_block,
+                    plan.tokens_after,
                     steps,
                     is_observed=decision.outcome == "observed",
-                    turns=found.turns,
+                    turns=plan.turns,
                     request_id=self._call.request_id,
                 )
             )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from proxy.core.memory import LookUp
-from proxy.core.planning import Ready
+from proxy.core.planning import Plan
 from proxy.core.question import Question
 from proxy.core.window import Usage, Window
 
@@ -28,7 +28,7 @@ class Decision:
     policy: str = ""
     version: str = ""
     conversation: str = ""
-    plan: Ready | None = None
+    plan: Plan | None = None
     """None: the history is below every threshold, and no block stands for it."""
     max_answer_tokens: int | None = None
     """A bound on the answer, where only the answer would have been too long."""
@@ -40,7 +40,7 @@ class Decision:
 
     @property
     def tokens_before(self) -> int:
-        return self.plan.before if self.plan is not None else 0
+        return self.plan.tokens_before if self.plan is not None else 0
 
     @property
     def tokens_after(self) -> int:
@@ -50,7 +50,7 @@ class Decision:
     @property
     def tokens_would_be(self) -> int:
         """Tokens of what would be forwarded if the policy did not only observe."""
-        return self.plan.after if self.plan is not None else 0
+        return self.plan.tokens_after if self.plan is not None else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ from proxy.core.memory import (
 from proxy.core.messages import Request
 from proxy.core.overlay import Block
 from proxy.core.pipeline import Count
-from proxy.core.planning import COUNT_ERROR_RATIO, USELESS_BLOCKS_MAX, NeedSummary, Ready
+from proxy.core.planning import COUNT_ERROR_RATIO, USELESS_BLOCKS_MAX, NeedSummary, Plan
 from proxy.core.rules import Anchor, Facts, Rules
 from proxy.core.state import WINDOW_REASONS, ConversationState, count_all, count_calibrated
 from proxy.core.summaries import Summary
@@ -194,8 +194,9 @@ class Exchange:
         """The history with the block that it had when this request was decided on."""
         self._has_originals = False
         self._has_begun = False
-        self._keeps = True
-        self._must_keep = False
+        self._keeps_originals = True
+        """False where the client asked for a shorter history and nothing of it is stored."""
+        self._must_keep_originals = False
         self._refused: Decision | None = None
         self._is_view_refused = False
         """The upstream has called the shortened history invalid."""
@@ -238,7 +239,7 @@ class Exchange:
         is_waited_for = self._gather_request_facts(self.window).insists
         yield from self._decide(self.context.summary_seconds if is_waited_for else self.context.wait_seconds)
         if not (yield from self._begin()):
-            yield from self._decide_without_new_block()
+            self._decide_without_new_block()
         return self.decision
 
     def _leave_alone(self) -> Actions[bool]:
@@ -257,9 +258,9 @@ class Exchange:
 
         `store`: keep the block at once, for the client's next request.
         """
-        self._keeps = store
+        self._keeps_originals = store
         # Asked for by name, it is refused rather than left undone: the client would take the history for compacted.
-        self._must_keep = store and self.context.without_originals != "always"
+        self._must_keep_originals = store and self.context.without_originals != "always"
         sizes = yield CountTokens(self.context.pieces)
         yield from self._load_memory(sum(sizes))
         yield from self._decide(self.context.summary_seconds)
@@ -291,12 +292,12 @@ class Exchange:
         counts: list[int] = yield CountTokens([*outside, *(message.raw for message in request.body[counted:])])
         return sum(counts[: len(outside)]) + count_all(request.columns, request.body, count)
 
-    def _count_forwarded(self, found: Ready) -> Actions[int]:
+    def _count_forwarded(self, plan: Plan) -> Actions[int]:
         """Tokens of what was forwarded by our count."""
         state, count = self._state_before, self.context.count
-        if found.action == "created" or state is None:
-            return sum((yield CountTokens(list_forwarded_pieces(found))))
-        outside = [*(message.raw for message in self.context.request.head), found.tools or b""]
+        if plan.action == "created" or state is None:
+            return sum((yield CountTokens(list_forwarded_pieces(plan))))
+        outside = [*(message.raw for message in self.context.request.head), plan.tools or b""]
         return sum(map(count, outside)) + count_all(state.columns, state.view, count)
 
     def _load_memory(self, size: int) -> Actions[None]:
@@ -390,31 +391,31 @@ class Exchange:
         state = self._state(facts)
         self._state_before = state
         self.context.request.columns.view = state.known_view
-        found: Ready | NeedSummary | None = planning.keep_at_rest(state)
-        if found is None:
+        plan: Plan | NeedSummary | None = planning.plan_without_rewrite(state)
+        if plan is None:
             if not (yield CanSummarize()):
                 facts = self._gather_facts(can_summarize=False)
                 state = replace(state, facts=facts)
             yield Rewrite()
-            found = planning.plan_rewrite(state)
-        if isinstance(found, NeedSummary):
-            found = yield from self._summarize(found, facts, wait_seconds)
-        self.decision = self._describe(found)
+            plan = planning.plan_rewrite(state)
+        if isinstance(plan, NeedSummary):
+            plan = yield from self._summarize(plan, facts, wait_seconds)
+        self.decision = self._describe(plan)
 
-    def _summarize(self, need: NeedSummary, facts: Facts, wait_seconds: float) -> Actions[Ready]:
+    def _summarize(self, need: NeedSummary, facts: Facts, wait_seconds: float) -> Actions[Plan]:
         """Get a summary: in the background if not urgent; else wait, but no longer than `wait_seconds`."""
         if not need.urgent:
             if need.question is not None:
                 yield StartSummary(need.question)
-            return replace(need.view_before, reason=planning.SUMMARY_PENDING)
+            return replace(need.current, reason=planning.SUMMARY_PENDING)
         # Kept and announced before the model is asked: a hook may want to read what is about to go.
-        self.decision = self._describe(replace(need.mechanical, action="created"))
+        self.decision = self._describe(replace(need.without_model, action="created"))
         if not (yield from self._begin()):
-            return replace(need.view_before, reason=ORIGINALS_UNWRITABLE)
+            return replace(need.current, reason=ORIGINALS_UNWRITABLE)
         covers = facts.summary_in_progress_covers if need.question is None else need.question.covers
         summary: Summary | None = yield AwaitSummary(need.question, covers, wait_seconds)
         if summary is None:
-            return need.otherwise
+            return need.if_call_fails
         facts = replace(
             facts,
             summary=summary,
@@ -426,7 +427,7 @@ class Exchange:
 
     def _begin(self) -> Actions[bool]:
         """Keep the original, and say that a compaction begins. False: without the original nothing may be folded."""
-        if self._keeps and self.decision.rewrites:
+        if self._keeps_originals and self.decision.rewrites:
             is_kept = yield from self._keep_before_loss()
             if not is_kept and not self._may_fold_unkept():
                 return False
@@ -437,7 +438,7 @@ class Exchange:
         plan = self._plan
         if plan.action == "created" and not self._has_begun:
             self._has_begun = True
-            yield BeginCompaction(plan.reason, plan.view_before, self._has_originals)
+            yield BeginCompaction(plan.reason, plan.tokens_without_block, self._has_originals)
 
     def _keep_before_loss(self) -> Actions[bool]:
         """Keep the original. That of an unknown caller is kept once the upstream accepts it: find out if it can be."""
@@ -455,7 +456,7 @@ class Exchange:
             # A stored block was made when its originals were written. No request waits for what came after them.
             is_first_loss = self._plan.action == "created"
             self._has_originals = yield KeepOriginals(
-                waits=is_first_loss, must=self._must_keep or self.context.must_keep_originals
+                waits=is_first_loss, must=self._must_keep_originals or self.context.must_keep_originals
             )
             return self._has_originals
         return True
@@ -464,18 +465,18 @@ class Exchange:
         """True where the policy allows folding without originals; the upstream refuses a history that does not fit."""
         if self._plan.action != "created":
             return True
-        fits = self._refused is None and self._fits(self._plan.before)
+        fits = self._refused is None and self._fits(self._plan.tokens_before)
         allowed = self.context.without_originals
         return allowed == "always" or (allowed == "to_fit" and not fits)
 
-    def _decide_without_new_block(self) -> Actions[None]:
+    def _decide_without_new_block(self) -> None:
         """Decide again: the current block is applied, and nothing more is folded away."""
-        rules = self.rules
-        self.rules = replace(rules, new_blocks=False)
-        yield from self._decide(0.0)
-        self.rules = rules
-        outcome = "none" if self.decision.outcome == "off" else self.decision.outcome
-        self.decision = replace(self.decision, outcome=outcome, reason=ORIGINALS_UNWRITABLE)
+        rules = replace(self.rules, new_blocks=False)
+        state = self._state(self._gather_facts(can_summarize=True), rules=rules)
+        self._state_before = state
+        self.context.request.columns.view = state.known_view
+        plan = planning.plan_without_rewrite(state)
+        self.decision = replace(self._describe(plan), reason=ORIGINALS_UNWRITABLE)
 
     # After a refusal
 
@@ -494,11 +495,11 @@ class Exchange:
         ratio = self.memory.calibration.ratio
         cures = recovery.find_cures(refusal, counted, ratio, request.max_output, request.least_thinking)
         window = self.window if limit is None else self._narrow(limit.window())
-        cure, found = next(filter(None, (self._try_cure(cure, window) for cure in cures)), (None, None))
+        cure, plan = next(filter(None, (self._try_cure(cure, window) for cure in cures)), (None, None))
         if cure is None:
             return None
-        if found is not None:
-            self.decision = self._describe(found)
+        if plan is not None:
+            self.decision = self._describe(plan)
             is_kept = yield from self._keep_before_loss()
             if not is_kept and self.context.without_originals == "never":
                 self.decision = self._refused
@@ -510,7 +511,7 @@ class Exchange:
         self._learned = cure.learned
         return self.decision
 
-    def _try_cure(self, cure: recovery.Cure, window: Window) -> tuple[recovery.Cure, Ready | None] | None:
+    def _try_cure(self, cure: recovery.Cure, window: Window) -> tuple[recovery.Cure, Plan | None] | None:
         """The cure and what it makes of the history, None where that stays; nothing where it does not help.
 
         `window`: as it is known from this refusal on.
@@ -523,17 +524,17 @@ class Exchange:
             nominal_tokens=window.usable_tokens(),
             prices=self.context.prices,
         )
-        found = cure(self._state(facts, Calibration(cure.ratio), cure.harden(self.rules)))
-        return None if found is None else (cure, found)
+        plan = cure(self._state(facts, Calibration(cure.ratio), cure.harden(self.rules)))
+        return None if plan is None else (cure, plan)
 
     def recover_untouched(self) -> Actions[Decision | None]:
         """Decide to try the history as it came, where the upstream calls the shortened one invalid and it fits."""
         yield from self.reject()
-        if not self.decision.rewrites or not self._fits(self._plan.before):
+        if not self.decision.rewrites or not self._fits(self._plan.tokens_before):
             return None
         self._refused = self.decision
         self._is_view_refused = True
-        self._use_untouched(self._plan.before)
+        self._use_untouched(self._plan.tokens_before)
         return self.decision
 
     def _use_untouched(self, size: int) -> None:
@@ -594,11 +595,11 @@ class Exchange:
 
     def _store_block(self) -> Actions[None]:
         """Store the new block under its link; where that holds a summary of another head, under link and head."""
-        found = self._plan
-        if found.block is None:
+        plan = self._plan
+        if plan.block is None:
             return
-        block = found.block.bound_to(self.identified.head).to_bytes()
-        for key in self.identified.block_keys(found.link, observed=self._is_observed):
+        block = plan.block.bound_to(self.identified.head).to_bytes()
+        for key in self.identified.block_keys(plan.link, observed=self._is_observed):
             replaces = self.memory.block_bytes if self.memory.block_key == key else None
             stored: bytes | None = yield StoreBlock(key, block, replaces)
             if stored is None or self._serves(self.context.read_block(stored)):
@@ -610,24 +611,24 @@ class Exchange:
         """Finish an answered request: remember what the upstream counted, and ask ahead for the next summary."""
         if self.identity is None:
             return
-        identity, memory, found = self.identity, self.memory, self._plan
-        counted = yield from self._count_forwarded(found)
+        identity, memory, plan = self.identity, self.memory, self._plan
+        counted = yield from self._count_forwarded(plan)
         reported = answer.prompt_tokens
-        if not reported and self.context.recounts and found.action == "created":
+        if not reported and self.context.recounts and plan.action == "created":
             reported = yield RecountByProbe()
         cut = is_silently_cut(counted, answer)
         read = reported if is_plausible(counted, reported) and not self._is_observed else 0
         size = read if self.rules.trusts_usage else 0
-        useless, since = self._rate_block(size or found.after)
+        useless, since = self._rate_block(size or plan.tokens_after)
         calibration = memory.calibration.learn(counted, read)
-        anchor = Anchor(identity.links[-1], read, found.view_id)
+        anchor = Anchor(identity.links[-1], read, plan.view_id)
         refused = self._count_refused_views() + self._is_view_refused
         last = LastRequest(anchor, now, identity.counter, calibration, useless, since, refused)
         yield StoreFact(identity.anchor_key(identity.links[-1]), last.to_bytes(), FACT_SECONDS)
         if memory.last is None and calibration.observations:
             # What the first request of a conversation teaches, the next conversation begins with.
             yield StoreFact(identity.scale_key, calibration.to_bytes(), FACT_SECONDS)
-        breaker = useless == USELESS_BLOCKS_MAX and found.action == "created" and not self._is_observed
+        breaker = useless == USELESS_BLOCKS_MAX and plan.action == "created" and not self._is_observed
         turn = self._account(answer.usage, now)
         yield Report(replace(turn, silently_cut=(counted, reported) if cut else None, breaker_opened=breaker))
         if not self.observes:
@@ -641,7 +642,7 @@ class Exchange:
     def _ask_ahead(self, last: LastRequest, size: int) -> Actions[None]:
         """Ask now for the summary that the next requests will need."""
         facts = self._gather_facts(can_summarize=True)
-        if not planning.is_near_limit(size or self._plan.after, self.rules, facts):
+        if not planning.is_near_limit(size or self._plan.tokens_after, self.rules, facts):
             return
         if self._was_looked_at(last.anchor, facts) or not (yield CanSummarize()):
             return
@@ -678,7 +679,7 @@ class Exchange:
 
         One helps that brings the history half the way down to its target, by the upstream's own count, and that lasts.
         """
-        rules, last, found = self.rules, self.memory.last, self._plan
+        rules, last, plan = self.rules, self.memory.last, self._plan
         useless, since = (0, LASTING_REQUESTS)
         if last is not None:
             useless, since = last.useless_blocks, last.requests_since_block + 1
@@ -688,18 +689,18 @@ class Exchange:
         goal = rules.find_goal(limit)
         if not limits or size <= goal:
             useless = 0
-        if found.action != "created" or found.reason not in WINDOW_REASONS or not limits:
+        if plan.action != "created" or plan.reason not in WINDOW_REASONS or not limits:
             return useless, since
         helps = size <= (limit + goal) / 2 and since >= LASTING_REQUESTS
         return 0 if helps else useless + 1, 0
 
     def _account(self, usage: Usage, now: float) -> TurnReport:
-        found, window, decision = self._plan, self.window, self.decision
+        plan, window, decision = self._plan, self.window, self.decision
         paid = None if usage.cached is None or not usage.prompt else price_prompt(window, usage.prompt, usage.cached)
         is_changed = paid is not None and decision.tokens_after != decision.tokens_before
         is_only_observed = paid is not None and decision.tokens_after != decision.tokens_would_be
         # An upstream that found nothing of what it had read before would have found nothing of the longer history.
-        cached = self._cached_unchanged(now) if usage.cached or found.action == "created" else 0
+        cached = self._cached_unchanged(now) if usage.cached or plan.action == "created" else 0
         return TurnReport(
             decision=self.decision,
             tenant=self.identified.tenant,
@@ -707,29 +708,29 @@ class Exchange:
             messages=len(self.context.request.body),
             usage=usage,
             dollars_paid=paid,
-            dollars_unchanged=price_prompt(window, found.before, cached) if is_changed else paid,
+            dollars_unchanged=price_prompt(window, plan.tokens_before, cached) if is_changed else paid,
             dollars_would_be=self._price_observed(usage, now) if is_only_observed else paid,
         )
 
     def _price_observed(self, usage: Usage, now: float) -> float | None:
         """Dollars for the view that was only tried out, scaled by what the upstream counted for the real one."""
-        ratio = usage.prompt / max(1, self._plan.before)
+        ratio = usage.prompt / max(1, self._plan.tokens_before)
         # An upstream that had nothing in its cache would have had nothing of the shorter history either.
         cached = self._cached_observed(now) if usage.cached else 0
-        return price_prompt(self.window, round(self._plan.after * ratio), round(cached * ratio))
+        return price_prompt(self.window, round(self._plan.tokens_after * ratio), round(cached * ratio))
 
     def _cached_observed(self, now: float) -> int:
         """Tokens of the view that was only tried out that would have been in the upstream's cache."""
-        found = self._plan
+        plan = self._plan
         unchanged = self._cached_unchanged(now)
-        known = max(0, found.after - (found.before - unchanged)) if unchanged else 0
-        if found.action != "created" or not known:
+        known = max(0, plan.tokens_after - (plan.tokens_before - unchanged)) if unchanged else 0
+        if plan.action != "created" or not known:
             return known
         state = self._state(self._gather_facts(can_summarize=False))
         before = self.context.request.head + state.view
-        pairs = zip(before, found.view, strict=False)
+        pairs = zip(before, plan.view, strict=False)
         shared = takewhile(lambda pair: pair[0].raw == pair[1].raw, pairs)
-        return min(known, self.count(found.tools or b"") + sum(self.count(message.raw) for message, _ in shared))
+        return min(known, self.count(plan.tools or b"") + sum(self.count(message.raw) for message, _ in shared))
 
     def _cached_unchanged(self, now: float) -> int:
         """Tokens that the upstream would have had in its cache, had the history been forwarded as it came."""
@@ -739,12 +740,12 @@ class Exchange:
         is_here = last is not None and last.anchor.link in links
         known = links.index(last.anchor.link) if last is not None and is_here else find_last_assistant(body) or 0
         count = self.count
-        return self._plan.before - sum(count(message.raw) for message in body[known:])
+        return self._plan.tokens_before - sum(count(message.raw) for message in body[known:])
 
     # What the decisions are made from
 
     @property
-    def _plan(self) -> Ready:
+    def _plan(self) -> Plan:
         if self.decision.plan is None:
             raise ValueError("nothing was decided yet")
         return self.decision.plan
@@ -768,35 +769,35 @@ class Exchange:
         is_summarized = block is not None and block.summary is not None
         return self.context.is_known or memory.last is not None or memory.block_bytes is not None or is_summarized
 
-    def _describe(self, found: Ready | None, *, is_large: bool = True) -> Decision:
+    def _describe(self, plan: Plan | None, *, is_large: bool = True) -> Decision:
         """The decision as it is reported to the client."""
         rules = self.rules
         outcome: Outcome = "none"
-        if found is not None:
-            outcome = "observed" if self._is_observed else found.action
+        if plan is not None:
+            outcome = "observed" if self._is_observed else plan.action
         if outcome == "none" and not rules.new_blocks:
             outcome = "off"
-        if found is None:
+        if plan is None:
             is_blind = rules.new_blocks and rules.trigger != 0 and not self.window.is_known
             reason = SWITCHED_OFF if self.context.is_halted else WINDOW_UNKNOWN if is_blind and is_large else ""
             return Decision(outcome, reason)
-        reason = found.reason
+        reason = plan.reason
         if outcome == "off" and self.context.is_halted:
             reason = SWITCHED_OFF
-        elif self._ignores_focus(found):
+        elif self._ignores_focus(plan):
             reason = FOCUS_UNUSED
         elif not reason and not self.window.is_known:
             reason = WINDOW_UNKNOWN
-        return Decision(outcome, reason, rules.policy, rules.version, self.identified.conversation, found)
+        return Decision(outcome, reason, rules.policy, rules.version, self.identified.conversation, plan)
 
     def _fits(self, size: int) -> bool:
         """True where a history of so many tokens fits the window, as far as that is known."""
         usable = self._gather_request_facts(self.window).usable_tokens
         return usable is None or size <= usable
 
-    def _ignores_focus(self, found: Ready) -> bool:
+    def _ignores_focus(self, plan: Plan) -> bool:
         """True where the client named a focus, and what is forwarded holds no summary that was asked for with it."""
-        block = found.block or self.memory.block
+        block = plan.block or self.memory.block
         focus = self.context.focus if self.context.mode == "force" else ""
         return focus != "" and (block is None or block.focus != focus)
 
@@ -897,9 +898,9 @@ def find_smallest_bytes(rules: Rules) -> int:
     return BYTES_PER_TOKEN * min(least)
 
 
-def list_forwarded_pieces(found: Ready) -> list[bytes]:
+def list_forwarded_pieces(plan: Plan) -> list[bytes]:
     """The pieces of a forwarded history that are counted: its messages and its tools."""
-    return [message.raw for message in found.view] + [found.tools or b""]
+    return [message.raw for message in plan.view] + [plan.tools or b""]
 
 
 def is_silently_cut(counted: int, answer: AnswerReport) -> bool:

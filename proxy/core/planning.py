@@ -40,8 +40,8 @@ REPEATED_BLOCK_SHARE = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """A plan: what to forward, and the block to store if the upstream accepts it."""
+class Plan:
+    """What is forwarded, and the block that is stored once the upstream has accepted it."""
 
     view: tuple[Message, ...]
     tools: bytes | None
@@ -49,9 +49,9 @@ class Ready:
     """`none`: the client's own messages; `applied`: a stored block; `created`: a new one."""
     reason: str
     """Why a block was made, or why one that was due was not (`floor`)."""
-    before: int
+    tokens_before: int
     """Tokens of the history as it came, tools and head included."""
-    after: int
+    tokens_after: int
     """Tokens of what is forwarded."""
     block: Block | None = None
     """The new block, to be stored under `link` once the upstream has accepted this request."""
@@ -61,31 +61,31 @@ class Ready:
     reports: tuple[StepReport, ...] = ()
     shared: int = 0
     """How many messages of `view`, from the first on, are as they would be without the new block."""
-    view_before: int = 0
-    """Tokens of what would have been forwarded without the new block: what it saves is the difference to `after`."""
+    tokens_without_block: int = 0
+    """Tokens of what would have been forwarded without the new block."""
     turns: tuple[int, int] | None = None
     """The first and the last turn that the new block covers and the one before did not, from 1 on."""
 
 
 @dataclass(frozen=True, slots=True)
 class NeedSummary:
-    """Clearing is not enough, so a model should summarize the old part. Without an answer `mechanical` is used."""
+    """Clearing is not enough, so a model should summarize the old part. Without an answer `without_model` is used."""
 
     question: Question | None
     """None where a summary is in progress already."""
-    view_before: Ready
+    current: Plan
     """The view without a new block, to be used while the summary is written."""
-    mechanical: Ready
+    without_model: Plan
     """The view with a block that needs no model."""
-    otherwise: Ready
+    if_call_fails: Plan
     """The plan where the call fails: the current view, as long as that fits."""
     urgent: bool
     """Wait for the summary: the view may no longer fit, or the client asked for it."""
 
 
-def choose_without_model(plan: Ready | NeedSummary) -> Ready:
+def choose_without_model(plan: Plan | NeedSummary) -> Plan:
     """The plan to use when no summary is available."""
-    return plan.mechanical if isinstance(plan, NeedSummary) else plan
+    return plan.without_model if isinstance(plan, NeedSummary) else plan
 
 
 def is_below_threshold(size: int, rules: Rules, facts: Facts, *, count_error: float = 1.0) -> bool:
@@ -109,12 +109,12 @@ def is_near_limit(size: int, rules: Rules, facts: Facts) -> bool:
     return may_ask(rules, facts) and bool(limits) and size > limits[0][0] * rules.summary.prepare
 
 
-def decide(state: ConversationState) -> Ready | NeedSummary:
+def decide(state: ConversationState) -> Plan | NeedSummary:
     """Decide what to forward for this request."""
-    return keep_at_rest(state) or plan_rewrite(state)
+    return plan_without_rewrite(state) or plan_rewrite(state)
 
 
-def keep_at_rest(state: ConversationState) -> Ready | None:
+def plan_without_rewrite(state: ConversationState) -> Plan | None:
     """The plan that makes no new block, where a look at what is new shows that none is due; None where one may be."""
     size = state.size()
     if not state.rules.new_blocks or _is_side_question(state, size):
@@ -130,7 +130,7 @@ def keep_at_rest(state: ConversationState) -> Ready | None:
     return None if is_due else _keep_view(state, size)
 
 
-def plan_rewrite(state: ConversationState) -> Ready | NeedSummary:
+def plan_rewrite(state: ConversationState) -> Plan | NeedSummary:
     """Decide whether a new block is made, and which: this goes over the whole history."""
     size, facts = state.size(), state.facts
     crossed = state.find_exceeded_limit(size)
@@ -160,7 +160,7 @@ def _is_side_question(state: ConversationState, size: int) -> bool:
     return _fits(state, size) and not state.facts.force and is_aside(state.body, state.rules.asides)
 
 
-def _plan_stride(state: ConversationState, size: int) -> Ready:
+def _plan_stride(state: ConversationState, size: int) -> Plan:
     """Clear old results once enough of them can go, and sooner where the prompt cache is cold."""
     rules, cold, least = state.rules, _is_cold(state), _count_least(state)
     draft = state.draft(rules.keep)
@@ -184,7 +184,7 @@ def _count_least(state: ConversationState) -> int:
     return max(min(least, cold_least), round(least * window.find_share_worth_clearing(state.facts.prices)))
 
 
-def _plan_fold(state: ConversationState, size: int, limit: int, reason: str) -> Ready | NeedSummary:
+def _plan_fold(state: ConversationState, size: int, limit: int, reason: str) -> Plan | NeedSummary:
     """Bring a view that is over the limit down to the target, by the first attempt that gets there."""
     against = _find_objection(state, size)
     if against is not None:
@@ -198,11 +198,11 @@ def _plan_fold(state: ConversationState, size: int, limit: int, reason: str) -> 
     is_enough = makes_it_fit or (attempt.freed >= least and not _is_useless(state, size, size - attempt.freed, limit))
     if is_enough and attempt.way != "folded":
         return _use_block(state, attempt, size)
-    mechanical = _use_block(state, attempt, size) if is_enough else _keep_view(state, size, "floor")
-    return _plan_summary_first(state, mechanical, size, limit)
+    without_model = _use_block(state, attempt, size) if is_enough else _keep_view(state, size, "floor")
+    return _plan_summary_first(state, without_model, size, limit)
 
 
-def _plan_forced(state: ConversationState, size: int, limit: int) -> Ready | NeedSummary:
+def _plan_forced(state: ConversationState, size: int, limit: int) -> Plan | NeedSummary:
     """The plan for a client that asks to compact: a summary, even where clearing would do; else what needs no model."""
     if _fits(state, size) and _is_repeated_force(state):
         return _keep_view(state, size)
@@ -211,20 +211,20 @@ def _plan_forced(state: ConversationState, size: int, limit: int) -> Ready | Nee
         return _use_block(state, summarized, size)
     facts = state.facts
     attempt = find_best_attempt(state, size, limit, "forced")
-    mechanical = _use_block(state, attempt, size) if attempt.freed > 0 else _keep_view(state, size, "floor")
+    without_model = _use_block(state, attempt, size) if attempt.freed > 0 else _keep_view(state, size, "floor")
     is_awaited = state.awaits_summary and not facts.insists
     question = None if is_awaited else find_question(state, size, limit)
     if question is None and not is_awaited:
-        return _plan_without_summary(state, size, mechanical) if facts.summary_failed else mechanical
+        return _plan_without_summary(state, size, without_model) if facts.summary_failed else without_model
     return NeedSummary(
-        question, _keep_view(state, size), mechanical, _plan_without_summary(state, size, mechanical), urgent=True
+        question, _keep_view(state, size), without_model, _plan_without_summary(state, size, without_model), urgent=True
     )
 
 
-def _plan_without_summary(state: ConversationState, size: int, mechanical: Ready) -> Ready:
+def _plan_without_summary(state: ConversationState, size: int, without_model: Plan) -> Plan:
     """The plan after a call for a summary has failed: nothing that fits is folded away for it."""
     if not _fits(state, size):
-        return mechanical
+        return without_model
     if state.facts.force:
         attempt = clear_old(state, state.draft(state.rules.keep), "forced")
         if attempt.freed > 0:
@@ -245,14 +245,14 @@ def _find_objection(state: ConversationState, size: int) -> str | None:
     return "floor" if state.is_short else None
 
 
-def _plan_summary_first(state: ConversationState, mechanical: Ready, size: int, limit: int) -> Ready | NeedSummary:
-    """Ask a model for a summary, or wait for one in progress; the mechanical plan is used where neither helps."""
+def _plan_summary_first(state: ConversationState, without_model: Plan, size: int, limit: int) -> Plan | NeedSummary:
+    """Ask a model for a summary, or wait for one in progress; the without_model plan is used where neither helps."""
     question = None if state.awaits_summary else find_question(state, size, limit)
-    otherwise = _plan_without_summary(state, size, mechanical)
+    otherwise = _plan_without_summary(state, size, without_model)
     if question is None and not state.awaits_summary:
-        return otherwise if state.facts.summary_failed else mechanical
+        return otherwise if state.facts.summary_failed else without_model
     urgent = _is_urgent(state, size, limit)
-    return NeedSummary(question, _keep_view(state, size), mechanical, otherwise, urgent)
+    return NeedSummary(question, _keep_view(state, size), without_model, otherwise, urgent)
 
 
 def _is_urgent(state: ConversationState, size: int, limit: int) -> bool:
@@ -308,42 +308,42 @@ def _estimate_payback(state: ConversationState, attempt: Attempt) -> float:
     return window.estimate_payback(state.view, attempt.state.view, state.count, state.facts.prices)
 
 
-def _keep_view(state: ConversationState, size: int, reason: str = "") -> Ready:
+def _keep_view(state: ConversationState, size: int, reason: str = "") -> Plan:
     """The plan that makes no new block. Only the first time an always-step acts, the opening block is made here."""
     untouched = state.is_untouched
     opening = not state.has_block and not untouched
     stored = replace(state, has_block=True) if opening else state
     before = size + state.count_body() - state.count_view()
-    return Ready(
+    return Plan(
         view=state.request.messages if untouched else state.request.head + state.view,
         tools=state.tools,
         action="none" if untouched else "created" if opening else "applied",
         reason=OPENING_REASON if opening else reason,
-        before=before,
-        after=size,
+        tokens_before=before,
+        tokens_after=size,
         block=state.block if opening else None,
-        view_before=before,
+        tokens_without_block=before,
         link=stored.link if opening else b"",
         view_id=stored.view_id,
     )
 
 
-def _use_block(state: ConversationState, attempt: Attempt, size: int) -> Ready:
+def _use_block(state: ConversationState, attempt: Attempt, size: int) -> Plan:
     """The plan with the new block of this attempt."""
     new = attempt.state
-    return Ready(
+    return Plan(
         view=new.request.head + new.view,
         tools=new.tools,
         action="created",
         reason=new.block.reason,
-        before=size + state.count_body() - state.count_view(),
-        after=max(0, size - attempt.freed),  # an upstream may count far less than we do
+        tokens_before=size + state.count_body() - state.count_view(),
+        tokens_after=max(0, size - attempt.freed),  # an upstream may count far less than we do
         block=new.block,
         shared=len(new.request.head) + window.count_shared(state.view, new.view),
         link=new.link,
         view_id=new.view_id,
         reports=attempt.reports,
-        view_before=size,
+        tokens_without_block=size,
         turns=_find_covered_turns(state, new.block.covers),
     )
 

@@ -14,7 +14,7 @@ from typing import Literal
 from proxy.core import planning
 from proxy.core.messages import Message, Request
 from proxy.core.pipeline import Draft, run
-from proxy.core.planning import Ready
+from proxy.core.planning import Plan
 from proxy.core.rules import Rules
 from proxy.core.state import ConversationState
 from proxy.core.steps.standard import StripReasoning
@@ -80,12 +80,12 @@ class Cure:
         """The rules for the second try."""
         return rules if self.strip_signed else rules.for_overflow()
 
-    def __call__(self, state: ConversationState) -> Ready | None:
+    def __call__(self, state: ConversationState) -> Plan | None:
         if self.strip_signed:
             return _without_reasoning(state)
-        ready = planning.choose_without_model(planning.decide(state))
-        fits = ready.action != "none" and self.most_tokens is not None and ready.after <= self.most_tokens
-        return replace(ready, reason=REASON) if fits else None
+        plan = planning.choose_without_model(planning.decide(state))
+        fits = plan.action != "none" and self.most_tokens is not None and plan.tokens_after <= self.most_tokens
+        return replace(plan, reason=REASON) if fits else None
 
 
 def find_cures(
@@ -170,12 +170,12 @@ def limit_of(fault: Refusal, wanted: int | None = None) -> LearnedLimit | None:
     return make_learned_limit(fault.limit, fault.covers) if fault.kind in ("input", "output", "tpm-hard") else None
 
 
-def plan_untouched(request: Request, size: int, reason: str = "") -> Ready:
+def plan_untouched(request: Request, size: int, reason: str = "") -> Plan:
     """The plan of a request that is forwarded unchanged."""
-    return Ready(request.messages, request.tools, "none", reason, size, size)
+    return Plan(request.messages, request.tools, "none", reason, size, size)
 
 
-def _without_reasoning(state: ConversationState) -> Ready | None:
+def _without_reasoning(state: ConversationState) -> Plan | None:
     """The view without any signed reasoning, under a block: else it would be refused again next turn.
 
     Unsigned reasoning stays, because some upstreams demand it back.
@@ -187,18 +187,18 @@ def _without_reasoning(state: ConversationState) -> Ready | None:
     if bare.middle == draft.middle:
         return None
     new, size = state.with_draft(bare, "signature"), state.size()
-    return Ready(
+    return Plan(
         view=head + new.view,
         tools=new.tools,
         action="created",
         reason=REASONING_REMOVED,
-        before=size,
-        after=max(0, size - sum(report.saved for report in reports)),
+        tokens_before=size,
+        tokens_after=max(0, size - sum(report.saved for report in reports)),
         block=new.block,
         link=new.link,
         view_id=new.view_id,
         reports=reports,
-        view_before=size,
+        tokens_without_block=size,
     )
 
 

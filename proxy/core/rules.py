@@ -154,7 +154,7 @@ class Anchor:
     tokens: int
     """The prompt tokens it reported."""
     view_id: bytes
-    """`Ready.view_id` of that request: the count says nothing about a view built on another block."""
+    """`Plan.view_id` of that request: the count says nothing about a view built on another block."""
 
 
 @dataclass(frozen=True, slots=True)

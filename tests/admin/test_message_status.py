@@ -6,7 +6,7 @@ from proxy.admin.history import show_with_block, show_without_block
 from proxy.core.grouping import Pins
 from proxy.core.identity import compute_chain
 from proxy.core.overlay import Block, Part
-from proxy.core.planning import Ready, decide
+from proxy.core.planning import Plan, decide
 from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
 from proxy.core.state import ConversationState
 from proxy.core.summaries import Summaries
@@ -22,7 +22,7 @@ def forward_with_statuses(asked, rules, facts=NOTHING_KNOWN):
     """What the core forwards, and the statuses that are shown of it."""
     links = compute_chain(asked, TENANT, KEY)
     ready = decide(ConversationState.of(asked, links, None, rules, facts=facts))
-    assert isinstance(ready, Ready)
+    assert isinstance(ready, Plan)
     return ready, show_with_block(asked, links, ready.block, rules)
 
 

@@ -15,7 +15,7 @@ from proxy.core.identity import Identity, make_block_key
 from proxy.core.memory import LastRequest, LookUp, Memory, SummaryCandidate, read_candidate
 from proxy.core.overlay import Block, Part
 from proxy.core.pipeline import estimate_tokens
-from proxy.core.planning import Ready
+from proxy.core.planning import Plan
 from proxy.core.rules import Anchor, Rules
 from proxy.core.summaries import Summary
 from proxy.core.window import UNCALIBRATED, Calibration, LearnedLimit, Window
@@ -37,7 +37,7 @@ def block(covers, text=b'{"role": "user", "content": "short"}'):
 def ready_plan(block_):
     """A plan whose block is to be stored."""
     link = LINKS[block_.covers]
-    return Ready((), None, "created", block_.reason, 100, 50, block=block_, link=link, view_id=link)
+    return Plan((), None, "created", block_.reason, 100, 50, block=block_, link=link, view_id=link)
 
 
 def last_time(tokens=1_000, seen=1, counter=US.counter):

@@ -130,7 +130,7 @@ def test_results_to_be_kept_take_half_of_the_target_at_most_and_the_newest_stay(
     policy = {"tools": {"*": {"response": "keep"}}, "summary": OFF}
     sent = shorten(policy, *many, window=12_000)
     found = [each.arguments for message in sent.plan.view for each in message.calls]
-    assert sent.plan.after < 12_000
+    assert sent.plan.tokens_after < 12_000
     assert "src/part_29.py" in found[-1]
     assert not any("key" in each for each in found)
 

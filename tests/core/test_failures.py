@@ -137,7 +137,7 @@ def test_f7_over_a_hundred_turns_above_the_trigger_each_rewrite_makes_room_for_m
     ((limit, _),) = rules.limits(facts)
     batch = (limit - rules.find_goal(limit)) / 2
     assert 1 <= rewrites(sent) <= ceil(estimate_tokens(sent[-1].came) / batch)
-    assert all(each.plan.after <= facts.usable_tokens for each in sent)
+    assert all(each.plan.tokens_after <= facts.usable_tokens for each in sent)
 
 
 def test_f8_the_placeholder_of_a_result_is_not_renumbered():
@@ -219,7 +219,7 @@ def test_f21_usage_from_before_a_block_does_not_trigger_the_next_one():
     worker.facts = replace(worker.facts, anchor=Anchor(links(messages)[-1], 1_000_000, b""))
     after = [worker.send([*messages, *assistant("Go on."), *user("Yes?")][:stop]) for stop in (len(messages), None)]
     assert [(each.plan.action, each.plan.reason) for each in after] == [("applied", "")] * 2
-    assert all(each.plan.after < 8_000 for each in after)
+    assert all(each.plan.tokens_after < 8_000 for each in after)
 
 
 def test_f21_usage_from_after_it_does():

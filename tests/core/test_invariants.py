@@ -58,7 +58,7 @@ def kept_messages_and_unknown_keys_keep_their_bytes(sent, case):
 
 def no_request_grows(sent, case):
     assert len(sent.left) <= len(sent.came)
-    assert sent.plan.after <= sent.plan.before
+    assert sent.plan.tokens_after <= sent.plan.tokens_before
 
 
 def f5_f6_head_instructions_pins_and_the_last_words_of_the_user_stay(sent, case):

@@ -53,14 +53,14 @@ def continue_history(messages, answer="Go on.", text="Yes?"):
 def test_little_is_left_as_it_came():
     sent = Worker(RULES, WINDOW).send(work(4))
     assert (sent.plan.action, sent.plan.reason, sent.left == sent.came) == ("none", "", True)
-    assert sent.plan.before == sent.plan.after
+    assert sent.plan.tokens_before == sent.plan.tokens_after
 
 
 def test_where_cached_tokens_are_dear_less_must_go():
     dear = replace(WINDOW, prices=Prices(read=0.5, write=1.0))
     plan = Worker(RULES, dear).send(work(6)).plan
     assert (plan.action, plan.reason) == ("created", "stride")
-    assert RULES.clear_cold_at_least <= plan.before - plan.after < RULES.clear_at_least
+    assert RULES.clear_cold_at_least <= plan.tokens_before - plan.tokens_after < RULES.clear_at_least
     assert done(work(6)) == ("none", "")
 
 
@@ -73,8 +73,10 @@ def test_where_they_are_nearly_free_a_rewrite_that_never_pays_waits_for_the_wind
 def test_when_enough_can_go_it_goes_in_one_stride():
     plan = Worker(RULES, WINDOW).send(work(10)).plan
     assert (plan.action, plan.reason) == ("created", "stride")
-    assert plan.before - plan.after >= RULES.clear_at_least
-    assert [(report.step, report.saved) for report in plan.reports] == [("clear_results", plan.before - plan.after)]
+    assert plan.tokens_before - plan.tokens_after >= RULES.clear_at_least
+    assert [(report.step, report.saved) for report in plan.reports] == [
+        ("clear_results", plan.tokens_before - plan.tokens_after)
+    ]
 
 
 def test_while_the_cache_is_cold_less_is_enough():
@@ -112,7 +114,7 @@ DEEP = replace(RULES, clear_at_least=10**9, clear_cold_at_least=10**9)
 def test_over_the_trigger_the_view_goes_down_to_the_target():
     plan = Worker(DEEP, WINDOW).send(work(12)).plan
     assert (plan.action, plan.reason) == ("created", "window")
-    assert plan.after <= DEEP.find_goal(LIMIT)
+    assert plan.tokens_after <= DEEP.find_goal(LIMIT)
     assert done(work(9), DEEP) == ("none", "")
 
 
@@ -127,13 +129,13 @@ def test_where_clearing_is_not_enough_the_oldest_is_folded():
     plan = Worker(replace(DEEP, when_full=()), WINDOW).send(work(12)).plan
     assert plan.reason == "window"
     assert [report.step for report in plan.reports] == ["drop_middle"]
-    assert plan.after <= LIMIT * 0.9
+    assert plan.tokens_after <= LIMIT * 0.9
 
 
 def test_if_need_be_less_of_the_newest_is_left_alone():
     plan = Worker(replace(DEEP, keep=Keep(groups=20)), WINDOW).send(work(16)).plan
     assert plan.reason == "window"
-    assert plan.after <= 8_000
+    assert plan.tokens_after <= 8_000
 
 
 def test_the_newest_turns_are_left_alone_where_a_policy_says_so():
@@ -247,8 +249,8 @@ def test_the_upstreams_count_is_used_and_only_new_messages_are_estimated():
     messages = work(6)
     link = compute_chain(parse_request(body(messages)), TENANT, KEY)[-1]
     worker = Worker(replace(DEEP, clear_at_least=3_700), Facts(anchor=Anchor(link, 5_000, b"")))
-    assert worker.send(messages).plan.after == 5_000
-    more = worker.send(continue_history(messages)).plan.after
+    assert worker.send(messages).plan.tokens_after == 5_000
+    more = worker.send(continue_history(messages)).plan.tokens_after
     assert 5_000 < more < 5_050
 
 
@@ -258,7 +260,7 @@ def test_everything_after_the_last_count_is_in_the_size_without_a_block():
     anchor = Anchor(links[len(compute_chain(parse_request(body(early)), TENANT, KEY)) - 1], tokens=3_000, view_id=b"")
     sent = Worker(replace(RULES, new_blocks=False), replace(WINDOW, anchor=anchor)).send(messages)
     counted = sum(len(message.raw) // 4 for message in sent.body[len(early) :])
-    assert sent.plan.before == sent.plan.after == 3_000 + counted
+    assert sent.plan.tokens_before == sent.plan.tokens_after == 3_000 + counted
 
 
 def test_no_size_is_below_zero_where_an_upstream_counts_far_less():
@@ -268,20 +270,20 @@ def test_no_size_is_below_zero_where_an_upstream_counts_far_less():
     facts = replace(WINDOW, anchor=anchor, force=True)
     plan = Worker(RULES, facts).send(messages).plan
     assert plan.action == "created"
-    assert plan.before == 900
-    assert plan.after >= 0
+    assert plan.tokens_before == 900
+    assert plan.tokens_after >= 0
 
 
 def test_the_count_of_a_longer_history_is_not_used_for_a_shorter_one():
     link = compute_chain(parse_request(body(work(6))), TENANT, KEY)[-1]
     sent = Worker(RULES, Facts(anchor=Anchor(link, 5_000, b""))).send(work(5))
-    assert sent.plan.after == sent.plan.before != 5_000
+    assert sent.plan.tokens_after == sent.plan.tokens_before != 5_000
 
 
 def test_tools_and_head_are_counted():
-    bare = Worker(RULES).send(work(2)).plan.after
+    bare = Worker(RULES).send(work(2)).plan.tokens_after
     tools = [{"type": "function", "function": {"name": "Read", "description": "x" * 400}}]
-    assert Worker(RULES).send([*system("y" * 400), *work(2)], tools=tools).plan.after > bare + 200
+    assert Worker(RULES).send([*system("y" * 400), *work(2)], tools=tools).plan.tokens_after > bare + 200
 
 
 @pytest.mark.parametrize(("size", "is_quiet"), [(1_999, True), (2_000, False)])
@@ -393,5 +395,5 @@ def test_a_block_that_frees_little_and_does_not_make_the_request_fit_is_not_made
     parts = [f"Part {number}: " + "mind this too. " * 250 for number in range(12)]
     talk = [[*user(part), *assistant("Noted: " + "yes. " * 60)] for part in parts]
     plan = Worker(RULES, WINDOW).send(history(*talk, user("Go on."))).plan
-    assert plan.before > WINDOW.usable_tokens
+    assert plan.tokens_before > WINDOW.usable_tokens
     assert (plan.action, plan.reason) == ("none", "floor")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.core.pipeline import Draft, estimate_tokens
-from proxy.core.planning import USELESS_BLOCKS_MAX, NeedSummary, Ready, choose_without_model, decide
+from proxy.core.planning import USELESS_BLOCKS_MAX, NeedSummary, Plan, choose_without_model, decide
 from proxy.core.rules import Facts, Rules
 from proxy.core.steps.compat import PruneTools
 from proxy.core.steps.standard import ClearResults, DropMiddle
@@ -50,7 +50,10 @@ def test_a_client_that_asks_by_name_gets_a_view_that_fits_whatever_the_model_ans
     assert need.urgent
     told = Summary(need.question.covers, "## Done\nMuch.")
     answered = choose_without_model(decide(replace(state, facts=replace(state.facts, summary=told))))
-    assert max(need.mechanical.after, need.otherwise.after, answered.after) <= WINDOW.usable_tokens
+    assert (
+        max(need.without_model.tokens_after, need.if_call_fails.tokens_after, answered.tokens_after)
+        <= WINDOW.usable_tokens
+    )
     assert HEADING in "".join(message.text for message in answered.view)
 
 
@@ -60,7 +63,7 @@ def test_a_summary_asked_for_by_name_that_leaves_too_much_is_not_all_that_is_don
     question = decide(state).question
     told = Summary(question.covers, "## Done\nMuch.")
     answered = choose_without_model(decide(replace(state, facts=replace(state.facts, summary=told))))
-    assert answered.after <= WINDOW.usable_tokens
+    assert answered.tokens_after <= WINDOW.usable_tokens
 
 
 def test_a_repeated_request_by_name_is_shortened_again_where_it_no_longer_fits():
@@ -69,7 +72,7 @@ def test_a_repeated_request_by_name_is_shortened_again_where_it_no_longer_fits()
     assert worker.send(work(40)).plan.reason == "forced"
     assert worker.considers(work(40)).action == "applied"
     worker.facts = replace(asked, usable_tokens=1_200)
-    assert choose_without_model(worker.considers(work(40))).after <= 1_200
+    assert choose_without_model(worker.considers(work(40))).tokens_after <= 1_200
 
 
 # --- who waits -------------------------------------------------------------------------------------------------------
@@ -84,23 +87,23 @@ def test_no_request_waits_while_the_view_is_well_within_the_window(steps, urgent
 
 def test_while_a_summary_is_written_the_view_stays_as_stored():
     need = considers(OVER)
-    assert (need.view_before.action, need.view_before.block) == ("none", None)
-    assert [message.raw for message in need.view_before.view] == [
+    assert (need.current.action, need.current.block) == ("none", None)
+    assert [message.raw for message in need.current.view] == [
         message.raw for message in Worker(RULES).decides(work(OVER)).body
     ]
 
 
 def test_a_request_that_cannot_wait_longer_continues_without_a_model():
     need = considers(FULL)
-    assert choose_without_model(need) is need.mechanical
-    assert (need.mechanical.action, need.mechanical.reason) == ("created", "window")
-    assert need.mechanical.after <= WINDOW.usable_tokens < need.view_before.after
-    assert not any(HEADING in message.text for message in need.mechanical.view)
+    assert choose_without_model(need) is need.without_model
+    assert (need.without_model.action, need.without_model.reason) == ("created", "window")
+    assert need.without_model.tokens_after <= WINDOW.usable_tokens < need.current.tokens_after
+    assert not any(HEADING in message.text for message in need.without_model.view)
 
 
 def test_while_a_summary_is_running_none_is_requested_again_and_fitting_requests_continue():
     pending = considers(OVER, summary_in_progress_covers=5)
-    assert isinstance(pending, Ready)
+    assert isinstance(pending, Plan)
     assert (pending.action, pending.reason) == ("none", "summary-pending")
 
 
@@ -125,7 +128,7 @@ def test_compaction_by_name_always_waits():
 def test_with_the_summary_at_hand_it_is_decided_at_once():
     covers = considers(OVER).question.covers
     plan = considers(OVER, summary=Summary(covers, "## Done\nMuch."))
-    assert isinstance(plan, Ready)
+    assert isinstance(plan, Plan)
     assert [report.step for report in plan.reports] == ["summary"]
     assert plan.block.summary == Summary(covers, "## Done\nMuch.")
 
@@ -158,7 +161,7 @@ def test_after_useless_blocks_no_model_is_asked_while_the_history_fits():
     open_breaker = {"useless_blocks": USELESS_BLOCKS_MAX}
     assert (considers(OVER, **open_breaker).action, considers(OVER, **open_breaker).reason) == ("none", "breaker-open")
     assert asks(work(NEAR), **open_breaker) is None
-    assert isinstance(considers(FULL, **open_breaker, can_summarize=False), Ready)
+    assert isinstance(considers(FULL, **open_breaker, can_summarize=False), Plan)
 
 
 def test_a_history_too_short_to_fold_is_a_floor_and_no_question():
@@ -201,7 +204,7 @@ def test_a_summary_requested_ahead_is_used_over_the_trigger():
     assert worker.considers(work(NEAR)).action == "none"
     plan = worker.considers(work(OVER))
     assert (plan.action, plan.reason) == ("created", "window")
-    assert plan.after <= 6_400 * 0.9
+    assert plan.tokens_after <= 6_400 * 0.9
 
 
 def test_no_summary_is_requested_ahead_without_blocks():
@@ -250,7 +253,7 @@ def test_unused_tools_are_removed_with_the_block_and_counted():
     rules = replace(RULES, when_full=(PruneTools(), ClearResults(outline=0, names=0)))
     plan = Worker(rules, WINDOW).send(work(OVER), tools=tools).plan
     assert (plan.reason, plan.block.pruned) == ("window", ("Write",))
-    assert plan.after == sum(estimate_tokens(message.raw) for message in plan.view) + estimate_tokens(plan.tools)
+    assert plan.tokens_after == sum(estimate_tokens(message.raw) for message in plan.view) + estimate_tokens(plan.tools)
 
 
 def test_a_summary_reaches_all_that_is_not_fixed():

@@ -94,7 +94,7 @@ def test_no_request_waits_while_the_history_still_fits():
     assert need(OVER, usable_tokens=6_100).urgent
     assert not need(OVER).urgent
     assert need(BEYOND).urgent
-    assert need(BEYOND).view_before.action == "none"
+    assert need(BEYOND).current.action == "none"
 
 
 # --- ahead -----------------------------------------------------------------------------------------------------------

@@ -303,7 +303,7 @@ def test_an_output_whose_call_stays_is_shortened_and_stays(usable):
     sent = worker.send([*items, message_item("user", "Go on.")])
     left = json.loads(sent.left)["input"]
     assert find_faults(sent.left) == []
-    assert (sent.plan.action, sent.plan.after < 0.7 * sent.plan.before) == ("created", True)
+    assert (sent.plan.action, sent.plan.tokens_after < 0.7 * sent.plan.tokens_before) == ("created", True)
     assert [item for item in left if item.get("type") != "function_call_output" and item in items] == [
         item for item in items if item["type"] != "function_call_output"
     ]
@@ -338,7 +338,7 @@ def test_a_question_for_a_summary_begins_as_the_history_that_was_forwarded():
     summary = Summaries(max_tokens=100, ledger=400)
     rules = Rules(trigger_tokens=4_000, clear_at_least=10**9, when_full=(), summary=summary)
     made = Worker(rules, Facts(), wire=responses, write=write_items).considers(items)
-    assert made.question.view == made.view_before.view
+    assert made.question.view == made.current.view
     assert MISSING not in "".join(message.text for message in made.question.view)
 
 

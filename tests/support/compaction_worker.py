@@ -17,7 +17,7 @@ from proxy.core.identity import Identity
 from proxy.core.memory import LastRequest, LookUp, SummaryCandidate
 from proxy.core.messages import Request
 from proxy.core.pipeline import Count, estimate_tokens
-from proxy.core.planning import Ready
+from proxy.core.planning import Plan
 from proxy.core.recovery import plan_untouched
 from proxy.core.rules import Anchor, Facts, Rules
 from proxy.core.summaries import Summary
@@ -207,7 +207,7 @@ class Sending:
     """One request as it came and as it left."""
 
     came: bytes
-    plan: Ready
+    plan: Plan
     left: bytes
     driver: Driver = None
 

@@ -185,8 +185,10 @@ def _without_always_steps(rules: Rules) -> Rules:
 
 
 def _apply_policy(state: ConversationState) -> Outcome:
-    ready = choose_without_model(decide(state))
-    return Outcome(state.request, ready.view, ready.tools, ready.before, ready.after, ready.reason, ready.reports)
+    plan = choose_without_model(decide(state))
+    return Outcome(
+        state.request, plan.view, plan.tools, plan.tokens_before, plan.tokens_after, plan.reason, plan.reports
+    )
 
 
 def _apply_steps(

@@ -150,12 +150,12 @@ PLANTED = """
 import sys
 from proxy.cli import main
 from proxy.core import planning
-keep_at_rest = planning.keep_at_rest
+plan_without_rewrite = planning.plan_without_rewrite
 def decide_with_a_bug(state):
     if any(b"BUGGY" in message.raw for message in state.body):
         raise KeyError("part_1 of a conversation")
-    return keep_at_rest(state)
-planning.keep_at_rest = decide_with_a_bug
+    return plan_without_rewrite(state)
+planning.plan_without_rewrite = decide_with_a_bug
 sys.exit(main())
 """
 
