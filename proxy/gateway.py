@@ -608,8 +608,9 @@ async def _read_refusal(reply: Reply, call: Call, hold_seconds: float | None = N
     The first events of a stream are held back for at most `hold_seconds`; None: where the client's stream has begun,
     so that it gets heartbeats.
     """
-    if call.path in (http.RESPONSES, http.MESSAGES) and reply.is_good and _is_stream(reply):
-        return await _read_late_refusal(reply, hold_seconds) if _may_overflow(call) else None
+    if reply.is_good and _is_stream(reply):
+        opening = StreamOpening(first_decides=call.path == http.CHAT)
+        return await _read_late_refusal(reply, opening, hold_seconds) if _may_overflow(call) else None
     beginning = (
         await reply.peek(_can_be_classified if reply.is_good else _is_larger_than_refusal)
         if _may_refuse(reply)
@@ -627,9 +628,8 @@ def _may_overflow(call: Call) -> bool:
     return not isinstance(call.body, bytes) or len(call.body) >= SMALLEST_OVERFLOW_TOKENS
 
 
-async def _read_late_refusal(reply: Reply, hold_seconds: float | None) -> Refusal | None:
+async def _read_late_refusal(reply: Reply, opening: StreamOpening, hold_seconds: float | None) -> Refusal | None:
     """The refusal in a stream that began well."""
-    opening = StreamOpening()
     # Held back without a bound, the client would get neither headers nor heartbeats while the model reads or waits.
     beginning = await reply.peek(opening.is_decided, hold_seconds)
     error = None if beginning is None else opening.find_refusal(beginning)

@@ -207,6 +207,7 @@ def make_error_event(error: ErrorObject, *, at_boundary: bool, named: bool = Fal
 # Refusals within a stream of status 200, behind events that say only that the request was taken.
 #
 # OpenAI's Responses refuses so what is too long. A gateway that asks OpenAI for a client of Messages passes it on so.
+# One that began a stream of Chat Completions before its own upstream answered can refuse in its first event only.
 
 OPENING_MAX_BYTES = 2 * 1024 * 1024
 """Of the first events: OpenAI repeats the instructions and the tools of a request in two of them."""
@@ -222,9 +223,11 @@ _CARRIES_OUTPUT = re.compile(
 class StreamOpening:
     """The first events of a stream, up to the first that shows an answer or a refusal."""
 
-    __slots__ = ("_is_decided", "_judged_bytes", "_refusal", "_seen_bytes")
+    __slots__ = ("_first_decides", "_is_decided", "_judged_bytes", "_refusal", "_seen_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, *, first_decides: bool = False) -> None:
+        # Chat Completions: nothing comes before an answer but comments.
+        self._first_decides = first_decides
         self._is_decided = False
         self._refusal: bytes | None = None
         self._seen_bytes = 0
@@ -250,14 +253,16 @@ class StreamOpening:
         for line in bytes(lines).splitlines():
             if self._is_decided:
                 return
-            if found := DATA.match(line):
+            if (found := DATA.match(line)) is not None:
                 self._judge_data(line[found.end() :].strip())
+            elif line.startswith(b"{"):  # an error that a server wrote without `data:`
+                self._judge_data(line)
 
     def _judge_data(self, data: bytes) -> None:
         found = _TYPE_FIRST.match(data)
         kind = "" if found is None else found[1].decode()
-        if not data or kind in _TAKEN:  # told without parsing: with what they repeat, these are large
-            return
+        if not data or (kind in _TAKEN and not self._first_decides):
+            return  # told without parsing: with what they repeat, these are large
         event = read_object(data)
         if event is None:
             self._is_decided = True
@@ -265,7 +270,7 @@ class StreamOpening:
         self._refusal = _find_refusal(event)
         kind = as_text(event.get("type"))
         is_output = not kind or "choices" in event or _CARRIES_OUTPUT.match(kind) is not None
-        self._is_decided = is_output or self._refusal is not None
+        self._is_decided = is_output or self._first_decides or self._refusal is not None
 
 
 def find_refusal(beginning: bytes) -> bytes | None:

@@ -2,21 +2,25 @@
 
 import pytest
 
-from tests.support import messages_api, responses_api
+from tests.support import messages, messages_api, responses_api
 from tests.support.agent import reading
 from tests.support.messages import user
 from tests.support.proxy_client import ask, log_of, streaming, until
-from tests.support.scripted_upstream import Upstream, comment, hang, pause, stream
+from tests.support.scripted_upstream import Upstream, comment, hang, pause, stream, text_turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HEARTBEAT_SECONDS = 0.3
 BEAT = b": keep-alive\n\n"
-PATH = {"responses": "/responses", "messages": "/messages"}
-REQUEST = {"responses": responses_api.request, "messages": messages_api.request}
-ANSWER = {"responses": responses_api.answer_events("All is well."), "messages": messages_api.answer_events("Well.")}
-BEGUN = {"responses": b"response.created", "messages": b"message_start"}
-OUTPUT = {"responses": b"output_item", "messages": b"content_block"}
+PATH = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
+REQUEST = {"chat": messages.body, "responses": responses_api.request, "messages": messages_api.request}
+ANSWER = {
+    "chat": [comment("PROCESSING"), *text_turn("All is well.").frames()],
+    "responses": responses_api.answer_events("All is well."),
+    "messages": messages_api.answer_events("All is well."),
+}
+BEGUN = {"chat": b"PROCESSING", "responses": b"response.created", "messages": b"message_start"}
+OUTPUT = {"chat": b"choices", "responses": b"output_item", "messages": b"content_block"}
 
 
 def split_answer(api):

@@ -14,7 +14,21 @@ from tests.support.messages import assistant, body, call, history, system, user
 from tests.support.overflow_replies import FIGURES, OVERFLOWS
 from tests.support.proxy_client import ask, data_of, log_of, streaming, until
 from tests.support.proxy_client import page as own_page
-from tests.support.scripted_upstream import Reply, Request, Upstream, answer, cut, hang, in_turn, pause, text_turn
+from tests.support.scripted_upstream import (
+    DONE,
+    Reply,
+    Request,
+    Upstream,
+    answer,
+    comment,
+    cut,
+    event,
+    hang,
+    in_turn,
+    pause,
+    stream,
+    text_turn,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -225,6 +239,34 @@ async def test_an_error_in_a_good_answer_is_recovered_from_wherever_it_was_cut(s
     outcome = await send_turn(cut_refusal)
     assert len(outcome.asked) == 2
     assert outcome.header("x-compaction") == "created"
+
+
+def as_stream(text, *before):
+    """This refusal as the first event of a stream that was begun before it."""
+    return stream(*before, event(json.loads(text.body)))
+
+
+@pytest.mark.parametrize("before", [[], [comment("PROCESSING"), pause(0.05)]], ids=["at once", "behind comments"])
+async def test_an_error_in_the_first_event_of_a_stream_is_recovered_from(send_turn, before):
+    provider = Provider("openrouter-in-200")
+
+    def refuse_within(request):
+        text = provider(request)
+        return text if text is provider.answered else as_stream(text, *before)
+
+    outcome = await send_turn(refuse_within, stream=True)
+    assert len(outcome.asked) == 2
+    assert outcome.header("x-compaction") == "created"
+    assert "error" not in data_of(outcome.answer.body.data)[0]
+    assert outcome.answer.body.data.endswith(DONE)
+
+
+async def test_an_error_in_the_first_event_that_nothing_helps_reaches_the_client_as_it_came(send_turn):
+    refused = stream(comment("PROCESSING"), event({"error": {"message": "Overloaded", "code": 503}}))
+    outcome = await send_turn(refused, stream=True)
+    assert len(outcome.asked) == 1
+    assert outcome.answer.body.data == refused.body
+    assert outcome.answer.body.whole
 
 
 async def test_white_space_before_an_answer_passes_while_it_is_waited_for(stack):

@@ -48,6 +48,7 @@ REFUSED = [
     event({"error": {"message": "It is too long."}}),
     event({"object": "error", "message": "It is too long."}),
     event({"error": {"message": "It is too long."}, "choices": []}),
+    b'{"error": {"message": "It is too long."}}\n',
     b"\xef\xbb\xbf" + event({"error": {"message": "It is too long."}}),
 ]
 
@@ -101,6 +102,21 @@ def test_a_refusal_in_a_last_line_without_its_end_is_found(refused):
 @pytest.mark.parametrize("events", [responses_events("All is well."), messages_events("All is well.")])
 def test_the_first_events_of_an_answer_are_no_refusal(events):
     assert find_refusal(b"".join(events)) is None
+
+
+@pytest.mark.parametrize("first", [*BEGUN, *TAKEN[:8]])
+def test_of_a_chat_the_first_data_decides(first):
+    opening, came = StreamOpening(first_decides=True), comment("PROCESSING") + first
+    assert not opening.is_decided(came[: came.index(b"data:") + 5])
+    assert opening.is_decided(came)
+    assert opening.find_refusal(came + ERROR) is None
+
+
+@pytest.mark.parametrize("refused", REFUSED[3:])
+def test_of_a_chat_the_first_data_may_be_a_refusal(refused):
+    opening = StreamOpening(first_decides=True)
+    assert opening.is_decided(refused)
+    assert opening.find_refusal(refused) is not None
 
 
 def test_a_beginning_without_output_is_read_up_to_a_bound():
