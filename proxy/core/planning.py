@@ -41,7 +41,7 @@ REPEATED_BLOCK_SHARE = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is forwarded, and the block that is stored once the upstream has accepted it."""
+    """A view that is forwarded, and the block that is stored once the upstream has accepted it."""
 
     view: tuple[Message, ...]
     tools: bytes | None

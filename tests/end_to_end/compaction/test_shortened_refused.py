@@ -8,7 +8,7 @@ from tests.support import messages_api, responses_api
 from tests.support.agent import reading, turns
 from tests.support.compacting_proxy import metric, settings
 from tests.support.messages import body
-from tests.support.proxy_client import ask, log_of
+from tests.support.proxy_client import ask, log_of, until
 from tests.support.scripted_upstream import answer, text_turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -43,6 +43,7 @@ async def test_it_is_sent_as_it_came_and_after_two_refusals_at_once(serve, fresh
     fresh.script = accept_only(SENT[api], accepted, status=status)
     async with serve(fresh.url, config=settings()) as proxy:
         answers = [await ask(proxy, sent, path, headers=KEY) for sent in SENT[api]]
+        await until(lambda: len(log_of(proxy, "shortened-refused")) == 2)  # the log is written in batches
         lines = log_of(proxy, "shortened-refused")
         counted = await metric(proxy, "refused_as_shortened_total", outcome="helped")
     assert {answer.status for answer in answers} == {200}
