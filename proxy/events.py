@@ -142,7 +142,7 @@ class OriginalKept(Event, frozen=True):
 class CompactionEnded(Event, frozen=True):
     """A block that was made. `steps`: name, messages touched, tokens saved.
 
-    `is_observed`: it was only computed (`x-compaction: observe`), and the history was forwarded as it came.
+    `is_observed`: it was only computed (mode `observe` of the request or its policy); the history went as it came.
     """
 
     conversation: str

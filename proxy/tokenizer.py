@@ -26,7 +26,7 @@ import tiktoken
 from proxy.core.window import Calibration
 from proxy.lru import ByteBoundedCache
 from proxy.model_names import model_family, plain_name
-from proxy.wire.chat.requests import TILES, Vision, weigh
+from proxy.wire.weight import weigh
 
 Estimator = Literal["tokens", "chars"]
 EncodingName = Literal["o200k_base", "cl100k_base"]
@@ -49,16 +49,15 @@ OWNERS_MAX_BYTES = 1024 * 1024
 class Tokenizers:
     """A tokenizer for any model, and the threads they share. One per process."""
 
-    def __init__(self, vision: Vision = TILES, remembered: int = REMEMBERED_COUNTS_MAX) -> None:
+    def __init__(self, remembered: int = REMEMBERED_COUNTS_MAX) -> None:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="tokenizer")
-        self._vision = vision
         self._remembered = remembered
         self._made: dict[EncodingName | None, Tokenizer] = {}
 
     def of(self, model: str, estimator: Estimator = "tokens") -> "Tokenizer":
         encoding = find_encoding(model) if estimator == "tokens" else None
         if encoding not in self._made:
-            self._made[encoding] = Tokenizer(encoding, self._threads, self._vision, CountCache(self._remembered))
+            self._made[encoding] = Tokenizer(encoding, self._threads, CountCache(self._remembered))
         return self._made[encoding]
 
     async def load(self) -> None:
@@ -76,13 +75,11 @@ class Tokenizer:
         self,
         encoding: EncodingName | None,
         threads: ThreadPoolExecutor,
-        vision: Vision,
         counts: "CountCache",
         owner: int = 0,
     ) -> None:
         self._encoding = encoding
         self._threads = threads
-        self._vision = vision
         self._counts = counts
         self._owner = owner
         self._of_owners = ByteBoundedCache[int, Tokenizer](OWNERS_MAX_BYTES)
@@ -91,7 +88,7 @@ class Tokenizer:
         """The tokenizer of one caller: how long it takes tells nothing of what others have had counted."""
         found = self._of_owners.get(owner)
         if found is None:
-            found = Tokenizer(self._encoding, self._threads, self._vision, self._counts, owner)
+            found = Tokenizer(self._encoding, self._threads, self._counts, owner)
             self._of_owners[owner] = found
         return found
 
@@ -119,7 +116,7 @@ class Tokenizer:
         return [self.count(message) for message in messages]
 
     def _count(self, message: bytes) -> int:
-        weight = weigh(message, self._vision)
+        weight = weigh(message)
         if self._encoding is None:
             return round((count_characters(message) + SEPARATOR_CHARACTERS - weight.unread) / 4) + weight.media
         return sum(_tokens(text, self._encoding) for text in weight.texts) + weight.markup + weight.media

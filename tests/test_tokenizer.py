@@ -14,8 +14,8 @@ from proxy import tokenizer as counting
 from proxy.core.window import Calibration, is_plausible
 from proxy.model_names import model_family
 from proxy.tokenizer import Tokenizers, find_prior_calibration, ranks
-from proxy.wire.chat.requests import MESSAGE_TOKENS
 from proxy.wire.delivery import read_usage
+from proxy.wire.weight import MESSAGE_TOKENS
 
 SHA256 = {
     "o200k_base": "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",

@@ -227,7 +227,7 @@ def find_host(netloc: str) -> str:
 
 
 def lower_case(hosts: Iterable[str]) -> frozenset[str]:
-    """Names of hosts, as `host_of` gives them."""
+    """Names of hosts, as `find_host` gives them."""
     return frozenset(host.lower() for host in hosts)
 
 

@@ -28,7 +28,6 @@ from proxy.wire.chat.requests import parse
 from proxy.wire.redaction import Redaction
 
 KEPT, PINNED, CLEARED, FOLDED, SUMMARISED = "kept", "pinned", "cleared", "folded", "summarised"
-STATUSES = (KEPT, PINNED, CLEARED, FOLDED, SUMMARISED)
 PREVIEW_CHARACTERS = 200
 FORKS_LIMIT = 50
 TITLE_CHARACTERS = 140

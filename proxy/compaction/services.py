@@ -124,7 +124,6 @@ class Services:
             window_probe=WindowProbe(learned),
             summarizer=Summarizer(store, emit),
             tokenizers=tokenizers,
-            # The block of a long conversation has a hundred kilobytes and comes back every turn.
             blocks=BlockCache(),
             profiles=ModelProfiles(tokenizers),
         )

@@ -290,11 +290,9 @@ def find_requested_lines(values: Mapping[str, Any]) -> tuple[int, int] | None:
 #
 # Agents without tools run the commands in a model's answer and send the output back as a user message. Patterns find
 # such messages. A pattern can be wrong, and a person's words must never be folded as if they were output, so four
-# limits hold. A message is a person's
-#
-# - before the first answer of the model, - in any history that holds tool calls or results: such an agent sends its
-# output as results, - where it holds a pin, - where words are beside the output: after a closing `</output>`, or in a
-# `<feedback>` of their own.
+# limits hold. A message is a person's before the first answer of the model; in any history that holds tool calls or
+# results, because such an agent sends its output as results; where it holds a pin; and where words are beside the
+# output, after a closing `</output>` or in a `<feedback>` of their own.
 #
 # Agents whose output matches no pattern are known by what their messages have in common: each follows an answer
 # with something to be run, and has the role of the system, or another name than the person, or begins with the same

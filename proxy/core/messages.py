@@ -5,7 +5,7 @@ and which stretch of the client's history it stands for. Everything else (reason
 the bytes and is looked at only by the step that cares. A message that was rewritten is the same value with other
 bytes and the name of the step that `made` it.
 
-Wire formats build these values (`proxy/wire`); `literal()` builds one from the proxy's own bytes, with the standard
+Wire formats build these values (`proxy/wire`); `make_literal` builds one from the proxy's own bytes, with the standard
 library only.
 """
 
@@ -351,7 +351,7 @@ def make_literal(raw: bytes, start: int, stop: int, made: str) -> Message:
 
 
 def as_read_back(message: Message) -> Message:
-    """The same message as `literal` reads it from its bytes: who speaks follows from its role and the step."""
+    """The same message as `make_literal` reads it from its bytes: who speaks follows from its role and the step."""
     if message.role == "assistant":
         observation = message.made in OUTPUT_SHORTENED
     else:

@@ -1,4 +1,4 @@
-"""Recovery from a refusal: what may be tried once more, and only once. Decisions only; the compactor acts on them.
+"""Recovery from a refusal: what may be tried once more, and only once. Decisions only; `Exchange` acts on them.
 
 A history that was too long is brought well below the limit, more harshly than the policy would: otherwise the request
 is lost, and the cache with it. Where only the answer would have been too long, a shorter one is asked for and the

@@ -107,13 +107,13 @@ def replace_elements(raw: bytes, start: int, change: Callable[[bytes], bytes]) -
     return replace_spans(raw, ((at, stop, change(raw[at:stop])) for at, stop in iterate_elements(raw, start)))
 
 
-def remove_members(raw: bytes, keys: AbstractSet[str], start: int = 0) -> bytes:
-    """`raw` without these members of the object at `start`, each gone with the comma that belonged to it."""
-    found = list(iterate_members(raw, start))
+def remove_members(raw: bytes, keys: AbstractSet[str]) -> bytes:
+    """The object without these members, each gone with the comma that belonged to it."""
+    found = list(iterate_members(raw))
     kept = [each for each in found if each.key not in keys]
     if len(kept) == len(found):
         return raw
-    opening = _skip(raw, start) + 1
+    opening = _skip(raw, 0) + 1
     if not kept:
         return raw[:opening] + raw[found[-1].stop :]
     lead = raw[opening : found[0].at]

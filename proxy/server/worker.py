@@ -239,6 +239,7 @@ class Worker:
         )
         self._metrics.track(self._metrics.in_flight, lambda: self._app.in_flight)
         self._metrics.track(self._metrics.log_lines_dropped, lambda: self._log.dropped_lines)
+        self._metrics.track(self._metrics.activity_dropped, lambda: self._activity_log.dropped_records)
         if (exporter := self._exporter) is not None:
             self._metrics.track(self._metrics.telemetry_dropped, lambda: exporter.dropped)
         self._stop_requested = asyncio.Event()

@@ -142,6 +142,7 @@ class Metrics(Collector):
         self.listener_errors = Series("listener_errors_total", "Faults of what listens to events.", ("listener",))
         self.log_lines_dropped = Series("log_lines_dropped_total", "Log lines that could not be written.")
         self.telemetry_dropped = Series("telemetry_dropped_total", "Events that no collector has received.")
+        self.activity_dropped = Series("activity_dropped_total", "Records that the admin pages miss.")
         self.in_flight = Series("inflight", "Requests on their way.", kind="gauge")
         self.workers = Series("workers", "Processes that answer, by version.", ("version",), kind="gauge")
         self.workers.add(__version__)

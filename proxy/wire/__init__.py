@@ -18,6 +18,7 @@ http            headers, credentials, the caller, paths, the model of a body, en
 lenient         JSON as clients and servers send it
 event_lines     lines of an event stream, by all ends that they have
 assembly        an answer put together: its messages, its usage, whether it is whole
+weight          what a model reads of a message, and the fixed prices of markup and media
 delivery        answers on their way to the client: streams, late refusals, usage
 redaction       secrets in messages and texts
 trace_context   the `traceparent` header

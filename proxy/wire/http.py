@@ -225,7 +225,7 @@ def _is_infrastructure(cookie: str) -> bool:
 
 
 # --- caller -----------------------------------------------------------------------------------------------------------
-# The caller of a request, as `access.authenticator` found it: a team, or a client known by its credentials.
+# The caller of a request, as `access.authentication` found it: a team, or a client known by its credentials.
 
 NO_TEAM = ""
 

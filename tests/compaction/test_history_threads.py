@@ -9,7 +9,6 @@ from proxy.compaction.history_threads import HUGE_WORK_BYTES, LARGE_WORK_BYTES, 
 from proxy.core.recall import TOOL, EarlierMessages
 from proxy.errors import Overloaded
 from proxy.tokenizer import Tokenizer, Tokenizers
-from proxy.wire.chat.requests import TILES
 from tests.support.agent import reading
 from tests.support.compacting_proxy import SMALL
 from tests.support.gateway_in_process import GatewayInProcess
@@ -107,7 +106,7 @@ async def test_more_messages_than_counts_are_remembered_are_counted_in_threads(u
         return count(self, message)
 
     monkeypatch.setattr(Tokenizer, "_count", count_here)
-    monkeypatch.setattr(Tokenizers.__init__, "__defaults__", (TILES, 1_000))
+    monkeypatch.setattr(Tokenizers.__init__, "__defaults__", (1_000,))
     messages = [message for number in range(3_000) for message in user(f"Message {number}.")]
     async with GatewayInProcess(up, tmp_path, retries=0) as served:
         await served.relay(served.call(messages))

@@ -77,6 +77,7 @@ def happening(metrics: Metrics) -> Metrics:
     metrics.listener_errors.add("log")
     metrics.log_lines_dropped.add()
     metrics.telemetry_dropped.add()
+    metrics.activity_dropped.add()
     return metrics
 
 

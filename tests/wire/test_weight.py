@@ -6,12 +6,12 @@ import struct
 
 import pytest
 
-from proxy.wire.chat.requests import (
+from proxy.wire.weight import (
     AUDIO_TOKENS,
     FILE_TOKENS,
     MESSAGE_TOKENS,
     TOOL_CALL_TOKENS,
-    Vision,
+    UNREADABLE_PICTURE_TOKENS,
     read_picture_size,
     weigh,
 )
@@ -73,7 +73,7 @@ def test_a_picture_of_unknown_size_costs_what_a_screenshot_costs():
         "data:image/png;base64,éééé",
         png(0, 9),
     ):
-        assert weight_of(picture(url)).media == Vision().unseen
+        assert weight_of(picture(url)).media == UNREADABLE_PICTURE_TOKENS
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_picture_of_unknown_size_costs_what_a_screenshot_costs():
     [((512, 512), 1), ((512, 513), 2), ((1024, 1024), 4), ((2048, 4096), 6), ((4096, 400), 4)],
 )
 def test_a_large_picture_is_scaled_down_before_its_tiles_are_counted(size, tiles):
-    assert Vision().cost(png(*size), "high") == 85 + tiles * 170
+    assert weight_of(picture(png(*size), detail="high")).media == 85 + tiles * 170
 
 
 def test_the_size_of_a_jpeg_is_found_behind_its_exif():

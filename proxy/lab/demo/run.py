@@ -18,7 +18,7 @@ from typing import Any
 TURNS = 150
 TURNS_LIMIT = 300
 SEED = 2
-"""Number of the recorded run that has `MOST_TURNS` steps; 5 and 7 are shorter."""
+"""Number of the recorded run that has `TURNS_LIMIT` steps; 5 and 7 are shorter."""
 
 TASK = """\
 Customers complain that some of them are charged twice for one and the same call at the port. It began after the last \

@@ -9,7 +9,6 @@ from proxy.lab.demo.speech import ModelReply, refusal
 
 Turnout = Literal["good", "down", "slow", "empty", "cut", "tool", "long", "hostile"]
 TURNOUTS: tuple[Turnout, ...] = ("good", "down", "slow", "empty", "cut", "tool", "long", "hostile")
-BAD = TURNOUTS[1:]
 
 _HEADING = re.compile(r"^#{1,3} +(\S.{0,60})$", re.MULTILINE)
 _HEADINGS = ("Goal", "Progress", "Decisions", "Files", "Errors", "Next step")

@@ -31,8 +31,8 @@ def round_share(value: float, digits: int) -> Decimal:
     return Decimal(f"{value:.{digits}f}")
 
 
-def _percent(part: float, whole: float, digits: int = 1) -> Cell:
-    return round_share(100 * part / whole, digits) if whole else NONE
+def _percent(part: float, whole: float) -> Cell:
+    return round_share(100 * part / whole, 1) if whole else NONE
 
 
 def _share(kept: int, asked: int) -> Cell:

@@ -1,6 +1,6 @@
 """Rules of upstreams: what a strict one would refuse in a request, written from its documents alone.
 
-    breaches(after) <= breaches(before)     nothing that was right has come out wrong
+    find_breaches(after) <= find_breaches(before)     nothing that was right has come out wrong
 
 Nothing here knows how the proxy works. Breaches are counted by kind, because some recorded histories bring theirs.
 Three dialects: OpenAI's chat completions; chat templates that want user and assistant to alternate; and what a

@@ -6,20 +6,17 @@ refuses (half surrogate pairs, `NaN`, repeated keys at the top) is read once mor
 refuses too is not understood (`None`) and the caller relays it as it is.
 """
 
-import base64
 import json
-import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import takewhile
-from math import ceil
 from typing import Any
 
 import msgspec
 
 from proxy.core import splice
 from proxy.core.agents import COMPACT, list_tool_names
-from proxy.core.messages import HEAD, Message, Request, ToolCall, iterate_strings, read_message
+from proxy.core.messages import HEAD, Message, Request, ToolCall, read_message
 from proxy.core.question import Try
 from proxy.wire import marks
 from proxy.wire.outline import Prefix, find_first_element, find_values, list_named, locate, read_elements
@@ -388,196 +385,3 @@ def render_question(
 def write_bounds(bounds: Mapping[str, int], model: str) -> dict[str, bytes]:
     """The members of a request that bound its answer, and its model where another one is asked."""
     return {name: b"%d" % most for name, most in bounds.items()} | ({"model": splice.quote(model)} if model else {})
-
-
-# --- weight -----------------------------------------------------------------------------------------------------------
-# Weight of a message: the texts that a model reads in it, and fixed token prices for markup and media.
-#
-# Counting a message's JSON is wrong: a picture costs 500 times fewer tokens than its base64, the cost of encrypted
-# reasoning is unknown, and the model sees neither escapes nor ids. Encoding the texts is the tokenizer's part.
-
-MESSAGE_TOKENS = 3  # the markup around each message
-TOOL_CALL_TOKENS = 8  # the markup around each tool call
-AUDIO_TOKENS = 600
-FILE_TOKENS = 3_000
-VIDEO_TOKENS = 10_000
-
-_IMAGES = frozenset({"image_url", "input_image", "image"})
-_OTHER_MEDIA = {
-    "input_audio": AUDIO_TOKENS,
-    "file": FILE_TOKENS,
-    "input_file": FILE_TOKENS,
-    "document": FILE_TOKENS,
-    "video_url": VIDEO_TOKENS,
-}
-_REASONING = ("reasoning_content", "reasoning", "reasoning_details")
-_MARKS = frozenset(  # what the model never sees as text, though it is short
-    {
-        *("role", "type", "id", "tool_call_id", "index", "format", "detail", "audio", "annotations"),
-        *("cache_control", "prompt_cache_breakpoint"),
-    }
-)
-_SEALED = frozenset(  # what only its maker can read, and long
-    {"encrypted_content", "signature", "thought_signature", "data", "extra_content", "provider_specific_fields"}
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Vision:
-    """OpenAI's tiles: a base price, and one for each 512-pixel square of the picture once it is scaled to fit."""
-
-    base: int = 85
-    tile: int = 170
-    unseen: int = 1_105  # a picture whose size cannot be read: a screenshot's price
-
-    def cost(self, url: object, detail: object) -> int:
-        if detail == "low":
-            return self.base
-        size = read_picture_size(url) if isinstance(url, str) else None
-        return self.base + self.tile * _tiles(*size) if size else self.unseen
-
-
-TILES = Vision()
-
-
-@dataclass(slots=True)
-class Weight:
-    """Texts to be encoded, tokens of markup and of media; `unread` is how much of the JSON is media or sealed."""
-
-    vision: Vision = TILES
-    texts: list[str] = field(default_factory=list)
-    markup: int = 0
-    media: int = 0
-    unread: int = 0
-
-    def of_message(self, message: Mapping[str, object]) -> "Weight":
-        self.markup += MESSAGE_TOKENS
-        self.media += AUDIO_TOKENS if message.get("audio") else 0  # an earlier spoken answer, by its id
-        for name, value in message.items():
-            if name not in _REASONING:
-                self._add_member(name, value)
-        self._add_reasoning(message)
-        return self
-
-    def _add_reasoning(self, message: Mapping[str, object]) -> None:
-        """Add the reasoning once: dialects repeat the same text under two names, and the model reads one of them."""
-        texts = [(Weight(self.vision).of(message[name]), message[name]) for name in _REASONING if message.get(name)]
-        longest = max((weight for weight, _ in texts), key=Weight.length, default=Weight())
-        self.texts += longest.texts
-        self.unread += sum(_letters(value) for _, value in texts) - longest.length()
-
-    def of(self, value: object) -> "Weight":
-        match value:
-            case str():
-                self._add_text(value)
-            case list():
-                for item in value:
-                    self.of(item)
-            case dict():
-                self._add_part(value)
-        return self
-
-    def length(self) -> int:
-        return sum(map(len, self.texts))
-
-    def _add_part(self, part: Mapping[str, object]) -> None:
-        kind = part.get("type")
-        if kind in _IMAGES:
-            self._add_picture(part)
-        elif kind in _OTHER_MEDIA:
-            self._add_unread(_OTHER_MEDIA[str(kind)], part)
-        else:
-            self.markup += TOOL_CALL_TOKENS if kind in ("function", "custom") else 0
-            for name, item in part.items():
-                self._add_member(name, item)
-
-    def _add_member(self, name: str, value: object) -> None:
-        if name in _MARKS:
-            return
-        if name in _SEALED:
-            self._add_unread(0, value)
-        elif name in ("arguments", "input") and not isinstance(value, str):
-            self.texts.append(json.dumps(value))  # an object where a string belongs: the model reads its JSON
-        else:
-            self.of(value)
-
-    def _add_text(self, text: str) -> None:
-        if text.startswith("data:") and ";base64," in text[:200]:
-            self._add_unread(self.vision.cost(text, None) if text.startswith("data:image/") else FILE_TOKENS, text)
-        else:
-            self.texts.append(text)
-
-    def _add_picture(self, part: Mapping[str, object]) -> None:
-        picture = part.get("image_url")
-        url, detail = (
-            (picture.get("url"), picture.get("detail")) if isinstance(picture, dict) else (picture, part.get("detail"))
-        )
-        self._add_unread(self.vision.cost(url, detail), part)
-
-    def _add_unread(self, tokens: int, value: object) -> None:
-        """Add a value of a fixed price whose letters the model does not read as text."""
-        self.media += tokens
-        self.unread += _letters(value)
-
-
-def weigh(raw: bytes, vision: Vision = TILES) -> Weight:
-    """The weight of a message (it has a role), or of a tool, a list of tools or a schema, which are read as JSON."""
-    value = _parse(raw)
-    if isinstance(value, dict) and "role" in value:
-        return Weight(vision).of_message(value)
-    return Weight(vision, [raw.decode(errors="replace")])
-
-
-def _parse(raw: bytes) -> object:
-    try:
-        return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _parse_leniently(raw)
-
-
-def _parse_leniently(raw: bytes) -> object:
-    """Parse JSON with half a surrogate pair or NaN: clients send both, and only the standard library reads them."""
-    try:
-        return json.loads(raw)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _letters(value: object) -> int:
-    return sum(map(len, iterate_strings(value)))
-
-
-# --- how large a picture is -----------------------------------------------------------------------
-
-
-def _tiles(width: int, height: int) -> int:
-    shrink = min(1.0, 2048 / max(width, height), 768 / min(width, height))
-    return ceil(width * shrink / 512) * ceil(height * shrink / 512)
-
-
-def read_picture_size(url: str) -> tuple[int, int] | None:
-    """Width and height of a PNG or JPEG in a data URL, from its first bytes."""
-    encoded = url[:100_000].partition(";base64,")[2]
-    try:
-        start = base64.b64decode(encoded[: len(encoded) // 4 * 4])
-    except ValueError:
-        return None
-    size = _png_size(start) or _jpeg_size(start)
-    return size if size and min(size) > 0 else None
-
-
-def _png_size(start: bytes) -> tuple[int, int] | None:
-    if not start.startswith(b"\x89PNG\r\n\x1a\n"):
-        return None
-    return int.from_bytes(start[16:20], "big"), int.from_bytes(start[20:24], "big")
-
-
-def _jpeg_size(start: bytes) -> tuple[int, int] | None:
-    """Segments follow one another, each with its length; the first start-of-frame tells height and width."""
-    at = 2 if start.startswith(b"\xff\xd8") else len(start)
-    while at + 9 <= len(start) and start.startswith(b"\xff", at):
-        if start[at + 1] in (0xC0, 0xC1, 0xC2):
-            height, width = struct.unpack(">HH", start[at + 5 : at + 9])
-            return width, height
-        at += 2 + int.from_bytes(start[at + 2 : at + 4], "big")
-    return None
