@@ -128,7 +128,10 @@ def f12_a_user_message_is_left_and_comes_first(sent, case):
 
 def f12_notes_do_not_break_the_order_of_speakers(sent, case):
     if case.is_legal and case.cuts:
-        assert breaks(sent.messages) <= breaks(messages_that_came(sent))
+        came = breaks(messages_that_came(sent))
+        # Where a user spoke right behind a result, which a policy has removed, it is behind what was before the call.
+        came["user", "user"] += came["tool", "user"]
+        assert breaks(sent.messages) <= came
 
 
 def f10_signed_reasoning_is_untouched_or_gone(sent, case):

@@ -6,7 +6,7 @@ And the same with an upstream whose summaries are no good: the run must not noti
 
 import pytest
 
-from proxy.lab.demo.summaries import BAD
+from proxy.lab.demo.summaries import TURNOUTS
 from tests.support.demo_runs import plays, run_agents
 
 PATIENT = {"policies": {"default": {"summary": {"wait": 0.5}}}}
@@ -31,7 +31,7 @@ async def test_a_run_of_many_windows_is_never_refused(tmp_path):
 
 @pytest.mark.seconds
 async def test_a_run_in_which_summaries_fail_in_every_way_is_never_refused(tmp_path):
-    run = await plays(tmp_path, 50, window=32_000, summaries=[kind for kind in BAD if kind != "slow"])
+    run = await plays(tmp_path, 50, window=32_000, summaries=[kind for kind in TURNOUTS[1:] if kind != "slow"])
     assert is_sound(run)
     assert run.tally.summaries > 0, "otherwise nothing failed"
 
@@ -62,7 +62,7 @@ async def test_no_turn_waits_for_a_summary_that_takes_four_turns(tmp_path):
     ("turns", "window"),
     [pytest.param(50, 32_000, marks=pytest.mark.slow), pytest.param(150, 128_000, marks=pytest.mark.soak)],
 )
-@pytest.mark.parametrize("kind", BAD)
+@pytest.mark.parametrize("kind", TURNOUTS[1:])
 async def test_a_bad_summary_costs_the_agent_nothing(kind, turns, window, tmp_path):
     run = await plays(tmp_path, turns, window=window, summaries=[kind], config=PATIENT)
     assert is_sound(run)
@@ -75,7 +75,7 @@ async def test_a_bad_summary_costs_the_agent_nothing(kind, turns, window, tmp_pa
 )
 @pytest.mark.timeout(600)
 async def test_bad_summaries_for_many_agents_cost_them_nothing(agents, tmp_path):
-    run = await run_agents(tmp_path, agents, turns=25, window=24_000, summaries=BAD, slow_seconds=2)
+    run = await run_agents(tmp_path, agents, turns=25, window=24_000, summaries=TURNOUTS[1:], slow_seconds=2)
     # Of the agents' requests and of the calls for summaries: each fits beside the answer that it asks for.
     assert is_sound(run)
     assert run.tally.summaries >= agents
