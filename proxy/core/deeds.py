@@ -369,14 +369,15 @@ _END_CHARACTERS = 600
 _COMMAND_CHARACTERS = 1_000
 _NOTICES_CHARACTERS = 8_000
 _FILE_IN_RESULT = re.compile(r"\[File: (\S+) \(|\(Open file: ([^)\n]+)\)")
-_STARTED = re.compile(r"(?:agentId|agent_id|task_id|with ID|session ID)\"?:? ?\"?([\w-]+)")
+_STARTED = re.compile(r"(?:agentId|agent_id|task_id|with ID|session ID)\"?:? ?\"?(-*\w[\w-]*)")
 _GOING_ON = ("launched", "in background", "in the background", "running with session", "<status>running")
+_STOPPING = ("kill*", "taskstop", "close_agent")
 _STATUS = re.compile(r"<status>(\w+)</status>")
 _NOTICE = "<task-notification>"
 # A line by which a sub-agent's report sums itself up: `**Verdict:** REQUEST CHANGES`.
 _CONCLUSION = re.compile(
-    r"^[-#*_> ]{0,8}((?=[A-Z])(?i:(?:overall |final )?(?:verdict|assessment|conclusion|bottom line|status|root cause))"
-    r"[*_ ]{0,3}:[*_ ]{0,3}\S[^\n]*)",
+    r"^[-#*_> ]{0,8}((?=[A-Z])(?:(?i:(?:overall |final )?(?:verdict|assessment|conclusion|bottom line|root cause))"
+    r"[*_ ]{0,3}:[*_ ]{0,3}\S[^\n]*[^\s:*_]|(?i:status)[*_ ]{0,3}:[*_ ]{0,3}[A-Z]{2,20}(?=\W*$)))",
     re.MULTILINE,
 )
 _CHANGES = {
@@ -401,7 +402,8 @@ class Act:
     @property
     def going_on(self) -> bool:
         """The work was only started, and goes on in the background."""
-        return any(words in self.result[:_END_CHARACTERS] for words in _GOING_ON)
+        is_over = self.outcome.exit_code is not None
+        return not is_over and any(words in self.result[:_END_CHARACTERS] for words in _GOING_ON)
 
 
 def find_call_deeds(call: ToolCall, result: str, *, failed: bool = False) -> Iterator[Deed]:
@@ -468,7 +470,13 @@ def _find_command_deeds(act: Act) -> Iterator[Deed]:
         yield from (*touched, *(Deed(CHANGED, path) for path in edited))
         is_all = is_all or bool(edited)
     if has_failed or not is_all:
-        yield Deed(RAN, command, label, act.outcome.render(), failed=has_failed)
+        yield Deed(RAN, _CLIPPING.sub("", command.rstrip()), label, act.outcome.render(), failed=has_failed)
+
+
+# How much of its output is shown makes no other command of it.
+_CLIPPING = re.compile(
+    r"(?:\s{1,9}2>&1)?(?:\s{0,9}\|\s{0,9}(?:head|tail)(?:\s{1,9}-[\w+-]{0,9})?(?:\s{1,9}\d{1,9})?){0,9}\Z"
+)
 
 
 def _find_question_deeds(act: Act) -> Iterator[Deed]:
@@ -498,6 +506,8 @@ def _find_wait_deeds(act: Act) -> Iterator[Deed]:
         yield Deed(TASKS, key, how=_render_status(status[1]))
     elif act.outcome.exit_code is not None:
         yield Deed(TASKS, key, how=f"exit code {act.outcome.exit_code}")
+    elif agents.matches_any(act.call.name, _STOPPING) and not act.outcome.has_failed:
+        yield Deed(TASKS, key, how="stopped")
 
 
 def _render_status(status: str) -> str:

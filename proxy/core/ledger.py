@@ -19,6 +19,7 @@ from proxy.core.deeds import (
     PLAN,
     READ,
     SECTIONS,
+    TASKS,
     USER_WORDS,
     WHOLE,
     Deed,
@@ -172,13 +173,13 @@ def write_ledger(
     """The ledger of a stretch in at most `budget` bytes: the newest entries stay, sections have a fixed order.
 
     `with_user_words`: with what the user said; off where that stays verbatim anyway. `kept_starts`: the starts of
-    messages that stay in the view. They need no entry, but what they say of the plan counts: its state is that after
-    them.
+    messages that stay in the view. They need no entry, but what they say of the plan and of tasks that are listed
+    counts: their state is that after them.
     """
     book = Book()
     for message, deed in _iterate_deeds(messages):
         is_wanted = message.start not in kept_starts and (with_user_words or deed.section is not USER_WORDS)
-        if is_wanted or deed.section is PLAN:
+        if is_wanted or deed.section is PLAN or (deed.section is TASKS and deed.key in book.pages[TASKS]):
             book.enter(deed)
     return book.render(budget)
 

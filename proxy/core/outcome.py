@@ -13,6 +13,7 @@ import re
 import string
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, Literal
 
 from proxy.core.agents import find_command_line, find_kind, matches_any, split_commands
@@ -36,7 +37,12 @@ _PLAIN_HINTS = (
 )
 _OTHER_HINTS = ("✗", "✘", "✖", "❌", "● ", "错误", "エラー", "오류", "ошибка")
 _HINTS = (*_PLAIN_HINTS, *_OTHER_HINTS)
-_HINT = re.compile("|".join(map(re.escape, _HINTS)))
+# A place in a file with its column, as compilers and linters begin a line, whatever the words behind it.
+_PLACE = r":\d{1,7}:\d{1,5}: "
+_HINT = re.compile("|".join((*map(re.escape, _HINTS), _PLACE)))
+_DIAGNOSTIC = re.compile(
+    rf"[ \t]{{0,8}}(?:vet: )?[^\s:()\"']{{1,300}}\.[A-Za-z]{{1,5}}{_PLACE}(?!(?i:warn|note|info|hint|debug|remark))\S"
+)
 # Lines that tell of an error in any place of what a command printed.
 _ERROR_LINE = re.compile(
     r"[^\w<(\[✓✔✅☑]{0,8}(?:E +)?(?:"
@@ -80,8 +86,13 @@ _FAILED_TEST = re.compile(
 )
 # Go with `-v` prints it above the name of the test.
 _GO_TEST = re.compile(r"[ \t]*--- FAIL: (\w+)")
-_GO_REASON = re.compile(r"^[ \t]+((?:[\w/.-]+\.go:\d+: |Error: )[ \t]*\S[^\n]*)", re.MULTILINE)
-_GO_CHARACTERS = 4_000
+_GO_REASON = re.compile(r"^[ \t]+((?:[\w/.-]+\.go:\d+: |Error: |panic: )[ \t]*\S[^\n]*)", re.MULTILINE)
+_GO_CHARACTERS, _GO_LINES_MAX = 4_000, 200
+_NOT_INDENTED = re.compile(r"\n(?=[^\s])")
+_TELLS_OF_FAILURE = re.compile(
+    r"(?i)\b(?:error|fail|panic|expect|want|got\b|should|must|unexpected|mismatch|missing|invalid|cannot|differ"
+    r"|timed? ?out|not (?:found|equal)|no such|did ?n[o']t|does ?n[o']t|was ?n[o']t|never)"
+)
 _ERROR_WITHIN = re.compile(
     r":\d+(?::\d+)?: (?:fatal )?error\b|\berror TS\d+|\b(?:ERROR|CRITICAL|FATAL)\b(?! ?[=(.])"
     r"|\blevel=(?:error|fatal)|: command not found|[Nn]o such file or directory|[Pp]ermission denied"
@@ -141,6 +152,8 @@ _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _ENVELOPE_CHARACTERS = 1_000_000
 _OUTPUTS = ("stdout", "stderr", "output", "logs")
 """Members of a result in JSON under which some harnesses put what a program has printed."""
+_OF_COMMANDS = frozenset({"command", "exit_code", "exitCode", "returncode", "return_code"})
+"""Members of it that only the result of a command has."""
 _REASONS = ("error", "message", "detail", "reason", "stderr")
 _FAILED_STATES = frozenset({"error", "failed", "failure", "fail"})
 # A traceback up to the line that ends it, the first that is not indented: it says what went wrong.
@@ -294,6 +307,20 @@ def unwrap_output(text: str) -> str:
     return text if envelope is None else _find_printed(envelope) or text
 
 
+def has_no_output(text: str, call: ToolCall | None) -> bool:
+    """True where a command has printed nothing, and its result is what a harness writes around that."""
+    first, _, below = text[: _ENVELOPE_CHARACTERS + 1].strip().partition("\n")
+    is_command = call is not None and find_kind(call.name, call.named) == "run"
+    if not is_command or first[:1] != "{" or any(line.strip()[:1] not in ("", "[") for line in below.split("\n")):
+        return False
+    try:
+        value = json.loads(first)
+    except (ValueError, RecursionError):
+        return False
+    printed = [value[name] for name in _OUTPUTS if isinstance(value.get(name), str)]
+    return bool(printed) and not "".join(printed).strip() and not value.keys().isdisjoint(_OF_COMMANDS)
+
+
 def _read_envelope(text: str) -> Mapping[str, Any] | None:
     """The JSON object that a result is; None where it is none, or holds only data."""
     bare = text[: _ENVELOPE_CHARACTERS + 1].strip()
@@ -379,7 +406,7 @@ def _find_error_places(text: str) -> Iterator[ErrorPlace]:
     """The lines that tell of an error, in their order."""
     # The one letter that becomes two would move all places behind it.
     lowered, place = text.replace("İ", "I").lower(), 0
-    if not any(hint in lowered for hint in (_PLAIN_HINTS if text.isascii() else _HINTS)):
+    if not any(hint in lowered for hint in (_PLAIN_HINTS if text.isascii() else _HINTS)) and not _HINT.search(lowered):
         return
     is_diff = any(sign in text for sign in _DIFF_SIGNS)
     while hint := _HINT.search(lowered, place):
@@ -398,19 +425,36 @@ def _find_error_places(text: str) -> Iterator[ErrorPlace]:
                 place = traceback.end()
                 start, stop = traceback.span(1) if traceback[1].strip() else (start, stop)
             yield ErrorPlace(start, stop)
-        elif _ERROR_WITHIN.search(text, start, min(stop, start + _WITHIN_CHARACTERS)):
+        elif _DIAGNOSTIC.match(text, start) or _ERROR_WITHIN.search(text, start, min(stop, start + _WITHIN_CHARACTERS)):
             yield ErrorPlace(start, stop)
 
 
 def _find_reason_of_test(text: str, start: int) -> tuple[int, int] | None:
     """The place of the line that says why the test failed that the line here names; None where it names none."""
-    if found := _FAILED_TEST.match(text, start):
-        return found.span(found.lastindex or 0)
-    if test := _GO_TEST.match(text, start):
-        begun = text.rfind(f"=== RUN   {test[1]}", max(0, start - _GO_CHARACTERS), start)
-        if begun >= 0 and (found := _GO_REASON.search(text, begun, start)):
-            return found.span(1)
-    return None
+    if (test := _GO_TEST.match(text, start)) and (reason := _find_reason_of_go_test(text, test)):
+        return reason
+    found = _FAILED_TEST.match(text, start)
+    return found.span(found.lastindex or 0) if found else None
+
+
+def _find_reason_of_go_test(text: str, test: re.Match[str]) -> tuple[int, int] | None:
+    """The first line of a test with a word of failure, else its first. Go prints the lines of its log in the same form,
+    below the name of the test or, with `-v`, above it.
+    """
+    start = test.start()
+    below = _GO_REASON.finditer(text, test.end(), _find_end_of_block(text, test.end()))
+    begun = text.rfind(f"=== RUN   {test[1]}", max(0, start - _GO_CHARACTERS), start)
+    above = _GO_REASON.finditer(text, begun, start) if begun >= 0 else ()
+    lines = list(islice(chain(below, above), _GO_LINES_MAX))
+    telling = (line for line in lines if _TELLS_OF_FAILURE.search(line[1]))
+    chosen = next(telling, lines[0] if lines else None)
+    return chosen.span(1) if chosen else None
+
+
+def _find_end_of_block(text: str, place: int) -> int:
+    """The end of the indented lines from here on."""
+    found = _NOT_INDENTED.search(text, place, place + _GO_CHARACTERS)
+    return found.start() if found else place + _GO_CHARACTERS
 
 
 def _render_error(text: str, place: ErrorPlace) -> str:

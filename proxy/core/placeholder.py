@@ -34,6 +34,7 @@ from proxy.core.outcome import (
     cut_line,
     find_error_places,
     find_outcome,
+    has_no_output,
     skip_harness_head,
 )
 
@@ -150,18 +151,17 @@ def render_placeholder(
     """
     outcome = outcome or find_outcome(text, call)
     verdict = " ".join(outcome.render().split()).rstrip(".")
-    others = describe_attachments([kind for kind, _ in attachments])
-    size = len(text.encode("utf-8", "surrogatepass")) + sum(size for _, size in attachments)
+    rows, size = _measure(text, call, attachments)
     values = {
         "tool": call.name if call else "tool",
         "argument": choose_argument(call),
         "bytes": f"{size:,}",
-        "rows": " and ".join(filter(None, (describe_length(text) if text or not others else "", others))),
+        "rows": rows,
         "outcome": f", {verdict}" if verdict else "",
         "status": outcome.status,
         "first": cut_first_line(text, _FIRST_LINE_CHARACTERS),
         "way_back": _render_way_back(
-            call, handle if text else "", "all of it" if others else "the full text", has_gaps=GAP in excerpt
+            call, handle if text else "", size, is_text=not attachments, has_gaps=GAP in excerpt
         ),
         "excerpt": f"\n{excerpt}" if excerpt else "",
         **_FORMER_FIELDS,
@@ -171,22 +171,35 @@ def render_placeholder(
     return f"{rendered} [Call {handle} for the full text.]" if handle and "{way_back}" not in template else rendered
 
 
-def _render_way_back(call: ToolCall | None, handle: str, whole: str, *, has_gaps: bool) -> str:
+def _measure(text: str, call: ToolCall | None, attachments: Sequence[tuple[str, int]]) -> tuple[str, int]:
+    """How much there was, in words and in bytes."""
+    if has_no_output(text, call):
+        return "no output", 0
+    others = describe_attachments([kind for kind, _ in attachments])
+    rows = " and ".join(filter(None, (describe_length(text) if text or not others else "", others)))
+    return rows, len(text.encode("utf-8", "surrogatepass")) + sum(size for _, size in attachments)
+
+
+def _render_way_back(call: ToolCall | None, handle: str, size: int, *, is_text: bool, has_gaps: bool) -> str:
     """How the model gets all of it back, without doing twice what should be done once."""
-    legend = f'"{GAP}" marks gaps. ' if has_gaps else ""
-    if handle:
-        return f"{legend}Call {handle} for the full text."
+    if not size:
+        return "Nothing was left out."
+    whole = "the full text" if is_text else "all of it"
     kind = "run" if call is None else find_kind(call.name, call.named)
-    if kind in ("change", "patch"):
-        return f"{legend}Read the file for its current text."
-    if kind in ("agent", "wait"):
+    if handle:
+        way = f"Call {handle} for the full text."
+    elif kind in ("change", "patch"):
+        way = "Read the file for its current text."
+    elif kind in ("agent", "wait"):
         # A sub-agent would start its work again, and a process tells only what is new.
-        return f"{legend}Calling the tool again may not return this text."
-    if call is not None and (kind == "read" or only_reads(call.name) or is_file_text(call)):
-        return f"{legend}Call the tool again for {whole}."
-    if kind == "run":
-        return f"{legend}Only a new run returns {whole}."
-    return f"{legend}Calling the tool again would do it again."
+        way = "Calling the tool again may not return this text."
+    elif call is not None and (kind == "read" or only_reads(call.name) or is_file_text(call)):
+        way = f"Call the tool again for {whole}."
+    elif kind == "run":
+        way = f"Only a new run returns {whole}."
+    else:
+        way = "Calling the tool again would do it again."
+    return f'"{GAP}" marks gaps. {way}' if has_gaps else way
 
 
 def shorten_output(message: Message, shorten: Callable[[str], str]) -> str:
@@ -351,7 +364,8 @@ _SAYS_NOTHING = re.compile(
     r"|\W{0,3}(?i:(?:(?:the )?(?:process|command) )?(?:completed with )?exit(?:ed with)?[ _](?:code|status)|returncode)"
     r"\W{1,4}-?\d+\W{0,3})\s*"
 )
-_MEMBERS_PER_ITEM = 4
+# How much of JSON stays, less and less until there is room for it: items, characters of each text, members.
+_PRUNINGS = ((20, 200, 80), (8, 120, 32), (4, 80, 16), (2, 60, 8), (1, 40, 4), (1, 40, 2), (1, 24, 1))
 _RULER = re.compile(r"[\s|+:=-]{3,}")
 _SIGNATURE = re.compile(
     r"\s{0,12}(?:\d+\s{0,4}[→|:\t]\s{0,8})?(?:#{1,4} \S"
@@ -515,10 +529,10 @@ class Excerpts:
     def _excerpt_json(self, excerpt: str, value: Any, room: int) -> str:  # noqa: ANN401 - JSON
         """JSON with fewer members and items, and shorter texts."""
         room = max(room, EDGE_CHARACTERS)
-        for items, characters in ((20, 200), (8, 120), (4, 80), (2, 60), (1, 40)):
+        for items, characters, members in _PRUNINGS:
             if len(excerpt) <= room:
                 break
-            excerpt = json.dumps(_prune(value, items, characters), ensure_ascii=False)
+            excerpt = json.dumps(_prune(value, items, characters, members), ensure_ascii=False)
         excerpt = cut_line(excerpt, room)
         self.kept_names.update(find_names(excerpt, self.known))
         return excerpt
@@ -610,17 +624,16 @@ def _render_lines(lines: Sequence[str], picked: dict[int, str]) -> str:
     return "\n".join(rendered)
 
 
-def _prune(value: Any, items: int, characters: int) -> Any:  # noqa: ANN401 - JSON
-    """The value with so many items of each list, four times as many members, and texts of so many characters."""
+def _prune(value: Any, items: int, characters: int, members: int) -> Any:  # noqa: ANN401 - JSON
+    """The value with so many items of each list, so many members of each object, and texts of so many characters."""
     if isinstance(value, str):
         return cut_line(value, characters)
     if isinstance(value, list):
         more = [f"{GAP} {len(value) - items:,} more"] if len(value) > items else []
-        return [_prune(each, items, characters) for each in value[:items]] + more
+        return [_prune(each, items, characters, members) for each in value[:items]] + more
     if isinstance(value, dict):
-        most = _MEMBERS_PER_ITEM * items
-        pruned = {key: _prune(each, items, characters) for key, each in islice(value.items(), most)}
-        return pruned | ({GAP: f"{len(value) - most:,} more"} if len(value) > most else {})
+        pruned = {key: _prune(each, items, characters, members) for key, each in islice(value.items(), members)}
+        return pruned | ({GAP: f"{len(value) - members:,} more"} if len(value) > members else {})
     return value
 
 

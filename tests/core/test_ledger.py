@@ -506,3 +506,50 @@ if __name__ == "__main__":
     for each in FILES:
         upper = each.read_text(encoding="utf-8").split(RULE)[0]
         each.write_text(f"{upper}{RULE}{render_ledger(upper)}", encoding="utf-8")
+
+
+STARTED = call("Agent", description="Review tests", out="Async agent launched successfully.\nagentId: ae499f1")
+ENDED = user("<task-notification>\n<task-id>ae499f1</task-id>\n<status>completed</status>\n</task-notification>")
+
+
+def test_the_end_of_a_task_counts_also_where_the_message_with_it_stays():
+    body = request(user("Go on."), STARTED, ENDED).body
+    (place,) = (message.start for message in body if b"task-notification" in message.raw)
+    assert "[ae499f1] (running)" in write_ledger(body[:place], 4_000)
+    assert "[ae499f1] (done)" in write_ledger(body, 4_000, kept_starts={place})
+    assert "ae499f1" not in write_ledger(body[place:], 4_000, kept_starts={place})
+
+
+def test_a_task_that_was_stopped_is_not_listed_as_running():
+    started = call("Bash", command="make serve", out="Command running in background with ID: be6f894.")
+    stopped = call("TaskStop", task_id="be6f894", out="Successfully stopped task")
+    assert "(running)" in ledger_of(started)
+    assert "make serve [be6f894] (stopped)" in ledger_of(started, stopped)
+    assert "(running)" in ledger_of(started, call("TaskStop", task_id="be6f894", out="Error: no such task"))
+
+
+def test_a_command_with_an_exit_code_is_no_task():
+    failed = "Exit code 1\nG204: Subprocess launched with variable\nsession ID - unknown"
+    assert "running" not in ledger_of(call("Bash", command="mise run lint", out=failed))
+
+
+def test_how_much_of_an_output_is_shown_makes_no_other_command():
+    failed = call("Bash", command="npm run check 2>&1 | head -10", out="error TS2304: Cannot find name 'a'.")
+    passed = call("Bash", command="npm run check | tail -n 3", out="No fixes applied.")
+    ledger = ledger_of(failed, passed)
+    assert ledger.count("npm run check") == 1
+    assert "earlier: contains errors: error TS2304" in ledger
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("Status: DONE", True),
+        ("**Verdict:** request changes", True),
+        ('Status: "applied" or "pending"', False),
+        ("Root cause: it:", False),
+    ],
+)
+def test_a_line_of_a_report_sums_it_up_only_where_it_is_a_verdict(line, shown):
+    ledger = ledger_of(call("Agent", description="Look", out=f"I looked.\n{line}\nThat is all."))
+    assert (line.replace("*", "") in ledger) is shown

@@ -429,7 +429,7 @@ RUNNERS = {
         "2/2 Test #2: b ......***Failed    0.00 sec\n\n50% tests passed, 1 tests failed out of 2\n",
         "50% tests passed, 1 tests failed out of 2",
     ),
-    "ruff": ("a.py:1:8: F401 `os` imported but unused\nFound 1 error.\n", "Found 1 error."),
+    "ruff": ("a.py:1:8: F401 `os` imported but unused\nFound 1 error.\n", "a.py:1:8: F401 `os` imported but unused"),
     "a signal": ("starting\nSegmentation fault (core dumped)\n", "Segmentation fault (core dumped)"),
 }
 
@@ -510,3 +510,41 @@ def test_an_error_behind_a_report_of_success_is_the_only_verdict():
     assert find_outcome(f"{BELOW}Traceback (most recent call last):\n  a\nKeyError: 'x'\n", RUN).render() == (
         "contains errors: KeyError: 'x'"
     )
+
+
+@pytest.mark.parametrize(
+    ("printed", "error"),
+    [
+        (
+            "# a.example/cli\npkg/committed.go:36:24: cannot use id (variable of type string) as ID value\n",
+            "pkg/committed.go:36:24: cannot use id (variable of type string) as ID value",
+        ),
+        ("src/a.c:3:1: warning: unused\nsrc/a.c:9:2: expected ';'\n", "src/a.c:9:2: expected ';'"),
+        ("vet: ./main.go:7:2: undefined: foo\n", "vet: ./main.go:7:2: undefined: foo"),
+    ],
+)
+def test_a_line_of_a_compiler_is_an_error_also_without_the_word(printed, error):
+    assert find_outcome(printed, RUN).error == error
+
+
+@pytest.mark.parametrize("printed", ["a.py:3:1: note: see here\n", "12:30:05: done\n", "at 10:20: see a.go:1:2: x\n"])
+def test_a_note_or_a_time_is_no_error(printed):
+    assert not find_outcome(printed, RUN).has_failed
+
+
+def test_places_in_a_search_are_no_errors():
+    (asked, _) = call("Bash", command="rg --column undefined", out="")
+    assert not find_outcome("a.go:3:1: undefined\n", request([asked]).body[0].calls[0]).has_failed
+
+
+@pytest.mark.parametrize("above", [False, True])
+def test_the_reason_of_a_failed_go_test_is_no_line_of_its_log(above):
+    log = "    a_test.go:9: Captured 0 files\n    a_test.go:12: merge failed: exit status 1\n    a_test.go:13: bye\n"
+    named = "--- FAIL: TestA (0.01s)\n"
+    printed = f"=== RUN   TestA\n{log}{named}" if above else f"{named}{log}FAIL\n"
+    assert find_outcome(printed, RUN).error == "--- FAIL: TestA (0.01s): a_test.go:12: merge failed: exit status 1"
+
+
+def test_the_first_line_of_a_failed_go_test_is_its_reason_where_no_line_speaks_of_failure():
+    printed = "--- FAIL: TestA (0.01s)\n    a_test.go:9: 3 files\n    a_test.go:12: 4 files\nFAIL\n"
+    assert find_outcome(printed, RUN).error == "--- FAIL: TestA (0.01s): a_test.go:9: 3 files"

@@ -585,3 +585,34 @@ def test_a_ruler_a_row_of_dots_or_an_endless_word_costs_no_more_than_other_text(
 def test_a_long_line_without_blanks_costs_no_more_than_other_text():
     """Rulers are such lines, and whole pages of Chinese."""
     assert_grows_in_proportion(lambda line: Excerpts(0.1, 4_000, 10).excerpt(line), lambda n: "a\n" + "字" * n, 2_000)
+
+
+# --- misleading results -----------------------------------------------------------------------------------------------
+
+
+def test_of_an_empty_output_it_is_not_pretended_that_something_was_left_out():
+    wrapped = {
+        "kind": "Observation",
+        "output": "",
+        "command": "grep -n x a.py",
+        "metadata": {"paths": ["/opt/py_3"] * 80},
+    }
+    printed = f"{json.dumps(wrapped)}\n[The command completed with exit code 0.]\n[Current working directory: /w]"
+    (text,) = clear_results(call("execute_bash", command="grep -n x a.py", out=printed))
+    assert text == (
+        "[Shortened by the context proxy: execute_bash(grep -n x a.py), no output, 0 bytes, exit code 0. Nothing was "
+        "left out.]"
+    )
+
+
+@pytest.mark.parametrize("out", [{"output": "", "items": LONG}, {"output": "x", "command": "ls", "more": LONG}])
+def test_other_members_beside_an_empty_output_are_no_wrapping(out):
+    (text,) = clear_results(call("execute_bash", command="ls", out=json.dumps(out)))
+    assert "no output" not in text
+
+
+@pytest.mark.parametrize("rows", [1, 3, 40])
+def test_an_excerpt_of_json_is_json_however_little_room_there_is(rows):
+    issue = {"id": "2ceb7a6b", "title": "Introduce " + "a handler " * 20, "labels": {"a": "b" * 90, "c": "d" * 90}}
+    excerpt = Excerpts(0.12, 400, 0).excerpt(json.dumps({"issues": [issue] * rows, "next": "n" * 200}))
+    assert json.loads(excerpt)["issues"]

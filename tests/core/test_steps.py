@@ -322,3 +322,13 @@ def test_in_the_room_for_exempt_calls_a_pointer_counts_as_the_whole_text():
 def test_parallel_calls_point_back_to_one_another_too():
     draft = draft_of(user("x"), calls(("Read", {"path": "a"}, BIG), ("Read", {"path": "b"}, BIG)))
     assert DedupArrivals()(draft).middle[3].text == LEFT_OUT.format("a")
+
+
+def test_a_pointer_says_that_the_call_failed_and_which_lines_were_read():
+    failed = "<tool_use_error>String to replace not found in file." + " The text was not there." * 30
+    edits = [call("Edit", file_path="a.tsx", old_string=f"{n}", new_string="x", out=failed) for n in range(2)]
+    reads = [call("Read", file_path="b.go", offset=235, limit=20, out=BIG)] * 2
+    left = DedupArrivals()(draft_of(user("x"), *edits, *reads)).middle
+    pointers = [message.text for message in left if message.made == "dedup_arrivals"]
+    assert "Edit(a.tsx) above (contains errors: <tool_use_error>String to replace not found in file." in pointers[0]
+    assert pointers[1].endswith("the result of Read(b.go) for lines 235-254 above.]")

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from proxy.core import placeholder, splice
-from proxy.core.agents import EXEMPT, STATEFUL, Hint, find_kind, find_modes, matches_any
+from proxy.core.agents import EXEMPT, STATEFUL, Hint, find_kind, find_modes, find_requested_lines, matches_any
 from proxy.core.deeds import CHANGED, READ, find_announced_call, find_call_deeds, is_file_text
 from proxy.core.fold import count_bytes, find_kept_words, find_unsummarized_start, fold_stretches
 from proxy.core.grouping import list_callers
@@ -30,6 +30,7 @@ from proxy.core.outcome import (
     cut_line,
     find_outcome,
     find_quoting_kind,
+    has_no_output,
     holds_words_of_user,
     unwrap_output,
 )
@@ -220,12 +221,15 @@ class ClearResults:
 
         def shorten(text: str, message: Message, call: ToolCall | None) -> str:
             outcome = find_outcome(text, call, failed=message.reports_error)
-            part = choose_part(call, len(text))
-            excerpt = excerpts.excerpt(text, max(part, READ_PART) if outcome.has_failed else part, call)
             handle = render_handle(message.start, message.stop) if draft.recalls else ""
             attachments = [] if message.role == "assistant" else message.list_attachments()
+            part = choose_part(call, len(text))
             if attachments and len(text) <= self.over:
                 excerpt = text  # it stays where it is alone, too
+            elif has_no_output(text, call):
+                excerpt = ""
+            else:
+                excerpt = excerpts.excerpt(text, max(part, READ_PART) if outcome.has_failed else part, call)
             return placeholder.render_placeholder(
                 self.template, text, call, excerpt, handle, outcome=outcome, attachments=attachments
             )
@@ -470,7 +474,7 @@ class DedupArrivals:
             if not self._long(message):
                 return message
             earlier, by = first.setdefault(remove_wrapping(message.content), (message, call))
-            return message if earlier is message else message.with_text(_point_to(by), self.name)
+            return message if earlier is message else message.with_text(_point_to(by, message), self.name)
 
         return draft.rewrite(point)
 
@@ -496,7 +500,7 @@ def restore_repeated(messages: Sequence[Message], origin: Sequence[Message]) -> 
             present.add(text)
             return message
         if text in restored:
-            pointer = original.with_text(_point_to(restored[text]), REPEATED)
+            pointer = original.with_text(_point_to(restored[text], original), REPEATED)
             return min(pointer, original, key=lambda each: len(each.raw))
         restored[text] = call
         return original
@@ -637,12 +641,19 @@ def _number(value: Any, default: float) -> float:  # noqa: ANN401 - JSON
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else default
 
 
-def _point_to(call: ToolCall | None) -> str:
-    return f"[Left out by the context proxy: word for word the same as {_name_result(call)} above.]"
+def _point_to(call: ToolCall | None, repeated: Message) -> str:
+    outcome = _find_outcome(repeated, call)
+    verdict = f" ({' '.join(outcome.render().split()).rstrip('.')})" if outcome.has_failed else ""
+    return f"[Left out by the context proxy: word for word the same as {_name_result(call)} above{verdict}.]"
 
 
 def _name_result(call: ToolCall | None) -> str:
-    return f"the result of {placeholder.render_call(call)}" if call else "an earlier result"
+    """The result of a call, by its call; of a part of a file, by its lines too."""
+    if call is None:
+        return "an earlier result"
+    lines = find_requested_lines(call.named)
+    part = f" for lines {lines[0]}-{lines[1] or 'end'}" if lines else ""
+    return f"the result of {placeholder.render_call(call)}{part}"
 
 
 # --- strip reasoning --------------------------------------------------------------------------------------------------
