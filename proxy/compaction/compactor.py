@@ -82,10 +82,10 @@ class Compactor:
         return OutgoingRequest(call, decision, options, answer=local_answers.render_compacted(decision))
 
     async def _prepare(self, call: Call, body: bytes, client: Client, policy: CompiledPolicy) -> OutgoingRequest:
-        options = RequestOptions.read(call.headers) if policy.policy.headers else RequestOptions()
+        options = RequestOptions.read(call.headers) if policy.settings.headers else RequestOptions()
         is_bypassed = options.mode == "bypass"
         decision = Decision("bypassed" if is_bypassed else "none")
-        outgoing = OutgoingRequest(call, decision, options, keeps_originals=policy.policy.transcripts)
+        outgoing = OutgoingRequest(call, decision, options, keeps_originals=policy.settings.transcripts)
         if is_bypassed:
             return outgoing
         wire = REQUEST_FORMATS[call.path]
@@ -96,7 +96,7 @@ class Compactor:
         request = None if reason else await self._read(call, body, prefix)
         if request is None:
             return replace(outgoing, decision=Decision("none", reason or "not-understood"))
-        if policy.policy.compact_tool:
+        if policy.settings.compact_tool:
             body = wire.offer_compact(request)
             call = replace(call, body=body)
             request = await self._read(call, body, self._find_prefix(call, body)) or request
@@ -106,8 +106,8 @@ class Compactor:
         session = Session(self._services, call, request, options=options, policy=policy, client=client, prefix=prefix)
         if session.is_small():
             return await session.with_marks(replace(outgoing, session=session))  # the client's own bytes
-        may_act = policy.policy.mode == "auto" and options.mode in ("auto", "force") and not call.caller.halted
-        if may_act and policy.policy.compact_command:
+        may_act = policy.settings.mode == "auto" and options.mode in ("auto", "force") and not call.caller.halted
+        if may_act and policy.settings.compact_command:
             if (focus := agents.find_command(request, policy.rules.observations)) is not None:
                 return await self._answer_command(
                     replace(outgoing, options=options.with_force(focus)), request, policy, client

@@ -125,7 +125,7 @@ NO_CLIENTS: Mapping[str, Client] = MappingProxyType({})
 class CompiledPolicy:
     """A policy and the rules it compiles to, once per configuration."""
 
-    policy: Policy
+    settings: Policy
     rules: Rules
     summary_client: Client | None = None
     """The upstream that makes the summaries, where it is not the one of the request."""

@@ -123,7 +123,7 @@ class Session:
         self._format = REQUEST_FORMATS[call.path]
         self._answers = ANSWER_FORMATS[call.path]
         self._scope = make_window_scope(client.settings, request.model, call)
-        self._profile = services.profiles.find(client.settings, request.model, policy.policy.estimator)
+        self._profile = services.profiles.find(client.settings, request.model, policy.settings.estimator)
         self._body: bytes = request.source
         self._new_work = estimate_work(request.source if prefix is None else request.source[prefix.stop :])
         self._options = options
@@ -157,7 +157,7 @@ class Session:
         self._options = self._options.with_force(focus)
 
     def _context(self, options: RequestOptions) -> Context:
-        services, policy, profile = self._services, self.policy.policy, self._profile
+        services, policy, profile = self._services, self.policy.settings, self._profile
         probed = services.window_probe.find(self._scope)
         window = profile.window
         if probed is not None and window.origin != "config":
@@ -197,7 +197,7 @@ class Session:
 
     def _may_recall(self) -> bool:
         """True where the model is offered the tool that reads earlier messages again."""
-        return self.policy.policy.recall == "on" and self._answers.may_recall(self._request)
+        return self.policy.settings.recall == "on" and self._answers.may_recall(self._request)
 
     async def prepare(self, outgoing: OutgoingRequest) -> OutgoingRequest:
         decision = await self.drive(self.exchange.prepare())
@@ -305,7 +305,7 @@ class Session:
         body = asking or body
         if decision.max_answer_tokens is not None:
             body = self._format.answer_within(body, decision.max_answer_tokens)
-        is_client_view = self.policy.policy.usage == "client_view"
+        is_client_view = self.policy.settings.usage == "client_view"
         more = max(0, decision.tokens_before - decision.tokens_after) if is_client_view else 0
         self._body = body
         call = replace(outgoing.call, body=await self._add_marks(body))
@@ -323,7 +323,7 @@ class Session:
         return outgoing if body is self._request.source else replace(outgoing, call=replace(outgoing.call, body=body))
 
     async def _add_marks(self, body: bytes) -> bytes:
-        if self.policy.policy.cache_marks == "off":
+        if self.policy.settings.cache_marks == "off":
             return body
         return await run_apart(estimate_work(body), partial(self._format.add_marks, body, self._request.model))
 
@@ -342,7 +342,7 @@ class Session:
     def _asks_usage(self, decision: Decision) -> bool:
         """True where a stream without usage is asked for it, because the next requests need it."""
         plan, exchange = decision.plan, self.exchange
-        if plan is None or exchange.observes or not self.policy.policy.ask_usage:
+        if plan is None or exchange.observes or not self.policy.settings.ask_usage:
             return False
         if not self._request.stream or self._request.asks_usage:
             return False
@@ -451,13 +451,13 @@ class Session:
     async def _await_summary(self, question: Question | None, covers: int, seconds: float) -> Summary | None:
         summarizer = self._services.summarizer
         if question is None:
-            call_seconds = self.policy.policy.summary.seconds
+            call_seconds = self.policy.settings.summary.seconds
             return await summarizer.await_pending(self._identity, covers, seconds, call_seconds)
         return await summarizer.await_new(self._order(question), seconds)
 
     def _order(self, question: Question) -> SummaryOrder:
         """The order for a summary: which upstream and model to ask, and how."""
-        exchange, rules = self.exchange, self.policy.policy.summary
+        exchange, rules = self.exchange, self.policy.settings.summary
         window = resolve_window(rules.model) if rules.model else exchange.window
         client = self.policy.summary_client or self._client
         call = SummaryCall(
@@ -471,7 +471,7 @@ class Session:
             is_other_upstream=client is not self._client,
             room=window.usable_tokens(rules.max_tokens),
             longest_answer=window.output,
-            usage_refusals=self._services.usage_refusals if self.policy.policy.ask_usage else None,
+            usage_refusals=self._services.usage_refusals if self.policy.settings.ask_usage else None,
         )
         candidate = exchange.memory.candidate
         failures = candidate.failures if candidate is not None else 0

@@ -36,7 +36,7 @@ from proxy.core.pipeline import Step
 from proxy.core.steps import STEPS
 from proxy.core.steps.compat import OneLiners, PruneTools, StripAttachments, ToolHints
 from proxy.core.steps.standard import ClearArguments, ClearResults, ClipOutput, DedupOld, DropMiddle
-from proxy.core.summaries import Summaries
+from proxy.core.summaries import SummaryRules
 
 SHIPPED_PROMPTS = ("structured", "workflow")
 WORDS_PER_TOKEN = 0.4  # paths and identifiers take more than prose
@@ -194,14 +194,14 @@ class SummaryConfig(ConfigModel):
     """Sentence to put at the end of a summary. `{path}` in it is where the originals are, `{conversation}` the id of
     the conversation; without originals there is no such sentence."""
 
-    def rules(self) -> Summaries:
+    def rules(self) -> SummaryRules:
         aligned = self.call == "aligned" and not (self.upstream or self.model)
-        values = _shared_values(self, Summaries)
+        values = _shared_values(self, SummaryRules)
         values |= {"call": "aligned" if aligned else "transcript"}
         # More earlier summaries than any conversation has: their tokens are the bound.
         values |= {"scope": sys.maxsize if self.scope == "tokens" else self.scope}
         values |= {"prompt": self.prompt.of(self.max_tokens), "headings": self.prompt.headings}
-        return Summaries(**values)
+        return SummaryRules(**values)
 
 
 def _read_trigger(given: Any) -> float | Literal["auto"]:  # noqa: ANN401 (whatever a file holds)

@@ -368,7 +368,7 @@ def mark_observations(
             is_user = message.role == "user"
             is_output = is_user and _is_output(message.text, patterns, pins, reminders)
             is_output = is_output or (environment.is_output(message, before) and not pins.stand_in(message.text))
-        marked.append(replace(message, observed=True) if is_output else message)
+        marked.append(replace(message, is_observation=True) if is_output else message)
         answered = answered or message.role == "assistant"
         before = before if message.role in HEAD else message
     return tuple(marked)
@@ -538,7 +538,7 @@ def _may_be_output(body: tuple[Message, ...], observations: tuple[str, ...]) -> 
     """
     if not is_text_style(body):
         return False
-    if mark_observations(body, observations)[-1].observed:
+    if mark_observations(body, observations)[-1].is_observation:
         return True
     first = next((place for place, message in enumerate(body) if message.role == "assistant"), len(body))
     user_size = sum(len(message.content) for message in body[first:-1] if message.role == "user")

@@ -210,7 +210,7 @@ def _keep_fixed(draft: Draft) -> set[int]:
         members = [draft.middle[place] for place in group]
         fixed = [message for message in members if id(message) in kept]
         # What the provider's tools began must go on, and an observation needs the words that asked for it.
-        is_whole = any(message.observed for message in fixed) or (
+        is_whole = any(message.is_observation for message in fixed) or (
             any(message.is_result or message.role == "assistant" for message in fixed)
             and any(message.continues for message in members)
         )

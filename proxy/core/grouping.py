@@ -413,7 +413,7 @@ def find_fixed(messages: Sequence[Message], passages: Sequence[str]) -> frozense
         if not message.literal
         and (
             message.is_fixed
-            or (message.role in HEAD and not message.observed)
+            or (message.role in HEAD and not message.is_observation)
             or message.declares_tools
             or place == last
             or (passages and _may_pin(message) and _contains_passage(message, passages))

@@ -198,7 +198,7 @@ def _find_deeds(message: Message, call: ToolCall | None, after: Message | None) 
         yield from _find_answer_deeds(message, after)
     elif message.is_user:
         yield from _find_user_deeds(message.text)
-    elif message.observed and (ran := deeds.find_reported_call(text := message.text)):
+    elif message.is_observation and (ran := deeds.find_reported_call(text := message.text)):
         yield from deeds.find_call_deeds(ran, text)
 
 
@@ -218,7 +218,7 @@ def _find_answer_deeds(message: Message, after: Message | None) -> Iterator[Deed
         return
     edits = deeds.find_text_edits(text)
     yield from edits
-    answer = after.text if after is not None and after.observed and after.role != "assistant" else None
-    answer = text[agents.find_output_within(text) :] if message.observed else answer
+    answer = after.text if after is not None and after.is_observation and after.role != "assistant" else None
+    answer = text[agents.find_output_within(text) :] if message.is_observation else answer
     if not edits and (call := deeds.find_described_call(text, answered=answer is not None)):
         yield from deeds.find_call_deeds(call, answer or "")

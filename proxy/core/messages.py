@@ -169,7 +169,7 @@ class Message:
     stop: int = 0
     made: str = ""
     """The step that wrote these bytes; empty where they are the client's."""
-    observed: bool = False
+    is_observation: bool = False
     """An environment speaks in the role of a user or of the system, or at the end of an answer: the output of a
     text-style agent's command."""
     is_fixed: bool = False
@@ -188,12 +188,12 @@ class Message:
     @property
     def is_user(self) -> bool:
         """True where a person wrote it: neither an observation, nor a note of the proxy."""
-        return self.role == "user" and not self.observed and self.made in WORDS_KEPT
+        return self.role == "user" and not self.is_observation and self.made in WORDS_KEPT
 
     @property
     def is_bulk(self) -> bool:
         """True where it is output of an environment, whatever its role."""
-        return self.role in RESULTS or self.observed
+        return self.role in RESULTS or self.is_observation
 
     @property
     def signed(self) -> bool:
@@ -356,7 +356,7 @@ def as_read_back(message: Message) -> Message:
         observation = message.made in OUTPUT_SHORTENED
     else:
         observation = message.role in ("user", *HEAD) and message.made not in (NOTE, *WORDS_KEPT)
-    return message if message.observed == observation else replace(message, observed=observation)
+    return message if message.is_observation == observation else replace(message, is_observation=observation)
 
 
 def read_message(value: Any, raw: bytes) -> Message:  # noqa: ANN401 - any JSON a client sends

@@ -16,7 +16,7 @@ from proxy.core.messages import NOTE, Message
 from proxy.core.pipeline import Count, Draft
 from proxy.core.rules import Facts, Rules
 from proxy.core.state import ConversationState
-from proxy.core.summaries import NOTED, Summaries, SummaryReply, Verdict, find_kept_beside, judge_answer
+from proxy.core.summaries import NOTED, SummaryReply, SummaryRules, Verdict, find_kept_beside, judge_answer
 
 FOCUS = "\n\nAbove all, keep what concerns this: {focus}"
 CLIP_CHARACTERS = 2_000
@@ -48,7 +48,7 @@ class Question:
     """What the user said: the summary shall be in the same language."""
     weight: int
     """Tokens of what the answer replaces: one that is not shorter is none."""
-    rules: Summaries
+    rules: SummaryRules
     focus: str
 
     @property

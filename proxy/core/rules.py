@@ -19,7 +19,7 @@ from proxy.core.steps.standard import (
     DropMiddle,
     StripReasoning,
 )
-from proxy.core.summaries import Summaries, Summary
+from proxy.core.summaries import Summary, SummaryRules
 from proxy.core.window import Prices
 
 LARGE_TRIGGER, SMALL_TRIGGER, SPARED_TOKENS = 0.55, 0.8, 48_000
@@ -88,7 +88,7 @@ class Rules:
     """Where a block is applied, fill in missing results and leave out results without a call."""
     fold_all: bool = False
     """Fold everything older than what is kept, and not only as much as the target takes."""
-    summary: Summaries = field(default_factory=Summaries)
+    summary: SummaryRules = field(default_factory=SummaryRules)
     """When a model is asked for a summary instead of folding without one."""
     new_blocks: bool = True
     """Off: existing blocks are applied, and no new one is made."""

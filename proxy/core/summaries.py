@@ -217,7 +217,7 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Summaries:
+class SummaryRules:
     """Rules for summaries: when a model is asked, for what, and how its answer is used."""
 
     enabled: bool = True
@@ -258,7 +258,7 @@ class Summaries:
     """The policy on results by tool: the newest of those to keep stay with their calls, up to half of the target."""
 
 
-def join_summaries(earlier: Summary | None, newest: Summary, rules: Summaries, count: Count) -> Summary:
+def join_summaries(earlier: Summary | None, newest: Summary, rules: SummaryRules, count: Count) -> Summary:
     """The newest summary, and those before it that the scope keeps."""
     if earlier is None or not rules.scope:
         return newest
@@ -278,7 +278,7 @@ class Summarize:
     name: ClassVar[str] = "summary"
 
     text: str
-    rules: Summaries
+    rules: SummaryRules
     may_fold_words: bool = False
     """Fold the user's words as well where it is not shorter otherwise: the client has asked for this summary."""
 
@@ -323,7 +323,7 @@ class Summarize:
         return excerpts.name_what_is_left_out(own, draft.names_within(LISTED_NAMES_MAX))
 
 
-def find_kept_beside(draft: Draft, rules: Summaries) -> set[int]:
+def find_kept_beside(draft: Draft, rules: SummaryRules) -> set[int]:
     """The ids of messages of the middle that stay beside a summary."""
     user_tokens = rules.user_tokens if rules.shape == "notes" else 0
     return find_kept_words(draft, user_tokens, repeats_notes=True, hints=rules.hints)

@@ -9,13 +9,13 @@ from proxy.core.overlay import Block, Part
 from proxy.core.planning import Plan, decide
 from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
 from proxy.core.state import ConversationState
-from proxy.core.summaries import Summaries
+from proxy.core.summaries import SummaryRules
 from proxy.store.transcripts.archive import role_and_text
 from tests.support.messages import KEY, TENANT, assistant, call, request, system, user
 
 LONG = "a line of output\n" * 400
 WORK = [piece for number in range(12) for piece in [call("Read", out=f"{number} {LONG}", path=f"src/{number}.py")]]
-PLAIN = Rules(keep=Keep(tokens=500, groups=1), clear_at_least=2_000, horizon=1_000, summary=Summaries(enabled=False))
+PLAIN = Rules(keep=Keep(tokens=500, groups=1), clear_at_least=2_000, horizon=1_000, summary=SummaryRules(enabled=False))
 
 
 def forward_with_statuses(asked, rules, facts=NOTHING_KNOWN):

@@ -30,7 +30,7 @@ from proxy.core.identity import Identity
 from proxy.core.memory import MAX_FAILURES, LookUp, SummaryCandidate
 from proxy.core.recovery import REASON, SHORTENED_REFUSED, Refusal
 from proxy.core.rules import Keep, Rules
-from proxy.core.summaries import Summaries, Summary
+from proxy.core.summaries import Summary, SummaryRules
 from proxy.core.window import NOT_REPORTED, PriceCliff, TokenPrices, Usage, Window, decode_window
 from tests.support.agent import reading
 from tests.support.messages import body, call, parse_request, user
@@ -39,7 +39,7 @@ WORK = reading(16)
 LONGER = reading(24)
 SHORT = user("Hello?")
 RULES = Rules(policy="small", clear_at_least=3_000, keep=Keep(tokens=1_000))
-FOLDING = replace(RULES, when_full=(), clear_at_least=10**9, summary=Summaries(prompt="Summarise.", max_tokens=200))
+FOLDING = replace(RULES, when_full=(), clear_at_least=10**9, summary=SummaryRules(prompt="Summarise.", max_tokens=200))
 TEXT = "The user reads files one after the other; nothing has failed, and nothing is decided yet."
 NOW = 1_000_000.0
 
@@ -168,7 +168,7 @@ def forward_in_turn(windows, steps, driver, lengths=(800, 8_000)):
     before = []
     for number, (window, step) in enumerate(zip(windows, steps, strict=True)):
         wanted = lengths[number % len(lengths)]
-        rules = replace(FOLDING, summary=Summaries(enabled=False))
+        rules = replace(FOLDING, summary=SummaryRules(enabled=False))
         made = accepted_exchange(reading(step), driver, rules, max_tokens=wanted, window=window)
         plan = made.decision.plan
         view = [message.raw for message in (made.context.request.messages if plan is None else plan.view)]
@@ -212,7 +212,7 @@ def test_a_block_of_an_earlier_version_is_used_but_in_a_larger_window(window, ou
 
 def test_a_block_made_after_a_refusal_goes_on_whatever_answers_are_asked_for():
     driver = Driver()
-    rules = replace(FOLDING, summary=Summaries(enabled=False))
+    rules = replace(FOLDING, summary=SummaryRules(enabled=False))
     made = exchange(WORK, rules, max_tokens=8_000, window=Window())
     drive(made.prepare(), driver)
     assert drive(made.recover(Refusal("input", limit=16_000)), driver).outcome == "created"

@@ -17,7 +17,7 @@ from proxy.core.messages import read_message
 from proxy.core.pipeline import estimate_tokens
 from proxy.core.question import FOCUS, list_tries
 from proxy.core.rules import Facts, Keep, Rules
-from proxy.core.summaries import Summaries, Summary
+from proxy.core.summaries import Summary, SummaryRules
 from tests.support.compaction_worker import Worker
 from tests.support.messages import assistant, call, history, system, user
 
@@ -59,7 +59,7 @@ RULES = Rules(
     clear_at_least=10**9,
     min_groups=0,
     pins=Pins(tags=("pin",)),
-    summary=Summaries(prompt="(The prompt stands here.)", max_tokens=200, ledger=1_200, pointer=""),
+    summary=SummaryRules(prompt="(The prompt stands here.)", max_tokens=200, ledger=1_200, pointer=""),
 )
 HEAD = system("You are a coding agent.")
 
@@ -154,7 +154,7 @@ Pushing is allowed.
 
 
 def render_prompt(name, focus=""):
-    summaries = Summaries(prompt=read_prompt(name).of(4_000))
+    summaries = SummaryRules(prompt=read_prompt(name).of(4_000))
     return f"\n{summaries.prompt}{FOCUS.format(focus=focus) if focus else ''}"
 
 

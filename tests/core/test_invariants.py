@@ -17,7 +17,7 @@ from proxy.core.grouping import Flaws, count_flaws, find_last_assistant, repair
 from proxy.core.overlay import Block
 from proxy.core.rules import Facts
 from proxy.core.steps.standard import DedupArrivals
-from proxy.core.summaries import Summaries
+from proxy.core.summaries import SummaryRules
 from proxy.lab.replay.validity import check_alternation, shape_of
 from proxy.wire.chat.requests import render
 from tests.support import worker_cases
@@ -290,7 +290,7 @@ def test_each_block_of_a_history_covers_more_than_those_before_it(files, some, s
 def test_f8_a_worker_that_may_not_summarize_forwards_the_summary_that_is_stored(messages, some, shape):
     worker = with_summary_at_hand(messages, some, shape)()
     first = worker.send(messages)
-    rules = replace(worker.rules, summary=Summaries(enabled=False))
+    rules = replace(worker.rules, summary=SummaryRules(enabled=False))
     other = Worker(rules, Facts(can_summarize=False), store=worker.store)
     assert other.send(messages).left == first.left
 

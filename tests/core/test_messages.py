@@ -84,7 +84,7 @@ def test_user_messages_that_are_an_environment_speaking_are_known():
         user("thanks"),
     ).body
     marked = mark_observations(body, OBSERVATIONS)
-    assert [each.observed for each in marked] == [False, False, True, False]
+    assert [each.is_observation for each in marked] == [False, False, True, False]
     assert [each.is_user for each in marked] == [True, False, False, True]
     assert mark_observations(body, ()) is body
     assert mark_observations(body[1:2], OBSERVATIONS) == body[1:2]

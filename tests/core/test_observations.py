@@ -8,7 +8,7 @@ import pytest
 from proxy.core.agents import OBSERVATIONS, find_pattern_fault, find_words_beside_output, mark_observations
 from proxy.core.grouping import Pins
 from proxy.core.rules import Facts, Keep, Rules
-from proxy.core.summaries import Summaries
+from proxy.core.summaries import SummaryRules
 from tests.support.compaction_worker import Worker, turns
 from tests.support.messages import assistant, body, call, history, parse_request, request, system, user
 from tests.support.recorded_traces import conversations, needed
@@ -20,7 +20,7 @@ OPENINGS = (
     "<output>",
 )
 PINS = Pins(tags=("rules",))
-RULES = Rules(pins=PINS, summary=Summaries(enabled=False), clear_at_least=3_000, keep=Keep(tokens=1_000))
+RULES = Rules(pins=PINS, summary=SummaryRules(enabled=False), clear_at_least=3_000, keep=Keep(tokens=1_000))
 
 
 def words_of(opening):
@@ -33,7 +33,7 @@ def output(number):
 
 
 def marks(*pieces, pins=PINS):
-    return [message.observed for message in mark_observations(request(*pieces).body, OBSERVATIONS, pins)]
+    return [message.is_observation for message in mark_observations(request(*pieces).body, OBSERVATIONS, pins)]
 
 
 @pytest.mark.parametrize("opening", OPENINGS)
@@ -127,7 +127,7 @@ def test_every_observation_of_a_recorded_agent_without_tools_is_known():
         found = mark_observations(parse_request(body(record["messages"])).body, OBSERVATIONS, PINS)
         answered = next(place for place, message in enumerate(found) if message.role == "assistant")
         spoken = [message for message in found[answered:] if message.role == "user"]
-        assert all(message.observed for message in spoken)
+        assert all(message.is_observation for message in spoken)
 
 
 @pytest.mark.seconds
@@ -288,7 +288,7 @@ def test_an_answer_without_an_action_and_much_output_behind_it_is_the_models_own
 
 
 def test_work_shown_by_output_within_answers_is_listed_in_a_fold():
-    rules = Rules(pins=PINS, summary=Summaries(enabled=False), keep=Keep(tokens=1_000), clear_at_least=10**9)
+    rules = Rules(pins=PINS, summary=SummaryRules(enabled=False), keep=Keep(tokens=1_000), clear_at_least=10**9)
     messages = history(system("Be good."), user("Fix the build."), *map(act, range(40)))
     sent = Worker(rules=rules, facts=Facts(usable_tokens=12_000)).send(messages)
     (note,) = (text for message in sent.messages if "this record replaces" in (text := message["content"]))

@@ -12,13 +12,13 @@ from proxy.core.planning import USELESS_BLOCKS_MAX, is_below_threshold
 from proxy.core.rules import Anchor, Facts, Keep, Rules
 from proxy.core.steps.compat import OneLiners
 from proxy.core.steps.standard import ClearResults, ClipOutput
-from proxy.core.summaries import Summaries
+from proxy.core.summaries import SummaryRules
 from proxy.core.window import Prices
 from tests.support.compaction_worker import Worker
 from tests.support.messages import KEY, TENANT, assistant, body, call, history, parse_request, system, user
 
 BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
-ALONE = Summaries(enabled=False)
+ALONE = SummaryRules(enabled=False)
 RULES = Rules(
     always=(ClipOutput(),),
     when_full=(ClearResults(outline=0, names=0),),
@@ -291,7 +291,7 @@ def test_the_notice_threshold_is_below_every_stride_and_limit(size, is_quiet):
     assert is_below_threshold(size, RULES, Facts()) == is_quiet
     assert not is_below_threshold(size, RULES, Facts(force=True))
     assert not is_below_threshold(size, RULES, Facts(usable_tokens=1_000))
-    asking = replace(RULES, clear_at_least=10**6, trigger_tokens=2_100, summary=Summaries(prepare=0.8))
+    asking = replace(RULES, clear_at_least=10**6, trigger_tokens=2_100, summary=SummaryRules(prepare=0.8))
     assert not is_below_threshold(size, asking, Facts())
     # The upstream may count twice as many tokens, unless only the estimate counts.
     alone = replace(asking, summary=ALONE)

@@ -9,7 +9,7 @@ from proxy.core.planning import USELESS_BLOCKS_MAX, NeedSummary, Plan, choose_wi
 from proxy.core.rules import Facts, Rules
 from proxy.core.steps.compat import PruneTools
 from proxy.core.steps.standard import ClearResults, DropMiddle
-from proxy.core.summaries import HEADING, THEN, Summaries, Summarize, Summary, join_summaries
+from proxy.core.summaries import HEADING, THEN, Summarize, Summary, SummaryRules, join_summaries
 from tests.support.compaction_worker import Worker
 from tests.support.messages import assistant, call, history, tool, user
 
@@ -19,7 +19,7 @@ RULES = Rules(
     when_full=(),
     clear_at_least=10**9,
     trigger=0.8,
-    summary=Summaries(max_tokens=100, ledger=400, prepare=0.8),
+    summary=SummaryRules(max_tokens=100, ledger=400, prepare=0.8),
 )
 # Its trigger is at 6,400 tokens; a step weighs about 600.
 WINDOW = Facts(usable_tokens=8_000)
@@ -228,18 +228,18 @@ def test_without_a_model_the_earlier_summary_stays():
 
 
 def test_the_newest_summaries_are_kept_in_their_order():
-    three = Summaries(scope=2)
+    three = SummaryRules(scope=2)
     texts = ["## Done\nA\n\n---\n\n## Next\nB", "## Done\nC", "## Done\nD", "## Done\nE"]
     joined = Summary(2, texts[0])
     for number, text in enumerate(texts[1:], 3):
         joined = join_summaries(joined, Summary(number, text), three, len)
     assert joined == Summary(5, THEN.join(texts[1:]))
     assert join_summaries(None, joined, three, len) == joined
-    assert join_summaries(Summary(1, "Old."), joined, Summaries(), len) == joined
+    assert join_summaries(Summary(1, "Old."), joined, SummaryRules(), len) == joined
 
 
 def test_the_older_of_them_within_so_many_tokens():
-    rules = Summaries(scope=2, scope_tokens=12)
+    rules = SummaryRules(scope=2, scope_tokens=12)
     first = join_summaries(Summary(1, "x" * 8), Summary(2, "y" * 8), rules, len)
     assert first.text == f"{'x' * 8}{THEN}{'y' * 8}"
     assert join_summaries(first, Summary(3, "z" * 99), rules, len).text == f"{'y' * 8}{THEN}{'z' * 99}"
@@ -259,4 +259,4 @@ def test_unused_tools_are_removed_with_the_block_and_counted():
 def test_a_summary_reaches_all_that_is_not_fixed():
     body = Worker().decides(work(3)).body
     draft = Draft((), body[:-1], body[-1:], fixed=frozenset({0}))
-    assert Summarize("", Summaries()).reach(draft) == sum(estimate_tokens(message.raw) for message in body[1:-1])
+    assert Summarize("", SummaryRules()).reach(draft) == sum(estimate_tokens(message.raw) for message in body[1:-1])

@@ -15,13 +15,13 @@ from proxy.core.planning import NeedSummary
 from proxy.core.question import AGAIN, CLIP_CHARACTERS, Question, list_tries
 from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.steps.standard import ClearResults, DropMiddle
-from proxy.core.summaries import Summaries, Summary, SummaryReply, Verdict
+from proxy.core.summaries import Summary, SummaryReply, SummaryRules, Verdict
 from tests.support.compaction_worker import Worker
 from tests.support.histories import LEGAL, OPENING, SMALL, start_history
 from tests.support.messages import assistant, call, history, parse_request, request, user
 
 BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
-SHORT = Summaries(prompt="Sum it up.", max_tokens=100, ledger=400)
+SHORT = SummaryRules(prompt="Sum it up.", max_tokens=100, ledger=400)
 RULES = Rules(trigger_tokens=6_000, clear_at_least=10**9, when_full=(), summary=SHORT)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from proxy.core.grouping import MISSING, repair
 from proxy.core.rules import Facts, Rules
-from proxy.core.summaries import Summaries
+from proxy.core.summaries import SummaryRules
 from proxy.wire.outline import find_prefix
 from proxy.wire.responses import requests as responses
 from tests.support.agent import reading
@@ -335,7 +335,7 @@ def test_a_late_output_of_an_exempt_tool_stays():
 def test_a_question_for_a_summary_begins_as_the_history_that_was_forwarded():
     items = [message_item("user", "Mend it."), *(item for number in range(24) for item in late_turn(number))]
     items.append(message_item("user", "Go on."))
-    summary = Summaries(max_tokens=100, ledger=400)
+    summary = SummaryRules(max_tokens=100, ledger=400)
     rules = Rules(trigger_tokens=4_000, clear_at_least=10**9, when_full=(), summary=summary)
     made = Worker(rules, Facts(), wire=responses, write=write_items).considers(items)
     assert made.question.view == made.current.view

@@ -9,11 +9,11 @@ from proxy.core.grouping import Flaws, count_flaws
 from proxy.core.pipeline import Draft
 from proxy.core.rules import Facts, Rules
 from proxy.core.steps.standard import ClipOutput, DropMiddle
-from proxy.core.summaries import Summaries
+from proxy.core.summaries import SummaryRules
 from tests.support.compaction_worker import Worker
 from tests.support.messages import assistant, call, history, user
 
-RULES = Rules(summary=Summaries(enabled=False))
+RULES = Rules(summary=SummaryRules(enabled=False))
 STEPS = 60
 
 

@@ -8,7 +8,7 @@ from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.fold import GO_ON, OPENING
 from proxy.core.pipeline import Draft, run
 from proxy.core.rules import Facts, Keep, Rules
-from proxy.core.summaries import HEADING, NOTED, Summaries, Summarize, Summary
+from proxy.core.summaries import HEADING, NOTED, Summarize, Summary, SummaryRules
 from tests.support.compaction_worker import Worker
 from tests.support.messages import assistant, call, calls, history, request, user
 
@@ -28,7 +28,7 @@ def summarize_history(*pieces, after="assistant", fixed=(), **rules):
     """What stands for these messages, before one more of this role, once a model has told them."""
     body = mark_observations(request(*pieces, [{"role": after, "content": "I go on."}]).body, OBSERVATIONS)
     draft = Draft((), body[:-1], body[-1:], fixed=frozenset(fixed), origin=body)
-    left, (report,) = run((Summarize(TEXT, Summaries(**rules)),), draft)
+    left, (report,) = run((Summarize(TEXT, SummaryRules(**rules)),), draft)
     assert not report.refused
     return left.middle
 
@@ -104,7 +104,7 @@ RULES = Rules(
     clear_at_least=10**9,
     when_full=(),
     keep=Keep(tokens=1_000),
-    summary=Summaries(max_tokens=100, ledger=400),
+    summary=SummaryRules(max_tokens=100, ledger=400),
 )
 
 

@@ -10,7 +10,7 @@ from proxy.core.grouping import Pins
 from proxy.core.pipeline import estimate_tokens
 from proxy.core.rules import Facts, Keep
 from proxy.core.steps.standard import DropMiddle
-from proxy.core.summaries import HEADING, Summaries, Summary
+from proxy.core.summaries import HEADING, Summary, SummaryRules
 from tests.support.compaction_worker import Worker, turns
 from tests.support.messages import assistant, call, calls, history, system, user
 from tests.support.worker_cases import (
@@ -81,7 +81,7 @@ GROWING = replace(
     fold=(DropMiddle(),),
     trigger_tokens=9_000,
     keep=Keep(tokens=800, groups=2),
-    summary=Summaries(max_tokens=200, ledger=8_000),
+    summary=SummaryRules(max_tokens=200, ledger=8_000),
 )
 RULE = "<pin>Never push to main.</pin>"
 STEPS = 120

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from proxy.core.rules import Keep, Rules
-from proxy.core.summaries import Summaries
+from proxy.core.summaries import SummaryRules
 from proxy.lab.replay.cache import PROVIDER
 from proxy.lab.replay.designs import DESIGNS, NOTHING
 from proxy.lab.replay.history import same
@@ -30,7 +30,7 @@ FOLDING = replace(
     clear_at_least=10**9,
     clear_cold_at_least=10**9,
     keep=Keep(tokens=500, groups=1),
-    summary=Summaries(prompt="Summarise.", max_tokens=1_000, prepare=0.6),
+    summary=SummaryRules(prompt="Summarise.", max_tokens=1_000, prepare=0.6),
 )
 PRICE = PRICES[".1/1.25"]
 

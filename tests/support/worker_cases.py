@@ -23,7 +23,7 @@ from proxy.core.steps.standard import (
     DropMiddle,
     StripReasoning,
 )
-from proxy.core.summaries import HEADING, Summaries, Summary
+from proxy.core.summaries import HEADING, Summary, SummaryRules
 from proxy.core.window import Prices
 from tests.support.compaction_worker import Worker, turns
 from tests.support.histories import any_history, asked_and_answered, legal
@@ -38,7 +38,7 @@ SMALL = Rules(
     min_groups=2,
     horizon=1_000,
     pins=Pins(tags=("pin",)),
-    summary=Summaries(max_tokens=20, ledger=200, user_tokens=200),
+    summary=SummaryRules(max_tokens=20, ledger=200, user_tokens=200),
 )
 HINTS = (("read", "keep", "strip"), ("bash", "remove", ""), ("edit", "strip", "keep"))
 KEPT = (("read", "", "keep"), ("bash", "remove", ""))
@@ -88,7 +88,7 @@ EAGER = Rules(
     horizon=1e9,
     pins=Pins(tags=("pin",)),
 )
-TOLD = Summaries(max_tokens=20, ledger=200, user_tokens=200)
+TOLD = SummaryRules(max_tokens=20, ledger=200, user_tokens=200)
 # Over its limit whatever comes, and with nothing but a summary to make room.
 SUMMARIZING = Rules(
     always=(),
@@ -100,7 +100,7 @@ SUMMARIZING = Rules(
     min_progress=0.0,
     min_groups=0,
     pins=Pins(tags=("pin",)),
-    summary=Summaries(max_tokens=20, ledger=300, user_tokens=200),
+    summary=SummaryRules(max_tokens=20, ledger=300, user_tokens=200),
 )
 
 

@@ -165,7 +165,7 @@ def test_an_instruction_that_comes_first_in_the_list_stays():
 def test_look_alikes_keep_their_bytes():
     source = request(LONG)
     read = messages.parse(source)
-    marked = tuple(replace(message, observed=message.role == "user") for message in read.messages)
+    marked = tuple(replace(message, is_observation=message.role == "user") for message in read.messages)
     assert messages.render(read, marked) == source
     left = messages.render(read, (*marked[:2], *marked[8:]))
     assert read.source[slice(*read.spans[0])] in left

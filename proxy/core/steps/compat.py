@@ -179,7 +179,7 @@ class StripAttachments:
 
     def _label_attachments(self, message: Message) -> Message:
         # Read back from a block, an observation must not pass for the words of a user.
-        made = f"{self.name} of an observation" if message.observed else self.name
+        made = f"{self.name} of an observation" if message.is_observation else self.name
         return message.with_content(splice.replace_elements(message.content, 0, _label), made)
 
 

@@ -328,7 +328,7 @@ class ClearObservations(ClearResults):
     """What stands for the observation; see `placeholder`."""
 
     def _is_selected(self, message: Message) -> bool:
-        return message.observed
+        return message.is_observation
 
 
 # --- clear arguments --------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import ClassVar
 from proxy.core.pipeline import Draft
 from proxy.core.rules import Keep, Rules
 from proxy.core.steps.standard import ClearResults
-from proxy.core.summaries import Summaries
+from proxy.core.summaries import SummaryRules
 
 UNBOUNDED_HORIZON_REQUESTS = 10**9
 NOTHING = "nothing"
@@ -49,7 +49,7 @@ _BARE = Rules(
     horizon=UNBOUNDED_HORIZON_REQUESTS,
     trigger=0,
     min_groups=0,
-    summary=Summaries(enabled=False),
+    summary=SummaryRules(enabled=False),
 )
 _BATCHED = replace(_BARE, keep=Keep(tokens=8_000, groups=1))
 DESIGNS: Mapping[str, Rules] = {

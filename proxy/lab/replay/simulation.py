@@ -28,7 +28,7 @@ from proxy.core.messages import Message
 from proxy.core.pipeline import estimate_tokens
 from proxy.core.question import Question
 from proxy.core.rules import Rules
-from proxy.core.summaries import Summaries, Summary
+from proxy.core.summaries import Summary, SummaryRules
 from proxy.core.window import NOT_REPORTED, Prices, Window
 from proxy.lab.replay.history import OWNER, ReplayHistory, RequestTurn
 from proxy.lab.replay.summaries import ReplaySummarizer, SummaryRequest
@@ -152,7 +152,7 @@ class Simulation:
         return Context(
             request=turn.request,
             # No model to ask is not a call that failed: then old messages are folded without a model.
-            rules=trial.rules if self.can_summarize else replace(trial.rules, summary=Summaries(enabled=False)),
+            rules=trial.rules if self.can_summarize else replace(trial.rules, summary=SummaryRules(enabled=False)),
             count=estimate_tokens,
             now=turn.seconds if trial.times else 0.0,
             prices=self._prices,
