@@ -434,7 +434,7 @@ class Gateway:
         if outgoing.decision.plan is not None:  # of a history below every threshold there is nothing to note
             tap = ResponseTap(partial(self._start_note, outgoing, record), watch)
             calls.owned.callback(tap.end)  # the turn is noted from here on, even if the client leaves in the next await
-        recording = await self._fail_open(self._compactor.on_accepted(outgoing, reply.headers), None, record)
+        recording = await self._fail_open(self._compactor.accept(outgoing, reply.headers), None, record)
         if recording is not None:
             tap = tap or ResponseTap(None, watch)
             tap.recording = recording

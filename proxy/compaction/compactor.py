@@ -163,7 +163,7 @@ class Compactor:
 
     # After the upstream has answered
 
-    async def on_accepted(self, outgoing: OutgoingRequest, answer: Headers) -> Recording | None:
+    async def accept(self, outgoing: OutgoingRequest, answer: Headers) -> Recording | None:
         """Remember what the upstream has accepted. Where the history is kept, the answer that begins is recorded."""
         kept: SubmittedHistory | None = None
         if outgoing.session is not None:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from hashlib import blake2b
 from math import inf
+from operator import attrgetter
 from time import monotonic
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 from urllib.parse import urlsplit
 
 from proxy.config import Config, Occasion, Policy, RolloutChoice, Upstream
@@ -214,17 +215,22 @@ PROBE_INTERVAL_SECONDS = 3600.0
 PROBES_AT_ONCE_MAX = 100
 PROBE_ANSWER_MAX_BYTES = 4 * 1024 * 1024
 
-WindowScope = tuple[str, str, int]
-"""Whose window it is: the upstream's URL, the model, and the caller's fingerprint."""
+
+class WindowScope(NamedTuple):
+    """The owner of a window. Not by the name of the upstream: a reload may give that to another server."""
+
+    url: str
+    model: str
+    caller: int
+    """The fingerprint of the caller."""
 
 
-def _caller_of(scope: WindowScope) -> int:
-    return scope[2]
+_find_caller = attrgetter("caller")
 
 
 def make_window_scope(upstream: Upstream, model: str, call: Call) -> WindowScope:
-    """The scope of what an upstream says. Not by its name: a reload may give that to another server."""
-    return upstream.base_url, model, compute_fingerprint(call)
+    """The scope of what an upstream says."""
+    return WindowScope(upstream.base_url, model, compute_fingerprint(call))
 
 
 class AcceptedCallers:
@@ -295,7 +301,7 @@ class UsageRefusals:
     """
 
     def __init__(self) -> None:
-        self._refused = ByteBoundedCache[WindowScope, bool](USAGE_REFUSALS_MAX_BYTES, owner_of=_caller_of)
+        self._refused = ByteBoundedCache[WindowScope, bool](USAGE_REFUSALS_MAX_BYTES, owner_of=_find_caller)
 
     def add(self, scope: WindowScope) -> None:
         self._refused[scope] = True
@@ -308,8 +314,8 @@ class LearnedWindows:
     """Windows learned from overflows and probes. The store keeps the same for a day, per credential."""
 
     def __init__(self) -> None:
-        self._hints = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=_caller_of)
-        self._probed = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=_caller_of)
+        self._hints = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=_find_caller)
+        self._probed = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=_find_caller)
 
     def find_hint(self, scope: WindowScope) -> Window | None:
         return self._hints.get(scope)
@@ -339,8 +345,8 @@ class WindowProbe:
 
     def __init__(self, learned: LearnedWindows) -> None:
         self._learned = learned
-        self._found = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=_caller_of)
-        self._probed_at = ByteBoundedCache[WindowScope, float](REMEMBERED_MAX_BYTES, owner_of=_caller_of)
+        self._found = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=_find_caller)
+        self._probed_at = ByteBoundedCache[WindowScope, float](REMEMBERED_MAX_BYTES, owner_of=_find_caller)
         self._probing = BackgroundTasks(PROBES_AT_ONCE_MAX)
 
     def find(self, scope: WindowScope) -> Window | None:
@@ -348,7 +354,7 @@ class WindowProbe:
 
     def start(self, client: Client, call: Call, scope: WindowScope) -> None:
         """Probe in the background, where it is worth it and was not done lately."""
-        model = scope[1]
+        model = scope.model
         is_recent = self._probed_at.get(scope, -inf) + PROBE_INTERVAL_SECONDS > monotonic()
         if is_recent or not _is_worth_probing(client.settings, model):
             return

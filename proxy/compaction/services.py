@@ -48,8 +48,8 @@ class StoreSecret:
         return self._value
 
 
-class Occasions:
-    """Occasions for a warning, and how often each came: a warning is given at one of them only."""
+class WarningCounts:
+    """How often each occasion for a warning came: it is given at one of them only."""
 
     def __init__(self) -> None:
         self._seen = ByteBoundedCache[str, int](WARNED_MAX_BYTES)
@@ -107,7 +107,7 @@ class Services:
     blocks: BlockCache
     profiles: ModelProfiles
     known_requests: KnownRequests = field(default_factory=KnownRequests)
-    occasions: Occasions = field(default_factory=Occasions)
+    warning_counts: WarningCounts = field(default_factory=WarningCounts)
     usage_refusals: UsageRefusals = field(default_factory=UsageRefusals)
 
     @classmethod

@@ -133,7 +133,7 @@ class Session:
 
     @property
     def _tokenizer(self) -> Tokenizer:
-        return self._profile.tokenizer.of_owner(self._scope[2])
+        return self._profile.tokenizer.of_owner(self._scope.caller)
 
     @property
     def exchange(self) -> Exchange:
@@ -185,14 +185,14 @@ class Session:
             prices=profile.prices,
             local_window=services.learned.find_hint(self._scope),
             is_halted=self._call.caller.halted,
-            is_known=services.accepted.knows(self._call.caller, self._scope[2]),
+            is_known=services.accepted.knows(self._call.caller, self._scope.caller),
             keeps_originals=policy.transcripts,
             must_keep_originals=services.keeper.required,
             without_originals=policy.without_originals,
             recounts=policy.recount == "probe",
             wait_seconds=policy.summary.wait,
             summary_seconds=policy.summary.seconds,
-            read_block=partial(services.blocks.read, self._scope[2]),
+            read_block=partial(services.blocks.read, self._scope.caller),
         )
 
     def _may_recall(self) -> bool:
@@ -218,7 +218,7 @@ class Session:
     def _warn_of_unknown_window(self) -> None:
         """Warn at the second request: the first one has only started the probe that may find the window."""
         upstream, model = self._client.settings.name, self.model
-        if self._services.occasions.count(f"window {upstream} {model}") == UNKNOWN_WINDOW_REQUESTS:
+        if self._services.warning_counts.count(f"window {upstream} {model}") == UNKNOWN_WINDOW_REQUESTS:
             self._services.emit(events.WindowUnknown(upstream, model, self.policy.rules.policy))
 
     async def compact(self, *, store: bool) -> Decision:
@@ -272,11 +272,11 @@ class Session:
 
     async def accept(self) -> None:
         """Remember what the upstream has accepted."""
-        self._services.accepted.add(self._scope[2])
+        self._services.accepted.add(self._scope.caller)
         if self._drops_usage_option:
             self._services.usage_refusals.add(self._scope)
         if len(self._request.source) >= WORTHWHILE_BYTES:
-            self._services.known_requests.add(self._scope[2], self._request, self._prefix)
+            self._services.known_requests.add(self._scope.caller, self._request, self._prefix)
         if self.is_identified:
             plan = self.exchange.decision.plan
             await self.drive(self.exchange.accept(), is_heavy=plan is not None and plan.block is not None)
@@ -510,7 +510,7 @@ class Session:
         emit = self._services.emit
         if turn.silently_cut is not None:
             sent, read = turn.silently_cut
-            is_repeated = self._services.occasions.count(decision.conversation) > 1
+            is_repeated = self._services.warning_counts.count(decision.conversation) > 1
             emit(events.PromptTruncated(decision.conversation, upstream, sent, read, is_repeated))
         if turn.breaker_opened:
             emit(events.BreakerOpened(decision.conversation, decision.policy))

@@ -100,7 +100,7 @@ class CompactorUnderTest:
 
     async def send(self, messages, *headers, policy=SMALL, usage=None, **more) -> OutgoingRequest:
         prepared = await self.prepares(messages, *headers, policy=policy, **more)
-        await self.compactor.on_accepted(prepared, ANSWER)
+        await self.compactor.accept(prepared, ANSWER)
         if prepared.session is not None:
             await prepared.session.complete(tail_of(usage))
         return prepared
@@ -269,7 +269,7 @@ async def test_no_block_is_stored_before_the_upstream_accepted_the_request(compa
     first, second = await compactor_under_test.prepares(WORK), await compactor_under_test.prepares(WORK)
     assert (action(first), action(second)) == ("created", "created")
     assert compactor_under_test.store.times("put_block") == 0
-    await compactor_under_test.compactor.on_accepted(second, ANSWER)
+    await compactor_under_test.compactor.accept(second, ANSWER)
     assert action(await compactor_under_test.prepares(WORK)) == "applied"
 
 
@@ -492,7 +492,7 @@ async def test_nothing_is_stored_for_a_new_caller_before_an_upstream_accepted_it
     await asyncio.sleep(0.2)
     assert saved_messages() == []
     assert not store.times("put_block")
-    await compactor_under_test.compactor.on_accepted(prepared, ANSWER)
+    await compactor_under_test.compactor.accept(prepared, ANSWER)
     await compactor_under_test.leave()
     assert [message for message in saved_messages() if message["role"] != "system"] == WORK[1:]
 
