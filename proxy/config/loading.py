@@ -4,12 +4,13 @@ Precedence, weakest first: default, file, `OPENAI_UPSTREAM`, `COMPACTION_PROXY_.
 each value `Loaded.origins` remembers which of them won.
 
 A fault says the place, what is wrong, what is allowed, what was probably meant. It quotes values only where they cannot
-be a secret: people paste keys into the wrong line, and what is printed ends up in the logs of a deployment.
+be a secret: people paste keys into the wrong line, and what is printed ends up in the logs of a deployment. What
+still looks like a secret is redacted.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
@@ -20,6 +21,7 @@ from pydantic import BaseModel, ValidationError
 from proxy.config.policies import Policy, shipped_policies
 from proxy.config.settings import Config, Upstream
 from proxy.config.values import ConfigModel, suggest
+from proxy.wire.redaction import redaction
 
 Place = tuple[str | int, ...]
 
@@ -28,6 +30,11 @@ _SECRET_SETTINGS = frozenset({"key", "secret", "token", "url", "headers", "query
 # Words without digits: keys and passwords that are any good hold some.
 _QUOTABLE_TEXT = re.compile(r"[A-Za-z_ -]{1,24}")
 _QUOTABLE_FIGURE = re.compile(r"[\d.,_]{1,10} ?[A-Za-z%]{0,4}")
+
+# The beginning of a message of PyYAML, up to the first word that it quotes from the file: an alias or a tag may be a
+# secret that begins with `*` or `!`. Single characters and its own words, such as '<block end>', are none.
+_YAML_PROBLEM = re.compile(r"(?:[^'\"]|'(?:\\?.|<[a-z ]+>)')*")
+_REDACTION = redaction()
 
 PREFIX = "COMPACTION_PROXY_"
 UPSTREAM_VARIABLE = "OPENAI_UPSTREAM"
@@ -49,11 +56,17 @@ class Fault:
         return f"{self.origin}: {self.path}: {self.message}" if self.path else f"{self.origin}: {self.message}"
 
 
+def _redact(fault: Fault) -> Fault:
+    """The fault without what looks like a secret: the name of a setting may be one as well as its value."""
+    path, message = (_REDACTION.of_text(text)[0] for text in (fault.path, fault.message))
+    return replace(fault, path=path, message=message)
+
+
 class InvalidConfig(Exception):
     """A configuration that cannot be used, with all its faults."""
 
     def __init__(self, faults: Iterable[Fault]) -> None:
-        self.faults = tuple(faults)
+        self.faults = tuple(_redact(fault) for fault in faults)
         super().__init__("\n".join(map(str, self.faults)))
 
 
@@ -212,13 +225,19 @@ def _read_file(file: Path, text: str | None) -> FileContent:
         return _parse(read_text(file) if text is None else text, file)
     except yaml.MarkedYAMLError as fault:
         line = fault.problem_mark.line + 1 if fault.problem_mark else 0
-        why = f"not YAML: {fault.problem}: check indentation, quotes and brackets here and in the line before"
+        problem = _describe_yaml_problem(fault.problem or "it cannot be read")
+        why = f"not YAML: {problem}: check indentation, quotes and brackets here and in the line before"
         raise InvalidConfig([Fault("", f"{file}:{line}", why)]) from None
     except yaml.YAMLError:
         raise InvalidConfig([Fault("", str(file), "not YAML: it holds characters that no text has")]) from None
     except (ValueError, TypeError, AttributeError, RecursionError):  # what PyYAML makes of a tag that lies, or a circle
         why = "not YAML: a value is not what its tag says, or stands within itself"
         raise InvalidConfig([Fault("", str(file), why)]) from None
+
+
+def _describe_yaml_problem(problem: str) -> str:
+    harmless = _YAML_PROBLEM.match(problem)
+    return harmless[0].rstrip(" ,:") if harmless else ""
 
 
 def read_text(file: Path) -> str:

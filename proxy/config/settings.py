@@ -60,7 +60,7 @@ def _check_state_url(value: Secret | str) -> Secret | str:
     if not value:
         return value
     if isinstance(value, Secret) and not value.value:
-        raise ValueError(f"{value} is empty or missing, and the shared state cannot be reached without it")
+        raise ValueError("it is empty or missing, and the shared state cannot be reached without it")
     url = parse_state_url(value.value if isinstance(value, Secret) else value)
     if url.has_password and isinstance(value, str):
         raise ValueError("a secret is named, not written: write env:NAME or file:PATH for a URL with a password")

@@ -30,6 +30,9 @@ from pydantic.fields import FieldInfo
 
 SIMILARITY_MIN_RATIO = 0.6
 FIELD_VALUE = re.compile(r"[\t\x20-\x7e]*")
+VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Many API keys are names of variables, too (`hf_...`): one in capitals is no key.
+PLAIN_VARIABLE_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
 SHORTEST_KEY_CHARS = 16
 # Placeholders that people forget to replace, with anything around them.
 WEAK = (
@@ -107,7 +110,7 @@ class WithoutSecrets(dict[str, str]):
 
 def _suggest_reference(text: str) -> str:
     """How to name the secret. The name of a variable is quoted, where it plainly is one."""
-    named = re.fullmatch(r"\$\{?([A-Z][A-Z0-9_]{0,63})\}?", text)
+    named = re.fullmatch(rf"\$\{{?({PLAIN_VARIABLE_NAME.pattern})\}}?", text)
     return f"write env:{named[1]}" if named else "write env:NAME for a variable, or file:PATH"
 
 
@@ -115,13 +118,18 @@ def _read_reference(reference: object, info: ValidationInfo) -> Secret | None:
     if reference is None or isinstance(reference, Secret):
         return reference
     kind, _, name = str(reference).partition(":")
+    if kind == "env" and not VARIABLE_NAME.fullmatch(name):
+        raise ValueError(
+            "`env:` is not followed by the name of a variable (letters, digits and _): write the secret itself into a "
+            "variable, and the name of the variable here"
+        )
     if kind == "env":
         value = (info.context or {}).get(name, "")
     elif kind == "file":
         value = _read_secret(name)
     else:
         raise ValueError(f"a secret is named, not written: {_suggest_reference(str(reference))}")
-    where = f"{'variable' if kind == 'env' else 'file'} {name}"
+    where = _describe_source(kind, name)
     if not value.strip() and isinstance(info.context, WithoutSecrets):
         return Secret(str(reference), "")
     if not value.strip():
@@ -131,10 +139,17 @@ def _read_reference(reference: object, info: ValidationInfo) -> Secret | None:
     return Secret(str(reference), value.strip())
 
 
+def _describe_source(kind: str, name: str) -> str:
+    """The variable or file of a secret. A name is quoted only where it plainly is one: it may be the secret itself."""
+    if kind == "env":
+        return f"variable {name}" if PLAIN_VARIABLE_NAME.fullmatch(name) else "the variable that it names"
+    return f"file {name}" if name.startswith(("/", "./", "../")) else "the file that it names"
+
+
 def _read_secret(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+    except (OSError, ValueError):  # ValueError: a path that no system has, or bytes that are no text
         return ""
 
 

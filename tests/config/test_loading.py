@@ -353,6 +353,15 @@ SPOILED = [
     f"listen: {{port: {CANARY}, max_in_flight: {CANARY}}}\n",
     f"log: {{level: {CANARY}}}\n",
     f"{CANARY}\n",
+    f"upstreams:\n  - key: env:{CANARY}\n",
+    f"upstreams:\n  - key: env:{CANARY.replace('-', '_')}\n",
+    f"upstreams:\n  - key: file:{CANARY}\n",
+    f"upstreams:\n  - headers: {{x-api-key: env:{CANARY}}}\n",
+    f"admin:\n  key: *{CANARY}\n",
+    f"admin:\n  key: &{CANARY} a\n  users: &{CANARY} b\n",
+    f"admin:\n  key: !{CANARY} x\n",
+    f"admin:\n  key: !!{CANARY}'s x\n",
+    f"admin:\n  key: !{CANARY}! x\n",
 ]
 
 
@@ -362,6 +371,35 @@ def test_no_value_that_was_written_is_ever_in_an_error(write_file, text):
         load(write_file(text), {"BROKEN": f"{CANARY}\nsecond line"})
     config = "".join(traceback.format_exception(raised.value)) + repr(raised.value.faults)
     assert CANARY not in config
+    assert CANARY.replace("-", "_") not in config
+
+
+KEY_SHAPED = "sk-proj-9fK2mQ7xV4bT1zR8wL3n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"admin:\n  users:\n    {KEY_SHAPED}: {{key: env:FOO}}\n",
+        f"upstreams:\n  - {KEY_SHAPED}: x\n",
+        f"upstreams:\n  - key: file:/{KEY_SHAPED}\n",
+    ],
+)
+def test_a_key_in_the_place_of_a_name_is_redacted(write_file, text):
+    (fault,) = faults(write_file(text))
+    assert KEY_SHAPED not in fault
+    assert "[redacted: api-key]" in fault
+
+
+def test_only_the_name_of_a_variable_may_follow_env(write_file):
+    (fault,) = faults(write_file(f"upstreams:\n  - key: env:{KEY_SHAPED}\n"), {KEY_SHAPED: "sk-1"})
+    assert "`env:` is not followed by the name of a variable" in fault
+    assert "write the secret itself into a variable" in fault
+
+
+def test_a_yaml_fault_says_what_is_wrong_up_to_the_word_of_the_file(write_file):
+    assert "not YAML: found undefined alias: check" in faults(write_file("a: *bc\n"))[0]
+    assert "expected ',' or '}', but got '<stream end>'" in faults(write_file("a: {b: c\n"))[0]
 
 
 def test_no_secret_is_in_any_form_of_a_configuration(write_file):

@@ -141,6 +141,10 @@ async def test_a_canary_of_the_configuration_is_found_nowhere_but_at_its_upstrea
         faults = [fault_of(await ask(proxy, None, path, method="GET")) for path in ("/files", "/..")]
         (proxy.place / "proxy.yaml").write_text("upstreams: [{key: env:GONE}]\nlisten: {nonsense: 1}\n")
         await until(lambda: "config-refused" in proxy.output)
+        (proxy.place / "proxy.yaml").write_text(f"upstreams: [{{key: env:{CANARY}}}, {{key: *{CANARY}}}]\n")
+        await until(lambda: proxy.output.count("config-refused") > 1)
+        (proxy.place / "proxy.yaml").write_text(f"upstreams: [{{name: a, key: env:{CANARY}}}]\n")
+        await until(lambda: proxy.output.count("config-refused") > 2)
         metrics = (await page(proxy, "/metrics")).body.data
     assert up.requests[0].header("authorization") == f"Bearer {CANARY}"
     assert up.requests[0].header("x-signature") == CANARY
