@@ -6,6 +6,7 @@ others. Of refused attempts only sixty a minute are written, so that a caller wi
 ordinary log has them all. No event holds a key or a body, so this file holds none.
 """
 
+import errno
 import json
 import os
 import time
@@ -74,12 +75,21 @@ class AuditLog:
         if self.path.exists() and self.path.stat().st_size > FILE_LIMIT_BYTES:
             # Two workers may do this at once: the second sets a short file aside, and no line is lost.
             self.path.replace(self.path.with_suffix(f".{time.time_ns()}.jsonl"))
-        file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            os.write(file, line)  # one write: lines of several workers must not mix
+            # A line that was cut off by a full disk must not swallow this one.
+            whole = b"\n" + line if _is_torn(file) else line
+            if os.write(file, whole) < len(whole):  # one write: lines of several workers must not mix
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             give_to_folder_owner(file, self.path.parent)
         finally:
             os.close(file)
+
+
+def _is_torn(file: int) -> bool:
+    """True where the file does not end with a line end. If another worker writes now, an empty line may be added."""
+    size = os.fstat(file).st_size
+    return size > 0 and os.pread(file, 1, size - 1) != b"\n"
 
 
 def give_to_folder_owner(file: int, folder: Path) -> None:

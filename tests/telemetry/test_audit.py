@@ -1,6 +1,9 @@
 """What is done by the admin pages stays written down, whatever is done after it."""
 
 import json
+import resource
+import signal
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -64,6 +67,32 @@ def test_an_act_that_cannot_be_written_is_reported(tmp_path):
     AuditLog(tmp_path / "absent", complaints.append)(act())
     assert "admin actions are not recorded" in complaints[0]
     assert Path(tmp_path / "absent").exists() is False
+
+
+@contextmanager
+def room_for(log, room_bytes):
+    """A file that cannot grow by more than this, as on a disk that is almost full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (log.path.stat().st_size + room_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_an_act_cut_off_by_a_full_disk_is_reported_and_swallows_no_later_one(tmp_path):
+    complaints = []
+    log = AuditLog(tmp_path, complaints.append)
+    log(act(1))
+    with room_for(log, 60):
+        assert log.write([log.render(act(2))]) == 1
+    assert "No space left on device: audit log write failed" in complaints[0]
+    other = AuditLog(tmp_path, pytest.fail)  # after a restart, or another worker
+    other(act(3))
+    other(act(4))
+    assert [line["subject"] for line in read_newest(log.path, 10)] == ["key-4", "key-3", "key-1"]
 
 
 @pytest.mark.parametrize("line", ['{"torn": ', "[]", "7", "{}", '{"at": "yesterday"}', '{"at": 7}', "\x00"])
