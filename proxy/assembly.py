@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from proxy.access.records import Records
+from proxy.access.records import Records, Registry
 from proxy.compaction.originals import Keeper
 from proxy.config import Config, Fault, InvalidConfig, Secret
 from proxy.store import sqlite
@@ -135,9 +135,9 @@ def _explain(missing: ModuleNotFoundError, extra: str, setting: str, what: str) 
     return InvalidConfig([Fault(setting, "configuration", why)])
 
 
-def open_records(config: Config) -> Records:
+def open_records(config: Config, last_valid: Registry) -> Records:
     """The records of operators: team keys and switches."""
-    return Records(Path(config.state.dir))
+    return Records(Path(config.state.dir), last_valid)
 
 
 def open_store(config: Config, warn: Warn) -> Store:

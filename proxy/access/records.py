@@ -245,9 +245,10 @@ class RegistryUnreadable(Exception):
 class Records:
     """A registry in one file: `current` is the content read last, `look` reads a changed file again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, last_valid: Registry | None = None) -> None:
+        """`last_valid` counts until the file can be read."""
         self.path = folder / FILE
-        self.current = Registry()
+        self.current = last_valid or Registry()
         self._seen: tuple[int, int, int] | None = None
         self._looking = threading.Lock()
         self.last_agreement: tuple[bytes | None, Registry] | None = None

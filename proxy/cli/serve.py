@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     config = source.read().config
     # Before any worker starts: each of them would fail with a traceback, again and again.
     assembly.check_extras(config)
-    options.read_records(config)
+    registry = options.read_records(config).current
     try:
         sock = supervisor.reserve_port(config)
     except OSError as fault:
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
         sock.close()
         return print_error(f"cannot keep state in {config.state.dir}: {fault.strerror}; choose another with --state")
     _welcome(config, make_url(config, sock), fresh_key, file)
-    return supervisor.serve(source, config, sock)
+    return supervisor.serve(source, config, registry, sock)
 
 
 def _explain_no_listener(config: Config, fault: OSError) -> str:

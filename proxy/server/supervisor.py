@@ -13,24 +13,27 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess  # noqa: TC003 (it is what _fork makes)
 
-from proxy.assembly import snapshot_folder
+from proxy.access.records import Registry, RegistryUnreadable
+from proxy.assembly import open_records, snapshot_folder
 from proxy.config import Config, InvalidConfig
 from proxy.lifetime import INTERRUPTED_STATUS
-from proxy.server.worker import ConfigSource, Worker
+from proxy.server.worker import ConfigSource, LastValid, Worker
 
 _fork = multiprocessing.get_context("fork")
 _RESTART_SECONDS = 1.0
 _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 
-def serve(source: ConfigSource, config: Config, sock: socket.socket) -> int:
+def serve(source: ConfigSource, config: Config, registry: Registry, sock: socket.socket) -> int:
     """Serve until stopped by a signal. With several workers the bound socket only reserves the port for them."""
     if config.listen.workers == 1:
-        return _serve_until_stopped(lambda: Worker(source, config, None), sock)
-    return Supervisor(source, config, sock).run()
+        return _serve_until_stopped(lambda: Worker(source, config, None, LastValid(config, registry)), sock)
+    return Supervisor(source, config, registry, sock).run()
 
 
 def clear_snapshots(config: Config) -> None:
@@ -65,11 +68,12 @@ def _bind_socket(host: str, port: int, *, is_shared: bool) -> socket.socket:
 class Supervisor:
     """The parent process of several workers."""
 
-    def __init__(self, source: ConfigSource, config: Config, sock: socket.socket) -> None:
+    def __init__(self, source: ConfigSource, config: Config, registry: Registry, sock: socket.socket) -> None:
         self._source = source
         self._config = config
         self._last_valid = config
         """The newest configuration that was valid, for workers that are started when the file is not."""
+        self._records = open_records(config, registry)
         self._stamp = source.read_stamp()
         self._port: int = sock.getsockname()[1]
         self._workers: dict[int, ForkProcess] = {}
@@ -85,6 +89,7 @@ class Supervisor:
         while not self._is_stopping:
             wait([worker.sentinel for worker in self._workers.values()], timeout=_RESTART_SECONDS)
             self._follow_file()
+            self._follow_registry()
             for slot in [slot for slot, worker in self._workers.items() if not worker.is_alive()]:
                 self._restart(slot)
         for worker in self._workers.values():
@@ -98,8 +103,14 @@ class Supervisor:
             self._stamp = stamp
             self._last_valid = _read_current_config(self._source, self._config, self._last_valid)
 
+    def _follow_registry(self) -> None:
+        """Read changed keys and switches: a worker that starts with none would forget what was revoked or switched."""
+        with suppress(RegistryUnreadable, OSError):  # the workers report it
+            self._records.look()
+
     def _start(self, slot: int) -> None:
-        arguments = (self._source, self._config, self._last_valid, self._port, slot)
+        last_valid = LastValid(self._last_valid, self._records.current)
+        arguments = (self._source, self._config, last_valid, self._port, slot)
         worker = _fork.Process(target=_run_worker, args=arguments, name=f"worker-{slot}")
         # Blocked until the child is listed: a signal now would run the supervisor's handlers in the child, or miss it.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
@@ -127,15 +138,15 @@ class Supervisor:
                 os.kill(worker.pid, number)
 
 
-def _run_worker(source: ConfigSource, started: Config, last_valid: Config, port: int, slot: int) -> None:
+def _run_worker(source: ConfigSource, started: Config, last_valid: LastValid, port: int, slot: int) -> None:
     """The main function of a worker's process. Until its event loop handles signals, SIGTERM just ends it."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     sock = _bind_socket(started.listen.host, port, is_shared=True)
-    in_force = _read_current_config(source, started, last_valid)
-    raise SystemExit(_serve_until_stopped(lambda: Worker(source, started, slot, in_force), sock))
+    current = replace(last_valid, config=_read_current_config(source, started, last_valid.config))
+    raise SystemExit(_serve_until_stopped(lambda: Worker(source, started, slot, current), sock))
 
 
 def _read_current_config(source: ConfigSource, started: Config, last_valid: Config) -> Config:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from proxy import __version__, assembly, events
-from proxy.access.records import Records, RegistryUnreadable, synchronize
+from proxy.access.records import Records, Registry, RegistryUnreadable, synchronize
 from proxy.admin.app import Admin
 from proxy.admin.context import AdminContext
 from proxy.compaction.compactor import Compactor
@@ -198,13 +198,21 @@ def _file_stamp(file: Path | None) -> FileStamp:
 Job = Callable[[], Coroutine[Any, Any, None]]
 
 
+@dataclass(frozen=True, slots=True)
+class LastValid:
+    """The last valid content of the files that operators change, for a worker that starts when one cannot be read."""
+
+    config: Config
+    registry: Registry
+
+
 class Worker:
     """One worker: the owner of all that outlives a request."""
 
-    def __init__(self, source: ConfigSource, config: Config, slot: int | None, in_force: Config | None = None) -> None:
+    def __init__(self, source: ConfigSource, config: Config, slot: int | None, last_valid: LastValid) -> None:
         """`config` is the one that all workers started with: what is opened once is the same in all of them.
 
-        `in_force` is what has become of it since, for a worker that is started later.
+        `last_valid` is what has become of it since, for a worker that is started later.
         """
         self._source = source
         self._loop = asyncio.get_running_loop()
@@ -223,11 +231,14 @@ class Worker:
         self._store = assembly.open_store(config, warn)
         keeper = assembly.build_keeper(config, slot, warn, self._reporter(events.StoreRecovered))
         self._compactor = Compactor(self._store, keeper, self._emit, assembly.build_redaction(config))
-        self._records = assembly.open_records(config)
-        self._records.look()
+        self._records = assembly.open_records(config, last_valid.registry)
+        try:
+            self._records.look()
+        except (RegistryUnreadable, OSError) as fault:  # the other workers go on with what they have read, too
+            warn(str(fault))
         self._shares = bool(config.state.url) and not slot
         self._notes = BackgroundTasks(_NOTES_MAX)
-        gateway = Gateway(in_force or config, self._compactor, self._records, self._emit, self._notes)
+        gateway = Gateway(last_valid.config, self._compactor, self._records, self._emit, self._notes)
         self._app = App(
             gateway,
             self._emit,

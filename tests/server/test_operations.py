@@ -7,6 +7,7 @@ import re
 import resource
 import signal
 import sys
+import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from proxy.access.records import Records, create_team_key
 from tests.support.process_template import MEASURING
 from tests.support.proxy_client import ask, chat, fault_of, log_of, page, streaming, until, whole_log
 from tests.support.running_proxy import QUIET, free_port, serving
@@ -616,6 +618,30 @@ async def test_a_worker_started_again_has_the_last_valid_configuration_where_the
             await until(lambda n=number: len(log_of(proxy, "listening")) == 2 + 2 * n)
             assert {(await ask(proxy, chat())).status for _ in range(6)} == {401}
     assert up.requests == []
+
+
+@pytest.mark.seconds
+async def test_a_worker_started_again_has_the_last_keys_and_switches_where_the_registry_cannot_be_read(up, serve):
+    name, key = create_team_key("red", time.time())
+    revoked, other = create_team_key("red", time.time())
+    async with serve(None, "--workers", "2", config=config_for(up, teams={"red": {}})) as proxy:
+        await until(lambda: len(log_of(proxy, "listening")) == 2)
+        records = Records(proxy.state)
+        records.change(lambda known: known.with_key(key).with_key(other))
+        records.change(lambda known: known.with_key_revoked(other.id, time.time()))
+        await asyncio.sleep(3)  # the supervisor looks once a second
+        records.path.write_text("{ torn")
+        await until(lambda: len(log_of(proxy, "store-failed")) == 2)
+        for worker in workers_of(proxy):
+            os.kill(worker, signal.SIGKILL)
+        await until(lambda: len(log_of(proxy, "listening")) == 4)
+        await asyncio.sleep(2)  # a worker that dies is started again after a second
+        for text, status in ((name, 200), (revoked, 401)):
+            headers = {"authorization": f"Bearer {text}"}
+            assert {(await ask(proxy, chat(), headers=headers)).status for _ in range(6)} == {status}
+        assert len(log_of(proxy, "listening")) == 4
+        assert len(log_of(proxy, "store-failed")) == 4, "once by each worker"
+        assert proxy.errors == ""
 
 
 # --- limits ----------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TextIO
 
+from proxy.access.records import Registry
 from proxy.cli.options import add_command, has_colours, print_error
 from proxy.config import Loaded, load
 from proxy.core.window import TokenPrices
@@ -27,7 +28,7 @@ from proxy.lab.demo.tally import Tally, charge_untouched
 from proxy.lab.simulated import SimulatedServer
 from proxy.lifetime import INTERRUPTED_STATUS
 from proxy.server import supervisor
-from proxy.server.worker import ConfigSource, Worker, make_url
+from proxy.server.worker import ConfigSource, LastValid, Worker, make_url
 from proxy.tokenizer import Tokenizers
 from proxy.windows import resolve_window
 
@@ -107,7 +108,9 @@ async def _proxy(upstream: str, state: str) -> AsyncIterator[str]:
     """Base URL of a proxy that runs as with `serve`, on a free port, with defaults only."""
     loaded = _configure(upstream, state)
     sock = supervisor.reserve_port(loaded.config)
-    serving = asyncio.create_task(Worker(ConfigSource(lambda _: loaded, None), loaded.config, None).run(sock))
+    last_valid = LastValid(loaded.config, Registry())
+    worker = Worker(ConfigSource(lambda _: loaded, None), loaded.config, None, last_valid)
+    serving = asyncio.create_task(worker.run(sock))
     await asyncio.sleep(0)
     try:
         yield f"{make_url(loaded.config, sock)}/v1"
