@@ -120,6 +120,12 @@ class Overloaded(ProxyError):
     status, code = 503, "overloaded"
 
 
+class ShuttingDown(ProxyError):
+    """The proxy ends before the upstream has answered."""
+
+    status, code = 503, "shutdown"
+
+
 class TranscriptsUnavailable(ProxyError):
     """The original of what would be folded away cannot be written, and the operator demands that it is."""
 

@@ -29,6 +29,7 @@ from proxy.errors import (
     NotFound,
     PathNotAllowed,
     ProxyError,
+    ShuttingDown,
     UpgradeRefused,
     UpstreamBroke,
     UpstreamTimeout,
@@ -85,6 +86,12 @@ class RequestRecord:
         """The client closed its connection; after the last event of a stream it had its whole answer."""
         if self.outcome != "completed":
             self.outcome = "client-left"
+
+    def note_shutdown(self) -> None:
+        """The proxy cut the request off to end itself; after the last event of a stream the client had it all."""
+        if self.outcome != "completed":
+            self.outcome, self.reason = "failed", ShuttingDown.code
+            self.status = self.status or ShuttingDown.status
 
     def to_event(self, now: float) -> events.RequestFinished:
         """The event that ends the request. Its overhead is the time that the proxy added before the first byte."""

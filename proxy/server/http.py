@@ -24,6 +24,7 @@ from proxy.errors import (
     NotFound,
     Overloaded,
     ProxyError,
+    ShuttingDown,
     UnsupportedEncoding,
     UpstreamBroke,
     UpstreamTimeout,
@@ -470,7 +471,8 @@ class App:
     ) -> None:
         self.gateway = gateway
         self.draining = False
-        self.in_flight = 0
+        self._running = set[asyncio.Task[Any] | None]()
+        self._has_ended = False
         self._idle = asyncio.Event()
         self._idle.set()
         self._emit = emit
@@ -495,9 +497,21 @@ class App:
         own = self._pages.get(path)
         return await (self._answer_api(request) if own is None else self._show_page(own, request))
 
+    @property
+    def in_flight(self) -> int:
+        """The number of API requests that are being served."""
+        return len(self._running)
+
     async def wait_idle(self) -> None:
         """Return once no API request is being served."""
         await self._idle.wait()
+
+    def cut_requests(self) -> None:
+        """End the API requests that are still served, and refuse new ones: the drain is over."""
+        self._has_ended = True
+        for task in self._running:
+            if task is not None:
+                task.cancel()
 
     # --- the API -----------------------------------------------------------------------------------------------------
 
@@ -506,27 +520,34 @@ class App:
             new_request_id(), _label_method(request.method), _label_route(request.raw_path), perf_counter()
         )
         request[REQUEST_ID] = record.request_id
-        self.in_flight += 1
+        task = asyncio.current_task()
+        self._running.add(task)
         self._idle.clear()
         try:
             return await self._serve(request, record)
         except asyncio.CancelledError:
-            record.note_departure()
-            raise
+            if not self._has_ended:
+                record.note_departure()
+                raise
+            record.note_shutdown()
+            # An answer that has begun is closed early, so that no client takes it for a whole one.
+            if task is None or request.transport is None or request.writer.output_size > 0:
+                raise
+            task.uncancel()
+            return _refuse(request, record, _make_shutdown())
         except ProxyError as fault:
-            record.status = fault.status
-            record.outcome = "refused" if fault.is_refusal else "failed"
-            record.reason = fault.code
-            return render_error(fault, record.request_id, _find_path(request.raw_path) or "")
+            return _refuse(request, record, fault)
         finally:
-            self.in_flight -= 1
-            if not self.in_flight:
+            self._running.discard(task)
+            if not self._running:
                 self._idle.set()
             if record.outcome == "failed" and not record.status:
                 record.status = Internal.status  # aiohttp's error handler will send this status
             self._emit(record.to_event(perf_counter()))
 
     async def _serve(self, request: web.BaseRequest, record: RequestRecord) -> web.StreamResponse:
+        if self._has_ended:
+            raise _make_shutdown()
         gateway = self.gateway
         limit = gateway.config.listen.max_in_flight
         if limit and self.in_flight > limit:
@@ -567,6 +588,20 @@ class App:
         others = await asyncio.to_thread(self._snapshots.read_others) if self._snapshots else ()
         body = self._metrics.render_page(others)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+
+
+def _refuse(request: web.BaseRequest, record: RequestRecord, fault: ProxyError) -> web.Response:
+    record.status = fault.status
+    record.outcome = "refused" if fault.is_refusal else "failed"
+    record.reason = fault.code
+    return render_error(fault, record.request_id, _find_path(request.raw_path) or "")
+
+
+def _make_shutdown() -> ShuttingDown:
+    return ShuttingDown(
+        "the proxy is shutting down and cannot wait for the upstream's answer any longer: send the request again",
+        headers=(("retry-after", "1"), ("connection", "close")),
+    )
 
 
 def _render_json(status: int, value: object) -> web.Response:

@@ -362,6 +362,7 @@ class Worker:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._app.wait_idle()
+        self._app.cut_requests()
         await runner.cleanup()
 
     async def _close_clients(self) -> None:

@@ -17,7 +17,18 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.access.records import Records, create_team_key
 from tests.support.process_template import MEASURING
-from tests.support.proxy_client import ask, chat, fault_of, log_of, page, streaming, until, whole_log
+from tests.support.proxy_client import (
+    ask,
+    chat,
+    fault_of,
+    log_of,
+    open_line,
+    page,
+    request,
+    streaming,
+    until,
+    whole_log,
+)
 from tests.support.running_proxy import QUIET, free_port, serving
 from tests.support.scripted_upstream import DONE, Upstream, answer, delta, finish, hang, pause, stream, text_turn
 
@@ -300,6 +311,41 @@ async def test_a_stream_that_does_not_end_is_cut_when_the_drain_is_over(up, serv
             assert await asyncio.wait_for(proxy.process.wait(), 30) == 0
             assert not (await line.reader.read()).endswith(b"0\r\n\r\n"), "and not as if it had ended well"
         await up.requests[0].end()
+        (line,) = log_of(proxy, "request")
+        assert (line["outcome"], line["reason"], line["level"]) == ("failed", "shutdown", "warning")
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize("path", ["/chat/completions", "/responses", "/messages", "/embeddings"])
+async def test_a_request_without_an_answer_gets_a_503_when_the_drain_is_over(up, serve, path):
+    up.script = hang()
+    async with serve(None, config=config_for(up, listen={"drain_seconds": 0.3})) as proxy:
+        asked = asyncio.create_task(ask(proxy, chat(), path))
+        await up.wait_for_request()
+        proxy.process.terminate()
+        reply = await asked
+        assert await asyncio.wait_for(proxy.process.wait(), 30) == 0
+    assert (reply.status, reply.head.first("retry-after")) == (503, "1")
+    error = json.loads(reply.body.data)["error"]
+    assert (error["code"], error["type"]) == ("shutdown", "overloaded_error" if path == "/messages" else "proxy_error")
+    (line,) = log_of(proxy, "request")
+    seen = {name: line[name] for name in ("outcome", "reason", "level", "status")}
+    assert seen == {"outcome": "failed", "reason": "shutdown", "level": "warning", "status": 503}
+    assert log_of(proxy, "stopped", unfinished=0)
+    assert log_of(proxy, "our-fault") == []
+
+
+@pytest.mark.seconds
+async def test_a_client_that_leaves_during_the_drain_is_counted_as_one_that_left(up, serve):
+    up.script = hang()
+    async with serve(None, config=config_for(up, listen={"drain_seconds": 20})) as proxy:
+        async with open_line(proxy) as line:
+            await line.write(request(target="/v1/chat/completions", body=chat()))
+            await up.wait_for_request()
+            proxy.process.terminate()
+            await until(lambda: log_of(proxy, "draining", in_flight=1))
+        assert await asyncio.wait_for(proxy.process.wait(), 30) == 0
+    assert [line["outcome"] for line in log_of(proxy, "request")] == ["client-left"]
 
 
 @pytest.mark.seconds
