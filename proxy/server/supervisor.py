@@ -74,7 +74,7 @@ class Supervisor:
         self._last_valid = config
         """The newest configuration that was valid, for workers that are started when the file is not."""
         self._records = open_records(config, registry)
-        self._stamp = source.read_stamp()
+        self._stamp = source.stamp_read
         self._port: int = sock.getsockname()[1]
         self._workers: dict[int, ForkProcess] = {}
         self._is_stopping = False

@@ -85,6 +85,8 @@ class ConfigSource:
     load: Callable[[str | None], Loaded]
     """Reads all sources; a text stands for what the file holds."""
     file: Path | None
+    stamp_read: FileStamp = None
+    """The stamp that the file had before it was read last: with another one it has changed since."""
     _had_file_settings: bool = False
     _had_teams: bool = False
 
@@ -94,6 +96,7 @@ class ConfigSource:
 
     def read(self) -> Loaded:
         """Read the configuration. InvalidConfig: it cannot be used, or not by a process that has read another."""
+        self.stamp_read = self.read_stamp()
         loaded = self.load(None)
         self._check_reload(loaded)
         self._had_file_settings |= loaded.has_file_settings
@@ -131,6 +134,7 @@ class ConfigWatch:
         self.reload_requested = asyncio.Event()
         """Set by SIGHUP: the configuration is read at once."""
         self._source = source
+        self._stamp_in_force = source.stamp_read
         self._started = started
         self._records = records
         self._emit = emit
@@ -141,14 +145,14 @@ class ConfigWatch:
 
     async def watch_file(self) -> None:
         """Apply the configuration file whenever it has changed."""
-        in_force = before = self._source.read_stamp()
+        before = self._source.read_stamp()
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_FILE_SECONDS):
                     await self.reload_requested.wait()
             stamp = self._source.read_stamp()
-            if self.reload_requested.is_set() or stamp == before != in_force:
-                in_force = stamp
+            if self.reload_requested.is_set() or stamp == before != self._stamp_in_force:
+                self._stamp_in_force = stamp
                 self.reload_requested.clear()
                 await self._read()
             before = stamp

@@ -9,6 +9,9 @@ from itertools import count
 import pytest
 import yaml
 
+from proxy.access.records import Records
+from proxy.config import load
+from proxy.server.worker import ConfigSource, ConfigWatch
 from tests.support.agent import Agent
 from tests.support.compacting_proxy import settings
 from tests.support.messages import body
@@ -92,6 +95,25 @@ async def test_a_request_with_an_unfinished_body_finishes_on_its_configuration(u
                 await line.write(sent[-10:])
                 assert (await line.answer()).status == 200
         assert await faults_of(proxy) == []
+
+
+async def test_a_file_that_changes_before_the_watch_begins_is_read(tmp_path):
+    file = tmp_path / "proxy.yaml"
+    file.write_text("log: {level: info}\n")
+    source = ConfigSource(lambda text: load(file, {}, text=text), file)
+    started = source.read().config
+    file.write_text("listen: {max_in_flight: 9}\n")
+    applied = asyncio.Queue()
+
+    async def apply(config):
+        await applied.put(config.listen.max_in_flight)
+        return True
+
+    watch = ConfigWatch(source, started, Records(tmp_path), lambda _: None, apply)
+    async with asyncio.timeout(30):
+        watching = asyncio.create_task(watch.watch_file())
+        assert await applied.get() == 9
+    watching.cancel()
 
 
 @pytest.mark.seconds
