@@ -40,6 +40,7 @@ PREFIX = "COMPACTION_PROXY_"
 UPSTREAM_VARIABLE = "OPENAI_UPSTREAM"
 
 PASSES_MAX = 4
+_QUOTABLE_BITS_MAX = 128
 _NAMING = {"upstreams": "upstream", "policies": "policy"}
 _ENTRY_MAX_LEVELS = 2
 
@@ -217,6 +218,9 @@ YamlReader.add_implicit_resolver(
 )
 
 
+# What PyYAML makes of a tag that lies, of a circle, and of a decimal number of thousands of digits.
+_PARSER_FAULTS = (ValueError, TypeError, AttributeError, RecursionError)
+
 FileContent = tuple[dict[str, Any], dict[Place, str], list[Fault]]
 
 
@@ -230,7 +234,7 @@ def _read_file(file: Path, text: str | None) -> FileContent:
         raise InvalidConfig([Fault("", f"{file}:{line}", why)]) from None
     except yaml.YAMLError:
         raise InvalidConfig([Fault("", str(file), "not YAML: it holds characters that no text has")]) from None
-    except (ValueError, TypeError, AttributeError, RecursionError):  # what PyYAML makes of a tag that lies, or a circle
+    except _PARSER_FAULTS:
         why = "not YAML: a value is not what its tag says, or stands within itself"
         raise InvalidConfig([Fault("", str(file), why)]) from None
 
@@ -284,7 +288,7 @@ def _note_lines(node: yaml.Node, path: Place, file: str, origins: dict[Place, st
 def _parse_scalar(text: str) -> object:
     try:
         return YamlReader(text).get_single_data()
-    except (yaml.YAMLError, RecursionError):
+    except (yaml.YAMLError, *_PARSER_FAULTS):
         return text
 
 
@@ -390,6 +394,8 @@ def _quote(place: Place, value: object) -> str:
     """` (it says 'x')`, where the value is short and no secret."""
     if _SECRET_SETTINGS & set(place):
         return ""
+    if isinstance(value, int) and value.bit_length() > _QUOTABLE_BITS_MAX:
+        return ""  # Python refuses to write out an integer of thousands of digits
     if isinstance(value, bool | int | float):
         return f" (it says {str(value).lower() if isinstance(value, bool) else value})"
     is_plain = isinstance(value, str) and (_QUOTABLE_TEXT.fullmatch(value) or _QUOTABLE_FIGURE.fullmatch(value))

@@ -203,6 +203,15 @@ def test_an_error_of_the_yaml_parser_is_a_fault_of_the_file(write_file, value):
     assert faults(file)[0].startswith(f"{file}:")
 
 
+@pytest.mark.parametrize("value", ["0x" + "f" * 5_000, "9" * 5_000, "-0x" + "f" * 5_000])
+def test_a_number_of_thousands_of_digits_is_a_fault_of_its_setting(write_file, value):
+    file = write_file(f"listen: {{port: {value}}}\n")
+    assert faults(file)[0].startswith(f"{file}:")
+    (fault,) = faults(environ={"COMPACTION_PROXY_LISTEN__PORT": value})
+    assert fault.startswith("COMPACTION_PROXY_LISTEN__PORT: listen.port: ")
+    assert len(fault) < 200
+
+
 @pytest.mark.parametrize("text", ["just a text\n", "- a\n- list\n", "42\n"])
 def test_a_file_that_is_no_mapping_is_refused(write_file, text):
     file = write_file(text)
