@@ -265,7 +265,7 @@ class CertificateReloaded(Event, frozen=True):
 
 
 class Lifecycle(Event, frozen=True):
-    """A stage of the process: listening, draining, stopped."""
+    """A stage of the process: listening, supervisor-lost, draining, stopped."""
 
     stage: str
     details: tuple[tuple[str, str | int | float], ...] = ()

@@ -22,7 +22,7 @@ from proxy.access.records import Registry, RegistryUnreadable
 from proxy.assembly import open_records, snapshot_folder
 from proxy.config import Config, InvalidConfig
 from proxy.lifetime import INTERRUPTED_STATUS
-from proxy.server.worker import ConfigSource, LastValid, Worker
+from proxy.server.worker import ConfigSource, LastValid, Slot, Worker
 
 _fork = multiprocessing.get_context("fork")
 _RESTART_SECONDS = 1.0
@@ -110,7 +110,7 @@ class Supervisor:
 
     def _start(self, slot: int) -> None:
         last_valid = LastValid(self._last_valid, self._records.current)
-        arguments = (self._source, self._config, last_valid, self._port, slot)
+        arguments = (self._source, self._config, last_valid, self._port, Slot(slot, os.getpid()))
         worker = _fork.Process(target=_run_worker, args=arguments, name=f"worker-{slot}")
         # Blocked until the child is listed: a signal now would run the supervisor's handlers in the child, or miss it.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
@@ -138,7 +138,7 @@ class Supervisor:
                 os.kill(worker.pid, number)
 
 
-def _run_worker(source: ConfigSource, started: Config, last_valid: LastValid, port: int, slot: int) -> None:
+def _run_worker(source: ConfigSource, started: Config, last_valid: LastValid, port: int, slot: Slot) -> None:
     """The main function of a worker's process. Until its event loop handles signals, SIGTERM just ends it."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGINT):

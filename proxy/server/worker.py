@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import ctypes
 import gc
+import os
 import signal
 import socket
 import ssl
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from proxy.telemetry.otel import Exporter
 
 _FILE_SECONDS = 0.25
+_SUPERVISOR_SECONDS = 0.5
 # Short, so that a switch is in force within a second, on other replicas too.
 _RECORDS_SECONDS = 0.2
 _SHARE_SECONDS = 0.25
@@ -203,6 +205,14 @@ Job = Callable[[], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True)
+class Slot:
+    """The place of one of several workers below their supervisor."""
+
+    number: int
+    supervisor_pid: int
+
+
+@dataclass(frozen=True, slots=True)
 class LastValid:
     """The last valid content of the files that operators change, for a worker that starts when one cannot be read."""
 
@@ -213,12 +223,13 @@ class LastValid:
 class Worker:
     """One worker: the owner of all that outlives a request."""
 
-    def __init__(self, source: ConfigSource, config: Config, slot: int | None, last_valid: LastValid) -> None:
+    def __init__(self, source: ConfigSource, config: Config, slot: Slot | None, last_valid: LastValid) -> None:
         """`config` is the one that all workers started with: what is opened once is the same in all of them.
 
         `last_valid` is what has become of it since, for a worker that is started later.
         """
         self._source = source
+        self._slot = slot
         self._loop = asyncio.get_running_loop()
         self._metrics = metrics.Metrics(self._is_listed_team, self._is_known_model)
         warn = self._reporter(events.StoreFailed)
@@ -230,17 +241,18 @@ class Worker:
         self._emit = events.Dispatcher(dict(self._listeners(config)), self._metrics.listener_errors.add)
         self._snapshots = None
         if slot is not None:
-            self._snapshots = metrics.WorkerSnapshots(assembly.snapshot_folder(config), slot, warn)
+            self._snapshots = metrics.WorkerSnapshots(assembly.snapshot_folder(config), slot.number, warn)
             self._snapshots.restore(self._metrics)
         self._store = assembly.open_store(config, warn)
-        keeper = assembly.build_keeper(config, slot, warn, self._reporter(events.StoreRecovered))
+        number = None if slot is None else slot.number
+        keeper = assembly.build_keeper(config, number, warn, self._reporter(events.StoreRecovered))
         self._compactor = Compactor(self._store, keeper, self._emit, assembly.build_redaction(config))
         self._records = assembly.open_records(config, last_valid.registry)
         try:
             self._records.look()
         except (RegistryUnreadable, OSError) as fault:  # the other workers go on with what they have read, too
             warn(str(fault))
-        self._shares = bool(config.state.url) and not slot
+        self._shares = bool(config.state.url) and not number
         self._notes = BackgroundTasks(_NOTES_MAX)
         gateway = Gateway(last_valid.config, self._compactor, self._records, self._emit, self._notes)
         self._app = App(
@@ -383,6 +395,8 @@ class Worker:
             yield partial(self._watch.sync_records, self._store)
         if self._snapshots is not None:
             yield partial(self._write_snapshots, self._snapshots)
+        if self._slot is not None:
+            yield partial(self._watch_supervisor, self._slot.supervisor_pid)
         if self._exporter is not None and (seconds := self._app.gateway.config.otel.metrics_seconds):
             yield partial(self._export_metrics, self._exporter, seconds)
 
@@ -424,6 +438,13 @@ class Worker:
                 in_force = stamps
                 self._emit(events.CertificateReloaded(_load_certificate(listen, context)))
             before = stamps
+
+    async def _watch_supervisor(self, pid: int) -> None:
+        """Stop where the supervisor was killed: its next one could not bind the port, and nothing restarts workers."""
+        while os.getppid() == pid:  # noqa: ASYNC110 (another process ends)
+            await asyncio.sleep(_SUPERVISOR_SECONDS)
+        self._emit(events.Lifecycle("supervisor-lost", (("effect", "this worker finishes its requests and ends"),)))
+        self._request_stop(signal.SIGTERM)
 
     async def _measure_lag(self) -> None:
         while True:

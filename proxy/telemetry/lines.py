@@ -48,6 +48,10 @@ def _reload(event: events.ConfigReloaded) -> Line:
     return "error", "config-refused", {"why": event.refused_because, "effect": "the old configuration stays in force"}
 
 
+def _lifecycle(event: events.Lifecycle) -> Line:
+    return ("warning" if event.stage == "supervisor-lost" else "info"), event.stage, dict(event.details)
+
+
 def _certificate(event: events.CertificateReloaded) -> Line:
     if event.refused_because is None:
         return "info", "certificate-reloaded", {}
@@ -140,5 +144,5 @@ _LINES: dict[type, Callable[[Any], Line]] = {
     events.HookFailed: _plain("warning", "hook-failed", "why"),
     events.ExportFailed: _plain("warning", "export-failed", "why"),
     events.StoreRecovered: _plain("info", "store-back", "what"),
-    events.Lifecycle: lambda event: ("info", event.stage, dict(event.details)),
+    events.Lifecycle: _lifecycle,
 }  # fmt: skip

@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import signal
+import socket
 import sys
 import time
 from contextlib import AsyncExitStack
@@ -29,7 +30,7 @@ from tests.support.proxy_client import (
     until,
     whole_log,
 )
-from tests.support.running_proxy import QUIET, free_port, serving
+from tests.support.running_proxy import QUIET, Proxy, free_port, serving
 from tests.support.scripted_upstream import DONE, Upstream, answer, delta, finish, hang, pause, stream, text_turn
 
 PREFIX = "compaction_proxy_"
@@ -58,6 +59,14 @@ def workers_of(proxy):
     return {
         int(pid) for pid in Path(f"/proc/{proxy.process.pid}/task/{proxy.process.pid}/children").read_text().split()
     }
+
+
+def is_running(pid):
+    """False for a process that has ended, though the parent that is to collect it may not have done so."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 # --- pages of its own ------------------------------------------------------------------------------------------------
@@ -622,6 +631,35 @@ async def test_a_port_that_was_free_needs_no_restart(up, tmp_path):
     finally:
         process.terminate()
         await process.wait()
+
+
+@pytest.mark.seconds
+async def test_workers_end_with_a_supervisor_that_was_killed_and_leave_the_port(up, tmp_path):
+    frames = [delta(content="Hel"), delta(content="lo"), finish(), DONE]
+    up.script = stream(frames[0], pause(2), *frames[1:])
+    port = str(free_port())
+    command = [sys.executable, "-m", "proxy", "serve", "--workers", "2", "--port", port, "--upstream", up.url]
+    with (tmp_path / "stdout").open("wb") as stdout, (tmp_path / "stderr").open("wb") as stderr:
+        process = await asyncio.create_subprocess_exec(
+            *command, "--state", str(tmp_path / "state"), stdout=stdout, stderr=stderr
+        )
+    proxy = Proxy(f"http://127.0.0.1:{port}", process, tmp_path)
+    await until(lambda: len(log_of(proxy, "listening")) == 2)
+    workers = workers_of(proxy)
+    try:
+        async with streaming(proxy) as line:
+            await line.until(frames[0])
+            process.kill()
+            await process.wait()
+            assert await line.until(b"0\r\n\r\n"), "the drain is that of a stop"
+        await until(lambda: not [worker for worker in workers if is_running(worker)])
+    finally:
+        for worker in filter(is_running, workers):
+            os.kill(worker, signal.SIGKILL)
+    assert len(log_of(proxy, "supervisor-lost")) == len(log_of(proxy, "stopped", unfinished=0)) == 2
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(("127.0.0.1", int(port)))
 
 
 @pytest.mark.seconds

@@ -28,7 +28,7 @@ NAMES = {
         *map(one, ALL),
         one(events.CompactionEnded, is_observed=True),
         events.ConfigReloaded(),
-        *(events.Lifecycle(stage) for stage in ("draining", "stopped")),
+        *(events.Lifecycle(stage) for stage in ("supervisor-lost", "draining", "stopped")),
     )
     if (line := make_line(event)) is not None
 }
