@@ -33,11 +33,6 @@ Warn = Callable[[str], None]
 _A_BLOCK = bytes(4096)  # of a disk
 
 
-def snapshot_folder(config: Config) -> Path:
-    """The folder where workers leave their metrics for one another."""
-    return Path(config.state.dir) / "workers"
-
-
 async def can_write_state(folder: Path, store: Store) -> bool:
     """True where files can be written in this folder, and values in the store of this process."""
     if not await asyncio.to_thread(_can_write_file, folder):

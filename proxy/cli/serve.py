@@ -83,7 +83,6 @@ def run(args: argparse.Namespace) -> int:
     try:
         # Blocks, originals and keys in it are for this user only.
         Path(config.state.dir).mkdir(mode=0o700, parents=True, exist_ok=True)
-        supervisor.clear_snapshots(config)
         fresh_key = create_admin_key(config)
     except OSError as fault:
         sock.close()

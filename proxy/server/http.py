@@ -585,9 +585,7 @@ class App:
         return _render_json(503 if self.draining else 200, checks)
 
     async def _metrics_page(self, _: web.BaseRequest) -> web.StreamResponse:
-        others = await asyncio.to_thread(self._snapshots.read_others) if self._snapshots else ()
-        body = self._metrics.render_page(others)
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+        return web.Response(body=self._metrics.render_page(self._snapshots), headers={"Content-Type": CONTENT_TYPE})
 
 
 def _refuse(request: web.BaseRequest, record: RequestRecord, fault: ProxyError) -> web.Response:

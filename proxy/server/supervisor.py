@@ -7,7 +7,6 @@ the worker.
 import asyncio
 import multiprocessing
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -19,10 +18,11 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess  # noqa: TC003 (it is what _fork makes)
 
 from proxy.access.records import Registry, RegistryUnreadable
-from proxy.assembly import open_records, snapshot_folder
+from proxy.assembly import open_records
 from proxy.config import Config, InvalidConfig
 from proxy.lifetime import INTERRUPTED_STATUS
 from proxy.server.worker import ConfigSource, LastValid, Slot, Worker
+from proxy.telemetry.metrics import SnapshotArea, WorkerSnapshots
 
 _fork = multiprocessing.get_context("fork")
 _RESTART_SECONDS = 1.0
@@ -34,13 +34,6 @@ def serve(source: ConfigSource, config: Config, registry: Registry, sock: socket
     if config.listen.workers == 1:
         return _serve_until_stopped(lambda: Worker(source, config, None, LastValid(config, registry)), sock)
     return Supervisor(source, config, registry, sock).run()
-
-
-def clear_snapshots(config: Config) -> None:
-    """Make an empty folder for the metrics that workers share. OSError: the state folder is not writable."""
-    if config.listen.workers > 1:
-        shutil.rmtree(snapshot_folder(config), ignore_errors=True)
-        snapshot_folder(config).mkdir(parents=True, exist_ok=True)
 
 
 def reserve_port(config: Config) -> socket.socket:
@@ -76,6 +69,7 @@ class Supervisor:
         self._records = open_records(config, registry)
         self._stamp = source.stamp_read
         self._port: int = sock.getsockname()[1]
+        self._areas = [SnapshotArea() for _ in range(config.listen.workers)]
         self._workers: dict[int, ForkProcess] = {}
         self._is_stopping = False
         self._stopped_by: int = signal.SIGTERM
@@ -110,7 +104,8 @@ class Supervisor:
 
     def _start(self, slot: int) -> None:
         last_valid = LastValid(self._last_valid, self._records.current)
-        arguments = (self._source, self._config, last_valid, self._port, Slot(slot, os.getpid()))
+        place = Slot(WorkerSnapshots(self._areas, slot), os.getpid())
+        arguments = (self._source, self._config, last_valid, self._port, place)
         worker = _fork.Process(target=_run_worker, args=arguments, name=f"worker-{slot}")
         # Blocked until the child is listed: a signal now would run the supervisor's handlers in the child, or miss it.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)

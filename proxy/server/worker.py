@@ -208,8 +208,12 @@ Job = Callable[[], Coroutine[Any, Any, None]]
 class Slot:
     """The place of one of several workers below their supervisor."""
 
-    number: int
+    snapshots: metrics.WorkerSnapshots
     supervisor_pid: int
+
+    @property
+    def number(self) -> int:
+        return self.snapshots.slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,10 +243,9 @@ class Worker:
         self._exporter = assembly.open_exporter(config, self._base_urls, self._reporter(events.ExportFailed))
         self._audit = audit.AuditListener(audit.AuditLog(Path(config.state.dir), warn))
         self._emit = events.Dispatcher(dict(self._listeners(config)), self._metrics.listener_errors.add)
-        self._snapshots = None
-        if slot is not None:
-            self._snapshots = metrics.WorkerSnapshots(assembly.snapshot_folder(config), slot.number, warn)
-            self._snapshots.restore(self._metrics)
+        self._snapshots = None if slot is None else slot.snapshots
+        if slot is not None and (before := slot.snapshots.read_own()):
+            self._metrics.restore(before)
         self._store = assembly.open_store(config, warn)
         number = None if slot is None else slot.number
         keeper = assembly.build_keeper(config, number, warn, self._reporter(events.StoreRecovered))
@@ -461,8 +464,7 @@ class Worker:
 
     async def _write_snapshots(self, snapshots: metrics.WorkerSnapshots) -> None:
         while True:
-            # The numbers are read here, where they are counted; the disk may be slow.
-            await asyncio.to_thread(snapshots.write, self._metrics.to_snapshot())
+            snapshots.write(self._metrics.to_snapshot())
             await asyncio.sleep(_SNAPSHOT_SECONDS)
 
     async def _export_metrics(self, exporter: "Exporter", seconds: float) -> None:

@@ -1,19 +1,20 @@
 """Metrics for Prometheus, summed over all workers of a port.
 
 Counting happens for every request, so a series is a dictionary of numbers and nothing else; `prometheus_client` writes
-the page. A scrape reaches one worker by chance: each writes a snapshot of its numbers where the others find it. Labels
-come from closed sets (routes, outcomes, configured names), never from what a client sends. What can be known before it
-happens begins at 0: Prometheus sees growth only, and the first fault must be visible.
+the page. A scrape reaches one worker by chance: each writes a snapshot of its numbers into memory that all of them
+share. Labels come from closed sets (routes, outcomes, configured names), never from what a client sends. What can be
+known before it happens begins at 0: Prometheus sees growth only, and the first fault must be visible.
 """
 
 import json
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from pathlib import Path
+from mmap import mmap
+from struct import Struct
 from typing import Any, Literal
+from zlib import compress, decompress
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.metrics_core import (
@@ -33,6 +34,9 @@ _SHORT_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
 _LONG_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 
 MODEL_LABELS_MAX = 100
+SNAPSHOT_BYTES_MAX = 4 * 1024 * 1024
+"""Compressed: hundreds of thousands of series."""
+_HEADER = Struct("Q")
 Labels = tuple[str, ...]
 
 
@@ -89,6 +93,71 @@ _WIRES = {
     "/v1/responses": "responses",
 }
 """The APIs that are compacted, by route."""
+
+
+class SnapshotArea:
+    """Memory that the process which makes it shares with its children: one snapshot, replaced as a whole.
+
+    There are two places. A new snapshot is written beside the last one, and takes effect when the header, of which the
+    processor writes all eight bytes at once, names its place: a worker that is killed while it writes leaves the last
+    one.
+    """
+
+    def __init__(self) -> None:
+        self._memory = mmap(-1, _HEADER.size + 2 * SNAPSHOT_BYTES_MAX)  # pages that are not written to take no memory
+
+    def write(self, snapshot: bytes) -> None:
+        """Replace the snapshot. One that is too large is left out, and the one before stays."""
+        data = compress(snapshot, 1)
+        if len(data) > SNAPSHOT_BYTES_MAX:
+            return
+        sequence = ((self._read_header() >> 32) + 1) & 0xFFFF_FFFF
+        start = self._find_start(sequence)
+        self._memory[start : start + len(data)] = data
+        _HEADER.pack_into(self._memory, 0, sequence << 32 | len(data))
+
+    def read(self) -> bytes:
+        """The snapshot that was written last; empty before the first."""
+        while True:
+            header = self._read_header()
+            start, size = self._find_start(header >> 32), header & 0xFFFF_FFFF
+            data = self._memory[start : start + size]
+            if self._read_header() == header:  # else the place was written to during the copy
+                return decompress(data) if data else b""
+
+    def _read_header(self) -> int:
+        """The number of snapshots that were written, and the size of the last one."""
+        (header,) = _HEADER.unpack_from(self._memory)
+        return int(header)
+
+    @staticmethod
+    def _find_start(sequence: int) -> int:
+        return _HEADER.size + sequence % 2 * SNAPSHOT_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSnapshots:
+    """The snapshots that the workers of one port leave for one another, and which of them is this worker's.
+
+    Prometheus takes each fall of a counter for a restart, and adds the whole number once more. So a page holds only
+    what was written here, also of the worker that answers: the next page, of whichever worker, holds at least that. It
+    is memory of the supervisor, and no file: it outlives a worker, a full disk does not stop the numbers, and another
+    proxy on the same state directory has memory of its own.
+    """
+
+    areas: Sequence[SnapshotArea]
+    slot: int
+
+    def write(self, snapshot: bytes) -> None:
+        self.areas[self.slot].write(snapshot)
+
+    def read_own(self) -> bytes:
+        """The snapshot of the worker that had this slot before; empty where there was none."""
+        return self.areas[self.slot].read()
+
+    def read_all(self) -> list[bytes]:
+        """The snapshots of all workers that have written one."""
+        return [snapshot for area in self.areas if (snapshot := area.read())]
 
 
 class Metrics(Collector):
@@ -267,70 +336,25 @@ class Metrics(Collector):
         self.update_tracked()
         return json.dumps({s.name: [[k, v] for k, v in s.values.items()] for s in self.series}).encode()
 
+    def restore(self, snapshot: bytes) -> None:
+        """Continue the counters of the worker that this one replaces. Its gauges went with it."""
+        self.add_snapshot(snapshot, gauges=False)
+
     def add_snapshot(self, snapshot: bytes, *, gauges: bool = True) -> None:
-        """Add the numbers of another worker; without gauges those of the dead worker that this one replaces."""
+        """Add the numbers of another worker."""
         numbers_of = json.loads(snapshot)
         for series in self.series:
             for labels, numbers in numbers_of.get(series.name, ()) if gauges or series.kind != "gauge" else ():
                 own = series.values.setdefault(tuple(labels), [0.0] * len(numbers))
                 own[:] = [a + b for a, b in zip(own, numbers, strict=True)]
 
-    def render_page(self, others: Iterable[bytes] = ()) -> bytes:
-        """The page that Prometheus reads: this worker's numbers and those of the other snapshots."""
-        total = self
-        for index, snapshot in enumerate(others):
-            if not index:
-                total = Metrics()
-                total.workers.values.clear()
-                total.add_snapshot(self.to_snapshot())
+    def render_page(self, snapshots: WorkerSnapshots | None = None) -> bytes:
+        """The page that Prometheus reads: the sum of all workers' snapshots; where there is one worker, its numbers."""
+        if snapshots is None:
+            return generate_latest(self)
+        snapshots.write(self.to_snapshot())
+        total = Metrics()
+        total.workers.values.clear()
+        for snapshot in snapshots.read_all():
             total.add_snapshot(snapshot)
         return generate_latest(total)
-
-
-class WorkerSnapshots:
-    """The folder in which the workers of one port leave their numbers for one another."""
-
-    def __init__(self, folder: Path, slot: int, warn: Callable[[str], None]) -> None:
-        self._folder = folder
-        self._own = folder / f"{slot}.json"
-        self._warn = warn
-        self._was_written = True
-
-    def write(self, snapshot: bytes) -> None:
-        """Replace this worker's snapshot. On a full disk the previous one stays until the next attempt."""
-        before = self._was_written
-        try:
-            try:
-                self._replace(snapshot)
-            except FileNotFoundError:  # the state directory was replaced while the proxy ran
-                self._folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self._folder.mkdir(exist_ok=True)
-                self._replace(snapshot)
-        except OSError as fault:
-            self._was_written = False
-            if before:  # once, until it can be written again
-                self._warn(
-                    f"the metrics of this worker cannot be written to {self._folder}: {fault.strerror}; "
-                    "/metrics counts too little where another worker answers"
-                )
-        else:
-            self._was_written = True
-
-    def _replace(self, snapshot: bytes) -> None:
-        new = self._own.with_suffix(".new")
-        new.write_bytes(snapshot)
-        new.replace(self._own)
-
-    def restore(self, metrics: Metrics) -> None:
-        """Continue the counters of the worker that had this slot before."""
-        if self._own.exists():
-            metrics.add_snapshot(self._own.read_bytes(), gauges=False)
-
-    def read_others(self) -> list[bytes]:
-        return list(self._find_others())
-
-    def _find_others(self) -> Iterator[bytes]:
-        for path in sorted(self._folder.glob("*.json")):
-            if path != self._own:
-                with suppress(FileNotFoundError):  # removed since it was listed
-                    yield path.read_bytes()

@@ -544,20 +544,70 @@ async def test_several_workers_share_a_port_and_one_page_of_metrics(up, serve):
                 await asyncio.sleep(0.1)
 
 
+async def scrape_requests(proxy, times=8):
+    """The requests that pages of metrics show, one after the other, each of a worker by chance."""
+    return [total(await samples(proxy), "requests_total", route="/v1/chat/completions") for _ in range(times)]
+
+
 @pytest.mark.seconds
-async def test_workers_share_their_metrics_again_when_the_state_directory_was_replaced(up, serve):
+async def test_no_counter_falls_when_workers_are_killed(up, serve):
+    """To Prometheus a fall is a restart, and it adds the whole number once more."""
     async with serve(None, "--workers", "2", config=config_for(up)) as proxy:
-        await until(lambda: len(list((proxy.state / "workers").glob("*.json"))) == 2)
+        await until(lambda: len(log_of(proxy, "listening")) == 2)
+        for _ in range(20):
+            await ask(proxy, chat())
+        shown = await scrape_requests(proxy)
+        for worker in workers_of(proxy):
+            os.kill(worker, signal.SIGKILL)
+        await until(lambda: len(log_of(proxy, "listening")) == 4)
+        shown += await scrape_requests(proxy)
+    assert shown == sorted(shown)
+    assert shown[-1]
+
+
+@pytest.mark.seconds
+async def test_the_workers_count_on_while_the_disk_is_full(up, serve):
+    async with serve(None, "--workers", "2", config=config_for(up)) as proxy:
+        await until(lambda: len(log_of(proxy, "listening")) == 2)
+        for process in {proxy.process.pid, *workers_of(proxy)}:
+            resource.prlimit(process, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        shown = []
+        for _ in range(4):
+            for _ in range(5):
+                await ask(proxy, chat())
+            shown += await scrape_requests(proxy)
+        async with asyncio.timeout(60):
+            while set(shown[-8:]) != {20}:
+                shown += await scrape_requests(proxy)
+    assert shown == sorted(shown)
+
+
+@pytest.mark.seconds
+async def test_two_proxies_on_one_state_directory_count_for_themselves(up, serve, tmp_path):
+    state = ("--workers", "2", "--state", str(tmp_path / "shared"))
+    places = [tmp_path / "one", tmp_path / "other"]
+    for place in places:
+        place.mkdir()
+    async with serving(None, *state, place=places[0], config=config_for(up)) as one:
+        for _ in range(9):
+            await ask(one, chat())
+        async with serving(None, *state, place=places[1], config=config_for(up)) as other:
+            await ask(other, chat())
+            async with asyncio.timeout(60):
+                while {*await scrape_requests(one)} != {9} or {*await scrape_requests(other)} != {1}:  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)
+            assert total(await samples(one), "workers") == total(await samples(other), "workers") == 2
+
+
+@pytest.mark.seconds
+async def test_workers_share_their_metrics_when_the_state_directory_was_replaced(up, serve):
+    async with serve(None, "--workers", "2", config=config_for(up)) as proxy:
+        await until(lambda: len(log_of(proxy, "listening")) == 2)
         proxy.state.rename(proxy.place / "old-state")
         await asyncio.gather(*(ask(proxy, chat()) for _ in range(30)))
-
-        async def total_requests():
-            return total(await samples(proxy), "requests_total", route="/v1/chat/completions")
-
         async with asyncio.timeout(60):
-            while [await total_requests() for _ in range(6)] != [30] * 6:  # noqa: ASYNC110 (told to one another once a second)
+            while {*await scrape_requests(proxy)} != {30}:  # noqa: ASYNC110 (written once a second)
                 await asyncio.sleep(0.1)
-        assert proxy.state.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.slow

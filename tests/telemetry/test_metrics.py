@@ -1,17 +1,20 @@
 """Numbers that are added up over the workers of a port, and are there before anything has happened."""
 
+import itertools
 import json
+import multiprocessing
+import os
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy import __version__
 from proxy.events import SummaryEnded, TurnEnded
-from proxy.telemetry.metrics import PREFIX, Metrics, WorkerSnapshots
+from proxy.telemetry.metrics import PREFIX, SNAPSHOT_BYTES_MAX, Metrics, SnapshotArea, WorkerSnapshots
 
 
-def read_samples(metrics, *others):
-    families = text_string_to_metric_families(metrics.render_page(others).decode())
+def read_samples(metrics, snapshots=None):
+    families = text_string_to_metric_families(metrics.render_page(snapshots).decode())
     return {
         (sample.name.removeprefix(PREFIX), *sample.labels.values()): sample.value
         for family in families
@@ -47,45 +50,63 @@ def test_workers_are_counted_by_version_and_what_is_inside_is_added_up():
     one, other = Metrics(), Metrics()
     one.in_flight.add(by=2)
     other.in_flight.add(by=3)
-    both = read_samples(one, other.to_snapshot())
+    areas = [SnapshotArea(), SnapshotArea()]
+    WorkerSnapshots(areas, 1).write(other.to_snapshot())
+    both = read_samples(one, WorkerSnapshots(areas, 0))
     assert both["workers", __version__] == 2
     assert both["inflight",] == 5
     assert read_samples(one)["workers", __version__] == 1
 
 
-def test_a_worker_that_is_started_again_counts_on_but_is_empty(tmp_path):
+def test_a_worker_that_is_started_again_counts_on_but_is_empty():
+    snapshots = WorkerSnapshots([SnapshotArea()], 0)
     dead, fresh = Metrics(), Metrics()
+    assert snapshots.read_own() == b""
     dead.store_faults.add()
     dead.in_flight.add(by=7)
-    WorkerSnapshots(tmp_path, 0, print).write(dead.to_snapshot())
-    WorkerSnapshots(tmp_path, 0, print).restore(fresh)
+    snapshots.write(dead.to_snapshot())
+    fresh.restore(snapshots.read_own())
     assert read_samples(fresh)["store_faults_total",] == 1
     assert read_samples(fresh)["inflight",] == 0
     assert read_samples(fresh)["workers", __version__] == 1
 
 
-def test_an_unwritable_metrics_file_does_not_stop_the_proxy_and_is_reported_once(tmp_path):
-    warnings = []
-    folder = tmp_path / "state" / "workers"
-    one, other = (WorkerSnapshots(folder, slot, warnings.append) for slot in (0, 1))
-    (tmp_path / "state").touch()  # a file where the directory should be
-    for _ in range(3):
-        one.write(Metrics().to_snapshot())
-    assert [str(folder) in text and "Not a directory" in text for text in warnings] == [True]
-    assert other.read_others() == []
-    (tmp_path / "state").unlink()
-    one.write(Metrics().to_snapshot())
-    assert len(other.read_others()) == 1
-    (folder / "0.json").unlink()
-    folder.rmdir()
-    folder.touch()
-    one.write(Metrics().to_snapshot())
-    assert len(warnings) == 2
+def test_a_page_holds_only_what_outlives_the_worker_that_answers():
+    """Else the counters would fall when it dies, and Prometheus would add all of them once more."""
+    areas = [SnapshotArea(), SnapshotArea()]
+    shown = Metrics()
+    shown.store_faults.add(by=5)
+    read_samples(shown, WorkerSnapshots(areas, 0))
+    again, neighbour = Metrics(), Metrics()
+    again.restore(areas[0].read())
+    assert read_samples(neighbour, WorkerSnapshots(areas, 1))["store_faults_total",] == 5
+    assert read_samples(again, WorkerSnapshots(areas, 0))["store_faults_total",] == 5
 
 
-def test_a_snapshot_that_vanishes_while_it_is_looked_for_is_left_out(tmp_path):
-    (tmp_path / "1.json").symlink_to(tmp_path / "gone")
-    assert WorkerSnapshots(tmp_path, 0, print).read_others() == []
+def test_a_snapshot_that_is_too_large_leaves_the_one_before():
+    area = SnapshotArea()
+    area.write(b"before")
+    area.write(os.urandom(SNAPSHOT_BYTES_MAX))  # which cannot be compressed
+    assert area.read() == b"before"
+
+
+def test_a_snapshot_is_read_whole_while_another_process_replaces_it():
+    area = SnapshotArea()
+    area.write(b"0")
+    texts = {str(number).encode() * 50_000 for number in range(10)}
+    writer = multiprocessing.get_context("fork").Process(target=write_without_end, args=(area, texts))
+    writer.start()
+    found = {area.read() for _ in range(2_000)} - {b"0"}
+    writer.kill()
+    writer.join()
+    assert found
+    assert found <= texts
+    assert area.read() in texts, "also one that was killed while it wrote"
+
+
+def write_without_end(area, texts):
+    for text in itertools.cycle(texts):
+        area.write(text)
 
 
 def test_cached_tokens_and_cost_are_counted_by_team():
