@@ -470,8 +470,7 @@ class Worker:
     async def _export_metrics(self, exporter: "Exporter", seconds: float) -> None:
         while True:
             await asyncio.sleep(seconds)
-            self._metrics.update_tracked()
-            exporter.put_metrics(self._metrics.series)
+            exporter.put_metrics(self._metrics.read_own_counts())
 
     def _reporter(self, kind: Callable[[str], events.Event]) -> Callable[[str], None]:
         """A function that any thread may call to report such an event, with a sentence for operators."""

@@ -8,7 +8,7 @@ known before it happens begins at 0: Prometheus sees growth only, and the first 
 
 import json
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from mmap import mmap
@@ -217,6 +217,8 @@ class Metrics(Collector):
         self.workers.add(__version__)
         for outcome in ("applied", "refused"):
             self.reloads.add(outcome, by=0)
+        self._restored = dict[str, Mapping[Labels, list[float]]]()
+        """Numbers of the worker that this one replaces, by the name of the series."""
         self._tracked: list[tuple[Series, Callable[[], float], float]] = []
         self._count = self._handlers()
 
@@ -332,6 +334,14 @@ class Metrics(Collector):
         self.update_tracked()
         return (series.to_family() for series in self.series)
 
+    def read_own_counts(self) -> list[tuple[Series, dict[Labels, list[float]]]]:
+        """Copies of all numbers as this process has counted them, without those that were restored."""
+        self.update_tracked()
+        nothing: Mapping[Labels, list[float]] = {}
+        return [
+            (series, dict(_subtract(series.values, self._restored.get(series.name, nothing)))) for series in self.series
+        ]
+
     def to_snapshot(self) -> bytes:
         self.update_tracked()
         return json.dumps({s.name: [[k, v] for k, v in s.values.items()] for s in self.series}).encode()
@@ -339,6 +349,9 @@ class Metrics(Collector):
     def restore(self, snapshot: bytes) -> None:
         """Continue the counters of the worker that this one replaces. Its gauges went with it."""
         self.add_snapshot(snapshot, gauges=False)
+        for series in self.series:
+            if series.kind != "gauge":
+                self._restored[series.name] = {labels: list(numbers) for labels, numbers in series.values.items()}
 
     def add_snapshot(self, snapshot: bytes, *, gauges: bool = True) -> None:
         """Add the numbers of another worker."""
@@ -358,3 +371,11 @@ class Metrics(Collector):
         for snapshot in snapshots.read_all():
             total.add_snapshot(snapshot)
         return generate_latest(total)
+
+
+def _subtract(
+    values: Mapping[Labels, list[float]], restored: Mapping[Labels, list[float]]
+) -> Iterator[tuple[Labels, list[float]]]:
+    for labels, numbers in values.items():
+        before = restored.get(labels) or [0.0] * len(numbers)
+        yield labels, [a - b for a, b in zip(numbers, before, strict=True)]

@@ -55,6 +55,7 @@ _PROVIDERS = {
 """Ends of host names, and the provider's name in the semantic conventions."""
 
 Attributes = Mapping[str, str | bool | int | float | None]
+Counts = Sequence[tuple[Series, Mapping[tuple[str, ...], Sequence[float]]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +107,12 @@ class Exporter:
         if not isinstance(event, events.LoopLagged):
             self._writer.put((time.time_ns(), event), 1)
 
-    def put_metrics(self, series: Iterable[Series]) -> None:
-        """Send the present values. They are copied here: the event loop goes on counting."""
-        copied = [(one, {labels: list(numbers) for labels, numbers in one.values.items()}) for one in series]
-        self._writer.put((time.time_ns(), copied), 1)
+    def put_metrics(self, counts: Counts) -> None:
+        """Send numbers that this process has counted since it began.
+
+        Without those of the worker that it replaces: the collector has them, under the name of that instance.
+        """
+        self._writer.put((time.time_ns(), counts), 1)
 
     @property
     def dropped(self) -> int:
@@ -146,10 +149,10 @@ class Exporter:
         resource.scope_logs.add(scope=_SCOPE, log_records=records)
         return not records or self._post("/v1/logs", group.SerializeToString())
 
-    def _post_metrics(self, at: int, series: list[tuple[Series, dict[tuple[str, ...], list[float]]]]) -> bool:
+    def _post_metrics(self, at: int, counts: Counts) -> bool:
         group = ExportMetricsServiceRequest()
         resource = group.resource_metrics.add(resource=self._resource)
-        metrics = [_metric(one, values, self._started, at) for one, values in series]
+        metrics = [_metric(one, values, self._started, at) for one, values in counts]
         resource.scope_metrics.add(scope=_SCOPE, metrics=metrics)
         return self._post("/v1/metrics", group.SerializeToString())
 

@@ -29,6 +29,7 @@ class Collector:
         self.posts: list[web.BaseRequest] = []
         self.resources: list[dict[str, Any]] = []
         self.received: dict[str, list[Any]] = defaultdict(list)
+        self._sums: dict[str, dict[str, float]] = defaultdict(dict)
 
     async def __aenter__(self) -> Self:
         self._runner = web.ServerRunner(web.Server(self._receive))
@@ -53,6 +54,10 @@ class Collector:
         """Reports of this metric, waited for."""
         return await until(lambda: [one for one in self.received["metrics"] if one.name == name])
 
+    def last_sums(self, name: str) -> dict[str, float]:
+        """The newest value of a counter or gauge, over all its labels, of each instance of the service."""
+        return self._sums[name]
+
     async def _receive(self, request: web.BaseRequest) -> web.Response:
         body = await request.read()
         self.posts.append(request)
@@ -60,8 +65,12 @@ class Collector:
         assert request.headers["content-type"] == "application/x-protobuf"
         for resource in getattr(kind.FromString(body), resources):
             self.resources.append(attributes(resource.resource))
+            instance = self.resources[-1]["service.instance.id"]
             for scope in getattr(resource, scopes):
                 self.received[items] += getattr(scope, items)
+                for one in getattr(scope, "metrics", ()):
+                    points = (*one.sum.data_points, *one.gauge.data_points)
+                    self._sums[one.name][instance] = sum(point.as_double for point in points)
         return web.Response(status=self.status)
 
 

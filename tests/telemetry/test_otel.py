@@ -1,6 +1,9 @@
 """OpenTelemetry: spans, logs and metrics of a running proxy, at a collector that decodes them; traces are continued."""
 
+import os
+import signal
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 import yaml
@@ -27,6 +30,11 @@ def config(up, collector, **more):
 
 def by_kind(spans):
     return {span.kind: span for span in spans}
+
+
+def kill_workers(proxy):
+    for worker in Path(f"/proc/{proxy.process.pid}/task/{proxy.process.pid}/children").read_text().split():
+        os.kill(int(worker), signal.SIGKILL)
 
 
 SERVER, CLIENT = 2, 3
@@ -127,6 +135,29 @@ async def test_failures_are_marked_and_logs_and_metrics_are_sent_where_wanted(se
     assert metric.name.startswith("compaction_proxy_request")
     assert {post.headers["x-tenant"] for post in collector.posts} == {"ops"}
     assert {post.path for post in collector.posts} == {"/v1/traces", "/v1/logs", "/v1/metrics"}
+
+
+@pytest.mark.seconds
+async def test_workers_that_are_started_again_send_no_count_twice(serve):
+    async with Upstream(text_turn("Hi")) as up, Collector() as collector:
+        settings = config(up, collector, otel={"metrics_seconds": 0.2, "traces": False})
+
+        def sum_requests():
+            """Over the instances, as a collector adds them up."""
+            return sum(collector.last_sums("compaction_proxy_requests").values())
+
+        def instances():
+            return len(collector.last_sums("compaction_proxy_workers"))
+
+        async with serve(None, "--workers", "2", config=settings) as proxy:
+            for _ in range(12):
+                await ask(proxy, chat())
+            await until(lambda: sum_requests() == 12)
+            await until(lambda: instances() == 2)
+            kill_workers(proxy)
+            await until(lambda: instances() == 4)
+            assert sum_requests() == 12
+            assert await metric(proxy, "requests_total") >= 1, "the page of metrics counts on"
 
 
 @pytest.mark.seconds
