@@ -128,6 +128,8 @@ class RetentionLimits:
     turns: int = 100_000
     requests: int = 100_000
     incidents: int = 20_000
+    paid_incidents: int = 100_000
+    """Summaries that cost something: as many as turns, so that no warning takes their cost out of the sums."""
     seconds: float = 31 * DAY_SECONDS
 
 
@@ -225,14 +227,15 @@ class ActivityLog:
         self._swept_at = now
         oldest = now - self._limits.seconds
         limits = self._limits
-        for table, most in (
-            ("turns", limits.turns),
-            ("requests", limits.requests),
-            ("incidents", limits.incidents),
+        for table, which, most in (
+            ("turns", "true", limits.turns),
+            ("requests", "true", limits.requests),
+            ("incidents", "dollars <= 0", limits.incidents),
+            ("incidents", "dollars > 0", limits.paid_incidents),
         ):
             db.execute(f"delete from {table} where at < ?", [oldest])  # noqa: S608
-            beyond = f"select at from {table} order by at desc limit 1 offset ?"  # noqa: S608
-            db.execute(f"delete from {table} where at <= ({beyond})", [most])  # noqa: S608
+            beyond = f"select at from {table} where {which} order by at desc limit 1 offset ?"  # noqa: S608
+            db.execute(f"delete from {table} where {which} and at <= ({beyond})", [most])  # noqa: S608
         db.execute("delete from minute_counts where minute < ?", [oldest])
 
 

@@ -90,6 +90,23 @@ def test_the_oldest_lines_go_when_there_are_too_many(open_log):
     assert [row["tokens_before"] for row in turns(one)] == [15, 16, 17, 18, 19]
 
 
+def test_warnings_do_not_push_out_what_summaries_cost(open_log):
+    """Without it what was paid for a summary would be shown as saved."""
+    now = [1_000.0]
+    limits = RetentionLimits(incidents=3, paid_incidents=5, seconds=10_000)
+    one = open_log(limits=limits, clock=even_clock(lambda: now[0]))
+    for number in range(20):
+        now[0] += 1
+        one.record(Incident("info", "summary-ended", "c", {}, 0.5 + number), Incident("warning", "x", "", {}))
+    for _ in range(20):
+        now[0] += 1
+        one.record(Incident("warning", "x", "", {}))
+    one.close()
+    rows = one.query("select name, dollars from incidents order by at")
+    assert [row["dollars"] for row in rows if row["name"] == "summary-ended"] == [15.5, 16.5, 17.5, 18.5, 19.5]
+    assert len([row for row in rows if row["name"] == "x"]) == 3
+
+
 def test_rows_that_are_too_old_are_removed(open_log, tmp_path):
     now = [1_000.0]
     one = open_log(clock=even_clock(lambda: now[0]), limits=RetentionLimits(seconds=100))

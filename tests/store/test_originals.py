@@ -252,10 +252,33 @@ async def test_a_slow_disk_delays_no_request(tmp_path, writer, monkeypatch, warn
     stored = [originals.keep(history(f"{number}" * 1_000)).done for number in range(5)]
     assert asyncio.get_running_loop().time() - began < 60
     assert [one.done() for one in stored] == [False, False, True, True, True]
-    assert originals.faults == len(warnings) == 3
+    assert originals.faults == 3
+    assert len(warnings) == 1
     released.set()
     assert [await asyncio.wrap_future(one) for one in stored] == [True, True, False, False, False]
     assert await asyncio.wrap_future(originals.keep(history("4" * 1_000)).done)
+
+
+def test_a_disk_that_fails_each_request_is_reported_once_in_a_while_and_at_each_new_cause(
+    writer, monkeypatch, warnings
+):
+    """Each report is a row of the activity log, which keeps so many."""
+    faults = [OSError(28, "No space left"), OSError(5, "Input/output error")]
+    paths = iter(range(100))
+
+    def fail(*_):
+        raise OSError(faults[0].errno, faults[0].strerror, f"conversation-{next(paths)}.jsonl")
+
+    monkeypatch.setattr(TranscriptFolder, "_write", fail)
+    originals = writer()
+    keep(originals, *(history(f"{number}") for number in range(20)))
+    assert (originals.faults, len(warnings)) == (20, 1)
+    del faults[0]
+    keep(originals, history("a"), history("b"))
+    assert (originals.faults, len(warnings)) == (22, 2)
+    monkeypatch.setattr(writer_module, "REPORT_SECONDS", 0.0)
+    keep(originals, history("c"))
+    assert len(warnings) == 3
 
 
 async def test_missed_lines_are_written_with_the_next_turn(tmp_path, writer, monkeypatch):

@@ -28,6 +28,8 @@ ANSWER_PIECE_BYTES = 64 * 1024  # of an answer are collected before the thread t
 SWEEP_SECONDS = 3600.0
 SWEEP_SHARE = 32  # each time this part of the bound was written there is a sweep, too
 PROBE_SECONDS = 1.0
+REPORT_SECONDS = 10.0
+"""One cause of failures is reported once in so many seconds: while a disk is full, each request fails."""
 
 
 @dataclass(slots=True)
@@ -65,6 +67,7 @@ class Originals:
         self._uploads = uploads
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
+        self._reported_at: dict[object, float] = {}
         self._room = self._settings.queue_bytes
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._swept_at = float("-inf")
@@ -126,7 +129,8 @@ class Originals:
             try:
                 written = act()
             except OSError as fault:
-                self._note_failure(str(fault))
+                # Not the text, in which the path is that of a conversation.
+                self._note_failure(str(fault), (type(fault), fault.errno))
             finally:
                 with self._lock:
                     self._room += size
@@ -152,11 +156,17 @@ class Originals:
             self._uploads.close(seconds)
         return is_written
 
-    def _note_failure(self, problem: str) -> None:
+    def _note_failure(self, problem: str, cause: object = None) -> None:
+        """Count a failure; report it unless its cause, by default the problem, was reported lately."""
+        cause, now = cause or problem, time.monotonic()
         with self._lock:
             self.faults += 1
             self.problem = problem
-        self._warn(f"originals were not written below {self._folder.path}: {problem}")
+            is_news = now - self._reported_at.get(cause, float("-inf")) >= REPORT_SECONDS
+            if is_news:
+                self._reported_at[cause] = now
+        if is_news:
+            self._warn(f"originals were not written below {self._folder.path}: {problem}")
 
     def note_slow_disk(self) -> None:
         """Note that a request stopped waiting for its history, until something is written again."""
