@@ -191,13 +191,15 @@ class Admin:
         form = wanted.pop("format", "") if route.rows else ""
         if form not in ("", "csv", "json"):
             raise Invalid("invalid query", [Flaw("format", "csv or json")])
-        asked = AdminRequest(visitor, names, _read_query(route, wanted), await _read_json(route, request))
+        query, body = _read_query(route, wanted), await _read_json(route, request)
+        asked = AdminRequest(visitor, names, query, body, is_download=bool(form))
         try:
             if iscoroutinefunction(route.answer):
                 answer = await route.answer(self._context, asked)
             else:
                 answer = await run_in_admin_thread(route.answer, self._context, asked)
-            return await run_in_admin_thread(as_download, route, answer, form) if form else _json_response(200, answer)
+            # In a thread as well: long lists take a while to be written, and requests would wait for the event loop.
+            return await run_in_admin_thread(_render_answer, route, answer, form)
         except (OSError, StoreUnavailable, RegistryUnreadable) as fault:
             self._context.emit(StoreFailed(str(fault)))
             raise Unreadable("a disk or store cannot be read or written; see the proxy's log") from None
@@ -273,9 +275,27 @@ def _render_error(fault: ProxyError, request: web.BaseRequest) -> web.Response:
     return answer
 
 
-def _json_response(status: int, value: object, headers: Mapping[str, str] | None = None) -> web.Response:
+def _render_answer(route: Route, answer: Json, form: str) -> web.Response:
+    return as_download(route, answer, form) if form else _json_response(200, answer)
+
+
+def _json_response(status: int, value: Json, headers: Mapping[str, str] | None = None) -> web.Response:
+    return web.Response(status=status, body=encode_answer(value).encode(), content_type=JSON, headers=headers)
+
+
+def encode_answer(answer: Json) -> str:
+    """The JSON text of an answer, of which the lists are encoded row by row.
+
+    The encoder keeps the interpreter's lock until it is through, so a list of 10,000 rows at once would keep the event
+    loop waiting though it is encoded in another thread.
+    """
+    members = (f"{json.dumps(name)}: {_encode_member(member)}" for name, member in answer.items())
+    return "{" + ", ".join(members) + "}"
+
+
+def _encode_member(member: object) -> str:
     # json, not msgspec: a message may hold half a surrogate pair, which goes out escaped, as it came.
-    return web.Response(status=status, body=json.dumps(value).encode(), content_type=JSON, headers=headers)
+    return f"[{', '.join(map(json.dumps, member))}]" if isinstance(member, list) else json.dumps(member)
 
 
 # --- downloads -------------------------------------------------------------------------------------------------------

@@ -74,6 +74,8 @@ class AdminRequest:
     """Values of the `{names}` in the route's path."""
     query: Any
     body: Any
+    is_download: bool = False
+    """Whether the answer is for a file, and not for a page: lists are complete."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ summary belongs to the group of the request of its conversation that it was made
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -18,7 +18,9 @@ GROUPED_BY = ("team", "model", "policy", "key", "upstream", "tag", "user", "sess
 SUMMARY_DELAY_SECONDS = 600.0
 """The turn in which a summary was made may be recorded so much later."""
 GROUPS_MAX = 8
-"""The number of groups listed, those with the most tokens; all others are one group."""
+"""The number of groups in the chart, those with the most tokens; all others are one group."""
+GROUPS_LISTED_MAX = 200
+"""The number of groups listed in figures. There may be as many sessions as turns; a download has all of them."""
 OTHERS = "(others)"
 _TURNS = """
 select cast(at / :every as integer) as place, {by} as name, count(*) as requests, sum(tokens_before) as tokens_raw,
@@ -65,6 +67,7 @@ def show_usage(context: AdminContext, request: AdminRequest) -> Json:
     def find_group(name: str) -> str:
         return name if name in listed_names else OTHERS
 
+    in_figures = largest if request.is_download else largest[:GROUPS_LISTED_MAX]
     at = _add_up(rows, lambda row: (row["place"], find_group(row["name"])))
     places = range(int((now - span) // every) + 1, int(now // every) + 1)
     return {
@@ -72,7 +75,8 @@ def show_usage(context: AdminContext, request: AdminRequest) -> Json:
         "every": every,
         "by": query.by,
         "total": _show(_add_up(rows, lambda _: "")[""]) if rows else _show(dict.fromkeys(_FIGURES, 0)),
-        "groups": [{"name": name, **_show(totals[name])} for name in largest],
+        "groups": [{"name": name, **_show(totals[name])} for name in in_figures],
+        "others": _show_others([totals[name] for name in largest[len(in_figures) :]]),
         "shown": [
             *(name for name in largest if name in listed_names),
             *([OTHERS] if listed_names < set(largest) else []),
@@ -105,6 +109,11 @@ def _show(sums: dict[str, float]) -> Json:
         "saved": sums["plain"] - sums["paid"] - sums["spent"],
         "cached_share": round(sums["tokens_cached"] / read, 4) if read else None,
     }
+
+
+def _show_others(groups: Sequence[dict[str, float]]) -> Json | None:
+    """The number and the sums of the groups that are not listed; None where all are."""
+    return {"groups": len(groups), **_show(_add_up(groups, lambda _: "")[""])} if groups else None
 
 
 ROUTES = (Route("GET", "/usage", show_usage, UsageQuery, rows="groups", for_teams=True),)

@@ -281,6 +281,20 @@ def figures(browser, url, key, folder):
     return {**found, **observer.findings}
 
 
+def many_groups(browser, url, key, folder):
+    """More sessions than a page lists."""
+    observer = PageObserver(browser, url, viewport={"width": 1280, "height": 900})
+    page, found = observer.page, {}
+    observer.log_in(key)
+    observer.go("#/usage?by=session")
+    rows = page.locator("section table tbody tr")
+    found["rows"] = rows.count()
+    found["others"], found["all"] = rows.nth(found["rows"] - 2).inner_text(), rows.nth(found["rows"] - 1).inner_text()
+    found["page"] = page.inner_text("main")
+    observer.picture(folder, "many-groups")
+    return {**found, **observer.findings}
+
+
 def messages(browser, url, key, _folder):
     """A shortened message: what was left out is marked, its address leads to it, and both views hold the same text."""
     observer = PageObserver(browser, url, viewport={"width": 1280, "height": 900})
@@ -390,7 +404,20 @@ def empty(browser, url, key, folder):
 
 SCENES = {
     scene.__name__: scene
-    for scene in (tour, hostile, keyboard, work, outage, figures, messages, finding, observe_mode, empty, portraits)
+    for scene in (
+        tour,
+        hostile,
+        keyboard,
+        work,
+        outage,
+        figures,
+        many_groups,
+        messages,
+        finding,
+        observe_mode,
+        empty,
+        portraits,
+    )
 }
 
 

@@ -64,6 +64,14 @@ def fill(folder: Path, now: float, per_hour: int = 60, seed: int = 7) -> None:
     log.close(seconds=30)
 
 
+def fill_with_sessions(folder: Path, count: int) -> None:
+    """Write one request of each of so many sessions, each larger than the one before."""
+    log = ActivityLog(folder)
+    for number in range(count):
+        log.record(replace(TURN, session=f"session-{number}", tokens_before=1_000 + number))
+    log.close(seconds=30)
+
+
 def _write(log, dice, number):
     team = dice.choices(list(TEAMS), (5, 3, 1))[0]
     model = dice.choice(TEAMS[team])

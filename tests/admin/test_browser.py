@@ -6,6 +6,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
+from proxy.admin.usage import GROUPS_LISTED_MAX
 from tests.admin import demo_traffic, install
 from tests.admin.browser import run_scene
 from tests.support.admin_client import AdminClient, admin_config, team_key, until_open
@@ -87,6 +88,17 @@ async def test_the_money_and_a_request_that_failed_are_found(tmp_path):
     assert seen["errors"] >= seen["rows"] > 3
     assert "Of it added by the proxy" in seen["request"]
     assert "Times in" in seen["foot"]
+
+
+async def test_of_many_sessions_the_page_lists_some_and_sums_up_the_others(tmp_path):
+    (tmp_path / "state").mkdir(mode=0o700)
+    demo_traffic.fill_with_sessions(tmp_path / "state", GROUPS_LISTED_MAX + 1_050)
+    async with serving(None, place=tmp_path, config=admin_config("http://127.0.0.1:9/v1")) as proxy:
+        seen = await run_scene(AdminClient(proxy), "many_groups")
+    assert seen["rows"] == GROUPS_LISTED_MAX + 2
+    assert seen["others"].split("\t")[:2] == ["1,050 others", "1,050"]
+    assert seen["all"].split("\t")[:2] == ["All", "1,250"]
+    assert "A download has all 1,250." in seen["page"]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -10,8 +10,9 @@ import pytest
 import pytest_asyncio
 
 from proxy.access.records import Records, create_team_key
+from proxy.admin.app import encode_answer
 from proxy.admin.requests import KINDS
-from proxy.admin.usage import GROUPED_BY
+from proxy.admin.usage import GROUPED_BY, GROUPS_LISTED_MAX
 from proxy.store.activity_log import ActivityLog
 from proxy.telemetry.activity import REFUSALS_PER_MINUTE, ActivityListener
 from tests.admin import demo_traffic
@@ -57,6 +58,36 @@ async def test_groups_and_moments_add_up_to_the_same_total(admin, by):
     assert data["total"]["cost"] + data["total"]["saved"] == pytest.approx(data["total"]["plain"])
     assert data["total"]["spent"] > 0
     assert len(data["shown"]) <= 8
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def many_sessions(tmp_path_factory):
+    """A proxy whose activity log holds more sessions than a page lists."""
+    place = tmp_path_factory.mktemp("many-sessions")
+    (place / "state").mkdir(mode=0o700)
+    demo_traffic.fill_with_sessions(place / "state", GROUPS_LISTED_MAX + 50)
+    async with Upstream(text_turn("ok")) as up, serving(None, place=place, config=admin_config(up.url)) as proxy:
+        yield AdminClient(proxy)
+
+
+async def test_of_many_groups_the_largest_are_listed_and_the_others_are_one_row(many_sessions):
+    data = await many_sessions.read("/usage?by=session")
+    assert [each["name"] for each in data["groups"][:2]] == ["session-249", "session-248"]
+    assert len(data["groups"]) == GROUPS_LISTED_MAX
+    assert data["others"]["groups"] == 50
+    for name in ("requests", "tokens_raw", "cost"):
+        listed = sum(each[name] for each in data["groups"])
+        assert listed + data["others"][name] == pytest.approx(data["total"][name])
+    assert (await many_sessions.read("/usage?by=team"))["others"] is None
+
+
+async def test_a_download_holds_all_groups(many_sessions):
+    answer = await many_sessions.send("GET", "/admin/api/usage?by=session&format=csv")
+    assert len(list(csv.DictReader(io.StringIO(answer.body.data.decode())))) == GROUPS_LISTED_MAX + 50
+    answer = await many_sessions.send("GET", "/admin/api/usage?by=session&format=json")
+    data = json.loads(answer.body.data)
+    assert len(data["groups"]) == GROUPS_LISTED_MAX + 50
+    assert data["others"] is None
 
 
 async def test_usage_agrees_with_the_overview(admin):
@@ -122,6 +153,13 @@ async def test_a_list_is_downloaded_as_csv_and_json(admin):
     assert json.loads(answer.body.data)["groups"]
     assert (await admin.read_error(422, "GET", "/requests?format=pdf"))["faults"][0]["path"] == "format"
     assert await admin.read_error(422, "GET", "/me?format=csv")
+
+
+@pytest.mark.parametrize(
+    "answer", [{}, {"rows": [], "é": [1, None, "\ud800", [2.5, {"x": [True]}]], "of": {"rows": [1, 2]}, "at": 1e300}]
+)
+async def test_an_answer_is_encoded_in_pieces_as_it_would_be_at_once(answer):
+    assert encode_answer(answer) == json.dumps(answer)
 
 
 # --- rights ----------------------------------------------------------------------------------------------------------

@@ -55,7 +55,9 @@ function page(told, at) {
       h("section", null,
         h("div", { class: "row-head" }, h("h2", null, "In figures"),
           exports("/usage", { hours: at.hours, by: at.by, team: at.team })),
-        groups(told, at)),
+        groups(told, at),
+        told.others ? note(`Listed are the ${exact(told.groups.length)} with the most tokens. A download has all `,
+          `${exact(told.groups.length + told.others.groups)}.`) : null),
     ] : empty("No usage in this time", h("p", null,
       "Requests appear here once their history is long enough to be looked at (", h("code", null, "clear_at_least"),
       " of its policy). ", h("a", { href: "#/requests" }, "All requests"))),
@@ -102,8 +104,9 @@ function groups(told, at) {
   ].map(figure);
   const first = ({ name }, place) => h("span", { class: "word" },
     h("i", { class: `key g${Math.min(place, told.shown.length - 1)}` }), toGroup(name, at));
+  const others = told.others ? [[`${exact(told.others.groups)} others`, ...cells(told.others)]] : [];
   const all = told.groups.length > 1 ? [[h("b", null, "All"), ...cells(told.total)]] : [];
-  return table(head, [...told.groups.map((each, place) => [first(each, place), ...cells(each)]), ...all],
+  return table(head, [...told.groups.map((each, place) => [first(each, place), ...cells(each)]), ...others, ...all],
     "Usage in figures", true);
 }
 
