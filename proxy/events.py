@@ -258,6 +258,13 @@ class ConfigReloaded(Event, frozen=True):
     """Settings that were changed and are read at start only."""
 
 
+class ConfigDoubted(Event, frozen=True):
+    """A setting that is valid, and most likely not what was meant."""
+
+    setting: str
+    why: str
+
+
 class CertificateReloaded(Event, frozen=True):
     """A renewed certificate of the listener; with a reason, the old one stays in use."""
 

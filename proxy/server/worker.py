@@ -34,7 +34,7 @@ from proxy.access.records import Records, Registry, RegistryUnreadable, synchron
 from proxy.admin.app import Admin
 from proxy.admin.context import AdminContext
 from proxy.compaction.compactor import Compactor
-from proxy.config import Config, Fault, InvalidConfig, Listen, Loaded
+from proxy.config import Config, Fault, InvalidConfig, Listen, Loaded, find_warnings
 from proxy.gateway import Gateway
 from proxy.lifetime import BackgroundTasks
 from proxy.server.http import HEADERS_MAX, App, HttpServer
@@ -343,6 +343,7 @@ class Worker:
         if context is not None:
             self._start_job(partial(self._watch_certificate, listen, context))
         self._emit(_listening(self._app.gateway.config, sock))
+        self._warn_of_settings(self._app.gateway.config)
         for job in self._periodic_jobs():
             self._start_job(job)
         await self._stop_requested.wait()
@@ -429,7 +430,14 @@ class Worker:
             config, self._compactor, self._records, self._emit, self._notes, kept=before.clients
         )
         before.retire()
+        self._warn_of_settings(config)
         return True
+
+    def _warn_of_settings(self, config: Config) -> None:
+        """Report what `check` warns of; of several workers one does."""
+        if self._slot is None or self._slot.number == 0:
+            for setting, why in find_warnings(config, is_known_model):
+                self._emit(events.ConfigDoubted(setting, why))
 
     async def _watch_certificate(self, listen: Listen, context: ssl.SSLContext) -> None:
         """Serve a renewed certificate to new connections: ACME clients and cert-manager replace the files."""

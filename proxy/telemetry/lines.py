@@ -109,6 +109,7 @@ def _plain(severity: str, name: str, *names: str, **constants: str) -> Callable[
 _LINES: dict[type, Callable[[Any], Line]] = {
     events.RequestFinished: _request,
     events.ConfigReloaded: _reload,
+    events.ConfigDoubted: _plain("warning", "config-warning", "setting", "why"),
     events.CertificateReloaded: _certificate,
     events.PathNotCompacted: _plain(
         "warning", "path-not-compacted", "path", effect="relayed without compaction; reported once"
