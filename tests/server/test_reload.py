@@ -195,9 +195,8 @@ async def test_a_storm_of_reloads_under_load_fails_no_request(up, serve):
 
 
 async def test_a_setting_without_effect_is_warned_of_at_the_start_and_after_a_reload(serve, up):
-    async with serve(
-        up.url, config={"transcripts": {"keep": "off", "required": True}, "log": {"format": "json"}}
-    ) as proxy:
+    config = {"upstreams": [{"base_url": up.url}], "transcripts": {"keep": "off", "required": True}}
+    async with serve(None, config={**config, "log": {"format": "json"}}) as proxy:
         (line,) = await until(lambda: log_of(proxy, "config-warning"))
         assert (line["level"], line["setting"]) == ("warning", "transcripts.required")
         assert "has no effect" in line["why"]
