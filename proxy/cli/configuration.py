@@ -15,6 +15,9 @@ from proxy.config.schema import as_json_schema
 from proxy.config.values import ConfigModel
 from proxy.server import own_address
 from proxy.windows import is_known_model
+from proxy.wire.redaction import redaction
+
+_REDACTION = redaction()
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -175,7 +178,8 @@ def _block_rows(loaded: Loaded, group: ConfigModel, place: tuple[str | int, ...]
     for name, value in group.model_dump(mode="json").items():
         at = (*place, name)
         origin = loaded.origin(*at) if name in group.model_fields_set else "default"
-        yield ".".join(map(str, at)), value, origin
+        # A key may have been written where the name of its variable or file belongs.
+        yield ".".join(map(str, at)), json.loads(_REDACTION.of_text(json.dumps(value))[0]), origin
 
 
 def _policy_rows(loaded: Loaded, name: str) -> Iterator[Row]:

@@ -196,7 +196,8 @@ def run(args: argparse.Namespace) -> int:
     config = options.load_configuration(args, given).config
     findings = [*_check_state(Path(config.state.dir)), *_check_registry(config)]
     findings += [*_check_shared_state(config), *_check_transcripts(config)]
-    serving = config.upstream_for(args.model) if args.model is not None else None
+    named = config.upstreams[0] if args.upstream else None  # it is asked whatever its `models` are
+    serving = named or config.upstream_for(args.model) if args.model is not None else None
     for settings in config.upstreams:
         findings += asyncio.run(_check_upstream(settings, args.model if settings is serving else None))
     if args.model is not None and serving is None:

@@ -9,7 +9,7 @@ from proxy import __version__, assembly
 from proxy.access.authentication import ADMIN_KEY_FILE, create_admin_key
 from proxy.cli import options
 from proxy.cli.options import CONFIG_FILE, add_command, print_error
-from proxy.config import Config, Loaded
+from proxy.config import Config, Listen, Loaded
 from proxy.server import own_address, supervisor
 from proxy.server.worker import ConfigSource, make_url
 from proxy.telemetry import log
@@ -66,13 +66,16 @@ def run(args: argparse.Namespace) -> int:
 
     file = options.find_config_file(args)
 
+    started: list[Listen] = []
+
     def read(text: str | None) -> Loaded:
         loaded = options.load_file(file, args, given, text=text)
-        own_address.check_upstreams(loaded)
+        own_address.check_upstreams(loaded, *started)
         return loaded
 
     source = ConfigSource(read, file)
     config = source.read().config
+    started.append(config.listen)
     # Before any worker starts: each of them would fail with a traceback, again and again.
     assembly.check_extras(config)
     registry = options.read_records(config).current

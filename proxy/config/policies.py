@@ -410,11 +410,10 @@ def _build_step_for(tools: Mapping[str, ToolConfig], entry: Mapping[str, Any]) -
     """Build a step that knows what the policy says of tools."""
     step = _build_step(entry)
     match step:
-        case ToolHints() | ClearResults() | ClearArguments() | StripAttachments() | OneLiners() | DropMiddle():
+        case ToolHints() | ClearResults() | ClearArguments() | ClipOutput() | StripAttachments():
             return replace(step, hints=(*_list_hints(tools), *step.hints))
-        case ClipOutput():
-            kept = (glob for glob, _, response in _list_hints(tools) if response == "keep")
-            return replace(step, exempt=(*kept, *step.exempt))
+        case OneLiners() | DropMiddle():
+            return replace(step, hints=(*_list_hints(tools), *step.hints))
         case DedupOld():
             return replace(step, hints=(*_list_repeats(tools), *step.hints))
         case _:

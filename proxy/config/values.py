@@ -118,7 +118,8 @@ def _read_reference(reference: object, info: ValidationInfo) -> Secret | None:
     if reference is None or isinstance(reference, Secret):
         return reference
     kind, _, name = str(reference).partition(":")
-    if kind == "env" and not VARIABLE_NAME.fullmatch(name):
+    # Of a Secret in Kubernetes there are variables of other names: one that exists is no key that was pasted here.
+    if kind == "env" and not VARIABLE_NAME.fullmatch(name) and name not in (info.context or {}):
         raise ValueError(
             "`env:` is not followed by the name of a variable (letters, digits and _): write the secret itself into a "
             "variable, and the name of the variable here"

@@ -1,4 +1,6 @@
-"""Configuration warnings: settings that are valid but probably mistakes. Shown by `check` and on the admin pages."""
+"""Configuration warnings: settings that are valid but probably mistakes. Shown by `check`, in the log and on the admin
+pages.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -85,7 +87,8 @@ def _check_policies(config: Config) -> Iterator[tuple[str, str]]:
     upstreams = {upstream.name: upstream for upstream in config.upstreams}
     for name in config.policies:
         policy = config.policy(name)
-        yield from ((f"policies.{name}.tools.{where}", why) for where, why in _check_tools(config.policies[name].tools))
+        own = config.policies[name].tools
+        yield from ((f"policies.{name}.tools.{where}", why) for where, why in _check_tools(own, policy.tools))
         model, chosen = policy.summary.model, upstreams.get(policy.summary.upstream)
         if model and chosen is not None and not chosen.serves(model):
             yield f"policies.{name}.summary.model", f"upstream {chosen.name!r} does not serve {model!r} (`models`)"
@@ -116,19 +119,22 @@ def _check_policies(config: Config) -> Iterator[tuple[str, str]]:
             )
 
 
-def _check_tools(tools: Mapping[str, ToolConfig]) -> Iterator[tuple[str, str]]:
-    """Values that never count: an earlier glob takes the same tools, or another value removes what is to be kept."""
-    for glob in tools:
+def _check_tools(own: Mapping[str, ToolConfig], tools: Mapping[str, ToolConfig]) -> Iterator[tuple[str, str]]:
+    """Values that never count: an earlier glob takes the same tools, or another value removes what is to be kept.
+
+    `own`: what this policy says; `tools` has what it inherits behind that.
+    """
+    for glob in own:
         found = {name: _find_first_value(tools, glob, name) for name in ToolConfig.model_fields}
         for name, (wider, value) in found.items():
-            own = getattr(tools[glob], name)
-            if own not in (None, value):
+            wanted = getattr(own[glob], name)
+            if wanted not in (None, value):
                 yield (
                     f"{glob}.{name}",
                     f"has no effect: {wider!r} above matches the same tools and says {value!r}; move this above it",
                 )
             other = {"request": "response", "response": "request"}.get(name, name)
-            if own == value == "keep" and found[other][1] == "remove":
+            if wanted == value == "keep" and found[other][1] == "remove":
                 yield (
                     f"{glob}.{name}",
                     (

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import translate
 from functools import lru_cache
-from itertools import accumulate, islice
+from itertools import accumulate, dropwhile, islice
 from operator import or_
 from typing import Any, Literal
 
@@ -43,6 +43,12 @@ _QUOTED = re.compile(r"'[^']*(?:'|\Z)|\"(?:[^\"\\]|\\.)*+(?:\"|\Z)", re.DOTALL)
 _COMMENT = re.compile(r"^[ \t]{0,80}#[^\n]*$", re.MULTILINE)
 _PLAIN_WORD = re.compile(r"[\w./~@%+,:=\[\]-]*")
 _COMMAND_ENDS = re.compile(r"&&|\|\||[;|\n]")
+_BEFORE_COMMAND = frozenset(
+    (
+        *("sudo", "time", "env", "if", "then", "elif", "else", "while", "until", "do", "!", "(", "{", "exec"),
+        *("nohup", "command"),
+    )
+)
 _CHANGE_OF_FOLDER = re.compile(r"\s*cd \S+ *(?:&&|;|\n)\s*")
 
 Kind = Literal["plan", "task", "step", "agent", "wait", "ask", "read", "change", "patch", "run", "silent", "other"]
@@ -93,59 +99,20 @@ ask for an argument as well.
 _NAME_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _READING_WORDS = frozenset(
     (
-        *(
-            "get",
-            "list",
-            "ls",
-            "read",
-            "cat",
-            "open",
-            "view",
-            "show",
-            "look",
-            "lookup",
-            "search",
-            "find",
-            "grep",
-            "glob",
-        ),
-        *("fetch", "query", "retrieve", "load", "browse", "inspect", "describe", "explain", "check", "status", "count"),
-        *("calculate", "compare", "diff", "snapshot", "screenshot", "tree", "think", "resolve", "analyze", "history"),
+        *("get", "list", "ls", "read", "cat", "view", "show", "look", "lookup", "search", "find", "grep"),
+        *("glob", "fetch", "query", "retrieve", "load", "browse", "inspect", "describe", "explain", "status"),
+        *("count", "calculate", "compare", "diff", "snapshot", "screenshot", "tree", "think", "resolve"),
+        *("analyze", "history"),
     )
 )
 _ACTING_WORDS = frozenset(
     (
-        *("create", "add", "insert", "write", "append", "save", "set", "put", "patch", "update", "edit", "modify"),
-        *("replace", "rename", "move", "copy", "delete", "remove", "cancel", "close", "clear", "reset", "mark", "send"),
-        *(
-            "post",
-            "reply",
-            "submit",
-            "publish",
-            "upload",
-            "pay",
-            "refund",
-            "charge",
-            "transfer",
-            "order",
-            "buy",
-            "book",
-        ),
-        *("apply", "approve", "merge", "push", "commit", "deploy", "release", "install", "run", "exec", "execute"),
-        *(
-            "start",
-            "stop",
-            "restart",
-            "kill",
-            "click",
-            "type",
-            "fill",
-            "press",
-            "call",
-            "invoke",
-            "trigger",
-            "exchange",
-        ),
+        *("create", "add", "insert", "write", "append", "save", "set", "put", "patch", "update", "edit"),
+        *("modify", "replace", "rename", "move", "copy", "delete", "remove", "cancel", "close", "clear"),
+        *("reset", "mark", "send", "post", "reply", "submit", "publish", "upload", "pay", "refund", "charge"),
+        *("transfer", "order", "buy", "book", "apply", "approve", "merge", "push", "commit", "deploy"),
+        *("release", "install", "run", "exec", "execute", "start", "stop", "restart", "kill", "click", "type"),
+        *("fill", "press", "call", "invoke", "trigger", "exchange"),
     )
 )
 
@@ -177,7 +144,7 @@ def find_kind(tool: str, values: Mapping[str, Any]) -> Kind:
     return "other"
 
 
-def only_reads(tool: str) -> bool:
+def is_read_only(tool: str) -> bool:
     """True where a tool, by its name, returns something and changes nothing, so that it may be called again."""
     words = {word.lower() for word in _NAME_WORD.findall(remove_server_name(tool[:_NAME_CHARACTERS]))}
     return not words.isdisjoint(_READING_WORDS) and words.isdisjoint(_ACTING_WORDS)
@@ -259,6 +226,11 @@ def split_commands(line: str, ends: re.Pattern[str] = _COMMAND_ENDS) -> list[str
     """The simple commands of a command line, without comments. A quoted text that is no single word becomes `?`."""
     line = _COMMENT.sub("", line) if "#" in line else line
     return [part for part in ends.split(_QUOTED.sub(_unquote, line)) if part.strip()]
+
+
+def skip_words_before_command(words: Sequence[str]) -> list[str]:
+    """The words of a simple command from its program on."""
+    return list(dropwhile(lambda word: word in _BEFORE_COMMAND or "=" in word, words))
 
 
 def _unquote(quoted: re.Match[str]) -> str:
@@ -348,7 +320,7 @@ def is_text_style(body: Iterable[Message]) -> bool:
 def mark_observations(
     body: tuple[Message, ...], patterns: tuple[str, ...], pins: Pins = NO_PINS, *, text_style: bool = False
 ) -> tuple[Message, ...]:
-    """The same messages, with `observed` set where an environment speaks in the role of a user or within an answer.
+    """The same messages, marked as observations where an environment speaks as a user or within an answer.
 
     `text_style`: there is a block from before the first tool call. Messages before that call are read as they
     were read then, or the messages that were forwarded already would change.

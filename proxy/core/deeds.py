@@ -5,7 +5,6 @@ import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import dropwhile
 from typing import Any
 
 from proxy.core import agents
@@ -182,7 +181,6 @@ _REDIRECTION = re.compile(r"<|(?<![=-])\d?>>?(?:&\d|\s*[^\s<>&]*)")
 _WRITTEN = re.compile(r"(?<![=\d>-])1?>>?\s*([^\s<>&]+)")
 _FILTERS = frozenset({"head", "tail", "sed"})
 _IDLE = _FILTERS | {"echo", "pwd", "true"}
-_BEFORE = frozenset({"sudo", "time", "env", "do", "then", "else", "!", "(", "{", "exec", "nohup", "command"})
 _ABROAD = re.compile(r"[$`(){}*?]|^/dev/|://|^-|^[\d.,]*$")
 _LINES_READ = re.compile(
     r"head(?! (?:-c|--bytes))(?: (?:-n?|--lines=?) ?(\d{1,9}))?|sed .*?\b(\d{1,9})(?:,(\d{1,9}))?p\b", re.DOTALL
@@ -228,7 +226,7 @@ def find_touched_files(command: str) -> tuple[list[Deed], bool]:
     for segment in agents.split_commands(_remove_bodies(command)[:_COMMAND_LINE_CHARACTERS]):
         written = [Deed(CHANGED, path) for path in _WRITTEN.findall(segment) if not _ABROAD.search(path)]
         bare = _REDIRECTION.sub(" ", segment).split()
-        words = list(dropwhile(lambda word: word in _BEFORE or "=" in word, bare))
+        words = agents.skip_words_before_command(bare)
         if not words:
             continue
         if words[0] == "cd":

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Literal
 
-from proxy.core.agents import find_command_line, find_kind, matches_any, split_commands
+from proxy.core.agents import find_command_line, find_kind, matches_any, skip_words_before_command, split_commands
 from proxy.core.messages import ToolCall
 
 _WORD_CHARACTERS = string.ascii_letters + string.digits + "_+/=.~:@%-"
@@ -39,7 +39,7 @@ _OTHER_HINTS = ("✗", "✘", "✖", "❌", "● ", "错误", "エラー", "오�
 _HINTS = (*_PLAIN_HINTS, *_OTHER_HINTS)
 # A place in a file with its column, as compilers and linters begin a line, whatever the words behind it.
 _PLACE = r":\d{1,7}:\d{1,5}: "
-_HINT = re.compile("|".join((*map(re.escape, _HINTS), _PLACE)))
+_HINT, _PLACE_HINT = re.compile("|".join((*map(re.escape, _HINTS), _PLACE))), re.compile(_PLACE)
 _DIAGNOSTIC = re.compile(
     rf"[ \t]{{0,8}}(?:vet: )?[^\s:()\"']{{1,300}}\.[A-Za-z]{{1,5}}{_PLACE}(?!(?i:warn|note|info|hint|debug|remark))\S"
 )
@@ -88,7 +88,7 @@ _FAILED_TEST = re.compile(
 _GO_TEST = re.compile(r"[ \t]*--- FAIL: (\w+)")
 _GO_REASON = re.compile(r"^[ \t]+((?:[\w/.-]+\.go:\d+: |Error: |panic: )[ \t]*\S[^\n]*)", re.MULTILINE)
 _GO_CHARACTERS, _GO_LINES_MAX = 4_000, 200
-_NOT_INDENTED = re.compile(r"\n(?=[^\s])")
+_INDENTATION_MAX = 40
 _TELLS_OF_FAILURE = re.compile(
     r"(?i)\b(?:error|fail|panic|expect|want|got\b|should|must|unexpected|mismatch|missing|invalid|cannot|differ"
     r"|timed? ?out|not (?:found|equal)|no such|did ?n[o']t|does ?n[o']t|was ?n[o']t|never)"
@@ -154,6 +154,8 @@ _OUTPUTS = ("stdout", "stderr", "output", "logs")
 """Members of a result in JSON under which some harnesses put what a program has printed."""
 _OF_COMMANDS = frozenset({"command", "exit_code", "exitCode", "returncode", "return_code"})
 """Members of it that only the result of a command has."""
+_AROUND = _OF_COMMANDS | {"kind", "metadata"}
+"""Members that a harness writes around the output of a command."""
 _REASONS = ("error", "message", "detail", "reason", "stderr")
 _FAILED_STATES = frozenset({"error", "failed", "failure", "fail"})
 # A traceback up to the line that ends it, the first that is not indented: it says what went wrong.
@@ -172,44 +174,12 @@ _ANSWERING_PROGRAMS = frozenset({"grep", "egrep", "fgrep", "rg", "ag", "diff", "
 _ANSWERING_GIT = frozenset({"diff", "grep"})
 _COMMAND_CHARACTERS = 4_000
 _GOES_ON = re.compile(r"\|\||[;\n]")
-_ENDS_AT_FAILURE = re.compile(r"(?m)^\s*set -[a-z]*e|\b(?:ba)?sh -[a-z]*e")
-# Words with which a line prepares a command, or joins several.
+_ENDS_AT_FAILURE = re.compile(r"(?m)^[ \t]*set -[a-z]*e|(?<![\w.-])(?:ba)?sh -[a-z]*e")
+# Programs with which a line prepares a command, and words that end a part of it.
 _PREPARING = frozenset(
     (
-        *(
-            "export",
-            "source",
-            ".",
-            "set",
-            "unset",
-            "sleep",
-            "true",
-            "mkdir",
-            "rm",
-            "test",
-            "[",
-            "if",
-            "then",
-            "else",
-            "fi",
-        ),
-        *(
-            "for",
-            "while",
-            "do",
-            "done",
-            "EOF",
-            "}",
-            "{",
-            ")",
-            "time",
-            "touch",
-            "wait",
-            "exit",
-            "alias",
-            "ulimit",
-            "umask",
-        ),
+        *("export", "source", ".", "set", "unset", "sleep", "true", "mkdir", "rm", "test", "[", "for", "done"),
+        *("fi", "EOF", "}", ")", "touch", "wait", "exit", "alias", "ulimit", "umask"),
     )
 )
 # What Codex writes above the output of each command.
@@ -318,7 +288,15 @@ def has_no_output(text: str, call: ToolCall | None) -> bool:
     except (ValueError, RecursionError):
         return False
     printed = [value[name] for name in _OUTPUTS if isinstance(value.get(name), str)]
-    return bool(printed) and not "".join(printed).strip() and not value.keys().isdisjoint(_OF_COMMANDS)
+    is_empty = bool(printed) and not "".join(printed).strip() and not value.keys().isdisjoint(_OF_COMMANDS)
+    return is_empty and not any(_holds_more(name, each) for name, each in value.items())
+
+
+def _holds_more(name: str, value: object) -> bool:
+    """True for a member of a result that is no part of what a harness writes around the output of a command."""
+    if isinstance(value, str):
+        return len(value) > LINE_CHARACTERS and name not in _AROUND
+    return isinstance(value, list | dict) and bool(value) and name not in _AROUND
 
 
 def _read_envelope(text: str) -> Mapping[str, Any] | None:
@@ -406,7 +384,9 @@ def _find_error_places(text: str) -> Iterator[ErrorPlace]:
     """The lines that tell of an error, in their order."""
     # The one letter that becomes two would move all places behind it.
     lowered, place = text.replace("İ", "I").lower(), 0
-    if not any(hint in lowered for hint in (_PLAIN_HINTS if text.isascii() else _HINTS)) and not _HINT.search(lowered):
+    if not any(hint in lowered for hint in (_PLAIN_HINTS if text.isascii() else _HINTS)) and not _PLACE_HINT.search(
+        lowered
+    ):
         return
     is_diff = any(sign in text for sign in _DIFF_SIGNS)
     while hint := _HINT.search(lowered, place):
@@ -442,7 +422,7 @@ def _find_reason_of_go_test(text: str, test: re.Match[str]) -> tuple[int, int] |
     below the name of the test or, with `-v`, above it.
     """
     start = test.start()
-    below = _GO_REASON.finditer(text, test.end(), _find_end_of_block(text, test.end()))
+    below = _GO_REASON.finditer(text, test.end(), _find_end_of_block(text, test))
     begun = text.rfind(f"=== RUN   {test[1]}", max(0, start - _GO_CHARACTERS), start)
     above = _GO_REASON.finditer(text, begun, start) if begun >= 0 else ()
     lines = list(islice(chain(below, above), _GO_LINES_MAX))
@@ -451,9 +431,10 @@ def _find_reason_of_go_test(text: str, test: re.Match[str]) -> tuple[int, int] |
     return chosen.span(1) if chosen else None
 
 
-def _find_end_of_block(text: str, place: int) -> int:
-    """The end of the indented lines from here on."""
-    found = _NOT_INDENTED.search(text, place, place + _GO_CHARACTERS)
+def _find_end_of_block(text: str, test: re.Match[str]) -> int:
+    """The end of the lines below this one that are indented further."""
+    place, indentation = test.end(), min(text.index("-", test.start()) - test.start(), _INDENTATION_MAX)
+    found = re.compile(rf"\n[ \t]{{0,{indentation}}}(?=\S)").search(text, place, place + _GO_CHARACTERS)
     return found.start() if found else place + _GO_CHARACTERS
 
 
@@ -495,11 +476,13 @@ def _runs_several(call: ToolCall | None) -> bool:
     if len(line) > _COMMAND_CHARACTERS or _ENDS_AT_FAILURE.search(line):
         return False
     parts = [split_commands(part) for part in split_commands(line, _GOES_ON)]
-    running = (part for part in parts if any(_acts(command.split()) for command in part))
+    running = (part for part in parts if any(map(_is_acting, part)))
     return len(list(running)) > 1
 
 
-def _acts(words: list[str]) -> bool:
+def _is_acting(command: str) -> bool:
+    """True where a simple command does more than to prepare another one, or to print what others wrote."""
+    words = skip_words_before_command(command.split())
     return bool(words) and not _is_quoting(words) and words[0] not in _PREPARING
 
 

@@ -23,7 +23,7 @@ from proxy.core.agents import (
     find_kind,
     find_output_within,
     find_value,
-    only_reads,
+    is_read_only,
     remove_folder_change,
 )
 from proxy.core.deeds import find_patched_files, is_file_text
@@ -193,7 +193,7 @@ def _render_way_back(call: ToolCall | None, handle: str, size: int, *, is_text: 
     elif kind in ("agent", "wait"):
         # A sub-agent would start its work again, and a process tells only what is new.
         way = "Calling the tool again may not return this text."
-    elif call is not None and (kind == "read" or only_reads(call.name) or is_file_text(call)):
+    elif call is not None and (kind == "read" or is_read_only(call.name) or is_file_text(call)):
         way = f"Call the tool again for {whole}."
     elif kind == "run":
         way = f"Only a new run returns {whole}."

@@ -246,7 +246,7 @@ def _find_objection(state: ConversationState, size: int) -> str | None:
 
 
 def _plan_summary_first(state: ConversationState, without_model: Plan, size: int, limit: int) -> Plan | NeedSummary:
-    """Ask a model for a summary, or wait for one in progress; the without_model plan is used where neither helps."""
+    """Ask a model for a summary, or wait for one in progress; the plan without a model is used where neither helps."""
     question = None if state.awaits_summary else find_question(state, size, limit)
     otherwise = _plan_without_summary(state, size, without_model)
     if question is None and not state.awaits_summary:

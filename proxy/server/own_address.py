@@ -10,7 +10,7 @@ from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import urlsplit
 
-from proxy.config import Config, Fault, InvalidConfig, Listen, Loaded
+from proxy.config import Fault, InvalidConfig, Listen, Loaded
 
 Address = IPv4Address | IPv6Address
 
@@ -18,23 +18,24 @@ _LOOPBACK: tuple[Address, ...] = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
 _PORTS = {"http": 80, "https": 443}
 
 
-def check_upstreams(loaded: Loaded) -> None:
-    """Raise InvalidConfig if the proxy itself listens at the address of an upstream."""
+def check_upstreams(loaded: Loaded, started: Listen | None = None) -> None:
+    """Raise InvalidConfig if the proxy itself listens at the address of an upstream.
+
+    `started`: where it listens until its next start, whatever the file says now.
+    """
     config = loaded.config
+    listeners = (config.listen,) if started is None else (config.listen, started)
     if faults := [
         Fault(
             f"upstreams.{place}.base_url",
             loaded.origin("upstreams", place, "base_url"),
-            f"port {config.listen.port} of this host is the proxy's own address (`listen`), so each request would come "
+            f"port {port} of this host is the proxy's own address (`listen`), so each request would come "
             "back to it without end: name the address of the API",
         )
-        for place in _find_own(config)
+        for place, upstream in enumerate(config.upstreams)
+        for port in {listen.port for listen in listeners if _is_own(upstream.base_url, listen)}
     ]:
         raise InvalidConfig(faults)
-
-
-def _find_own(config: Config) -> list[int]:
-    return [place for place, each in enumerate(config.upstreams) if _is_own(each.base_url, config.listen)]
 
 
 def _is_own(base_url: str, listen: Listen) -> bool:

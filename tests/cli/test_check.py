@@ -131,6 +131,16 @@ def test_an_unambiguous_value_is_accepted(check, explain):
     assert {path: shown[path].removesuffix(".0").partition("@")[0] for path in expected} == expected
 
 
+@pytest.mark.parametrize(
+    "key", ["env:sk-proj-9fK2vQw7LpXmTb4hYdZr3nAc", "file:ghp_0123456789abcdefghij0123456789abcdef"]
+)
+def test_a_key_in_the_place_of_its_reference_is_not_shown(key, tmp_path, capsys):
+    (tmp_path / "proxy.yaml").write_text(f"upstreams: [{{key: '{key}'}}]\n")
+    main(["explain", "--config", str(tmp_path / "proxy.yaml")])
+    shown = capsys.readouterr()
+    assert key.partition(":")[2] not in shown.out + shown.err
+
+
 @pytest.fixture
 def explain(tmp_path, capsys):
     """What `explain` shows of the file that was checked last."""

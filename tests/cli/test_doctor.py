@@ -247,6 +247,14 @@ async def test_a_model_that_no_upstream_serves_is_reported(doctor, up, tmp_path)
     assert {request.method for request in up.requests} == {"GET"}
 
 
+async def test_the_upstream_of_the_option_is_asked_for_the_model_whatever_the_configuration_says(doctor, up, tmp_path):
+    up.script = lambda request: text_turn("ok") if request.method == "POST" else answer({"object": "list", "data": []})
+    (tmp_path / "proxy.yaml").write_text("upstreams: [{name: openai, models: [gpt-*]}]\n")
+    _, _, bad = await doctor("--config", "proxy.yaml", "--upstream", up.url, "--model", "qwen3")
+    assert not any("no upstream serves" in each for each in bad)
+    assert "qwen3" in {request.json["model"] for request in up.requests if request.method == "POST"}
+
+
 @pytest.mark.parametrize("status", [401, 403])
 async def test_a_refused_key_is_reported_as_such(doctor, up, status):
     up.script = answer({"error": {"message": "Incorrect API key provided: sk-canary"}}, status=status)

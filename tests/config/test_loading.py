@@ -258,6 +258,12 @@ def test_a_variable_overrides_the_file_and_the_command_line_overrides_both(write
     assert loaded.origin("log", "level") == "default"
 
 
+def test_a_variable_of_another_name_that_exists_is_taken(write_file):
+    """Of a Secret in Kubernetes, say."""
+    loaded = load(write_file("upstreams: [{key: env:openai-api.key}]\n"), {"openai-api.key": "sk-1"})
+    assert loaded.config.upstreams[0].key.value == "sk-1"
+
+
 def test_openai_upstream_names_the_upstream_where_the_file_names_none(write_file):
     environ = {"OPENAI_UPSTREAM": "http://localhost:1234/v1"}
     shipped = load(write_file(as_yaml()), environ)
@@ -401,7 +407,7 @@ def test_a_key_in_the_place_of_a_name_is_redacted(write_file, text):
 
 
 def test_only_the_name_of_a_variable_may_follow_env(write_file):
-    (fault,) = faults(write_file(f"upstreams:\n  - key: env:{KEY_SHAPED}\n"), {KEY_SHAPED: "sk-1"})
+    (fault,) = faults(write_file(f"upstreams:\n  - key: env:{KEY_SHAPED}\n"), {"KEY": "sk-1"})
     assert "`env:` is not followed by the name of a variable" in fault
     assert "write the secret itself into a variable" in fault
 

@@ -5,11 +5,13 @@ import pytest
 from proxy.config import Config, find_warnings
 from proxy.config.policies import Policy, shipped_policies
 from proxy.core.grouping import count_flaws
+from proxy.core.pipeline import Draft
 from proxy.core.rules import Facts, Rules
 from proxy.core.steps.compat import ToolHints
+from proxy.core.steps.standard import ClipOutput
 from tests.support.agent import page
 from tests.support.compaction_worker import Worker, turns
-from tests.support.messages import call, calls, history, system, user
+from tests.support.messages import call, calls, history, request, system, user
 
 OFF = {"enabled": False}
 CLEARING = {"summary": OFF, "clear_at_least": 2_000}
@@ -153,6 +155,14 @@ def test_a_huge_result_to_be_kept_is_not_clipped_when_it_arrives():
     assert fates == [["shortened", "shortened"], ["whole", "whole"]]
 
 
+def test_of_several_globs_the_first_one_decides_also_whether_a_result_is_clipped():
+    tools = {"mcp_dump": {"response": "strip"}, "mcp_*": {"response": "keep"}}
+    (clip,) = (step for step in Policy(tools=tools).rules("mine").always if isinstance(step, ClipOutput))
+    body = request(user("x"), *[call(tool, out=page(1, 60_000)) for tool in ("mcp_dump", "mcp_state")]).body
+    made = [message.made for message in clip(Draft((), body, origin=body)).middle if message.is_result]
+    assert made == ["clip_output", ""]
+
+
 def test_a_repeated_call_makes_the_older_one_obsolete_where_the_policy_says_so():
     twice = [call("state_get", key="1", out=page(700 + number, 3_000)) for number in range(2)]
     others = [call("ask_user_docs", q="1", out=page(800 + number, 3_000)) for number in range(2)]
@@ -193,6 +203,14 @@ def test_a_value_that_never_counts_causes_a_warning_with_the_mend(tools, where, 
     config = Config.model_validate({"policies": {"mine": {"tools": tools}}})
     warnings = dict(find_warnings(config, lambda model: True))
     assert why in warnings[f"policies.mine.tools.{where}"]
+
+
+def test_a_value_that_an_inherited_one_makes_void_causes_a_warning():
+    base = {"tools": {"mcp_*": {"request": "remove"}}}
+    mine = {"inherit": "base", "tools": {"mcp_state": {"response": "keep"}}}
+    config = Config.model_validate({"policies": {"base": base, "mine": mine}})
+    warnings = dict(find_warnings(config, lambda model: True))
+    assert "of 'mcp_*'" in warnings["policies.mine.tools.mcp_state.response"]
 
 
 def test_globs_that_complement_one_another_cause_no_warning():

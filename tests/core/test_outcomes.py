@@ -21,6 +21,7 @@ from proxy.core.outcome import find_outcome
 from proxy.core.pipeline import Draft
 from proxy.core.steps.standard import ClearObservations, ClearResults
 from tests.support import messages, recorded_traces
+from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.messages import call, parse_request, request, user
 
 CUT_OFF = "Traceback (most recent call last):"
@@ -548,3 +549,18 @@ def test_the_reason_of_a_failed_go_test_is_no_line_of_its_log(above):
 def test_the_first_line_of_a_failed_go_test_is_its_reason_where_no_line_speaks_of_failure():
     printed = "--- FAIL: TestA (0.01s)\n    a_test.go:9: 3 files\n    a_test.go:12: 4 files\nFAIL\n"
     assert find_outcome(printed, RUN).error == "--- FAIL: TestA (0.01s): a_test.go:9: 3 files"
+
+
+@pytest.mark.parametrize(
+    "line", ["time mypy src; pytest -q", "make; if [ -f a ]; then pytest -q; fi", "./build.sh -release; pytest -q"]
+)
+def test_words_before_a_program_do_not_hide_it(line):
+    (asked, _) = call("Bash", command=line, out="")
+    assert find_outcome(ABOVE + BELOW, request([asked]).body[0].calls[0]).has_failed
+
+
+@pytest.mark.parametrize(
+    "block", ["    --- FAIL: x\n", "  --- FAIL: x\n     a\n", "--- FAIL: x\n    a.go:1: b\n", ":1:2: x\n"]
+)
+def test_failed_tests_take_time_in_proportion_to_the_text(block):
+    assert_grows_in_proportion(find_outcome, lambda size: block * (size // len(block)), 40_000)

@@ -27,7 +27,7 @@ from proxy.core.rules import Rules
 from proxy.core.steps.standard import ClearResults, ClipOutput
 from tests.support import messages, recorded_traces
 from tests.support.cost_growth import assert_grows_in_proportion
-from tests.support.messages import call, calls, parse_request, request, user
+from tests.support.messages import assistant, call, calls, parse_request, request, user
 
 TEXT = "import os\nclass SessionState:\n    pass\n# plain words only\ndata = os.path.join(SessionState)\n"
 
@@ -118,6 +118,8 @@ def test_an_edit_is_not_to_be_called_again():
         ("get_or_create_ticket", {"title": "Clock"}),
         ("browser_click", {"ref": "e17"}),
         ("transferFunds", {"amount": 3}),
+        ("open_ticket", {"title": "Clock"}),
+        ("check_in_guest", {"guest": "A"}),
     ],
 )
 def test_a_tool_that_may_change_something_is_not_to_be_called_again(tool, arguments):
@@ -186,6 +188,15 @@ FOUND = [
     }
     for n in range(3)
 ]
+
+
+def test_of_an_answer_with_output_behind_it_only_the_output_is_clipped():
+    words = "I looked at each part of it. " * 400
+    ask = assistant(f"{words}\nAction: run\nAction Input: make\nObservation: " + "0123456789 abcdef\n" * 6_000)
+    body = mark_observations(request(user("x"), assistant("Hm."), ask, user("Go on.")).body, OBSERVATIONS)
+    (clipped,) = (m for m in ClipOutput(over=3_000)(Draft((), body, origin=body)).middle if m.made)
+    assert clipped.text.startswith(f"{words}\nAction: run\nAction Input: make\nObservation: 0123")
+    assert len(clipped.text) < len(words) + 8_000
 
 
 def test_search_results_are_read_like_other_text():
@@ -605,7 +616,15 @@ def test_of_an_empty_output_it_is_not_pretended_that_something_was_left_out():
     )
 
 
-@pytest.mark.parametrize("out", [{"output": "", "items": LONG}, {"output": "x", "command": "ls", "more": LONG}])
+@pytest.mark.parametrize(
+    "out",
+    [
+        {"output": "", "items": LONG},
+        {"output": "x", "command": "ls", "more": LONG},
+        {"stdout": "", "stderr": "", "exit_code": 0, "result": [{"id": n, "name": f"berth {n}"} for n in range(60)]},
+        {"output": "", "exit_code": 0, "logs": [f"line {n} of the log" for n in range(60)]},
+    ],
+)
 def test_other_members_beside_an_empty_output_are_no_wrapping(out):
     (text,) = clear_results(call("execute_bash", command="ls", out=json.dumps(out)))
     assert "no output" not in text

@@ -112,6 +112,15 @@ async def test_a_reload_that_would_begin_a_loop_is_refused(up, serve):
         assert (await ask(proxy, chat())).status == 200
 
 
+@pytest.mark.seconds
+async def test_a_reload_that_also_names_another_port_for_the_next_start_is_refused(up, serve):
+    async with serve(None, config={"upstreams": [{"base_url": up.url}], "log": {"format": "json"}}) as proxy:
+        moved = {"listen": {"port": 1}, "upstreams": [{"base_url": proxy.url}], "log": {"format": "json"}}
+        write_config(moved, proxy.place)
+        await until(lambda: log_of(proxy, "config-refused"))
+        assert (await ask(proxy, chat())).status == 200
+
+
 async def test_a_chain_of_two_proxies_serves(up, serve):
     async with serve(up.url) as behind, serve(behind.url) as front:
         assert (await ask(front, chat())).status == 200

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from proxy.core import placeholder, splice
-from proxy.core.agents import EXEMPT, STATEFUL, Hint, find_kind, find_modes, find_requested_lines, matches_any
+from proxy.core.agents import EXEMPT, STATEFUL, Hint, find_kind, find_modes, find_requested_lines, is_read, matches_any
 from proxy.core.deeds import CHANGED, READ, find_announced_call, find_call_deeds, is_file_text
 from proxy.core.fold import count_bytes, find_kept_words, find_unsummarized_start, fold_stretches
 from proxy.core.grouping import list_callers
@@ -69,6 +69,8 @@ class ClipOutput:
     """The share of what stays that is taken from between them: lines with names that are in neither."""
     exempt: tuple[str, ...] = ()
     """Tools whose results stay whole (globs)."""
+    hints: tuple[Hint, ...] = ()
+    """The policy on results by tool: those to keep stay whole; see `Hint`."""
 
     def reach(self, draft: Draft) -> int:
         return sum(draft.count(message.raw) for message in draft.middle if self._huge(message, draft.window))
@@ -91,7 +93,7 @@ class ClipOutput:
         return message.is_bulk and not message.literal and _is_longer(message, limit)
 
     def _clip(self, message: Message, call: ToolCall | None, draft: Draft) -> Message:
-        if not self._huge(message, draft.window) or (call and matches_any(call.name, self.exempt)):
+        if not self._huge(message, draft.window) or (call is not None and self._is_exempt(call)):
             return message
         limit, text = self._limit(draft.window), message.text
         if not text or message.list_attachments():  # the model has not seen them yet
@@ -103,9 +105,14 @@ class ClipOutput:
         )
         cut = partial(self._cut, way_back=way_back)
         shorter = placeholder.shorten_output(message, lambda inner: cut(inner, limit * len(inner) // len(text)))
-        if not self.lines and len(shorter) > limit + NOTES_CHARACTERS:  # many texts in JSON, each with a note
+        # Many texts in JSON, each with a note. Of an answer only the output behind its words may be shortened.
+        is_answer = message.role == "assistant"
+        if not is_answer and not self.lines and len(shorter) > limit + NOTES_CHARACTERS:
             shorter = cut(text, limit)
         return message if shorter == text else message.with_text(shorter, self.name)
+
+    def _is_exempt(self, call: ToolCall) -> bool:
+        return find_modes(call.name, self.hints)[1] == "keep" or matches_any(call.name, self.exempt)
 
     def _cut(self, text: str, limit: int, way_back: str) -> str:
         """The text without its middle, of which some lines stay."""
@@ -651,7 +658,7 @@ def _name_result(call: ToolCall | None) -> str:
     """The result of a call, by its call; of a part of a file, by its lines too."""
     if call is None:
         return "an earlier result"
-    lines = find_requested_lines(call.named)
+    lines = find_requested_lines(call.named) if is_read(call) else None
     part = f" for lines {lines[0]}-{lines[1] or 'end'}" if lines else ""
     return f"the result of {placeholder.render_call(call)}{part}"
 

@@ -167,7 +167,7 @@ async def replay_through(
             progress(done, len(conversations))
             name = result_key(conversation, (door.url, door.name, upstream))
             result = known.get(name)
-            if result is None:
+            if result is None or _has_failed(result):  # earlier versions have written failed ones
                 case = ReplayCase(ReplayHistory(replace(conversation, own=None)), upstream)
                 result, has_case_replied = await _replay_case(client, door, recorder, case)
                 has_replied = has_replied or has_case_replied
