@@ -85,8 +85,8 @@ def messages_after_the_last_answer_are_left_to_the_always_steps(sent, case):
 
 
 def is_left_to_the_always_steps(newest, view):
-    left = view[len(view) - len(newest) :]
-    return all(
+    left = view[max(0, len(view) - len(newest)) :]
+    return len(left) == len(newest) and all(
         new.raw == old.raw or (old.is_bulk and new.made in ("clip_output", "dedup_arrivals"))
         for old, new in zip(newest, left, strict=True)
     )
