@@ -217,7 +217,7 @@ PROBE_ANSWER_MAX_BYTES = 4 * 1024 * 1024
 
 
 class WindowScope(NamedTuple):
-    """The owner of a window. Not by the name of the upstream: a reload may give that to another server."""
+    """The owner of a window. The upstream is known by its URL: a reload may give its name to another server."""
 
     url: str
     model: str

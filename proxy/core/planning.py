@@ -248,11 +248,11 @@ def _find_objection(state: ConversationState, size: int) -> str | None:
 def _plan_summary_first(state: ConversationState, without_model: Plan, size: int, limit: int) -> Plan | NeedSummary:
     """Ask a model for a summary, or wait for one in progress; the plan without a model is used where neither helps."""
     question = None if state.awaits_summary else find_question(state, size, limit)
-    otherwise = _plan_without_summary(state, size, without_model)
+    if_call_fails = _plan_without_summary(state, size, without_model)
     if question is None and not state.awaits_summary:
-        return otherwise if state.facts.summary_failed else without_model
+        return if_call_fails if state.facts.summary_failed else without_model
     urgent = _is_urgent(state, size, limit)
-    return NeedSummary(question, _keep_view(state, size), without_model, otherwise, urgent)
+    return NeedSummary(question, _keep_view(state, size), without_model, if_call_fails, urgent)
 
 
 def _is_urgent(state: ConversationState, size: int, limit: int) -> bool:
