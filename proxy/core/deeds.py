@@ -370,6 +370,10 @@ _FILE_IN_RESULT = re.compile(r"\[File: (\S+) \(|\(Open file: ([^)\n]+)\)")
 _STARTED = re.compile(r"(?:agentId|agent_id|task_id|with ID|session ID)\"?:? ?\"?(-*\w[\w-]*)")
 _GOING_ON = ("launched", "in background", "in the background", "running with session", "<status>running")
 _STOPPING = ("kill*", "taskstop", "close_agent")
+# How much of its output is shown makes no other command of it.
+_CLIPPING = re.compile(
+    r"(?:\s{1,9}2>&1)?(?:\s{0,9}\|\s{0,9}(?:head|tail)(?:\s{1,9}-[\w+-]{0,9})?(?:\s{1,9}\d{1,9})?){0,9}\Z"
+)
 _STATUS = re.compile(r"<status>(\w+)</status>")
 _NOTICE = "<task-notification>"
 # A line by which a sub-agent's report sums itself up: `**Verdict:** REQUEST CHANGES`.
@@ -469,12 +473,6 @@ def _find_command_deeds(act: Act) -> Iterator[Deed]:
         is_all = is_all or bool(edited)
     if has_failed or not is_all:
         yield Deed(RAN, _CLIPPING.sub("", command.rstrip()), label, act.outcome.render(), failed=has_failed)
-
-
-# How much of its output is shown makes no other command of it.
-_CLIPPING = re.compile(
-    r"(?:\s{1,9}2>&1)?(?:\s{0,9}\|\s{0,9}(?:head|tail)(?:\s{1,9}-[\w+-]{0,9})?(?:\s{1,9}\d{1,9})?){0,9}\Z"
-)
 
 
 def _find_question_deeds(act: Act) -> Iterator[Deed]:

@@ -251,16 +251,10 @@ class Message:
 
     def _read_texts(self, part: Any) -> list[str]:  # noqa: ANN401 - any JSON a client sends
         """The texts of a part; of a search result in a tool's output what was found, too."""
-        if not isinstance(part, dict):
-            return []
-        if self.is_result and part.get("type") == "search_result":
-            return [
-                text
-                for text in (*map(part.get, ("title", "source")), extract_text(part.get("content")))
-                if text and isinstance(text, str)
-            ]
-        text = part.get("text", part.get("refusal"))
-        return [text] if isinstance(text, str) else []
+        if self.is_result and isinstance(part, dict) and part.get("type") == "search_result":
+            found = (part.get("title"), part.get("source"), extract_text(part.get("content")))
+            return [text for text in found if text and isinstance(text, str)]
+        return _list_texts(part)
 
     def with_text(self, text: str, made: str) -> "Message":
         """The same message saying this instead; every other key keeps its bytes."""
@@ -383,8 +377,12 @@ def extract_text(content: Any) -> str:  # noqa: ANN401 - any JSON a client sends
         return content
     if not isinstance(content, list):
         return ""
-    texts = (part.get("text", part.get("refusal")) for part in content if isinstance(part, dict))
-    return "\n".join(text for text in texts if isinstance(text, str))
+    return "\n".join(text for part in content for text in _list_texts(part))
+
+
+def _list_texts(part: Any) -> list[str]:  # noqa: ANN401 - any JSON a client sends
+    text = part.get("text", part.get("refusal")) if isinstance(part, dict) else None
+    return [text] if isinstance(text, str) else []
 
 
 def _read_calls(value: dict[str, Any]) -> tuple[ToolCall, ...]:

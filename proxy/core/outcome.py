@@ -384,9 +384,8 @@ def _find_error_places(text: str) -> Iterator[ErrorPlace]:
     """The lines that tell of an error, in their order."""
     # The one letter that becomes two would move all places behind it.
     lowered, place = text.replace("İ", "I").lower(), 0
-    if not any(hint in lowered for hint in (_PLAIN_HINTS if text.isascii() else _HINTS)) and not _PLACE_HINT.search(
-        lowered
-    ):
+    is_hinted = any(hint in lowered for hint in (_PLAIN_HINTS if text.isascii() else _HINTS))
+    if not is_hinted and not _PLACE_HINT.search(lowered):
         return
     is_diff = any(sign in text for sign in _DIFF_SIGNS)
     while hint := _HINT.search(lowered, place):
