@@ -354,10 +354,12 @@ class ConversationState:
 
     def with_draft(self, draft: Draft, reason: str, summary: Summary | None = None) -> "ConversationState":
         """The same history with the block that this draft makes."""
-        if self.has_block:
-            # Of the blocks of a history the longest is found: this one covers all that the one before it does.
-            covered = tuple(takewhile(lambda each: each.start < self.block.covers, draft.after))
-            draft = replace(draft, middle=draft.middle + covered, after=draft.after[len(covered) :])
+        # Of the blocks of a history the longest is found, so this one covers all that the one before it does. It also
+        # covers what stood before a late result that the repair has moved to its call.
+        stop = max((message.stop for message in draft.middle), default=0)
+        stop = max(stop, self.block.covers) if self.has_block else stop
+        covered = tuple(takewhile(lambda message: message.start < stop, draft.after))
+        draft = replace(draft, middle=draft.middle + covered, after=draft.after[len(covered) :])
         covers = draft.after[0].start if draft.after else len(self.body)
         parts = draft.before[len(self.request.head) :] + draft.middle
         parts = repair(parts, self.request.wire) if self.rules.repair else parts

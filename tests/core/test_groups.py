@@ -25,6 +25,10 @@ from proxy.core.grouping import (
     repair,
     snap,
 )
+from proxy.core.overlay import Block
+from proxy.core.rules import Keep, Rules
+from proxy.core.summaries import SummaryRules
+from tests.support.compaction_worker import Worker
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.histories import any_history, legal
 from tests.support.messages import assistant, call, calls, history, parse_request, request, system, user
@@ -371,3 +375,18 @@ def search_pairs(body, most):
         is_near = found is not None and (found[0] == newest or place - found[0] <= most)
         pairs.append(found if is_near else None)
     return pairs
+
+
+def test_a_block_holds_a_message_that_stood_before_a_late_result_brought_back():
+    """A block that covered less than it showed could not be read back, and the result came twice."""
+    rules = Rules(keep=Keep(tokens=0, groups=2), trigger_tokens=100, min_groups=0, min_progress=0, repair=True)
+    worker = Worker(replace(rules, summary=SummaryRules(enabled=False)))
+    begun = history(user("Go."), *(call("Read", path=name, out="line\n" * 300) for name in "abc"))
+    assert worker.send(begun).plan.action == "created"
+    late = calls(("Read", {"path": "d"}, "short"), ("Read", {"path": "e"}, "word\n" * 300))
+    late = [*late[:-1], *user("Wait."), late[-1]]
+    plan = worker.send([*begun, *late, *call("Read", path="f", out="end")]).plan
+    assert plan.action == "created"
+    assert Block.from_bytes(plan.block.to_bytes()) == plan.block
+    starts = [message.start for message in plan.view if not message.literal]
+    assert len(starts) == len(set(starts))
