@@ -20,7 +20,7 @@ from proxy.compaction.compactor import Compactor
 from proxy.compaction.context import PolicySelector
 from proxy.compaction.history_threads import run_apart
 from proxy.compaction.local_answers import LocalAnswer
-from proxy.compaction.recall import RecallLoop
+from proxy.compaction.own_tools import OwnToolRounds
 from proxy.compaction.session import MODEL_MAX_CHARS, OutgoingRequest, Session
 from proxy.config import Config, Listen, Occasion, Upstream
 from proxy.core.actions import Decision
@@ -81,6 +81,14 @@ class RequestRecord:
     def note_model(self, model: str | None) -> None:
         """The request names this model, at most so much of it as events may carry."""
         self.model = (model or "")[:MODEL_MAX_CHARS]
+
+    def note_decision(self, decision: Decision) -> None:
+        self.conversation = decision.conversation
+        self.compaction = decision.outcome
+        self.reason = decision.reason or None
+        if decision.plan is not None:
+            self.tokens_before, self.tokens_after = decision.tokens_before, decision.tokens_after
+            self.tokens_would_be = decision.tokens_would_be
 
     def note_departure(self) -> None:
         """The client closed its connection; after the last event of a stream it had its whole answer."""
@@ -425,20 +433,16 @@ class Gateway:
         if outgoing.session is not None or (not reply.is_good and _is_bypassed(outgoing.decision)):
             outgoing, reply = await self._retry_refused(outgoing, reply, calls, record)
         _record_decision(outgoing, record)
-        recall = outgoing.session.recall if outgoing.session is not None else None
-        if recall is not None:
+        own_tools = outgoing.session.own_tools if outgoing.session is not None else None
+        if own_tools is not None:
             await reply.decompress(ANSWER_MAX_BYTES)
-        headers, watch = render_decision(outgoing.decision, record.request_id), _build_watch(outgoing.call, reply)
+        decision, watch = outgoing.decision, _build_watch(outgoing.call, reply)
         if not reply.is_good and outgoing.session is not None:
             await self._fail_open(outgoing.session.reject(reply.status), None, record)
-        if (
-            not reply.is_good
-            or outgoing.decision is None
-            or not _is_compacted(outgoing.call.method, outgoing.call.path)
-        ):
-            return RelayedAnswer(reply, headers, watch)
+        if not reply.is_good or decision is None or not _is_compacted(outgoing.call.method, outgoing.call.path):
+            return RelayedAnswer(reply, render_decision(decision, record.request_id), watch)
         tap = None
-        if outgoing.decision.plan is not None:  # of a history below every threshold there is nothing to note
+        if decision.plan is not None:  # of a history below every threshold there is nothing to note
             tap = ResponseTap(partial(self._start_note, outgoing, record), watch)
             calls.owned.callback(tap.end)  # the turn is noted from here on, even if the client leaves in the next await
         recording = await self._fail_open(self._compactor.accept(outgoing, reply.headers), None, record)
@@ -447,21 +451,40 @@ class Gateway:
             tap.recording = recording
             calls.owned.callback(tap.end)
         answer: Reply | LocalAnswer | StreamOfRounds = reply
-        if recall is not None:
-            recall.start(stream=watch is not None)
-        if recall is not None and watch is not None:
-            answer = StreamOfRounds(reply, partial(self._stream_rounds, recall, reply, watch, calls, record))
-        elif recall is not None and not _is_encoded(reply):
-            answer = await self._gather_rounds(recall, reply, calls, record)
-            record.headers_at = perf_counter()  # of the last round: what came before is no overhead of the proxy
+        if own_tools is not None:
+            own_tools.start(outgoing.call, stream=watch is not None)
+            answer = await self._join_rounds(own_tools, reply, watch, calls, record)
+            decision = decision if own_tools.accepted is None else own_tools.accepted.decision
         shown = _build_usage_rewriter(outgoing.usage_view, answer) if outgoing.usage_view is not None else None
-        return RelayedAnswer(answer, headers, watch, tap, shown)
+        return RelayedAnswer(answer, render_decision(decision, record.request_id), watch, tap, shown)
+
+    async def _join_rounds(
+        self,
+        own_tools: OwnToolRounds,
+        reply: Reply,
+        watch: delivery.StreamWatch | None,
+        calls: UpstreamCalls,
+        record: RequestRecord,
+    ) -> Reply | LocalAnswer | StreamOfRounds:
+        """The answers of all rounds as one: a stream as it comes, a whole one once it is there."""
+        if watch is not None:
+            return StreamOfRounds(reply, partial(self._stream_rounds, own_tools, reply, watch, calls, record))
+        if _is_encoded(reply):
+            return reply
+        answer = await self._gather_rounds(own_tools, reply, calls, record)
+        record.headers_at = perf_counter()  # of the last round: what came before is no overhead of the proxy
+        return answer
 
     async def _stream_rounds(
-        self, recall: RecallLoop, reply: Reply, watch: delivery.StreamWatch, calls: UpstreamCalls, record: RequestRecord
+        self,
+        own_tools: OwnToolRounds,
+        reply: Reply,
+        watch: delivery.StreamWatch,
+        calls: UpstreamCalls,
+        record: RequestRecord,
     ) -> AsyncGenerator[bytes]:
         """The streams of all rounds as the client gets them. Raises where one of them did not end well."""
-        rounds, is_read = recall.rounds, True
+        rounds, is_read = own_tools.rounds, True
         following: Reply | None = reply
         while following is not None:
             async with aclosing(following.chunks()) as chunks:
@@ -472,7 +495,7 @@ class Gateway:
                     if shown:
                         yield shown
             try:
-                following = await self._ask_next_round(recall, calls, record) if is_read else None
+                following = await self._ask_next_round(own_tools, calls, record) if is_read else None
             except ProxyError as fault:
                 raise UpstreamBroke(fault.message) from None
             if following is not None and not following.is_good:
@@ -486,7 +509,7 @@ class Gateway:
             yield rest
 
     async def _gather_rounds(
-        self, recall: RecallLoop, reply: Reply, calls: UpstreamCalls, record: RequestRecord
+        self, own_tools: OwnToolRounds, reply: Reply, calls: UpstreamCalls, record: RequestRecord
     ) -> Reply | LocalAnswer:
         """The whole answers of all rounds as one; the refusal of a later one where it was refused."""
         following: Reply | None = reply
@@ -495,33 +518,53 @@ class Gateway:
             body = await reply.peek(_is_larger_than_answer) if reply.is_good else None
             if body is None or _is_larger_than_answer(body):
                 return reply
-            if await self._fail_open(_run(partial(recall.rounds.feed, body)), None, record) is None:
+            if await self._fail_open(_run(partial(own_tools.rounds.feed, body)), None, record) is None:
                 return reply
-            following = await self._ask_next_round(recall, calls, record)
-        whole = await self._fail_open(_run(recall.rounds.close), None, record)
+            following = await self._ask_next_round(own_tools, calls, record)
+        whole = await self._fail_open(_run(own_tools.rounds.close), None, record)
         return reply if whole is None else LocalAnswer(http.remove(reply.headers, "content-length"), whole)
 
-    async def _ask_next_round(self, recall: RecallLoop, calls: UpstreamCalls, record: RequestRecord) -> Reply | None:
-        """Send the next round of a request. None: the model recalls nothing more."""
-        answer = await self._fail_open(_run(recall.rounds.end_round), None, record)
+    async def _ask_next_round(
+        self, own_tools: OwnToolRounds, calls: UpstreamCalls, record: RequestRecord
+    ) -> Reply | None:
+        """Send the next round of a request. None: the model calls none of the proxy's own tools any more."""
+        answer = await self._fail_open(_run(own_tools.rounds.end_round), None, record)
         if answer is None:
             return None
-        go_on = run_apart(recall.estimate_work(answer), partial(recall.go_on, answer))
+        await self._fail_open(own_tools.compact_if_called(answer), None, record)
+        go_on = run_apart(own_tools.estimate_work(answer), partial(own_tools.go_on, answer))
         call = await self._fail_open(go_on, None, record)
         if call is None:
             return None
-        facts = recall.number, recall.answered_calls, recall.returned_bytes
-        self._emit(events.RecallAnswered(record.request_id, record.conversation, *facts))
+        if own_tools.answered_calls:
+            facts = own_tools.number, own_tools.answered_calls, own_tools.returned_bytes
+            self._emit(events.RecallAnswered(record.request_id, record.conversation, *facts))
         reply = await calls.send(call)
         await reply.decompress(ANSWER_MAX_BYTES)
         refusal = await _read_refusal(reply, call)
-        is_too_long = refusal is not None and refusal.kind in TOO_LONG_KINDS
-        again = await self._fail_open(_run(recall.go_on_without_results), None, record) if is_too_long else None
-        if again is not None:
-            reply.close()
-            reply = await calls.send(again)
-            await reply.decompress(ANSWER_MAX_BYTES)
-            await _read_refusal(reply, again)
+        if not reply.is_good and _may_help_round(own_tools, refusal, reply.status):
+            reply = await self._ask_round_again(own_tools, reply, calls, record)
+        if reply.is_good and own_tools.compacted is not None:
+            await self._fail_open(own_tools.accept(), None, record)
+            if own_tools.accepted is not None:
+                record.note_decision(own_tools.accepted.decision)
+        return reply
+
+    async def _ask_round_again(
+        self, own_tools: OwnToolRounds, refused: Reply, calls: UpstreamCalls, record: RequestRecord
+    ) -> Reply:
+        """Send a refused round once more, without what was recalled, and with its history as it was."""
+        was_compacted = own_tools.compacted is not None
+        await self._fail_open(own_tools.reject(refused.status), None, record)
+        again = await self._fail_open(_run(own_tools.go_on_without_results), None, record)
+        if again is None:
+            return refused
+        refused.close()
+        reply = await calls.send(again)
+        await reply.decompress(ANSWER_MAX_BYTES)
+        await _read_refusal(reply, again)
+        if was_compacted:
+            self._emit(events.ViewRefused(record.request_id, calls.route.client.settings.name, reply.is_good))
         return reply
 
     async def _retry_refused(
@@ -692,18 +735,18 @@ def render_decision(decision: Decision | None, request_id: str) -> Headers:
     return tuple(pairs)
 
 
+def _may_help_round(own_tools: OwnToolRounds, refusal: Refusal | None, status: int) -> bool:
+    """Whether a round that was refused may be accepted without what was recalled, or with its history as it was."""
+    if refusal is not None and refusal.kind in TOO_LONG_KINDS:
+        return True
+    return own_tools.compacted is not None and (refusal is not None or status in http.INVALID_STATUSES)
+
+
 def _record_decision(outgoing: OutgoingRequest, record: RequestRecord) -> None:
-    decision = outgoing.decision
     if outgoing.session is not None:
         record.model = outgoing.session.model
-    if decision is None:
-        return
-    record.conversation = decision.conversation
-    record.compaction = decision.outcome
-    record.reason = decision.reason or None
-    if decision.plan is not None:
-        record.tokens_before, record.tokens_after = decision.tokens_before, decision.tokens_after
-        record.tokens_would_be = decision.tokens_would_be
+    if outgoing.decision is not None:
+        record.note_decision(outgoing.decision)
 
 
 def _is_bypassed(decision: Decision | None) -> bool:

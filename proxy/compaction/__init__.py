@@ -9,5 +9,5 @@ known_requests   requests that were read lately, so that only what follows them 
 local_answers    `/compact` and the compaction endpoint, answered without the upstream
 summaries        summary calls to a model, and those in progress in this worker
 originals        which histories are handed to the transcripts, and when
-recall           the rounds of one request in which the model reads earlier messages again
+own_tools        the rounds of one request in which the model calls a tool of the proxy itself
 """

@@ -27,6 +27,7 @@ from proxy.compaction.session import OutgoingRequest, Session
 from proxy.core import agents
 from proxy.core.actions import Decision
 from proxy.core.messages import Request
+from proxy.core.own_tools import COMPACT
 from proxy.core.recovery import REASONING_REMOVED, strip_signed
 from proxy.store.contract import Store
 from proxy.store.transcripts.writer import Recording, SubmittedHistory
@@ -36,6 +37,7 @@ from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
 from proxy.wire.http import Headers
 from proxy.wire.outline import Prefix
 from proxy.wire.redaction import Redaction
+from proxy.wire.rounds import offer_own_tool
 
 NOTHING_REDACTED = Redaction()
 
@@ -93,20 +95,30 @@ class Compactor:
         prefix = self._find_prefix(call, body)
         # What is known was not a reason when it was new: to search a megabyte takes half a millisecond.
         reason = wire.why_relayed(body if prefix is None else body[: prefix.start] + body[prefix.stop :])
+        may_act = policy.settings.mode == "auto" and options.mode in ("auto", "force") and not call.caller.halted
+        offers_compact = False
+        if may_act and policy.settings.compact_tool and not reason:
+            offered = _offer_compact(call, body)
+            offers_compact = offered is not body
+            call, body, prefix = replace(call, body=offered), offered, self._find_prefix(call, offered)
         request = None if reason else await self._read(call, body, prefix)
         if request is None:
             return replace(outgoing, decision=Decision("none", reason or "not-understood"))
-        if policy.settings.compact_tool:
-            body = wire.offer_compact(request)
-            call = replace(call, body=body)
-            request = await self._read(call, body, self._find_prefix(call, body)) or request
-            outgoing = replace(outgoing, call=call)
+        outgoing = replace(outgoing, call=call)
         if call.path == http.COUNT_TOKENS:
             return await self._prepare_count(outgoing, request, policy, client)
-        session = Session(self._services, call, request, options=options, policy=policy, client=client, prefix=prefix)
+        session = Session(
+            self._services,
+            call,
+            request,
+            options=options,
+            policy=policy,
+            client=client,
+            prefix=prefix,
+            offers_compact=offers_compact,
+        )
         if session.is_small():
             return await session.with_marks(replace(outgoing, session=session))  # the client's own bytes
-        may_act = policy.settings.mode == "auto" and options.mode in ("auto", "force") and not call.caller.halted
         if may_act and policy.settings.compact_command:
             if (focus := agents.find_command(request, policy.rules.observations)) is not None:
                 return await self._answer_command(
@@ -199,3 +211,10 @@ class Compactor:
 
     async def close(self) -> None:
         await self._services.close()
+
+
+def _offer_compact(call: Call, body: bytes) -> bytes:
+    """The body with the tool `Compact`. *body* itself if a call of it could not be answered, or it is the client's."""
+    answers = ANSWER_FORMATS[call.path]
+    offered = offer_own_tool(body, answers.COMPACT_TOOL, COMPACT)
+    return offered if offered is not body and answers.allows_rounds(body) else body

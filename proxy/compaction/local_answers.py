@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from proxy.core.actions import Decision
-from proxy.core.conversation import FOCUS_UNUSED
+from proxy.core.conversation import FOCUS_UNUSED, ORIGINALS_UNWRITABLE
 from proxy.core.messages import Request
 from proxy.core.planning import NO_SUMMARY, Plan
 from proxy.errors import BadRequest
@@ -47,20 +47,31 @@ def without_command(request: Request, requests: RequestFormat) -> Request:
 
 
 def describe_compaction(decision: Decision, request: Request, focus: str, answers: AnswerFormat) -> LocalAnswer:
-    """The answer to `/compact`: what became of it, and whether the focus was of use."""
+    """The answer to `/compact`: what became of it, whether the focus was of use, and the summary."""
+    block = _plan(decision).block
+    text = report_compaction(decision, focus)
+    if block is not None and block.summary is not None:
+        text += f"\n\n{block.summary.text}"
+    answer = answers.render_answer(text, request.model, int(time.time()), stream=request.stream)
+    return LocalAnswer(EVENTS if request.stream else JSON, answer)
+
+
+def report_compaction(decision: Decision, focus: str) -> str:
+    """What became of a compaction that was asked for, in a few lines."""
     plan = _plan(decision)
+    if decision.reason == ORIGINALS_UNWRITABLE:
+        return "Nothing was compacted: the originals could not be saved."
     text = f"Nothing to compact: of {plan.tokens_before:,} tokens nothing more can go."
+    if plan.reason == NO_SUMMARY:
+        text = "Nothing was compacted."
     if plan.action != UNCHANGED:
         steps = ", ".join(f"{report.step} -{report.saved:,}" for report in plan.reports if report.saved > 0)
         text = f"Compacted: {plan.tokens_before:,} -> {plan.tokens_after:,} tokens{f' ({steps})' if steps else ''}."
-        if plan.block is not None and plan.block.summary is not None:
-            text += f"\n\n{plan.block.summary.text}"
     if plan.reason == NO_SUMMARY:
         text += "\nNo summary was written: the model could not be asked, or gave no usable answer. Try again later."
     if decision.reason == FOCUS_UNUSED:
         text += f"\nThe focus ({focus}) was not used: it needs a summary, and none was made."
-    answer = answers.render_answer(text, request.model, int(time.time()), stream=request.stream)
-    return LocalAnswer(EVENTS if request.stream else JSON, answer)
+    return text
 
 
 def read_compact_request(body: bytes) -> tuple[Request, str]:

@@ -16,8 +16,8 @@ from proxy import events
 from proxy.compaction.context import CompiledPolicy, RequestOptions, find_session, find_tenant, make_window_scope
 from proxy.compaction.history_threads import estimate_work, run_apart
 from proxy.compaction.known_requests import WORTHWHILE_BYTES
-from proxy.compaction.local_answers import LocalAnswer
-from proxy.compaction.recall import RecallLoop, find_room
+from proxy.compaction.local_answers import LocalAnswer, report_compaction
+from proxy.compaction.own_tools import CompactedHistory, OwnToolRounds, find_room, list_tools
 from proxy.compaction.services import Services
 from proxy.compaction.summaries import SummaryCall, SummaryOrder, fetch_whole_answer
 from proxy.core.actions import (
@@ -47,7 +47,6 @@ from proxy.core.conversation import WINDOW_UNKNOWN, AnswerReport, Context, Excha
 from proxy.core.identity import Identity
 from proxy.core.memory import FoundValues, LookUp
 from proxy.core.messages import Request
-from proxy.core.planning import Plan
 from proxy.core.question import Question
 from proxy.core.recovery import Refusal
 from proxy.core.summaries import Summary
@@ -100,8 +99,8 @@ class Session:
 
     kept: SubmittedHistory | None = None
     """The history on its way to the transcripts."""
-    recall: RecallLoop | None = None
-    """The recalls of the request as it was last rendered."""
+    own_tools: OwnToolRounds | None = None
+    """The rounds that the proxy's own tools may bring; None if the request offers none of them."""
 
     def __init__(
         self,
@@ -113,8 +112,14 @@ class Session:
         policy: CompiledPolicy,
         client: Client,
         prefix: Prefix | None = None,
+        offers_compact: bool = False,
+        answer_has_begun: bool = False,
     ) -> None:
         self.policy = policy
+        self._offers_compact = offers_compact
+        """The proxy has put the tool `Compact` into this request."""
+        self._answer_has_begun = answer_has_begun
+        """The model has called that tool in its answer to this request."""
         self._prefix = prefix
         self._services = services
         self._call = call
@@ -176,6 +181,7 @@ class Session:
             mode=mode if mode != "bypass" else "auto",
             focus=options.focus,
             insists=options.is_by_name,
+            answer_has_begun=self._answer_has_begun,
             locate_originals=services.keeper.locate if policy.transcripts else _locate_nothing,
             name=options.conversation,
             upstream=self._client.settings.base_url,
@@ -197,7 +203,7 @@ class Session:
 
     def _may_recall(self) -> bool:
         """True where the model is offered the tool that reads earlier messages again."""
-        return self.policy.settings.recall == "on" and self._answers.may_recall(self._request)
+        return self.policy.settings.recall == "on" and self._answers.allows_rounds(self._request.source)
 
     async def prepare(self, outgoing: OutgoingRequest) -> OutgoingRequest:
         decision = await self.drive(self.exchange.prepare())
@@ -248,8 +254,9 @@ class Session:
         decision = await self.drive(self.exchange.recover_untouched())
         if decision is None:
             return None
-        self.recall, self._body = None, self._request.source
+        self._body = self._request.source
         call = replace(outgoing.call, body=self._request.source)
+        self.own_tools = self._start_own_tools(call, decision, asks_usage=False)
         return replace(outgoing, call=call, decision=decision, usage_view=None)
 
     async def _without_usage_option(self, outgoing: OutgoingRequest) -> OutgoingRequest | None:
@@ -284,38 +291,52 @@ class Session:
     async def complete(self, tail: delivery.Tail) -> None:
         """The answer is through: what it says is for the next request of the conversation."""
         usage = delivery.read_usage(tail.usage())
-        has_rounds = self.recall is not None and self.recall.number > 0
-        forwarded = delivery.read_usage(self._find_first_usage()) if has_rounds else usage
-        answer = AnswerReport(usage, delivery.says_truncated(tail.end), forwarded.prompt)
+        answer = AnswerReport(usage, delivery.says_truncated(tail.end), self._find_forwarded_tokens())
         await self.drive(self.exchange.complete(answer, time.time()))
 
     async def abort(self, tail: delivery.Tail) -> None:
         """The answer did not come to its end."""
         await self.drive(self.exchange.abort(delivery.read_usage(tail.usage()), time.time()))
 
+    def _find_forwarded_tokens(self) -> int | None:
+        """The upstream's count of the history as it was forwarded last; None if its usage is that of one round."""
+        rounds = self.own_tools
+        if rounds is None or not rounds.number:
+            return None
+        reported = delivery.read_usage(rounds.rounds.find_usage(rounds.base_number)).prompt
+        return max(0, reported - sum(map(self.exchange.count, rounds.added)))
+
     async def _render(self, outgoing: OutgoingRequest, decision: Decision) -> OutgoingRequest:
         """The request with what was decided in place of its history."""
-        plan, body = decision.plan, self._request.source
+        plan = decision.plan
         if plan is None:
-            return await self.with_marks(replace(outgoing, decision=decision))  # the client's own bytes
-        if decision.rewrites:
-            render = partial(self._format.render, self._request, plan.view, plan.tools, plan.shared)
-            body = await run_apart(self._new_work, render)
-        asking = self._format.request_usage(body) if self._asks_usage(decision) else None
-        body = asking or body
-        if decision.max_answer_tokens is not None:
-            body = self._format.answer_within(body, decision.max_answer_tokens)
+            outgoing = await self.with_marks(replace(outgoing, decision=decision))  # the client's own bytes
+            self.own_tools = self._start_own_tools(outgoing.call, decision, asks_usage=False)
+            return outgoing
+        body, asks_usage = await self._write(decision, asks_usage=self._asks_usage(decision))
         is_client_view = self.policy.settings.usage == "client_view"
         more = max(0, decision.tokens_before - decision.tokens_after) if is_client_view else 0
-        self._body = body
-        call = replace(outgoing.call, body=await self._add_marks(body))
-        self.recall = self._start_recall(call, plan) if decision.rewrites else None
+        call = replace(outgoing.call, body=body)
+        self.own_tools = self._start_own_tools(call, decision, asks_usage=asks_usage)
         return replace(
             outgoing,
             call=call,
             decision=decision,
-            usage_view=UsageView(asking is not None, more, self._find_first_usage) if asking or more else None,
+            usage_view=UsageView(asks_usage, more, self._find_first_usage) if asks_usage or more else None,
         )
+
+    async def _write(self, decision: Decision, *, asks_usage: bool) -> tuple[bytes, bool]:
+        """The body with what was decided in place of its history, and whether it asks for usage as the proxy's wish."""
+        plan, body = decision.plan, self._request.source
+        if plan is not None and decision.rewrites:
+            render = partial(self._format.render, self._request, plan.view, plan.tools, plan.shared)
+            body = await run_apart(self._new_work, render)
+        asking = self._format.request_usage(body) if asks_usage else None
+        body = asking or body
+        if decision.max_answer_tokens is not None:
+            body = self._format.answer_within(body, decision.max_answer_tokens)
+        self._body = body
+        return await self._add_marks(body), asking is not None
 
     async def with_marks(self, outgoing: OutgoingRequest) -> OutgoingRequest:
         """The same request with cache marks, where the policy sets them for clients that set none."""
@@ -329,15 +350,68 @@ class Session:
 
     def _find_first_usage(self) -> Mapping[str, Any] | None:
         """The usage of the first round, where there were several: the sum of them is no size of a request."""
-        return self.recall.rounds.first_usage if self.recall is not None and self.recall.number else None
+        rounds = self.own_tools
+        return rounds.rounds.find_usage(0) if rounds is not None and rounds.number else None
 
-    def _start_recall(self, call: Call, plan: Plan) -> RecallLoop | None:
-        """The recalls that this request may bring; None where the tool is not offered."""
-        definition = self.exchange.rules.recall_tool
-        if not definition or definition not in (plan.tools or b""):
+    def _start_own_tools(self, call: Call, decision: Decision, *, asks_usage: bool) -> OwnToolRounds | None:
+        """The rounds that this request may bring; None if it offers none of the proxy's own tools."""
+        recall_tool = self.exchange.rules.recall_tool
+        if not (recall_tool or self._offers_compact):
             return None
-        room = find_room(self.exchange.window.usable_tokens(self._request.max_output), plan.tokens_after)
-        return RecallLoop(self._request.body, call, self._answers, room)
+        forwarded = decision.plan.tools if decision.plan is not None and decision.rewrites else None
+        offered = self._request.tools
+        tools = list_tools(self._answers, offered, forwarded, recall_tool, offers_compact=self._offers_compact)
+        if not tools:
+            return None
+        compact = partial(self._compact_for_model, asks_usage=asks_usage)
+        room = self._find_room(decision)
+        return OwnToolRounds(self._request.body, call, self._answers, tools=tools, room_bytes=room, compact=compact)
+
+    def _find_room(self, decision: Decision) -> int:
+        """The bytes that recalls may return."""
+        return find_room(self.exchange.window.usable_tokens(self._request.max_output), decision.tokens_after)
+
+    async def _compact_for_model(self, focus: str, *, asks_usage: bool) -> tuple[str, CompactedHistory | None]:
+        """Compact the history because the model has called `Compact` in its answer to this request.
+
+        This decides about the same request once more, as if the client had asked by name. The session goes on with the
+        new decision once the upstream has accepted it.
+        """
+        trial = Session(
+            self._services,
+            self._call,
+            self._request,
+            options=self._options.with_force(focus),
+            policy=self.policy,
+            client=self._client,
+            prefix=self._prefix,
+            answer_has_begun=True,
+        )
+        try:
+            decision = await trial.drive(trial.exchange.prepare())
+        except ProxyError as fault:  # of a request that began well, the client hears no error
+            return f"Nothing was compacted: {fault.message}.", None
+        trial._announce(decision)
+        report = report_compaction(decision, focus)
+        block = decision.plan.block if decision.plan is not None else None
+        if block is None:
+            return report, None
+        decision = replace(decision, max_answer_tokens=self.exchange.decision.max_answer_tokens)
+        body, _ = await trial._write(decision, asks_usage=asks_usage)
+        return report, CompactedHistory(
+            body=body,
+            room_bytes=trial._find_room(decision),
+            binds_reasoning=block.reasoning_until > len(self._request.body),
+            decision=decision,
+            accept=partial(self._adopt, trial, body),
+            reject=trial.reject,
+        )
+
+    async def _adopt(self, trial: "Session", body: bytes) -> None:
+        """Remember what the upstream has accepted, and go on with it."""
+        await trial.drive(trial.exchange.accept(), is_heavy=True)
+        self._exchange, self._body = trial.exchange, body
+        self.kept = trial.kept or self.kept
 
     def _asks_usage(self, decision: Decision) -> bool:
         """True where a stream without usage is asked for it, because the next requests need it."""

@@ -246,11 +246,12 @@ class Policy(ConfigModel):
     conversation on that is shortened. The proxy answers its calls, and clients see nothing of it. With `off`, or in
     requests without tools, the model calls its own tools again."""
     compact_tool: bool = False
-    """Offer a tool named Compact, with a `focus`, beside the client's own tools. The history is compacted in the
-    request after its call. Only for clients that answer a call of a tool they do not know with an error message."""
+    """Offer the model a tool named Compact, with a `focus`, beside the client's own tools. The proxy answers a call
+    itself: it compacts the history within the request, and clients see nothing of it. A tool of that name that the
+    client offers stays the client's."""
     compact_command: bool = True
-    """Compact at once on `/compact` as a user's last message, or a call of an offered tool named Compact. Set to false
-    to pass both to the model."""
+    """Compact at once on `/compact` as a user's last message, or a call of a tool named Compact that the client offers.
+    Set to false to pass both to the model and the client."""
     transcripts: bool = True
     """Save transcripts of conversations under this policy (see `transcripts`)."""
     without_originals: Literal["never", "to_fit", "always"] = "to_fit"

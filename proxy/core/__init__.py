@@ -17,6 +17,7 @@ ledger         a list of what was done in a stretch, made without a model
 deeds          the entries of that list
 summaries      a summary by a model: the question, the check of the answer, its place in the history
 recall         the tool by which a model reads earlier messages again
+own_tools      the tools of the proxy itself, and how they are offered to a model
 
 rules          `Rules` (a compiled policy) and `Facts` (what is known of a request)
 overlay        `Block`: the replacement for the first messages of a history

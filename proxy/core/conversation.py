@@ -124,6 +124,8 @@ class Context:
     """What the client wants a summary to keep above all."""
     insists: bool = False
     """It asked to compact by name: a model is asked, however short the history is."""
+    answer_has_begun: bool = False
+    """The model asks to compact in the midst of its answer to this request."""
     locate_originals: Callable[[Identity], str] = lambda _: ""
     """Where the originals of a conversation are kept; empty: nowhere."""
     name: str = ""
@@ -165,7 +167,7 @@ class AnswerReport:
     """Facts about the prompt that an answer reports."""
 
     usage: Usage = NOT_REPORTED
-    """What was paid for: where the model recalled something, all rounds together."""
+    """The sum of all rounds: what was paid for."""
     says_truncated: bool = False
     """It ended in a way that some servers end when they had to cut the prompt."""
     forwarded_tokens: int | None = None
@@ -835,6 +837,7 @@ class Exchange:
             force=self.context.mode == "force",
             focus=self.context.focus,
             insists=self.context.mode == "force" and (self.context.insists or self.context.focus != ""),
+            answer_has_begun=self.context.answer_has_begun,
         )
 
     def _gather_facts(self, *, can_summarize: bool) -> Facts:

@@ -14,44 +14,9 @@ from typing import Any, TypeVar
 
 from proxy.core.grouping import find_callers
 from proxy.core.messages import HEAD, Message, ToolCall, list_argument_texts
+from proxy.core.own_tools import RECALL
 
-# --- the tool ---------------------------------------------------------------------------------------------------------
-
-TOOL = "recall_earlier_output"
-DESCRIPTION = (
-    "Returns earlier messages of this conversation word for word. The context proxy has shortened some of them; its "
-    "placeholders and records say by which message numbers to recall what they stand for. Use it only where the full "
-    "text is needed."
-)
-PARAMETERS: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "messages": {"type": "string", "description": 'The number of a message, "17", or a range, "12-48".'},
-        "lines": {"type": "string", "description": 'Only these lines of that message, "200-400".'},
-        "search": {"type": "string", "description": "Find this text, in these messages or in all of them."},
-    },
-}
-PENDING = "This call is under way: its result comes with the next message. Do not repeat it."
-"""The result of a call of the client's own tools beside a recall, within the rounds of one request."""
-TOOLS_MAX = 128
-"""OpenAI refuses more tools than this."""
-_NAME = f'"{TOOL}"'.encode()
-
-
-def offer_tool(tools: bytes | None, definition: bytes) -> bytes | None:
-    """The tools with this one behind them; as they are where there are none, too many, or one of its name."""
-    if tools is None or not definition or _NAME in tools or tools.count(b'"name"') >= TOOLS_MAX:
-        return tools
-    end = tools.rfind(b"]")
-    if not tools[1 : max(end, 0)].strip():
-        return tools
-    return tools[:end] + b"," + definition + tools[end:]
-
-
-def withdraw_tool(tools: bytes, definition: bytes) -> bytes:
-    """The tools as they were before this one was offered."""
-    before, _, after = tools.rpartition(b"," + definition)
-    return before + after
+TOOL = RECALL.name
 
 
 def render_handle(start: int, stop: int) -> str:

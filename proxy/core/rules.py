@@ -179,6 +179,8 @@ class Facts:
     """What the client wants a summary to keep above all."""
     insists: bool = False
     """The client asked by name or with a focus: a model is asked, however short the history is."""
+    answer_has_begun: bool = False
+    """The model asked for it in the midst of its answer."""
     summary: Summary | None = None
     """The summary of the longest prefix for which there is one."""
     summary_in_progress_covers: int = 0

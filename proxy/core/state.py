@@ -11,7 +11,7 @@ from itertools import accumulate, islice, takewhile
 from math import inf
 from operator import is_
 
-from proxy.core import grouping, recall
+from proxy.core import grouping
 from proxy.core.agents import is_text_style, list_tool_names, mark_observations, remove_pruned_tools
 from proxy.core.fold import find_speaker, make_notes
 from proxy.core.grouping import (
@@ -27,6 +27,7 @@ from proxy.core.grouping import (
 from proxy.core.identity import remove_wrapping
 from proxy.core.messages import Columns, KnownView, Message, Request, ToolCall, make_literal
 from proxy.core.overlay import Block, Part, close
+from proxy.core.own_tools import RECALL, offer_tool
 from proxy.core.pipeline import Count, Draft, Step, Worth, estimate_tokens, find_worth, is_spared, run
 from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
 from proxy.core.steps.standard import StripReasoning, restore_repeated
@@ -185,7 +186,7 @@ class ConversationState:
         left = remove_pruned_tools(self.request.tools, [name for name in self.block.pruned if name != forced])
         # From the first block on, at the same place ever after: in an upstream's cache the tools come before all else.
         is_offered = self.rules.recall_tool and (self.has_block or not self.is_untouched)
-        return recall.offer_tool(left, self.rules.recall_tool) if is_offered else left
+        return offer_tool(left, self.rules.recall_tool, RECALL.name) if is_offered else left
 
     @property
     def is_untouched(self) -> bool:
@@ -196,7 +197,7 @@ class ConversationState:
     def recalls(self) -> bool:
         """True where the tool is offered as soon as something is shortened."""
         tools, definition = self.request.tools, self.rules.recall_tool
-        return definition != b"" and recall.offer_tool(tools, definition) is not tools
+        return definition != b"" and offer_tool(tools, definition, RECALL.name) is not tools
 
     @property
     def known_view(self) -> KnownView:
@@ -381,10 +382,16 @@ class ConversationState:
             summary=summary or self.block.summary,
             focus=self.facts.focus if summary is not None and self.facts.force else self.block.focus,
             text_style=self.block.text_style or is_text_style(self.body),
-            # What the model thought so far is bound to the history that it read; later thoughts are to this block.
-            reasoning_until=len(self.body) if self.request.binds_reasoning else self.block.reasoning_until,
+            reasoning_until=self._find_bound_reasoning(),
         )
         return self.with_block(block, has_block=True)
+
+    def _find_bound_reasoning(self) -> int:
+        """The place up to which a new block takes reasoning out: it is bound to the history that the model read."""
+        if not self.request.binds_reasoning:
+            return self.block.reasoning_until
+        # The client will send the answer that has begun as one message. Its reasoning was written before the block.
+        return len(self.body) + 1 if self.facts.answer_has_begun else len(self.body)
 
     @property
     def _outside_tokens(self) -> int:

@@ -1,22 +1,22 @@
 """Rounds: several answers of a model to one request, put together to the one that its client sees.
 
-A model may call the tool of `core.recall`, which the proxy answers itself: the upstream is asked again, with what the
+A model may call a tool of `core.own_tools`, which the proxy answers itself: the upstream is asked again, with what the
 model said and the result behind the history. The client gets the words of all rounds as one message. It never sees
 the tool, its calls, its results, nor where one answer ended and the next began.
 
-The events of a stream are shown as they come: what needs no change keeps its bytes, and an answer without a recall
+The events of a stream are shown as they come: what needs no change keeps its bytes, and an answer without such a call
 keeps all of them. How an API writes its answers is in its own `answers.py`.
 """
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from proxy.core import splice
 from proxy.core.messages import ToolCall
-from proxy.core.recall import withdraw_tool
+from proxy.core.own_tools import OwnTool, offer_tool, withdraw_tool
 from proxy.wire.event_lines import DATA, EVENT_END, EVENT_END_MAX_BYTES, LINE_END
 from proxy.wire.lenient import read_object, write_json
 from proxy.wire.outline import find_values
@@ -26,7 +26,7 @@ EVENT_MAX_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One answer of a model that waits for a recall."""
+    """One answer of a model that waits for results of the proxy's own tools."""
 
     elements: tuple[bytes, ...]
     """As the elements of the next request's history, word for word: reasoning and signatures too."""
@@ -37,13 +37,15 @@ class Round:
 class Rounds(ABC):
     """The answers of all rounds of a request, on their way to the client; each API has its own."""
 
-    def __init__(self, *, stream: bool) -> None:
+    def __init__(self, own: Collection[str], *, stream: bool) -> None:
+        self._own = frozenset(own)
+        """The names of the proxy's own tools that this request may call."""
         self._stream = stream
         self._is_first = True
         self._usage: dict[str, Any] | None = None
         """Of the rounds that are over."""
-        self.first_usage: Mapping[str, Any] | None = None
-        """Of the first round, once it is over: what the upstream counted of the request as it was forwarded."""
+        self._usages: list[Mapping[str, Any] | None] = []
+        """Of each round that has ended, from the first on."""
         self._reset(is_last=False)
 
     def _reset(self, *, is_last: bool) -> None:
@@ -60,6 +62,11 @@ class Rounds(ABC):
         """Bytes that were read and not shown yet."""
         return self._events.held
 
+    def find_usage(self, number: int) -> Mapping[str, Any] | None:
+        """The usage of one round, the first of which is 0; None if its answer did not tell."""
+        usages = [*self._usages, self._round_usage]
+        return usages[number] if number < len(usages) else None
+
     def feed(self, chunk: bytes) -> bytes:
         """Read a piece of the current answer. Result: what the client gets now; of a whole body nothing."""
         if self._stream:
@@ -68,17 +75,17 @@ class Rounds(ABC):
         return b""
 
     def end_round(self) -> Round | None:
-        """End the current answer. None: it is the last one. Else it waits for recalls, and nothing of its end left."""
+        """End the current answer. None: it is the last one. Else it waits for results, and nothing of its end left."""
         if not self._stream:
             self._read_body()
         elif rest := self.held:  # some servers end a stream without the blank line
             self._rest = self._show(rest)
             self._events.close()
-        self.first_usage = self._round_usage if self._is_first else self.first_usage
+        self._usages.append(self._round_usage)
         return self._find_round()
 
     def begin_round(self, *, is_last: bool) -> None:
-        """Begin the next answer. `is_last`: no other follows, whatever it recalls."""
+        """Begin the next answer. `is_last`: no other follows, whatever it calls."""
         if not self._stream:
             self._keep_shown()
         self._usage = add_usage(self._usage, self._round_usage)
@@ -95,7 +102,7 @@ class Rounds(ABC):
 
     @abstractmethod
     def _find_round(self) -> Round | None:
-        """The answer that is over, where it waits for a recall."""
+        """The answer that is over, if it waits for results of the proxy's own tools."""
 
     @abstractmethod
     def _read_body(self) -> None:
@@ -107,7 +114,11 @@ class Rounds(ABC):
 
     @abstractmethod
     def _join_bodies(self) -> bytes | None:
-        """The last body with what was kept of all rounds; None: it has no recall."""
+        """The last body with what was kept of all rounds; None: it calls none of the proxy's own tools."""
+
+    def _names_own(self, raw: bytes) -> bool:
+        """Whether one of the proxy's own tools may be named in these bytes."""
+        return any(f'"{name}"'.encode() in raw for name in self._own)
 
 
 class EventReader:
@@ -193,11 +204,32 @@ def _is_figure(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def extend_request(source: bytes, key: str, new: Sequence[bytes], *, withdrawn: bytes = b"") -> bytes:
-    """The request with these elements behind those of its list, and without this tool, if one is withdrawn."""
+def extend_request(source: bytes, key: str, new: Sequence[bytes]) -> bytes:
+    """The request with these elements behind those of its list."""
     end = source.rindex(b"]", *find_values(source)[key])
-    source = splice.replace_bytes(source, end, end, b"".join(b"," + element for element in new))
-    if not withdrawn:
+    return splice.replace_bytes(source, end, end, b"".join(b"," + element for element in new))
+
+
+def offer_own_tool(source: bytes, definition: bytes, tool: OwnTool) -> bytes:
+    """The request with this tool behind its own. Return *source* itself if that cannot be (see `offer_tool`)."""
+    try:
+        places = find_values(source)
+        if "tools" not in places:
+            return source
+        start, stop = places["tools"]
+        tools = source[start:stop]
+        offered = offer_tool(tools, definition, tool.name)
+    except (ValueError, RecursionError):
+        return source  # whoever reads the request next says what is wrong with it
+    if offered is None or offered is tools:
         return source
+    return splice.replace_bytes(source, start, stop, offered)
+
+
+def withdraw_own_tools(source: bytes, definitions: Iterable[bytes]) -> bytes:
+    """The request without these tools."""
     start, stop = find_values(source)["tools"]
-    return splice.replace_bytes(source, start, stop, withdraw_tool(source[start:stop], withdrawn))
+    tools = source[start:stop]
+    for definition in definitions:
+        tools = withdraw_tool(tools, definition)
+    return splice.replace_bytes(source, start, stop, tools)

@@ -6,10 +6,10 @@ from functools import partial
 
 import pytest
 
-from proxy.core import recall
 from proxy.core.fold import Stretch
+from proxy.core.own_tools import COMPACT, RECALL, TOOLS_MAX, offer_tool, withdraw_tool
 from proxy.core.pipeline import Draft
-from proxy.core.recall import TOOL, TOOLS_MAX, EarlierMessages, offer_tool, withdraw_tool
+from proxy.core.recall import TOOL, EarlierMessages
 from proxy.core.steps.standard import ClearResults, ClipOutput
 from tests.support.messages import assistant, call, calls, system, tool, user
 from tests.support.messages import request as chat
@@ -131,17 +131,17 @@ def test_a_recall_without_room_is_cut_at_a_line_and_says_so():
 
 def test_the_recall_tool_comes_after_the_others_with_unchanged_bytes():
     tools = json.dumps([tool("Read"), tool("Bash")]).encode()
-    offered = offer_tool(tools, DEFINITION)
+    offered = offer_tool(tools, DEFINITION, TOOL)
     assert json.loads(offered) == [*json.loads(tools), json.loads(DEFINITION)]
     assert withdraw_tool(offered, DEFINITION) == tools
-    assert offer_tool(offered, DEFINITION) == offered
+    assert offer_tool(offered, DEFINITION, TOOL) == offered
 
 
 @pytest.mark.parametrize(
     "tools", [None, b"null", b"[ ]", json.dumps([tool(f"t{number}") for number in range(TOOLS_MAX)]).encode()]
 )
 def test_the_tool_is_not_offered_alone_nor_beside_too_many(tools):
-    assert offer_tool(tools, DEFINITION) == tools
+    assert offer_tool(tools, DEFINITION, TOOL) == tools
 
 
 def test_a_shortened_result_says_how_to_recall_it():
@@ -164,6 +164,7 @@ def test_without_the_tool_no_placeholder_mentions_it():
     assert TOOL not in ClipOutput(over=500)(draft).middle[2].text
 
 
-def test_the_schema_is_small():
-    definition = json.dumps({"name": TOOL, "description": recall.DESCRIPTION, "parameters": recall.PARAMETERS})
+@pytest.mark.parametrize("tool", [RECALL, COMPACT])
+def test_the_schema_is_small(tool):
+    definition = json.dumps({"name": tool.name, "description": tool.description, "parameters": tool.parameters})
     assert len(definition) < 1_000

@@ -17,7 +17,6 @@ from proxy.wire.delivery import read_usage
 from proxy.wire.event_lines import LINE_END
 from proxy.wire.messages import answers as messages
 from proxy.wire.responses import answers as responses
-from proxy.wire.responses import requests as responses_requests
 from proxy.wire.rounds import EventReader, add_usage
 from tests.support import messages_api, responses_api
 from tests.support.completions import DONE, call_turn, chunk, delta, event, finish, text_turn
@@ -46,7 +45,7 @@ STREAMS = {
 
 def play(wire, *streams, size=None):
     """What a client gets of these rounds, fed in pieces of this size."""
-    rounds, found = wire.start_rounds(stream=True), b""
+    rounds, found = wire.start_rounds({TOOL}, stream=True), b""
     for number, frames in enumerate(streams):
         data = b"".join(frames)
         for at in range(0, len(data), size or len(data)):
@@ -149,7 +148,7 @@ def test_a_recall_in_a_stream_without_its_last_blank_line_is_answered(api):
 def test_a_background_answer_is_without_recall(more, may):
     """The client fetches it later, where no round can follow."""
     source = json.dumps({"model": "m", "input": [{"role": "user", "content": "Go on."}], **more}).encode()
-    assert responses.may_recall(responses_requests.parse(source)) == may
+    assert responses.allows_rounds(source) == may
 
 
 def test_running_figures_of_a_later_round_hold_those_before():
@@ -175,7 +174,7 @@ def test_figures_are_added_and_words_replaced():
 
 @pytest.mark.seconds
 def test_an_endless_event_is_relayed_in_pieces():
-    rounds = chat.start_rounds(stream=True)
+    rounds = chat.start_rounds({TOOL}, stream=True)
     found = [rounds.feed(b"x" * 1024 * 1024) for _ in range(40)]
     assert sum(map(len, found)) >= 32 * 1024 * 1024
     assert b"".join([*found, rounds.close()]) == b"x" * 40 * 1024 * 1024
@@ -211,7 +210,7 @@ def test_an_event_of_many_pieces_is_copied_once():
     """It was copied with each of them: fifteen megabytes in packets of a network held up the worker for 25 s."""
     seconds = []
     for size in (1_000_000, 4_000_000):
-        rounds, began = responses.start_rounds(stream=True), time.process_time()
+        rounds, began = responses.start_rounds({TOOL}, stream=True), time.process_time()
         assert sum(len(rounds.feed(b"x" * 500)) for _ in range(size // 500)) == 0
         seconds.append(time.process_time() - began)
     assert seconds[1] < 10 * seconds[0] + 0.2
@@ -252,7 +251,7 @@ def test_streamed_or_whole_the_client_gets_the_same(api, waiting, last):
     rounds = [*waiting, last]
     streams, bodies = zip(*answers_of(api, rounds), strict=True)
     streamed = play(wire, *streams)
-    gathered = wire.start_rounds(stream=False)
+    gathered = wire.start_rounds({TOOL}, stream=False)
     for body in bodies:
         gathered.feed(json.dumps(body).encode())
         if gathered.end_round() is not None:
@@ -277,12 +276,12 @@ def test_each_call_beside_a_recall_gets_an_output_of_its_kind():
         {"type": kind, "id": f"item_{kind}", "call_id": f"call_{kind}"}
         for kind in ("custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call")
     ]
-    rounds = responses.start_rounds(stream=False)
+    rounds = responses.start_rounds({TOOL}, stream=False)
     rounds.feed(json.dumps({"object": "response", "status": "completed", "output": [*beside, recall]}).encode())
     answer = rounds.end_round()
     texts = [f"text {number}" for number in range(len(answer.calls))]
     source = responses_api.request([{"role": "user", "content": "Go."}], tools=[json.loads(responses.RECALL_TOOL)])
-    sent = responses.continue_request(source, answer, texts, is_last=False)
+    sent = responses.continue_request(source, answer, texts)
     added = json.loads(sent)["input"][-len(texts) :]
     assert [item["type"] for item in added] == [f"{item['type']}_output" for item in (*beside, recall)]
     assert [item.get("call_id", item.get("id")) for item in added] == [item["call_id"] for item in (*beside, recall)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import ClassVar
 
-from proxy.core import recall, splice
+from proxy.core import own_tools, splice
 from proxy.core.agents import EXEMPT, Hint, find_modes, list_tool_names, matches_any, remove_pruned_tools
 from proxy.core.fold import Stretch, find_kept_words, fold_stretches, keep_shorter
 from proxy.core.grouping import find_groups, find_turns, list_callers
@@ -123,7 +123,7 @@ class PruneTools:
 
     def __call__(self, draft: Draft) -> Draft:
         used = {call.name for message in draft.view for call in message.calls}
-        used |= {draft.forced_tool, recall.TOOL}
+        used |= {draft.forced_tool, own_tools.RECALL.name, own_tools.COMPACT.name}
         spare = [name for name in list_tool_names(draft.tools) if name not in used and not matches_any(name, self.keep)]
         return replace(draft, tools=remove_pruned_tools(draft.tools, spare))
 

@@ -1,13 +1,13 @@
 """Answers of chat completions: the form that all answers are read as, written by the proxy, and in several rounds."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from proxy.core import splice
-from proxy.core.messages import Request, read_message
-from proxy.core.recall import DESCRIPTION, PARAMETERS, TOOL
+from proxy.core.messages import read_message
+from proxy.core.own_tools import COMPACT, RECALL, OwnTool
 from proxy.wire.assembly import Assembly
 from proxy.wire.lenient import read_object, write_json
 from proxy.wire.outline import find_values
@@ -40,15 +40,21 @@ def render_answer(text: str, model: str, created: int, *, stream: bool) -> bytes
     return b"".join([*(write_event({**about, "choices": each}) for each in choices), b"data: [DONE]\n\n"])
 
 
-# --- recall: several rounds -------------------------------------------------------------------------------------------
+# --- several rounds ---------------------------------------------------------------------------------------------------
 
-RECALL_TOOL = json.dumps(
-    {"type": "function", "function": {"name": TOOL, "description": DESCRIPTION, "parameters": PARAMETERS}}
-).encode()
+
+def define_tool(tool: OwnTool) -> bytes:
+    """The definition of a tool as this API has it."""
+    about = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return json.dumps({"type": "function", "function": about}).encode()
+
+
+RECALL_TOOL = define_tool(RECALL)
+COMPACT_TOOL = define_tool(COMPACT)
 _CUT = frozenset({"length", "content_filter"})
 """An answer that ended so was cut: its last call may be half a one."""
 _NAMELESS = frozenset({"index", "id", "type", "function"})
-"""All members of a piece that may be one of a recall; only its name tells."""
+"""All members of a piece that may be one of a call of the proxy's own tools; only its name tells."""
 _VOICES = ("content", "reasoning_content", "reasoning")
 """Members of a message that hold text."""
 # Of later rounds it is left out: it is signed for a history that the client never sends.
@@ -57,21 +63,27 @@ PARTING = "\n\n"
 """Put between the texts of two rounds, which would run into one another."""
 
 
-def may_recall(request: Request) -> bool:
-    """True where one answer is asked for: of several, each would need rounds of its own."""
-    places = find_values(request.source)
-    return "n" not in places or request.source[slice(*places["n"])] in (b"1", b"null")
+def allows_rounds(source: bytes) -> bool:
+    """Whether one answer is asked for: of several, each would need rounds of its own."""
+    places = find_values(source)
+    return "n" not in places or source[slice(*places["n"])] in (b"1", b"null")
 
 
-def continue_request(source: bytes, answer: Round, results: Sequence[str], *, is_last: bool) -> bytes:
-    """The request for the next round. `is_last`: without the tool."""
+def continue_request(source: bytes, answer: Round, results: Sequence[str]) -> bytes:
+    """The request for the next round."""
     pairs = zip(answer.calls, results, strict=True)
     answered = (
         b'{"role":"tool","tool_call_id":%b,"content":%b}' % (splice.quote(call.id), splice.quote(text))
         for call, text in pairs
     )
-    new = (*answer.elements, *answered)
-    return extend_request(source, "messages", new, withdrawn=RECALL_TOOL if is_last else b"")
+    return extend_request(source, "messages", (*answer.elements, *answered))
+
+
+def remove_reasoning(answer: Round) -> Round:
+    """The answer without reasoning that is signed for the history before it."""
+    messages = [json.loads(raw) for raw in answer.elements]
+    bare = ({key: value for key, value in message.items() if key != _SIGNED} for message in messages)
+    return replace(answer, elements=tuple(map(write_json, bare)))
 
 
 @dataclass(slots=True)
@@ -80,22 +92,22 @@ class _OpenCall:
 
     id: object
     place: int | None
-    """The client's index; None for a recall."""
+    """The client's index; None for a call of the proxy's own tools."""
 
 
-def start_rounds(*, stream: bool) -> "ChatRounds":
-    """The rounds of a request that asks for a stream, or not."""
-    return ChatRounds(stream=stream)
+def start_rounds(own: Collection[str], *, stream: bool) -> "ChatRounds":
+    """The rounds of a request that asks for a stream, or not. `own`: the names of the proxy's own tools in it."""
+    return ChatRounds(own, stream=stream)
 
 
 class ChatRounds(Rounds):
     """The rounds of one request."""
 
-    def __init__(self, *, stream: bool) -> None:
-        super().__init__(stream=stream)
+    def __init__(self, own: Collection[str], *, stream: bool) -> None:
+        super().__init__(own, stream=stream)
         self._about: dict[str, Any] = {}
         """The id and time of the first answer, which all events carry."""
-        self._own_calls = 0
+        self._client_calls = 0
         """How many calls of the client's tools it has got."""
         self._ends = dict[str, str]()
         """The last letters of each voice in the rounds that are over."""
@@ -110,7 +122,7 @@ class ChatRounds(Rounds):
         self._nameless: dict[int, list[dict[str, Any]]] = {}
         """The first pieces of calls, where the name comes in a later one."""
         self._newest_call = -1
-        self._recalls = False
+        self._calls_own = False
         self._last_letters = dict[str, str]()
         """The last letters of each voice in this round."""
 
@@ -128,7 +140,7 @@ class ChatRounds(Rounds):
             return None
         raw = choices[0].message
         message = read_message(json.loads(raw), raw)
-        if self._is_last or all(call.name != TOOL for call in message.calls):
+        if self._is_last or all(call.name not in self._own for call in message.calls):
             return None
         return Round((raw,), message.calls)
 
@@ -136,8 +148,8 @@ class ChatRounds(Rounds):
 
     @property
     def _waits(self) -> bool:
-        """True where this answer has ended for a recall: the end for the client is still to come."""
-        return self._recalls and not self._is_last and self._finish is not None and self._finish not in _CUT
+        """Whether this answer has ended for an own tool of the proxy: the end for the client is still to come."""
+        return self._calls_own and not self._is_last and self._finish is not None and self._finish not in _CUT
 
     def _show(self, event: bytes) -> bytes:
         chunk = read_data(event)
@@ -161,7 +173,7 @@ class ChatRounds(Rounds):
         return write_event(chunk | self._about) if says_something or isinstance(chunk.get("usage"), dict) else b""
 
     def _change(self, choice: dict[str, Any]) -> bool:
-        """Take recalls out of a choice, and let it go on where the last round ended. True: this changed it."""
+        """Take calls of own tools out of a choice, and let it go on where the last round ended. True: it is changed."""
         is_changed = False
         delta = choice.get("delta")
         if isinstance(delta, dict):
@@ -171,7 +183,7 @@ class ChatRounds(Rounds):
                 shown = [each for piece in pieces if isinstance(piece, dict) for each in self._show_call(piece)]
                 if choice.get("finish_reason"):  # no name will come
                     shown += [piece for held in self._nameless.values() for piece in held]
-                is_changed = self._recalls or shown != pieces
+                is_changed = self._calls_own or shown != pieces
                 delta["tool_calls"] = shown
                 if not shown:
                     del delta["tool_calls"]
@@ -186,7 +198,7 @@ class ChatRounds(Rounds):
         return is_changed
 
     def _show_call(self, piece: dict[str, Any]) -> list[dict[str, Any]]:
-        """Give a piece of a call the client's index. The pieces to show: of a recall, and before the name, none."""
+        """Give a piece of a call the client's index. The pieces to show: before its name, and of an own tool, none."""
         called, id_, index = piece.get("function") or piece.get("custom"), piece.get("id"), piece.get("index")
         name = called.get("name") if isinstance(called, dict) else None
         if not isinstance(index, int):
@@ -198,13 +210,14 @@ class ChatRounds(Rounds):
         pieces = [*self._nameless.pop(index, ()), piece]
         if name and (call is None or (id_ and id_ != call.id)):  # some servers give all calls the same index
             id_ = next((each["id"] for each in pieces if each.get("id")), None)
-            call = self._calls[index] = _OpenCall(id_, None if name == TOOL else self._own_calls)
-            self._own_calls += name != TOOL
-            self._recalls |= name == TOOL
+            is_own = name in self._own
+            call = self._calls[index] = _OpenCall(id_, None if is_own else self._client_calls)
+            self._client_calls += not is_own
+            self._calls_own |= is_own
         self._newest_call = index
         if call is None or call.place is None:
             return pieces if call is None else []
-        if self._recalls or not self._is_first:
+        if self._calls_own or not self._is_first:
             for each in pieces:
                 if "index" in each:
                     each["index"] = call.place
@@ -220,9 +233,9 @@ class ChatRounds(Rounds):
                 self._last_letters[voice] = text[-1:]
 
     def _name_finish(self, finish: str) -> str:
-        if finish in _CUT or (self._is_first and not self._recalls):
+        if finish in _CUT or (self._is_first and not self._calls_own):
             return finish
-        if not self._own_calls:
+        if not self._client_calls:
             return "stop" if finish == "tool_calls" else finish
         return finish if self._is_first else "tool_calls"
 
@@ -239,13 +252,14 @@ class ChatRounds(Rounds):
     def _read_message(self) -> dict[str, Any]:
         answer = self._assembly.answer(ended=True)
         message = json.loads(answer.choices[0].message)
-        own = [call for call in message.get("tool_calls") or () if call.get("function", {}).get("name") != TOOL]
-        self._own_calls += len(own)
-        return {**message, "tool_calls": own}
+        calls = message.get("tool_calls") or ()
+        shown = [call for call in calls if call.get("function", {}).get("name") not in self._own]
+        self._client_calls += len(shown)
+        return {**message, "tool_calls": shown}
 
     def _join_bodies(self) -> bytes | None:
         whole = read_object(self._body)
-        if whole is None or (self._is_first and f'"{TOOL}"'.encode() not in self._body):
+        if whole is None or (self._is_first and not self._names_own(self._body)):
             return None
         try:
             message, choice = self._read_message(), whole["choices"][0]

@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 
 from proxy.core import splice
-from proxy.core.agents import COMPACT, list_tool_names
 from proxy.core.messages import HEAD, Message, Request, ToolCall, read_message
 from proxy.core.question import Try
 from proxy.wire import marks
@@ -283,31 +282,6 @@ def _parse_behind(source: bytes, prefix: Prefix) -> Request | None:
     )
     request.columns.follow(known.columns, count - known.head_size)
     return request
-
-
-COMPACT_DESCRIPTION = (
-    "Trigger conversation compression to free up context window. Use this when the conversation is getting long and "
-    "you want to summarize and compress the history to continue working efficiently."
-)
-COMPACT_PARAMETERS = {
-    "type": "object",
-    "properties": {"focus": {"type": "string", "description": "What to preserve in the summary (optional)"}},
-}
-
-
-def offer_compact(request: Request) -> bytes:
-    """The same request with the tool `Compact` behind its own tools; unchanged where it has none, or has this one."""
-    about = {"name": "Compact", "description": COMPACT_DESCRIPTION, "parameters": COMPACT_PARAMETERS}
-    return add_compact(request, {"type": "function", "function": about})
-
-
-def add_compact(request: Request, definition: Mapping[str, Any]) -> bytes:
-    """The same, with the definition of the tool as this API has it."""
-    source, tools = request.source, request.tools
-    if tools is None or not (names := list_tool_names(tools)) or any(name.lower() == COMPACT for name in names):
-        return source
-    end = request.tools_at + tools.rindex(b"]")
-    return splice.replace_bytes(source, end, end, b"," + json.dumps(definition).encode())
 
 
 def add_marks(source: bytes, model: str) -> bytes:

@@ -1,12 +1,13 @@
 """Answers of Anthropic Messages: as chat answers for what reads them, written by the proxy, and in several rounds."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from proxy.core import splice
-from proxy.core.messages import Request, ToolCall
-from proxy.core.recall import DESCRIPTION, PARAMETERS, TOOL
+from proxy.core.messages import ToolCall
+from proxy.core.own_tools import COMPACT, RECALL, OwnTool
 from proxy.wire.lenient import as_object, read_object, write_json
 from proxy.wire.rounds import Round, Rounds, add_usage, extend_request, read_data, write_event
 
@@ -98,9 +99,17 @@ def render_answer(text: str, model: str, created: int, *, stream: bool) -> bytes
     return b"".join(write_event(event, named=True) for event in events)
 
 
-# --- recall: several rounds -------------------------------------------------------------------------------------------
+# --- several rounds ---------------------------------------------------------------------------------------------------
 
-RECALL_TOOL = json.dumps({"name": TOOL, "description": DESCRIPTION, "input_schema": PARAMETERS}).encode()
+
+def define_tool(tool: OwnTool) -> bytes:
+    """The definition of a tool as this API has it."""
+    about = {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+    return json.dumps(about).encode()
+
+
+RECALL_TOOL = define_tool(RECALL)
+COMPACT_TOOL = define_tool(COMPACT)
 _CUT = frozenset({"max_tokens", "model_context_window_exceeded", "refusal", "pause_turn"})
 _THINKING = frozenset({"thinking", "redacted_thinking"})
 _GROWING = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
@@ -109,44 +118,48 @@ _USED = "tool_use"
 Block = dict[str, Any]
 
 
-def may_recall(_: Request) -> bool:
+def allows_rounds(_: bytes) -> bool:
     """True: every request of this API asks for one answer."""
     return True
 
 
-def start_rounds(*, stream: bool) -> "MessagesRounds":
-    """The rounds of a request that asks for a stream, or not."""
-    return MessagesRounds(stream=stream)
+def start_rounds(own: Collection[str], *, stream: bool) -> "MessagesRounds":
+    """The rounds of a request that asks for a stream, or not. `own`: the names of the proxy's own tools in it."""
+    return MessagesRounds(own, stream=stream)
 
 
-def continue_request(source: bytes, answer: Round, results: Sequence[str], *, is_last: bool) -> bytes:
-    """The request for the next round. `is_last`: without the tool."""
+def continue_request(source: bytes, answer: Round, results: Sequence[str]) -> bytes:
+    """The request for the next round."""
     pairs = zip(answer.calls, results, strict=True)
     answered = b",".join(
         b'{"type":"tool_result","tool_use_id":%b,"content":%b}' % (splice.quote(call.id), splice.quote(text))
         for call, text in pairs
     )
     new = (*answer.elements, b'{"role":"user","content":[%b]}' % answered)
-    return extend_request(source, "messages", new, withdrawn=RECALL_TOOL if is_last else b"")
+    return extend_request(source, "messages", new)
 
 
-def _is_recall(block: Mapping[str, Any]) -> bool:
-    return block.get("type") == _USED and block.get("name") == TOOL
+def remove_reasoning(answer: Round) -> Round:
+    """The answer without reasoning that is signed for the history before it."""
+    messages = [json.loads(raw) for raw in answer.elements]
+    for message in messages:
+        message["content"] = [block for block in message["content"] if block.get("type") not in _THINKING]
+    return replace(answer, elements=tuple(map(write_json, messages)))
 
 
 class MessagesRounds(Rounds):
     """The rounds of one request.
 
     Thinking goes back to the upstream unchanged within them. Of the later ones the client does not get it: it is signed
-    for a history with the recall in it, and the client's next request has another.
+    for a history with the proxy's own call in it, and the client's next request has another.
     """
 
-    def __init__(self, *, stream: bool) -> None:
-        super().__init__(stream=stream)
+    def __init__(self, own: Collection[str], *, stream: bool) -> None:
+        super().__init__(own, stream=stream)
         self._shown: list[Block] = []
         """The blocks of a whole body that the client gets of the rounds that are over."""
         self._next_index = 0
-        self._own_calls = 0
+        self._client_calls = 0
         """How many calls of the client's tools it has got."""
 
     def _reset(self, *, is_last: bool) -> None:
@@ -172,8 +185,8 @@ class MessagesRounds(Rounds):
 
     @property
     def _waits(self) -> bool:
-        """True where this answer ends for a recall: the end for the client is still to come."""
-        return not self._is_last and self._stop not in _CUT and any(map(_is_recall, self._blocks.values()))
+        """True where this answer ends for a call of the proxy's own tools: the end for the client is still to come."""
+        return not self._is_last and self._stop not in _CUT and any(map(self._is_own, self._blocks.values()))
 
     # --- a stream ----------------------------------------------------------------------------------------------------
 
@@ -207,7 +220,7 @@ class MessagesRounds(Rounds):
         if self._is_shown(block):
             self._places[index] = self._next_index
             self._next_index += 1
-            self._own_calls += block.get("type") == _USED
+            self._client_calls += block.get("type") == _USED
 
     def _grow(self, index: int, delta: Mapping[str, Any]) -> None:
         block, kind = self._blocks.setdefault(index, {}), str(delta.get("type"))
@@ -227,8 +240,12 @@ class MessagesRounds(Rounds):
         given = {} if partial is None else {"input": read_object(partial.encode("utf-8", "surrogatepass")) or {}}
         return {**self._blocks[index], **grown, **given}
 
+    def _is_own(self, block: Block) -> bool:
+        """Whether this is a call of one of the proxy's own tools."""
+        return block.get("type") == _USED and block.get("name") in self._own
+
     def _is_shown(self, block: Block) -> bool:
-        return not _is_recall(block) and (self._is_first or block.get("type") not in _THINKING)
+        return not self._is_own(block) and (self._is_first or block.get("type") not in _THINKING)
 
     def _show_end(self, event: bytes, value: dict[str, Any]) -> bytes:
         delta, more = as_object(value.get("delta")), as_object(value.get("usage"))
@@ -249,7 +266,7 @@ class MessagesRounds(Rounds):
     def _name_stop(self, stop: object) -> object:
         if stop in _CUT or stop is None:
             return stop
-        if self._own_calls:
+        if self._client_calls:
             return stop if self._is_first else _USED
         return "end_turn" if stop == _USED else stop
 
@@ -266,11 +283,11 @@ class MessagesRounds(Rounds):
 
     def _choose_shown(self) -> list[Block]:
         shown = [block for block in self._blocks.values() if self._is_shown(block)]
-        self._own_calls += sum(block.get("type") == _USED for block in shown)
+        self._client_calls += sum(block.get("type") == _USED for block in shown)
         return shown
 
     def _join_bodies(self) -> bytes | None:
-        if self._is_first and not any(map(_is_recall, self._blocks.values())):
+        if self._is_first and not any(map(self._is_own, self._blocks.values())):
             return None
         whole = read_object(self._body)
         if whole is None or whole.get("type") != "message":

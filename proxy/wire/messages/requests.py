@@ -23,10 +23,7 @@ from proxy.core.messages import Columns, Message, Request, ToolCall, is_differen
 from proxy.core.question import Try
 from proxy.wire import marks
 from proxy.wire.chat.requests import (
-    COMPACT_DESCRIPTION,
-    COMPACT_PARAMETERS,
     FIRST_MESSAGE,
-    add_compact,
     bound_answer,
     write_bounds,
 )
@@ -500,12 +497,6 @@ def _find_mark(written: Sequence[_Written], place: int, at: int) -> bytes:
 
 
 # --- requests of the proxy's own --------------------------------------------------------------------------------------
-
-
-def offer_compact(request: Request) -> bytes:
-    """The same request with the tool `Compact` behind its own tools; unchanged where it has none, or has this one."""
-    about = {"name": "Compact", "description": COMPACT_DESCRIPTION, "input_schema": COMPACT_PARAMETERS}
-    return add_compact(request, about)
 
 
 def add_marks(source: bytes, model: str) -> bytes:

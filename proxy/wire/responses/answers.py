@@ -1,11 +1,11 @@
 """Answers of OpenAI Responses: as chat answers for what reads them, written by the proxy, and in several rounds."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from proxy.core.messages import Request, ToolCall
-from proxy.core.recall import DESCRIPTION, PARAMETERS, TOOL
+from proxy.core.messages import ToolCall
+from proxy.core.own_tools import COMPACT, RECALL, OwnTool
 from proxy.wire.event_lines import EVENT_NAME
 from proxy.wire.lenient import as_object, read_object, write_json
 from proxy.wire.outline import find_values
@@ -91,30 +91,35 @@ def render_answer(text: str, model: str, created: int, *, stream: bool) -> bytes
     return b"".join(write_event(event, named=True) for event in numbered)
 
 
-# --- recall: several rounds -------------------------------------------------------------------------------------------
+# --- several rounds ---------------------------------------------------------------------------------------------------
 
-# `strict` is on by default in this API, and would make every parameter a required one.
-RECALL_TOOL = json.dumps(
-    {"type": "function", "name": TOOL, "description": DESCRIPTION, "parameters": PARAMETERS, "strict": False}
-).encode()
-_NAMED = f'"{TOOL}"'.encode()
+
+def define_tool(tool: OwnTool) -> bytes:
+    """The definition of a tool as this API has it."""
+    about = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    # `strict` is on by default in this API, and would make every parameter a required one.
+    return json.dumps({"type": "function", **about, "strict": False}).encode()
+
+
+RECALL_TOOL = define_tool(RECALL)
+COMPACT_TOOL = define_tool(COMPACT)
 
 Item = dict[str, Any]
 
 
-def may_recall(request: Request) -> bool:
-    """True where the answer comes with this request: the client fetches one made in the background by itself."""
-    places = find_values(request.source)
-    return "background" not in places or request.source[slice(*places["background"])] in (b"false", b"null")
+def allows_rounds(source: bytes) -> bool:
+    """Whether the answer comes with this request: the client fetches one made in the background by itself."""
+    places = find_values(source)
+    return "background" not in places or source[slice(*places["background"])] in (b"false", b"null")
 
 
-def start_rounds(*, stream: bool) -> "ResponsesRounds":
-    """The rounds of a request that asks for a stream, or not."""
-    return ResponsesRounds(stream=stream)
+def start_rounds(own: Collection[str], *, stream: bool) -> "ResponsesRounds":
+    """The rounds of a request that asks for a stream, or not. `own`: the names of the proxy's own tools in it."""
+    return ResponsesRounds(own, stream=stream)
 
 
-def continue_request(source: bytes, answer: Round, results: Sequence[str], *, is_last: bool) -> bytes:
-    """The request for the next round. `is_last`: without the tool."""
+def continue_request(source: bytes, answer: Round, results: Sequence[str]) -> bytes:
+    """The request for the next round."""
     places = find_values(source)
     is_stored = "store" not in places or source[slice(*places["store"])] != b"false"
     kinds = (kind for kind in (json.loads(raw).get("type") for raw in answer.elements) if is_call(str(kind)))
@@ -122,7 +127,12 @@ def continue_request(source: bytes, answer: Round, results: Sequence[str], *, is
         write_output(kind, call.id, text) for kind, call, text in zip(kinds, answer.calls, results, strict=True)
     )
     new = (*_make_sendable(answer.elements, is_stored=is_stored), *answered)
-    return extend_request(source, "input", new, withdrawn=RECALL_TOOL if is_last else b"")
+    return extend_request(source, "input", new)
+
+
+def remove_reasoning(answer: Round) -> Round:
+    """The answer itself: this API binds no reasoning to the history before it."""
+    return answer
 
 
 def _make_sendable(elements: Sequence[bytes], *, is_stored: bool) -> Sequence[bytes]:
@@ -134,19 +144,15 @@ def _make_sendable(elements: Sequence[bytes], *, is_stored: bool) -> Sequence[by
     return [write_json({key: value for key, value in item.items() if key != "id"}) for item in sendable]
 
 
-def _is_recall(item: Mapping[str, Any]) -> bool:
-    return item.get("type") == "function_call" and item.get("name") == TOOL
-
-
 class ResponsesRounds(Rounds):
     """The rounds of one request.
 
     Reasoning belongs to the item behind it, and the API refuses one without the other. So reasoning is shown once the
-    item behind it is known, and reasoning that led to a recall is not shown at all.
+    item behind it is known, and reasoning that led to a call of the proxy's own tools is not shown at all.
     """
 
-    def __init__(self, *, stream: bool) -> None:
-        super().__init__(stream=stream)
+    def __init__(self, own: Collection[str], *, stream: bool) -> None:
+        super().__init__(own, stream=stream)
         self._shown: list[Item] = []
         """The items that the client has got, or of whole bodies will get, of all rounds."""
         self._next_index = 0
@@ -187,8 +193,8 @@ class ResponsesRounds(Rounds):
 
     @property
     def _waits(self) -> bool:
-        """True where this answer ends for a recall: the end for the client is still to come."""
-        return not self._is_last and self._status == "completed" and any(map(_is_recall, self._items.values()))
+        """True where this answer ends for a call of the proxy's own tools: the end for the client is still to come."""
+        return not self._is_last and self._status == "completed" and any(map(self._is_own, self._items.values()))
 
     # --- a stream ----------------------------------------------------------------------------------------------------
 
@@ -212,7 +218,7 @@ class ResponsesRounds(Rounds):
         elif kind == "response.output_item.done":
             self._items[index] = as_object(value.get("item"))
         item = self._items.get(index, {})
-        if _is_recall(item):
+        if self._is_own(item):
             self._is_changed = True
             return ready
         if self._thoughts or (item.get("type") == "reasoning" and index not in self._places):
@@ -224,7 +230,7 @@ class ResponsesRounds(Rounds):
         """The reasoning before this item, if the client gets it."""
         self._items[index] = item
         thoughts, self._thoughts = self._thoughts, []
-        if _is_recall(item):
+        if self._is_own(item):
             self._is_changed |= bool(thoughts)
             return b""
         return b"".join([self._show_item_event(*thought) for thought in thoughts])
@@ -255,12 +261,12 @@ class ResponsesRounds(Rounds):
         number = value.get("sequence_number")
         if not self._is_changed:
             self._sequence = number if isinstance(number, int) else self._sequence
-            if _NAMED not in event:
+            if not self._names_own(event):
                 return event
         elif isinstance(number, int):
             self._sequence += 1
             value["sequence_number"] = self._sequence
-        return write_event(_without_tool(value), named=EVENT_NAME.search(event) is not None)
+        return write_event(self._without_tools(value), named=EVENT_NAME.search(event) is not None)
 
     # --- a body ------------------------------------------------------------------------------------------------------
 
@@ -271,33 +277,37 @@ class ResponsesRounds(Rounds):
         self._round_usage, self._status = as_object(whole.get("usage")) or None, str(whole.get("status"))
 
     def _keep_shown(self) -> None:
-        self._shown += _leave_out_recalls(self._items.values())
+        self._shown += self._leave_out_own(self._items.values())
 
     def _join_bodies(self) -> bytes | None:
-        if self._is_first and _NAMED not in self._body:
+        if self._is_first and not self._names_own(self._body):
             return None
         whole = read_object(self._body)
         if whole is None or whole.get("object") != "response":
             return None
-        output = [*self._shown, *_leave_out_recalls(self._items.values())]
+        output = [*self._shown, *self._leave_out_own(self._items.values())]
         usage = add_usage(self._usage, self._round_usage)
-        return write_json(_without_tool({**whole, "output": output, "usage": usage}))
+        return write_json(self._without_tools({**whole, "output": output, "usage": usage}))
 
+    def _is_own(self, item: Mapping[str, Any]) -> bool:
+        """Whether this is a call of one of the proxy's own tools."""
+        return item.get("type") == "function_call" and item.get("name") in self._own
 
-def _leave_out_recalls(items: Iterable[Item]) -> list[Item]:
-    """The items without recalls, and without the reasoning that led to them."""
-    shown: list[Item] = []
-    for item in items:
-        if not _is_recall(item):
-            shown.append(item)
-        elif shown and shown[-1].get("type") == "reasoning":
-            shown.pop()
-    return shown
+    def _leave_out_own(self, items: Iterable[Item]) -> list[Item]:
+        """The items without calls of the proxy's own tools, and without the reasoning that led to them."""
+        shown: list[Item] = []
+        for item in items:
+            if not self._is_own(item):
+                shown.append(item)
+            elif shown and shown[-1].get("type") == "reasoning":
+                shown.pop()
+        return shown
 
-
-def _without_tool(value: dict[str, Any]) -> dict[str, Any]:
-    """The event or answer without the tool in the list of tools, which this API repeats."""
-    about = value.get("response", value)
-    if isinstance(about, dict) and isinstance(about.get("tools"), list):
-        about["tools"] = [tool for tool in about["tools"] if not (isinstance(tool, dict) and tool.get("name") == TOOL)]
-    return value
+    def _without_tools(self, value: dict[str, Any]) -> dict[str, Any]:
+        """The event or answer without the proxy's own tools in the list of tools, which this API repeats."""
+        about = value.get("response", value)
+        if isinstance(about, dict) and isinstance(about.get("tools"), list):
+            about["tools"] = [
+                tool for tool in about["tools"] if not (isinstance(tool, dict) and tool.get("name") in self._own)
+            ]
+        return value

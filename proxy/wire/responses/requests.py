@@ -16,7 +16,7 @@ import msgspec
 from proxy.core import splice
 from proxy.core.messages import Message, Request, ToolCall, is_different, read_message
 from proxy.core.question import Try
-from proxy.wire.chat.requests import COMPACT_DESCRIPTION, COMPACT_PARAMETERS, add_compact, bound_answer, write_bounds
+from proxy.wire.chat.requests import bound_answer, write_bounds
 from proxy.wire.lenient import as_text
 from proxy.wire.outline import Places, Prefix, find_first_element, find_values, list_named
 from proxy.wire.pieces import (
@@ -427,12 +427,6 @@ def _as_input_part(part: bytes) -> bytes:
 
 
 # --- requests of the proxy's own --------------------------------------------------------------------------------------
-
-
-def offer_compact(request: Request) -> bytes:
-    """The same request with the tool `Compact` behind its own tools; unchanged where it has none, or has this one."""
-    about = {"name": "Compact", "description": COMPACT_DESCRIPTION, "parameters": COMPACT_PARAMETERS}
-    return add_compact(request, {"type": "function", **about})
 
 
 def add_marks(source: bytes, model: str) -> bytes:
