@@ -31,10 +31,12 @@ from proxy.core.pipeline import Count, Draft, Step, Worth, estimate_tokens, find
 from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
 from proxy.core.steps.standard import StripReasoning, restore_repeated
 from proxy.core.summaries import Summary
+from proxy.core.thinking import find_binding
 from proxy.core.window import UNCALIBRATED, Calibration
 
 WINDOW_REASONS = ("window", "cliff")
 OPENING_REASON = "opening"
+REASONING_REFUSED = "signature"
 LARGER_WINDOW_RATIO = 1.25
 _REASONING = StripReasoning(parts=("thinking", "redacted_thinking"), with_calls=True, signed=True)
 PINNED_HEADING = "Pinned, word for word:"
@@ -237,6 +239,13 @@ class ConversationState:
         """The same history as the client sent it."""
         return self.with_block(_build_opening_block(self.body, self.rules, self.facts), has_block=False)
 
+    def with_opening_block(self) -> "ConversationState":
+        """The same history with its opening block in place for good: an always-step has acted for the first time."""
+        if self.tools == self.request.tools or not self._binds_reasoning(self.block.is_reasoning_refused):
+            return replace(self, has_block=True)
+        # A tool is offered from now on, and tools stand before all messages.
+        return self.with_block(replace(self.block, reasoning_until=len(self.body)), has_block=True)
+
     @property
     def awaits_summary(self) -> bool:
         """True where a model is writing a summary that covers more."""
@@ -367,6 +376,7 @@ class ConversationState:
             parts, covers = (*parts, draft.after[0]), draft.after[0].stop
         parts = restore_repeated(parts, self.body)
         left = list_tool_names(draft.tools)
+        is_refused = self.block.is_reasoning_refused or reason == REASONING_REFUSED
         block = Block(
             covers,
             close(self._redact(parts)),
@@ -380,9 +390,17 @@ class ConversationState:
             focus=self.facts.focus if summary is not None and self.facts.force else self.block.focus,
             text_style=self.block.text_style or is_text_style(self.body),
             # What the model thought so far is bound to the history that it read; later thoughts are to this block.
-            reasoning_until=len(self.body) if self.request.binds_reasoning else self.block.reasoning_until,
+            reasoning_until=len(self.body) if self._binds_reasoning(is_refused) else self.block.reasoning_until,
+            is_reasoning_refused=is_refused,
         )
         return self.with_block(block, has_block=True)
+
+    def _binds_reasoning(self, is_refused: bool) -> bool:  # noqa: FBT001 - its only argument
+        """True if the history holds reasoning that the upstream refuses once anything before it is changed."""
+        if not any(message.has_claude_thinking for message in self.body):
+            return False
+        binding = find_binding(self.request.model, has_budget=self.request.has_thinking_budget)
+        return binding == "yes" or (binding == "if-refused" and is_refused)
 
     @property
     def _outside_tokens(self) -> int:

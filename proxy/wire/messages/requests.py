@@ -136,7 +136,7 @@ def _request(source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequ
         session=session,
         max_output=output if type(output) is int else None,
         wire=NAME,
-        binds_reasoning=isinstance(thinking, dict) and thinking.get("type") == "adaptive",
+        has_thinking_budget=isinstance(thinking, dict) and thinking.get("type") == "enabled",
         least_thinking=_LEAST_BUDGET_TOKENS if _find_budget(thinking, output) else 0,
     )
 
