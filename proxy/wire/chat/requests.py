@@ -47,6 +47,8 @@ _ASKS_FOR_MORE = frozenset(
 _TOOLS = frozenset({"tools", "functions", "parallel_tool_calls"})
 _USAGE_ASKED = b'{"include_usage":true}'
 _ANTHROPIC_MODEL = "claude"
+_PREVIOUS = b'"previous_response_id"'
+"""LiteLLM passes it on to models that speak Responses."""
 # What another upstream than the request's own gets beside the question. Some gateways read keys from the body, and
 # `user`, `metadata` and their like name the client's account.
 _KEYS_FOR_OTHER_UPSTREAMS = frozenset(
@@ -108,9 +110,14 @@ def find_first_message(source: bytes) -> int:
 
 
 def why_relayed(source: bytes) -> str:
-    """Nothing: whatever comes by this API can be shortened."""
-    del source
-    return ""
+    """Why the history cannot be shortened here: a gateway keeps it elsewhere; else nothing."""
+    if _PREVIOUS not in source:
+        return ""
+    try:
+        place = find_values(source).get("previous_response_id")
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return ""
+    return "" if place is None or source[slice(*place)] == b"null" else "history-elsewhere"
 
 
 def render(request: Request, view: Sequence[Message], tools: bytes | None = None, shared: int = 0) -> bytes:
