@@ -21,6 +21,7 @@ from proxy.compaction.context import (
 )
 from proxy.compaction.history_threads import estimate_work, run_apart
 from proxy.compaction.known_requests import WORTHWHILE_BYTES
+from proxy.compaction.local_answers import JSON, LocalAnswer
 from proxy.compaction.originals import Keeper, read_history
 from proxy.compaction.services import Services
 from proxy.compaction.session import OutgoingRequest, Session
@@ -35,11 +36,15 @@ from proxy.upstream import Call, Client
 from proxy.wire import http
 from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
 from proxy.wire.http import Headers
+from proxy.wire.messages import threads
 from proxy.wire.outline import Prefix
 from proxy.wire.redaction import Redaction
 from proxy.wire.rounds import offer_own_tool
 
 NOTHING_REDACTED = Redaction()
+HISTORY_ELSEWHERE = "history-elsewhere"
+WHOLE_HISTORY_ASKED = "whole-history-asked"
+THREAD_PATHS = (http.MESSAGES, http.COUNT_TOKENS)
 
 
 class Compactor:
@@ -90,20 +95,20 @@ class Compactor:
         outgoing = OutgoingRequest(call, decision, options, keeps_originals=policy.settings.transcripts)
         if is_bypassed:
             return outgoing
-        wire = REQUEST_FORMATS[call.path]
         self._start_loading()
         prefix = self._find_prefix(call, body)
         # What is known was not a reason when it was new: to search a megabyte takes half a millisecond.
-        reason = wire.why_relayed(body if prefix is None else body[: prefix.start] + body[prefix.stop :])
+        new_bytes = body if prefix is None else body[: prefix.start] + body[prefix.stop :]
         may_act = policy.settings.mode == "auto" and options.mode in ("auto", "force") and not call.caller.halted
+        left_alone = self._leave_alone(outgoing, new_bytes, may_act=may_act)
         offers_compact = False
-        if may_act and policy.settings.compact_tool and not reason:
+        if left_alone is None and may_act and policy.settings.compact_tool:
             offered = _offer_compact(call, body)
             offers_compact = offered is not body
             call, body, prefix = replace(call, body=offered), offered, self._find_prefix(call, offered)
-        request = None if reason else await self._read(call, body, prefix)
+        request = None if left_alone is not None else await self._read(call, body, prefix)
         if request is None:
-            return replace(outgoing, decision=Decision("none", reason or "not-understood"))
+            return left_alone or replace(outgoing, decision=Decision("none", "not-understood"))
         outgoing = replace(outgoing, call=call)
         if call.path == http.COUNT_TOKENS:
             return await self._prepare_count(outgoing, request, policy, client)
@@ -127,6 +132,24 @@ class Compactor:
             if (focus := agents.find_compact_call(request)) is not None:
                 session.force(focus)
         return await session.prepare(replace(outgoing, session=session))
+
+    def _leave_alone(self, outgoing: OutgoingRequest, new_bytes: bytes, *, may_act: bool) -> OutgoingRequest | None:
+        """A request whose history cannot be shortened here, with the reason; None if it can.
+
+        If the history is in a thread of the provider and the client is known to send it when asked, it is asked.
+        """
+        call = outgoing.call
+        reason = REQUEST_FORMATS[call.path].why_relayed(new_bytes)
+        thread_use = threads.find_thread_use(new_bytes) if call.path in THREAD_PATHS and not reason else ""
+        if not thread_use:
+            return replace(outgoing, decision=Decision("none", reason)) if reason else None
+        client = threads.find_client(call.headers)
+        if client is not None and thread_use in client.refused and may_act and call.path == http.MESSAGES:
+            answer = LocalAnswer(JSON, threads.render_refusal(client, call.request_id), client.status)
+            return replace(outgoing, decision=Decision("none", WHOLE_HISTORY_ASKED), answer=answer)
+        if client is not None and thread_use == "create":
+            return None  # it holds the whole history
+        return replace(outgoing, decision=Decision("none", HISTORY_ELSEWHERE))
 
     async def _prepare_count(
         self, outgoing: OutgoingRequest, request: Request, policy: CompiledPolicy, client: Client

@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, ClassVar
 
 from proxy.core.actions import Decision
@@ -30,9 +31,12 @@ class LocalAnswer:
 
     headers: Headers
     content: bytes
-    status: ClassVar[int] = 200
-    reason: ClassVar[str] = "OK"
+    status: int = HTTPStatus.OK
     is_good: ClassVar[bool] = True
+
+    @property
+    def reason(self) -> str:
+        return HTTPStatus(self.status).phrase
 
     async def chunks(self) -> AsyncGenerator[bytes]:
         yield self.content

@@ -6,6 +6,7 @@ messages       a request and its messages, with their bytes; values computed per
 splice         changes inside JSON bytes that leave all other bytes as they are
 grouping       groups and turns: where a history may be cut; pinned text
 agents         conventions of agents: names of tools, output in user messages, side questions
+thinking       models that bind their thinking to the history before it
 window         context window, prices, whether a rewrite pays, calibration of token counts
 
 pipeline       `Draft` and `Step`; `run()` checks the invariants after every step

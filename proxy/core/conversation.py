@@ -526,8 +526,21 @@ class Exchange:
             nominal_tokens=window.usable_tokens(),
             prices=self.context.prices,
         )
-        plan = cure(self._state(facts, Calibration(cure.ratio), cure.harden(self.rules)))
-        return None if plan is None else (cure, plan)
+        state = self._state(facts, Calibration(cure.ratio), cure.harden(self.rules))
+        refused = self._plan
+        if not cure.strip_signed or refused.block is None:
+            plan = cure(state)
+            return None if plan is None else (cure, plan)
+        # Only its reasoning was refused: what else the new block did stays, or the next request would do it again.
+        plan = cure(state.with_block(refused.block, has_block=True))
+        if plan is None:
+            return None
+        return cure, replace(
+            plan,
+            tokens_before=refused.tokens_before,
+            tokens_without_block=refused.tokens_without_block,
+            reports=refused.reports + plan.reports,
+        )
 
     def recover_untouched(self) -> Actions[Decision | None]:
         """Decide to try the history as it came, where the upstream calls the shortened one invalid and it fits."""

@@ -119,6 +119,7 @@ OUTPUT_SHORTENED = ("clip_output", "clear_observations")
 REPEATED = "dedup_arrivals"
 """What was done to a result that points back to an earlier one, which says the same."""
 _SIGNED = (b'signature"', b'"encrypted', b'encrypted"', b'"redacted_thinking"')
+_CLAUDE_SIGNED = (b'"signature"', b'"redacted_thinking"', b'"anthropic-')
 _DECLARING = b'"tool_reference"'
 _IS_ERROR = re.compile(rb'"is_error"\s*+:\s*+true')
 _RESULT_OF_PROVIDER, _CALLER = b'_tool_result"', b'"caller"'
@@ -201,6 +202,18 @@ class Message:
         return any(mark in self.raw for mark in _SIGNED)
 
     @property
+    def has_claude_thinking(self) -> bool:
+        """True if it holds thinking that Anthropic has signed: in blocks of its API, or as gateways pass them on."""
+        if self.role != "assistant" or not any(mark in self.raw for mark in _CLAUDE_SIGNED):
+            return False
+        value = json.loads(self.raw)
+        for member in ("content", "thinking_blocks", "reasoning_details"):
+            parts = value.get(member)
+            if isinstance(parts, list) and any(map(_is_claude_thinking, parts)):
+                return True
+        return False
+
+    @property
     def attached(self) -> bool:
         """True where its content holds an image, audio or a file."""
         return self.content[:1] == b"[" and any(mark in self.content for mark in _ATTACHED)
@@ -269,6 +282,16 @@ class Message:
         return replace(self, raw=raw, content=content, made=made)
 
 
+def _is_claude_thinking(part: Any) -> bool:  # noqa: ANN401 - any JSON a client sends
+    if not isinstance(part, dict):
+        return False
+    kind = _as_string(part.get("type"))
+    if kind in ("thinking", "reasoning.text") and _as_string(part.get("signature")):
+        return True
+    # OpenRouter names the format: <https://openrouter.ai/docs/use-cases/reasoning-tokens#reasoning_details-array-structure>
+    return kind == "redacted_thinking" or _as_string(part.get("format")).startswith("anthropic-")
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """A whole request: its messages, and what is needed to put it together again byte for byte."""
@@ -293,8 +316,8 @@ class Request:
     """The client wants the usage at the end of the stream."""
     wire: str = ""
     """The API that it came by, where it is not Chat Completions."""
-    binds_reasoning: bool = False
-    """The upstream refuses signed reasoning behind a history that is not the one it was written under."""
+    has_thinking_budget: bool = False
+    """The client asks for thinking with a budget, as older models of Anthropic have it."""
     columns: Columns = field(default_factory=Columns, init=False, compare=False, repr=False)
     """Values computed for the history, message by message."""
 

@@ -56,6 +56,8 @@ class Block:
     reasoning_until: int = 0
     """Messages before this place leave without their reasoning, which is bound to the history that it was written
     under."""
+    is_reasoning_refused: bool = False
+    """The upstream has refused signed reasoning in this conversation, whose model is not known to bind it."""
     text_style: bool = False
     """It was made before the first tool call: user messages before that call may be observations."""
     nominal_tokens: int | None = None
@@ -77,6 +79,7 @@ class Block:
             **({"head": self.head} if self.head else {}),
             **({"focus": self.focus} if self.focus else {}),
             **({"reasoning_until": self.reasoning_until} if self.reasoning_until else {}),
+            **({"is_reasoning_refused": True} if self.is_reasoning_refused else {}),
             **({} if self.nominal_tokens is None else {"nominal_tokens": self.nominal_tokens}),
         }
         try:
@@ -134,6 +137,7 @@ class Block:
             head=value.get("head", ""),
             focus=value.get("focus", ""),
             reasoning_until=value.get("reasoning_until", 0),
+            is_reasoning_refused=value.get("is_reasoning_refused") is True,
             nominal_tokens=value.get("nominal_tokens"),
         )
 

@@ -312,16 +312,16 @@ def _keep_view(state: ConversationState, size: int, reason: str = "") -> Plan:
     """The plan that makes no new block. Only the first time an always-step acts, the opening block is made here."""
     untouched = state.is_untouched
     opening = not state.has_block and not untouched
-    stored = replace(state, has_block=True) if opening else state
+    stored = state.with_opening_block() if opening else state
     before = size + state.count_body() - state.count_view()
     return Plan(
-        view=state.request.messages if untouched else state.request.head + state.view,
-        tools=state.tools,
+        view=state.request.messages if untouched else state.request.head + stored.view,
+        tools=stored.tools,
         action="none" if untouched else "created" if opening else "applied",
         reason=OPENING_REASON if opening else reason,
         tokens_before=before,
         tokens_after=size,
-        block=state.block if opening else None,
+        block=stored.block if opening else None,
         tokens_without_block=before,
         link=stored.link if opening else b"",
         view_id=stored.view_id,

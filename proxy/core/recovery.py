@@ -16,7 +16,7 @@ from proxy.core.messages import Message, Request
 from proxy.core.pipeline import Draft, run
 from proxy.core.planning import Plan
 from proxy.core.rules import Rules
-from proxy.core.state import ConversationState
+from proxy.core.state import REASONING_REFUSED, ConversationState
 from proxy.core.steps.standard import StripReasoning
 from proxy.core.window import Covers, LearnedLimit, Window, is_plausible, make_learned_limit
 
@@ -186,7 +186,7 @@ def _without_reasoning(state: ConversationState) -> Plan | None:
     bare, reports = run((_ALL_REASONING,), draft)
     if bare.middle == draft.middle:
         return None
-    new, size = state.with_draft(bare, "signature"), state.size()
+    new, size = state.with_draft(bare, REASONING_REFUSED), state.size()
     return Plan(
         view=head + new.view,
         tools=new.tools,

@@ -32,10 +32,12 @@ from proxy.core.pipeline import Count, Draft, Step, Worth, estimate_tokens, find
 from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
 from proxy.core.steps.standard import StripReasoning, restore_repeated
 from proxy.core.summaries import Summary
+from proxy.core.thinking import find_binding
 from proxy.core.window import UNCALIBRATED, Calibration
 
 WINDOW_REASONS = ("window", "cliff")
 OPENING_REASON = "opening"
+REASONING_REFUSED = "signature"
 LARGER_WINDOW_RATIO = 1.25
 _REASONING = StripReasoning(parts=("thinking", "redacted_thinking"), with_calls=True, signed=True)
 PINNED_HEADING = "Pinned, word for word:"
@@ -238,6 +240,13 @@ class ConversationState:
         """The same history as the client sent it."""
         return self.with_block(_build_opening_block(self.body, self.rules, self.facts), has_block=False)
 
+    def with_opening_block(self) -> "ConversationState":
+        """The same history with its opening block in place for good: an always-step has acted for the first time."""
+        if self.tools == self.request.tools or not self._binds_reasoning(is_refused=self.block.is_reasoning_refused):
+            return replace(self, has_block=True)
+        # A tool is offered from now on, and tools stand before all messages.
+        return self.with_block(replace(self.block, reasoning_until=len(self.body)), has_block=True)
+
     @property
     def awaits_summary(self) -> bool:
         """True where a model is writing a summary that covers more."""
@@ -370,6 +379,7 @@ class ConversationState:
             parts, covers = (*parts, draft.after[0]), draft.after[0].stop
         parts = restore_repeated(parts, self.body)
         left = list_tool_names(draft.tools)
+        is_refused = self.block.is_reasoning_refused or reason == REASONING_REFUSED
         block = Block(
             covers,
             close(self._redact(parts)),
@@ -382,16 +392,28 @@ class ConversationState:
             summary=summary or self.block.summary,
             focus=self.facts.focus if summary is not None and self.facts.force else self.block.focus,
             text_style=self.block.text_style or is_text_style(self.body),
-            reasoning_until=self._find_bound_reasoning(),
+            reasoning_until=self._find_bound_reasoning(is_refused=is_refused),
+            is_reasoning_refused=is_refused,
         )
         return self.with_block(block, has_block=True)
 
-    def _find_bound_reasoning(self) -> int:
+    def _find_bound_reasoning(self, *, is_refused: bool) -> int:
         """The place up to which a new block takes reasoning out: it is bound to the history that the model read."""
-        if not self.request.binds_reasoning:
+        if not self._binds_reasoning(is_refused=is_refused):
             return self.block.reasoning_until
         # The client will send the answer that has begun as one message. Its reasoning was written before the block.
         return len(self.body) + 1 if self.facts.answer_has_begun else len(self.body)
+
+    def _binds_reasoning(self, *, is_refused: bool) -> bool:
+        """True if the history holds reasoning that the upstream refuses once anything before it is changed."""
+        has_budget = self.request.has_thinking_budget
+        if not any(message.has_claude_thinking for message in self.body):
+            if not self.facts.answer_has_begun:
+                return False
+            # The answer may hold the first thought. Behind chat completions only a model that is known to bind may.
+            has_budget = has_budget or self.request.wire != "messages"
+        binding = find_binding(self.request.model, has_budget=has_budget)
+        return binding == "yes" or (binding == "if-refused" and is_refused)
 
     @property
     def _outside_tokens(self) -> int:

@@ -16,7 +16,7 @@ from tests.support.histories import legal
 from tests.support.messages_api import find_faults, request
 from tests.support.worker_cases import CUTTERS, EAGER, SETTLED
 
-BOUND = partial(request, thinking={"type": "adaptive"})
+BOUND = partial(request, model="claude-opus-5-5")
 """A request whose thoughts are bound to the history before them."""
 WORKERS = st.builds(
     lambda make, write: partial(make, wire=messages, write=write),

@@ -45,7 +45,9 @@ _ASKS_FOR_MORE = frozenset(
 )
 _TOOLS = frozenset({"tools", "functions", "parallel_tool_calls"})
 _USAGE_ASKED = b'{"include_usage":true}'
-_ANTHROPIC_MODEL, _SIGNATURE = "claude", b'"signature"'
+_ANTHROPIC_MODEL = "claude"
+_PREVIOUS = b'"previous_response_id"'
+"""LiteLLM passes it on to models that speak Responses."""
 # What another upstream than the request's own gets beside the question. Some gateways read keys from the body, and
 # `user`, `metadata` and their like name the client's account.
 _KEYS_FOR_OTHER_UPSTREAMS = frozenset(
@@ -107,9 +109,14 @@ def find_first_message(source: bytes) -> int:
 
 
 def why_relayed(source: bytes) -> str:
-    """Nothing: whatever comes by this API can be shortened."""
-    del source
-    return ""
+    """Why the history cannot be shortened here: a gateway keeps it elsewhere; else nothing."""
+    if _PREVIOUS not in source:
+        return ""
+    try:
+        place = find_values(source).get("previous_response_id")
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return ""
+    return "" if place is None or source[slice(*place)] == b"null" else "history-elsewhere"
 
 
 def render(request: Request, view: Sequence[Message], tools: bytes | None = None, shared: int = 0) -> bytes:
@@ -175,12 +182,12 @@ def _build_request(
     messages, offsets = _read_history(source, start, stop, before)
     if not (before or messages):
         return None
-    tools, model = places.get("tools"), _read_value(source, places, "model", str, "")
+    tools = places.get("tools")
     return Request(
         source,
         messages,
         offsets,
-        model=model,
+        model=_read_value(source, places, "model", str, ""),
         tools=None if tools is None else source[slice(*tools)],
         tools_at=0 if tools is None else tools[0],
         forced_tool=_find_forced_tool(source, places),
@@ -190,13 +197,9 @@ def _build_request(
         or _read_value(source, places, "max_tokens", int, None),
         stream=_read_value(source, places, "stream", bool, False),  # noqa: FBT003 - the default, by place
         asks_usage=bool(_read_value(source, places, "stream_options", dict, {}).get("include_usage")),
-        binds_reasoning=_binds_reasoning(source, model),
+        # Gateways pass this member on to Anthropic's API.
+        has_thinking_budget=_read_value(source, places, "thinking", dict, {}).get("type") == "enabled",
     )
-
-
-def _binds_reasoning(source: bytes, model: str) -> bool:
-    """True where reasoning is signed by Anthropic, by way of a gateway: its API binds that to its history."""
-    return _ANTHROPIC_MODEL in model and _SIGNATURE in source
 
 
 def _find_forced_tool(source: bytes, places: dict[str, tuple[int, int]]) -> str:
@@ -278,7 +281,6 @@ def _parse_behind(source: bytes, prefix: Prefix) -> Request | None:
         messages=known.messages[:count] + found.messages,
         offsets=before + tuple(at + cut for at in found.offsets),
         tools_at=found.tools_at + cut if found.tools_at > start else found.tools_at,
-        binds_reasoning=_binds_reasoning(source, found.model),
     )
     request.columns.follow(known.columns, count - known.head_size)
     return request

@@ -28,6 +28,7 @@ from proxy.wire.chat.requests import (
     write_bounds,
 )
 from proxy.wire.lenient import as_text
+from proxy.wire.messages.threads import remove_thread
 from proxy.wire.outline import Places, Prefix, find_first_element, find_values, read_elements
 from proxy.wire.pieces import (
     Piece,
@@ -52,7 +53,9 @@ _LEAST_BUDGET_TOKENS = 1_024
 """The API refuses a smaller budget for thinking."""
 _MARK = b'"cache_control"'
 # What would make a model answer with anything but one text, and what the provider would do to the history by itself.
-_ASKS_FOR_MORE = frozenset({"stop_sequences", "output_format", "context_management", "mcp_servers", "container"})
+_ASKS_FOR_MORE = frozenset(
+    {"stop_sequences", "output_format", "context_management", "mcp_servers", "container", "thread"}
+)
 _TOOLSET = b'"mcp_toolset"'
 _FORCING = frozenset({"any", "tool"})
 _REASONING = frozenset({"thinking", "redacted_thinking"})
@@ -60,6 +63,8 @@ _CHANGED_AMONG_NEW = frozenset({"", "strip_reasoning", "clip_output", "dedup_arr
 """Steps that change messages among those that are still to be shortened."""
 _COMPACTING = re.compile(rb'"type"\s*:\s*"compact(?:ion|_\d+)"')
 """The type of an edit that the request asks for, or of a block that the provider sent before: it shortens itself."""
+_REQUESTED = b'"compaction"'
+"""A member with which the request is one for a compaction and nothing else."""
 
 
 class _Message(msgspec.Struct):
@@ -100,14 +105,19 @@ def find_first_message(source: bytes) -> int:
 def why_relayed(source: bytes) -> str:
     """Why the history is not shortened here: the provider does; else nothing."""
     # First by its bytes, which takes a tenth of the time. The arguments of a tool call may hold such a type, too.
-    may_be = b'"compact' in source and _COMPACTING.search(source) is not None
+    may_be = b'"compact' in source and (_REQUESTED in source or _COMPACTING.search(source) is not None)
     return "provider-compacts" if may_be and _is_compacting(source) else ""
 
 
 def _is_compacting(source: bytes) -> bool:
-    """True where an edit or a block of the history is of such a type; not where the request cannot be understood."""
+    """True if the request asks for a compaction, or an edit or a block of the history is of such a type.
+
+    False if the request cannot be understood.
+    """
     try:
         places = find_values(source)
+        if find_raw(source, places, "compaction") not in (b"", b"null"):
+            return True
         asked = find_raw(source, places, "context_management")
         edits = find_raw(asked, find_values(asked), "edits") if asked[:1] == b"{" else b""
         messages = list_holding(find_raw(source, places, "messages"), _COMPACTING)
@@ -133,7 +143,7 @@ def _request(source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequ
         session=session,
         max_output=output if type(output) is int else None,
         wire=NAME,
-        binds_reasoning=isinstance(thinking, dict) and thinking.get("type") == "adaptive",
+        has_thinking_budget=isinstance(thinking, dict) and thinking.get("type") == "enabled",
         least_thinking=_LEAST_BUDGET_TOKENS if _find_budget(thinking, output) else 0,
     )
 
@@ -258,7 +268,7 @@ def render(request: Request, view: Sequence[Message], tools: bytes | None = None
 
     `shared`: how many messages of the view are what the upstream read last, where the rest is rewritten.
     """
-    return replace_list(request, view, tools, partial(_write_list, shared=shared))
+    return remove_thread(replace_list(request, view, tools, partial(_write_list, shared=shared)))
 
 
 def _write_list(request: PiecedRequest, view: Sequence[Message], shared: int) -> Iterator[bytes]:
@@ -504,6 +514,7 @@ def add_marks(source: bytes, model: str) -> bytes:
     del model
     if _MARK in source:
         return source
+    source = remove_thread(source)
     places = find_values(source)
     start, stop = places["messages"]
     changes = [(start, stop)] if source[start:stop].strip() != b"[]" else []

@@ -1,6 +1,7 @@
 """Reasoning that is bound to the history it was written under, before an upstream that checks it in each request."""
 
 import json
+import re
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -8,7 +9,7 @@ import pytest
 
 from tests.support import messages_api
 from tests.support.agent import reading, turns
-from tests.support.compacting_proxy import settings
+from tests.support.compacting_proxy import WIDE, settings
 from tests.support.messages import body
 from tests.support.proxy_client import ask
 from tests.support.scripted_upstream import answer, text_turn
@@ -20,15 +21,21 @@ REFUSAL = (
 )
 KEY = {"authorization": "Bearer sk-a", "x-api-key": "sk-a"}
 HISTORIES = list(turns(reading(24)))
+PARAMETERS = {"type": "object", "properties": {"path": {"type": "string"}}}
+CACHE_MARK = re.compile(r', "cache_control": \{[^}]*\}')
 
 
 class Chat:
     """A gateway to Anthropic's models, as OpenRouter is one."""
 
-    path, model = "/chat/completions", "anthropic/claude-opus-5.5"
+    path = "/chat/completions"
+    tools = ({"type": "function", "function": {"name": "Read", "parameters": PARAMETERS}},)
+
+    def __init__(self, model="anthropic/claude-opus-5.5", **more):
+        self.more = {"model": model, "tools": self.tools, **more}
 
     def write(self, history):
-        return body(history, model=self.model)
+        return body(history, **self.more)
 
     def answer_with_reasoning(self, message, signature):
         message["reasoning_details"] = [{"type": "reasoning.text", "text": "So.", "signature": signature}]
@@ -60,11 +67,12 @@ class Gateway(Chat):
         return {key: value for key, value in message.items() if key not in ("reasoning_content", "thinking_blocks")}
 
 
-class Messages:
+class Messages(Chat):
     path = "/messages"
+    tools = ({"name": "Read", "input_schema": PARAMETERS},)
 
     def write(self, history):
-        return messages_api.request(history, thinking={"type": "adaptive"})
+        return messages_api.request(history, **self.more)
 
     def answer_with_reasoning(self, message, signature):
         message["content"].insert(0, {"type": "thinking", "thinking": "So.", "signature": signature})
@@ -84,28 +92,49 @@ class Messages:
 
 @dataclass
 class Provider:
-    """Refuses each thought behind another history than the one that it was written under."""
+    """Refuses each thought behind another history than the one that it was written under.
+
+    That is the system prompt, the tools, the messages before it, and the thoughts before it except for the oldest.
+    """
 
     api: object
     refused: list = field(default_factory=list)
     signed: dict = field(default_factory=dict)
     """The signature of the answer to each history that the client has sent, by the number of its messages."""
+    thoughts: dict = field(default_factory=dict)
+    """The signatures before each signature."""
+    strict: bool = True
 
     def __call__(self, request):
         if request.method != "POST":
             return answer({}, 404)
-        messages = request.json["messages"]
+        messages, before = request.json["messages"], []
         for place, message in enumerate(messages):
             signature = self.api.signature_of(message) if message["role"] == "assistant" else None
-            if signature is not None and signature != self.sign(messages[:place]):
+            if signature is None:
+                continue
+            is_bound = signature == self.sign(request.json, place) and self.follows(signature, before)
+            if self.strict and not is_bound:
                 self.refused.append(place)
                 return self.api.refuse(REFUSAL.format(place))
-        self.last = self.sign(messages)
+            before.append(signature)
+        self.last = self.sign(request.json, len(messages))
+        self.thoughts[self.last] = before
         return self.api.answer_turn()
 
-    def sign(self, messages):
-        text = json.dumps([self.api.bare(message) for message in messages], sort_keys=True)
-        return blake2b(text.encode(), digest_size=8).hexdigest()
+    def follows(self, signature, before):
+        written_behind = self.thoughts[signature]
+        return written_behind[len(written_behind) - len(before) :] == before
+
+    def sign(self, value, stop):
+        """A signature over all that stands before this message."""
+        bare = [self.api.bare(message) for message in value["messages"][:stop]]
+        text = json.dumps([value.get("system"), value.get("tools"), bare], sort_keys=True)
+        return blake2b(CACHE_MARK.sub("", text).encode(), digest_size=8).hexdigest()
+
+    def lose_blocks(self):
+        """All that was thought so far was thought behind blocks that the proxy has no more."""
+        self.signed = dict.fromkeys(range(24), "bound to blocks that are lost")
 
     async def play(self, proxy, history, **headers):
         """One request of a client that sends each thought back as it came."""
@@ -119,7 +148,10 @@ class Provider:
         return answer
 
 
-@pytest.fixture(params=[Chat(), Gateway(), Messages()], ids=["chat", "litellm", "messages"])
+@pytest.fixture(
+    params=[Chat(), Gateway("our-coder"), Messages("claude-opus-5-5")],
+    ids=["openrouter", "litellm, renamed", "messages"],
+)
 def provider(request, fresh):
     fresh.script = Provider(request.param)
     return fresh.script
@@ -129,17 +161,100 @@ def thoughts_of(request, api):
     return [m for m in request.json["messages"] if m["role"] == "assistant" and api.signature_of(m)]
 
 
-async def test_a_rewrite_takes_along_the_thoughts_that_were_bound_to_what_it_replaces(serve, fresh, provider):
-    async with serve(fresh.url, config=settings()) as proxy:
+BINDING = {
+    "openrouter": Chat(),
+    "litellm": Gateway("claude-sonnet-5-5"),
+    "litellm, renamed": Gateway("our-coder"),
+    "messages, renamed": Messages("our-coder"),
+    "messages, renamed, disabled": Messages("our-coder", thinking={"type": "disabled"}),
+    "messages": Messages("claude-opus-5-5"),
+    "messages, adaptive": Messages("claude-opus-5-5", thinking={"type": "adaptive"}),
+    "messages, disabled": Messages("claude-haiku-5-5", thinking={"type": "disabled"}),
+    "messages, between tools": Messages("claude-sonnet-5-5", thinking={"type": "between_tools"}),
+}
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize("recall", ["off", "on"])
+@pytest.mark.parametrize("api", BINDING.values(), ids=BINDING)
+async def test_a_rewrite_takes_along_the_thoughts_that_were_bound_to_what_it_replaces(serve, fresh, api, recall):
+    fresh.script = provider = Provider(api)
+    async with serve(fresh.url, config=settings(default={"recall": recall})) as proxy:
         steps = [await provider.play(proxy, history) for history in HISTORIES]
     assert provider.refused == []
     assert {answer.status for answer in steps} == {200}
+    outcomes = [answer.head.first("x-compaction") for answer in steps]
+    assert outcomes.count("created") > 1
+    newest = max(place for place, outcome in enumerate(outcomes) if outcome == "created")
+    sent = [request for request in fresh.requests if request.method == "POST"]
+    assert len(sent) == len(HISTORIES)
+    thoughts = [len(thoughts_of(request, provider.api)) for request in sent]
+    assert thoughts[newest] == 0, "all that was thought before a rewrite goes with it"
+    assert thoughts[newest:] == list(range(len(HISTORIES) - newest)), "what was thought since then stays"
+
+
+@pytest.mark.seconds
+async def test_thoughts_before_a_tool_that_is_offered_from_now_on_go_with_the_change(serve, fresh):
+    """Tools stand before all messages. With this policy, the first long result is shortened when it arrives."""
+    fresh.script = provider = Provider(Messages("claude-opus-5-5"))
+    config = {"upstreams": [WIDE], "policies": {"recalling": {"inherit": "blocks", "recall": "on"}}}
+    histories = list(turns([*reading(4)[:-1], *reading(8, size=9_000)[2:]]))
+    async with serve(fresh.url, config={**config, "attachments": [{"policy": "recalling"}]}) as proxy:
+        steps = [await provider.play(proxy, history) for history in histories]
+    assert provider.refused == []
+    reasons = [answer.head.first("x-compaction-reason") for answer in steps]
+    opening = reasons.index("opening")
+    thoughts = [len(thoughts_of(request, provider.api)) for request in fresh.requests if request.method == "POST"]
+    assert thoughts == [*range(opening), *range(len(histories) - opening)]
+
+
+LEARNING = {
+    "an older model": Messages("claude-opus-4-8", thinking={"type": "adaptive"}),
+    "a budget under a name of the operator's own": Messages(
+        "our-coder", max_tokens=4_000, thinking={"type": "enabled", "budget_tokens": 2_000}
+    ),
+}
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize("api", LEARNING.values(), ids=LEARNING)
+async def test_a_refusal_teaches_that_the_thoughts_of_a_conversation_are_bound(serve, fresh, api):
+    fresh.script = provider = Provider(api)
+    async with serve(fresh.url, config=settings()) as proxy:
+        steps = [await provider.play(proxy, history) for history in HISTORIES]
+    outcomes = [answer.head.first("x-compaction") for answer in steps]
+    assert {answer.status for answer in steps} == {200}
+    assert len(provider.refused) == 1
+    assert outcomes.count("created") > 1
+    refused = outcomes.index("created")
+    figures = [int(answer.head.first("x-compaction-tokens-after")) for answer in steps[refused - 1 : refused + 1]]
+    assert figures[1] < figures[0], "the request that was refused is sent again in its short form"
+    assert thoughts_of(fresh.requests[-1], provider.api)
+
+
+OLDER = {
+    "messages": Messages("claude-sonnet-4-5", max_tokens=4_000, thinking={"type": "enabled", "budget_tokens": 2_000}),
+    "messages, adaptive": Messages("claude-opus-4-8", thinking={"type": "adaptive"}),
+    "openrouter": Chat("anthropic/claude-opus-4.8"),
+    "another vendor": Messages("deepseek-v4.1"),
+}
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize("api", OLDER.values(), ids=OLDER)
+async def test_the_thoughts_of_a_model_that_binds_none_survive_a_rewrite(serve, fresh, api):
+    fresh.script = provider = Provider(api, strict=False)
+    async with serve(fresh.url, config=settings()) as proxy:
+        steps = [await provider.play(proxy, history) for history in HISTORIES]
     assert "created" in [answer.head.first("x-compaction") for answer in steps]
-    assert thoughts_of(fresh.requests[-1], provider.api), "what was thought since then stays"
+    sent = [request for request in fresh.requests if request.method == "POST"]
+    assert [len(thoughts_of(request, api)) for request in sent] == list(range(len(HISTORIES)))
+    if api.path == "/messages":
+        assert [fault for request in sent for fault in messages_api.find_faults(request.body)] == []
 
 
 async def test_after_lost_blocks_reasoning_is_removed_once_and_the_client_sees_no_error(serve, fresh, provider):
-    provider.signed = dict.fromkeys(range(24), "bound to blocks that are lost")
+    provider.lose_blocks()
     async with serve(fresh.url, config=settings()) as proxy:
         again = [await provider.play(proxy, history) for history in HISTORIES[-2:]]
     assert [answer.status for answer in again] == [200, 200]
@@ -149,7 +264,7 @@ async def test_after_lost_blocks_reasoning_is_removed_once_and_the_client_sees_n
 
 @pytest.mark.parametrize(("mode", "outcome"), [("bypass", "bypassed"), ("off", "off")])
 async def test_without_the_blocks_the_thoughts_are_refused_once_and_left_out(serve, fresh, provider, mode, outcome):
-    provider.signed = dict.fromkeys(range(24), "bound to blocks that are lost")
+    provider.lose_blocks()
     async with serve(fresh.url, config=settings()) as proxy:
         answer = await provider.play(proxy, HISTORIES[-1], **{"x-compaction": mode})
     assert (answer.status, len(provider.refused)) == (200, 1)

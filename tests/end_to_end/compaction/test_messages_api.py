@@ -200,7 +200,7 @@ async def test_thoughts_leave_with_the_history_they_were_bound_to_and_later_ones
     fresh.script = reply_to
 
     def thinking(history):
-        value = json.loads(as_request(history, thinking={"type": "adaptive"}))
+        value = json.loads(as_request(history, model="claude-opus-5-5"))
         for number, message in enumerate(value["messages"]):
             if message["role"] == "assistant":
                 thought = {"type": "thinking", "thinking": f"So {number}.", "signature": f"c2ln{number}"}

@@ -1,0 +1,154 @@
+"""Conversations that the provider holds: which clients are asked for all of it, and when, and what else happens."""
+
+import json
+
+import pytest
+
+from tests.support.agent import reading
+from tests.support.compacting_proxy import settings
+from tests.support.messages import body as as_chat
+from tests.support.messages_api import answer_text, find_faults
+from tests.support.messages_api import request as as_request
+from tests.support.proxy_client import ask
+from tests.support.scripted_upstream import answer, text_turn
+from tests.support.thread_upstream import ThreadUpstream
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+KEY = {"x-api-key": "sk-ant-a", "anthropic-version": "2023-06-01"}
+SDK = {**KEY, "x-stainless-helper": "message-thread, BetaToolRunner"}
+CLAUDE_CODE = {**KEY, "user-agent": "claude-cli/2.1.332 (external, cli)"}
+CREATE = {"type": "create"}
+CONTINUE = {"type": "continue", "previous_message_id": "msg_1"}
+NEW_TURN = json.dumps(
+    {
+        "model": "claude-opus-5-5",
+        "max_tokens": 1_000,
+        "thread": CONTINUE,
+        "messages": [{"role": "user", "content": "So?"}],
+    }
+).encode()
+
+
+def creating(history, **more):
+    return as_request(history, thread=CREATE, model="claude-opus-5-5", **more)
+
+
+def say_go_on(_):
+    return "Go on.", ()
+
+
+def read(reply):
+    return json.loads(reply.body.data)
+
+
+def reason_of(reply):
+    return reply.head.first("x-compaction"), reply.head.first("x-compaction-reason")
+
+
+@pytest.fixture
+def threads(fresh):
+    fresh.script = ThreadUpstream(say_go_on)
+    return fresh
+
+
+LOST = (404, "not_found_error", "thread_not_found")
+UNSUPPORTED = (400, "invalid_request_error", "thread_unsupported_request")
+
+
+@pytest.mark.parametrize(
+    ("headers", "sent", "refusal"),
+    [(SDK, NEW_TURN, LOST), (CLAUDE_CODE, NEW_TURN, UNSUPPORTED), (CLAUDE_CODE, creating(reading(2)), UNSUPPORTED)],
+    ids=["sdk, continue", "claude code, continue", "claude code, create"],
+)
+async def test_a_client_that_has_the_whole_history_is_asked_for_it(serve, threads, headers, sent, refusal):
+    async with serve(threads.url, config=settings()) as proxy:
+        reply = await ask(proxy, sent, "/messages", headers=headers)
+    error = read(reply)["error"]
+    assert (reply.status, error["type"], error["details"]["error_code"]) == refusal
+    assert read(reply)["type"] == "error"
+    assert reason_of(reply) == ("none", "whole-history-asked")
+    assert threads.requests == []
+
+
+@pytest.mark.parametrize("thread", [CREATE, CONTINUE, {}, "t_1"])
+async def test_another_client_keeps_its_thread(serve, threads, thread):
+    threads.script = text_turn("Go on.")
+    sent = as_request(reading(24), thread=thread)
+    async with serve(threads.url, config=settings()) as proxy:
+        reply = await ask(proxy, sent, "/messages", headers=KEY)
+    assert reason_of(reply) == ("none", "history-elsewhere")
+    assert [request.body for request in threads.requests if request.method == "POST"] == [sent]
+
+
+IDLE = {
+    "off": ({}, {"x-compaction": "off"}, ("none", "history-elsewhere")),
+    "observed": ({}, {"x-compaction": "observe"}, ("none", "history-elsewhere")),
+    "bypassed": ({}, {"x-compaction": "bypass"}, ("bypassed", None)),
+    "policy off": ({"mode": "off"}, {}, ("none", "history-elsewhere")),
+    "policy observes": ({"mode": "observe"}, {}, ("none", "history-elsewhere")),
+}
+
+
+@pytest.mark.parametrize("client", [SDK, CLAUDE_CODE], ids=["sdk", "claude code"])
+@pytest.mark.parametrize("idle", IDLE.values(), ids=IDLE)
+async def test_where_nothing_would_be_shortened_nobody_is_asked(serve, threads, client, idle):
+    policy, mode, outcome = idle
+    headers = {**client, **mode}
+    async with serve(threads.url, config=settings(default=policy)) as proxy:
+        created = await ask(proxy, creating(reading(24)), "/messages", headers=headers)
+        value = {**json.loads(NEW_TURN), "thread": {**CONTINUE, "previous_message_id": read(created)["id"]}}
+        sent = json.dumps(value).encode()
+        reply = await ask(proxy, sent, "/messages", headers=headers)
+    assert (reply.status, reason_of(reply)) == (200, outcome)
+    assert [request.body for request in threads.requests] == [creating(reading(24)), sent]
+
+
+async def test_a_request_that_creates_a_thread_is_shortened_and_held_by_nobody(serve, threads):
+    """It holds the whole history. The provider would hold the short one, and the marks of the proxy are too many."""
+    async with serve(threads.url, config=settings()) as proxy:
+        first = await ask(proxy, creating(reading(1)), "/messages", headers=SDK)
+        later = await ask(proxy, creating(reading(24)), "/messages", headers=SDK)
+    assert (reason_of(first), reason_of(later)) == (("none", None), ("created", "stride"))
+    unchanged, shortened = [request.body for request in threads.requests]
+    assert unchanged == creating(reading(1))
+    assert "thread" not in json.loads(shortened)
+    assert find_faults(shortened) == []
+
+
+async def test_usage_of_a_thread_teaches_no_ratio(serve, threads):
+    """An answer that continues a thread tells of the tokens of all of it, and its request holds one turn."""
+
+    def tell_of_all(request):
+        ratio = 2 if b'"continue"' in request.body else 1
+        return answer(answer_text("Go on.", prompt=ratio * len(request.body) // 4))
+
+    turn = as_request(reading(30), thread=CONTINUE, model="claude-opus-5-5")
+    plain = as_request(reading(24), model="claude-opus-5-5")
+    threads.script = tell_of_all
+    counts = []
+    for turns_of_a_thread in (0, 3):
+        async with serve(threads.url, config=settings()) as proxy:
+            for _ in range(turns_of_a_thread):
+                await ask(proxy, turn, "/messages", headers=KEY)
+            reply = await ask(proxy, plain, "/messages", headers=KEY)
+            counts.append(int(reply.head.first("x-compaction-tokens-before")))
+    assert counts[0] == counts[1]
+
+
+async def test_a_request_for_a_compaction_by_the_provider_is_left_alone(serve, threads):
+    sent = as_request(reading(24), compaction={"type": "summarize"}, thread=CREATE)
+    threads.script = text_turn("Go on.")
+    async with serve(threads.url, config=settings()) as proxy:
+        reply = await ask(proxy, sent, "/messages", headers=SDK)
+    assert reason_of(reply) == ("none", "provider-compacts")
+    assert [request.body for request in threads.requests if request.method == "POST"] == [sent]
+
+
+async def test_a_chat_whose_history_a_gateway_keeps_is_left_alone(serve, fresh):
+    fresh.script = text_turn("Go on.")
+    sent = as_chat(reading(24), previous_response_id="resp_1")
+    async with serve(fresh.url, config=settings()) as proxy:
+        reply = await ask(proxy, sent, headers={"authorization": "Bearer sk-a"})
+    assert reason_of(reply) == ("none", "history-elsewhere")
+    assert [request.body for request in fresh.requests if request.method == "POST"] == [sent]

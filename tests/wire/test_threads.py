@@ -1,0 +1,75 @@
+"""What a request of Messages wants of a thread, and which clients are known to send their whole history when asked."""
+
+import json
+
+import pytest
+
+from proxy.wire.chat import requests as chat
+from proxy.wire.messages.requests import why_relayed
+from proxy.wire.messages.threads import CLIENTS, find_client, find_thread_use, remove_thread
+
+MESSAGES = [{"role": "user", "content": 'A "thread".'}]
+
+
+def body(**more):
+    return json.dumps({"model": "claude-opus-5-5", "messages": MESSAGES, **more}).encode()
+
+
+@pytest.mark.parametrize(
+    ("sent", "use"),
+    [
+        (body(), ""),
+        (body(thread=None), ""),
+        (body(thread={"type": "create"}), "create"),
+        (body(thread={"type": "continue", "previous_message_id": "msg_1"}), "continue"),
+        (body(thread="msg_1"), "continue"),
+        (body(metadata={"thread": {"type": "create"}}), ""),
+        (b'{"thread": {"type": "create"', ""),
+        (b'["thread"]', ""),
+    ],
+)
+def test_the_use_of_a_thread_is_read(sent, use):
+    assert find_thread_use(sent) == use
+
+
+@pytest.mark.parametrize("sent", [body(), body(metadata={"thread": 1}), b'{"thread": '])
+def test_a_request_without_a_thread_keeps_its_bytes(sent):
+    assert remove_thread(sent) is sent
+
+
+def test_without_its_thread_a_request_is_otherwise_the_same():
+    assert remove_thread(body(thread={"type": "create"}, stream=True)) == body(stream=True)
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.header)
+def test_each_client_knows_its_example(client):
+    assert find_client(((client.header.title(), client.example),)) is client
+
+
+def test_other_clients_are_not_known():
+    assert find_client((("user-agent", "curl/8.17"), ("x-stainless-helper", "BetaToolRunner"))) is None
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"compaction": {"type": "summarize"}}, "provider-compacts"),
+        ({"compaction": None}, ""),
+        ({"metadata": {"compaction": 1}}, ""),
+    ],
+)
+def test_a_request_for_a_compaction_is_known(more, reason):
+    assert why_relayed(body(**more)) == reason
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (body(previous_response_id="resp_1"), "history-elsewhere"),
+        (body(previous_response_id=None), ""),
+        (body(metadata={"previous_response_id": "resp_1"}), ""),
+        (b'{"previous_response_id": ', ""),
+    ],
+)
+def test_a_chat_behind_what_a_gateway_keeps_is_known(sent, reason):
+    assert chat.why_relayed(sent) == reason
