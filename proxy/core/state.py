@@ -130,7 +130,15 @@ class ConversationState:
             tail = body[start:]
             fixed = frozenset(each.start for each in tail if not each.is_bulk or each.declares_tools)
             before = self.request.head + covered + body[covers:start]
-            draft = Draft(before, tail, fixed=fixed, window=block.window, count=self.count, recalls=recalls)
+            draft = Draft(
+                before,
+                tail,
+                fixed=fixed,
+                window=block.window,
+                count=self.count,
+                recalls=recalls,
+                go_on=self.rules.go_on,
+            )
             return run(block.always, draft)[0].middle
 
         if not self.is_unmarked:
@@ -438,6 +446,7 @@ class ConversationState:
             recalls=self.recalls,
             count=self.count,
             calls=self._calls[first:cut],
+            go_on=self.rules.go_on,
         )
 
     @property
