@@ -15,6 +15,7 @@ Three ideas make counting both right and cheap:
 import asyncio
 import lzma
 import re
+from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -110,10 +111,17 @@ class Tokenizer:
         return count
 
     async def _in_thread(self, messages: Sequence[bytes]) -> list[int]:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._count_each, messages)
+        remaining = deque(messages)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._count_each, remaining)
+        finally:
+            remaining.clear()  # if the client has left, the thread ends after the message that it is at
 
-    def _count_each(self, messages: Sequence[bytes]) -> list[int]:
-        return [self.count(message) for message in messages]
+    def _count_each(self, remaining: deque[bytes]) -> list[int]:
+        counts = []
+        while remaining:
+            counts.append(self.count(remaining.popleft()))
+        return counts
 
     def _count(self, message: bytes) -> int:
         weight = weigh(message)

@@ -3,7 +3,6 @@
 The queries name their columns as the API does, so a row of the activity database is an answer without changes.
 """
 
-import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from proxy.admin.activity import OPEN_SECONDS, find_event
 from proxy.admin.context import AdminContext, AdminRequest, Json, Route, run_in_admin_thread
 from proxy.admin.history import ConversationBranch, open_history, shorten
 from proxy.config import Config
+from proxy.core.recall import Finder, find_text
 from proxy.errors import NotFound, Overloaded
 from proxy.store.activity_log import ActivityLog
 from proxy.store.transcripts.archive import SHORT_NAME_CHARACTERS, Transcript, read_transcript, role_and_text
@@ -218,12 +218,12 @@ def _search(context: AdminContext, request: AdminRequest, is_unwanted: threading
     hits: list[Json] = []
     if not query.text:
         return {"hits": hits, "whole": True}
-    pattern = re.compile(re.escape(query.text), 0 if query.case else re.IGNORECASE)
+    find = find_text(query.text, distinguish_case=query.case)
     end = time.monotonic() + SEARCH_SECONDS
     team = request.visitor.team
     tenant = Caller(team).tenant if team else query.tenant
     for saved in context.archive.newest_first(tenant):
-        for hit in _find_hits(read_transcript(saved), pattern):
+        for hit in _find_hits(read_transcript(saved), find):
             if len(hits) >= query.limit:
                 return {"hits": hits, "whole": False}
             hits.append(hit)
@@ -232,18 +232,18 @@ def _search(context: AdminContext, request: AdminRequest, is_unwanted: threading
     return {"hits": hits, "whole": True}
 
 
-def _find_hits(transcript: Transcript, pattern: re.Pattern[str]) -> Iterator[Json]:
+def _find_hits(transcript: Transcript, find: Finder) -> Iterator[Json]:
     title = next((text for _, role, _, text in transcript.texts() if role == "user"), "")
-    for at, role, seen, found in transcript.search(pattern):
+    for at, role, seen, match in transcript.search(find):
         yield {
             "conversation": transcript.saved.short_name,
             "title": shorten(title),
             "at": at,
             "role": role,
             "seen": seen,
-            "before": found.string[max(0, found.start() - CONTEXT_CHARACTERS) : found.start()],
-            "found": found[0],
-            "after": found.string[found.end() : found.end() + CONTEXT_CHARACTERS],
+            "before": match.text[max(0, match.start - CONTEXT_CHARACTERS) : match.start],
+            "found": match.text[match.start : match.stop],
+            "after": match.text[match.stop : match.stop + CONTEXT_CHARACTERS],
         }
 
 

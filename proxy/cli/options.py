@@ -25,6 +25,7 @@ _UNKNOWN = "-"
 CONFIG_FILE = "proxy.yaml"
 CONFIG_VARIABLE = "COMPACTION_PROXY_CONFIG"
 STANDARD_INPUT = Path("/dev/stdin")
+_OPEN_FILES = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
 _INVALID_CHOICE = re.compile(r"invalid choice: '(?P<wrong>[^']*)' \(choose from (?P<known>.*)\)")
 _UNKNOWN_OPTION = re.compile(r"unrecognized arguments: .*?(?P<wrong>--?[\w-]+)")
 
@@ -65,8 +66,14 @@ def add_command(
 
 
 def parse_path(text: str) -> Path:
-    """The path of a file to read; `-` is standard input."""
-    return STANDARD_INPUT if text == "-" else Path(text)
+    """The path of a file to read; `-` is standard input. A named pipe is refused: nobody may ever write to it."""
+    if text == "-":
+        return STANDARD_INPUT
+    path = Path(text)
+    # What a shell passes as `<(command)` is a pipe as well, but has a writer.
+    if path.is_fifo() and path.parent not in _OPEN_FILES:
+        raise argparse.ArgumentTypeError(f"{text} is a named pipe: save it to a file, or name `-` and pipe it in")
+    return path
 
 
 def parse_number(text: str, least: float = 0, most: float = math.inf) -> float:

@@ -23,7 +23,7 @@ from proxy.config import Config
 from proxy.core.identity import make_block_key
 from proxy.core.messages import Message
 from proxy.core.overlay import Block
-from proxy.core.recall import render_match
+from proxy.core.recall import Finder, find_pattern, find_text, render_match
 from proxy.core.rules import Rules
 from proxy.store.contract import MEBIBYTE, StoreUnavailable
 from proxy.store.transcripts.archive import (
@@ -241,22 +241,28 @@ def show_one(source: TranscriptSource, args: argparse.Namespace) -> int:
 
 
 def search_all(source: TranscriptSource, args: argparse.Namespace) -> int:
-    try:
-        pattern = re.compile(args.text if args.regex else re.escape(args.text), 0 if args.case else re.IGNORECASE)
-    except re.error as fault:
-        raise NotFoundError(f"not a regular expression: {fault}") from None
+    find = _make_finder(args)
     hits = 0
     for one in source.archive.read_each(read_transcript):
         name = one.saved.short_name
-        for at, role, seen, found in one.search(pattern):
+        for at, role, seen, match in one.search(find):
             hits += 1
             place = f"{at[:SHORT_CHARACTERS] or '-':16}  {seen[:SHORT_CHARACTERS]}"
             if args.json:
                 known = {"conversation": one.saved.name, "tenant": one.tenant, "message": at, "seen": seen}
-                options.print_json({**known, "role": role, "text": render_match(found)})
+                options.print_json({**known, "role": role, "text": render_match(match)})
                 continue
-            print(f"{name}  {place}  {role:10} {render_match(found)}")  # noqa: T201
+            print(f"{name}  {place}  {role:10} {render_match(match)}")  # noqa: T201
     return 0 if hits else 1
+
+
+def _make_finder(args: argparse.Namespace) -> Finder:
+    if not args.regex:
+        return find_text(args.text, distinguish_case=args.case)
+    try:
+        return find_pattern(re.compile(args.text, 0 if args.case else re.IGNORECASE))
+    except re.error as fault:
+        raise NotFoundError(f"not a regular expression: {fault}") from None
 
 
 def export_one(source: TranscriptSource, args: argparse.Namespace) -> int:

@@ -74,12 +74,17 @@ class Compactor:
     async def _read(self, call: Call, body: bytes, prefix: Prefix | None = None) -> Request | None:
         """The request in this body; None where it is not understood."""
         work = estimate_work(body if prefix is None else body[prefix.stop :])
-        return await run_apart(work, partial(REQUEST_FORMATS[call.path].parse, body, prefix))
+        read = partial(REQUEST_FORMATS[call.path].parse, body, prefix)
+        return await run_apart(work, read, is_known=self._knows(call))
+
+    def _knows(self, call: Call) -> bool:
+        """True if an upstream has accepted a request of this caller, or the caller is a team."""
+        return self._services.accepted.knows(call.caller, compute_fingerprint(call))
 
     async def compact(self, call: Call, body: bytes, client: Client, choice: PolicyChoice) -> OutgoingRequest:
         """The answer to a request for the shortened messages themselves: nothing is sent, and nothing is stored."""
         read = partial(local_answers.read_compact_request, body)
-        request, focus = await run_apart(estimate_work(body), read)
+        request, focus = await run_apart(estimate_work(body), read, is_known=self._knows(call))
         policy = choice.only or choice.choose(await self._position(call, request))
         options = RequestOptions.read(call.headers).with_force(focus)
         session = Session(
@@ -191,7 +196,7 @@ class Compactor:
         if request is None:
             return None
         render = partial(REQUEST_FORMATS[call.path].render, request, strip_signed(request.messages))
-        body = await run_apart(estimate_work(call.body), render)
+        body = await run_apart(estimate_work(call.body), render, is_known=self._knows(call))
         if body == call.body:
             return None
         return replace(outgoing, call=replace(call, body=body), decision=replace(decision, reason=REASONING_REMOVED))

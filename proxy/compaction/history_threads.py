@@ -3,7 +3,8 @@
 Parsing, hashing and rendering take two milliseconds per megabyte of text, but ten microseconds for each message, part
 or call, however short; deciding takes fifty milliseconds where a block is made. So the work is estimated from both,
 small work is done at once, large work in a few threads, and huge work in a thread of its own, where it holds up
-nothing but other huge work.
+nothing but other huge work. A caller of whom no upstream has accepted anything yet may be a stranger whose request will
+be refused: the large work of all these has one thread, where it holds up nothing of callers that are known.
 """
 
 import asyncio
@@ -61,10 +62,13 @@ class Lane:
 
 _LARGE = Lane("large-histories", threads=2)
 _HUGE = Lane("huge-histories", threads=1)
+_UNKNOWN = Lane("unknown-callers", threads=1)
 
 
-async def run_apart(work: int, act: Callable[[], Result]) -> Result:
-    """Do this much work (`estimate_work`) where it delays no other request."""
+async def run_apart(work: int, act: Callable[[], Result], *, is_known: bool = True) -> Result:
+    """Do this much work (`estimate_work`) of a caller, known or not, where it delays no other request."""
     if work <= LARGE_WORK_BYTES:
         return act()
+    if not is_known:
+        return await _UNKNOWN.run(act)
     return await (_LARGE if work <= HUGE_WORK_BYTES else _HUGE).run(act)

@@ -4,8 +4,9 @@ Counts come from the tokenizer, blocks and facts from the store, summaries from 
 What the core does between two actions runs off the event loop where the history is large.
 """
 
+import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from secrets import token_hex
@@ -94,6 +95,10 @@ def _locate_nothing(_identity: Identity) -> str:
     return ""
 
 
+class ClientLeftError(Exception):
+    """Nobody waits for what a thread works on."""
+
+
 class Session:
     """One exchange, and what performs its actions."""
 
@@ -135,6 +140,8 @@ class Session:
         self._exchange: Exchange | None = None
         self._drops_usage_option = False
         """The upstream has refused the option for usage that the proxy had added."""
+        self._has_left = False
+        """The client has left before its request was answered."""
 
     @property
     def _tokenizer(self) -> Tokenizer:
@@ -174,6 +181,7 @@ class Session:
             rules=replace(
                 self.policy.rules,
                 redact=lambda raw: services.redaction.of_json(raw)[0],
+                go_on=self._go_on,
                 recall_tool=self._answers.RECALL_TOOL if self._may_recall() else b"",
             ),
             count=self._tokenizer.count,
@@ -191,7 +199,7 @@ class Session:
             prices=profile.prices,
             local_window=services.learned.find_hint(self._scope),
             is_halted=self._call.caller.halted,
-            is_known=services.accepted.knows(self._call.caller, self._scope.caller),
+            is_known=self._is_known,
             keeps_originals=policy.transcripts,
             must_keep_originals=services.keeper.required,
             without_originals=policy.without_originals,
@@ -206,7 +214,7 @@ class Session:
         return self.policy.settings.recall == "on" and self._answers.allows_rounds(self._request.source)
 
     async def prepare(self, outgoing: OutgoingRequest) -> OutgoingRequest:
-        decision = await self.drive(self.exchange.prepare())
+        decision = await self._drive_for_client(self.exchange.prepare())
         if decision.reason == WINDOW_UNKNOWN:
             self._warn_of_unknown_window()
         self._announce(decision)
@@ -228,7 +236,7 @@ class Session:
             self._services.emit(events.WindowUnknown(upstream, model, self.policy.rules.policy))
 
     async def compact(self, *, store: bool) -> Decision:
-        decision = await self.drive(self.exchange.compact(store=store), is_heavy=True)
+        decision = await self._drive_for_client(self.exchange.compact(store=store), is_heavy=True)
         self._announce(decision)
         return decision
 
@@ -236,7 +244,7 @@ class Session:
         before = self._body
         if refusal.kind == "usage-option":
             return await self._without_usage_option(outgoing)
-        decision = await self.drive(self.exchange.recover(refusal), is_heavy=True)
+        decision = await self._drive_for_client(self.exchange.recover(refusal), is_heavy=True)
         if decision is None:
             return None
         if outgoing.decision is not None and decision.plan is not outgoing.decision.plan:
@@ -330,7 +338,7 @@ class Session:
         plan, body = decision.plan, self._request.source
         if plan is not None and decision.rewrites:
             render = partial(self._format.render, self._request, plan.view, plan.tools, plan.shared)
-            body = await run_apart(self._new_work, render)
+            body = await self._run_apart(self._new_work, render)
         asking = self._format.request_usage(body) if asks_usage else None
         body = asking or body
         if decision.max_answer_tokens is not None:
@@ -346,7 +354,7 @@ class Session:
     async def _add_marks(self, body: bytes) -> bytes:
         if self.policy.settings.cache_marks == "off":
             return body
-        return await run_apart(estimate_work(body), partial(self._format.add_marks, body, self._request.model))
+        return await self._run_apart(estimate_work(body), partial(self._format.add_marks, body, self._request.model))
 
     def _find_first_usage(self) -> Mapping[str, Any] | None:
         """The usage of the first round, where there were several: the sum of them is no size of a request."""
@@ -430,6 +438,27 @@ class Session:
 
     # The actions of the core, performed
 
+    async def _drive_for_client(self, actions: Actions[T], *, is_heavy: bool = False) -> T:
+        """Perform the actions of a request that is not answered yet. If its client leaves, its thread stops."""
+        try:
+            return await self.drive(actions, is_heavy=is_heavy)
+        except asyncio.CancelledError:
+            self._has_left = True
+            raise
+
+    def _go_on(self) -> None:
+        """Called by the core before each step, in the thread that works on the history."""
+        if self._has_left:
+            raise ClientLeftError
+
+    async def _run_apart(self, work: int, act: Callable[[], T]) -> T:
+        return await run_apart(work, act, is_known=self._is_known)
+
+    @property
+    def _is_known(self) -> bool:
+        """True if an upstream has accepted a request of this caller, or the caller is a team."""
+        return self._services.accepted.knows(self._call.caller, self._scope.caller)
+
     async def drive(self, actions: Actions[T], *, is_heavy: bool = False) -> T:
         """Perform these actions, one after the other.
 
@@ -442,7 +471,7 @@ class Session:
             work = self._new_work if isinstance(action, HEAVY_AFTER) else 0
             if is_heavy or isinstance(action, Rewrite):
                 work = estimate_work(self._request.source)
-            following = await run_apart(work, partial(_advance, actions, result))
+            following = await self._run_apart(work, partial(_advance, actions, result))
             if isinstance(following, _Finished):
                 return following.value  # type: ignore[no-any-return]
             action, result = following, await self._perform(following)

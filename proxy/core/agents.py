@@ -173,12 +173,21 @@ def find_modes(tool: str, hints: tuple[Hint, ...]) -> tuple[str, str]:
     return next((hint[1] for hint in matching if hint[1]), ""), next((hint[2] for hint in matching if hint[2]), "")
 
 
-def remove_pruned_tools(tools: bytes | None, pruned: Sequence[str]) -> bytes | None:
+def find_pruned_tools(tools: bytes | None, remaining_tools: bytes | None) -> tuple[str, ...]:
+    """Return the names of the tools on offer that are not among the remaining ones, in the order of the offer."""
+    if tools == remaining_tools:
+        return ()
+    remaining_names = set(list_tool_names(remaining_tools))
+    return tuple(name for name in list_tool_names(tools) if name not in remaining_names)
+
+
+def remove_pruned_tools(tools: bytes | None, pruned: Iterable[str]) -> bytes | None:
     """The tools without the pruned ones, the others byte for byte; never none at all."""
-    if tools is None or not pruned:
+    pruned_names = frozenset(pruned)
+    if tools is None or not pruned_names:
         return tools
     pieces = [tools[start:stop] for start, stop in splice.iterate_elements(tools)]
-    kept = [piece for piece, name in zip(pieces, list_tool_names(tools), strict=True) if name not in pruned]
+    kept = [piece for piece, name in zip(pieces, list_tool_names(tools), strict=True) if name not in pruned_names]
     return b"[" + b",".join(kept) + b"]" if kept and len(kept) < len(pieces) else tools
 
 
@@ -463,7 +472,7 @@ ASIDES = (
 COMPACT = "compact"
 _COMMAND = re.compile(r"\s*/compact(?:[ \t]+([^\n]*))?\s*\Z", re.IGNORECASE)
 # What agents put beside a person's words, in the same message.
-_REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
+_REMINDER_START, _REMINDER_END = "<system-reminder>", "</system-reminder>"
 _REMINDER_CHARACTERS = 50_000
 _COMMANDS = (b"/compact", b"/Compact", b"/COMPACT")
 _CALLS = (b'"Compact"', b'"compact"')
@@ -487,9 +496,24 @@ def find_command(request: Request, observations: tuple[str, ...] = ()) -> str | 
     last = request.messages[-1]
     if last.role != "user" or len(last.raw) > _REMINDER_CHARACTERS:
         return None
-    text = _REMINDER.sub("", last.text)
+    text = _remove_reminders(last.text)
     found = _COMMAND.match(text) if len(text) < _END_CHARACTERS else None
     return None if found is None or _may_be_output(request.body, observations) else (found[1] or "").strip()
+
+
+def _remove_reminders(text: str) -> str:
+    """Return the text without its reminders; one that does not end stays, with all that follows it."""
+    remaining: list[str] = []
+    start, opening = 0, text.find(_REMINDER_START)
+    while opening >= 0:
+        end = text.find(_REMINDER_END, opening)
+        if end < 0:
+            break
+        remaining.append(text[start:opening])
+        start = end + len(_REMINDER_END)
+        opening = text.find(_REMINDER_START, start)
+    remaining.append(text[start:])
+    return "".join(remaining)
 
 
 def find_compact_call(request: Request) -> str | None:

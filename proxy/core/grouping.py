@@ -27,6 +27,8 @@ from proxy.core.messages import HEAD, NOTE, RESULTS, Message, ToolCall, make_lit
 MISSING = "[No result of this call was recorded.]"
 CONTINUED_WITHIN_MESSAGES = 400
 """How far back an answer is looked for that began a use of the provider's own tools: no history may make it slow."""
+_USE_IDS = re.compile(rb'"(?:id|tool_use_id|tool_id)"\s*+:\s*+("(?:[^"\\]++|\\.)*+")', re.DOTALL)
+"""Ids of uses in an answer: of the tool's, of its result's, and of the program's that calls a tool of the client."""
 ANSWERED_WITHIN_MESSAGES = 400
 """How far back a result finds a call that is not one of the newest answer."""
 LATE_WITHIN_MESSAGES = 32
@@ -68,7 +70,7 @@ def find_group_starts(messages: Sequence[Message], known: Sequence[int] = ()) ->
     """The values of `Groups.starts`, behind those of the first messages that are known."""
     first = find_last_assistant(messages, len(known)) or 0
     starts, start, answer_start = [*known[:first]], -1, -1
-    pairs = pair_results(messages, first)
+    pairs, answers = pair_results(messages, first), _AnswersByUse(messages)
     for place in range(first, len(messages)):
         message, pair = messages[place], next(pairs)
         origin = None if pair is None else _find_origin(starts, pair[0])
@@ -78,7 +80,7 @@ def find_group_starts(messages: Sequence[Message], known: Sequence[int] = ()) ->
         elif not (message.is_bulk and message.role != "assistant" and 0 <= start == answer_start):
             start = place
             if message.role == "assistant":
-                continued = (_find_start(starts, earlier) for earlier in _find_continued(messages, place))
+                continued = (_find_start(starts, earlier) for earlier in answers.find_continued(place))
                 start = answer_start = min(continued, default=place)
         starts.append(start)
         if place >= len(known):
@@ -108,15 +110,37 @@ def _find_start(starts: Sequence[int], place: int) -> int:
     return stop
 
 
-def _find_continued(messages: Sequence[Message], place: int) -> Iterator[int]:
-    """The places of the answers that this one goes on with: without one of them an upstream refuses the others."""
-    for id_ in messages[place].continues:
-        quoted = splice.quote(id_)
-        before = range(place - 1, max(-1, place - 1 - CONTINUED_WITHIN_MESSAGES), -1)
-        answers = (earlier for earlier in before if messages[earlier].role == "assistant")
-        found = next((earlier for earlier in answers if quoted in messages[earlier].raw), None)
-        if found is not None:
-            yield found
+class _AnswersByUse:
+    """The newest answer that names each use of the provider's own tools.
+
+    Each answer is read once, and only if a later one continues a use: a client may send thousands of ids.
+    """
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._messages = messages
+        self._stop = 0
+        """The messages before this place were read, as far as they are needed."""
+        self._places: dict[bytes, int] = {}
+        """Under each id, as it stands in JSON."""
+
+    def find_continued(self, place: int) -> Iterator[int]:
+        """The places of the answers that this one goes on with: without one of them an upstream refuses the others."""
+        ids = self._messages[place].continues
+        if not ids:
+            return
+        earliest = max(0, place - CONTINUED_WITHIN_MESSAGES)
+        self._read(max(self._stop, earliest), place)
+        for id_ in ids:
+            answer = self._places.get(splice.quote(id_), -1)
+            if answer >= earliest:
+                yield answer
+
+    def _read(self, start: int, stop: int) -> None:
+        for place in range(start, stop):
+            if self._messages[place].role == "assistant":
+                for id_ in _USE_IDS.findall(self._messages[place].raw):
+                    self._places[id_] = place
+        self._stop = stop
 
 
 def find_groups(messages: Sequence[Message]) -> list[range]:
@@ -355,6 +379,7 @@ def _make_missing_result(message: Message, call: ToolCall) -> Message:
 
 MAX_PASSAGES = 250
 """Each passage is looked for in each message that may hold it, several times for a block."""
+_PINNING = ("user", *HEAD)
 _LINE_CHARACTERS = 2_000
 _LOOPS = re.compile(r"(?<!\\)(?:[*+]|\{\d*,\d*\})")
 _RISKY = re.compile(r"(?<!\\)(?:\)[*+{]|\(\?[=!<P(])|\\[1-9]")
@@ -376,9 +401,18 @@ class Pins:
 
     def passages(self, messages: Sequence[Message]) -> tuple[str, ...]:
         """The pinned passages, in order, each once; the newest that fit the budget."""
+        return self.choose(messages, self.find_in_each(messages))
+
+    def find_in_each(self, messages: Sequence[Message]) -> list[tuple[str, ...]]:
+        """Return the passages in each message that a person or the system may have written."""
         if not (self.tags or self.markers or self.patterns):
-            return ()
-        found = [passage for message in messages if _may_pin(message) for passage in self._of(message.text)]
+            return [()] * len(messages)
+        return [tuple(self._of(message.text)) if message.role in _PINNING else () for message in messages]
+
+    def choose(self, messages: Sequence[Message], passages_of_each: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+        """Return the newest of these passages that fit the budget, in order, each once."""
+        pairs = zip(messages, passages_of_each, strict=True)
+        found = [passage for message, passages in pairs if passages and _may_pin(message) for passage in passages]
         room, passages = self.budget, dict[str, None]()
         for passage in reversed(found):
             size = len(passage.encode("utf-8", "surrogatepass"))
@@ -395,7 +429,7 @@ class Pins:
         for tag in self.tags:
             yield from _find_between(text, f"<{tag}>", f"</{tag}>")
         rules = tuple(map(_compile, self.patterns))
-        if self.markers or rules:
+        if rules or any(marker in text for marker in self.markers):
             for line in text.split("\n"):
                 short = line[:_LINE_CHARACTERS]
                 if any(marker in short for marker in self.markers) or any(rule.search(short) for rule in rules):

@@ -24,6 +24,14 @@ def estimate_tokens(raw: bytes) -> int:
     return len(raw) // BYTES_PER_TOKEN
 
 
+GoOn = Callable[[], None]
+"""Called before each step; raises if nobody waits for the result any more."""
+
+
+def always_go_on() -> None:
+    """Go on to the end, as all do for whom nobody can leave."""
+
+
 @dataclass(frozen=True, slots=True)
 class Draft:
     """A history on its way to becoming shorter: steps may touch the middle, except the messages that are fixed."""
@@ -51,6 +59,7 @@ class Draft:
     count: Count = estimate_tokens
     calls: Sequence[ToolCall | None] | None = None
     """The call that each message of the middle answers, where that is known already."""
+    go_on: GoOn = always_go_on
 
     @property
     def view(self) -> tuple[Message, ...]:
@@ -140,6 +149,7 @@ def run(steps: Iterable[Step], draft: Draft) -> tuple[Draft, tuple[StepReport, .
     """The steps in their order, each on what the one before it left."""
     reports = []
     for step in steps:
+        draft.go_on()
         shorter = step(draft)
         refused = _find_breach(draft, shorter)
         reports.append(_report(step.name, draft, draft if refused else shorter, refused))

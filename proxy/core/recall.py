@@ -7,7 +7,7 @@ and by `transcripts show` alike. Operators and models search by the same functio
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -29,6 +29,53 @@ def render_handle(start: int, stop: int) -> str:
 
 T = TypeVar("T")
 CONTEXT_BEFORE_CHARACTERS, CONTEXT_AFTER_CHARACTERS = 40, 60
+SEARCHED_CHARACTERS = 200
+"""How much of a text a model may search for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A stretch of a text that was found."""
+
+    text: str
+    start: int
+    stop: int
+
+
+Finder = Callable[[str], Match | None]
+"""Finds the first match in a text."""
+
+
+def find_text(wanted: str, *, distinguish_case: bool = False) -> Finder:
+    """A finder of this text. Its time grows with the length of the text that is searched, and with no product.
+
+    An expression that ignores case takes the product of both lengths, and holds the interpreter for that time.
+    """
+    folded = wanted if distinguish_case else _fold_case(wanted)
+
+    def find(text: str) -> Match | None:
+        start = (text if distinguish_case else _fold_case(text)).find(folded)
+        return Match(text, start, start + len(wanted)) if start >= 0 else None
+
+    return find
+
+
+def find_pattern(pattern: re.Pattern[str]) -> Finder:
+    """A finder of this expression."""
+
+    def find(text: str) -> Match | None:
+        match = pattern.search(text)
+        return Match(text, match.start(), match.end()) if match is not None else None
+
+    return find
+
+
+def _fold_case(text: str) -> str:
+    """The text in small letters, of the same length: places in it are places in the text.
+
+    `str.lower` makes two characters of the Turkish capital I, and writes a sigma at the end of a word differently.
+    """
+    return text.replace("\u0130", "i").lower().replace("\u03c2", "\u03c3")
 
 
 def write_out(message: Message) -> str:
@@ -59,31 +106,31 @@ def _list_escaped_texts(call: ToolCall) -> Iterator[str]:
             return  # arguments that are nested too deep are searched as they were sent only
 
 
-def search(messages: Iterable[tuple[T, Iterable[str]]], pattern: re.Pattern[str]) -> Iterator[tuple[T, re.Match[str]]]:
-    """Each message, given by its texts, in which the pattern is found, with its first match."""
+def search(messages: Iterable[tuple[T, Iterable[str]]], find: Finder) -> Iterator[tuple[T, Match]]:
+    """Each message, given by its texts, in which something is found, with its first match."""
     for about, texts in messages:
-        found = next(filter(None, map(pattern.search, texts)), None)
-        if found is not None:
-            yield about, found
+        match = next(filter(None, map(find, texts)), None)
+        if match is not None:
+            yield about, match
 
 
-def find_line(message: Message, found: re.Match[str]) -> int:
+def find_line(message: Message, match: Match) -> int:
     """The number of the line of the recalled message that holds a match; of a text in a call, that of the call."""
     written = write_out(message)
-    if found.string == written:
-        return written.count("\n", 0, found.start()) + 1
+    if match.text == written:
+        return written.count("\n", 0, match.start) + 1
     lines = message.text.count("\n") + 1 if message.text else 0
     for call in message.calls:
-        if found.string in _list_escaped_texts(call):
+        if match.text in _list_escaped_texts(call):
             break
         lines += _write_call(call).count("\n") + 1
     return lines + 1
 
 
-def render_match(found: re.Match[str]) -> str:
+def render_match(match: Match) -> str:
     """A match in one line, with the words around it."""
-    start = max(0, found.start() - CONTEXT_BEFORE_CHARACTERS)
-    return " ".join(found.string[start : found.end() + CONTEXT_AFTER_CHARACTERS].split())
+    start = max(0, match.start - CONTEXT_BEFORE_CHARACTERS)
+    return " ".join(match.text[start : match.stop + CONTEXT_AFTER_CHARACTERS].split())
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
@@ -155,13 +202,18 @@ class EarlierMessages:
     def _search(self, text: str, numbers: tuple[int, int]) -> str:
         first, last = numbers
         messages = ((number, list_searched_texts(self.body[number - 1])) for number in range(first, last + 1))
-        hits = list(search(messages, re.compile(re.escape(text), re.IGNORECASE)))
+        hits = list(search(messages, find_text(text[:SEARCHED_CHARACTERS])))
         lines = [
-            f"[{number}] {self._name(number)}, line {find_line(self.body[number - 1], found)}: " + render_match(found)
-            for number, found in hits[:HITS_MAX]
+            f"[{number}] {self._name(number)}, line {find_line(self.body[number - 1], match)}: " + render_match(match)
+            for number, match in hits[:HITS_MAX]
         ]
-        more = [f"{len(hits) - HITS_MAX:,} more messages hold it."] if len(hits) > HITS_MAX else []
-        return "\n".join([*lines, *more]) or "No message holds this text."
+        if not lines:
+            lines.append("No message holds this text.")
+        if len(hits) > HITS_MAX:
+            lines.append(f"{len(hits) - HITS_MAX:,} more messages hold it.")
+        if len(text) > SEARCHED_CHARACTERS:
+            lines.append(f"Only the first {SEARCHED_CHARACTERS} characters of the text were searched for.")
+        return "\n".join(lines)
 
 
 def _read_arguments(arguments: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from proxy.core.agents import ASIDES, OBSERVATIONS
 from proxy.core.grouping import Pins
-from proxy.core.pipeline import Step
+from proxy.core.pipeline import GoOn, Step, always_go_on
 from proxy.core.steps.standard import (
     ClearObservations,
     ClearResults,
@@ -102,6 +102,7 @@ class Rules:
     """The definition of the tool that reads earlier messages again, as the API of the request has it; empty: none."""
     redact: Callable[[bytes], bytes] = bytes
     """Removes secrets from what is written into a block; by default it removes nothing."""
+    go_on: GoOn = always_go_on
 
     @property
     def label(self) -> str:

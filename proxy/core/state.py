@@ -12,7 +12,7 @@ from math import inf
 from operator import is_
 
 from proxy.core import grouping
-from proxy.core.agents import is_text_style, list_tool_names, mark_observations, remove_pruned_tools
+from proxy.core.agents import find_pruned_tools, is_text_style, mark_observations, remove_pruned_tools
 from proxy.core.fold import find_speaker, make_notes
 from proxy.core.grouping import (
     Groups,
@@ -133,7 +133,15 @@ class ConversationState:
             tail = body[start:]
             fixed = frozenset(each.start for each in tail if not each.is_bulk or each.declares_tools)
             before = self.request.head + covered + body[covers:start]
-            draft = Draft(before, tail, fixed=fixed, window=block.window, count=self.count, recalls=recalls)
+            draft = Draft(
+                before,
+                tail,
+                fixed=fixed,
+                window=block.window,
+                count=self.count,
+                recalls=recalls,
+                go_on=self.rules.go_on,
+            )
             return run(block.always, draft)[0].middle
 
         if not self.is_unmarked:
@@ -221,7 +229,13 @@ class ConversationState:
     @property
     def pinned_passages(self) -> tuple[str, ...]:
         """The pinned passages of the body."""
-        return self.rules.pins.passages(self.body)
+        pins, body = self.rules.pins, self.body
+
+        def find_new(known: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+            return pins.find_in_each(body[len(known) :])
+
+        # Which messages are observations is looked at afterwards: their texts are the same.
+        return pins.choose(body, self.request.columns.extend(pins, len(body), find_new))
 
     @property
     def newer_summary(self) -> Summary | None:
@@ -378,7 +392,6 @@ class ConversationState:
             # The block before is stored under this link. This one covers a message more, so that both are there.
             parts, covers = (*parts, draft.after[0]), draft.after[0].stop
         parts = restore_repeated(parts, self.body)
-        left = list_tool_names(draft.tools)
         is_refused = self.block.is_reasoning_refused or reason == REASONING_REFUSED
         block = Block(
             covers,
@@ -388,7 +401,7 @@ class ConversationState:
             nominal_tokens=self.facts.nominal_tokens,
             reason=reason,
             policy=self.rules.label,
-            pruned=tuple(name for name in list_tool_names(self.request.tools) if name not in left),
+            pruned=find_pruned_tools(self.request.tools, draft.tools),
             summary=summary or self.block.summary,
             focus=self.facts.focus if summary is not None and self.facts.force else self.block.focus,
             text_style=self.block.text_style or is_text_style(self.body),
@@ -469,6 +482,7 @@ class ConversationState:
             recalls=self.recalls,
             count=self.count,
             calls=self._calls[first:cut],
+            go_on=self.rules.go_on,
         )
 
     @property

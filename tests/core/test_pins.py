@@ -5,7 +5,9 @@ import pytest
 from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.grouping import Pins, find_fixed, find_missing_passages, find_pin_fault
 from proxy.core.messages import NOTE, make_literal
-from tests.support.messages import assistant, call, request, system, user
+from proxy.core.rules import Facts, Rules
+from tests.support.compaction_worker import Worker
+from tests.support.messages import assistant, call, history, request, system, user
 
 RULES = Pins(tags=("pin",), markers=("IMPORTANT",), patterns=(r"never \w+",))
 
@@ -69,3 +71,19 @@ def test_a_pattern_that_could_be_slow_or_is_none_is_refused(pattern):
 @pytest.mark.parametrize("pattern", [r"never \w+", r"^(?:rule|law):", r"a{2}b+", r"\*\*bold\*\*", r"a|b"])
 def test_a_pattern_that_repeats_one_thing_is_taken(pattern):
     assert find_pin_fault(pattern) is None
+
+
+def test_pins_are_looked_for_once_in_each_message_of_a_request(monkeypatch):
+    """They were looked for in the whole history each time a part of it was drafted: 16 times in one request."""
+    texts, look = [], Pins._of
+
+    def note_text(self, text):
+        texts.append(text)
+        return look(self, text)
+
+    monkeypatch.setattr(Pins, "_of", note_text)
+    work = [message for number in range(40) for message in call("Read", path=f"/{number}", out="words " * 900)]
+    Worker(rules=Rules(pins=RULES, clear_at_least=1_000), facts=Facts(usable_tokens=20_000)).send(
+        history(system("Be good."), user("IMPORTANT: keep this"), work, assistant("Done."), user("Go on."))
+    )
+    assert sorted(texts) == sorted(("IMPORTANT: keep this", "Go on."))

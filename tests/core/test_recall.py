@@ -6,11 +6,13 @@ from functools import partial
 
 import pytest
 
+from proxy.core import recall
 from proxy.core.fold import Stretch
 from proxy.core.own_tools import COMPACT, RECALL, TOOLS_MAX, offer_tool, withdraw_tool
 from proxy.core.pipeline import Draft
 from proxy.core.recall import TOOL, EarlierMessages
 from proxy.core.steps.standard import ClearResults, ClipOutput
+from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.messages import assistant, call, calls, system, tool, user
 from tests.support.messages import request as chat
 
@@ -168,3 +170,39 @@ def test_without_the_tool_no_placeholder_mentions_it():
 def test_the_schema_is_small(tool):
     definition = json.dumps({"name": tool.name, "description": tool.description, "parameters": tool.parameters})
     assert len(definition) < 1_000
+
+
+def test_a_search_ignores_case_and_gives_the_words_as_they_stand():
+    earlier = EarlierMessages(chat(user("\u0130stanbul \u1f48\u0394\u039f\u03a3 Stra\u00dfe"), assistant("x")).body)
+    for text in ("\u0130STANBUL", "istanbul", "\u1f40\u03b4\u03bf\u03c2", "\u1f40\u03b4\u03bf\u03c3", "STRA\u00dfE"):
+        assert earlier.answer(json.dumps({"search": text}), LARGE).endswith(
+            "\u0130stanbul \u1f48\u0394\u039f\u03a3 Stra\u00dfe"
+        )
+
+
+def test_a_text_of_any_length_has_its_places_where_they_were():
+    """Python makes other numbers of characters of some letters."""
+    letters = "".join(map(chr, range(0x110000)))
+    match = recall.find_text("\U0010ffff")(letters)
+    assert letters[match.start : match.stop] == "\U0010ffff"
+
+
+def test_only_the_beginning_of_a_long_text_is_searched_for():
+    line = "a line of a file " * 20
+    earlier = EarlierMessages(chat(user("x"), call("Read", path="a", out=line), assistant("y")).body)
+    answer = earlier.answer(json.dumps({"search": line[:300]}), LARGE)
+    assert answer.startswith("[3] result of Read, line 1: a line of a file")
+    assert answer.endswith("Only the first 200 characters of the text were searched for.")
+
+
+def test_the_cost_of_a_search_grows_with_what_is_searched():
+    """An expression that ignores case took the product of both lengths: 11 s for 8,000 letters in 100,000."""
+
+    def search(made):
+        body, text = made
+        EarlierMessages(body).answer(json.dumps({"search": text}), LARGE)
+
+    def make(count):
+        return chat(user("x"), call("Read", path="a", out="a" * 100 * count), assistant("y")).body, "a" * count + "b"
+
+    assert_grows_in_proportion(search, make, 1_000)

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from proxy.core.recall import find_text
 from proxy.store.clock import SystemClock
 from proxy.store.transcripts.files import TranscriptFolder
 from proxy.wire.assembly import Assembly
 from proxy.wire.redaction import redaction
 from tests.support.completions import call_turn, delta, finish, text_turn
+from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.messages import KEY, assistant, call, chat, system, user
 from tests.support.proxy_client import until
 from tests.support.transcripts import exchange, find_only, history_of, keep, originals, texts, transcripts
@@ -379,3 +381,19 @@ def test_a_torn_line_is_reported_and_is_no_fault(forked_conversation):
 def test_where_no_link_can_be_derived_the_key_is_another(forked_conversation):
     report = verify(find_only(forked_conversation), b"another key")
     assert (report.faults, report.other_key, report.derived) == ((), True, 0)
+
+
+def test_the_cost_of_a_search_grows_with_what_is_searched(tmp_path):
+    """A search without case took the product of both lengths: 500 letters held a worker of the admin pages for 9 s."""
+
+    def make(count):
+        folder = tmp_path / str(count)
+        with originals(folder) as kept:
+            keep(kept, exchange(chat(user("go"), call("Read", path="/a", out="a" * 1_000 * count), user("on"))))
+        return find_only(folder), "a" * count + "b"
+
+    def search(made):
+        transcript, text = made
+        assert not list(transcript.search(find_text(text)))
+
+    assert_grows_in_proportion(search, make, 120)

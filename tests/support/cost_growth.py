@@ -1,7 +1,7 @@
-"""How the cost of a function grows with the length of its input, by the CPU time of this thread and not the clock."""
+"""How the cost of work grows with the length of its input, by CPU time and not the clock."""
 
 import gc
-from time import thread_time
+from time import process_time, thread_time
 
 # Four times the input may cost four times as much; the square of it would cost sixteen times as much.
 TIMES_LONGER = 4
@@ -31,3 +31,46 @@ def _seconds(work, value):
     finally:
         gc.enable()
     return thread_time() - began
+
+
+# Work on whole requests: it is cold the first time, and some of it grows by a table or a tree.
+MOST_TIMES_DEARER_PER_DOUBLING = 2.5
+NOISE_SECONDS_OF_REQUESTS = 0.03
+ENOUGH_SECONDS = 0.5
+
+
+async def assert_served_in_proportion(serve, make, *, first, most, most_bytes):
+    """Each four times longer request costs less than two and a half times as much per doubling, in all threads.
+
+    `await serve(make(n))` serves a request; `n` grows from `first` on until that takes a while.
+    """
+    await serve(make(1))  # the first request of a process loads what all others share
+    size, cost, is_enough = first, await _seconds_of_process(serve, make(first)), False
+    while TIMES_LONGER * size <= most and not is_enough:
+        longer = make(TIMES_LONGER * size)
+        if len(longer[0]) > most_bytes:
+            return
+        cost = await _assert_not_dearer(serve, make(size), longer, cost, size)
+        size *= TIMES_LONGER
+        is_enough = cost > ENOUGH_SECONDS
+
+
+async def _assert_not_dearer(serve, short, long, least, size):
+    limit = MOST_TIMES_DEARER_PER_DOUBLING**2
+    most = await _seconds_of_process(serve, long)
+    for _ in range(TRIES):
+        if most <= limit * least + NOISE_SECONDS_OF_REQUESTS:
+            return most
+        least = min(least, await _seconds_of_process(serve, short))
+        most = min(most, await _seconds_of_process(serve, long))
+    raise AssertionError(f"{size} cost {least:.4f} s, {size * TIMES_LONGER} cost {most:.4f} s")
+
+
+async def _seconds_of_process(serve, value):
+    gc.disable()
+    began = process_time()
+    try:
+        await serve(value)
+    finally:
+        gc.enable()
+    return process_time() - began

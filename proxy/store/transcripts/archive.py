@@ -11,7 +11,6 @@ import io
 import json
 import math
 import os
-import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -314,9 +313,9 @@ class Transcript:
             role, text = role_and_text(raw)
             yield at, "answer" if is_answer else role, seen, text
 
-    def search(self, pattern: re.Pattern[str]) -> Iterator[tuple[str, str, str, re.Match[str]]]:
-        """Every message in which the pattern is found: at which link, by which role, when, and the match."""
-        yield from ((*label, found) for label, found in recall.search(self._list_searched(), pattern))
+    def search(self, find: recall.Finder) -> Iterator[tuple[str, str, str, recall.Match]]:
+        """Every message in which something is found: at which link, by which role, when, and the match."""
+        yield from ((*label, match) for label, match in recall.search(self._list_searched(), find))
 
     def _list_searched(self) -> Iterator[tuple[tuple[str, str, str], Iterable[str]]]:
         for at, seen, raw, is_answer in self._list_messages():

@@ -1,0 +1,105 @@
+"""The work for a request is proportional to its length in every list and every text of it, on every way it can take."""
+
+from itertools import count
+
+import pytest
+
+from proxy.upstream import Call
+from proxy.wire import http
+from tests.support.cost_growth import assert_served_in_proportion
+from tests.support.gateway_in_process import GatewayInProcess
+from tests.support.growing_requests import MARKER, MOST, OF_MESSAGES_ONLY, PATHS, SHAPES, write
+from tests.support.overflow_replies import overflow
+from tests.support.scripted_upstream import text_turn
+
+# A window that every history is over, so that the same is done for all of them.
+POLICY = {
+    "clear_at_least": 1_000,
+    "clear_cold_at_least": 1_000,
+    "min_groups": 0,
+    "keep": {"tokens": 500},
+    "pins": {"tags": ["pin"], "markers": [MARKER]},
+    "recall": "on",
+    "summary": {"enabled": False},
+}
+WINDOW_TOKENS = 8_000
+FIRST, MOST_BYTES = 250, 1_500_000
+LATE = {"short messages": 1_000, "instructions in the midst": 1_000, "uses of the provider's tools": 1_000}
+"""Of fewer messages not all that can be done has to be done."""
+QUICK = {"tools": 2_000, "reminders without an end": 700}
+
+
+@pytest.fixture
+async def served(up, tmp_path):
+    async with GatewayInProcess(up, tmp_path, policies={"default": POLICY}, retries=0, window=WINDOW_TOKENS) as gateway:
+        yield gateway
+
+
+def refuse_first(up):
+    """An upstream that refuses the first request of each caller as too long."""
+    callers = set()
+
+    def reply(request):
+        up.forget()
+        caller = request.header("authorization")
+        is_first = caller not in callers
+        callers.add(caller)
+        return overflow("openai") if is_first else text_turn("Well.")
+
+    return reply
+
+
+def accept(up):
+    def reply(_):
+        up.forget()
+        return text_turn("Well.")
+
+    return reply
+
+
+async def assert_in_proportion(served, api, shape, path="", first=FIRST):
+    """Each request is the first one of its caller: nothing of it is known from before."""
+    callers = count()
+
+    def make(size):
+        request = SHAPES[shape](size)
+        return write(api, request), request.headers
+
+    async def serve(made):
+        source, headers = made
+        own = (("authorization", f"Bearer sk-{next(callers)}"), ("content-type", "application/json"))
+        await served.relay(Call("POST", path or PATHS[api], "", (*own, *headers), source))
+        await served.notes.wait_idle()
+
+    most = MOST.get(shape, MOST_BYTES)
+    await assert_served_in_proportion(serve, make, first=min(first, most // 4), most=most, most_bytes=MOST_BYTES)
+    assert not served.faults
+
+
+@pytest.mark.parametrize(("shape", "first"), QUICK.items())
+async def test_the_work_for_a_chat_grows_with_its_length(up, served, shape, first):
+    up.script = accept(up)
+    await assert_in_proportion(served, "chat", shape, first=first)
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize("api", PATHS)
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_the_work_for_a_request_grows_with_its_length(up, served, api, shape):
+    if shape in OF_MESSAGES_ONLY and api != "messages":
+        pytest.skip("no other API has it")
+    up.script = accept(up)
+    await assert_in_proportion(served, api, shape, first=LATE.get(shape, FIRST))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape not in OF_MESSAGES_ONLY])
+async def test_the_work_for_a_refused_request_grows_with_its_length(up, served, shape):
+    up.script = refuse_first(up)
+    await assert_in_proportion(served, "chat", shape)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape not in OF_MESSAGES_ONLY])
+async def test_the_work_to_compact_on_request_grows_with_the_length_of_a_history(served, shape):
+    await assert_in_proportion(served, "chat", shape, http.COMPACT)
