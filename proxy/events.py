@@ -75,6 +75,7 @@ class InternalFault(Event, frozen=True):
     request_id: str
     kind: str
     where: str
+    times: int = 1  # reported once for so many
 
 
 class TurnEnded(Event, frozen=True):

@@ -19,7 +19,7 @@ import socket
 import ssl
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -38,6 +38,7 @@ from proxy.config import Config, Fault, InvalidConfig, Listen, Loaded, find_warn
 from proxy.gateway import Gateway
 from proxy.lifetime import BackgroundTasks
 from proxy.server.http import HEADERS_MAX, App, HttpServer
+from proxy.server.loop_faults import LoopFaults
 from proxy.store.activity_log import ActivityLog
 from proxy.store.contract import ReportedUnavailable, Store, StoreUnavailable
 from proxy.telemetry import audit, hooks, log, metrics
@@ -329,7 +330,7 @@ class Worker:
         gc.set_threshold(*_COLLECTION_THRESHOLDS)
         gc.freeze()  # what is there now stays until the end: modules, configuration
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(self._report_loop_error)
+        loop.set_exception_handler(LoopFaults(self._emit))
         threading.excepthook = self._report_thread_error
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._request_stop, number)
@@ -493,12 +494,6 @@ class Worker:
         # A thread that outlives the loop would get RuntimeError, and its own end would be reported by the same way.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._emit, event)
-
-    def _report_loop_error(self, _: asyncio.AbstractEventLoop, context: Mapping[str, object]) -> None:
-        """Report asyncio's uncaught exceptions by kind and place only: their values may hold credentials."""
-        exc = context.get("exception")
-        if isinstance(exc, BaseException):
-            self._emit(events.InternalFault("none", *events.locate_fault(exc)))
 
 
 def _tls_context(listen: Listen) -> ssl.SSLContext | None:

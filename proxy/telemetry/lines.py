@@ -68,6 +68,11 @@ def _compaction(event: events.CompactionEnded) -> Line:
     return "info", name, fields | list_steps(event)
 
 
+def _fault(event: events.InternalFault) -> Line:
+    fields = pick_fields(event, "request_id", "kind", "where")
+    return "error", "our-fault", fields if event.times == 1 else {**fields, "times": event.times}
+
+
 def _size_refusal(event: events.SizeRefused) -> Line:
     effect = "the second try was accepted" if event.helped else "the client gets the upstream's own error"
     fields = pick_fields(event, "request_id", "upstream", "kind", "limit", "helped")
@@ -122,7 +127,7 @@ _LINES: dict[type, Callable[[Any], Line]] = {
         "reported once",
     ),
     events.UpstreamRetried: _plain("info", "upstream-retried", "upstream", "why", "attempt"),
-    events.InternalFault: _plain("error", "our-fault", "request_id", "kind", "where"),
+    events.InternalFault: _fault,
     events.CompactionStarted: _plain(
         "debug", "compaction-started", "request_id", "conversation", "policy", "reason", "tokens_before", "originals"
     ),
