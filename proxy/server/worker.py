@@ -247,9 +247,10 @@ class Worker:
         self._snapshots = None if slot is None else slot.snapshots
         if slot is not None and (before := slot.snapshots.read_own()):
             self._metrics.restore(before)
-        self._store = assembly.open_store(config, warn)
+        report_back = self._reporter(events.StoreRecovered)
+        self._store = assembly.open_store(config, warn, report_back)
         number = None if slot is None else slot.number
-        keeper = assembly.build_keeper(config, number, warn, self._reporter(events.StoreRecovered))
+        keeper = assembly.build_keeper(config, number, warn, report_back)
         self._compactor = Compactor(self._store, keeper, self._emit, assembly.build_redaction(config))
         self._records = assembly.open_records(config, last_valid.registry)
         try:
