@@ -53,6 +53,7 @@ _SUPERVISOR_SECONDS = 0.5
 # Short, so that a switch is in force within a second, on other replicas too.
 _RECORDS_SECONDS = 0.2
 _SHARE_SECONDS = 0.25
+_KEY_USES_SECONDS = 5.0
 _RETRY_SECONDS = 1.0  # after a failure, which is reported each time
 
 FileStamp = tuple[int, int] | None
@@ -181,6 +182,13 @@ class ConfigWatch:
             except (RegistryUnreadable, OSError) as fault:
                 self._emit(events.StoreFailed(str(fault)))
                 await asyncio.sleep(_RETRY_SECONDS)
+
+    async def write_key_uses(self, store: Store) -> None:
+        """Write down which keys were used here, for the pages of all workers and replicas."""
+        while True:
+            await asyncio.sleep(_KEY_USES_SECONDS)
+            with suppress(StoreUnavailable):  # which is reported where it delays a request
+                await self._records.uses.write(store, self._records.current.keys)
 
     async def sync_records(self, store: Store) -> None:
         """Exchange keys and switches with the other replicas. One worker of each machine does this."""
@@ -397,6 +405,7 @@ class Worker:
     def _periodic_jobs(self) -> Iterator[Job]:
         """The jobs that run beside requests until the drain is over."""
         yield from (self._watch.watch_file, self._watch.watch_records, self._measure_lag, self._return_memory)
+        yield partial(self._watch.write_key_uses, self._store)
         if self._shares:
             yield partial(self._watch.sync_records, self._store)
         if self._snapshots is not None:
