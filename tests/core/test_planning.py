@@ -62,7 +62,8 @@ USUAL = replace(RULES, clear_at_least="auto", clear_cold_at_least="auto")
 
 def test_by_default_less_must_go_if_cached_tokens_are_dear():
     plan = Worker(USUAL, DEAR).send(work(28)).plan
-    assert (plan.action, plan.reason) == ("created", "stride")
+    assert (plan.action, plan.reason, plan.threshold_tokens) == ("created", "stride", 4_667)
+    assert USUAL.describe_clearing(4_667, is_cold=False) == "clear_at_least: auto (4667 here)"
     assert CLEAR_COLD_TOKENS < plan.tokens_before - plan.tokens_after < CLEAR_TOKENS
     assert done(work(28), USUAL, replace(DEAR, prices=Prices())) == ("none", "")
 
