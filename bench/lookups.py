@@ -9,6 +9,7 @@ from proxy.compaction.compactor import Compactor
 from proxy.compaction.context import CompiledPolicy, PolicyChoice
 from proxy.compaction.originals import Keeper
 from proxy.config import Policy, Upstream
+from proxy.core.rules import CLEAR_TOKENS
 from proxy.store.contract import Found
 from proxy.store.sqlite import SqliteStore
 from proxy.tokenizer import Tokenizers
@@ -37,7 +38,7 @@ async def look_ups(place: Path) -> tuple[int, int]:
     """For the last request of an agent below `clear_at_least`, and for its first one above."""
     policy, work = Policy(), Work(2, page=1_000)
     below = work.body()
-    while await tokens(work.grown()) < policy.clear_at_least:
+    while await tokens(work.grown()) < CLEAR_TOKENS:
         below = work.body()
     return await _ask_compactor(place / "below", policy, below), await _ask_compactor(
         place / "above", policy, work.body()

@@ -86,8 +86,8 @@ def scale_policies(scale: float) -> dict[str, Rules]:
     return {
         name: replace(
             rules,
-            clear_at_least=int(rules.clear_at_least / scale),
-            clear_cold_at_least=int(rules.clear_cold_at_least / scale),
+            clear_at_least=int(rules.clear_tokens / scale),
+            clear_cold_at_least=int(rules.clear_cold_tokens / scale),
             keep=replace(rules.keep, tokens=int(rules.keep.tokens / scale)),
         )
         for name, rules in policies().items()

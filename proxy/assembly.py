@@ -17,7 +17,7 @@ from proxy.access.records import Records, Registry
 from proxy.compaction.originals import Keeper
 from proxy.config import Config, Fault, InvalidConfig, Secret
 from proxy.store import sqlite
-from proxy.store.contract import MEBIBYTE, NO_DOCUMENT, Store, StoreLimits, StoreUnavailable
+from proxy.store.contract import MEBIBYTE, NO_DOCUMENT, Store, StoreLimits, StoreUnavailable, ignore
 from proxy.store.fallback import FALLBACK_LIMITS, FallbackStore
 from proxy.store.memory import MemoryStore
 from proxy.store.sqlite import SqliteStore
@@ -135,12 +135,14 @@ def open_records(config: Config, last_valid: Registry) -> Records:
     return Records(Path(config.state.dir), last_valid)
 
 
-def open_store(config: Config, warn: Warn) -> Store:
+def open_store(config: Config, warn: Warn, report_back: Warn = ignore) -> Store:
     """The store of blocks: Redis where replicas share one, else SQLite or memory."""
     limits = StoreLimits(block_bytes=config.state.mib * MEBIBYTE, block_seconds=config.state.days * 24 * 3600)
     in_memory = replace(FALLBACK_LIMITS, block_seconds=limits.block_seconds)
     if url := state_url(config):
-        shared: Store = _import_redis_store().RedisStore(url, limits, warn, ca_file=config.state.ca_file)
+        shared: Store = _import_redis_store().RedisStore(
+            url, limits, warn, report_back=report_back, ca_file=config.state.ca_file
+        )
         return FallbackStore(shared, in_memory)  # which reports its faults itself
     if config.state.store == "memory":
         return MemoryStore(limits)

@@ -75,6 +75,7 @@ class InternalFault(Event, frozen=True):
     request_id: str
     kind: str
     where: str
+    times: int = 1  # reported once for so many
 
 
 class TurnEnded(Event, frozen=True):
@@ -154,6 +155,7 @@ class CompactionEnded(Event, frozen=True):
     is_observed: bool
     turns: tuple[int, int] | None = None  # the first and the last that it covers and no block before it did
     request_id: str = ""
+    threshold: str = ""  # of a stride: the setting that says how many tokens must go, with the number in force
 
 
 class SummaryEnded(Event, frozen=True):

@@ -338,7 +338,10 @@ class Gateway:
         """Identify the caller before any of the body is read. ProxyError: access denied."""
         record.client = self._authenticator.find_client(request.headers, request.peer)
         registry = self._records.current
-        admitted = self._authenticator.admit(request.headers, request.peer, registry, time(), query)
+        now = time()
+        admitted = self._authenticator.admit(request.headers, request.peer, registry, now, query)
+        if admitted.caller.key_id:
+            self._records.uses.note(admitted.caller.key_id, now)
         record.team = admitted.caller.team if admitted.caller.team in self.config.teams else ""
         return admitted
 

@@ -279,10 +279,11 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 def test_the_readme_says_the_defaults_of_the_code():
     config = Config()
     policy = config.policy("default")
+    rules = policy.rules("default")
     clip = {name: value for step in policy.always for name, value in step.items()}["clip_output"]
     for claim in (
-        f"{policy.clear_at_least:,} tokens",
-        f"({policy.clear_cold_at_least:,} once the provider's cache has expired)",
+        f"{rules.clear_tokens:,} tokens",
+        f"({rules.clear_cold_tokens:,} once the provider's cache has expired)",
         f"Over {LARGE_TRIGGER:.0%} of the usable context window ({SMALL_TRIGGER:.0%} of small ones)".replace("%", " %"),
         f"{clip.get('least_bytes', 20_000):,} bytes",
         f"{config.transcripts.days:.0f} days after the last message, {config.transcripts.mib // 1024} GiB in all",

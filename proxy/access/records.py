@@ -33,6 +33,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import structs
 
+from proxy.access.key_uses import KeyUses
 from proxy.store.contract import Store, StoreUnavailable
 from proxy.telemetry.audit import give_to_folder_owner
 
@@ -249,6 +250,7 @@ class Records:
         """`last_valid` counts until the file can be read."""
         self.path = folder / FILE
         self.current = last_valid or Registry()
+        self.uses = KeyUses()
         self._seen: tuple[int, int, int] | None = None
         self._looking = threading.Lock()
         self.last_agreement: tuple[bytes | None, Registry] | None = None

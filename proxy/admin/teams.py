@@ -2,17 +2,22 @@
 
 import asyncio
 import time
+from fnmatch import fnmatchcase
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
+from proxy.access.key_uses import DOCUMENT, decode_uses
 from proxy.access.records import EVERYBODY, Registry, TeamKey, create_team_key
 from proxy.admin.context import AdminContext, AdminRequest, Flaw, Invalid, Json, Route, write_audit
 from proxy.admin.guard import OtherTeam
 from proxy.config import Config
+from proxy.config.attachments import sort_by_priority
 from proxy.config.settings import TEAM_NAME
+from proxy.config.values import ALL_PERCENT
 from proxy.errors import NotFound
+from proxy.store.contract import StoreUnavailable
 
 
 class NewKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,9 +36,6 @@ class NewSwitch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     team: Annotated[str, Meta(pattern=f"^$|{TEAM_NAME}")] = EVERYBODY
 
 
-_KEY_USE = "select key, max(at) as last from turns where key != '' group by key"
-
-
 def list_teams(context: AdminContext, request: AdminRequest) -> Json:
     registry, now = context.records.current, time.time()
     valid = [key.team for key in registry.keys.values() if not key.why_invalid(now)]
@@ -41,6 +43,7 @@ def list_teams(context: AdminContext, request: AdminRequest) -> Json:
         {
             "name": name,
             "policy": team.policy,  # empty: the upstream's
+            "deciding": list_deciding(context.config(), name),
             "upstream": team.upstream,  # empty: the first that serves the model
             "own_key": team.key is not None,
             "open_keys": valid.count(name),
@@ -52,15 +55,43 @@ def list_teams(context: AdminContext, request: AdminRequest) -> Json:
     return {"teams": teams}
 
 
-def list_keys(context: AdminContext, request: AdminRequest) -> Json:
+def list_deciding(config: Config, team: str) -> list[Json]:
+    """The attachments that may decide for requests of a team, in their order, and the policy for what they leave."""
+    deciding: list[Json] = []
+    taken = 0.0
+    for _, attachment in sort_by_priority(config.attachments):
+        if not fnmatchcase(team, attachment.team) or attachment.rollout <= taken:
+            continue
+        conditions = {name: getattr(attachment, name) for name in ("key", "model", "upstream", "tag")}
+        conditions = {name: glob for name, glob in conditions.items() if glob != "*"}
+        deciding.append(
+            {
+                "policy": attachment.policy,
+                "mode": attachment.mode,
+                "rollout": attachment.rollout,
+                "conditions": conditions,
+            }
+        )
+        if not conditions:
+            taken = attachment.rollout
+        if taken == ALL_PERCENT:
+            return deciding
+    return [*deciding, {"policy": config.teams[team].policy, "mode": "", "rollout": ALL_PERCENT, "conditions": {}}]
+
+
+async def list_keys(context: AdminContext, request: AdminRequest) -> Json:
+    """All keys, each with its last use: of all replicas if they share a state that answers."""
     keys = sorted(context.records.current.keys.values(), key=lambda key: (key.team, -key.created))
-    used = {row["key"]: row for row in context.activity_log.query(_KEY_USE)}
+    scope = "all replicas" if context.config().state.url else "this replica"
+    try:
+        stored = decode_uses(await context.store.read_document(DOCUMENT))
+    except StoreUnavailable:
+        stored, scope = {}, "this replica"
+    used, now = context.records.uses.merge(stored), time.time()
+    shown = [key for key in keys if request.visitor.may_see(key.team)]
     return {
-        "keys": [
-            {**_describe_key(key, time.time()), "last_used": used.get(key.id, {}).get("last")}
-            for key in keys
-            if request.visitor.may_see(key.team)
-        ]
+        "keys": [{**_describe_key(key, now), "last_used": used.get(key.id)} for key in shown],
+        "last_used_of": scope,
     }
 
 
@@ -80,9 +111,10 @@ async def revoke_key(context: AdminContext, request: AdminRequest) -> Json:
     key_id, now = request.names["key"], time.time()
 
     def change(registry: Registry) -> Registry:
-        # Here and not before: this worker may not have read yet whose key it is.
-        if (known := registry.keys.get(key_id)) is not None:
-            _check_team(request, known.team)
+        # Here and not before: this worker may not have read yet whose key it is. A key of another team gets the same
+        # answer as one that does not exist.
+        if (known := registry.keys.get(key_id)) is not None and not request.visitor.may_see(known.team):
+            raise KeyError(key_id)
         return registry.with_key_revoked(key_id, now)
 
     try:

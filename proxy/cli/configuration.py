@@ -9,12 +9,22 @@ from proxy import assembly
 from proxy.access.records import public_id_or_text
 from proxy.cli import options
 from proxy.cli.options import add_command, parse_path, print_error
-from proxy.config import InvalidConfig, Loaded, Occasion, RolloutChoice, Upstream, as_yaml, find_origins, find_warnings
-from proxy.config.attachments import ALL_PERCENT
+from proxy.config import (
+    Config,
+    InvalidConfig,
+    Loaded,
+    Occasion,
+    RolloutChoice,
+    Upstream,
+    as_yaml,
+    find_origins,
+    find_warnings,
+)
 from proxy.config.schema import as_json_schema
-from proxy.config.values import ConfigModel
+from proxy.config.values import ALL_PERCENT, ConfigModel
+from proxy.core.window import compute_relative_prices
 from proxy.server import own_address
-from proxy.windows import is_known_model
+from proxy.windows import is_known_model, resolve_window
 from proxy.wire.redaction import redaction
 
 _REDACTION = redaction()
@@ -77,9 +87,22 @@ def _check(args: argparse.Namespace) -> int:
         return 0
     for where, why in warnings:
         print(f"warning: {where}: {why}")  # noqa: T201
+    for line in _describe_auto(config):
+        print(line)  # noqa: T201
     names = ", ".join(f"{upstream.name} ({upstream.base_url})" for upstream in config.upstreams)
     print(f"OK ({options.find_config_file(args) or 'defaults'}). Upstreams: {names}")  # noqa: T201
     return 0
+
+
+def _describe_auto(config: Config) -> Iterator[str]:
+    """The number that `clear_at_least: auto` is for each model that the file names, if not the usual one."""
+    models = [name for upstream in config.upstreams for name in upstream.models if is_known_model(name)]
+    for policy in config.policies:
+        rules = config.policy(policy).rules(policy)
+        for model in dict.fromkeys(models):
+            tokens = rules.find_clearing(compute_relative_prices(resolve_window(model)))
+            if tokens != rules.clear_tokens:
+                yield f"policy {policy}: clear_at_least `auto` is {tokens:,} for {model}"
 
 
 Row = tuple[str, object, str]
@@ -124,7 +147,10 @@ def _explain(args: argparse.Namespace) -> int:
         return print_error(f"unknown policy {args.policy!r} (known: {', '.join(config.all_policies)})")
     public = "" if key is None else key.id
     choices = config.choices(Occasion(team, public, args.model or "", settings.name, args.tag))
-    rows = [*_choice_rows(loaded, choices), *_value_rows(loaded, choices, team, settings, args.policy)]
+    policies = [args.policy] if args.policy else list(dict.fromkeys(choice.policy for choice in choices))
+    rows = [*_choice_rows(loaded, choices), *_value_rows(loaded, team, settings, policies)]
+    if args.model:
+        rows += [row for policy in policies for row in _clearing_rows(config, policy, args.model)]
     if args.changed:
         rows = [row for row in rows if not row[-1].startswith("default")]
     if args.json:
@@ -153,14 +179,25 @@ def _find_choice_origin(loaded: Loaded, choice: RolloutChoice) -> str:
     return "default" if is_unset else loaded.origin(*choice.place)
 
 
-def _value_rows(
-    loaded: Loaded, choices: Sequence[RolloutChoice], team: str, upstream: Upstream, policy: str | None
-) -> Iterator[Row]:
+def _clearing_rows(config: Config, policy: str, model: str) -> Iterator[Row]:
+    """The tokens that must go before old results of this model are cleared, as they are in force, and why."""
+    rules, prices = config.policy(policy).rules(policy), compute_relative_prices(resolve_window(model))
+    tokens, why = rules.find_clearing(prices), "as set"
+    if rules.clear_at_least == "auto":
+        why = "`auto`" if tokens == rules.clear_tokens else f"`auto`: cached tokens cost {prices.read:g} of others"
+    yield f"{model} under {policy}: clear_at_least", tokens, why
+    cold_why = "as set"
+    if rules.clear_cold_at_least == "auto":
+        cold_why = "`auto`" if rules.clear_at_least == "auto" else "`auto`: as clear_at_least"
+    yield f"{model} under {policy}: clear_cold_at_least", rules.clear_cold_tokens, cold_why
+
+
+def _value_rows(loaded: Loaded, team: str, upstream: Upstream, policies: Sequence[str]) -> Iterator[Row]:
     config = loaded.config
     yield from _block_rows(loaded, upstream, ("upstreams", config.upstreams.index(upstream)))
     if team in config.teams:
         yield from _block_rows(loaded, config.teams[team], ("teams", team))
-    for name in [policy] if policy else dict.fromkeys(choice.policy for choice in choices):
+    for name in policies:
         yield from _policy_rows(loaded, name)
     for name in ("listen", "access", "state", "transcripts", "admin", "log", "otel"):
         yield from _block_rows(loaded, getattr(config, name), (name,))

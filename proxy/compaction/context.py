@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, get_args
 from urllib.parse import urlsplit
 
 from proxy.config import Config, Occasion, Policy, RolloutChoice, Upstream
-from proxy.config.attachments import ALL_PERCENT
+from proxy.config.values import ALL_PERCENT
 from proxy.core.conversation import LOOK_UP_MIN_TOKENS, find_smallest_bytes
 from proxy.core.identity import compute_beginning
 from proxy.core.messages import Request

@@ -594,6 +594,9 @@ class Session:
         plan, rules = decision.plan, self.policy.rules
         if plan is not None and plan.action == "created":
             steps = tuple((report.step, report.messages, report.saved) for report in plan.reports)
+            threshold = ""
+            if plan.threshold_tokens:
+                threshold = rules.describe_clearing(plan.threshold_tokens, is_cold=plan.reason == "cold")
             self._services.emit(
                 events.CompactionEnded(
                     decision.conversation,
@@ -605,6 +608,7 @@ class Session:
                     is_observed=decision.outcome == "observed",
                     turns=plan.turns,
                     request_id=self._call.request_id,
+                    threshold=threshold,
                 )
             )
 

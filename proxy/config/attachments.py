@@ -12,9 +12,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from proxy.config.values import AMOUNT_MAX, Amount, ConfigModel
+from proxy.config.values import ALL_PERCENT, AMOUNT_MAX, Amount, ConfigModel, Percent
 
-ALL_PERCENT = 100.0
 _WILD = re.compile(r"[*?]|\[[^]]+\]")
 _GLOBS = ("team", "key", "model", "upstream", "tag")
 
@@ -45,8 +44,9 @@ class Attachment(ConfigModel):
     """Values of the request header x-compaction-tag, as a glob; without the header it is empty."""
     priority: Amount = Field(0, ge=-AMOUNT_MAX)
     """Attachments with a higher number are looked at first; equal ones in the order of the file."""
-    rollout: float = Field(ALL_PERCENT, ge=0, le=ALL_PERCENT)
-    """Percentage of conversations that it applies to. Begin a new policy with 5, and raise it."""
+    rollout: Percent = ALL_PERCENT
+    """Percentage of conversations that it applies to: 5 is 5 %. Write less than 1 with its sign, as 0.5%. Begin a new
+    policy with 5, and raise it."""
     mode: Literal["", "auto", "observe", "off"] = ""
     """`auto`, `observe` or `off` instead of the policy's own mode. Set `observe` to see what a policy would do."""
 

@@ -141,7 +141,7 @@ def _overrides(
     for name in sorted(environ):
         if name.startswith(PREFIX):
             path = parse_place(name[len(PREFIX) :].lower(), "__")
-            yield path, _parse_scalar(environ[name]), name
+            yield path, _parse_variable(environ[name]), name
     for path, value in options.items():
         yield path, value, "command line"
 
@@ -206,13 +206,28 @@ def _find_origin(path: Place, loaded: Loaded, source: str) -> str:
 
 
 class YamlReader(yaml.SafeLoader):
-    """YAML reader with two exceptions: `off` and `yes` are text (`mode: off`), and so is a date (`api-version`)."""
+    """YAML reader by version 1.2 where 1.1 reads another value than the one that was written.
+
+    `off` and `yes` are text (`mode: off`), and so are a date (`api-version`), `010` (1.1: eight) and `1:30` (ninety).
+    """
 
 
 YamlReader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in kinds if not tag.endswith((":timestamp", ":bool"))]
+    first: [(tag, pattern) for tag, pattern in kinds if not tag.endswith((":timestamp", ":bool", ":int", ":float"))]
     for first, kinds in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
+YamlReader.add_implicit_resolver(
+    "tag:yaml.org,2002:int",
+    re.compile(r"^(?:[-+]?(?:0|[1-9][0-9_]*)|0x[0-9a-fA-F_]+|0b[01_]+)$"),
+    list("-+0123456789"),
+)
+YamlReader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(
+        r"^(?:[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+    ),
+    list("-+0123456789."),
+)
 YamlReader.add_implicit_resolver(
     "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
 )
@@ -285,11 +300,14 @@ def _note_lines(node: yaml.Node, path: Place, file: str, origins: dict[Place, st
             _note_lines(value, (*path, index), file, origins, twice)
 
 
-def _parse_scalar(text: str) -> object:
+def _parse_variable(text: str) -> object:
+    """Parse the value of a variable. A number stays text: a setting that is a number or a boolean reads `1` itself."""
     try:
-        return YamlReader(text).get_single_data()
+        value = YamlReader(text).get_single_data()
     except (yaml.YAMLError, *_PARSER_FAULTS):
         return text
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return text.strip() if is_number else value
 
 
 def _set(values: dict[str, Any], origins: dict[Place, str], path: Place, value: object, origin: str) -> None:

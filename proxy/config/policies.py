@@ -29,7 +29,7 @@ from pydantic import (
     create_model,
 )
 
-from proxy.config.values import AMOUNT_MAX, Amount, ConfigModel, Seconds, refuse_if, suggest
+from proxy.config.values import AMOUNT_MAX, Amount, ConfigModel, ExactModel, Seconds, refuse_if, suggest
 from proxy.core import grouping, rules
 from proxy.core.agents import Hint, find_pattern_fault
 from proxy.core.pipeline import Step
@@ -217,6 +217,19 @@ def _read_trigger(given: Any) -> float | Literal["auto"]:  # noqa: ANN401 (whate
 Trigger = Annotated[float | Literal["auto"], BeforeValidator(_read_trigger)]
 
 
+def _read_clearing(amount: Any) -> int | Literal["auto"]:  # noqa: ANN401 (whatever a file holds)
+    if isinstance(amount, str) and amount.lower() == "auto":
+        return "auto"
+    if isinstance(amount, str) and amount.isdecimal():  # of a variable
+        amount = int(amount)
+    if isinstance(amount, int) and 1 <= amount <= AMOUNT_MAX:
+        return amount
+    raise ValueError("must be `auto`, or a whole number of tokens from 1")
+
+
+ClearingAmount = Annotated[Annotated[Amount, Field(ge=1)] | Literal["auto"], BeforeValidator(_read_clearing)]
+
+
 class ToolConfig(ConfigModel):
     """Rules for old calls of a tool, before what the steps of the policy say of it."""
 
@@ -270,13 +283,13 @@ class Policy(ConfigModel):
     recount: Literal["answer", "probe"] = "answer"
     """How the size of a shortened history is learned: from the next `answer`, or by a `probe` request for 16 tokens
     where answers do not tell."""
-    clear_at_least: Amount = Field(_R.clear_at_least, ge=1)
+    clear_at_least: ClearingAmount = _R.clear_at_least
     """Clear old tool results once this many tokens can be freed. Shorter histories are changed only near the trigger or
-    where a client asks. Lower it to save more, at the price of more cache writes. For models whose cached tokens cost
-    over a tenth of others, fewer are enough."""
-    clear_cold_at_least: Amount = Field(_R.clear_cold_at_least, ge=1)
-    """The same while the upstream's cache has expired, when a rewrite costs nothing extra. Keep it below
-    clear_at_least."""
+    where a client asks. `auto`: 14,000, or fewer for models whose cached tokens cost over a tenth of others. A number
+    is in force for every model: lower it to save more, at the price of more cache writes."""
+    clear_cold_at_least: ClearingAmount = _R.clear_cold_at_least
+    """The same while the upstream's cache has expired, when a rewrite costs nothing extra. `auto`: 2,000, or as much as
+    clear_at_least if that is a number. Keep a number below clear_at_least."""
     always_at_least: Amount = Field(_R.always_at_least, ge=0)
     """Size of a history, in tokens, from which the steps of `always` act. 0: from clear_at_least on. Set it where
     clear_at_least is so high that nothing is ever cleared."""
@@ -491,6 +504,10 @@ _BOUNDED: Mapping[Any, Any] = {
 }
 
 
+class _StepSettings(ExactModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
 @cache
 def _settings_of(name: str) -> type[BaseModel]:
     """Model of a step's fields, for their validation."""
@@ -501,7 +518,7 @@ def _settings_of(name: str) -> type[BaseModel]:
         for field in fields(kind)
         if field.init
     }
-    return create_model(name, __config__=ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True), **checked)
+    return create_model(name, __base__=_StepSettings, **checked)
 
 
 @cache

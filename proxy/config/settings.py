@@ -18,6 +18,7 @@ from pydantic import AfterValidator, Field, model_validator
 from proxy.config.attachments import Attachment, Occasion, RolloutChoice, list_choices
 from proxy.config.policies import DEFAULT, Policy, lineage, resolve_policy, shipped_policies
 from proxy.config.values import (
+    ALL_PERCENT,
     BODY_MIB_MAX,
     FIELD_VALUE,
     MIB_MAX,
@@ -26,6 +27,7 @@ from proxy.config.values import (
     Days,
     MaybeSecret,
     Mib,
+    Percent,
     Seconds,
     Secret,
     SecretReference,
@@ -43,6 +45,10 @@ _SECRET_HEADERS = frozenset({"authorization", "api-key", "x-api-key", "x-goog-ap
 FIELD_NAME = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]*$"
 TEAM_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$"
 _TEAM_NAME = re.compile(TEAM_NAME)
+# At the end of a base URL: what people copy from the example of a request.
+_API_PATH = re.compile(
+    r"(/chat/completions|(?<=/v1)/(?:completions|embeddings|models)|/responses|/messages(?:/count_tokens)?)$"
+)
 
 
 def _normalize_base_url(url: str) -> str:
@@ -53,6 +59,8 @@ def _normalize_base_url(url: str) -> str:
         raise ValueError("credentials do not belong into a URL: use key")
     if parts.query or parts.fragment:
         raise ValueError("a query does not belong here: use query")
+    if ending := _API_PATH.search(parts.path.rstrip("/")):
+        raise ValueError(f"the paths of requests are appended to it: leave out {ending[1]} at its end")
     return url.rstrip("/") + ("" if parts.path.strip("/") else "/v1")
 
 
@@ -342,8 +350,9 @@ class OtelConfig(ConfigModel):
     """Name of this service (`service.name`)."""
     traces: bool = True
     """Send a span for each request, each call of a model and each summary, and continue `traceparent`."""
-    sample: float = Field(100, ge=0, le=100)
-    """Percent of the traces begun here that are sent; a client's own trace is sent if the client records it."""
+    sample: Percent = ALL_PERCENT
+    """Percent of the traces begun here that are sent: 10 is 10 %. Write less than 1 with its sign, as 0.5%. A client's
+    own trace is sent if the client records it."""
     logs: bool = False
     """Send the lines of the log too."""
     metrics_seconds: Seconds = Field(0, ge=0)

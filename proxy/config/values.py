@@ -24,9 +24,11 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     WithJsonSchema,
+    field_validator,
     model_validator,
 )
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 
 SIMILARITY_MIN_RATIO = 0.6
 FIELD_VALUE = re.compile(r"[\t\x20-\x7e]*")
@@ -49,13 +51,36 @@ _PATH = {
 }
 
 
-class ConfigModel(BaseModel):
+class ExactModel(BaseModel):
+    """A model that takes no boolean for a number and no number for a boolean: pydantic reads `true` as 1."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_conversion(cls, value: object, info: ValidationInfo) -> object:
+        kinds = _list_kinds(cls.model_fields[info.field_name or ""].annotation)
+        for single in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(single, bool) and bool not in kinds and kinds & {int, float}:
+                raise PydanticCustomError("float_type" if float in kinds else "int_type", "must be a number")
+            if isinstance(single, int | float) and not isinstance(single, bool) and bool in kinds:
+                raise PydanticCustomError("bool_type", "must be true or false")
+        return value
+
+
+def _list_kinds(annotation: Any) -> set[Any]:  # noqa: ANN401 (any type a setting has)
+    """The plain types that an annotation is made of."""
+    if not (parts := get_args(annotation)):
+        return {annotation}
+    return set().union(*map(_list_kinds, parts[:1] if get_origin(annotation) is Annotated else parts))
+
+
+class ConfigModel(ExactModel):
     """A group of settings: frozen, and closed to settings that it does not have.
 
     The docstring below a setting is its sentence in proxy.yaml. Pydantic reads it from the source file; where that is
     missing, `check --defaults` prints the settings without their sentences.
 
-    What can only mean one thing is accepted: `INFO`, one text for a list, nothing for a group.
+    What can only mean one thing is accepted: `INFO`, one text for a list, nothing for a group. A boolean is no number,
+    and a number no boolean: `port: true` is refused.
     """
 
     @model_validator(mode="before")
@@ -199,6 +224,41 @@ Seconds = Annotated[float, Field(le=SECONDS_MAX)]
 Days = Annotated[float, Field(le=DAYS_MAX)]
 Mib = Annotated[int, Field(le=MIB_MAX)]
 Amount = Annotated[int, Field(le=AMOUNT_MAX)]
+
+ALL_PERCENT = 100.0
+_PERCENT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*")
+
+
+def _read_percent(value: object) -> object:
+    """Read `5` and `0.1%`. Refuse a plain `0.1`, which may be meant as the share that it is in `trigger: 0.1`."""
+    signed = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    if signed is not None:
+        return float(signed[1])
+    try:
+        number = float(value) if isinstance(value, str | int | float) else 0.0
+    except ValueError:
+        return value  # refused as no number
+    if 0 < number < 1:
+        raise ValueError(
+            f"is a percentage: write {number * 100:g} for {number * 100:g} %, or {number:g}% for {number:g} %"
+        )
+    return value
+
+
+def _write_percent(value: float) -> float | str:
+    return f"{value:g}%" if 0 < value < 1 else value
+
+
+Percent = Annotated[
+    float,
+    Field(ge=0, le=ALL_PERCENT),
+    BeforeValidator(_read_percent),
+    PlainSerializer(_write_percent, when_used="json"),
+    WithJsonSchema(
+        {"anyOf": [{"type": "number", "minimum": 0, "maximum": 100}, {"type": "string", "pattern": "%\\s*$"}]}
+    ),
+]
+"""A percentage, and no share: between 0 and 1 it is written with its sign."""
 
 REDIS_PORT, SENTINEL_PORT = 6379, 26379
 

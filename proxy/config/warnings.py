@@ -5,9 +5,10 @@ pages.
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
-from proxy.config.attachments import ALL_PERCENT, Attachment, covers_glob, find_unreachable
+from proxy.config.attachments import Attachment, covers_glob, find_unreachable
 from proxy.config.policies import ToolConfig
 from proxy.config.settings import Config
+from proxy.config.values import ALL_PERCENT
 
 _GLOB = frozenset("*?[")
 KEEP_MAX_TOKENS = 200_000
@@ -101,13 +102,14 @@ def _check_policies(config: Config) -> Iterator[tuple[str, str]]:
             )
         if policy.keep.tokens >= KEEP_MAX_TOKENS:
             yield f"policies.{name}.keep.tokens", "is more than most context windows: nothing is ever compacted"
-        goal = policy.rules(name).find_goal(policy.trigger_tokens)
-        if policy.trigger_tokens and policy.clear_at_least >= goal:
+        rules = policy.rules(name)
+        goal = rules.find_goal(policy.trigger_tokens)
+        if policy.trigger_tokens and rules.clear_tokens >= goal:
             yield (
                 f"policies.{name}.clear_at_least",
                 "is not below trigger_tokens * target: old results are never cleared, because the trigger comes first",
             )
-        if policy.clear_cold_at_least > policy.clear_at_least:
+        if rules.clear_cold_tokens > rules.clear_tokens:
             yield (
                 f"policies.{name}.clear_cold_at_least",
                 "is more than clear_at_least: set it lower, for a rewrite is cheap while the upstream's cache is cold",

@@ -12,7 +12,7 @@ from itertools import chain, groupby, pairwise
 
 from proxy.core.agents import Hint, find_modes, matches_any
 from proxy.core.grouping import find_groups, pair_results
-from proxy.core.messages import HEAD, NOTE, REPEATED, RESULTS, Message, ToolCall, make_literal
+from proxy.core.messages import HEAD, NOTE, REPEATED, RESULTS, Message, ToolCall, make_literal, remove_other_breaks
 from proxy.core.pipeline import BYTES_PER_TOKEN, Draft
 from proxy.core.recall import render_handle
 
@@ -163,6 +163,7 @@ class Stretch:
 
     def notes(self, text: str, answer: str = "") -> tuple[Message, ...]:
         """Notes that say `text` in its place; with an `answer`, the assistant replies."""
+        text = remove_other_breaks(text)
         if self.recalls:
             text += f"\nFor the full text of these messages call {render_handle(self.first, self.stop)}."
         return make_notes(text, self.before, self.after, self.start, self.stop, answer=answer)

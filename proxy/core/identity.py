@@ -19,6 +19,7 @@ Read next: `memory.py`, what is stored under these keys.
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -291,6 +292,27 @@ _OF_COUNTERS = re.compile(
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"\d[\d.,:]*%?")
+# A count, or a moment that was replaced.
+_COUNT = re.compile(r"\d[\d.,:]*%?|\0")
+_COUNTER = re.compile(
+    r"\b(?:(?:tokens?|context(?: window)?|time|steps?|turns?|iterations?|requests?|messages?|budget)"
+    r" (?:usage|used|left|remaining|elapsed|so far)|elapsed|uptime|previous messages between)\b"
+    r"|^\W*(?:current )?(?:turn|step|iteration)\b(?=\W{0,3}[\d\0])",
+    re.IGNORECASE,
+)
+_UNITS = (
+    r"(?:(?:out of|of|from|max|total|used|left|remaining|tokens?|requests?|messages?|steps?|turns?|iterations?|percent"
+    r"|[kms]|ms|h|d|hrs?|hours?|min(?:ute)?s?|sec(?:ond)?s?|days?)(?![a-z])[^\w.;]{0,3}){1,2}"
+)
+# What may stand between a count and its counter, between two counts, between a counter and its count, and behind a
+# count of what is left.
+_BEFORE_COUNTER = re.compile(rf"\s{{0,2}}(?:{_UNITS})?", re.IGNORECASE)
+_BETWEEN_COUNTS = re.compile(rf"\s?(?:[/|(\[~\u2013-]|{_UNITS})\s?\(?", re.IGNORECASE)
+_BEHIND_COUNTER = re.compile(r"[^\w.;]{0,4}(?:(?:is|are|was|now|about|of|so far)\b[^\w.;]{0,3}){0,2}", re.IGNORECASE)
+_IS_LEFT = re.compile(rf"\s(?:{_UNITS})?(?:remaining|left|used|elapsed|so far)\b", re.IGNORECASE)
+_GAP_CHARACTERS = 24
+_COUNTS_MAX = 8
+_PUNCTUATION = ".,:"
 # A client's own checksum over the request, different in each of them.
 _BILLING = re.compile(r"x-anthropic-billing-header:", re.IGNORECASE)
 # A snapshot of the repository, taken again when a session is resumed: its heading, and the lines that may follow it.
@@ -340,8 +362,42 @@ def _replace_moments(line: str) -> str:
     elif found != line:
         found = _WEEKDAY.sub(_PLACE_OF_MOMENT, found)
     if _OF_COUNTERS.search(line):
-        found = _NUMBER.sub(_PLACE_OF_MOMENT, found)
+        found = _remove_counts(found)
     return _RUNS.sub(_PLACE_OF_MOMENT, found).rstrip()
+
+
+def _remove_counts(line: str) -> str:
+    """The line without the numbers beside its counters. Others may be all that tells two customers apart."""
+    counts = [count.span() for count in _COUNT.finditer(line)]
+    starts = [start for start, _ in counts]
+    beside = {start for start, stop in counts if line[stop - 1] not in _PUNCTUATION and _IS_LEFT.match(line, stop)}
+    for counter in _COUNTER.finditer(line):
+        first = bisect_left(starts, counter.end())
+        beside.update(_find_counts_behind(line, counter.end(), counts[first : first + _COUNTS_MAX]))
+        last = bisect_left(starts, counter.start())
+        beside.update(_find_counts_before(line, counter.start(), counts[max(0, last - _COUNTS_MAX) : last]))
+    return _NUMBER.sub(lambda count: _PLACE_OF_MOMENT if count.start() in beside else count[0], line)
+
+
+def _find_counts_behind(line: str, end: int, counts: Sequence[tuple[int, int]]) -> Iterator[int]:
+    """Where the counts begin that follow the counter which ends here: "tokens used: 5 of 20"."""
+    gap = _BEHIND_COUNTER
+    for start, stop in counts:
+        if start - end > _GAP_CHARACTERS or not gap.fullmatch(line, end, start):
+            return
+        yield start
+        end, gap = stop, _BETWEEN_COUNTS
+
+
+def _find_counts_before(line: str, start: int, counts: Sequence[tuple[int, int]]) -> Iterator[int]:
+    """Where the counts begin that precede the counter which begins here: "5 of 20 tokens used"."""
+    gap = _BEFORE_COUNTER
+    for begin, stop in reversed(counts):
+        is_far = start - stop > _GAP_CHARACTERS or line[stop - 1] in _PUNCTUATION
+        if is_far or not gap.fullmatch(line, stop, start):
+            return
+        yield begin
+        start, gap = begin, _BETWEEN_COUNTS
 
 
 def _extract_text(message: Message, form: CanonicalForm) -> str:

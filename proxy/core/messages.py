@@ -394,6 +394,20 @@ def find_part_type(part: bytes) -> str:
     return _as_string(value.get("type")) if isinstance(value, dict) else ""
 
 
+def find_first_line(text: str) -> str:
+    """The first line that says something. It ends wherever a reader may see the end of a line, as at U+2028."""
+    lines = text.strip().splitlines()
+    return lines[0].strip() if lines else ""
+
+
+_OTHER_BREAKS = re.compile("\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+
+
+def remove_other_breaks(text: str) -> str:
+    """The text with no line break in it but line feeds: text that it quotes begins no line by another one."""
+    return _OTHER_BREAKS.sub(lambda found: "\n" if found[0] == "\r\n" else " ", text)
+
+
 def extract_text(content: Any) -> str:  # noqa: ANN401 - any JSON a client sends
     """The text of a content, the texts of several parts one below the other."""
     if isinstance(content, str):

@@ -17,7 +17,7 @@ from itertools import chain, islice
 from typing import Any, Literal
 
 from proxy.core.agents import find_command_line, find_kind, matches_any, skip_words_before_command, split_commands
-from proxy.core.messages import ToolCall
+from proxy.core.messages import ToolCall, find_first_line
 
 _WORD_CHARACTERS = string.ascii_letters + string.digits + "_+/=.~:@%-"
 LINE_CHARACTERS = 240
@@ -505,7 +505,7 @@ def cut_first_line(text: str, limit: int) -> str:
     A word that would be cut is left out whole, so that no secret is cut to a piece that no rule recognises. Of
     a path the end says more than the beginning.
     """
-    line = text[: 4 * limit].strip().split("\n", 1)[0].strip()
+    line = find_first_line(text[: 4 * limit])
     if len(line) <= limit:
         return line
     if line.startswith("/") and " " not in line:

@@ -65,6 +65,8 @@ class Plan:
     """Tokens of what would have been forwarded without the new block."""
     turns: tuple[int, int] | None = None
     """The first and the last turn that the new block covers and the one before did not, from 1 on."""
+    threshold_tokens: int = 0
+    """The tokens that had to go for this block to be made; 0 if it has another cause than a stride."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ def is_below_threshold(size: int, rules: Rules, facts: Facts, *, count_error: fl
     soon = rules.summary.prepare * NOTICE_SHARE if rules.summary.enabled else 1.0
     # Only a history that is followed has a count by the upstream, and that may be far over ours.
     error = count_error if rules.trusts_usage else 1.0
-    least = [rules.clear_at_least, *(limit * soon / error for limit, _ in limits)]
+    least = [rules.clear_tokens, *(limit * soon / error for limit, _ in limits)]
     if rules.always and rules.always_at_least:
         least.append(rules.always_at_least)
     return not facts.force and size < min(least)
@@ -169,7 +171,7 @@ def _plan_stride(state: ConversationState, size: int) -> Plan:
     attempt = clear_old(state, draft, "cold" if cold else "stride")
     if attempt.freed < least or (not cold and _estimate_payback(state, attempt) > rules.horizon):
         return _keep_view(state, size)
-    return _use_block(state, attempt, size)
+    return replace(_use_block(state, attempt, size), threshold_tokens=least)
 
 
 def _is_cold(state: ConversationState) -> bool:
@@ -177,11 +179,8 @@ def _is_cold(state: ConversationState) -> bool:
 
 
 def _count_least(state: ConversationState) -> int:
-    """The tokens that must go for a stride to be made: fewer where rewriting costs little or waiting much."""
-    least, cold_least = state.rules.clear_at_least, state.rules.clear_cold_at_least
-    if _is_cold(state):
-        return cold_least
-    return max(min(least, cold_least), round(least * window.find_share_worth_clearing(state.facts.prices)))
+    """The tokens that must go for a stride to be made: by default fewer where rewriting costs little."""
+    return state.rules.clear_cold_tokens if _is_cold(state) else state.rules.find_clearing(state.facts.prices)
 
 
 def _plan_fold(state: ConversationState, size: int, limit: int, reason: str) -> Plan | NeedSummary:

@@ -20,11 +20,13 @@ from proxy.core.steps.standard import (
     StripReasoning,
 )
 from proxy.core.summaries import Summary, SummaryRules
-from proxy.core.window import Prices
+from proxy.core.window import Prices, find_share_worth_clearing
 
 LARGE_TRIGGER, SMALL_TRIGGER, SPARED_TOKENS = 0.55, 0.8, 48_000
 """The trigger `auto`: it saves cost before large windows, but of small ones a history may use more: the tokens spared,
 as far as they fit."""
+CLEAR_TOKENS, CLEAR_COLD_TOKENS = 14_000, 2_000
+"""`clear_at_least` and `clear_cold_at_least` if they are `auto`, where cached tokens cost a tenth of others or less."""
 LEAST_LIMIT_TOKENS = 2_000
 """A headroom never brings the trigger below this: instructions and tools alone would be over it, at every request."""
 
@@ -55,10 +57,11 @@ class Rules:
     fold: tuple[Step, ...] = (DropMiddle(),)
     """Steps that bring a view to its target when clearing is not enough."""
     keep: Keep = field(default_factory=Keep)
-    clear_at_least: int = 14_000
-    """Old results are cleared once this many tokens can go; a history shorter than this is left alone."""
-    clear_cold_at_least: int = 2_000
-    """The same while the prompt cache of the conversation is cold."""
+    clear_at_least: int | Literal["auto"] = "auto"
+    """Old results are cleared once this many tokens can go; a history shorter than this is left alone. `auto`: fewer
+    where cached tokens are dear. A number is in force as it is."""
+    clear_cold_at_least: int | Literal["auto"] = "auto"
+    """The same while the prompt cache of the conversation is cold. `auto`: as many, if `clear_at_least` is a number."""
     always_at_least: int = 0
     """Tokens of a history from which the always-steps act (0: from `clear_at_least`)."""
     horizon: float = 60.0
@@ -108,6 +111,31 @@ class Rules:
     def label(self) -> str:
         """The policy and its version, as written into blocks and transcripts."""
         return f"{self.policy}@{self.version}" if self.version else self.policy
+
+    @property
+    def clear_tokens(self) -> int:
+        """`clear_at_least` as a number, whatever the prices."""
+        return CLEAR_TOKENS if self.clear_at_least == "auto" else self.clear_at_least
+
+    @property
+    def clear_cold_tokens(self) -> int:
+        """`clear_cold_at_least` as a number."""
+        if self.clear_cold_at_least != "auto":
+            return self.clear_cold_at_least
+        return CLEAR_COLD_TOKENS if self.clear_at_least == "auto" else self.clear_at_least
+
+    def find_clearing(self, prices: Prices) -> int:
+        """The tokens that must go while the cache is warm: fewer by default where waiting for more costs much."""
+        if self.clear_at_least != "auto":
+            return self.clear_at_least
+        share = find_share_worth_clearing(prices)
+        return max(min(CLEAR_TOKENS, self.clear_cold_tokens), round(CLEAR_TOKENS * share))
+
+    def describe_clearing(self, tokens: int, *, is_cold: bool) -> str:
+        """The setting that says how many tokens must go, its value, and the number in force if that is another."""
+        name = "clear_cold_at_least" if is_cold else "clear_at_least"
+        value = getattr(self, name)
+        return f"{name}: {value}" if value == tokens else f"{name}: {value} ({tokens} here)"
 
     def limits(self, facts: "Facts") -> list[tuple[int, str]]:
         """The sizes over which a block is made, lowest first, each with the reason it gives."""

@@ -7,6 +7,7 @@ the worker.
 import asyncio
 import multiprocessing
 import os
+import resource
 import signal
 import socket
 import sys
@@ -31,9 +32,17 @@ _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 def serve(source: ConfigSource, config: Config, registry: Registry, sock: socket.socket) -> int:
     """Serve until stopped by a signal. With several workers the bound socket only reserves the port for them."""
+    _raise_open_files_limit()
     if config.listen.workers == 1:
         return _serve_until_stopped(lambda: Worker(source, config, None, LastValid(config, registry)), sock)
     return Supervisor(source, config, registry, sock).run()
+
+
+def _raise_open_files_limit() -> None:
+    """Raise the soft limit of open files, often 1,024, to the hard one: each connection of a client takes a file."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with suppress(OSError, ValueError):  # macOS names an unlimited one that it does not grant
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def reserve_port(config: Config) -> socket.socket:

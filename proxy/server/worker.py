@@ -19,7 +19,7 @@ import socket
 import ssl
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -38,6 +38,7 @@ from proxy.config import Config, Fault, InvalidConfig, Listen, Loaded, find_warn
 from proxy.gateway import Gateway
 from proxy.lifetime import BackgroundTasks
 from proxy.server.http import HEADERS_MAX, App, HttpServer
+from proxy.server.loop_faults import LoopFaults
 from proxy.store.activity_log import ActivityLog
 from proxy.store.contract import ReportedUnavailable, Store, StoreUnavailable
 from proxy.telemetry import audit, hooks, log, metrics
@@ -52,6 +53,7 @@ _SUPERVISOR_SECONDS = 0.5
 # Short, so that a switch is in force within a second, on other replicas too.
 _RECORDS_SECONDS = 0.2
 _SHARE_SECONDS = 0.25
+_KEY_USES_SECONDS = 5.0
 _RETRY_SECONDS = 1.0  # after a failure, which is reported each time
 
 FileStamp = tuple[int, int] | None
@@ -181,6 +183,13 @@ class ConfigWatch:
                 self._emit(events.StoreFailed(str(fault)))
                 await asyncio.sleep(_RETRY_SECONDS)
 
+    async def write_key_uses(self, store: Store) -> None:
+        """Write down which keys were used here, for the pages of all workers and replicas."""
+        while True:
+            await asyncio.sleep(_KEY_USES_SECONDS)
+            with suppress(StoreUnavailable):  # which is reported where it delays a request
+                await self._records.uses.write(store, self._records.current.keys)
+
     async def sync_records(self, store: Store) -> None:
         """Exchange keys and switches with the other replicas. One worker of each machine does this."""
         while True:
@@ -246,9 +255,10 @@ class Worker:
         self._snapshots = None if slot is None else slot.snapshots
         if slot is not None and (before := slot.snapshots.read_own()):
             self._metrics.restore(before)
-        self._store = assembly.open_store(config, warn)
+        report_back = self._reporter(events.StoreRecovered)
+        self._store = assembly.open_store(config, warn, report_back)
         number = None if slot is None else slot.number
-        keeper = assembly.build_keeper(config, number, warn, self._reporter(events.StoreRecovered))
+        keeper = assembly.build_keeper(config, number, warn, report_back)
         self._compactor = Compactor(self._store, keeper, self._emit, assembly.build_redaction(config))
         self._records = assembly.open_records(config, last_valid.registry)
         try:
@@ -329,7 +339,7 @@ class Worker:
         gc.set_threshold(*_COLLECTION_THRESHOLDS)
         gc.freeze()  # what is there now stays until the end: modules, configuration
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(self._report_loop_error)
+        loop.set_exception_handler(LoopFaults(self._emit))
         threading.excepthook = self._report_thread_error
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._request_stop, number)
@@ -395,6 +405,7 @@ class Worker:
     def _periodic_jobs(self) -> Iterator[Job]:
         """The jobs that run beside requests until the drain is over."""
         yield from (self._watch.watch_file, self._watch.watch_records, self._measure_lag, self._return_memory)
+        yield partial(self._watch.write_key_uses, self._store)
         if self._shares:
             yield partial(self._watch.sync_records, self._store)
         if self._snapshots is not None:
@@ -493,12 +504,6 @@ class Worker:
         # A thread that outlives the loop would get RuntimeError, and its own end would be reported by the same way.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._emit, event)
-
-    def _report_loop_error(self, _: asyncio.AbstractEventLoop, context: Mapping[str, object]) -> None:
-        """Report asyncio's uncaught exceptions by kind and place only: their values may hold credentials."""
-        exc = context.get("exception")
-        if isinstance(exc, BaseException):
-            self._emit(events.InternalFault("none", *events.locate_fault(exc)))
 
 
 def _tls_context(listen: Listen) -> ssl.SSLContext | None:

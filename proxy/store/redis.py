@@ -29,7 +29,8 @@ Lists = Sequence[Sequence[str]]
 
 
 class RedisStore:
-    """Blocks, facts and documents in Redis. `warn` is called with a sentence for operators, at most once a second.
+    """Blocks, facts and documents in Redis. `warn` is called with a sentence for operators, at most once a second, and
+    `report_back` with another one when a server that was out answers again.
 
     `clock` is for tests; without it the server's own clock counts, so replicas whose clocks differ agree.
     """
@@ -40,12 +41,13 @@ class RedisStore:
         limits: StoreLimits = DEFAULT,
         warn: Callable[[str], None] = ignore,
         *,
+        report_back: Callable[[str], None] = ignore,
         clock: Callable[[], float] | None = None,
         timeout: float = STORE_TIMEOUT_SECONDS,
         ca_file: str | None = None,
     ) -> None:
         self._url = parse_state_url(url)
-        self._client = GuardedClient(self._url, ca_file, timeout, warn)
+        self._client = GuardedClient(self._url, ca_file, timeout, warn, report_back)
         self._seconds = limits.block_seconds
         self._clock = clock
 

@@ -150,14 +150,24 @@ class _Health:
 
 
 class GuardedClient:
-    """The servers behind a URL. `warn` is called with a sentence for operators, at most once a second."""
+    """The servers behind a URL. `warn` is called with a sentence for operators, at most once a second, and
+    `report_back` with another one when a server that was out answers again.
+    """
 
-    def __init__(self, url: StateUrl, ca_file: str | None, timeout: float, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        url: StateUrl,
+        ca_file: str | None,
+        timeout: float,
+        warn: Callable[[str], None],
+        report_back: Callable[[str], None],
+    ) -> None:
         self.url = url
         self._client = _open_client(url, ca_file)
         self._places = asyncio.Semaphore(int(url.options.get("max_connections", MAX_CONNECTIONS)))
         self._timeout = timeout
         self._warn = warn
+        self._report_back = report_back
         self._warned = 0.0
         self._health: dict[str, _Health] = {}
 
@@ -252,6 +262,7 @@ class GuardedClient:
                 health.fault = self._complain(_explain(fault))
             else:
                 health.fault = ""
+                self._report_back(f"{self.url} answers again")
                 return
             await asyncio.sleep(CHECK_INTERVAL_SECONDS)
 

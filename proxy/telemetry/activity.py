@@ -100,7 +100,7 @@ _COUNTS: dict[type, Callable[[Any], dict[str, int]]] = {
     events.SizeRefused: lambda event: {"overflows-helped" if event.helped else "overflows": 1},
     events.BreakerOpened: lambda _: {"breakers": 1},
     events.FailedOpen: lambda _: {"failed-open": 1},
-    events.InternalFault: lambda _: {"our-faults": 1},
+    events.InternalFault: lambda event: {"our-faults": event.times},
     events.StoreFailed: lambda _: {"store-faults": 1},
     events.PromptTruncated: lambda _: {"cut": 1},
 }

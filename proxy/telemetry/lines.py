@@ -62,8 +62,15 @@ def _compaction(event: events.CompactionEnded) -> Line:
     fields = pick_fields(event, "request_id", "conversation", "policy", "reason", "tokens_before", "tokens_after")
     if event.turns is not None:
         fields["turns"] = f"{event.turns[0]}-{event.turns[1]}"
+    if event.threshold:
+        fields["threshold"] = event.threshold
     name = "compaction-observed" if event.is_observed else "compaction-ended"
     return "info", name, fields | list_steps(event)
+
+
+def _fault(event: events.InternalFault) -> Line:
+    fields = pick_fields(event, "request_id", "kind", "where")
+    return "error", "our-fault", fields if event.times == 1 else {**fields, "times": event.times}
 
 
 def _size_refusal(event: events.SizeRefused) -> Line:
@@ -120,7 +127,7 @@ _LINES: dict[type, Callable[[Any], Line]] = {
         "reported once",
     ),
     events.UpstreamRetried: _plain("info", "upstream-retried", "upstream", "why", "attempt"),
-    events.InternalFault: _plain("error", "our-fault", "request_id", "kind", "where"),
+    events.InternalFault: _fault,
     events.CompactionStarted: _plain(
         "debug", "compaction-started", "request_id", "conversation", "policy", "reason", "tokens_before", "originals"
     ),

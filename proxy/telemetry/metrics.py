@@ -238,7 +238,7 @@ class Metrics(Collector):
             events.TurnEnded: self._count_turn,
             events.UpstreamRetried: lambda event: self.retries.add(event.upstream, event.why),
             events.ConfigReloaded: lambda event: self.reloads.add("refused" if event.refused_because else "applied"),
-            events.InternalFault: lambda event: self.faults.add(event.kind),
+            events.InternalFault: lambda event: self.faults.add(event.kind, by=event.times),
             events.FailedOpen: lambda event: self.failed_open.add(event.kind),
             events.SizeRefused: lambda event: self.refused.add(event.kind, "helped" if event.helped else "handed-on"),
             events.ViewRefused: lambda event: self.views_refused.add(

@@ -9,7 +9,7 @@ Imported by the composition root where `otel.endpoint` is set: it needs the extr
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -54,6 +54,8 @@ _PROVIDERS = {
 }
 """Ends of host names, and the provider's name in the semantic conventions."""
 
+_UNWRITABLE = (ValueError, TypeError)
+"""Raised by protobuf for a value that it cannot hold."""
 Attributes = Mapping[str, str | bool | int | float | None]
 Counts = Sequence[tuple[Series, Mapping[tuple[str, ...], Sequence[float]]]]
 
@@ -128,14 +130,20 @@ class Exporter:
         """A sink: returns how many items were lost."""
         happened = [item for item in items if isinstance(item[1], events.Event)]
         counted = [item for item in items if not isinstance(item[1], events.Event)]
-        for at, event in happened:  # which carry a trace where traces are sent (`otel.traces`)
-            self._spans.add(at, event)
+        records: list[LogRecord] = []
+        lost = 0
+        for at, event in happened:
+            try:
+                self._spans.add(at, event)  # a span only if it carries a trace (`otel.traces`)
+                if self._signals.has_logs:
+                    records += _log_records(at, event)
+            except _UNWRITABLE:  # a client chose some of its words: it must not cost the telemetry of others
+                lost += 1
         is_sent = self._post_spans(list(self._spans.release(HELD_SECONDS)))
-        if self._signals.has_logs:
-            is_sent = self._post_logs(list(_log_records(happened))) and is_sent
+        is_sent = self._post_logs(records) and is_sent
         if counted:
             is_sent = self._post_metrics(*counted[-1]) and is_sent
-        return 0 if is_sent else len(items)
+        return lost if is_sent else len(items)
 
     def _post_spans(self, spans: list[Span]) -> bool:
         group = ExportTraceServiceRequest()
@@ -314,7 +322,7 @@ def _span(
         trace_id=bytes.fromhex(trace.trace_id),
         span_id=bytes.fromhex(span_id),
         parent_span_id=bytes.fromhex(parent_id),
-        name=name,
+        name=_text(name),
         kind=kind,
         start_time_unix_nano=times[0],
         end_time_unix_nano=times[1],
@@ -326,24 +334,23 @@ def _span(
 # --- logs and metrics ------------------------------------------------------------------------------------------------
 
 
-def _log_records(happened: Iterable[tuple[int, events.Event]]) -> Iterator[LogRecord]:
-    """The lines of the log, each with its trace where there is one."""
-    for at, event in happened:
-        line = make_line(event)
-        if line is None:
-            continue
-        severity, name, fields = line
-        trace = getattr(event, "trace", None)
-        yield LogRecord(
-            time_unix_nano=at,
-            severity_number=_SEVERITY_NUMBERS[severity],  # type: ignore[arg-type] # protobuf takes the number
-            severity_text=severity,
-            body=AnyValue(string_value=name),
-            event_name=f"compaction_proxy.{name}",
-            attributes=_attributes(fields),
-            trace_id=bytes.fromhex(trace.trace_id) if trace is not None else b"",
-            span_id=bytes.fromhex(trace.span_id) if trace is not None else b"",
-        )
+def _log_records(at: int, event: events.Event) -> Iterator[LogRecord]:
+    """The line of the log about this event, with its trace if there is one."""
+    line = make_line(event)
+    if line is None:
+        return
+    severity, name, fields = line
+    trace = getattr(event, "trace", None)
+    yield LogRecord(
+        time_unix_nano=at,
+        severity_number=_SEVERITY_NUMBERS[severity],  # type: ignore[arg-type] # protobuf takes the number
+        severity_text=severity,
+        body=AnyValue(string_value=name),
+        event_name=f"compaction_proxy.{name}",
+        attributes=_attributes(fields),
+        trace_id=bytes.fromhex(trace.trace_id) if trace is not None else b"",
+        span_id=bytes.fromhex(trace.span_id) if trace is not None else b"",
+    )
 
 
 def _metric(series: Series, values: Mapping[tuple[str, ...], Sequence[float]], started: int, at: int) -> Metric:
@@ -380,10 +387,14 @@ def _any_value(value: object) -> AnyValue:
         case float():
             return AnyValue(double_value=value)
         case str():
-            # Half a surrogate pair, which a client may send as a model's name, is no protobuf string.
-            return AnyValue(string_value=value.encode("utf-8", "replace").decode())
+            return AnyValue(string_value=_text(value))
         case _:
             return AnyValue(string_value=encode_json({"value": value})[9:-1].decode("utf-8", "replace"))
+
+
+def _text(value: str) -> str:
+    """A text that protobuf can hold: not half a surrogate pair, which a client may send as a model's name."""
+    return value.encode("utf-8", "replace").decode()
 
 
 def _nanoseconds(seconds: float) -> int:

@@ -4,8 +4,9 @@ import re
 
 LINE_END = re.compile(rb"\r\n|\n|\r")
 LINES = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+\Z")
-EVENT_END = re.compile(rb"\n(?:\r\n?|\n)|\r\r\n?")
-"""The end of a line and an empty one. A CRLF that is cut in two ends with its first half."""
+EVENT_END = re.compile(rb"\n(?:\r\n|\n|\r(?=[^\n]))|\r\r\n?")
+"""The end of a line and an empty one. After a line that ended with LF or CRLF a CR waits for the next byte: an LF must
+not be left to the next event, which may be rewritten without it. Two CRs end an event at once."""
 EVENT_END_MAX_BYTES = 4
 DATA = re.compile(rb"(?:\xef\xbb\xbf)?data: ?")
 """The beginning of a line of data."""

@@ -264,6 +264,17 @@ async def test_a_key_is_for_a_team_that_there_is(admin):
     assert await admin.read_error(404, "DELETE", "/keys/0123456789")
 
 
+async def test_the_policies_that_decide_for_a_team_are_those_of_its_attachments_before_its_own(admin):
+    teams = {each["name"]: each["deciding"] for each in (await admin.read("/teams"))["teams"]}
+    of_attachments = [
+        {"policy": "observe", "mode": "", "rollout": 100, "conditions": {"tag": "night*"}},
+        {"policy": "default", "mode": "", "rollout": 100, "conditions": {"tag": "nightly"}},
+    ]
+    own = {"mode": "", "rollout": 100, "conditions": {}}
+    assert teams["platform"] == [*of_attachments, {"policy": "", **own}]
+    assert teams["search"] == [*of_attachments, {"policy": "patient", **own}]
+
+
 async def test_a_switch_is_turned_for_a_team_and_for_all(admin):
     off = await admin.read("/switches", method="PUT", body={"on": False, "team": "search"})
     assert [(each["team"], each["on"]) for each in off["switches"]] == [("search", False)]

@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
+from proxy.access.records import find_public_id
 from proxy.admin.app import ROUTES
 from proxy.store.activity_log import ActivityLog, Incident
 from tests.support.admin_client import TURN, AdminClient, admin_config, team_key, until_open
@@ -133,6 +134,18 @@ async def test_nothing_of_another_team_is_in_any_answer(admin):
         assert not [each for each in ids if each.encode() in data], path
     for path in set(other_paths) - set(own_paths):
         assert (await admin.send("GET", f"/admin/api{path}", key=LEADER)).status in (403, 404, 422), path
+
+
+async def test_to_a_key_of_a_team_a_key_of_another_team_does_not_exist(admin):
+    """403 for ids that exist and 404 for others would tell which ids exist."""
+    other_id = find_public_id(team_key(admin.proxy, OTHER))
+    paths = [f"/admin/api/keys/{key_id}" for key_id in (other_id, "0123456789")]
+    answers = [await admin.send("DELETE", path, key=LEADER) for path in paths]
+    existing, missing = (json.loads(each.body.data) for each in answers)
+    assert [each.status for each in answers] == [404, 404]
+    assert existing["error"]["message"] == missing["error"]["message"]
+    key = await admin.until("/keys", lambda found: [each for each in found["keys"] if each["id"] == other_id])
+    assert key[0]["state"] == "open"
 
 
 @pytest.mark.seconds  # it goes on from the one before

@@ -1,5 +1,7 @@
 """Numbers of the configuration: one with which something would fail later is refused at load."""
 
+import json
+import re
 from dataclasses import fields
 from typing import get_args
 
@@ -89,3 +91,68 @@ def test_a_timeout_in_a_url_of_redis_is_a_number_of_seconds_that_a_socket_takes(
     for value in ("inf", "nan", "1e30"):
         with pytest.raises(ValueError, match=f"the value of {option} cannot be used|greater than 0"):
             parse_state_url(f"redis://cache:6379/0?{option}={value}")
+
+
+@pytest.mark.parametrize("place", NUMBERS, ids=".".join)
+def test_a_boolean_is_no_number(tmp_path, place):
+    """YAML's `true` would be read as 1: a proxy that listens on port 1."""
+    file = tmp_path / "proxy.yaml"
+    file.write_text(json.dumps(set_at(place, value=True)))
+    with pytest.raises(InvalidConfig) as refused:
+        load(file, {})
+    assert all(place[-1] in fault.path.split(".") for fault in refused.value.faults)
+
+
+def load_text(tmp_path, text, environ=()):
+    file = tmp_path / "proxy.yaml"
+    file.write_text(text)
+    return load(file, dict(environ)).config
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("upstreams: [{retry_statuses: [true]}]", "upstreams.0.retry_statuses: must be a whole number"),
+        ("log: {color: 0}", "log.color: must be true or false (it says 0)"),
+        ("policies: {a: {tools: {x: {dedup: 1}}}}", "policies.a.tools.x.dedup: must be true or false (it says 1)"),
+        ("policies: {a: {when_full: [{clear_results: {over: true}}]}}", "clear_results.over: must be a whole number"),
+        ("policies: {a: {when_full: [{dedup_old: {remove: 1}}]}}", "dedup_old.remove: must be true or false"),
+        ("listen: {body_silence_seconds: 1:30}", "listen.body_silence_seconds: must be a number"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_and_not_converted(tmp_path, text, why):
+    with pytest.raises(InvalidConfig, match=re.escape(why)):
+        load_text(tmp_path, text)
+
+
+def test_leading_zeros_make_no_octal_number(tmp_path):
+    assert load_text(tmp_path, "listen: {port: 010}").listen.port == 10
+
+
+def test_a_variable_may_say_1_for_true_and_holds_numbers_as_text(tmp_path):
+    environ = {
+        "COMPACTION_PROXY_OTEL__LOGS": "1",
+        "COMPACTION_PROXY_LISTEN__PORT": "9000",
+        "COMPACTION_PROXY_STATE__DIR": "5",
+        "COMPACTION_PROXY_POLICIES__A__CLEAR_AT_LEAST": "40000",
+        "COMPACTION_PROXY_LISTEN__MAX_BODY_MIB": "1.5",
+    }
+    config = load_text(tmp_path, "policies: {a: {}}", environ)
+    assert (config.otel.logs, config.listen.port, config.state.dir) == (True, 9000, "5")
+    assert (config.policy("a").clear_at_least, config.listen.max_body_mib) == (40_000, 1.5)
+
+
+@pytest.mark.parametrize("text", ["attachments: [{rollout: %s}]", "otel: {sample: %s}"])
+def test_a_percentage_below_1_is_written_with_its_sign(tmp_path, text):
+    """`trigger: 0.1` is 10 %, so `rollout: 0.1` may be meant so too: it was a tenth of a percent without a word."""
+    with pytest.raises(InvalidConfig, match=r"write 10 for 10 %, or 0\.1% for"):
+        load_text(tmp_path, text % 0.1)
+    for written, percent in (("0.1%", 0.1), ("10%", 10), ("5 %", 5), ("0", 0), ("1", 1), ("2.5", 2.5)):
+        config = load_text(tmp_path, text % written)
+        assert percent in (config.otel.sample, *(attachment.rollout for attachment in config.attachments))
+        (tmp_path / "again.yaml").write_text(
+            json.dumps(config.model_dump(mode="json", include={"otel", "attachments"}))
+        )
+        assert load(tmp_path / "again.yaml", {}).config == config
+    with pytest.raises(InvalidConfig, match="must be 100 or less"):
+        load_text(tmp_path, text % "101%")

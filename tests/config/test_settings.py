@@ -44,6 +44,29 @@ def test_a_base_url_that_cannot_be_called_is_refused(url):
 
 
 @pytest.mark.parametrize(
+    "path",
+    [
+        "chat/completions",
+        "chat/completions/",
+        "messages",
+        "responses",
+        "messages/count_tokens",
+        "completions",
+        "models",
+    ],
+)
+def test_a_base_url_that_ends_in_the_path_of_an_api_is_refused_with_what_to_leave_out(path):
+    """Every request would go to `.../v1/chat/completions/chat/completions`."""
+    with pytest.raises(ValidationError, match=f"leave out /{path.rstrip('/')} at its end"):
+        Upstream(base_url=f"https://host/v1/{path}")
+
+
+@pytest.mark.parametrize("url", ["https://host/messages/v1", "https://host/models", "https://host/v1/models/{model}"])
+def test_a_base_url_with_such_a_word_elsewhere_is_fine(url):
+    assert Upstream(base_url=url).base_url == url
+
+
+@pytest.mark.parametrize(
     "headers",
     [{"x y": "1"}, {"": "1"}, {"x:": "1"}, {"x": "a\r\nb: c"}, {"x": "a\x00"}, {"x": "\u20ac"}, {"COOKIE": "a=b"}],
 )

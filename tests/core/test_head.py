@@ -36,6 +36,16 @@ LATER = [
     ("Token usage: 12,345/200,000; 187,655 remaining", "Token usage: 1,345/200,000; 198,655 remaining"),
     ("Context window usage: 12%", "Context window usage: 44.5%"),
     ("Current step: 3/100", "Current step: 14/100"),
+    ("Turn 3 of 50", "Turn 14 of 50"),
+    ("Tokens used: 12k of 200k (6%)", "Tokens used: 14.5k of 200k (7%)"),
+    ("Time elapsed: 3m 20s", "Time elapsed: 14m 5s"),
+    ("Uptime: 3 days, 4 hours", "Uptime: 12 days, 5 hours"),
+    (
+        "You have 150,000 tokens left and 3/8 requests remaining.",
+        "You have 9,000 tokens left and 4/8 requests remaining.",
+    ),
+    ("Budget remaining: $4.35", "Budget remaining: $12.5"),
+    ("Customer 4711; requests left: 3", "Customer 4711; requests left: 12"),
     (
         "x-anthropic-billing-header: cc_version=2.1.9; cch=0a1b2;",
         "x-anthropic-billing-header: cc_version=2.1.9; cch=ff;",
@@ -68,6 +78,13 @@ DIFFERENT = [
     ),
     ("Status:\nM ACME", "Status:\nM Foo"),
     ("The budget of ACME is 4711", "The budget of ACME is 4712"),
+    ("Customer 4711; requests left: 3", "Customer 4712; requests left: 3"),
+    ("Customer 4711, requests left: 3", "Customer 4712, requests left: 3"),
+    ("Requests left: 3; customer 4711", "Requests left: 3; customer 4712"),
+    ("Requests left: 3, 4711 is the customer", "Requests left: 3, 4712 is the customer"),
+    ("Tokens left for customer 4711: 12", "Tokens left for customer 4712: 12"),
+    ("Step 3: ask account 4711", "Step 3: ask account 4712"),
+    ("Time used is billed to order 88-4711.", "Time used is billed to order 88-4712."),
 ]
 
 
@@ -119,3 +136,15 @@ def test_the_work_is_proportional_to_the_length(piece):
     started = time.process_time()
     compute_head_digest(head, "tenant", KEY)
     assert time.process_time() - started < 4.0
+
+
+@pytest.mark.parametrize("piece", ["1 ", "1, ", "1/", "1 of ", "1 tokens used ", "tokens used ", "(", "left: 3 "])
+def test_looking_for_counts_takes_time_in_proportion_to_the_line(piece):
+    def measure(characters):
+        head = parse(body([*system("tokens used: 5 " + piece * (characters // len(piece))), *user("hi")])).head
+        started = time.process_time()
+        compute_head_digest(head, "tenant", KEY)
+        return time.process_time() - started
+
+    measure(1_000)
+    assert measure(400_000) < 5 * max(measure(100_000), 0.01)

@@ -9,7 +9,7 @@ from proxy.core.fold import OPENING
 from proxy.core.grouping import Pins
 from proxy.core.identity import compute_chain
 from proxy.core.planning import USELESS_BLOCKS_MAX, is_below_threshold
-from proxy.core.rules import Anchor, Facts, Keep, Rules
+from proxy.core.rules import CLEAR_COLD_TOKENS, CLEAR_TOKENS, Anchor, Facts, Keep, Rules
 from proxy.core.steps.compat import OneLiners
 from proxy.core.steps.standard import ClearResults, ClipOutput
 from proxy.core.summaries import SummaryRules
@@ -56,12 +56,32 @@ def test_little_is_left_as_it_came():
     assert sent.plan.tokens_before == sent.plan.tokens_after
 
 
-def test_where_cached_tokens_are_dear_less_must_go():
-    dear = replace(WINDOW, prices=Prices(read=0.5, write=1.0))
-    plan = Worker(RULES, dear).send(work(6)).plan
+DEAR = Facts(usable_tokens=100_000, prices=Prices(read=0.5, write=1.0))
+USUAL = replace(RULES, clear_at_least="auto", clear_cold_at_least="auto")
+
+
+def test_by_default_less_must_go_if_cached_tokens_are_dear():
+    plan = Worker(USUAL, DEAR).send(work(28)).plan
+    assert (plan.action, plan.reason, plan.threshold_tokens) == ("created", "stride", 4_667)
+    assert USUAL.describe_clearing(4_667, is_cold=False) == "clear_at_least: auto (4667 here)"
+    assert CLEAR_COLD_TOKENS < plan.tokens_before - plan.tokens_after < CLEAR_TOKENS
+    assert done(work(28), USUAL, replace(DEAR, prices=Prices())) == ("none", "")
+
+
+def test_a_number_that_was_typed_is_a_floor_at_any_price_of_cached_tokens():
+    typed = replace(USUAL, clear_at_least=14_000)
+    assert done(work(28), typed, DEAR) == ("none", "")
+    plan = Worker(typed, DEAR).send(work(36)).plan
     assert (plan.action, plan.reason) == ("created", "stride")
-    assert RULES.clear_cold_at_least <= plan.tokens_before - plan.tokens_after < RULES.clear_at_least
-    assert done(work(6)) == ("none", "")
+    assert plan.tokens_before - plan.tokens_after >= 14_000
+
+
+def test_a_number_that_was_typed_is_a_floor_while_the_cache_is_cold_too_unless_another_is_typed_for_that():
+    idle = replace(WINDOW, usable_tokens=100_000, idle_seconds=600.0)
+    assert done(work(26), USUAL, idle) == ("created", "cold")
+    assert done(work(26), replace(USUAL, clear_at_least=14_000), idle) == ("none", "")
+    both = replace(USUAL, clear_at_least=14_000, clear_cold_at_least=3_000)
+    assert done(work(26), both, idle) == ("created", "cold")
 
 
 def test_where_they_are_nearly_free_a_rewrite_that_never_pays_waits_for_the_window():

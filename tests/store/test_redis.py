@@ -13,7 +13,7 @@ from proxy.config import Config
 from proxy.store.contract import SECRET_BYTES, Found, StoreLimits, StoreUnavailable
 from proxy.store.redis import peek
 from proxy.store.redis_client import CHECK_INTERVAL_SECONDS, MAX_CONNECTIONS, STORE_TIMEOUT_SECONDS
-from tests.support.proxy_client import PATIENCE_SECONDS, ask, chat, log_of
+from tests.support.proxy_client import PATIENCE_SECONDS, ask, chat, log_of, page, until
 from tests.support.redis_server import needs_redis, running
 from tests.support.running_proxy import free_port
 
@@ -93,6 +93,25 @@ async def test_a_proxy_without_its_redis_says_so_once_a_second_in_the_same_words
         lines = log_of(proxy, "store-failed")
         assert 2 <= len(lines) <= 2 + time.monotonic() - began
         assert len({line["why"] for line in lines}) == 1
+
+
+@pytest.mark.seconds
+async def test_a_proxy_says_that_its_redis_is_back_once_for_each_outage(up, serve, tmp_path):
+    """The alert's all-clear: somebody who was woken by `store-failed` looks for it."""
+    with running(tmp_path) as redis:
+        config = {"state": {"url": redis.url}, "log": {"format": "json"}}
+        async with serve(up.url, config=config) as proxy:
+            for outages in (1, 2):
+                failures = len(log_of(proxy, "store-failed"))
+                redis.kill()
+                await until(lambda failures=failures: len(log_of(proxy, "store-failed")) > failures)
+                assert len(log_of(proxy, "store-back")) == outages - 1
+                redis.start()
+                (*_, line) = await until(lambda outages=outages: log_of(proxy, "store-back")[outages - 1 :])
+                assert line["what"] == f"{redis.url} answers again"
+                assert line["level"] == "info"
+            assert (await page(proxy, "/health/ready")).status == 200
+            assert len(log_of(proxy, "store-back")) == 2
 
 
 async def test_a_stuck_server_is_waited_for_once_and_by_no_later_call(server, store):

@@ -40,7 +40,8 @@ class WithoutSocket:
         return self._call.body
 
     def stream_body(self, _limits, _record):
-        raise AssertionError("chats are read whole")
+        """Of what is no chat, which is read whole, without a body."""
+        assert not self._call.body, "chats are read whole"
 
     async def deliver(self, answer, _limits, _record):
         if self._hold is not None:
@@ -52,18 +53,18 @@ class WithoutSocket:
 class GatewayInProcess:
     """A gateway with real connections to an upstream, as a worker has it. Leaving the block needs all leases back."""
 
-    def __init__(self, up, place, store=None, policies=None, listen=None, **settings):
+    def __init__(self, up, place, store=None, policies=None, listen=None, *, teams=None, others=(), **settings):
         self.events, self.notes = [], BackgroundTasks(10)
         self.compactor = Compactor(store or MemoryStore(), Keeper(), self.events.append)
         upstream = Settings(**{"name": "up", "base_url": up.url, "window": 64_000, **settings})
-        parts = {"policies": policies, "listen": listen}
+        parts = {"policies": policies, "listen": listen, "teams": teams}
         given = {name: values for name, values in parts.items() if values}
-        self.config = Config(upstreams=[upstream], state={"dir": str(place)}, **given)
-        self._records = Records(place)
+        self.config = Config(upstreams=[upstream, *others], state={"dir": str(place)}, **given)
+        self.records = Records(place)
         self.gateway = self.new_gateway()
 
     def new_gateway(self):
-        return Gateway(self.config, self.compactor, self._records, self.events.append, self.notes)
+        return Gateway(self.config, self.compactor, self.records, self.events.append, self.notes)
 
     async def __aenter__(self):
         return self
@@ -80,9 +81,9 @@ class GatewayInProcess:
             await self.notes.wait_idle()
             await asyncio.gather(*(client.wait_closed() for client in gateway.clients.values()))
 
-    def call(self, messages, key="sk-a", **more):
+    def call(self, messages, key="sk-a", headers=(), **more):
         sent = body(messages, stream=True, **more)
-        return Call("POST", "/chat/completions", "", (("authorization", f"Bearer {key}"),), sent)
+        return Call("POST", "/chat/completions", "", (("authorization", f"Bearer {key}"), *headers), sent)
 
     async def relay(self, call, gateway=None, chunks=None):
         """What the server does with a request, without a socket. `chunks` gets the answer as it comes."""

@@ -1,5 +1,6 @@
 """OpenTelemetry: spans, logs and metrics of a running proxy, at a collector that decodes them; traces are continued."""
 
+import asyncio
 import os
 import signal
 from contextlib import asynccontextmanager
@@ -8,7 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from proxy.wire.trace_context import continue_trace
+from proxy import events
+from proxy.telemetry.otel import Exporter, Signals
+from proxy.wire.trace_context import Trace, continue_trace
 from tests.support.agent import Agent, reading
 from tests.support.collector import Collector, attributes
 from tests.support.compacting_proxy import metric
@@ -83,6 +86,46 @@ async def test_a_request_is_a_span_and_its_call_another_in_the_trace_of_the_clie
     # No word of the conversation and no credential is in a span.
     assert "part_1" not in str(spans)
     assert "authorization" not in str(spans)
+
+
+def finished(number, model, span_id="b" * 16):
+    trace = Trace("a" * 32, "", span_id, "c" * 16, is_sampled=True)
+    return events.RequestFinished(
+        f"cp-{number}", "POST", "/v1/chat/completions", 200, "completed", "", "up", model, "", None, None, 0, 0, 0, 10,
+        10, 0.1, 0.05, 0.01, sent_seconds=0.02, trace=trace,
+    )  # fmt: skip
+
+
+async def test_half_a_surrogate_pair_in_the_name_of_a_model_loses_no_span_of_others():
+    """Any client can send it: a span of that name could not be written, and took its whole batch with it."""
+    complaints = []
+    async with Collector() as collector:
+        signals = Signals(collector.url, {}, "compaction-proxy", "1", has_logs=True)
+        exporter = Exporter(signals, lambda: {"up": "http://127.0.0.1:1/v1"}, complaints.append)
+        for event in (finished(1, "gpt-4o"), finished(2, "m\ud800"), finished(3, "gpt-4o")):
+            exporter(event)
+        await asyncio.to_thread(exporter.close)
+        names = [span.name for span in collector.received["spans"] if span.kind == CLIENT]
+        assert names == ["chat gpt-4o", "chat m?", "chat gpt-4o"]
+        assert len(collector.received["log_records"]) == 3
+    assert (exporter.dropped, complaints) == (0, [])
+
+
+async def test_an_event_that_cannot_be_sent_is_lost_alone():
+    async with Collector() as collector:
+        signals = Signals(collector.url, {}, "compaction-proxy", "1", has_logs=True)
+        exporter = Exporter(signals, dict, lambda _: None)
+        for event in (finished(1, "m"), finished(2, "m", span_id="no hex"), finished(3, "m")):
+            exporter(event)
+        await asyncio.to_thread(exporter.close)
+        spans = [
+            attributes(span)["compaction_proxy.request_id"]
+            for span in collector.received["spans"]
+            if span.kind == SERVER
+        ]
+        assert spans == ["cp-1", "cp-3"]
+        assert len(collector.received["log_records"]) == 2
+    assert exporter.dropped == 1
 
 
 def is_of_summary(span):

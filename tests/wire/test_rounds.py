@@ -76,6 +76,16 @@ def test_events_keep_their_names_however_their_line_ends_are_cut(api, newline):
 
 
 @pytest.mark.parametrize("api", STREAMS)
+def test_a_crlf_that_is_cut_in_two_loses_neither_half(api):
+    """A reader that splits at LF alone would not see the event behind it."""
+    wire, *streams = STREAMS[api]
+    pinged = [[b": ping\n\n" + frame for frame in frames] for frames in streams]
+    ended = [[frame.replace(b"\n", b"\r\n") for frame in frames] for frames in pinged]
+    whole = play(wire, *ended)
+    assert all(play(wire, *ended, size=size) == whole for size in range(1, 40))
+
+
+@pytest.mark.parametrize("api", STREAMS)
 def test_a_stream_without_a_recall_keeps_every_byte(api):
     wire, _, plain = STREAMS[api]
     data = b": a comment\n\n" + b"".join(plain).replace(b"\n", b"\r\n") + b"half an ev"

@@ -105,6 +105,7 @@ function field(setting, value, inherited) {
     if (!text) return undefined;
     if (kind === "text" || kind === "choice") return text;
     if (kind === "boolean") return text === "true";
+    if (kind === "json" && text === "auto") return text; // beside a number, as of `trigger`
     try {
       return JSON.parse(text);
     } catch (fault) {

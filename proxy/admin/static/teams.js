@@ -8,7 +8,7 @@ import { toPolicy, toTeam } from "./links.js";
 
 export async function teams(place) {
   const limits = await me;
-  const [{ teams: all }, { keys }, { switches }] = await Promise.all([get("/teams"), get("/keys"), get("/switches")]);
+  const [{ teams: all }, { keys, last_used_of: scope }, { switches }] = await Promise.all([get("/teams"), get("/keys"), get("/switches")]);
   const again = () => teams(place);
   const off = new Set(switches.filter((each) => !each.on).map((each) => each.team));
   show(place,
@@ -18,7 +18,7 @@ export async function teams(place) {
       limits.team ? null : toggle("", "All clients", !off.has(""), again),
       all.length ? teamsTable(all, off, again) : null),
     all.length
-      ? part("Keys", creating(all, again), keysTable(keys, again))
+      ? part("Keys", creating(all, again), keysTable(keys, again), note(`Last used: by ${scope}, up to a minute late.`))
       : empty("No teams yet",
         h("p", null, "Without teams all clients use their own key for the upstream. Name teams in the ",
           "configuration file to admit only their keys:"),
@@ -51,9 +51,18 @@ function toggle(team, name, on, again, allOff) {
 
 const HEAD = ["Team", "Policy", "Upstream", figure("Valid keys"), "Conversations"];
 
+// An attachment that may decide for a team, or the policy for what is left.
+function deciding({ policy, mode, rollout, conditions }) {
+  const limits = Object.entries(conditions).map(([name, glob]) => `${name} ${glob}`);
+  if (rollout < 100) limits.unshift(`${rollout} %`);
+  if (mode) limits.push(mode);
+  const name = policy ? toPolicy(policy, policy) : h("span", { class: "dim" }, "the upstream's");
+  return [name, limits.length ? ` (${limits.join(", ")})` : ""];
+}
+
 const teamsTable = (all, off, again) => table(HEAD, all.map((each) => [
   toggle(each.name, each.name, !off.has(each.name), again, off.has("")),
-  each.policy ? toPolicy(each.policy, each.policy) : h("span", { class: "dim" }, "the upstream's"),
+  h("span", null, ...each.deciding.flatMap((one, at) => [at ? ", then " : "", ...deciding(one)])),
   each.upstream || h("span", { class: "dim" }, "by model"),
   figure(String(each.open_keys)),
   toTeam(each.name, "show"),

@@ -79,7 +79,8 @@ async def test_the_answer_says_what_was_done(agent):
     before, after = applied.tokens
     assert 0 < after < before
     conversation = made.header("x-compaction-conversation")
-    assert await until(lambda: log_of(agent.proxy, "compaction-ended", conversation=conversation, reason="stride"))
+    ended = {"conversation": conversation, "reason": "stride", "threshold": "clear_at_least: 3000"}
+    assert await until(lambda: log_of(agent.proxy, "compaction-ended", **ended))
     assert await metric(agent.proxy, "compactions_total", reason="stride", kind="created") >= 1
 
 
