@@ -509,5 +509,8 @@ def _setter(loaded: Loaded, policy: str, path: tuple[str, ...]) -> str:
 def _sets(config: Config, policy: str, path: tuple[str, ...]) -> bool:
     at: Any = config.all_policies.get(policy)
     for step in path:
-        at = getattr(at, step) if isinstance(at, ConfigModel) and step in at.model_fields_set else None
+        if isinstance(at, Mapping):
+            at = at.get(step)
+        else:
+            at = getattr(at, step) if isinstance(at, ConfigModel) and step in at.model_fields_set else None
     return at is not None

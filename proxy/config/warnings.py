@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from proxy.config.attachments import ALL_PERCENT, Attachment, covers_glob, find_unreachable
-from proxy.config.policies import ToolConfig
+from proxy.config.policies import STEP_LISTS, Policy, ToolConfig
 from proxy.config.settings import Config
 
 _GLOB = frozenset("*?[")
@@ -89,6 +89,7 @@ def _check_policies(config: Config) -> Iterator[tuple[str, str]]:
         policy = config.policy(name)
         own = config.policies[name].tools
         yield from ((f"policies.{name}.tools.{where}", why) for where, why in _check_tools(own, policy.tools))
+        yield from ((f"policies.{name}.steps.{step}", why) for step, why in _check_steps(config.policies[name], policy))
         model, chosen = policy.summary.model, upstreams.get(policy.summary.upstream)
         if model and chosen is not None and not chosen.serves(model):
             yield f"policies.{name}.summary.model", f"upstream {chosen.name!r} does not serve {model!r} (`models`)"
@@ -117,6 +118,14 @@ def _check_policies(config: Config) -> Iterator[tuple[str, str]]:
                 f"policies.{name}.keep.tokens",
                 "is not below trigger_tokens * target: what is kept fills the target by itself",
             )
+
+
+def _check_steps(own: Policy, policy: Policy) -> Iterator[tuple[str, str]]:
+    """Changed settings of steps that the policy, with all it inherits, does not list."""
+    listed = {step for steps in STEP_LISTS for entry in getattr(policy, steps) for step in entry}
+    for step in own.steps:
+        if step not in listed:
+            yield step, f"has no effect: no such step is in {', '.join(STEP_LISTS)} of this policy; add it to one"
 
 
 def _check_tools(own: Mapping[str, ToolConfig], tools: Mapping[str, ToolConfig]) -> Iterator[tuple[str, str]]:
