@@ -141,7 +141,7 @@ def _overrides(
     for name in sorted(environ):
         if name.startswith(PREFIX):
             path = parse_place(name[len(PREFIX) :].lower(), "__")
-            yield path, _parse_scalar(environ[name]), name
+            yield path, parse_scalar(environ[name]), name
     for path, value in options.items():
         yield path, value, "command line"
 
@@ -285,7 +285,8 @@ def _note_lines(node: yaml.Node, path: Place, file: str, origins: dict[Place, st
             _note_lines(value, (*path, index), file, origins, twice)
 
 
-def _parse_scalar(text: str) -> object:
+def parse_scalar(text: str) -> object:
+    """A value as YAML reads it; a text that is no YAML as it is."""
     try:
         return YamlReader(text).get_single_data()
     except (yaml.YAMLError, *_PARSER_FAULTS):

@@ -424,9 +424,35 @@ class Policy(ConfigModel):
         lists = {name: tuple(map(self._change_step, getattr(self, name))) for name in STEP_LISTS}
         return self.model_copy(update=lists)
 
+    def find_listed(self, step: str) -> Mapping[str, Any] | None:
+        """The settings that the policy lists for a step; None if it does not list it."""
+        entries = (entry for name in STEP_LISTS for entry in getattr(self.change_steps(), name))
+        return next((entry[step] or {} for entry in entries if step in entry), None)
+
+    def build_step(self, name: str, settings: Mapping[str, Any]) -> Step:
+        """A step with these settings that knows what the policy says of tools. ValueError: one cannot be used."""
+        try:
+            return _build_step_for(self.tools, {name: dict(settings)})
+        except ValidationError as invalid:
+            raise ValueError(_describe_first_fault(invalid)) from None
+
+    def change_summary(self, settings: Mapping[str, Any]) -> "Policy":
+        """The policy with these settings of its summaries. ValueError: one cannot be used."""
+        try:
+            summary = SummaryConfig.model_validate({**self.summary.model_dump(), **settings})
+        except ValidationError as invalid:
+            raise ValueError(_describe_first_fault(invalid)) from None
+        return self.model_copy(update={"summary": summary})
+
     def _change_step(self, entry: Mapping[str, Any]) -> dict[str, Any]:
         ((name, settings),) = entry.items()
         return {name: {**(settings or {}), **self.steps.get(name, {})}}
+
+
+def _describe_first_fault(invalid: ValidationError) -> str:
+    fault = invalid.errors(include_url=False)[0]
+    why = "there is no such setting" if fault["type"] == "extra_forbidden" else fault["msg"]
+    return f"{'.'.join(map(str, fault['loc']))}: {why.removeprefix('Value error, ')}"
 
 
 def _shared_values(group: ConfigModel, kind: Any) -> dict[str, Any]:  # noqa: ANN401 (a dataclass of the core)
