@@ -11,6 +11,8 @@ from proxy.config.settings import Config
 
 _GLOB = frozenset("*?[")
 KEEP_MAX_TOKENS = 200_000
+NEVER_TOKENS = 100_000_000
+"""No history holds so many: who waits for them wants old results never to be cleared."""
 LEAST_LIMIT_SHARE = 0.1
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -103,7 +105,7 @@ def _check_policies(config: Config) -> Iterator[tuple[str, str]]:
         if policy.keep.tokens >= KEEP_MAX_TOKENS:
             yield f"policies.{name}.keep.tokens", "is more than most context windows: nothing is ever compacted"
         goal = policy.rules(name).find_goal(policy.trigger_tokens)
-        if policy.trigger_tokens and policy.clear_at_least >= goal:
+        if policy.trigger_tokens and goal <= policy.clear_at_least < NEVER_TOKENS:
             yield (
                 f"policies.{name}.clear_at_least",
                 "is not below trigger_tokens * target: old results are never cleared, because the trigger comes first",
