@@ -138,6 +138,7 @@ class OriginalKept(Event, frozen=True):
 
     conversation: str
     path: str
+    request_id: str = ""
 
 
 class CompactionEnded(Event, frozen=True):

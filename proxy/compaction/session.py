@@ -505,7 +505,7 @@ class Session:
                 )
                 if waits and is_written and self.kept is not None:
                     path = services.keeper.locate(self._identity)
-                    services.emit(events.OriginalKept(self._identity.conversation, path))
+                    services.emit(events.OriginalKept(self._identity.conversation, path, self._call.request_id))
                 return is_written
             case CanKeepOriginals():
                 return await services.keeper.check_writable()

@@ -141,7 +141,7 @@ def _overrides(
     for name in sorted(environ):
         if name.startswith(PREFIX):
             path = parse_place(name[len(PREFIX) :].lower(), "__")
-            yield path, _parse_variable(environ[name]), name
+            yield path, parse_variable(environ[name]), name
     for path, value in options.items():
         yield path, value, "command line"
 
@@ -300,7 +300,7 @@ def _note_lines(node: yaml.Node, path: Place, file: str, origins: dict[Place, st
             _note_lines(value, (*path, index), file, origins, twice)
 
 
-def _parse_variable(text: str) -> object:
+def parse_variable(text: str) -> object:
     """Parse the value of a variable. A number stays text: a setting that is a number or a boolean reads `1` itself."""
     try:
         value = YamlReader(text).get_single_data()
@@ -527,5 +527,8 @@ def _setter(loaded: Loaded, policy: str, path: tuple[str, ...]) -> str:
 def _sets(config: Config, policy: str, path: tuple[str, ...]) -> bool:
     at: Any = config.all_policies.get(policy)
     for step in path:
-        at = getattr(at, step) if isinstance(at, ConfigModel) and step in at.model_fields_set else None
+        if isinstance(at, Mapping):
+            at = at.get(step)
+        else:
+            at = getattr(at, step) if isinstance(at, ConfigModel) and step in at.model_fields_set else None
     return at is not None

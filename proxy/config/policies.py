@@ -27,6 +27,7 @@ from pydantic import (
     ValidationError,
     WithJsonSchema,
     create_model,
+    model_validator,
 )
 
 from proxy.config.values import AMOUNT_MAX, Amount, ConfigModel, ExactModel, Seconds, refuse_if, suggest
@@ -35,13 +36,14 @@ from proxy.core.agents import Hint, find_pattern_fault
 from proxy.core.pipeline import Step
 from proxy.core.steps import STEPS
 from proxy.core.steps.compat import OneLiners, PruneTools, StripAttachments, ToolHints
-from proxy.core.steps.standard import ClearArguments, ClearResults, ClipOutput, DedupOld, DropMiddle
+from proxy.core.steps.standard import ClearArguments, ClearResults, ClipOutput, DedupOld, DropMiddle, Subsumption
 from proxy.core.summaries import SummaryRules
 
 SHIPPED_PROMPTS = ("structured", "workflow")
 WORDS_PER_TOKEN = 0.4  # paths and identifiers take more than prose
 _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 DEFAULT = "default"
+SUBSUMES_EXAMPLE = "write `tools: {NAME: {subsumes: {path: ARGUMENT, start: ARGUMENT, end: ARGUMENT}}}` in the policy"
 _R = rules.Rules()
 
 
@@ -98,16 +100,36 @@ Pattern = Annotated[str, refuse_if(grouping.find_pin_fault)]
 ObservationPattern = Annotated[str, refuse_if(find_pattern_fault)]
 
 
+def _check_changes(changes: dict[str, Any]) -> dict[str, Any]:
+    """Check changed settings of steps. ValidationError: each fault of the first wrong step, below its name."""
+    for name, settings in changes.items():
+        _check_step({name: settings})
+    return {name: settings or {} for name, settings in changes.items()}
+
+
+def _describe_steps() -> dict[str, Any]:
+    """JSON Schema of an object with the settings of each step."""
+    about = {name: {**_settings_of(name).model_json_schema(), "type": ["object", "null"]} for name in STEPS}
+    return {"type": "object", "properties": about, "additionalProperties": False}
+
+
 class _StepSchema:
     """JSON Schema of the steps of a policy, with the settings of each."""
 
     def __get_pydantic_json_schema__(self, *_: object) -> dict[str, Any]:
-        about = {name: {**_settings_of(name).model_json_schema(), "type": ["object", "null"]} for name in STEPS}
-        one = {"type": "object", "properties": about, "additionalProperties": False, "maxProperties": 1}
-        return {"type": "array", "items": {**one, "minProperties": 1}}
+        return {"type": "array", "items": {**_describe_steps(), "maxProperties": 1, "minProperties": 1}}
+
+
+class _ChangesSchema:
+    """JSON Schema of changed settings of steps."""
+
+    def __get_pydantic_json_schema__(self, *_: object) -> dict[str, Any]:
+        return _describe_steps()
 
 
 StepList = Annotated[tuple[Annotated[dict[str, Any], AfterValidator(_check_step)], ...], _StepSchema()]
+StepChanges = Annotated[dict[str, Any], AfterValidator(_check_changes), _ChangesSchema()]
+STEP_LISTS = ("always", "when_full", "fold")
 
 
 class KeepConfig(ConfigModel):
@@ -230,6 +252,25 @@ def _read_clearing(amount: Any) -> int | Literal["auto"]:  # noqa: ANN401 (whate
 ClearingAmount = Annotated[Annotated[Amount, Field(ge=1)] | Literal["auto"], BeforeValidator(_read_clearing)]
 
 
+class SubsumesConfig(ConfigModel):
+    """The arguments of a tool that say which part of which document a call returns."""
+
+    path: str = Field(min_length=1)
+    """Argument that names the document."""
+    start: str = ""
+    """Argument with the first line or page, or with both ends, as in `[1, 50]`."""
+    end: str = ""
+    """Argument with the last one."""
+    count: str = ""
+    """Argument with their number."""
+
+    @model_validator(mode="after")
+    def _name_a_range(self) -> "SubsumesConfig":
+        if not (self.start or self.end or self.count):
+            raise ValueError("name the argument of `start`, `end` or `count` too: equal calls need no `subsumes`")
+        return self
+
+
 class ToolConfig(ConfigModel):
     """Rules for old calls of a tool, before what the steps of the policy say of it."""
 
@@ -240,6 +281,8 @@ class ToolConfig(ConfigModel):
     is kept stays with its call where a history is folded or summarized, up to half of the target."""
     dedup: bool | None = None
     """Whether a repeated call makes the older one obsolete (`dedup_old`). Set it to false where every call counts."""
+    subsumes: SubsumesConfig | None = None
+    """Arguments by which a later call of a wider range makes an older one obsolete. All others must be equal."""
 
 
 class Policy(ConfigModel):
@@ -329,6 +372,8 @@ class Policy(ConfigModel):
     """Steps for older messages when the history is compacted."""
     fold: StepList = _to_settings(_R.fold)
     """Steps for a history that is still over its target after that."""
+    steps: StepChanges = Field(default_factory=dict)
+    """Settings of listed steps to change, such as `{clear_results: {keep_recent: 3}}`. All others stay as they are."""
     tools: dict[str, ToolConfig] = Field(default_factory=dict)
     """What to do with old calls by tool (globs, case ignored), whichever steps are listed. A policy adds to the tools
     of its parent.
@@ -342,6 +387,16 @@ class Policy(ConfigModel):
     """Summaries by a model, where clearing old results is not enough."""
     pins: PinsConfig = PinsConfig()
     """Passages that are kept word for word."""
+
+    @model_validator(mode="after")
+    def _refuse_double_settings(self) -> "Policy":
+        for lists in STEP_LISTS:
+            for entry in getattr(self, lists) if lists in self.model_fields_set else ():
+                ((name, settings),) = entry.items()
+                for setting, value in self.steps.get(name, {}).items():
+                    if (settings or {}).get(setting, value) != value:
+                        raise ValueError(f"`{setting}` of {name} is set in `{lists}` and in `steps`: keep one of them")
+        return self
 
     @property
     def version(self) -> str:
@@ -369,12 +424,49 @@ class Policy(ConfigModel):
         values = _shared_values(self, rules.Rules)
         summary = replace(self.summary.rules(), hints=_list_hints(self.tools))
         build = partial(_build_step_for, self.tools)
-        values |= {steps: tuple(map(build, getattr(self, steps))) for steps in ("always", "when_full", "fold")}
+        values |= {lists: tuple(map(build, getattr(self.change_steps(), lists))) for lists in STEP_LISTS}
         values["when_full"] = _add_steps_for(self.tools, values["when_full"])
         values |= {"keep": rules.Keep(**self.keep.model_dump()), "pins": grouping.Pins(**self.pins.model_dump())}
         values |= {"policy": name, "summary": summary, "new_blocks": self.mode != "off"}
         values["trusts_usage"] = self.estimator == "tokens"
         return rules.Rules(**values)
+
+    def change_steps(self) -> "Policy":
+        """The policy with its `steps` in its lists of steps."""
+        if not self.steps:
+            return self
+        lists = {name: tuple(map(self._change_step, getattr(self, name))) for name in STEP_LISTS}
+        return self.model_copy(update=lists)
+
+    def find_listed(self, step: str) -> Mapping[str, Any] | None:
+        """The settings that the policy lists for a step; None if it does not list it."""
+        entries = (entry for name in STEP_LISTS for entry in getattr(self.change_steps(), name))
+        return next((entry[step] or {} for entry in entries if step in entry), None)
+
+    def build_step(self, name: str, settings: Mapping[str, Any]) -> Step:
+        """A step with these settings that knows what the policy says of tools. ValueError: one cannot be used."""
+        try:
+            return _build_step_for(self.tools, {name: dict(settings)})
+        except ValidationError as invalid:
+            raise ValueError(_describe_first_fault(invalid)) from None
+
+    def change_summary(self, settings: Mapping[str, Any]) -> "Policy":
+        """The policy with these settings of its summaries. ValueError: one cannot be used."""
+        try:
+            summary = SummaryConfig.model_validate({**self.summary.model_dump(), **settings})
+        except ValidationError as invalid:
+            raise ValueError(_describe_first_fault(invalid)) from None
+        return self.model_copy(update={"summary": summary})
+
+    def _change_step(self, entry: Mapping[str, Any]) -> dict[str, Any]:
+        ((name, settings),) = entry.items()
+        return {name: {**(settings or {}), **self.steps.get(name, {})}}
+
+
+def _describe_first_fault(invalid: ValidationError) -> str:
+    fault = invalid.errors(include_url=False)[0]
+    why = "there is no such setting" if fault["type"] == "extra_forbidden" else fault["msg"]
+    return f"{'.'.join(map(str, fault['loc']))}: {why.removeprefix('Value error, ')}"
 
 
 def _shared_values(group: ConfigModel, kind: Any) -> dict[str, Any]:  # noqa: ANN401 (a dataclass of the core)
@@ -397,8 +489,18 @@ def resolve_policy(name: str, policies: Mapping[str, Policy]) -> Policy:
     """Resolve a policy: its own values over those of its ancestors."""
     policy = Policy()
     for ancestor in reversed(lineage(name, policies)):
-        policy = _override(policy, policies.get(ancestor, policy) if ancestor == DEFAULT else policies[ancestor])
+        child = policies.get(ancestor, policy) if ancestor == DEFAULT else policies[ancestor]
+        steps = _override_steps(policy.steps, child)
+        policy = _override(policy, child).model_copy(update={"steps": steps}).change_steps()
     return policy
+
+
+def _override_steps(inherited: Mapping[str, Any], child: Policy) -> dict[str, Any]:
+    """The changed settings of steps: the child's over inherited ones, these but for steps that it lists anew."""
+    lists = [getattr(child, name) for name in STEP_LISTS if name in child.model_fields_set]
+    listed = {name for entries in lists for entry in entries for name in entry}
+    kept = {name: settings for name, settings in inherited.items() if name not in listed}
+    return kept | {name: {**kept.get(name, {}), **settings} for name, settings in child.steps.items()}
 
 
 def _override(parent: Settings, child: Settings) -> Settings:
@@ -429,7 +531,8 @@ def _build_step_for(tools: Mapping[str, ToolConfig], entry: Mapping[str, Any]) -
         case OneLiners() | DropMiddle():
             return replace(step, hints=(*_list_hints(tools), *step.hints))
         case DedupOld():
-            return replace(step, hints=(*_list_repeats(tools), *step.hints))
+            subsumes = (*_list_subsumptions(tools), *step.subsumes)
+            return replace(step, hints=(*_list_repeats(tools), *step.hints), subsumes=subsumes)
         case _:
             return step
 
@@ -439,7 +542,14 @@ def _list_hints(tools: Mapping[str, ToolConfig]) -> tuple[Hint, ...]:
 
 
 def _list_repeats(tools: Mapping[str, ToolConfig]) -> tuple[tuple[str, bool], ...]:
-    return tuple((glob, tool.dedup) for glob, tool in tools.items() if tool.dedup is not None)
+    """Whether calls make older ones obsolete, by tool: where a range is named they do, unless the policy says no."""
+    named = ((glob, tool) for glob, tool in tools.items() if tool.dedup is not None or tool.subsumes is not None)
+    return tuple((glob, tool.dedup is not False) for glob, tool in named)
+
+
+def _list_subsumptions(tools: Mapping[str, ToolConfig]) -> tuple[Subsumption, ...]:
+    declared = ((glob, tool.subsumes) for glob, tool in tools.items() if tool.subsumes is not None)
+    return tuple((glob, range_.path, range_.start, range_.end, range_.count) for glob, range_ in declared)
 
 
 def _add_steps_for(tools: Mapping[str, ToolConfig], steps: tuple[Step, ...]) -> tuple[Step, ...]:
@@ -447,7 +557,8 @@ def _add_steps_for(tools: Mapping[str, ToolConfig], steps: tuple[Step, ...]) -> 
     added: list[Step] = []
     repeats = _list_repeats(tools)
     if any(is_obsolete for _, is_obsolete in repeats) and not _lists(steps, DedupOld):
-        added.append(DedupOld(exempt=("*",), hints=repeats))
+        subsumes = (*_list_subsumptions(tools), *DedupOld().subsumes)
+        added.append(DedupOld(exempt=("*",), hints=repeats, subsumes=subsumes))
     if not _lists(steps, ToolHints):
         added += _build_tool_hints(tools, steps)
     # Before results are cleared: excerpts leave out lines that stay elsewhere, and what is removed does not stay.
@@ -494,6 +605,8 @@ def _build_step(entry: Mapping[str, Any]) -> Step:
     ((name, settings),) = entry.items()
     if name not in STEPS:
         raise ValueError(f"there is no step {name!r}{suggest(name, STEPS)} (the steps are {', '.join(STEPS)})")
+    if name == DedupOld.name and "subsumes" in (settings or {}):
+        raise ValueError(f"`subsumes` of {name} is said tool by tool: {SUBSUMES_EXAMPLE}")
     return STEPS[name](**dict(_settings_of(name).model_validate(settings or {})))
 
 
@@ -502,6 +615,9 @@ _BOUNDED: Mapping[Any, Any] = {
     int: Annotated[Amount, Field(ge=0)],
     float: Annotated[float, Field(ge=0, le=1)],
 }
+
+
+_SAID_ELSEWHERE = {(DedupOld.name, "subsumes")}
 
 
 class _StepSettings(ExactModel):
@@ -516,7 +632,7 @@ def _settings_of(name: str) -> type[BaseModel]:
     checked: dict[str, Any] = {
         field.name: (_BOUNDED.get(types[field.name], types[field.name]), field.default)
         for field in fields(kind)
-        if field.init
+        if field.init and (name, field.name) not in _SAID_ELSEWHERE
     }
     return create_model(name, __base__=_StepSettings, **checked)
 

@@ -431,15 +431,17 @@ class AdminConfig(ConfigModel):
     """Names under which browsers reach them, beside localhost and the address of `listen.host`."""
 
 
-EventName = Literal["compaction-started", "compaction-ended", "summary-ended", "breaker-opened", "refused-for-size"]
+EventName = Literal[
+    "compaction-started", "original-saved", "compaction-ended", "summary-ended", "breaker-opened", "refused-for-size"
+]
 
 
 class HookConfig(ConfigModel):
     """A URL that receives events as JSON, never of the words of a conversation."""
 
     events: tuple[EventName, ...] = ("compaction-ended",)
-    """Events to tell it of: `compaction-started`, `compaction-ended`, `summary-ended`, `breaker-opened`,
-    `refused-for-size`."""
+    """Events to tell it of: `compaction-started`, `original-saved`, `compaction-ended`, `summary-ended`,
+    `breaker-opened`, `refused-for-size`."""
     url: Annotated[MaybeSecret, AfterValidator(_check_hook_url)]
     """URL to post the event to, as env:NAME if it holds a secret."""
     seconds: Seconds = Field(10.0, gt=0)

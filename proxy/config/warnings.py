@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from proxy.config.attachments import Attachment, covers_glob, find_unreachable
-from proxy.config.policies import ToolConfig
+from proxy.config.policies import STEP_LISTS, Policy, ToolConfig
 from proxy.config.settings import Config
 from proxy.config.values import ALL_PERCENT
 
 _GLOB = frozenset("*?[")
 KEEP_MAX_TOKENS = 200_000
+NEVER_TOKENS = 100_000_000
+"""No history holds so many: who waits for them wants old results never to be cleared."""
 LEAST_LIMIT_SHARE = 0.1
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -90,6 +92,7 @@ def _check_policies(config: Config) -> Iterator[tuple[str, str]]:
         policy = config.policy(name)
         own = config.policies[name].tools
         yield from ((f"policies.{name}.tools.{where}", why) for where, why in _check_tools(own, policy.tools))
+        yield from ((f"policies.{name}.steps.{step}", why) for step, why in _check_steps(config.policies[name], policy))
         model, chosen = policy.summary.model, upstreams.get(policy.summary.upstream)
         if model and chosen is not None and not chosen.serves(model):
             yield f"policies.{name}.summary.model", f"upstream {chosen.name!r} does not serve {model!r} (`models`)"
@@ -104,7 +107,7 @@ def _check_policies(config: Config) -> Iterator[tuple[str, str]]:
             yield f"policies.{name}.keep.tokens", "is more than most context windows: nothing is ever compacted"
         rules = policy.rules(name)
         goal = rules.find_goal(policy.trigger_tokens)
-        if policy.trigger_tokens and rules.clear_tokens >= goal:
+        if policy.trigger_tokens and goal <= rules.clear_tokens < NEVER_TOKENS:
             yield (
                 f"policies.{name}.clear_at_least",
                 "is not below trigger_tokens * target: old results are never cleared, because the trigger comes first",
@@ -119,6 +122,14 @@ def _check_policies(config: Config) -> Iterator[tuple[str, str]]:
                 f"policies.{name}.keep.tokens",
                 "is not below trigger_tokens * target: what is kept fills the target by itself",
             )
+
+
+def _check_steps(own: Policy, policy: Policy) -> Iterator[tuple[str, str]]:
+    """Changed settings of steps that the policy, with all it inherits, does not list."""
+    listed = {step for steps in STEP_LISTS for entry in getattr(policy, steps) for step in entry}
+    for step in own.steps:
+        if step not in listed:
+            yield step, f"has no effect: no such step is in {', '.join(STEP_LISTS)} of this policy; add it to one"
 
 
 def _check_tools(own: Mapping[str, ToolConfig], tools: Mapping[str, ToolConfig]) -> Iterator[tuple[str, str]]:

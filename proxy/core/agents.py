@@ -17,14 +17,57 @@ from proxy.core.messages import HEAD, Message, Request, ToolCall
 # --- tools ------------------------------------------------------------------------------------------------------------
 # Tools by name: globs that select them, the kinds of their calls, and the definitions that a request offers.
 
-ASKING = ("askuser*", "*ask_user*", "ask_followup_question", "ask_human*", "request_user_input", "question")
-"""Tools that ask a person. Others with such a name ask a model or a search, whose answers are no words of the user."""
-STATEFUL = (
-    *("*skill*", "*todo*", "task", "taskcreate", "taskupdate", "tasklist", "taskget", "task_tracker", "new_task"),
-    *("update_plan", *ASKING),
+ASKING = (
+    *("askuser*", "*ask_user*", "ask_followup_question", "ask_human*", "request_user_input", "question"),
+    *("ask_questions", "*askquestion*"),
 )
-"""Tools of skills, tasks, todos and questions: instructions, state, and a person's answers."""
-EXEMPT = (*STATEFUL, "*memory*", "*plan_mode", "exitplanmode", "compact")
+"""Tools that ask a person. Others with such a name ask a model or a search, whose answers are no words of the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateTool:
+    """A kind of tool whose results are instructions, state or a person's answers, and which agents have it."""
+
+    glob: str
+    examples: str
+    """Names by which agents call it."""
+    is_folded: bool = False
+    """The newest results stay when results are cleared, but not beside a fold."""
+
+
+STATE_TOOLS = (
+    StateTool("*skill*", "Skill (Claude Code), LoadSkill (j-cli)"),
+    StateTool(
+        "*todo*", "TodoWrite (Claude Code, j-cli), TodoRead (j-cli), todo_write (Cursor), manage_todo_list (Copilot)"
+    ),
+    StateTool("task", "Task (j-cli, Claude Code)"),
+    StateTool("taskcreate", "TaskCreate (Claude Code)"),
+    StateTool("taskupdate", "TaskUpdate (Claude Code)"),
+    StateTool("tasklist", "TaskList (Claude Code)"),
+    StateTool("taskget", "TaskGet (Claude Code)"),
+    StateTool("task_tracker", "task_tracker (OpenHands)"),
+    StateTool("new_task", "new_task (Cline)"),
+    StateTool("update_plan", "update_plan (Codex)"),
+    StateTool("askuser*", "AskUserQuestion (Claude Code)"),
+    StateTool("*ask_user*", "ask_user (Gemini CLI)"),
+    StateTool("ask_followup_question", "ask_followup_question (Cline)"),
+    StateTool("ask_human*", "ask_human (LangGraph)"),
+    StateTool("request_user_input", "request_user_input (Codex)"),
+    StateTool("question", "question (opencode)"),
+    StateTool("ask", "Ask (j-cli)"),
+    StateTool("*ask_questions*", "ask_questions (Copilot)"),
+    StateTool("*askquestion*", "vscode_askQuestions (Copilot), AskQuestion (Cursor)"),
+    StateTool("*memory*", "save_memory (Gemini CLI)", is_folded=True),
+    StateTool("*plan_mode", "exit_plan_mode (Qwen Code)", is_folded=True),
+    StateTool("*planmode", "ExitPlanMode (Claude Code), EnterPlanMode (Claude Code)", is_folded=True),
+    StateTool("plan_mode_respond", "plan_mode_respond (Cline)", is_folded=True),
+    StateTool("create_plan", "create_plan (Cursor)", is_folded=True),
+    StateTool("compact", "Compact (j-cli)", is_folded=True),
+)
+EXEMPT = tuple(tool.glob for tool in STATE_TOOLS)
+"""Tools of skills, tasks, todos, questions, memory and plans: instructions, state, and a person's answers."""
+STATEFUL = tuple(tool.glob for tool in STATE_TOOLS if not tool.is_folded)
+"""Those of them that a fold keeps as well."""
 
 PATHS = (
     *("file_path", "path", "filePath", "filename", "file_name", "absolute_path", "target_file", "notebook_path"),

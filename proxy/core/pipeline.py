@@ -143,6 +143,8 @@ class StepReport:
     messages: int
     saved: int
     refused: str = ""
+    cause: str = ""
+    """Why it did nothing, if a person asked for the step."""
 
 
 def run(steps: Iterable[Step], draft: Draft) -> tuple[Draft, tuple[StepReport, ...]]:

@@ -48,7 +48,7 @@ class Plan:
     action: Literal["none", "applied", "created"]
     """`none`: the client's own messages; `applied`: a stored block; `created`: a new one."""
     reason: str
-    """Why a block was made, or why one that was due was not (`floor`)."""
+    """Why a block was made, or why one that was due was not (`floor`, `min_turns`)."""
     tokens_before: int
     """Tokens of the history as it came, tools and head included."""
     tokens_after: int
@@ -241,7 +241,7 @@ def _find_objection(state: ConversationState, size: int) -> str | None:
         return None
     if state.facts.useless_blocks >= USELESS_BLOCKS_MAX:
         return "breaker-open"
-    return "floor" if state.is_short else None
+    return state.short_by or None
 
 
 def _plan_summary_first(state: ConversationState, without_model: Plan, size: int, limit: int) -> Plan | NeedSummary:

@@ -488,13 +488,19 @@ class ConversationState:
     @property
     def is_short(self) -> bool:
         """True where the conversation has too few groups or turns to be compacted by choice."""
+        return self.short_by != ""
+
+    @property
+    def short_by(self) -> str:
+        """The setting by which the conversation is too short to be compacted by choice; empty if it is long enough."""
         rules, body = self.rules, self.body
         if self.is_unmarked:
             known = self.request.columns.extend(find_group_starts, len(body), partial(find_group_starts, body))
         else:
             known = tuple(find_group_starts(body))
-        is_short = Groups(known).are_fewer_than(rules.min_groups)
-        return is_short or (rules.min_turns > 0 and len(find_turns(body)) <= rules.min_turns)
+        if Groups(known).are_fewer_than(rules.min_groups):
+            return "min_groups"
+        return "min_turns" if rules.min_turns > 0 and len(find_turns(body)) <= rules.min_turns else ""
 
     @property
     def _newest_user_message(self) -> frozenset[int]:

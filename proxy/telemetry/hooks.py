@@ -66,23 +66,32 @@ _SUMMARY_FIELDS = (
 )  # fmt: skip
 
 
+_PLAIN: dict[type[events.Event], tuple[str, tuple[str, ...]]] = {
+    events.CompactionStarted: (
+        "compaction-started",
+        ("request_id", "conversation", "policy", "reason", "tokens_before", "originals"),
+    ),
+    events.BreakerOpened: ("breaker-opened", ("conversation", "policy")),
+    events.SizeRefused: ("refused-for-size", ("request_id", "upstream", "kind", "limit", "helped")),
+}
+"""Events of which a hook gets some fields as they are."""
+
+
 def make_payload(event: events.Event) -> Payload | None:
     """The JSON object of an event; None for what no hook can ask for.
 
     A schema of its own: programs of other people read it, and a change of a log line must not reach them.
     """
     match event:
-        case events.CompactionStarted():
-            names = ("request_id", "conversation", "policy", "reason", "tokens_before", "originals")
-            return _payload("compaction-started", event, *names)
+        case events.OriginalKept():
+            return {**_payload("original-saved", event, "request_id", "conversation"), "originals": event.path}
         case events.CompactionEnded(is_observed=False):
             return _payload("compaction-ended", event, *_COMPACTION_FIELDS) | list_steps(event)
         case events.SummaryEnded():
             return {**_payload("summary-ended", event, *_SUMMARY_FIELDS), "seconds": round(event.seconds, 3)}
-        case events.BreakerOpened():
-            return _payload("breaker-opened", event, "conversation", "policy")
-        case events.SizeRefused():
-            return _payload("refused-for-size", event, "request_id", "upstream", "kind", "limit", "helped")
+        case _ if type(event) in _PLAIN:
+            name, fields = _PLAIN[type(event)]
+            return _payload(name, event, *fields)
         case _:
             return None
 

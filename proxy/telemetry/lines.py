@@ -129,7 +129,7 @@ _LINES: dict[type, Callable[[Any], Line]] = {
     events.UpstreamRetried: _plain("info", "upstream-retried", "upstream", "why", "attempt"),
     events.InternalFault: _fault,
     events.CompactionStarted: _plain(
-        "debug", "compaction-started", "request_id", "conversation", "policy", "reason", "tokens_before", "originals"
+        "info", "compaction-started", "request_id", "conversation", "policy", "reason", "tokens_before", "originals"
     ),
     events.OriginalKept: _plain("info", "original-saved", "conversation", "path"),
     events.CompactionEnded: _compaction,

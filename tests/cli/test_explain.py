@@ -78,6 +78,15 @@ def test_settings_missing_in_the_file_are_defaults_also_in_an_upstream_and_a_tea
     assert set(unset.values()) == {"default"}
 
 
+def test_what_a_policy_says_of_steps_and_tools_has_its_line(tmp_path, capsys):
+    file = tmp_path / "own.yaml"
+    file.write_text("policies:\n  mine:\n    steps: {clear_results: {over: 9}}\n    tools:\n      git: {dedup: true}\n")
+    main(["explain", "--config", str(file), "--policy", "mine", "--changed", "--json"])
+    rows = {row["setting"]: row["origin"] for row in json.loads(capsys.readouterr().out)}
+    assert rows["policy mine.steps.clear_results"] == f"{file}:3 (policy mine)"
+    assert rows["policy mine.tools.git"] == f"{file}:5 (policy mine)"
+
+
 def test_a_group_that_one_variable_sets_has_it_for_its_origin(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COMPACTION_PROXY_LISTEN", "{port: 9001}")
     assert main(["explain"]) == 0

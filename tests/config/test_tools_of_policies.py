@@ -1,6 +1,7 @@
 """What a policy says of tools (`policies.NAME.tools`) is done whichever steps it lists."""
 
 import pytest
+from pydantic import ValidationError
 
 from proxy.config import Config, find_warnings
 from proxy.config.policies import Policy, shipped_policies
@@ -8,7 +9,7 @@ from proxy.core.grouping import count_flaws
 from proxy.core.pipeline import Draft
 from proxy.core.rules import Facts, Rules
 from proxy.core.steps.compat import ToolHints
-from proxy.core.steps.standard import ClipOutput
+from proxy.core.steps.standard import READS, ClipOutput, DedupOld
 from tests.support.agent import page
 from tests.support.compaction_worker import Worker, turns
 from tests.support.messages import call, calls, history, request, system, user
@@ -217,3 +218,70 @@ def test_globs_that_complement_one_another_cause_no_warning():
     tools = {"fs_read": {"response": "keep"}, "fs_*": {"response": "strip", "request": "keep"}, "*": {"dedup": True}}
     config = Config.model_validate({"policies": {"mine": {"tools": tools}}})
     assert list(find_warnings(config, lambda model: True)) == []
+
+
+PAGES = {"path": "doc", "start": "from_page", "end": "to_page"}
+NARROW = call("page_of", doc="a.pdf", from_page=4, to_page=5, out=page(1, 3_000))
+WIDE = call("page_of", doc="a.pdf", from_page=1, to_page=9, out=page(2, 3_000))
+
+
+@pytest.mark.parametrize(
+    ("subsumes", "arguments"),
+    [
+        (PAGES, ({"from_page": 4, "to_page": 5}, {"from_page": 1, "to_page": 9})),
+        ({"path": "doc", "start": "at", "count": "many"}, ({"at": 4, "many": 2}, {"at": 1, "many": 9})),
+        ({"path": "doc", "start": "pages"}, ({"pages": [4, 5]}, {"pages": [1, 9]})),
+    ],
+)
+def test_a_wider_call_of_a_tool_of_ones_own_makes_a_narrower_one_obsolete(subsumes, arguments):
+    narrow, wide = (call("page_of", doc="a.pdf", out=page(number, 3_000), **of) for number, of in enumerate(arguments))
+    sent = shorten({"tools": {"page_of": {"subsumes": subsumes}}, **CLEARING}, narrow, wide)
+    (first, second) = [
+        message for message in sent.plan.view if message.is_result and message.made and "page_of" in message.text
+    ]
+    assert "was called again; see its newer result below" in first.text
+    assert second.made == "clear_results"
+    (first, _) = [
+        message
+        for message in shorten(CLEARING, narrow, wide).plan.view
+        if message.is_result and message.made and "page_of" in message.text
+    ]
+    assert first.made == "clear_results"
+
+
+@pytest.mark.parametrize("policy", ["default", "jp"])
+def test_the_readers_that_are_shipped_stay_beside_a_tool_of_ones_own(policy):
+    mine = {"inherit": policy, "tools": {"page_of": {"subsumes": PAGES}}}
+    rules = Config.model_validate({"policies": {"mine": mine}}).policy("mine").rules("mine")
+    (step,) = [step for step in rules.when_full if isinstance(step, DedupOld)]
+    assert step.subsumes == (("page_of", "doc", "from_page", "to_page", ""), *READS)
+
+
+def test_a_wider_call_makes_nothing_obsolete_where_repeated_calls_do_not():
+    tools = {"page_of": {"subsumes": PAGES, "dedup": False}}
+    assert "clear_results" in {
+        message.made for message in shorten({"tools": tools, **CLEARING}, NARROW, WIDE).plan.view
+    }
+    assert "dedup_old" not in {
+        message.made for message in shorten({"tools": tools, **CLEARING}, NARROW, WIDE).plan.view
+    }
+
+
+@pytest.mark.parametrize(
+    ("subsumes", "why"),
+    [
+        ({"start": "a"}, "path"),
+        ({"path": "doc"}, "`start`, `end` or `count`"),
+        ({"path": "doc", "begin": "a"}, "begin"),
+        (["page_of", "doc", "a", "b", ""], "subsumes"),
+    ],
+)
+def test_a_range_that_names_no_lines_or_no_path_is_refused(subsumes, why):
+    with pytest.raises(ValidationError, match=why):
+        Config.model_validate({"policies": {"mine": {"tools": {"page_of": {"subsumes": subsumes}}}}})
+
+
+def test_the_list_that_0_2_had_for_it_is_refused_with_what_to_write():
+    old = {"when_full": [{"dedup_old": {"subsumes": [["page_of", "doc", "from_page", "to_page", ""]]}}]}
+    with pytest.raises(ValidationError, match=r"tools: \{NAME: \{subsumes: \{path: ARGUMENT"):
+        Config.model_validate({"policies": {"mine": old}})

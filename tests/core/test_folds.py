@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from proxy.core.fold import CLOSING, GO_ON, OPENING
-from proxy.core.grouping import count_flaws, find_fixed, find_groups
+from proxy.core.grouping import count_flaws, find_fixed, find_groups, find_turns
 from proxy.core.pipeline import Draft, run
 from proxy.core.steps.compat import OneLiners
 from proxy.core.steps.standard import CONCLUSIONS, DropMiddle
@@ -258,3 +258,23 @@ def test_a_call_whose_result_is_behind_the_middle_stays(step, kept):
     found = count_flaws(left.view)
     assert (found.orphans, found.unanswered) == (0, 0)
     assert len(left.middle) < (60 if step is EXEMPT else 10)
+
+
+def loop(number):
+    """One turn of a user with sixty calls."""
+    results = (call("Bash", out=f"{place} " + "word " * 80, command=f"make {place}") for place in range(60))
+    return (user(f"Task {number}?"), *results)
+
+
+@pytest.mark.parametrize(
+    ("loops", "budget", "listed"),
+    [(0, 0.5, 0), (0, 1.5, 1), (0, 3.5, 3), (2, 3.5, 2), (0, 99, 5), (3, 0, 3), (0, 0, 5)],
+)
+def test_row_31_a_budget_is_walked_backward_over_earlier_loops_by_their_size(loops, budget, listed):
+    body = request(*(piece for number in range(6) for piece in loop(number)), user("And now?")).body
+    draft = Draft((), body[:-1], body[-1:], origin=body[:-1])
+    (turn, *_) = find_turns(body)
+    size = sum(draft.count(message.raw) for message in body[turn.start : turn.stop])
+    step = OneLiners(tokens=100_000, loops=loops, loop_tokens=int(budget * size))
+    text = "\n".join(message.text for message in step(draft).middle)
+    assert [f"Asked: Task {number}?" in text for number in range(6)] == [number >= 5 - listed for number in range(6)]

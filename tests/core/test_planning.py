@@ -179,7 +179,8 @@ def test_a_history_of_protected_messages_makes_a_floor_and_not_a_block():
         user("Mend it."), assistant("How?"), user("word " * 5_000), assistant("I see."), user("word " * 3_000)
     )
     assert done(text, DEEP) == ("none", "floor")
-    assert done(work(12), replace(DEEP, min_groups=20)) == ("none", "floor")
+    assert done(work(12), replace(DEEP, min_groups=20)) == ("none", "min_groups")
+    assert done(work(12), replace(DEEP, min_turns=2)) == ("none", "min_turns")
 
 
 def test_after_useless_blocks_none_is_made_while_the_history_fits():

@@ -164,10 +164,10 @@ def test_after_useless_blocks_no_model_is_asked_while_the_history_fits():
     assert isinstance(considers(FULL, **open_breaker, can_summarize=False), Plan)
 
 
-def test_a_history_too_short_to_fold_is_a_floor_and_no_question():
+def test_about_a_history_of_too_few_groups_no_question_is_asked():
     few = history(user("Mend it."), assistant(BIG * 12), user("And?"))
     plan = Worker(RULES, WINDOW).considers(few)
-    assert (plan.action, plan.reason) == ("none", "floor")
+    assert (plan.action, plan.reason) == ("none", "min_groups")
 
 
 def test_where_folding_would_free_too_little_it_is_a_floor_and_no_question():

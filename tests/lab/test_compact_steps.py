@@ -1,4 +1,4 @@
-"""`compact FILE --step summary` and `--step auto`: the strategies of the designs, on a saved conversation."""
+"""`compact FILE --step ...`: our steps and the strategies of the design, with settings, on a saved conversation."""
 
 import json
 import re
@@ -101,3 +101,137 @@ async def test_row_21_a_model_that_writes_no_summary_is_an_error(run):
         code, out, complaint = await run("--step", "summary", "--model", "m", pieces=READS, OPENAI_UPSTREAM=up.url)
     assert (code, out) == (1, "")
     assert "wrote no summary: empty" in complaint
+
+
+# --- settings --------------------------------------------------------------------------------------------------------
+
+THOUGHT_CALL = call("Bash", command="make", out=LONG)
+THOUGHT_CALL[0]["reasoning_content"] = "Hm. " * 50
+WORK = [*READS, THOUGHT_CALL, THOUGHT]
+
+
+def messages_of(out):
+    return json.loads(out)["messages"]
+
+
+async def apply(run, *options, pieces=WORK, **environment):
+    code, out, complaint = await run(*options, "--apply", pieces=pieces, **environment)
+    assert (code, complaint) == (0, "")
+    return json.loads(out)
+
+
+def results_of(request):
+    return [message["content"] for message in request["messages"] if message["role"] == "tool"]
+
+
+def count_thoughts(request):
+    return sum("reasoning_content" in message for message in request["messages"])
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        (("--step", "strip_reasoning"), 1),
+        (("--step", "strip_reasoning:with_calls=true"), 0),
+        (("--step", "strip_reasoning", "--policy", "jp"), 0),
+        (("--step", "strip-reasoning"), 0),
+    ],
+)
+async def test_row_22_reasoning_beside_calls_goes_where_the_policy_the_design_or_the_user_says_so(run, options, left):
+    assert count_thoughts(await apply(run, *options, "--keep-last", "1")) == left
+
+
+async def test_a_step_has_the_settings_that_are_typed_and_those_of_the_policy(run):
+    typed = "clear_results:keep_recent=2,over=100,template='gone, {tool}',exempt=[Bash, Ask]"
+    results = results_of(await apply(run, "--step", typed, "--keep-last", "1"))
+    assert results[-2:] == [READS[-1][1]["content"], LONG]
+    assert set(results[:-2]) == {"gone, fs_read_file"}
+    of_policy = await apply(run, "--step", "clear_results", "--policy", "j-cli", "--keep-last", "1")
+    assert results_of(of_policy)[:3] == ["[Previous: used fs_read_file]"] * 3
+    assert len([result for result in results_of(of_policy) if result.startswith("[Previous")]) == 3
+
+
+async def test_row_22_results_become_name_status_and_first_line(run):
+    written = call("fs_create_file", path="b.py", content="x = 1\n" * 400, out="created\n" + LONG)
+    request = await apply(run, "--step", "strip-tool-results", pieces=[*WORK, written])
+    assert all(result.startswith("[compacted] ") for result in results_of(request))
+    assert results_of(request)[0] == "[compacted] fs_read_file: no verdict. 0"
+    (call_of_write,) = [each for each in request["messages"] if "fs_create_file" in json.dumps(each.get("tool_calls"))]
+    assert call_of_write["tool_calls"][0]["function"] == written[0]["tool_calls"][0]["function"]
+
+
+async def test_row_22_the_older_of_two_equal_calls_is_removed_entirely(run):
+    request = await apply(run, "--step", "dedup-tools")
+    assert [result for result in results_of(request) if "one line" in result] == [READS[-1][1]["content"], LONG]
+    assert len(request["messages"]) == len(json.loads(chat(*WORK))["messages"]) - 2 * 11 + 2
+
+
+async def test_row_22_tools_that_were_never_used_are_removed(run):
+    assert [each["function"]["name"] for each in (await apply(run, "--step", "prune-tools"))["tools"]] == [
+        "fs_read_file"
+    ]
+
+
+@pytest.mark.parametrize("options", [("--step", "summarize"), ("--step", "auto", "--window", "60000")])
+async def test_row_23_the_summary_is_a_single_pair_at_the_start(run, up, options):
+    request = await apply(run, *options, pieces=TALK[:-1], OPENAI_UPSTREAM=up.url)
+    assert [message["role"] for message in request["messages"]] == ["user", "assistant", "user"]
+    assert "The parser is mended." in request["messages"][0]["content"]
+    assert request["messages"][-1]["content"] == "Go on."
+
+
+async def test_a_summary_has_the_settings_that_are_typed(run, up):
+    await apply(run, "--step", "summarize:max_tokens=777,prompt=workflow", pieces=TALK, OPENAI_UPSTREAM=up.url)
+    (asked,) = up.requests
+    assert 777 in asked.json.values()
+    assert "skill" in asked.body.decode()
+
+
+@pytest.mark.parametrize("turns", [1, 2])
+async def test_keep_last_keeps_so_many_turns_and_no_more(run, turns):
+    short = [[{"role": "assistant", "content": "So.", "reasoning_content": "Hm."}], user("And?"), THOUGHT]
+    request = await apply(run, "--step", "strip-reasoning", "--keep-last", str(turns), pieces=short)
+    assert count_thoughts(request) == turns - 1
+
+
+# --- what did nothing, and what cannot be used -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--step", "strip-reasoning", "--keep-last", "9"), "strip_reasoning .* newest messages, which are kept"),
+        (("--step", "dedup-tools"), "dedup_old .* found nothing for it in the 4 messages that are older"),
+        (("--step", "prune-tools:keep=['*']"), "prune_tools .* every tool was used, or ends a task"),
+    ],
+)
+async def test_a_report_says_why_a_step_did_nothing(run, options, why):
+    code, out, _ = await run(*options, pieces=[*READS[:1], assistant("Well."), user("And?")])
+    assert code == 0
+    assert re.search(why, out), out
+
+
+async def test_a_report_says_why_a_policy_did_nothing(run):
+    reads = [call("fs_read_file", out=f"{place}\n{LONG}", path=f"{place}.py") for place in range(76)]
+    code, out, _ = await run("--policy", "jp", "--window", "200000", pieces=reads)
+    assert code == 0
+    assert "nothing was done: the policy leaves conversations of so few turns alone (`min_turns`)" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--step", "strip-resoning"), "did you mean 'strip-reasoning'"),
+        (("--step", "classify-tangents"), "see --tangents"),
+        (("--step", "clear_results:over"), "write clear_results:setting=value"),
+        (("--step", "clear_results:ovr=3"), "--step clear_results: ovr: there is no such setting"),
+        (("--step", "clear_results:over=-3"), "--step clear_results: over: "),
+        (("--step", "dedup_old:subsumes=[]"), "is said tool by tool"),
+        (("--step", "auto:over=3"), "auto takes no settings"),
+        (("--step", "summarize:max_tokns=3"), "--step summarize: max_tokns: there is no such setting"),
+    ],
+)
+async def test_a_step_that_cannot_be_used_is_refused_with_the_reason(run, options, why):
+    code, out, complaint = await run(*options, pieces=READS)
+    assert (code != 0, out) == (True, "")
+    assert why in complaint

@@ -105,3 +105,27 @@ async def test_a_narrow_terminal_gets_the_totals_as_lines(environment):
     done = await demo(environment | {"COLUMNS": "50"}, "--fast", "--turns", "3")
     totals = done.out.partition("turns of a simulated agent")[2]
     assert max(map(len, totals.splitlines()[:-1])) <= 50
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize(
+    ("options", "shows"),
+    [
+        (("--policy", "j-cli", "--turns", "30"), r"turn +10 +shortened \(stride\)"),
+        (("--policy", "middleware", "--window", "400000", "--turns", "100"), r"turn +9\d +shortened \(window\): 20\d,"),
+        (("--policy", "jp", "--turns", "150"), r"turn +\d\d\d +shortened \(window\)"),
+        (("--policy", "blocks", "--turns", "100"), r"turn +\d\d +shortened \(window\)"),
+    ],
+)
+async def test_each_design_is_seen_at_work(environment, options, shows):
+    done = await demo(environment, "--fast", *options)
+    assert (done.code, done.complaint) == (0, "")
+    assert re.search(shows, done.out), done.out
+    assert re.search(r"requests over the window +0 ", done.out)
+    assert re.search(r"a simulated agent, \d user messages", done.out)
+
+
+async def test_a_policy_that_is_not_included_is_refused_with_those_that_are(environment):
+    done = await demo(environment, "--policy", "jpp")
+    assert done.code == 2
+    assert "j-cli" in done.complaint

@@ -45,8 +45,9 @@ def test_every_event_that_a_hook_can_ask_for_has_a_payload():
         name for annotation in get_args(HookConfig.model_fields["events"].annotation) for name in get_args(annotation)
     }
     started = events.CompactionStarted("c", "default", "stride", 100)
-    made = {make_payload(event)["event"] for event in (started, COMPACTION, SUMMARY, REFUSAL, breaker_opened())}
-    assert made == names
+    saved = events.OriginalKept("c", "/originals/c")
+    asked = (started, saved, COMPACTION, SUMMARY, REFUSAL, breaker_opened())
+    assert {make_payload(event)["event"] for event in asked} == names
 
 
 def breaker_opened():

@@ -46,9 +46,12 @@ class OneLiners:
     name: ClassVar[str] = "one_liners"
 
     tokens: int = 2_000
-    """Tokens of lines in all; with `loops`, of each turn of the user."""
+    """Tokens of lines in all; with `loops` or `loop_tokens`, of each turn of the user."""
     loops: int = 0
     """How many earlier turns of the user have lines, besides the one under way (0: all)."""
+    loop_tokens: int = 0
+    """Earlier turns have lines as long as their messages, the newest turn first, have no more tokens in all (0: any
+    number)."""
     hints: tuple[Hint, ...] = ()
     """The policy on results by tool: the newest of those to keep stay with their calls, up to half of the target."""
 
@@ -59,22 +62,36 @@ class OneLiners:
         kept = find_kept_words(draft, 0, hints=self.hints)
         removed = sum(id(message) not in kept for message in draft.middle)
         loops = [turn.start for turn in find_turns(draft.origin)]
+        oldest = self._find_oldest(draft)
 
         def make(stretch: Stretch) -> tuple[Message, ...]:
-            return keep_shorter(stretch, stretch.notes(self._render(stretch, len(stretch.removed) / removed, loops)))
+            share = len(stretch.removed) / removed
+            return keep_shorter(stretch, stretch.notes(self._render(stretch, share, loops, oldest)))
 
         return fold_stretches(draft, kept, make)
 
-    def _render(self, stretch: Stretch, share: float, loops: Sequence[int]) -> str:
+    def _find_oldest(self, draft: Draft) -> int:
+        """The place from which turns of the user have lines."""
+        oldest, room = 0, self.loop_tokens
+        for earlier, turn in enumerate(reversed(find_turns(draft.origin))):
+            if earlier and self.loops and earlier > self.loops:
+                break
+            if earlier and self.loop_tokens:
+                room -= sum(draft.count(message.raw) for message in draft.origin[turn.start : turn.stop])
+                if room < 0:
+                    break
+            oldest = turn.start
+        return oldest
+
+    def _render(self, stretch: Stretch, share: float, loops: Sequence[int], oldest: int) -> str:
         """One line for each group: an agent that works alone has one turn of the user and hundreds of its own."""
         origin = stretch.origin
         lines = [
             (stretch.start + group.start, _line(origin[group.start : group.stop])) for group in find_groups(origin)
         ]
         room = BYTES_PER_TOKEN * self.tokens
-        if not self.loops:
+        if not (self.loops or self.loop_tokens):
             return "\n".join(_newest([line for _, line in lines], int(room * share)))
-        oldest = loops[-self.loops - 1] if len(loops) > self.loops else 0
         recent = [(start, line) for start, line in lines if start >= oldest]
         rendered = [EARLIER.format(len(lines) - len(recent))] if len(recent) < len(lines) else []
         for _, of_loop in groupby(recent, key=lambda line: bisect_right(loops, line[0])):

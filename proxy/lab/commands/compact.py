@@ -7,8 +7,8 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from difflib import unified_diff
 from functools import partial
 from itertools import islice
@@ -20,13 +20,14 @@ from proxy.core.messages import Message, Request
 from proxy.core.pipeline import Draft, Step, StepReport, run
 from proxy.core.planning import choose_without_model, decide
 from proxy.core.question import build_question
-from proxy.core.rules import Facts, Rules
+from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.state import ConversationState
-from proxy.core.steps import STEPS
+from proxy.core.steps.compat import PruneTools
 from proxy.core.summaries import Summarize
 from proxy.core.window import Window
 from proxy.lab import saved
-from proxy.lab.commands import tangents
+from proxy.lab.commands import strategies, tangents
+from proxy.lab.commands.strategies import AUTO, JP, SUMMARY, Strategy
 from proxy.lab.demo.picture import Ink
 from proxy.lab.tangents import Turns
 from proxy.store.transcripts.archive import role_and_text
@@ -34,10 +35,16 @@ from proxy.tokenizer import Tokenizers
 from proxy.windows import resolve_window
 from proxy.wire.chat.requests import parse, render
 
-SUMMARY, AUTO, JP = "summary", "auto", "jp"
 DEFAULT_MODEL = "gpt-4o"
 SUMMARIZE_OVER_SHARE = 0.5
 """Of the window: what `auto` leaves over this is summarized."""
+CAUSES = {
+    "floor": "nothing more can be removed",
+    "min_groups": "the policy leaves conversations of so few groups alone (`min_groups`)",
+    "min_turns": "the policy leaves conversations of so few turns alone (`min_turns`)",
+    "breaker-open": "blocks do not help this conversation",
+}
+"""Why nothing was done, for a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +60,19 @@ class Outcome:
     reports: Sequence[StepReport]
 
     def as_json(self) -> str:
-        steps = [{"step": r.step, "messages": r.messages, "saved": r.saved, "refused": r.refused} for r in self.reports]
+        steps = [
+            {name: value for name, value in asdict(each).items() if value or name != "cause"} for each in self.reports
+        ]
         report = {"tokens_before": self.before, "tokens_after": self.after, "reason": self.reason, "steps": steps}
         return json.dumps(report | {"messages_before": len(self.request.messages), "messages_after": len(self.view)})
 
     def as_table(self) -> str:
         rows = [f"{'step':<20} {'messages':>8} {'tokens saved':>13}"]
-        rows += [f"{r.step:<20} {r.messages:>8,} {r.saved:>13,}{_format_refusal(r)}" for r in self.reports]
+        for report in self.reports:
+            why = f"left out: {report.refused}" if report.refused else report.cause
+            rows.append(f"{report.step:<20} {report.messages:>8,} {report.saved:>13,}   {why}".rstrip())
+        if self.reason in CAUSES:
+            rows.append(f"nothing was done: {CAUSES[self.reason]}")
         rows.append(f"{'before':<20} {len(self.request.messages):>8,} {self.before:>13,}")
         rows.append(f"{'after':<20} {len(self.view):>8,} {self.after:>13,}   {_format_share(self.after, self.before)}")
         return "\n".join(rows)
@@ -73,7 +86,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "compact request.json",
         "compact request.json --diff",
         "compact - --apply < request.json > shorter.json",
-        "compact session.jsonl --step clear_results --keep-last 5",
+        "compact session.jsonl --step clear_results:over=800 --keep-last 5",
+        "compact session.jsonl --step strip-reasoning --step dedup-tools",
     )
     parser.add_argument(
         "file",
@@ -82,22 +96,27 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         help="a request, a list of messages, or one message a line; `-` for standard input",
     )
     options.add_config(parser)
-    parser.add_argument("--policy", metavar="P", default="default", help="by which policy (default: default)")
+    parser.add_argument("--policy", metavar="P", help="by which policy (default: default; jp for its strategies)")
     ways = parser.add_mutually_exclusive_group()
     ways.add_argument(
         "--step",
         metavar="S",
         action="append",
-        choices=(*STEPS, SUMMARY, AUTO),
-        help="only this step; may be repeated. `summary` asks the model, `auto` is the steps of the policy jp and then "
-        "a summary if the history still takes more than half of the window",
+        type=strategies.parse_strategy,
+        help="only this step, with the policy's settings or your own, as clear_results:over=800,keep_recent=3; may be "
+        "repeated. `summary` asks the model. strip-reasoning, strip-tool-results, dedup-tools, strip-attachments, "
+        "prune-tools, summarize and auto do what the design of these names says: auto is all of them, and a summary "
+        "only if the history still takes more than half of the window",
     )
     ways.add_argument("--tangents", action="store_true", help="ask the model which turns are off the track: a list")
     ways.add_argument(
         "--drop", metavar="N,N-N", type=tangents.parse_turn_numbers, help="drop exactly these turns, as 3,7-9"
     )
     parser.add_argument(
-        "--keep-last", metavar="N", type=options.parse_whole_number, help="leave the newest N turns alone"
+        "--keep-last",
+        metavar="N",
+        type=options.parse_whole_number,
+        help="leave the newest N turns alone, and no more (in place of `keep`)",
     )
     parser.add_argument(
         "--model",
@@ -118,22 +137,23 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def compact(args: argparse.Namespace) -> int:
-    asks_model = args.tangents or not {SUMMARY, AUTO}.isdisjoint(args.step or ())
+    chosen: Sequence[Strategy] = args.step or ()
+    asks_model = args.tangents or any(strategy.step in (SUMMARY, AUTO) for strategy in chosen)
     config = options.load_configuration(args, needs_secrets=asks_model).config
+    args.policy = args.policy or strategies.choose_policy(chosen)
     if fault := _find_fault(args, config):
         return print_error(fault)
-    policy = config.policy(args.policy)
-    rules = policy.rules(args.policy)
-    if args.step and AUTO in args.step:
-        rules = replace(rules, keep=config.policy(JP).rules(JP).keep)
-    if args.keep_last is not None:
-        rules = replace(rules, keep=replace(rules.keep, turns=args.keep_last))
     try:
+        policy = strategies.change_summary(config.policy(args.policy), chosen)
+        steps = [strategy.build(policy, config.policy(JP)) for strategy in chosen]
         request = _read(args)
-    except OSError as unread:
-        return print_error(options.describe_fault(unread))
     except saved.UnreadableError as unread:
         return print_error(f"{args.file}: {unread}")
+    except (OSError, ValueError) as wrong:
+        return print_error(options.describe_fault(wrong))
+    rules = policy.rules(args.policy)
+    if args.keep_last is not None:
+        rules = replace(rules, keep=Keep(tokens=0, groups=0, turns=args.keep_last, first=rules.keep.first))
     model = args.model or request.model or DEFAULT_MODEL
     window = resolve_window(model, Window(total=args.window, origin="config") if args.window else None)
     count = Tokenizers().of(model, policy.estimator).count
@@ -146,9 +166,15 @@ def compact(args: argparse.Namespace) -> int:
     facts = Facts(usable_tokens=window.usable_tokens(request.max_output), force=True)
     state = ConversationState.of(request, _index_links(request), None, rules, count=count, facts=facts)
     try:
-        return _print(_compact(state, args, asking, window), args)
+        if args.drop:
+            outcome = _drop_turns(state, args.drop)
+        elif args.step:
+            outcome = _apply_steps(state, zip(chosen, steps, strict=True), asking, window)
+        else:
+            outcome = _apply_policy(state)
     except tangents.NoListError as fault:
         return print_error(str(fault))
+    return _print(outcome, args)
 
 
 def _find_fault(args: argparse.Namespace, config: Config) -> str:
@@ -162,14 +188,6 @@ def _find_fault(args: argparse.Namespace, config: Config) -> str:
     if args.tangents and args.apply:
         return "--tangents only lists: name the turns that shall go with --drop, and then --apply"
     return ""
-
-
-def _compact(
-    state: ConversationState, args: argparse.Namespace, asking: tangents.ModelQuestion, window: Window
-) -> Outcome:
-    if args.drop:
-        return _drop_turns(state, args.drop)
-    return _apply_steps(state, args.step, asking, window) if args.step else _apply_policy(state)
 
 
 def _read(args: argparse.Namespace) -> Request:
@@ -192,22 +210,36 @@ def _apply_policy(state: ConversationState) -> Outcome:
 
 
 def _apply_steps(
-    state: ConversationState, names: Sequence[str], asking: tangents.ModelQuestion, window: Window
+    state: ConversationState,
+    chosen: Iterable[tuple[Strategy, Sequence[Step]]],
+    asking: tangents.ModelQuestion,
+    window: Window,
 ) -> Outcome:
     """The named steps, left to right, over everything older than what is kept."""
     draft, reports = state.draft(state.rules.keep), list[StepReport]()
-    for name in names:
-        steps: Sequence[Step] = (STEPS[name](),) if name in STEPS else ()
-        if name == AUTO:
-            steps = asking.config.policy(JP).rules(JP).when_full
-        draft, more = run(steps, draft)
-        reports += more
+    for strategy, steps in chosen:
+        for step in steps:
+            shorter, (report,) = run((step,), draft)
+            reports.append(replace(report, cause=_find_cause(step, draft, report)))
+            draft = shorter
         left = state.size() - sum(report.saved for report in reports)
-        is_due = name == AUTO and window.tokens is not None and left > window.tokens * SUMMARIZE_OVER_SHARE
-        if name == SUMMARY or is_due:
-            draft, more = run((_ask_summary(state, draft, asking),), draft)
-            reports += more
+        is_large = window.tokens is not None and left > window.tokens * SUMMARIZE_OVER_SHARE
+        if strategy.step == SUMMARY or (strategy.step == AUTO and is_large):
+            draft, (report,) = run((_ask_summary(state, draft, asking),), draft)
+            cause = "" if report.saved else "the summary is not shorter than what it would replace"
+            reports.append(replace(report, cause=cause))
     return _outcome_of(state, draft, reports, "steps")
+
+
+def _find_cause(step: Step, draft: Draft, report: StepReport) -> str:
+    """Why a step did nothing; empty if it did something, or its work was thrown away."""
+    if report.refused or report.messages or report.saved:
+        return ""
+    if isinstance(step, PruneTools):
+        return "every tool was used, or ends a task" if draft.tools else "the request offers no tools"
+    if not draft.middle:
+        return f"nothing is older than the {len(draft.after)} newest messages, which are kept (see --keep-last)"
+    return f"found nothing for it in the {len(draft.middle)} messages that are older than what is kept"
 
 
 def _ask_summary(state: ConversationState, draft: Draft, asking: tangents.ModelQuestion) -> Summarize:
@@ -286,10 +318,6 @@ def _list_lines(messages: Sequence[Message]) -> list[str]:
 
 def _colour_line(line: str, ink: Ink) -> str:
     return {"+": ink.good, "@": ink.strong, "-": ink.faint}.get(line[:1], str)(line)
-
-
-def _format_refusal(report: StepReport) -> str:
-    return f"   left out: {report.refused}" if report.refused else ""
 
 
 def _format_share(after: int, before: int) -> str:

@@ -11,13 +11,16 @@ import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TextIO
 
 from proxy.access.records import Registry
+from proxy.cli import options
 from proxy.cli.options import add_command, has_colours, print_error
 from proxy.config import Loaded, load
+from proxy.config.policies import DEFAULT, shipped_policies
 from proxy.core.window import TokenPrices
 from proxy.lab.demo import picture
 from proxy.lab.demo.agent import Agent, AgentTurn
@@ -35,14 +38,32 @@ from proxy.windows import resolve_window
 PAUSE_SECONDS, RUN_SECONDS = 0.15, 22.0
 """Pause between two turns, and the longest time for all pauses together."""
 SUMMARY_SECONDS = 2.0
+NUDGED_EVERY = 20
+LEAST_WINDOW_TOKENS = 16_000
+"""The agent's largest step alone takes most of less."""
 NARROWEST, WIDEST, TALLEST = 80, 96, picture.HEIGHT_LINES + 12
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     what = "run the real proxy between a simulated agent and a simulated model; no key, no network"
-    parser = add_command(commands, "demo", what, "demo", "demo --turns 300", "demo --fast")
+    parser = add_command(
+        commands, "demo", what, "demo", "demo --turns 300", "demo --fast", "demo --policy middleware --window 400000"
+    )
     parser.add_argument(
         "--turns", metavar="N", type=_parse_turns, default=TURNS, help=f"length of the run (default {TURNS})"
+    )
+    parser.add_argument(
+        "--policy",
+        metavar="P",
+        choices=(DEFAULT, *shipped_policies()),
+        help="run this included policy; then a person says a word every 20 turns, because some of them count these",
+    )
+    parser.add_argument(
+        "--window",
+        metavar="N",
+        type=partial(options.parse_whole_number, least=LEAST_WINDOW_TOKENS),
+        default=WINDOW_TOKENS,
+        help=f"tokens the model can take (default {WINDOW_TOKENS:,})",
     )
     parser.add_argument("--fast", action="store_true", help="do not wait between the turns")
     parser.set_defaults(run=run)
@@ -65,16 +86,17 @@ def _parse_turns(text: str) -> int:
 
 async def _run_demo(args: argparse.Namespace, state: str) -> int:
     screen = Screen.of(sys.stdout)
-    sampled, tokenizer = sample(args.turns), Tokenizers().of(NAME)
+    sampled, tokenizer = sample(args.turns, nudged_every=NUDGED_EVERY if args.policy else 0), Tokenizers().of(NAME)
     scenery = Scenery(
         sampled,
         charge_untouched(sampled, tokenizer),
-        WINDOW_TOKENS,
+        args.window,
         resolve_window(NAME).prices or TokenPrices(0, 0, 0, 0),
     )
-    model = SimulatedModel(sampled, tokenizer, Manner(summary_seconds=0 if args.fast else SUMMARY_SECONDS))
+    manner = Manner(window=args.window, summary_seconds=0 if args.fast else SUMMARY_SECONDS)
+    model = SimulatedModel(sampled, tokenizer, manner)
     moment, began = Moment(scenery, [], Tally(model.received)), perf_counter()
-    async with SimulatedServer(model) as upstream, _proxy(upstream.url, state) as url:
+    async with SimulatedServer(model) as upstream, _proxy(upstream.url, state, args) as url:
         agent = Agent(sampled, url, NAME, 0 if args.fast else min(PAUSE_SECONDS, RUN_SECONDS / args.turns))
         playing = asyncio.create_task(_watch(agent, moment, screen))
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, playing.cancel)
@@ -104,9 +126,9 @@ async def _watch(agent: Agent, moment: Moment, screen: "Screen") -> None:
 
 
 @asynccontextmanager
-async def _proxy(upstream: str, state: str) -> AsyncIterator[str]:
-    """Base URL of a proxy that runs as with `serve`, on a free port, with defaults only."""
-    loaded = _configure(upstream, state)
+async def _proxy(upstream: str, state: str, args: argparse.Namespace) -> AsyncIterator[str]:
+    """Base URL of a proxy that runs as with `serve`, on a free port, with defaults but for what was asked for."""
+    loaded = _configure(upstream, state, args)
     sock = supervisor.reserve_port(loaded.config)
     last_valid = LastValid(loaded.config, Registry())
     worker = Worker(ConfigSource(lambda _: loaded, None), loaded.config, None, last_valid)
@@ -120,7 +142,7 @@ async def _proxy(upstream: str, state: str) -> AsyncIterator[str]:
         await serving
 
 
-def _configure(upstream: str, state: str) -> Loaded:
+def _configure(upstream: str, state: str, args: argparse.Namespace) -> Loaded:
     given: dict[tuple[str | int, ...], object] = {
         ("listen", "port"): 0,
         ("listen", "drain_seconds"): 0,
@@ -128,6 +150,9 @@ def _configure(upstream: str, state: str) -> Loaded:
         ("state", "dir"): state,
         ("log", "level"): "error",
     }
+    if args.policy:  # else the proxy has to learn the window, as it does from any server
+        given["upstreams", 0, "policy"] = args.policy
+        given["upstreams", 0, "window"] = args.window
     return load(None, {}, given)
 
 

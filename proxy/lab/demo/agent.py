@@ -68,7 +68,7 @@ class Agent:
                 if not turn.ok:
                     return
                 results = [self.run.result(call["id"]) for call in message.get("tool_calls") or ()]
-                messages = (*messages, encode(message), *map(encode, results))
+                messages = (*messages, encode(message), *map(encode, results), *self.run.nudge(step))
                 await asyncio.sleep(self.pause)
 
     async def _turn(

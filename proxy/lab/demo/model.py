@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import Literal
 
 from proxy.core.messages import Message, Request
-from proxy.lab.demo.run import TASK, Run, encode
+from proxy.lab.demo.run import NUDGE, TASK, Run, encode
 from proxy.lab.demo.speech import DemoUsage, ModelReply, refusal
 from proxy.lab.demo.summaries import Turnout, answer_demand
 from proxy.tokenizer import Tokenizer
@@ -30,9 +30,9 @@ Kind = Literal["turn", "summary"]
 
 
 def asks_summary(request: Request) -> bool:
-    """Agents end their requests with results, or with the task itself."""
+    """Agents end their requests with results, or with words of the person."""
     last = request.messages[-1]
-    return last.role == "user" and last.text != TASK
+    return last.role == "user" and last.text not in (TASK, NUDGE)
 
 
 @dataclass(frozen=True, slots=True)

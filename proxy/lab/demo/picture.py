@@ -211,7 +211,7 @@ def format_closing(moment: Moment, seconds: float, width: int, ink: Ink) -> list
     inputs = tally.bill.input_dollars(prices), without.input_dollars(prices)
     bills = [("bill: input", *inputs), ("bill: input and answers", moment.dollars, moment.dollars_without)]
     return [
-        *(f" {line}" for line in wrap(_describe_run(turns, seconds), width - 2)),
+        *(f" {line}" for line in wrap(_describe_run(scenery.run, turns, seconds), width - 2)),
         "",
         *(_format_totals(rows, bills, ink) if width >= TABLE_CHARACTERS else _list_totals(rows, bills)),
         "",
@@ -219,8 +219,10 @@ def format_closing(moment: Moment, seconds: float, width: int, ink: Ink) -> list
     ]
 
 
-def _describe_run(turns: int, seconds: float) -> str:
-    return f"{turns} turn{'s' * (turns != 1)} of a simulated agent, one user message, in {seconds:.0f} seconds:"
+def _describe_run(run: Run, turns: int, seconds: float) -> str:
+    nudges = sum(len(run.nudge(step)) for step in range(turns))
+    words = f"{nudges + 1} user messages" if nudges else "one user message"
+    return f"{turns} turn{'s' * (turns != 1)} of a simulated agent, {words}, in {seconds:.0f} seconds:"
 
 
 def _fine_print(moment: Moment) -> Iterator[str]:

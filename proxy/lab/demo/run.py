@@ -60,6 +60,10 @@ them needs another's result.
 """
 
 
+NUDGE = "Good so far. Go on with the next module."
+"""Said by the person now and then, if the run has words in between."""
+
+
 @dataclass(frozen=True, slots=True)
 class ScriptedCall:
     """One tool call and its result."""
@@ -132,6 +136,8 @@ class Run:
 
     steps: tuple[ScriptedStep, ...]
     seed: int
+    nudged_every: int = 0
+    """After so many steps the person says a word (0: never)."""
 
     def call_id(self, step: int, place: int) -> str:
         """An id like any other, and the same every time."""
@@ -165,6 +171,11 @@ class Run:
         """The client's message with a tool result."""
         return {"role": "tool", "tool_call_id": call_id, "content": self.places[call_id][1].result}
 
+    def nudge(self, number: int) -> tuple[bytes, ...]:
+        """The person's message behind the results of this step, if there is one."""
+        is_due = self.nudged_every and number % self.nudged_every == self.nudged_every - 1
+        return (encode({"role": "user", "content": NUDGE}),) if is_due and self.steps[number].acts else ()
+
     @cached_property
     def opening(self) -> tuple[bytes, ...]:
         """The messages of the first request, as a client writes them."""
@@ -176,12 +187,12 @@ class Run:
         for number, step in enumerate(self.steps):
             yield messages
             results = [self.result(self.call_id(number, place)) for place in range(len(step.acts))]
-            messages = (*messages, encode(self.answer(number)), *map(encode, results))
+            messages = (*messages, encode(self.answer(number)), *map(encode, results), *self.nudge(number))
 
 
-def sample(turns: int = TURNS, seed: int = SEED) -> Run:
+def sample(turns: int = TURNS, seed: int = SEED, nudged_every: int = 0) -> Run:
     """The recorded run of this number, cut to so many turns; the last one says that all is done."""
-    return Run((*_recorded_steps(seed)[: turns - 1], DONE), seed)
+    return Run((*_recorded_steps(seed)[: turns - 1], DONE), seed, nudged_every)
 
 
 @cache

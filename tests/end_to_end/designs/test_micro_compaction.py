@@ -83,6 +83,8 @@ TODAYS_TOOLS = (
     *("TaskCreate", "TaskUpdate", "TaskList", "TaskGet", "TodoWrite", "TodoRead", "todo_write", "update_plan"),
     *("task_tracker", "request_user_input", "question", "new_task", "mcp__x__ask_user", "AskUserQuestion"),
     *("ask_followup_question", "Skill", "LoadSkill", "Task", "mcp__github__update_plan"),
+    *("Ask", "ask_questions", "vscode_askQuestions", "AskQuestion", "plan_mode_respond"),
+    *("create_plan", "ExitPlanMode", "EnterPlanMode", "exit_plan_mode"),
 )
 
 
@@ -92,6 +94,13 @@ async def test_row_2_tools_that_carry_state_are_never_cleared_under_todays_names
     step = await agent.send(working(*state, *bashes(120, out="\n".join([LARGE] * 2))), model=policy)
     assert step.compaction == "created"
     assert results(step.messages)[: len(state)] == [f"{name}: {LARGE}" for name in TODAYS_TOOLS]
+
+
+async def test_row_2_the_reports_of_sub_agents_stay_under_the_design_that_keeps_tasks(agent):
+    report = call("Agent", out=LARGE, prompt="Look around.")
+    step = await agent.send(working(report, *bashes(120, out="\n".join([LARGE] * 2))), model="j-cli")
+    assert step.compaction == "created"
+    assert results(step.messages)[0] == LARGE
 
 
 async def test_row_2_a_fold_keeps_the_newest_of_them_as_far_as_there_is_room(serve, up):

@@ -1,16 +1,93 @@
-"""docs/designs.md: every row is there, and every test that it names."""
+"""docs/five-documents.md: every row, test and setting that it names is there, and its figures are those in force."""
 
 import re
 
+import pytest
+import yaml
+
+from proxy.config import Config, find_warnings
+from proxy.core.steps import STEPS
 from tests import ROOT
 
-PAGE = (ROOT / "docs" / "designs.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "five-documents.md").read_text(encoding="utf-8")
 # Agents that are installed below `tests` bring tests of their own.
 OURS = (path for path in (ROOT / "tests").rglob("test_*.py") if ".venv" not in path.parts)
 TESTS = "\n".join(path.read_text(encoding="utf-8") for path in OURS)
+POLICIES = {"000": "j-cli", "001": "middleware", "002": "jp", "003": "jp", "004": "blocks"}
+SECTIONS = dict(re.findall(r"^## (\d{3}) [^\n]*\n(.*?)(?=^## )", PAGE, re.MULTILINE | re.DOTALL))
+ALTERNATIVES = ("tools", "always", "fold", "recall")
+"""Settings that are shown as what one may write, not as what the policy has."""
+
+
+def words_of(section):
+    """The rows of the first table: a word of the document, its figure, and the setting."""
+    table = section.partition("| word of the document |")[2].partition("\n\n")[0]
+    return [re.split(r"\s*\|\s*", line.strip("| ")) for line in table.splitlines()[2:]]
+
+
+def settings_of(section):
+    """The settings with a value, as `clear_results.over: 800`, of the rows that say what the policy has."""
+    for word, _, here in words_of(section):
+        for path, value in re.findall(r"`([a-z_.]+): ([^`]+)`", here):
+            if path.partition(".")[0] not in ALTERNATIVES and not word.startswith("threshold 0"):
+                yield path, yaml.safe_load(value)
+
+
+def value_in_force(policy, path):
+    first, _, rest = path.partition(".")
+    if first in STEPS:
+        return policy.find_listed(first).get(rest)
+    value = policy.model_dump(mode="json")
+    for part in path.split("."):
+        value = value[part]
+    return value
 
 
 def test_each_row_names_a_test_that_exists():
     rows = re.findall(r"^\| (\d+) \|.*\| `(test_\w+)` \|$", PAGE, re.MULTILINE)
     assert [int(number) for number, _ in rows] == list(range(1, 37))
     assert [name for _, name in rows if f"def {name}(" not in TESTS] == []
+
+
+@pytest.mark.parametrize("document", POLICIES)
+def test_the_figures_of_a_document_are_those_of_its_policy(document):
+    policy = Config().policy(POLICIES[document])
+    settings = list(settings_of(SECTIONS[document]))
+    assert len(settings) >= 5
+    assert [(path, value_in_force(policy, path)) for path, _ in settings] == settings
+
+
+@pytest.mark.parametrize("document", POLICIES)
+def test_three_lines_select_the_design_and_change_it(document):
+    (example,) = re.findall(r"```yaml\n(.*?)```", SECTIONS[document], re.DOTALL)
+    assert len(example.splitlines()) <= 3
+    config = Config.model_validate(yaml.safe_load(example))
+    assert config.lineage(config.upstreams[0].policy)[1] == POLICIES[document]
+    assert list(find_warnings(config, lambda model: True)) == []
+    own, shipped = config.policy("mine").rules("x"), Config().policy(POLICIES[document]).rules("x")
+    assert own != shipped
+
+
+@pytest.mark.parametrize("document", POLICIES)
+def test_one_command_shows_the_design(document):
+    commands = re.findall(r"```\n(compaction-proxy .*)\n```", SECTIONS[document])
+    assert len(commands) == 1
+    assert commands[0].startswith((f"compaction-proxy demo --policy {POLICIES[document]}", "compaction-proxy compact "))
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("token_threshold", "keep_recent", "trigger_ratio", "min_turns", "summarize_threshold", "strip-tool-results"),
+        *("strip-reasoning", "dedup-tools", "compact_at_pct", "compact_budget_threshold_pct", "keep_first_turns"),
+        *("keep_recent_turns", "max_summary_tokens", "tool_output_max_lines", "compaction_scope", "memory_search"),
+    ],
+)
+def test_a_reader_finds_each_word_of_the_documents(word):
+    rows = [row for section in SECTIONS.values() for row in words_of(section)]
+    assert any(f"`{word}`" in name for name, *_ in rows)
+
+
+def test_the_readme_leads_to_the_page_from_its_first_screen():
+    first_screen = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:40]
+    assert any("](docs/five-documents.md)" in line for line in first_screen)

@@ -69,6 +69,7 @@ async def test_row_18_only_conversations_of_more_than_five_turns_are_compacted(a
     step = await agent.send(sent, model="jp", max_tokens=1_000)
     assert characters(sent) / 4 > 30_000
     assert step.is_verbatim is not is_compacted
+    assert (step.header("x-compaction-reason") == "min_turns") is not is_compacted
 
 
 async def test_row_18_an_unknown_window_compacts_nothing_and_warns(up, alone):

@@ -1,0 +1,85 @@
+"""`policies.NAME.steps`: one setting of a step is changed, and the rest of the step stays as it is listed."""
+
+import pytest
+from pydantic import ValidationError
+
+from proxy.config import Config, find_warnings
+from proxy.config.loading import load
+from proxy.config.policies import Policy, shipped_policies
+
+
+def resolve(policies, name="mine"):
+    return Config.model_validate({"policies": policies}).policy(name)
+
+
+def find_step(policy, name):
+    rules = policy.rules("mine")
+    return next(step for step in (*rules.always, *rules.when_full, *rules.fold) if step.name == name)
+
+
+def test_one_setting_of_an_inherited_step_changes_and_nothing_else_of_it():
+    mine = resolve({"mine": {"inherit": "j-cli", "steps": {"clear_results": {"keep_recent": 3}}}})
+    (listed,) = shipped_policies()["j-cli"].when_full
+    (changed,) = mine.when_full
+    assert changed == {"clear_results": {**listed["clear_results"], "keep_recent": 3}}
+    step = find_step(mine, "clear_results")
+    assert (step.keep_recent, step.over, step.template) == (3, 800, "[Previous: used {tool}]")
+
+
+def test_changes_of_a_policy_and_of_its_parent_add_up_and_the_nearest_counts():
+    policies = {
+        "base": {"steps": {"clear_results": {"over": 900, "names": 5}}},
+        "mine": {"inherit": "base", "steps": {"clear_results": {"over": 1_000}, "drop_middle": {"ledger": 100}}},
+    }
+    mine = resolve(policies)
+    step = find_step(mine, "clear_results")
+    assert (step.over, step.names) == (1_000, 5)
+    assert find_step(mine, "drop_middle").ledger == 100
+
+
+def test_a_list_that_is_written_anew_is_not_changed_by_what_the_parent_says_of_its_steps():
+    policies = {
+        "base": {"steps": {"clear_results": {"over": 900, "names": 5}}},
+        "mine": {"inherit": "base", "when_full": [{"clear_results": {"over": 2_000}}]},
+    }
+    step = find_step(resolve(policies), "clear_results")
+    assert (step.over, step.names) == (2_000, 24)
+
+
+def test_a_policy_written_out_with_all_it_inherits_is_the_same_policy():
+    mine = resolve({"mine": {"inherit": "j-cli", "steps": {"clear_results": {"keep_recent": 3}}}})
+    assert Policy.model_validate(mine.model_dump(mode="json")).rules("mine") == mine.rules("mine")
+
+
+def test_a_policy_that_changes_no_step_is_as_before():
+    assert resolve({"mine": {}}).rules("x") == resolve({"mine": {"steps": {}}}).rules("x")
+
+
+@pytest.mark.parametrize(
+    ("policy", "why"),
+    [
+        ({"steps": {"clear_result": {}}}, "did you mean 'clear_results'"),
+        ({"steps": {"clear_results": {"keep_recnt": 3}}}, "keep_recnt"),
+        ({"steps": {"clear_results": {"keep_recent": -3}}}, "keep_recent"),
+        (
+            {"steps": {"clear_results": {"over": 3}}, "when_full": [{"clear_results": {"over": 4}}]},
+            "`over` of clear_results is set in `when_full` and in `steps`",
+        ),
+    ],
+)
+def test_what_no_step_has_and_what_is_said_twice_is_refused(policy, why):
+    with pytest.raises(ValidationError, match=why):
+        Config.model_validate({"policies": {"mine": policy}})
+
+
+def test_a_change_of_a_step_that_the_policy_does_not_list_causes_a_warning():
+    policies = {"mine": {"inherit": "j-cli", "steps": {"tool_hints": {"over": 3}}}}
+    warnings = dict(find_warnings(Config.model_validate({"policies": policies}), lambda model: True))
+    assert "no such step" in warnings["policies.mine.steps.tool_hints"]
+
+
+def test_a_variable_can_change_one_setting(tmp_path):
+    file = tmp_path / "proxy.yaml"
+    file.write_text("policies:\n  mine: {inherit: j-cli}\n")
+    named = {"COMPACTION_PROXY_POLICIES__MINE__STEPS": "{clear_results: {keep_recent: 3}}"}
+    assert find_step(load(file, named).config.policy("mine"), "clear_results").keep_recent == 3
