@@ -39,7 +39,6 @@ from proxy.core.steps.standard import ClearArguments, ClearResults, ClipOutput, 
 from proxy.core.summaries import SummaryRules
 
 SHIPPED_PROMPTS = ("structured", "workflow")
-WORDS_PER_TOKEN = 0.4  # paths and identifiers take more than prose
 _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 DEFAULT = "default"
 _R = rules.Rules()
@@ -53,9 +52,6 @@ class Prompt:
 
     def __str__(self) -> str:
         return self.name
-
-    def of(self, max_tokens: int) -> str:
-        return self.text.replace("{words}", str(int(max_tokens * WORDS_PER_TOKEN)))
 
 
 def read_prompt(name: str) -> Prompt:
@@ -200,7 +196,7 @@ class SummaryConfig(ConfigModel):
         values |= {"call": "aligned" if aligned else "transcript"}
         # More earlier summaries than any conversation has: their tokens are the bound.
         values |= {"scope": sys.maxsize if self.scope == "tokens" else self.scope}
-        values |= {"prompt": self.prompt.of(self.max_tokens), "headings": self.prompt.headings}
+        values |= {"prompt": self.prompt.text, "headings": self.prompt.headings}
         return SummaryRules(**values)
 
 

@@ -45,14 +45,13 @@ def find_best_attempt(state: ConversationState, size: int, limit: int, reason: s
         if size - attempt.freed <= (goal if attempt.way == "cleared" else limit * _ENOUGH_SHARE):
             break
     best = max(attempts, key=_freed_tokens)
-    if _makes_it_fit(state, size, best):
-        return best
-    # Everything else is better than a request that is refused, so here even the lines and names of what goes are lost.
-    return max(
-        best,
-        _fold_oldest(state, replace(state.draft(DEEPEST), bare=True), reason, size - goal, goal),
-        key=_freed_tokens,
-    )
+    # Everything else is better than a request that is refused: the lines and names of what goes are lost, and where
+    # that is not enough, the user's older words.
+    for bare in (replace(state.draft(DEEPEST), bare=True), replace(state.draft(DEEPEST), bare=True, wordless=True)):
+        if _makes_it_fit(state, size, best):
+            return best
+        best = max(best, _fold_oldest(state, bare, reason, size - goal, goal), key=_freed_tokens)
+    return best
 
 
 def _freed_tokens(attempt: Attempt) -> int:
@@ -73,7 +72,7 @@ def _make_attempts(
     state: ConversationState, size: int, goal: int, reason: str, tried: Sequence[Attempt]
 ) -> Iterator[Attempt]:
     """The attempts, one after the other; `tried` are those that were used by then."""
-    for number, keep in enumerate(_list_keeps(state.rules.keep, goal)):
+    for number, keep in enumerate(_list_keeps(state.rules.keep)):
         if keep is DEEPEST and any(_makes_it_fit(state, size, attempt) for attempt in tried):
             return  # what the policy keeps is given up only for a request that would not fit otherwise
         draft = state.draft(keep)
@@ -109,9 +108,8 @@ def _use_summary(state: ConversationState, reason: str, goal: int) -> Iterator[A
     yield Attempt("summarized", new, before - new.count_view(), reports + more)
 
 
-def _list_keeps(keep: Keep, goal: int) -> tuple[Keep, ...]:
-    tokens = min(keep.tokens, goal // 2)
-    return replace(keep, tokens=tokens), replace(keep, tokens=tokens // 4), DEEPEST
+def _list_keeps(keep: Keep) -> tuple[Keep, ...]:
+    return keep, replace(keep, tokens=keep.tokens // 4), DEEPEST
 
 
 def _fold_oldest(state: ConversationState, draft: Draft, reason: str, excess: int, goal: int) -> Attempt:

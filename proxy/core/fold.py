@@ -193,6 +193,7 @@ def find_kept_words(
     kept = set[int]() if repeats_notes else {id(message) for message in draft.middle if is_of_summary(message)}
     kept |= _keep_fixed(draft)
     words = [message for message in draft.middle if message.is_user and id(message) not in kept]
+    tokens = 0 if draft.wordless else tokens
     for message in (*words[:1], *reversed(words[1:])):
         size = draft.count(message.raw)
         if size <= tokens:  # one that is too long leaves the room to the others

@@ -35,6 +35,8 @@ NOTICE_SHARE = 0.9
 USELESS_BLOCKS_MAX = 2
 NO_SUMMARY = "no-summary"
 SUMMARY_PENDING = "summary-pending"
+SUMMARY_NO_GAIN = "summary-no-gain"
+BREAKER_OPEN = "breaker-open"
 # The share of the view that a block must free if its view, like that of the block before it, is still over the limit.
 REPEATED_BLOCK_SHARE = 0.3
 
@@ -241,7 +243,7 @@ def _find_objection(state: ConversationState, size: int) -> str | None:
     if not _fits(state, size):
         return None
     if state.facts.useless_blocks >= USELESS_BLOCKS_MAX:
-        return "breaker-open"
+        return BREAKER_OPEN
     return "floor" if state.is_short else None
 
 
@@ -250,9 +252,19 @@ def _plan_summary_first(state: ConversationState, without_model: Plan, size: int
     question = None if state.awaits_summary else find_question(state, size, limit)
     if_call_fails = _plan_without_summary(state, size, without_model)
     if question is None and not state.awaits_summary:
-        return if_call_fails if state.facts.summary_failed else without_model
+        return if_call_fails if state.facts.summary_failed else _say_why_not_asked(state, without_model)
     urgent = _is_urgent(state, size, limit)
     return NeedSummary(question, _keep_view(state, size), without_model, if_call_fails, urgent)
+
+
+def _say_why_not_asked(state: ConversationState, plan: Plan) -> Plan:
+    """The plan without a model, with the reason why none was asked although the policy has summaries."""
+    if plan.action != "created":
+        return plan
+    if may_ask(state.rules, state.facts):
+        return replace(plan, reason=SUMMARY_NO_GAIN)
+    is_broken = state.rules.summary.enabled and state.facts.useless_blocks >= USELESS_BLOCKS_MAX
+    return replace(plan, reason=BREAKER_OPEN) if is_broken else plan
 
 
 def _is_urgent(state: ConversationState, size: int, limit: int) -> bool:

@@ -201,6 +201,8 @@ def _count_letters(text: str) -> Counter[str]:
 LEDGER_SHARE = 0.25
 """What the ledger may take of the goal of a view."""
 LEDGER = "Taken from the calls themselves:"
+WORDS_PER_TOKEN = 0.4
+"""Paths and identifiers take more tokens than prose."""
 LISTED_NAMES_MAX = 120
 """Names below a ledger that occur nowhere else in the view."""
 THEN = "\n\nAnd after that, as the next summary tells it:\n\n"
@@ -236,7 +238,7 @@ class SummaryRules:
     """`aligned` puts the question to the conversation as last forwarded, which the upstream has cached; `transcript`
     retells it in one message."""
     prompt: str = ""
-    """The instructions to the model."""
+    """The instructions to the model; `{words}` in it is the length that they ask for."""
     headings: tuple[str, ...] = ()
     """Sections of which an answer must have at least half."""
     max_tokens: int = 4_000
@@ -256,6 +258,11 @@ class SummaryRules:
     """A sentence at its end that says where the originals are: `{path}` and `{conversation}` are filled in."""
     hints: tuple[Hint, ...] = ()
     """The policy on results by tool: the newest of those to keep stay with their calls, up to half of the target."""
+
+    @property
+    def instruction(self) -> str:
+        """The prompt with the number of words that fit in `max_tokens`."""
+        return self.prompt.replace("{words}", str(int(self.max_tokens * WORDS_PER_TOKEN)))
 
 
 def join_summaries(earlier: Summary | None, newest: Summary, rules: SummaryRules, count: Count) -> Summary:

@@ -11,7 +11,7 @@ from proxy.core.steps.compat import PruneTools
 from proxy.core.steps.standard import ClearResults, DropMiddle
 from proxy.core.summaries import HEADING, THEN, Summarize, Summary, SummaryRules, join_summaries
 from tests.support.compaction_worker import Worker
-from tests.support.messages import assistant, call, history, tool, user
+from tests.support.messages import assistant, call, history, system, tool, user
 
 BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
 RULES = Rules(
@@ -171,9 +171,7 @@ def test_a_history_too_short_to_fold_is_a_floor_and_no_question():
 
 
 def test_where_folding_would_free_too_little_it_is_a_floor_and_no_question():
-    long = history(
-        *[[*user("word " * 700), *assistant("I see.")] for _ in range(8)], user("And?")
-    )  # the user's own words stay in every fold
+    long = history(*[[*system("word " * 700), *assistant("I see.")] for _ in range(8)], user("And?"))
     plan = Worker(RULES, WINDOW).considers(long)
     assert (plan.action, plan.reason) == ("none", "floor")
 

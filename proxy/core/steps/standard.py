@@ -755,6 +755,7 @@ _ASKED_CHARACTERS = 70
 # "Now the tests:" at the end of a remark announces its call, which the ledger tells of.
 _ANNOUNCEMENT = re.compile(r"(?:(?<=[.!?])\s++|\A)(?:[^.!?]|[.!?](?!\s)){0,200}:\Z")
 CONCLUSIONS = "What the assistant said, in part:"
+LOST_WORDS = "Older messages of the user that are left out here, for there is no room for them: {}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -797,7 +798,7 @@ class DropMiddle:
         removed = [message for message in draft.middle if id(message) not in kept]
         if not removed:
             return draft
-        text = self._tell(draft, kept, removed)
+        text = "\n".join(filter(None, (self._tell(draft, kept, removed), _render_lost_words(draft, removed))))
         folded = fold_stretches(draft, kept, lambda stretch: stretch.notes(text), once=True)
         return folded if count_bytes(folded.middle) < count_bytes(draft.middle) else draft
 
@@ -818,6 +819,14 @@ class DropMiddle:
         quoted = _quote_results(lost, draft.bytes_within(OUTLINE_SHARE, self.outline), excerpts, facts)
         names = draft.names_within(self.names)
         return "\n".join(filter(None, (conclusions, facts, *quoted, excerpts.name_what_is_left_out(lost, names))))
+
+
+def _render_lost_words(draft: Draft, removed: Sequence[Message]) -> str:
+    """The sentence on messages of the user that go, with the policy's own on where to find them; empty for none."""
+    lost = sum(message.is_user for message in removed)
+    if not lost:
+        return ""
+    return " ".join(filter(None, (LOST_WORDS.format(lost), draft.pointer)))
 
 
 def render_conclusions(messages: Sequence[Message], kept_starts: Collection[int], room: int) -> str:
