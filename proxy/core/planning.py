@@ -252,19 +252,21 @@ def _plan_summary_first(state: ConversationState, without_model: Plan, size: int
     question = None if state.awaits_summary else find_question(state, size, limit)
     if_call_fails = _plan_without_summary(state, size, without_model)
     if question is None and not state.awaits_summary:
-        return if_call_fails if state.facts.summary_failed else _say_why_not_asked(state, without_model)
+        return _say_why_not_asked(state, if_call_fails if state.facts.summary_failed else without_model)
     urgent = _is_urgent(state, size, limit)
     return NeedSummary(question, _keep_view(state, size), without_model, if_call_fails, urgent)
 
 
 def _say_why_not_asked(state: ConversationState, plan: Plan) -> Plan:
     """The plan without a model, with the reason why none was asked although the policy has summaries."""
-    if plan.action != "created":
+    rules, facts = state.rules, state.facts
+    if plan.action != "created" or not rules.summary.enabled:
         return plan
-    if may_ask(state.rules, state.facts):
-        return replace(plan, reason=SUMMARY_NO_GAIN)
-    is_broken = state.rules.summary.enabled and state.facts.useless_blocks >= USELESS_BLOCKS_MAX
-    return replace(plan, reason=BREAKER_OPEN) if is_broken else plan
+    if facts.summary_failed:
+        return replace(plan, reason=NO_SUMMARY)
+    if facts.useless_blocks >= USELESS_BLOCKS_MAX:
+        return replace(plan, reason=BREAKER_OPEN)
+    return replace(plan, reason=SUMMARY_NO_GAIN) if may_ask(rules, facts) else plan
 
 
 def _is_urgent(state: ConversationState, size: int, limit: int) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.core.pipeline import Draft, estimate_tokens
 from proxy.core.planning import USELESS_BLOCKS_MAX, NeedSummary, Plan, choose_without_model, decide
-from proxy.core.rules import Facts, Rules
+from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.steps.compat import PruneTools
 from proxy.core.steps.standard import ClearResults, DropMiddle
 from proxy.core.summaries import HEADING, THEN, Summarize, Summary, SummaryRules, join_summaries
@@ -162,6 +162,22 @@ def test_after_useless_blocks_no_model_is_asked_while_the_history_fits():
     assert (considers(OVER, **open_breaker).action, considers(OVER, **open_breaker).reason) == ("none", "breaker-open")
     assert asks(work(NEAR), **open_breaker) is None
     assert isinstance(considers(FULL, **open_breaker, can_summarize=False), Plan)
+
+
+def test_where_a_summary_would_gain_nothing_the_reason_of_the_block_says_so():
+    """Ten calls are kept, so that little else could be told in a summary; a fold has to make the request fit."""
+    kept = replace(RULES, keep=Keep(groups=11))
+    assert considers(FULL, kept).reason == "summary-no-gain"
+    assert considers(FULL, replace(kept, summary=SummaryRules(enabled=False))).reason == "window"
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [({"useless_blocks": USELESS_BLOCKS_MAX}, "breaker-open"), ({"can_summarize": False}, "no-summary")],
+)
+def test_where_no_model_can_be_asked_the_reason_of_the_block_says_so(facts, reason):
+    plan = Worker(RULES, replace(WINDOW, **facts)).send(work(FULL)).plan
+    assert (plan.action, plan.block.reason, plan.reason) == ("created", "window", reason)
 
 
 def test_a_history_too_short_to_fold_is_a_floor_and_no_question():

@@ -18,9 +18,10 @@ from tests.support.summary_model import SECTIONS, asks_for_summary
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 POLICIES = ("default", "j-cli", "middleware", "jp", "blocks")
-WINDOWS = (4_096, 8_000, 16_000, 32_000)
+WINDOWS = (2_048, 4_096, 8_000, 16_000, 32_000)
+LARGE_WINDOW = 400_000
 TURNS, STRIDE = 240, 6
-WORDS = "time year people way day man thing woman life child world school state family student group country".split()
+WORDS = ("time", "year", "people", "way", "world", "school", "state", "family", "group", "country")
 GO_ON = text_turn("Go on.")
 
 
@@ -33,8 +34,11 @@ async def stack(serve):
             for policy in POLICIES
             for window in WINDOWS
         ]
+        named += [{"models": [f"low-{LARGE_WINDOW}"], "policy": "low", "window": LARGE_WINDOW}]
         upstreams = [{"name": each["models"][0], "base_url": up.url, "retries": 0, **each} for each in named]
-        async with serve(None, config={"upstreams": upstreams, "log": {"format": "json"}}) as proxy:
+        policies = {"low": {"inherit": "j-cli", "trigger_tokens": 5_000}}
+        config = {"upstreams": upstreams, "policies": policies, "log": {"format": "json"}}
+        async with serve(None, config=config) as proxy:
             yield up, proxy
 
 
@@ -91,12 +95,12 @@ def as_it_grows(messages, messages_of_turn):
     return [messages[: 2 + messages_of_turn * turn] for turn in range(1, TURNS + 1, STRIDE)]
 
 
-async def converse(stack, policy, window, conversation):
-    """The number of requests refused, what was forwarded last, and the questions for a summary."""
+async def converse(stack, policy, window, conversation, key):
+    """The number of requests refused, and the questions for a summary."""
     up, proxy = stack
     up.forget()
     model = f"{policy}-{window}"
-    agent = Agent(proxy, up, "sk-a")
+    agent = Agent(proxy, up, f"sk-{key}")
     refused = 0
     for messages in as_it_grows(*conversation):
         before = len(up.requests)
@@ -125,8 +129,16 @@ def make_cases():
 
 
 @pytest.mark.parametrize(("policy", "window", "talk", "words"), [*make_cases()])
-async def test_a_long_conversation_is_never_refused(stack, policy, window, talk, words):
-    refused, questions = await converse(stack, policy, window, talk(words))
+async def test_a_long_conversation_is_never_refused(stack, request, policy, window, talk, words):
+    refused, questions = await converse(stack, policy, window, talk(words), request.node.callspec.id)
     assert refused == 0
     if policy != "blocks" and talk is chat and window > 4_096:
         assert questions
+
+
+@pytest.mark.seconds
+async def test_under_a_low_trigger_summaries_are_asked_for_in_any_window(stack):
+    refused, questions = await converse(stack, "low", LARGE_WINDOW, chat(20), "low")
+    assert refused == 0
+    assert questions
+    assert {question.json["max_tokens"] for question in questions} == {833}
