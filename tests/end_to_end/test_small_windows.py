@@ -119,17 +119,15 @@ def make_cases():
             for talk, words in ((chat, 60), (chat, 20), (tool_agent, 60)):
                 is_short_run = policy in ("default", "j-cli") and window == 8_000 and words == 60 and talk is chat
                 yield pytest.param(
-                    policy,
-                    window,
-                    talk,
-                    words,
+                    (policy, window, talk, words),
                     id=f"{policy}-{window}-{talk.__name__}-{words}",
                     marks=[pytest.mark.seconds] if is_short_run else [pytest.mark.slow],
                 )
 
 
-@pytest.mark.parametrize(("policy", "window", "talk", "words"), [*make_cases()])
-async def test_a_long_conversation_is_never_refused(stack, request, policy, window, talk, words):
+@pytest.mark.parametrize("case", [*make_cases()])
+async def test_a_long_conversation_is_never_refused(stack, request, case):
+    policy, window, talk, words = case
     refused, questions = await converse(stack, policy, window, talk(words), request.node.callspec.id)
     assert refused == 0
     if policy != "blocks" and talk is chat and window > 4_096:

@@ -765,7 +765,8 @@ class DropMiddle:
     name: ClassVar[str] = "drop_middle"
 
     user_tokens: int = 20_000
-    """How many tokens of the user's messages stay verbatim: the first message, then the newest."""
+    """How many tokens of the user's messages stay verbatim: the first message, then the newest; at most half of the
+    goal."""
     answer_tokens: int = 2_000
     """How many tokens of the assistant's newest answers to the user stay verbatim."""
     conclusions: int = 3_000
