@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from proxy.config import Policy
+from proxy.config.policies import resolve_policy, shipped_policies
 from proxy.core.grouping import Flaws, count_flaws
 from proxy.core.pipeline import Draft
 from proxy.core.rules import Facts, Keep, Rules
@@ -16,6 +18,7 @@ from tests.support.messages import assistant, call, history, system, user
 
 RULES = Rules(summary=SummaryRules(enabled=False))
 STEPS = 60
+POLICIES = ("j-cli", "middleware", "jp", "blocks")
 
 
 def step(chance, number):
@@ -168,3 +171,36 @@ def test_a_note_on_left_out_words_says_where_the_originals_are_if_the_policy_doe
     assert f"{LOST}, for there is no room for them: 9. The transcript is in /originals." in json.dumps(
         worker.send(talk(1_250)).messages
     )
+
+
+# --- chats under the shipped policies ---------------------------------------------------------------------------------
+
+ACCOUNT = "\n\n".join(f"## {section}\n{'A part of it is done. ' * 4}" for section in ("Goals and constraints", "Done"))
+
+
+def chat_of(turns, words):
+    """Questions of so many words and longer answers; each word has five letters."""
+    asked = [[*assistant(f"A{turn} " + "reply " * 150), *user(f"Q{turn} " + "query " * words)] for turn in range(turns)]
+    return history(system("You help."), user("TASK " + "query " * words), *asked)
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        8_000,
+        *(pytest.param(window, marks=pytest.mark.seconds) for window in (2_048, 4_096, 16_000, 32_000)),
+    ],
+)
+@pytest.mark.parametrize("name", ["default", *POLICIES])
+def test_a_chat_of_240_turns_fits_and_has_summaries_where_the_policy_has_them(name, window):
+    rules = resolve_policy(name, {"default": Policy(), **shipped_policies()}).rules(name)
+    worker = Worker(rules, Facts(usable_tokens=int(window * 0.9)), model=ACCOUNT)
+    messages, blocks = chat_of(240, 60), []
+    for turn in range(24, 241, 24):
+        sent = worker.send(messages[: 2 + 2 * turn])
+        assert sum(len(raw) // 4 for raw in sent.raws) <= window * 0.9
+        assert sent.messages[0] == messages[0]
+        assert sent.messages[-1] == messages[1 + 2 * turn]
+        blocks.append(sent.plan.block)
+    has_summary = any(block is not None and block.summary is not None for block in blocks)
+    assert has_summary == rules.summary.enabled
