@@ -72,7 +72,7 @@ def _make_attempts(
     state: ConversationState, size: int, goal: int, reason: str, tried: Sequence[Attempt]
 ) -> Iterator[Attempt]:
     """The attempts, one after the other; `tried` are those that were used by then."""
-    for number, keep in enumerate(_list_keeps(state.rules.keep)):
+    for number, keep in enumerate(_list_keeps(state.rules.keep, goal)):
         if keep is DEEPEST and any(_makes_it_fit(state, size, attempt) for attempt in tried):
             return  # what the policy keeps is given up only for a request that would not fit otherwise
         draft = state.draft(keep)
@@ -108,8 +108,9 @@ def _use_summary(state: ConversationState, reason: str, goal: int) -> Iterator[A
     yield Attempt("summarized", new, before - new.count_view(), reports + more)
 
 
-def _list_keeps(keep: Keep) -> tuple[Keep, ...]:
-    return keep, replace(keep, tokens=keep.tokens // 4), DEEPEST
+def _list_keeps(keep: Keep, goal: int) -> tuple[Keep, ...]:
+    tokens = min(keep.tokens, goal // 2)
+    return replace(keep, tokens=tokens), replace(keep, tokens=tokens // 4), DEEPEST
 
 
 def _fold_oldest(state: ConversationState, draft: Draft, reason: str, excess: int, goal: int) -> Attempt:

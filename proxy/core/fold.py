@@ -129,6 +129,7 @@ def make_note(role: str, text: str, start: int, stop: int) -> Message:
 # --- fold -------------------------------------------------------------------------------------------------------------
 
 HEADING = "Summary of the conversation so far, written by a model:"
+LOST_WORDS = "Older messages of the user that are left out here, for there is no room for them: {}."
 SUMMARIZED_BELOW = "What was done here is told in the summary further down."
 """A note of earlier versions, which stored blocks may hold."""
 

@@ -143,7 +143,7 @@ class Rules:
     def fit(self, facts: "Facts") -> "Rules":
         """The rules with each amount bounded by its share of what fits: 20,000 tokens of words fill a window of 8,000.
 
-        It depends on the policy and the window alone, so that all requests of a conversation have the same bounds.
+        It depends on the policy and the room in the window alone. What was stored before keeps its bytes.
         """
         limits = self.limits(facts)
         if not limits:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import ClassVar, Literal
 
 from proxy.core.agents import Hint
-from proxy.core.fold import HEADING, count_bytes, find_kept_words, fold_stretches
+from proxy.core.fold import HEADING, LOST_WORDS, count_bytes, find_kept_words, fold_stretches
 from proxy.core.ledger import write_ledger
 from proxy.core.messages import Message
 from proxy.core.pipeline import Count, Draft
@@ -309,13 +309,13 @@ class Summarize:
         in neither, and where the originals are.
         """
         covered = draft.origin[: max(message.stop for message in draft.middle)]
-        with_user_words = _drops_user_words(draft, kept)
-        facts = write_ledger(
-            covered, draft.bytes_within(LEDGER_SHARE, self.rules.ledger), with_user_words=with_user_words
-        )
+        lost = _count_lost_user_messages(draft, kept)
+        facts = write_ledger(covered, draft.bytes_within(LEDGER_SHARE, self.rules.ledger), with_user_words=lost > 0)
         if facts and (named := self._name_what_is_left_out(draft, kept, covered, facts)):
             facts = f"{facts}\n{named}"
         parts = [HEADING, self.text, *(("", LEDGER, facts) if facts else ())]
+        if lost and self.rules.shape == "notes":
+            parts += ["", LOST_WORDS.format(lost)]
         return "\n".join([*parts, *(("", self.rules.pointer) if self.rules.pointer else ())])
 
     def _name_what_is_left_out(self, draft: Draft, kept: set[int], covered: Sequence[Message], facts: str) -> str:
@@ -336,9 +336,9 @@ def find_kept_beside(draft: Draft, rules: SummaryRules) -> set[int]:
     return find_kept_words(draft, user_tokens, repeats_notes=True, hints=rules.hints)
 
 
-def _drops_user_words(draft: Draft, kept: set[int]) -> bool:
-    """True where some user message is no longer in the view, because of this block or an earlier one."""
+def _count_lost_user_messages(draft: Draft, kept: set[int]) -> int:
+    """The number of user messages that are no longer in the view, because of this block or an earlier one."""
     stop = max((message.stop for message in draft.middle), default=0)
     beside = (*draft.before, *(message for message in draft.middle if id(message) in kept))
     kept_starts = {message.start for message in beside if message.is_user}
-    return any(message.is_user and message.start not in kept_starts for message in draft.origin[:stop])
+    return sum(message.is_user and message.start not in kept_starts for message in draft.origin[:stop])

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 from proxy.core import placeholder, splice
 from proxy.core.agents import EXEMPT, STATEFUL, Hint, find_kind, find_modes, find_requested_lines, is_read, matches_any
 from proxy.core.deeds import CHANGED, READ, find_announced_call, find_call_deeds, is_file_text
-from proxy.core.fold import count_bytes, find_kept_words, find_unsummarized_start, fold_stretches
+from proxy.core.fold import LOST_WORDS, count_bytes, find_kept_words, find_unsummarized_start, fold_stretches
 from proxy.core.grouping import list_callers
 from proxy.core.identity import remove_wrapping
 from proxy.core.ledger import write_ledger
@@ -755,7 +755,6 @@ _ASKED_CHARACTERS = 70
 # "Now the tests:" at the end of a remark announces its call, which the ledger tells of.
 _ANNOUNCEMENT = re.compile(r"(?:(?<=[.!?])\s++|\A)(?:[^.!?]|[.!?](?!\s)){0,200}:\Z")
 CONCLUSIONS = "What the assistant said, in part:"
-LOST_WORDS = "Older messages of the user that are left out here, for there is no room for them: {}."
 
 
 @dataclass(frozen=True, slots=True)
