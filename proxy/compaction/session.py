@@ -572,7 +572,7 @@ class Session:
             redaction=self._services.redaction,
             model=rules.model,
             is_other_upstream=client is not self._client,
-            room=window.usable_tokens(rules.max_tokens),
+            room=window.usable_tokens(question.rules.max_tokens),
             longest_answer=window.output,
             usage_refusals=self._services.usage_refusals if self.policy.settings.ask_usage else None,
         )

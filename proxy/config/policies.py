@@ -40,7 +40,6 @@ from proxy.core.steps.standard import ClearArguments, ClearResults, ClipOutput, 
 from proxy.core.summaries import SummaryRules
 
 SHIPPED_PROMPTS = ("structured", "workflow")
-WORDS_PER_TOKEN = 0.4  # paths and identifiers take more than prose
 _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 DEFAULT = "default"
 SUBSUMES_EXAMPLE = "write `tools: {NAME: {subsumes: {path: ARGUMENT, start: ARGUMENT, end: ARGUMENT}}}` in the policy"
@@ -55,9 +54,6 @@ class Prompt:
 
     def __str__(self) -> str:
         return self.name
-
-    def of(self, max_tokens: int) -> str:
-        return self.text.replace("{words}", str(int(max_tokens * WORDS_PER_TOKEN)))
 
 
 def read_prompt(name: str) -> Prompt:
@@ -188,7 +184,8 @@ class SummaryConfig(ConfigModel):
     prompt: PromptNamed = read_prompt(SHIPPED_PROMPTS[0])
     """Instructions for the summary: `structured`, `workflow`, or the path of a text file of your own."""
     max_tokens: Amount = Field(_R.summary.max_tokens, ge=100)
-    """Longest summary in tokens. Less is asked for where the model cannot write so much."""
+    """Longest summary in tokens. Less is asked for where the model cannot write so much, and never more than a third of
+    what a compaction brings the history down to."""
     stream: bool = _R.summary.stream
     """Ask for a stream where the client's own request does. Off: summaries always come as one answer."""
     input_chars: Amount = Field(_R.summary.input_chars, ge=0)
@@ -204,7 +201,8 @@ class SummaryConfig(ConfigModel):
     """Form of the summary: `notes` between the user's own messages, `single` as one message, `pair` as one with an
     acknowledgement."""
     user_tokens: Amount = Field(_R.summary.user_tokens, ge=0)
-    """With `shape: notes`, tokens of the user's messages that stay word for word: the first one, then the newest."""
+    """With `shape: notes`, tokens of the user's messages that stay word for word: the first one, then the newest. At
+    most half of what a compaction brings the history down to."""
     ledger: Amount = Field(_R.summary.ledger, ge=0)
     """Bytes for a mechanical list of files, commands and errors below the summary."""
     scope: Annotated[Amount, Field(ge=0)] | Literal["tokens"] = _R.summary.scope
@@ -222,7 +220,7 @@ class SummaryConfig(ConfigModel):
         values |= {"call": "aligned" if aligned else "transcript"}
         # More earlier summaries than any conversation has: their tokens are the bound.
         values |= {"scope": sys.maxsize if self.scope == "tokens" else self.scope}
-        values |= {"prompt": self.prompt.of(self.max_tokens), "headings": self.prompt.headings}
+        values |= {"prompt": self.prompt.text, "headings": self.prompt.headings}
         return SummaryRules(**values)
 
 

@@ -9,6 +9,7 @@ from proxy.config.attachments import Attachment, covers_glob, find_unreachable
 from proxy.config.policies import STEP_LISTS, Policy, ToolConfig
 from proxy.config.settings import Config
 from proxy.config.values import ALL_PERCENT
+from proxy.core.rules import NOTHING_KNOWN, Rules
 
 _GLOB = frozenset("*?[")
 KEEP_MAX_TOKENS = 200_000
@@ -117,11 +118,23 @@ def _check_policies(config: Config) -> Iterator[tuple[str, str]]:
                 f"policies.{name}.clear_cold_at_least",
                 "is more than clear_at_least: set it lower, for a rewrite is cheap while the upstream's cache is cold",
             )
-        if policy.trigger_tokens and policy.keep.tokens >= goal:
-            yield (
-                f"policies.{name}.keep.tokens",
-                "is not below trigger_tokens * target: what is kept fills the target by itself",
-            )
+        for setting, why in _check_bounds(config.policies[name], policy.rules(name)):
+            yield f"policies.{name}.{setting}", why
+
+
+def _check_bounds(own: Policy, rules: Rules) -> Iterator[tuple[str, str]]:
+    """Amounts that `trigger_tokens` has no room for, so that smaller ones are used. `own`: what this policy sets."""
+    if not rules.trigger_tokens:
+        return
+    fitting = rules.fit(NOTHING_KNOWN)
+    why = "is {:,}, but {:,} is used: trigger_tokens has no room for more"
+    if "tokens" in own.keep.model_fields_set and fitting.keep.tokens < rules.keep.tokens:
+        yield "keep.tokens", why.format(rules.keep.tokens, fitting.keep.tokens)
+    summary, fitting_summary = rules.summary, fitting.summary
+    if summary.enabled and fitting_summary.max_tokens < summary.max_tokens:
+        yield "summary.max_tokens", why.format(summary.max_tokens, fitting_summary.max_tokens)
+    if "user_tokens" in own.summary.model_fields_set and fitting_summary.user_tokens < summary.user_tokens:
+        yield "summary.user_tokens", why.format(summary.user_tokens, fitting_summary.user_tokens)
 
 
 def _check_steps(own: Policy, policy: Policy) -> Iterator[tuple[str, str]]:

@@ -45,14 +45,13 @@ def find_best_attempt(state: ConversationState, size: int, limit: int, reason: s
         if size - attempt.freed <= (goal if attempt.way == "cleared" else limit * _ENOUGH_SHARE):
             break
     best = max(attempts, key=_freed_tokens)
-    if _makes_it_fit(state, size, best):
-        return best
-    # Everything else is better than a request that is refused, so here even the lines and names of what goes are lost.
-    return max(
-        best,
-        _fold_oldest(state, replace(state.draft(DEEPEST), bare=True), reason, size - goal, goal),
-        key=_freed_tokens,
-    )
+    # Everything else is better than a request that is refused: the lines and names of what goes are lost, and where
+    # that is not enough, the user's older words.
+    for bare in (replace(state.draft(DEEPEST), bare=True), replace(state.draft(DEEPEST), bare=True, wordless=True)):
+        if _makes_it_fit(state, size, best):
+            return best
+        best = max(best, _fold_oldest(state, bare, reason, size - goal, goal), key=_freed_tokens)
+    return best
 
 
 def _freed_tokens(attempt: Attempt) -> int:

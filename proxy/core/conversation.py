@@ -507,13 +507,36 @@ class Exchange:
                 self.decision = self._refused
                 return None
             yield from self._announce_beginning()
+            summary = yield from self._ask_before_retry(cure, window)
+            summarized = None if summary is None else self._try_cure(cure, window, summary)
+            if summarized is not None:
+                self.decision = self._describe(summarized[1])
         if cure.most_answer_tokens is not None:
             bounded = cure.most_answer_tokens
             self.decision = replace(self.decision, max_answer_tokens=bounded, reason=recovery.REASON)
         self._learned = cure.learned
         return self.decision
 
-    def _try_cure(self, cure: recovery.Cure, window: Window) -> tuple[recovery.Cure, Plan | None] | None:
+    def _ask_before_retry(self, cure: recovery.Cure, window: Window) -> Actions[Summary | None]:
+        """Ask for the summary of a refused history, where the policy has a request over its trigger wait for one."""
+        if self.rules.summary.ahead or cure.strip_signed or not (yield CanSummarize()):
+            return None
+        facts = replace(
+            self._gather_facts(can_summarize=True),
+            usable_tokens=cure.window_tokens,
+            nominal_tokens=window.usable_tokens(),
+            trigger_base_tokens=None,
+            anchor=None,
+        )
+        need = planning.decide(self._state(facts, Calibration(cure.ratio), self.rules))
+        if not isinstance(need, NeedSummary) or need.question is None:
+            return None
+        summary: Summary | None = yield AwaitSummary(need.question, need.question.covers, self.context.wait_seconds)
+        return summary
+
+    def _try_cure(
+        self, cure: recovery.Cure, window: Window, summary: Summary | None = None
+    ) -> tuple[recovery.Cure, Plan | None] | None:
         """The cure and what it makes of the history, None where that stays; nothing where it does not help.
 
         `window`: as it is known from this refusal on.
@@ -525,6 +548,7 @@ class Exchange:
             usable_tokens=cure.window_tokens,
             nominal_tokens=window.usable_tokens(),
             prices=self.context.prices,
+            summary=summary,
         )
         state = self._state(facts, Calibration(cure.ratio), cure.harden(self.rules))
         refused = self._plan
@@ -704,7 +728,8 @@ class Exchange:
         goal = rules.find_goal(limit)
         if not limits or size <= goal:
             useless = 0
-        if plan.action != "created" or plan.reason not in WINDOW_REASONS or not limits:
+        is_for_window = plan.block is not None and plan.block.reason in WINDOW_REASONS
+        if not (is_for_window and limits) or plan.reason == recovery.REASON:
             return useless, since
         helps = size <= (limit + goal) / 2 and since >= LASTING_REQUESTS
         return 0 if helps else useless + 1, 0

@@ -129,6 +129,7 @@ def make_note(role: str, text: str, start: int, stop: int) -> Message:
 # --- fold -------------------------------------------------------------------------------------------------------------
 
 HEADING = "Summary of the conversation so far, written by a model:"
+LOST_WORDS = "Older messages of the user that are left out here, for there is no room for them: {}."
 SUMMARIZED_BELOW = "What was done here is told in the summary further down."
 """A note of earlier versions, which stored blocks may hold."""
 
@@ -194,6 +195,7 @@ def find_kept_words(
     kept = set[int]() if repeats_notes else {id(message) for message in draft.middle if is_of_summary(message)}
     kept |= _keep_fixed(draft)
     words = [message for message in draft.middle if message.is_user and id(message) not in kept]
+    tokens = 0 if draft.wordless else tokens
     for message in (*words[:1], *reversed(words[1:])):
         size = draft.count(message.raw)
         if size <= tokens:  # one that is too long leaves the room to the others

@@ -54,6 +54,10 @@ class Draft:
     """The tool that the request wants the model to call."""
     bare: bool = False
     """The view fits no window otherwise: notes hold as little as possible."""
+    wordless: bool = False
+    """Even so it does not fit: of the user's messages only the newest stays."""
+    pointer: str = ""
+    """Where the originals are, as a sentence of the policy; empty: it has none."""
     recalls: bool = False
     """The model can read what goes again, by the tool of `recall`."""
     count: Count = estimate_tokens

@@ -35,6 +35,8 @@ NOTICE_SHARE = 0.9
 USELESS_BLOCKS_MAX = 2
 NO_SUMMARY = "no-summary"
 SUMMARY_PENDING = "summary-pending"
+SUMMARY_NO_GAIN = "summary-no-gain"
+BREAKER_OPEN = "breaker-open"
 # The share of the view that a block must free if its view, like that of the block before it, is still over the limit.
 REPEATED_BLOCK_SHARE = 0.3
 
@@ -240,7 +242,7 @@ def _find_objection(state: ConversationState, size: int) -> str | None:
     if not _fits(state, size):
         return None
     if state.facts.useless_blocks >= USELESS_BLOCKS_MAX:
-        return "breaker-open"
+        return BREAKER_OPEN
     return state.short_by or None
 
 
@@ -249,9 +251,21 @@ def _plan_summary_first(state: ConversationState, without_model: Plan, size: int
     question = None if state.awaits_summary else find_question(state, size, limit)
     if_call_fails = _plan_without_summary(state, size, without_model)
     if question is None and not state.awaits_summary:
-        return if_call_fails if state.facts.summary_failed else without_model
+        return _say_why_not_asked(state, if_call_fails if state.facts.summary_failed else without_model)
     urgent = _is_urgent(state, size, limit)
     return NeedSummary(question, _keep_view(state, size), without_model, if_call_fails, urgent)
+
+
+def _say_why_not_asked(state: ConversationState, plan: Plan) -> Plan:
+    """The plan without a model, with the reason why none was asked although the policy has summaries."""
+    rules, facts = state.rules, state.facts
+    if plan.action != "created" or not rules.summary.enabled:
+        return plan
+    if facts.summary_failed:
+        return replace(plan, reason=NO_SUMMARY)
+    if facts.useless_blocks >= USELESS_BLOCKS_MAX:
+        return replace(plan, reason=BREAKER_OPEN)
+    return replace(plan, reason=SUMMARY_NO_GAIN) if may_ask(rules, facts) else plan
 
 
 def _is_urgent(state: ConversationState, size: int, limit: int) -> bool:

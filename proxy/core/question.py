@@ -13,10 +13,18 @@ from proxy.core import summaries
 from proxy.core.fold import GO_ONS, is_of_summary
 from proxy.core.grouping import find_groups, repair
 from proxy.core.messages import NOTE, Message
-from proxy.core.pipeline import Count, Draft
+from proxy.core.pipeline import BYTES_PER_TOKEN, Count, Draft
 from proxy.core.rules import Facts, Rules
 from proxy.core.state import ConversationState
-from proxy.core.summaries import NOTED, SummaryReply, SummaryRules, Verdict, find_kept_beside, judge_answer
+from proxy.core.summaries import (
+    LEDGER_SHARE,
+    NOTED,
+    SummaryReply,
+    SummaryRules,
+    Verdict,
+    find_kept_beside,
+    judge_answer,
+)
 
 FOCUS = "\n\nAbove all, keep what concerns this: {focus}"
 CLIP_CHARACTERS = 2_000
@@ -53,7 +61,7 @@ class Question:
 
     @property
     def instruction(self) -> str:
-        return self.rules.prompt + (FOCUS.format(focus=self.focus) if self.focus else "")
+        return self.rules.instruction + (FOCUS.format(focus=self.focus) if self.focus else "")
 
     def verdict(self, reply: SummaryReply, count: Count) -> Verdict:
         """The verdict on an answer to this question."""
@@ -101,7 +109,8 @@ def find_question(state: ConversationState, size: int, limit: int) -> Question |
     weight = state.count_tokens(message for message in draft.middle if id(message) not in kept)
     if facts.insists:
         return build_question(state, draft, covers, weight) if weight >= MIN_ASKED_TOKENS else None
-    gain = weight - rules.summary.max_tokens - rules.summary.ledger // 4
+    ledger = replace(draft, goal=goal).bytes_within(LEDGER_SHARE, rules.summary.ledger) // BYTES_PER_TOKEN
+    gain = weight - rules.summary.max_tokens - ledger
     more = state.count_tokens(state.body[facts.failed_summary_covers : covers])
     least = int(size * rules.min_progress)
     if gain < least or size - gain > limit or (facts.failed_summary_covers and more < size * MIN_NEW_SHARE):

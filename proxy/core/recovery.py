@@ -119,7 +119,10 @@ def find_cure(fault: Refusal, counted: int, ratio: float, wanted: int | None, le
         if cure is None or cure.most_answer_tokens is None or cure.most_answer_tokens >= room:
             return cure
         return _shorten_history(fault, counted, ratio, wanted) if fault.limit is not None else None
-    if fault.kind in ("input", "tpm-hard") and counted * ratio >= SMALLEST_OVERFLOW_TOKENS:
+    size = counted * ratio
+    if fault.size is not None and is_plausible(counted, fault.size):
+        size = max(size, fault.size)  # usage, which gave the ratio, may be far below the size that is refused
+    if fault.kind in ("input", "tpm-hard") and size >= SMALLEST_OVERFLOW_TOKENS:
         return _shorten_history(fault, counted, ratio, wanted)
     return None
 

@@ -28,6 +28,9 @@ as far as they fit."""
 CLEAR_TOKENS, CLEAR_COLD_TOKENS = 14_000, 2_000
 """`clear_at_least` and `clear_cold_at_least` if they are `auto`, where cached tokens cost a tenth of others or less."""
 LEAST_LIMIT_TOKENS = 2_000
+KEPT_SHARE, USER_WORDS_SHARE, SUMMARY_SHARE = 1 / 2, 1 / 2, 1 / 3
+"""The most that the newest messages, the user's older words and a summary may take of what a block brings a view down
+to. Ledger, answers and excerpts have such shares too, see `Draft.bytes_within`."""
 """A headroom never brings the trigger below this: instructions and tools alone would be over it, at every request."""
 
 
@@ -166,12 +169,38 @@ class Rules:
         room = limit // 2 if reason == "forced" else min(limit // 2, self.room)
         return min(int(limit * self.target), limit - room)
 
+    def fit(self, facts: "Facts") -> "Rules":
+        """The rules with each amount bounded by its share of what fits: 20,000 tokens of words fill a window of 8,000.
+
+        It depends on the policy and the room in the window alone. What was stored before keeps its bytes.
+        """
+        limits = self.limits(facts)
+        if not limits:
+            return self
+        goal = self.find_goal(limits[0][0])
+        words = max(1, int(goal * USER_WORDS_SHARE))
+        summary = replace(
+            self.summary,
+            user_tokens=min(self.summary.user_tokens, words),
+            max_tokens=min(self.summary.max_tokens, max(1, int(goal * SUMMARY_SHARE))),
+        )
+        keep = replace(self.keep, tokens=min(self.keep.tokens, int(goal * KEPT_SHARE)))
+        fold = tuple(_bound_words(step, words) for step in self.fold)
+        return replace(self, summary=summary, keep=keep, fold=fold)
+
     def for_overflow(self) -> "Rules":
         """The rules for a request that the upstream refused as too long: keep little and clip hard, at any price."""
         clip = ClipOutput(over=8_000, share=0.05)
         keep, alone = Keep(tokens=self.keep.tokens // 4, groups=1), replace(self.summary, enabled=False)
         steps, target = (*self.always, clip), min(self.target, 0.5)
         return replace(self, always=steps, keep=keep, trigger=0.7, target=target, min_groups=0, summary=alone)
+
+
+def _bound_words(step: Step, tokens: int) -> Step:
+    """The step, keeping no more than so many tokens of the user's words."""
+    if isinstance(step, DropMiddle) and step.user_tokens > tokens:
+        return replace(step, user_tokens=tokens)
+    return step
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,7 @@ class ConversationState:
 
         `count` returns the tokens of one message, given its bytes.
         """
+        rules = rules.fit(facts)
         body = _mark_observations(request, rules)
         bare = cls(
             request, chain, body, rules, facts, count, calibration, NO_BLOCK, has_block=False, covered=(), tail=()
@@ -480,6 +481,7 @@ class ConversationState:
             origin=self.body,
             window=self.facts.usable_tokens,
             recalls=self.recalls,
+            pointer=self.rules.summary.pointer,
             count=self.count,
             calls=self._calls[first:cut],
             go_on=self.rules.go_on,

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import ClassVar, Literal
 
 from proxy.core.agents import Hint
-from proxy.core.fold import HEADING, count_bytes, find_kept_words, fold_stretches
+from proxy.core.fold import HEADING, LOST_WORDS, count_bytes, find_kept_words, fold_stretches
 from proxy.core.ledger import write_ledger
 from proxy.core.messages import Message
 from proxy.core.pipeline import Count, Draft
@@ -201,6 +201,8 @@ def _count_letters(text: str) -> Counter[str]:
 LEDGER_SHARE = 0.25
 """What the ledger may take of the goal of a view."""
 LEDGER = "Taken from the calls themselves:"
+WORDS_PER_TOKEN = 0.4
+"""Paths and identifiers take more tokens than prose."""
 LISTED_NAMES_MAX = 120
 """Names below a ledger that occur nowhere else in the view."""
 THEN = "\n\nAnd after that, as the next summary tells it:\n\n"
@@ -236,7 +238,7 @@ class SummaryRules:
     """`aligned` puts the question to the conversation as last forwarded, which the upstream has cached; `transcript`
     retells it in one message."""
     prompt: str = ""
-    """The instructions to the model."""
+    """The instructions to the model; `{words}` in it is the length that they ask for."""
     headings: tuple[str, ...] = ()
     """Sections of which an answer must have at least half."""
     max_tokens: int = 4_000
@@ -256,6 +258,11 @@ class SummaryRules:
     """A sentence at its end that says where the originals are: `{path}` and `{conversation}` are filled in."""
     hints: tuple[Hint, ...] = ()
     """The policy on results by tool: the newest of those to keep stay with their calls, up to half of the target."""
+
+    @property
+    def instruction(self) -> str:
+        """The prompt with the number of words that fit in `max_tokens`."""
+        return self.prompt.replace("{words}", str(int(self.max_tokens * WORDS_PER_TOKEN)))
 
 
 def join_summaries(earlier: Summary | None, newest: Summary, rules: SummaryRules, count: Count) -> Summary:
@@ -302,13 +309,13 @@ class Summarize:
         in neither, and where the originals are.
         """
         covered = draft.origin[: max(message.stop for message in draft.middle)]
-        with_user_words = _drops_user_words(draft, kept)
-        facts = write_ledger(
-            covered, draft.bytes_within(LEDGER_SHARE, self.rules.ledger), with_user_words=with_user_words
-        )
+        lost = _count_lost_user_messages(draft, kept)
+        facts = write_ledger(covered, draft.bytes_within(LEDGER_SHARE, self.rules.ledger), with_user_words=lost > 0)
         if facts and (named := self._name_what_is_left_out(draft, kept, covered, facts)):
             facts = f"{facts}\n{named}"
         parts = [HEADING, self.text, *(("", LEDGER, facts) if facts else ())]
+        if lost and self.rules.shape == "notes":
+            parts += ["", LOST_WORDS.format(lost)]
         return "\n".join([*parts, *(("", self.rules.pointer) if self.rules.pointer else ())])
 
     def _name_what_is_left_out(self, draft: Draft, kept: set[int], covered: Sequence[Message], facts: str) -> str:
@@ -329,9 +336,9 @@ def find_kept_beside(draft: Draft, rules: SummaryRules) -> set[int]:
     return find_kept_words(draft, user_tokens, repeats_notes=True, hints=rules.hints)
 
 
-def _drops_user_words(draft: Draft, kept: set[int]) -> bool:
-    """True where some user message is no longer in the view, because of this block or an earlier one."""
+def _count_lost_user_messages(draft: Draft, kept: set[int]) -> int:
+    """The number of user messages that are no longer in the view, because of this block or an earlier one."""
     stop = max((message.stop for message in draft.middle), default=0)
     beside = (*draft.before, *(message for message in draft.middle if id(message) in kept))
     kept_starts = {message.start for message in beside if message.is_user}
-    return any(message.is_user and message.start not in kept_starts for message in draft.origin[:stop])
+    return sum(message.is_user and message.start not in kept_starts for message in draft.origin[:stop])

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from proxy.config import Policy
 from proxy.config.policies import SHIPPED_PROMPTS, read_prompt
+from proxy.core.summaries import SummaryRules
 
 EVERY = pytest.mark.parametrize("name", SHIPPED_PROMPTS)
 HEADINGS = {
@@ -39,13 +40,13 @@ def test_each_section_says_what_belongs_into_it(name):
 
 @EVERY
 def test_a_prompt_is_short_because_it_is_paid_for_uncached(name):
-    assert len(read_prompt(name).of(100_000).encode()) < 2_500
+    assert len(read_prompt(name).text.encode()) < 2_500
 
 
 @EVERY
 def test_the_number_of_words_is_all_that_is_filled_in(name):
     assert re.findall(r"\{\w*\}", read_prompt(name).text) == ["{words}"]
-    assert not re.search(r"[{}]", read_prompt(name).of(1_000))
+    assert not re.search(r"[{}]", SummaryRules(prompt=read_prompt(name).text).instruction)
 
 
 @EVERY
@@ -77,7 +78,7 @@ def test_a_custom_prompt_needs_none_of_the_shipped_text(tmp_path):
     own = tmp_path / "own.md"
     own.write_text("## Tell me {everything} in {brackets}.\n", encoding="utf-8")
     assert read_prompt(str(own)).headings == ()
-    assert read_prompt(str(own)).of(1_000) == "## Tell me {everything} in {brackets}."
+    assert SummaryRules(prompt=read_prompt(str(own)).text).instruction == "## Tell me {everything} in {brackets}."
 
 
 def test_a_missing_prompt_is_reported_with_the_existing_ones():
@@ -95,7 +96,7 @@ def test_a_prompt_of_a_teams_own_is_read_with_its_policy_and_never_again(tmp_pat
     file.write_text("Say it in {words} words.")
     read = policy(file)
     file.unlink()
-    assert read.rules("ours").summary.prompt == f"Say it in {int(read.summary.max_tokens * 0.4)} words."
+    assert read.rules("ours").summary.instruction == f"Say it in {int(read.summary.max_tokens * 0.4)} words."
     assert read.model_dump(mode="json")["summary"]["prompt"] == str(file)
 
 

@@ -233,6 +233,14 @@ def test_a_target_below_the_kept_tokens_causes_a_warning():
     assert {"policies.odd.keep.tokens", "policies.odd.clear_at_least"} <= set(warnings_of(loaded))
 
 
+@pytest.mark.parametrize(("trigger", "used"), [(5_000, 833), (15_000, 2_500)])
+def test_a_trigger_too_low_for_the_longest_summary_causes_a_warning(trigger, used):
+    loaded = Config(policies={"low": {"inherit": "j-cli", "trigger_tokens": trigger}})
+    expected = f"is 20,000, but {used:,} is used: trigger_tokens has no room for more"
+    assert warnings_of(loaded)["policies.low.summary.max_tokens"] == expected
+    assert not warnings_of(Config(policies={"low": {"inherit": "j-cli"}}))
+
+
 def test_a_team_whose_upstream_would_get_no_key_causes_a_warning():
     assert "has none either" in warnings_of(config())["teams.red"]
 

@@ -363,6 +363,17 @@ def test_a_history_that_the_upstream_finds_too_long_is_shortened_and_the_limit_r
     assert drive(exchange(LONGER, window=Window()).prepare(), Driver(driver.stored)).outcome == "applied"
 
 
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_policy_that_waits_for_its_summaries_gets_one_for_a_refused_history_too(ahead):
+    driver, rules = Driver(summary=write), replace(FOLDING, summary=replace(FOLDING.summary, ahead=ahead))
+    made = exchange(LONGER, rules)
+    drive(made.prepare(), driver)
+    again = drive(made.recover(Refusal("input", limit=8_000)), driver)
+    assert (again.outcome, again.plan.reason) == ("created", REASON)
+    assert again.tokens_after < 8_000
+    assert (again.plan.block.summary is not None) == (not ahead)
+
+
 def test_a_refusal_of_a_short_history_looks_it_up_after_all():
     driver = Driver()
     made = exchange(reading(10), replace(RULES, clear_at_least=10**6), window=Window())

@@ -154,8 +154,8 @@ Pushing is allowed.
 
 
 def render_prompt(name, focus=""):
-    summaries = SummaryRules(prompt=read_prompt(name).of(4_000))
-    return f"\n{summaries.prompt}{FOCUS.format(focus=focus) if focus else ''}"
+    summaries = SummaryRules(prompt=read_prompt(name).text, max_tokens=4_000)
+    return f"\n{summaries.instruction}{FOCUS.format(focus=focus) if focus else ''}"
 
 
 # --- the files -------------------------------------------------------------------------------------------------------

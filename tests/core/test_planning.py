@@ -176,7 +176,7 @@ def test_the_first_groups_are_left_alone_where_a_policy_says_so():
 
 def test_a_history_of_protected_messages_makes_a_floor_and_not_a_block():
     text = history(
-        user("Mend it."), assistant("How?"), user("word " * 5_000), assistant("I see."), user("word " * 3_000)
+        user("Mend it."), assistant("How?"), system("word " * 5_000), assistant("I see."), user("word " * 3_000)
     )
     assert done(text, DEEP) == ("none", "floor")
     assert done(work(12), replace(DEEP, min_groups=20)) == ("none", "min_groups")
@@ -414,7 +414,7 @@ def test_a_block_holds_no_invalid_text():
 
 def test_a_block_that_frees_little_and_does_not_make_the_request_fit_is_not_made():
     parts = [f"Part {number}: " + "mind this too. " * 250 for number in range(12)]
-    talk = [[*user(part), *assistant("Noted: " + "yes. " * 60)] for part in parts]
+    talk = [[*system(part), *assistant("Noted: " + "yes. " * 60)] for part in parts]
     plan = Worker(RULES, WINDOW).send(history(*talk, user("Go on."))).plan
     assert plan.tokens_before > WINDOW.usable_tokens
     assert (plan.action, plan.reason) == ("none", "floor")

@@ -6,12 +6,12 @@ import pytest
 
 from proxy.core.pipeline import Draft, estimate_tokens
 from proxy.core.planning import USELESS_BLOCKS_MAX, NeedSummary, Plan, choose_without_model, decide
-from proxy.core.rules import Facts, Rules
+from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.steps.compat import PruneTools
 from proxy.core.steps.standard import ClearResults, DropMiddle
 from proxy.core.summaries import HEADING, THEN, Summarize, Summary, SummaryRules, join_summaries
 from tests.support.compaction_worker import Worker
-from tests.support.messages import assistant, call, history, tool, user
+from tests.support.messages import assistant, call, history, system, tool, user
 
 BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
 RULES = Rules(
@@ -164,6 +164,22 @@ def test_after_useless_blocks_no_model_is_asked_while_the_history_fits():
     assert isinstance(considers(FULL, **open_breaker, can_summarize=False), Plan)
 
 
+def test_where_a_summary_would_gain_nothing_the_reason_of_the_block_says_so():
+    """Ten calls are kept, so that little else could be told in a summary; a fold has to make the request fit."""
+    kept = replace(RULES, keep=Keep(groups=11))
+    assert considers(FULL, kept).reason == "summary-no-gain"
+    assert considers(FULL, replace(kept, summary=SummaryRules(enabled=False))).reason == "window"
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [({"useless_blocks": USELESS_BLOCKS_MAX}, "breaker-open"), ({"can_summarize": False}, "no-summary")],
+)
+def test_where_no_model_can_be_asked_the_reason_of_the_block_says_so(facts, reason):
+    plan = Worker(RULES, replace(WINDOW, **facts)).send(work(FULL)).plan
+    assert (plan.action, plan.block.reason, plan.reason) == ("created", "window", reason)
+
+
 def test_about_a_history_of_too_few_groups_no_question_is_asked():
     few = history(user("Mend it."), assistant(BIG * 12), user("And?"))
     plan = Worker(RULES, WINDOW).considers(few)
@@ -171,9 +187,7 @@ def test_about_a_history_of_too_few_groups_no_question_is_asked():
 
 
 def test_where_folding_would_free_too_little_it_is_a_floor_and_no_question():
-    long = history(
-        *[[*user("word " * 700), *assistant("I see.")] for _ in range(8)], user("And?")
-    )  # the user's own words stay in every fold
+    long = history(*[[*system("word " * 700), *assistant("I see.")] for _ in range(8)], user("And?"))
     plan = Worker(RULES, WINDOW).considers(long)
     assert (plan.action, plan.reason) == ("none", "floor")
 

@@ -14,7 +14,7 @@ from proxy.core.pipeline import estimate_tokens
 from proxy.core.planning import NeedSummary
 from proxy.core.question import AGAIN, CLIP_CHARACTERS, Question, list_tries
 from proxy.core.rules import Facts, Keep, Rules
-from proxy.core.steps.standard import ClearResults, DropMiddle
+from proxy.core.steps.standard import ClearResults
 from proxy.core.summaries import Summary, SummaryReply, SummaryRules, Verdict
 from tests.support.compaction_worker import Worker
 from tests.support.histories import LEGAL, OPENING, SMALL, start_history
@@ -67,7 +67,7 @@ def test_a_focus_is_part_of_the_question():
         (replace(RULES, summary=replace(SHORT, enabled=False)), {}),
         (RULES, {"can_summarize": False}),
         (RULES, {"was_forwarded": False}),
-        (replace(RULES, summary=replace(SHORT, max_tokens=10_000)), {}),
+        (replace(RULES, target=0.99, room=0, summary=replace(SHORT, verbatim=0.99)), {}),
         (replace(RULES, new_blocks=False), {}),
     ],
     ids=["switched off", "nobody to ask", "sent only once", "longer than what it replaces", "no new blocks"],
@@ -273,17 +273,17 @@ def test_compaction_by_name_covers_all_but_the_kept_messages():
 
 
 def test_it_weighs_what_goes_and_not_what_stays_beside_it():
-    """The user's own words stay: a summary in the place of little else would not make the request shorter."""
+    """The user's own words stay, up to a quarter of a limit of 6,000 tokens: a summary does not replace these."""
     talk = history(
         user("Mend it."),
         *[[*assistant("Yes."), *user(f"{number} " + "word " * 500)] for number in range(12)],
         assistant("Yes."),
     )
     talk = [*talk, *user("Go on.")]
-    folding = replace(RULES, fold=(DropMiddle(user_tokens=0),))
-    assert need(talk, folding) is None
-    question = need(talk, replace(folding, summary=replace(SHORT, shape="single"))).question
-    assert question.weight == sum(estimate_tokens(message.raw) for message in question.old)
+    beside_words = need(talk, RULES).question
+    alone = need(talk, replace(RULES, summary=replace(SHORT, shape="single"))).question
+    assert alone.weight == sum(estimate_tokens(message.raw) for message in alone.old)
+    assert 1_000 < alone.weight - beside_words.weight <= 1_500
 
 
 # --- retold ----------------------------------------------------------------------------------------------------------

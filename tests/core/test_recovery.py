@@ -30,6 +30,12 @@ def test_the_upstreams_count_is_the_measure_where_it_can_be_true():
     assert find_cure(Refusal("tpm-hard", 30_000, 44_000), 40_000, 1, 4_000).ratio == 1
 
 
+def test_a_short_history_is_shortened_if_the_refusal_says_that_it_was_too_long_for_a_small_window():
+    assert find_cure(Refusal("input", 2_048, 2_163), 2_096, 0.52, None) is not None
+    assert find_cure(Refusal("input", 2_048), 2_096, 0.52, None) is None
+    assert find_cure(Refusal("input", 2_048, 2_163), 300, 1, None) is None
+
+
 def test_a_refused_history_is_larger_than_the_limit_whatever_the_own_count():
     found = find_cure(Refusal("input", 100_000), 60_000, 1, None)
     assert 60_000 * found.ratio > found.most_tokens

@@ -1,20 +1,27 @@
 """Windows of a few thousand tokens, as local models have them: what folding leaves behind shrinks with the window."""
 
+import json
 import random
 from dataclasses import replace
 
 import pytest
 
+from proxy.config import Policy
+from proxy.config.policies import resolve_policy, shipped_policies
 from proxy.core.grouping import Flaws, count_flaws
 from proxy.core.pipeline import Draft
-from proxy.core.rules import Facts, Rules
+from proxy.core.rules import Facts, Keep, Rules
 from proxy.core.steps.standard import ClipOutput, DropMiddle
 from proxy.core.summaries import SummaryRules
+from proxy.wire.messages import requests as messages_wire
+from proxy.wire.responses import requests as responses_wire
+from tests.support import messages_api, responses_api
 from tests.support.compaction_worker import Worker
-from tests.support.messages import assistant, call, history, user
+from tests.support.messages import assistant, call, history, system, user
 
 RULES = Rules(summary=SummaryRules(enabled=False))
 STEPS = 60
+POLICIES = ("j-cli", "middleware", "jp", "blocks")
 
 
 def step(chance, number):
@@ -103,3 +110,119 @@ def test_a_result_is_clipped_to_half_of_a_small_window():
     small, large = (Draft((), body, window=window) for window in (2_000, 16_000))
     assert len(ClipOutput()(small).middle[-1].content) <= 2 * 2_000
     assert ClipOutput()(large) == large
+
+
+# --- the bounds of a window -----------------------------------------------------------------------------------------
+
+
+def test_what_stays_is_bounded_by_what_a_block_brings_a_small_window_down_to():
+    rules = Rules(keep=Keep(tokens=9_000), summary=SummaryRules(max_tokens=20_000))
+    fitting = rules.fit(Facts(usable_tokens=6_000))
+    assert rules.find_goal(4_800) == 2_400
+    assert (fitting.keep.tokens, fitting.summary.user_tokens, fitting.summary.max_tokens) == (1_200, 1_200, 800)
+    assert [step.user_tokens for step in fitting.fold] == [1_200]
+    assert fitting.fit(Facts(usable_tokens=6_000)) == fitting
+
+
+@pytest.mark.parametrize("facts", [Facts(), Facts(usable_tokens=120_000)])
+def test_in_a_large_window_and_in_an_unknown_one_the_policy_counts(facts):
+    assert Rules().fit(facts) == Rules()
+
+
+def test_a_low_trigger_bounds_them_like_a_small_window():
+    low = Rules(trigger_tokens=4_800)
+    assert low.fit(Facts(usable_tokens=10**6)).summary == low.fit(Facts()).summary
+    assert low.fit(Facts()).summary.max_tokens == 800
+
+
+# --- the last resort ------------------------------------------------------------------------------------------------
+
+LOST = "Older messages of the user that are left out here"
+
+
+def talk(head_tokens, turns=8):
+    """A head that takes much of the window, and words of the user that fill what is left."""
+    head = system("rule " * (head_tokens * 3 // 5))
+    said = [[*user(f"Point {number}: " + "mind this. " * 18), *assistant("Yes.")] for number in range(turns)]
+    return history(head, user("The task."), assistant("Yes."), *said, user("Now begin."))
+
+
+def size_of_request(sent):
+    return sum(len(raw) // 3 for raw in sent.raws)
+
+
+def test_where_nothing_else_makes_a_request_fit_the_older_words_of_the_user_go_and_a_note_says_how_many():
+    messages = talk(1_250)
+    sent = Worker(RULES, Facts(usable_tokens=1_700), count=lambda raw: len(raw) // 3).send(messages)
+    assert size_of_request(sent) <= 1_700
+    assert sent.messages[0] == messages[0]
+    assert sent.messages[-1] == messages[-1]
+    assert f"{LOST}, for there is no room for them: 9." in json.dumps(sent.messages)
+
+
+def test_while_it_fits_the_task_and_the_newest_words_stay():
+    messages = talk(200)
+    sent = Worker(RULES, Facts(usable_tokens=1_000), count=lambda raw: len(raw) // 3).send(messages)
+    assert sent.plan.action == "created"
+    assert messages[1] in sent.messages
+    assert messages[-3] in sent.messages
+
+
+def test_a_note_on_left_out_words_says_where_the_originals_are_if_the_policy_does():
+    summary = replace(RULES.summary, pointer="The transcript is in /originals.")
+    worker = Worker(replace(RULES, summary=summary), Facts(usable_tokens=1_700), count=lambda raw: len(raw) // 3)
+    assert f"{LOST}, for there is no room for them: 9. The transcript is in /originals." in json.dumps(
+        worker.send(talk(1_250)).messages
+    )
+
+
+# --- chats under the shipped policies ---------------------------------------------------------------------------------
+
+ACCOUNT = "\n\n".join(f"## {section}\n{'A part of it is done. ' * 4}" for section in ("Goals and constraints", "Done"))
+
+
+def chat_of(turns, words):
+    """Questions of so many words and longer answers; each word has five letters."""
+    asked = [[*assistant(f"A{turn} " + "reply " * 150), *user(f"Q{turn} " + "query " * words)] for turn in range(turns)]
+    return history(system("You help."), user("TASK " + "query " * words), *asked)
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        8_000,
+        *(pytest.param(window, marks=pytest.mark.seconds) for window in (2_048, 4_096, 16_000, 32_000)),
+    ],
+)
+@pytest.mark.parametrize("name", ["default", *POLICIES])
+def test_a_chat_of_240_turns_fits_and_has_summaries_where_the_policy_has_them(name, window):
+    rules = resolve_policy(name, {"default": Policy(), **shipped_policies()}).rules(name)
+    worker = Worker(rules, Facts(usable_tokens=int(window * 0.9)), model=ACCOUNT)
+    messages, blocks = chat_of(240, 60), []
+    for turn in range(24, 241, 24):
+        sent = worker.send(messages[: 2 + 2 * turn])
+        assert sum(len(raw) // 4 for raw in sent.raws) <= window * 0.9
+        assert sent.messages[0] == messages[0]
+        assert sent.messages[-1] == messages[1 + 2 * turn]
+        blocks.append(sent.plan.block)
+    has_summary = any(block is not None and block.summary is not None for block in blocks)
+    assert has_summary == rules.summary.enabled
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize(
+    ("wire", "write"),
+    [(messages_wire, messages_api.request), (responses_wire, responses_api.request)],
+    ids=["messages", "responses"],
+)
+@pytest.mark.parametrize("name", ["default", *POLICIES])
+def test_a_chat_in_the_other_apis_fits_as_well(name, wire, write):
+    rules = resolve_policy(name, {"default": Policy(), **shipped_policies()}).rules(name)
+    worker = Worker(rules, Facts(usable_tokens=7_000), model=ACCOUNT, wire=wire, write=write)
+    messages, summaries = chat_of(240, 60), 0
+    for turn in range(24, 241, 24):
+        sent = worker.send(messages[: 2 + 2 * turn])
+        assert len(sent.left) // 4 <= 7_300  # the frame of the body is not counted
+        assert f"Q{turn - 1} ".encode() in sent.left
+        summaries += sent.plan.block is not None and sent.plan.block.summary is not None
+    assert (summaries > 0) == rules.summary.enabled

@@ -188,6 +188,8 @@ def test_one_message_that_is_too_long_does_not_take_the_room_of_the_others():
         assistant("I do."),
         user("And now?"),
     )
-    sent = worker_with(Summary(7, ACCOUNT), "notes").send(messages)
+    worker = worker_with(Summary(7, ACCOUNT), "notes")
+    worker.rules = replace(worker.rules, trigger_tokens=1_500)
+    sent = worker.send(messages)
     words = [message["content"][:9] for message in sent.messages if message["role"] == "user"]
     assert [text for text in words if text[0] != "["] == ["Mend it.", "Go on.", "And now?"]

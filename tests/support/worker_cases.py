@@ -87,6 +87,7 @@ EAGER = Rules(
     min_groups=1,
     horizon=1e9,
     pins=Pins(tags=("pin",)),
+    summary=SummaryRules(enabled=False),
 )
 TOLD = SummaryRules(max_tokens=20, ledger=200, user_tokens=200)
 # Over its limit whatever comes, and with nothing but a summary to make room.

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 from proxy.core import placeholder, splice
 from proxy.core.agents import EXEMPT, STATEFUL, Hint, find_kind, find_modes, find_requested_lines, is_read, matches_any
 from proxy.core.deeds import CHANGED, READ, find_announced_call, find_call_deeds, is_file_text
-from proxy.core.fold import count_bytes, find_kept_words, find_unsummarized_start, fold_stretches
+from proxy.core.fold import LOST_WORDS, count_bytes, find_kept_words, find_unsummarized_start, fold_stretches
 from proxy.core.grouping import list_callers
 from proxy.core.identity import remove_wrapping
 from proxy.core.ledger import write_ledger
@@ -764,7 +764,8 @@ class DropMiddle:
     name: ClassVar[str] = "drop_middle"
 
     user_tokens: int = 20_000
-    """How many tokens of the user's messages stay verbatim: the first message, then the newest."""
+    """How many tokens of the user's messages stay verbatim: the first message, then the newest; at most half of the
+    goal."""
     answer_tokens: int = 2_000
     """How many tokens of the assistant's newest answers to the user stay verbatim."""
     conclusions: int = 3_000
@@ -797,7 +798,7 @@ class DropMiddle:
         removed = [message for message in draft.middle if id(message) not in kept]
         if not removed:
             return draft
-        text = self._tell(draft, kept, removed)
+        text = "\n".join(filter(None, (self._tell(draft, kept, removed), _render_lost_words(draft, removed))))
         folded = fold_stretches(draft, kept, lambda stretch: stretch.notes(text), once=True)
         return folded if count_bytes(folded.middle) < count_bytes(draft.middle) else draft
 
@@ -818,6 +819,14 @@ class DropMiddle:
         quoted = _quote_results(lost, draft.bytes_within(OUTLINE_SHARE, self.outline), excerpts, facts)
         names = draft.names_within(self.names)
         return "\n".join(filter(None, (conclusions, facts, *quoted, excerpts.name_what_is_left_out(lost, names))))
+
+
+def _render_lost_words(draft: Draft, removed: Sequence[Message]) -> str:
+    """The sentence on messages of the user that go, with the policy's own on where to find them; empty for none."""
+    lost = sum(message.is_user for message in removed)
+    if not lost:
+        return ""
+    return " ".join(filter(None, (LOST_WORDS.format(lost), draft.pointer)))
 
 
 def render_conclusions(messages: Sequence[Message], kept_starts: Collection[int], room: int) -> str:

@@ -88,7 +88,9 @@ async def test_at_the_windows_trigger_a_block_is_made_that_goes_down_to_the_targ
     steps = await agent.work(WORK, model="filling", max_tokens=1_000)
     made = [step for step in steps if step.compaction == "created"]
     assert made
-    assert {step.header("x-compaction-reason") for step in made} == {"window"}
+    # What the upstream says when it is asked for a summary is none.
+    assert [step.header("x-compaction-reason") for step in made][:1] == ["window"]
+    assert {step.header("x-compaction-reason") for step in made} <= {"window", "no-summary"}
     assert all(after <= 0.8 * 7_000 for before, after in (step.tokens for step in made))
     assert all(step.tokens[1] <= 7_000 for step in steps if step.header("x-compaction-tokens-after"))
 

@@ -87,8 +87,8 @@ async def test_row_4_a_history_over_the_threshold_is_summarized_in_the_same_requ
 
 async def test_row_5_the_call_is_bounded_cut_and_not_streamed(up, alone):
     up.script = summarizer(GOOD)
-    async with alone(up, inherit="j-cli", **SMALL) as agent:
-        await agent.send(chat_history(600), stream=True, tools=[tool("Bash")], model="some-model")
+    async with alone(up, inherit="j-cli", trigger_tokens=120_000) as agent:
+        await agent.send(chat_history(1_200), stream=True, tools=[tool("Bash")], model="some-model")
     (asked,) = questions(up)
     assert asked.json["max_tokens"] == 20_000
     assert "stream" not in asked.json
@@ -102,20 +102,20 @@ async def test_row_5_the_call_is_bounded_cut_and_not_streamed(up, alone):
 @pytest.mark.parametrize(("model", "name"), [("gpt-4o", "max_tokens"), ("gpt-5", "max_completion_tokens")])
 async def test_row_5_the_bound_is_within_what_the_model_can_write(up, alone, model, name):
     up.script = summarizer(GOOD)
-    async with alone(up, inherit="j-cli", **SMALL) as agent:
-        await agent.send(chat_history(600), model=model)
+    async with alone(up, inherit="j-cli", trigger_tokens=120_000) as agent:
+        await agent.send(chat_history(1_200), model=model)
     (asked,) = questions(up)
     assert asked.json[name] == {"gpt-4o": 16_384, "gpt-5": 20_000}[model]
 
 
 async def test_row_5_a_refusal_that_names_the_limit_is_asked_again_within_it(up, alone):
-    refused = answer({"error": {"message": "max_tokens is too large: 20000. This model supports at most 4096 "
-                                "completion tokens, whereas you provided 20000.", "type": "invalid_request_error",
+    refused = answer({"error": {"message": "max_tokens is too large: 10000. This model supports at most 4096 "
+                                "completion tokens, whereas you provided 10000.", "type": "invalid_request_error",
                                 "param": "max_tokens", "code": None}}, 400)  # fmt: skip
     up.script = summarizer(in_turn(refused, GOOD))
     async with alone(up, inherit="j-cli", **SMALL) as agent:
         step = await agent.send(chat_history(600), model="some-model")
-    assert [asked.json["max_tokens"] for asked in questions(up)] == [20_000, 4_096]
+    assert [asked.json["max_tokens"] for asked in questions(up)] == [10_000, 4_096]  # a sixth of 60,000, no more
     assert step.compaction == "created"
 
 
@@ -125,7 +125,7 @@ async def test_row_5_a_refusal_of_the_parameter_is_asked_again_by_its_other_name
     up.script = summarizer(in_turn(refused, GOOD))
     async with alone(up, inherit="j-cli", **SMALL) as agent:
         step = await agent.send(chat_history(600), model="some-model")
-    assert [asked.json.get("max_completion_tokens") for asked in questions(up)] == [None, 20_000]
+    assert [asked.json.get("max_completion_tokens") for asked in questions(up)] == [None, 10_000]
     assert step.compaction == "created"
 
 
