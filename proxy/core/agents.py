@@ -464,6 +464,7 @@ COMPACT = "compact"
 _COMMAND = re.compile(r"\s*/compact(?:[ \t]+([^\n]*))?\s*\Z", re.IGNORECASE)
 # What agents put beside a person's words, in the same message.
 _REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
+REMINDER_OPENING, REMINDER_CLOSING = "<system-reminder>", "</system-reminder>"
 _REMINDER_CHARACTERS = 50_000
 _COMMANDS = (b"/compact", b"/Compact", b"/COMPACT")
 _CALLS = (b'"Compact"', b'"compact"')
@@ -477,6 +478,20 @@ _RUNS_SOMETHING = re.compile(
     r"|^\s{0,8}<(?:execute|function|tool|invoke|command|action|bash|run|read|write|edit|search|list|ls|use)\w{0,40}[\s=>]",
     re.MULTILINE,
 )
+
+
+def remove_reminders(text: str) -> str:
+    """Return the text without what agents put beside a person's words, up to a reminder that does not end."""
+    if REMINDER_OPENING not in text:
+        return text
+    pieces, place = [], 0
+    while (start := text.find(REMINDER_OPENING, place)) >= 0:
+        stop = text.find(REMINDER_CLOSING, start)
+        if stop < 0:
+            break
+        pieces.append(text[place:start])
+        place = stop + len(REMINDER_CLOSING)
+    return "".join((*pieces, text[place:]))
 
 
 def find_command(request: Request, observations: tuple[str, ...] = ()) -> str | None:

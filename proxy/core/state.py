@@ -13,6 +13,7 @@ from operator import is_
 
 from proxy.core import grouping, recall
 from proxy.core.agents import is_text_style, list_tool_names, mark_observations, remove_pruned_tools
+from proxy.core.documents import find_documents
 from proxy.core.fold import find_speaker, make_notes
 from proxy.core.grouping import (
     Groups,
@@ -27,7 +28,7 @@ from proxy.core.grouping import (
 from proxy.core.identity import remove_wrapping
 from proxy.core.messages import Columns, KnownView, Message, Request, ToolCall, make_literal
 from proxy.core.overlay import Block, Part, close
-from proxy.core.pipeline import Count, Draft, Step, Worth, estimate_tokens, find_worth, is_spared, run
+from proxy.core.pipeline import BYTES_PER_TOKEN, Count, Draft, Step, Worth, estimate_tokens, find_worth, is_spared, run
 from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
 from proxy.core.steps.standard import StripReasoning, restore_repeated
 from proxy.core.summaries import Summary
@@ -37,6 +38,8 @@ WINDOW_REASONS = ("window", "cliff")
 OPENING_REASON = "opening"
 LARGER_WINDOW_RATIO = 1.25
 _REASONING = StripReasoning(parts=("thinking", "redacted_thinking"), with_calls=True, signed=True)
+DOCUMENT_SHARE = 0.25
+"""Of the usable window: a longer document is treated like any other output."""
 PINNED_HEADING = "Pinned, word for word:"
 NO_BLOCK = Block(0, ())
 FEW_MESSAGES = 16
@@ -130,7 +133,16 @@ class ConversationState:
             tail = body[start:]
             fixed = frozenset(each.start for each in tail if not each.is_bulk or each.declares_tools)
             before = self.request.head + covered + body[covers:start]
-            draft = Draft(before, tail, fixed=fixed, window=block.window, count=self.count, recalls=recalls)
+            documents = self._find_documents(block.window)
+            draft = Draft(
+                before,
+                tail,
+                fixed=fixed,
+                documents=documents,
+                window=block.window,
+                count=self.count,
+                recalls=recalls,
+            )
             return run(block.always, draft)[0].middle
 
         if not self.is_unmarked:
@@ -435,11 +447,26 @@ class ConversationState:
             wire=self.request.wire,
             forced_tool=self.request.forced_tool,
             fixed=grouping.find_fixed(view, self.pinned_passages) | self._newest_user_message,
+            documents=self._find_documents(self.facts.usable_tokens),
             origin=self.body,
             window=self.facts.usable_tokens,
             recalls=self.recalls,
             count=self.count,
             calls=self._calls[first:cut],
+        )
+
+    def _find_documents(self, window: int | None) -> frozenset[int]:
+        """The starts of documents in force that take no more than their share of the window."""
+        if not self.rules.keep_documents:
+            return frozenset()
+        body, columns = self.body, self.request.columns if self.is_unmarked else Columns()
+        callers = columns.extend(find_callers, len(body), partial(find_callers, body))
+        readings = columns.extend(find_documents, len(body), partial(find_documents, body, callers))
+        limit = inf if window is None else DOCUMENT_SHARE * window * BYTES_PER_TOKEN
+        return frozenset(
+            message.start
+            for message, reading in zip(body, readings, strict=False)
+            if reading.is_document and len(message.content) <= limit
         )
 
     @property
