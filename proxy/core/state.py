@@ -29,6 +29,7 @@ from proxy.core.identity import remove_wrapping
 from proxy.core.messages import Columns, KnownView, Message, Request, ToolCall, make_literal
 from proxy.core.overlay import Block, Part, close
 from proxy.core.pipeline import BYTES_PER_TOKEN, Count, Draft, Step, Worth, estimate_tokens, find_worth, is_spared, run
+from proxy.core.rereads import PROMISE, RESTORED, Reread, correct_rereads, find_rereads, leave_out_promise
 from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
 from proxy.core.steps.standard import StripReasoning, restore_repeated
 from proxy.core.summaries import Summary
@@ -38,6 +39,8 @@ WINDOW_REASONS = ("window", "cliff")
 OPENING_REASON = "opening"
 LARGER_WINDOW_RATIO = 1.25
 _REASONING = StripReasoning(parts=("thinking", "redacted_thinking"), with_calls=True, signed=True)
+WHOLE_TEXT = ("", RESTORED)
+"""What may have been done to a result whose text still stands in the view."""
 DOCUMENT_SHARE = 0.25
 """Of the usable window: a longer document is treated like any other output."""
 PINNED_HEADING = "Pinned, word for word:"
@@ -106,7 +109,7 @@ class ConversationState:
         """The same history with this block in place."""
         covered = self.request.columns.find_covered(block, block.covers) if self.is_unmarked else None
         covered = block.apply(self.body) if covered is None else covered
-        tail = self._apply_always_steps(block, covered)
+        tail = self._correct_rereads(block, covered, self._apply_always_steps(block, covered))
         # Under an opening block nothing was folded: what left unrepaired before it was stored goes on so.
         if has_block and self.rules.repair and block.reason != OPENING_REASON:
             # A block may end with a message of calls (see `with_draft`): their results come first in the tail.
@@ -158,6 +161,56 @@ class ConversationState:
 
         name = ("always", block.digest, covers, block.always, block.window, recalls)
         return tuple(self.request.columns.extend(name, len(body), forward_new)[covers:])
+
+    def _correct_rereads(
+        self, block: Block, covered: tuple[Message, ...], tail: tuple[Message, ...]
+    ) -> tuple[Message, ...]:
+        """The messages behind a block, true about what the view holds of earlier results (see `rereads.py`)."""
+        body, covers = self.body, block.covers
+        if not (covers and self.is_unmarked):
+            return tail
+        columns, rereads = self.request.columns, self._rereads
+
+        def correct_new(known: Sequence[Message]) -> Sequence[Message]:
+            start = max(covers, len(known))
+            new = tail[start - covers :]
+            if all(rereads[message.start] is None for message in new):
+                return (*body[len(known) : start], *new)
+            before = (*covered, *known[covers:])
+            whole = {message.start for message in (*before, *new) if message.made in WHOLE_TEXT}
+            saved = sum(len(message.raw) for message in body[:start]) - sum(len(message.raw) for message in before)
+            corrected = correct_rereads((*known[covers:], *new), body, rereads, whole, saved)
+            return (*body[len(known) : start], *islice(corrected, start - covers, None))
+
+        name = ("rereads", block.digest, covers, block.always, block.window, self.recalls)
+        return tuple(columns.extend(name, len(body), correct_new)[covers:])
+
+    def _leave_out_false_promises(self, parts: Sequence[Message]) -> tuple[Message, ...]:
+        """The parts of a block without promises that a file is in the context which this block shortens."""
+        if not self.is_unmarked:
+            return tuple(parts)
+        rereads = self._rereads
+        whole = {message.start for message in parts if message.made in WHOLE_TEXT}
+        corrected = []
+        for message in parts:
+            reread = rereads[message.start] if message.made == "" else None
+            if reread is not None and reread.target not in whole and PROMISE in message.text:
+                corrected.append(leave_out_promise(message))
+            else:
+                corrected.append(message)
+        return tuple(corrected)
+
+    @property
+    def _rereads(self) -> Sequence[Reread | None]:
+        """For each message of the client's history, the earlier result that it says is in the context."""
+        body, callers = self.body, self._body_callers
+        return self.request.columns.extend(find_rereads, len(body), partial(find_rereads, body, callers))
+
+    @property
+    def _body_callers(self) -> Sequence[ToolCall | None]:
+        """The call that each message of the client's history answers."""
+        columns = self.request.columns if self.is_unmarked else Columns()
+        return columns.extend(find_callers, len(self.body), partial(find_callers, self.body))
 
     def _are_spared(self, block: Block, start: int) -> bool:
         """True where each always-step surely leaves the messages from here on as they are."""
@@ -379,7 +432,7 @@ class ConversationState:
         if self.has_block and covers == self.block.covers and draft.after:
             # The block before is stored under this link. This one covers a message more, so that both are there.
             parts, covers = (*parts, draft.after[0]), draft.after[0].stop
-        parts = restore_repeated(parts, self.body)
+        parts = self._leave_out_false_promises(restore_repeated(parts, self.body))
         left = list_tool_names(draft.tools)
         block = Block(
             covers,
@@ -460,8 +513,7 @@ class ConversationState:
         if not self.rules.keep_documents:
             return frozenset()
         body, columns = self.body, self.request.columns if self.is_unmarked else Columns()
-        callers = columns.extend(find_callers, len(body), partial(find_callers, body))
-        readings = columns.extend(find_documents, len(body), partial(find_documents, body, callers))
+        readings = columns.extend(find_documents, len(body), partial(find_documents, body, self._body_callers))
         limit = inf if window is None else DOCUMENT_SHARE * window * BYTES_PER_TOKEN
         return frozenset(
             message.start

@@ -37,6 +37,7 @@ from proxy.core.outcome import (
 from proxy.core.pipeline import BYTES_PER_TOKEN, Count, Draft
 from proxy.core.placeholder import Excerpts
 from proxy.core.recall import render_handle
+from proxy.core.rereads import RESTORED
 
 # --- clip output ------------------------------------------------------------------------------------------------------
 # Clip a huge result when it arrives: its head and its tail stay, the middle is named.
@@ -156,7 +157,7 @@ class ClipOutput:
 LONGEST_ESCAPE_BYTES = 6
 """Bytes in JSON of a character that is one byte of text: `\\u0001`."""
 
-FOLDABLE = ("", "clip_output")
+FOLDABLE = ("", "clip_output", RESTORED)
 """What may have been done to a result that can still be cleared."""
 
 Answer = tuple[Message, ToolCall | None]
