@@ -358,6 +358,9 @@ class Policy(ConfigModel):
     min_turns: Amount = Field(_R.min_turns, ge=0)
     """Leave conversations of up to this many turns alone, unless they do not fit. A turn is a user's message with
     everything up to the next; 0 sets no bound."""
+    keep_documents: bool = _R.keep_documents
+    """Keep instruction files (AGENTS.md, SKILL.md, rules, memory) and the text of the task that the user named whole,
+    until a history does not fit otherwise."""
     fold_all: bool = _R.fold_all
     """Fold everything older than `keep` when a history is folded, and not only as much as the target takes."""
     repair: bool = _R.repair

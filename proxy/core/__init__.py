@@ -16,6 +16,8 @@ placeholder    the text in place of an old result
 fold           notes in place of a stretch of history
 ledger         a list of what was done in a stretch, made without a model
 deeds          the entries of that list
+rereads        second reads that a harness refuses: the text comes again once it was shortened
+documents      results that hold instructions or the task, which stay whole until a fold must take them
 summaries      a summary by a model: the question, the check of the answer, its place in the history
 recall         the tool by which a model reads earlier messages again
 own_tools      the tools of the proxy itself, and how they are offered to a model

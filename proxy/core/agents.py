@@ -539,12 +539,12 @@ def find_command(request: Request, observations: tuple[str, ...] = ()) -> str | 
     last = request.messages[-1]
     if last.role != "user" or len(last.raw) > _REMINDER_CHARACTERS:
         return None
-    text = _remove_reminders(last.text)
+    text = remove_reminders(last.text)
     found = _COMMAND.match(text) if len(text) < _END_CHARACTERS else None
     return None if found is None or _may_be_output(request.body, observations) else (found[1] or "").strip()
 
 
-def _remove_reminders(text: str) -> str:
+def remove_reminders(text: str) -> str:
     """Return the text without its reminders; one that does not end stays, with all that follows it."""
     remaining: list[str] = []
     start, opening = 0, text.find(_REMINDER_START)

@@ -43,6 +43,9 @@ USER_WORDS = Section(
 REFUSED_WORDS = Section(
     "Words in the results of refused calls", ended=": {}", weight=4, lengths=(ENTRY_CHARACTERS, 160)
 )
+DOCUMENTS = Section(
+    "Instructions and task texts that are no longer shown: read them again before relying on them", weight=4
+)
 PLAN = Section("Plan", weight=2, open=frozenset({"to do", "doing", ""}))
 TASKS = Section("Sub-agents and background tasks", open=frozenset({"running"}))
 CHANGED = Section("Files changed", weight=3)
@@ -51,7 +54,7 @@ RAN = Section("Commands", ended=" => {}", weight=2)
 ERRORS = Section("Errors", ended=": {}")
 OTHER = Section("Other calls", ended=" => {}", counts=True)
 NAMED = Section("Identifiers", before=" ")
-SECTIONS = (USER_WORDS, REFUSED_WORDS, PLAN, TASKS, CHANGED, READ, RAN, ERRORS, OTHER, NAMED)
+SECTIONS = (USER_WORDS, REFUSED_WORDS, DOCUMENTS, PLAN, TASKS, CHANGED, READ, RAN, ERRORS, OTHER, NAMED)
 
 Span = tuple[int, int]
 """The first and the last of some lines; 0 is the last there is."""

@@ -20,6 +20,8 @@ EXEMPT_SHARE = 0.1
 """What calls of exempt tools may take of the goal of a fold."""
 ANSWERS_SHARE = 0.1
 """What answers to the user may take of it."""
+DOCUMENTS_SHARE = 0.4
+"""What documents in force may take of it."""
 HINTED_SHARE = 0.5
 """What calls may take of it whose results are to be kept by a hint: they must not fill the view by themselves."""
 
@@ -190,7 +192,8 @@ def find_kept_words(
 
     A summary of what went before stays as well, unless `repeats_notes`: then the new note says it again. So do the
     newest calls of `exempt` tools (globs) and the newest answers with which the model ended a turn, within budgets of
-    their own, as far as the goal has room for them. Before these come the newest calls with a result that `hints` keep.
+    their own, as far as the goal has room for them. Before these come the newest documents in force, and the newest
+    calls with a result that `hints` keep.
     """
     kept = set[int]() if repeats_notes else {id(message) for message in draft.middle if is_of_summary(message)}
     kept |= _keep_fixed(draft)
@@ -201,6 +204,7 @@ def find_kept_words(
         if size <= tokens:  # one that is too long leaves the room to the others
             kept.add(id(message))
             tokens -= size
+    kept |= _keep_documents(draft)
     kept |= _keep_hinted(draft, hints)
     kept |= _keep_exempt(draft, exempt, exempt_tokens) | _keep_answers(draft, answer_tokens)
     return kept | _find_partners(draft, kept)
@@ -208,7 +212,7 @@ def find_kept_words(
 
 def _keep_fixed(draft: Draft) -> set[int]:
     """The ids of the messages that are fixed, an instruction between a call and its result without its group."""
-    kept = {id(message) for message in draft.middle if not draft.free(message)}
+    kept = {id(message) for message in draft.middle if not draft.may_fold(message)}
     for group in find_groups(draft.middle) if kept else ():
         members = [draft.middle[place] for place in group]
         fixed = [message for message in members if id(message) in kept]
@@ -236,6 +240,40 @@ def _find_partners(draft: Draft, kept: set[int]) -> set[int]:
     return {id(messages[place]) for place in callers | results if place >= first}
 
 
+def _keep_documents(draft: Draft) -> set[int]:
+    """The ids of the newest documents in force with their calls."""
+    if not draft.documents or draft.bare:
+        return set()
+    room = _count_middle(draft) if draft.goal is None else int(draft.goal * DOCUMENTS_SHARE)
+    kept = set[int]()
+    for group in reversed(find_groups(draft.middle)):
+        members = [draft.middle[place] for place in group]
+        if not any(is_document(message, draft) for message in members):
+            continue
+        size = sum(draft.count(message.raw) for message in members)
+        if size <= room:
+            kept.update(map(id, members))
+            room -= size
+    return kept
+
+
+def is_document(message: Message, draft: Draft) -> bool:
+    """Whether a message is a document in force that is still whole."""
+    return not message.literal and message.start in draft.documents
+
+
+def find_lost_documents(draft: Draft, kept: set[int]) -> frozenset[int]:
+    """Return the starts of the documents before the newest part that stay nowhere, in this fold or an earlier one."""
+    stop = draft.after[0].start if draft.after else len(draft.origin)
+    beside = (*draft.before, *(message for message in draft.middle if id(message) in kept))
+    whole = {message.start for message in beside if not message.literal}
+    return frozenset(start for start in draft.documents if start < stop and start not in whole)
+
+
+def _count_middle(draft: Draft) -> int:
+    return sum(draft.count(message.raw) for message in draft.middle)
+
+
 def _keep_hinted(draft: Draft, hints: tuple[Hint, ...]) -> set[int]:
     """The ids of the newest calls with a result that hints keep. Results of other calls beside them stay as they are:
     an upstream refuses the message of calls without them.
@@ -243,7 +281,7 @@ def _keep_hinted(draft: Draft, hints: tuple[Hint, ...]) -> set[int]:
     if not any(hint[2] == "keep" for hint in hints):
         return set()
     goal = draft.goal
-    room = sum(draft.count(message.raw) for message in draft.middle) if goal is None else int(goal * HINTED_SHARE)
+    room = _count_middle(draft) if goal is None else int(goal * HINTED_SHARE)
     return _keep_newest(draft, room, lambda calls: any(find_modes(call.name, hints)[1] == "keep" for call in calls))
 
 

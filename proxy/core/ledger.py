@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from proxy.core import agents, deeds
 from proxy.core.deeds import (
     CHANGED,
+    DOCUMENTS,
     ERRORS,
     NAMED,
     PLAN,
@@ -29,6 +30,7 @@ from proxy.core.deeds import (
 )
 from proxy.core.grouping import list_callers
 from proxy.core.messages import Message, ToolCall
+from proxy.core.placeholder import render_call
 
 # --- book -------------------------------------------------------------------------------------------------------------
 # The book of a ledger: deeds are entered once each, and rendered within a budget.
@@ -168,25 +170,33 @@ _CLIENT_NOTES = re.compile(rf"<({_ASIDE})>.*?(?:</\1>|\Z)", re.DOTALL)
 
 
 def write_ledger(
-    messages: Sequence[Message], budget: int, *, with_user_words: bool = True, kept_starts: Collection[int] = ()
+    messages: Sequence[Message],
+    budget: int,
+    *,
+    with_user_words: bool = True,
+    kept_starts: Collection[int] = (),
+    lost_documents: Collection[int] = (),
 ) -> str:
     """The ledger of a stretch in at most `budget` bytes: the newest entries stay, sections have a fixed order.
 
     `with_user_words`: with what the user said; off where that stays verbatim anyway. `kept_starts`: the starts of
     messages that stay in the view. They need no entry, but what they say of the plan and of tasks that are listed
-    counts: their state is that after them.
+    counts: their state is that after them. `lost_documents`: the starts of documents in force that stay nowhere.
     """
     book = Book()
-    for message, deed in _iterate_deeds(messages):
+    for message, deed in _iterate_deeds(messages, lost_documents):
         is_wanted = message.start not in kept_starts and (with_user_words or deed.section is not USER_WORDS)
         if is_wanted or deed.section is PLAN or (deed.section is TASKS and deed.key in book.pages[TASKS]):
             book.enter(deed)
     return book.render(budget)
 
 
-def _iterate_deeds(messages: Sequence[Message]) -> Iterator[tuple[Message, Deed]]:
+def _iterate_deeds(messages: Sequence[Message], lost_documents: Collection[int]) -> Iterator[tuple[Message, Deed]]:
     """All deeds in their order, with the messages that tell of them; a call counts at the place of its result."""
     for message, call, after in zip(messages, list_callers(messages), (*messages[1:], None), strict=False):
+        if call is not None and message.start in lost_documents:
+            yield message, Deed(DOCUMENTS, f"{call.name} {call.arguments}", render_call(call))
+            continue
         for deed in _find_deeds(message, call, after):
             yield message, deed
 

@@ -42,6 +42,8 @@ class Draft:
     tools: bytes | None = None
     fixed: frozenset[int] = frozenset()
     """Where in the body the fixed messages start."""
+    documents: frozenset[int] = frozenset()
+    """Where the documents in force start (see `documents.py`): only a fold may take them."""
     origin: tuple[Message, ...] = ()
     """The body as the client sent it."""
     window: int | None = None
@@ -78,7 +80,13 @@ class Draft:
         return at_most if self.goal is None else min(at_most, self.goal // TOKENS_PER_LISTED_NAME)
 
     def free(self, message: Message) -> bool:
-        """True where a step may touch this message of the middle."""
+        """Whether a step may touch this message of the middle."""
+        if message.literal:
+            return True
+        return message.start not in self.fixed and message.start not in self.documents
+
+    def may_fold(self, message: Message) -> bool:
+        """Whether a fold may take this message of the middle."""
         return message.literal or message.start not in self.fixed
 
     def pair_with_calls(self) -> tuple[tuple[Message, ToolCall | None], ...]:
@@ -172,7 +180,7 @@ def _find_breach(old: Draft, new: Draft) -> str:
     if _count_bytes(new.middle) + len(new.tools or b"") > _count_bytes(old.middle) + len(old.tools or b""):
         return "it made the history longer"
     kept = {id(message) for message in new.middle}
-    if any(id(message) not in kept for message in old.middle if not old.free(message)):
+    if any(id(message) not in kept for message in old.middle if not old.may_fold(message)):
         return "it touched a fixed message"
     if len(new.middle) != len(old.middle) and count_flaws(new.view).worse_than(count_flaws(old.view)):
         return "it left a call without its result"

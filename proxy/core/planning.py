@@ -314,7 +314,7 @@ def _is_useless(state: ConversationState, size: int, after: int, limit: int) -> 
 def _count_reachable(state: ConversationState) -> int:
     """The most tokens that any block could free: all that the deepest attempt may touch."""
     draft = state.draft(DEEPEST)
-    return state.count_tokens(filter(draft.free, draft.middle))
+    return state.count_tokens(filter(draft.may_fold, draft.middle))
 
 
 def _estimate_payback(state: ConversationState, attempt: Attempt) -> float:

@@ -92,6 +92,8 @@ class Rules:
     """Sizes are what the upstream has reported, as far as it has; off: the estimate alone."""
     repair: bool = False
     """Where a block is applied, fill in missing results and leave out results without a call."""
+    keep_documents: bool = True
+    """Instruction documents and the task stay whole until a fold must take them; see `documents.py`."""
     fold_all: bool = False
     """Fold everything older than what is kept, and not only as much as the target takes."""
     summary: SummaryRules = field(default_factory=SummaryRules)
@@ -193,7 +195,16 @@ class Rules:
         clip = ClipOutput(over=8_000, share=0.05)
         keep, alone = Keep(tokens=self.keep.tokens // 4, groups=1), replace(self.summary, enabled=False)
         steps, target = (*self.always, clip), min(self.target, 0.5)
-        return replace(self, always=steps, keep=keep, trigger=0.7, target=target, min_groups=0, summary=alone)
+        return replace(
+            self,
+            always=steps,
+            keep=keep,
+            trigger=0.7,
+            target=target,
+            min_groups=0,
+            keep_documents=False,
+            summary=alone,
+        )
 
 
 def _bound_words(step: Step, tokens: int) -> Step:

@@ -13,6 +13,7 @@ from operator import is_
 
 from proxy.core import grouping
 from proxy.core.agents import find_pruned_tools, is_text_style, mark_observations, remove_pruned_tools
+from proxy.core.documents import find_documents
 from proxy.core.fold import find_speaker, make_notes
 from proxy.core.grouping import (
     Groups,
@@ -28,7 +29,8 @@ from proxy.core.identity import remove_wrapping
 from proxy.core.messages import Columns, KnownView, Message, Request, ToolCall, make_literal
 from proxy.core.overlay import Block, Part, close
 from proxy.core.own_tools import RECALL, offer_tool
-from proxy.core.pipeline import Count, Draft, Step, Worth, estimate_tokens, find_worth, is_spared, run
+from proxy.core.pipeline import BYTES_PER_TOKEN, Count, Draft, Step, Worth, estimate_tokens, find_worth, is_spared, run
+from proxy.core.rereads import PROMISE, RESTORED, Reread, correct_rereads, find_rereads, leave_out_promise
 from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
 from proxy.core.steps.standard import StripReasoning, restore_repeated
 from proxy.core.summaries import Summary
@@ -40,6 +42,10 @@ OPENING_REASON = "opening"
 REASONING_REFUSED = "signature"
 LARGER_WINDOW_RATIO = 1.25
 _REASONING = StripReasoning(parts=("thinking", "redacted_thinking"), with_calls=True, signed=True)
+WHOLE_TEXT = ("", RESTORED)
+"""What may have been done to a result whose text still stands in the view."""
+DOCUMENT_SHARE = 0.25
+"""Of the usable window: a longer document is treated like any other output."""
 PINNED_HEADING = "Pinned, word for word:"
 NO_BLOCK = Block(0, ())
 FEW_MESSAGES = 16
@@ -107,7 +113,7 @@ class ConversationState:
         """The same history with this block in place."""
         covered = self.request.columns.find_covered(block, block.covers) if self.is_unmarked else None
         covered = block.apply(self.body) if covered is None else covered
-        tail = self._apply_always_steps(block, covered)
+        tail = self._correct_rereads(block, covered, self._apply_always_steps(block, covered))
         # Under an opening block nothing was folded: what left unrepaired before it was stored goes on so.
         if has_block and self.rules.repair and block.reason != OPENING_REASON:
             # A block may end with a message of calls (see `with_draft`): their results come first in the tail.
@@ -134,10 +140,12 @@ class ConversationState:
             tail = body[start:]
             fixed = frozenset(each.start for each in tail if not each.is_bulk or each.declares_tools)
             before = self.request.head + covered + body[covers:start]
+            documents = self._find_documents(block.window)
             draft = Draft(
                 before,
                 tail,
                 fixed=fixed,
+                documents=documents,
                 window=block.window,
                 count=self.count,
                 recalls=recalls,
@@ -158,6 +166,56 @@ class ConversationState:
 
         name = ("always", block.digest, covers, block.always, block.window, recalls)
         return tuple(self.request.columns.extend(name, len(body), forward_new)[covers:])
+
+    def _correct_rereads(
+        self, block: Block, covered: tuple[Message, ...], tail: tuple[Message, ...]
+    ) -> tuple[Message, ...]:
+        """The messages behind a block, true about what the view holds of earlier results (see `rereads.py`)."""
+        body, covers = self.body, block.covers
+        if not (covers and self.is_unmarked):
+            return tail
+        columns, rereads = self.request.columns, self._rereads
+
+        def correct_new(known: Sequence[Message]) -> Sequence[Message]:
+            start = max(covers, len(known))
+            new = tail[start - covers :]
+            if all(rereads[message.start] is None for message in new):
+                return (*body[len(known) : start], *new)
+            before = (*covered, *known[covers:])
+            whole = {message.start for message in (*before, *new) if message.made in WHOLE_TEXT}
+            saved = sum(len(message.raw) for message in body[:start]) - sum(len(message.raw) for message in before)
+            corrected = correct_rereads((*known[covers:], *new), body, rereads, whole, saved)
+            return (*body[len(known) : start], *islice(corrected, start - covers, None))
+
+        name = ("rereads", block.digest, covers, block.always, block.window, self.recalls)
+        return tuple(columns.extend(name, len(body), correct_new)[covers:])
+
+    def _leave_out_false_promises(self, parts: Sequence[Message]) -> tuple[Message, ...]:
+        """The parts of a block without promises that a file is in the context which this block shortens."""
+        if not self.is_unmarked:
+            return tuple(parts)
+        rereads = self._rereads
+        whole = {message.start for message in parts if message.made in WHOLE_TEXT}
+        corrected = []
+        for message in parts:
+            reread = rereads[message.start] if message.made == "" else None
+            if reread is not None and reread.target not in whole and PROMISE in message.text:
+                corrected.append(leave_out_promise(message))
+            else:
+                corrected.append(message)
+        return tuple(corrected)
+
+    @property
+    def _rereads(self) -> Sequence[Reread | None]:
+        """For each message of the client's history, the earlier result that it says is in the context."""
+        body, callers = self.body, self._body_callers
+        return self.request.columns.extend(find_rereads, len(body), partial(find_rereads, body, callers))
+
+    @property
+    def _body_callers(self) -> Sequence[ToolCall | None]:
+        """The call that each message of the client's history answers."""
+        columns = self.request.columns if self.is_unmarked else Columns()
+        return columns.extend(find_callers, len(self.body), partial(find_callers, self.body))
 
     def _are_spared(self, block: Block, start: int) -> bool:
         """True where each always-step surely leaves the messages from here on as they are."""
@@ -392,7 +450,7 @@ class ConversationState:
         if self.has_block and covers == self.block.covers and draft.after:
             # The block before is stored under this link. This one covers a message more, so that both are there.
             parts, covers = (*parts, draft.after[0]), draft.after[0].stop
-        parts = restore_repeated(parts, self.body)
+        parts = self._leave_out_false_promises(restore_repeated(parts, self.body))
         is_refused = self.block.is_reasoning_refused or reason == REASONING_REFUSED
         block = Block(
             covers,
@@ -478,6 +536,7 @@ class ConversationState:
             wire=self.request.wire,
             forced_tool=self.request.forced_tool,
             fixed=grouping.find_fixed(view, self.pinned_passages) | self._newest_user_message,
+            documents=self._find_documents(self.facts.usable_tokens),
             origin=self.body,
             window=self.facts.usable_tokens,
             recalls=self.recalls,
@@ -485,6 +544,19 @@ class ConversationState:
             count=self.count,
             calls=self._calls[first:cut],
             go_on=self.rules.go_on,
+        )
+
+    def _find_documents(self, window: int | None) -> frozenset[int]:
+        """The starts of documents in force that take no more than their share of the window."""
+        if not self.rules.keep_documents:
+            return frozenset()
+        body, columns = self.body, self.request.columns if self.is_unmarked else Columns()
+        readings = columns.extend(find_documents, len(body), partial(find_documents, body, self._body_callers))
+        limit = inf if window is None else DOCUMENT_SHARE * window * BYTES_PER_TOKEN
+        return frozenset(
+            message.start
+            for message, reading in zip(body, readings, strict=False)
+            if reading.is_document and len(message.content) <= limit
         )
 
     @property

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import ClassVar, Literal
 
 from proxy.core.agents import Hint
-from proxy.core.fold import HEADING, LOST_WORDS, count_bytes, find_kept_words, fold_stretches
+from proxy.core.fold import HEADING, LOST_WORDS, count_bytes, find_kept_words, find_lost_documents, fold_stretches
 from proxy.core.ledger import write_ledger
 from proxy.core.messages import Message
 from proxy.core.pipeline import Count, Draft
@@ -290,7 +290,7 @@ class Summarize:
     """Fold the user's words as well where it is not shorter otherwise: the client has asked for this summary."""
 
     def reach(self, draft: Draft) -> int:
-        return sum(draft.count(message.raw) for message in draft.middle if draft.free(message))
+        return sum(draft.count(message.raw) for message in draft.middle if draft.may_fold(message))
 
     def __call__(self, draft: Draft) -> Draft:
         summarized = self._tell(draft, find_kept_beside(draft, self.rules))
@@ -310,7 +310,12 @@ class Summarize:
         """
         covered = draft.origin[: max(message.stop for message in draft.middle)]
         lost = _count_lost_user_messages(draft, kept)
-        facts = write_ledger(covered, draft.bytes_within(LEDGER_SHARE, self.rules.ledger), with_user_words=lost > 0)
+        facts = write_ledger(
+            covered,
+            draft.bytes_within(LEDGER_SHARE, self.rules.ledger),
+            with_user_words=lost > 0,
+            lost_documents=find_lost_documents(draft, kept),
+        )
         if facts and (named := self._name_what_is_left_out(draft, kept, covered, facts)):
             facts = f"{facts}\n{named}"
         parts = [HEADING, self.text, *(("", LEDGER, facts) if facts else ())]

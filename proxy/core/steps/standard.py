@@ -11,7 +11,14 @@ from typing import Any, ClassVar, TypeVar
 from proxy.core import placeholder, splice
 from proxy.core.agents import EXEMPT, STATEFUL, Hint, find_kind, find_modes, find_requested_lines, is_read, matches_any
 from proxy.core.deeds import CHANGED, READ, find_announced_call, find_call_deeds, is_file_text
-from proxy.core.fold import LOST_WORDS, count_bytes, find_kept_words, find_unsummarized_start, fold_stretches
+from proxy.core.fold import (
+    LOST_WORDS,
+    count_bytes,
+    find_kept_words,
+    find_lost_documents,
+    find_unsummarized_start,
+    fold_stretches,
+)
 from proxy.core.grouping import list_callers
 from proxy.core.identity import remove_wrapping
 from proxy.core.ledger import write_ledger
@@ -37,6 +44,7 @@ from proxy.core.outcome import (
 from proxy.core.pipeline import BYTES_PER_TOKEN, Count, Draft
 from proxy.core.placeholder import Excerpts
 from proxy.core.recall import render_handle
+from proxy.core.rereads import RESTORED
 
 # --- clip output ------------------------------------------------------------------------------------------------------
 # Clip a huge result when it arrives: its head and its tail stay, the middle is named.
@@ -156,7 +164,7 @@ class ClipOutput:
 LONGEST_ESCAPE_BYTES = 6
 """Bytes in JSON of a character that is one byte of text: `\\u0001`."""
 
-FOLDABLE = ("", "clip_output")
+FOLDABLE = ("", "clip_output", RESTORED)
 """What may have been done to a result that can still be cleared."""
 
 Answer = tuple[Message, ToolCall | None]
@@ -784,7 +792,7 @@ class DropMiddle:
     """The policy on results by tool: the newest of those to keep stay with their calls, up to half of the target."""
 
     def reach(self, draft: Draft) -> int:
-        return sum(draft.count(message.raw) for message in draft.middle if draft.free(message))
+        return sum(draft.count(message.raw) for message in draft.middle if draft.may_fold(message))
 
     def __call__(self, draft: Draft) -> Draft:
         kept = find_kept_words(
@@ -809,7 +817,12 @@ class DropMiddle:
         origin = draft.origin[find_unsummarized_start(draft, kept) : max(message.stop for message in removed)]
         lost = [message for message in origin if message.start not in kept_starts]
         ledger_bytes = draft.bytes_within(LEDGER_SHARE, self.ledger) // (2 if draft.bare else 1)
-        facts = write_ledger(origin, max(min(LEAST_LEDGER_BYTES, ledger_bytes), ledger_bytes), kept_starts=kept_starts)
+        facts = write_ledger(
+            origin,
+            max(min(LEAST_LEDGER_BYTES, ledger_bytes), ledger_bytes),
+            kept_starts=kept_starts,
+            lost_documents=find_lost_documents(draft, kept),
+        )
         if draft.bare:
             return facts
         excerpts = Excerpts(QUOTED_SHARE, QUOTED_CHARACTERS, 0)
