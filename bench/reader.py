@@ -37,7 +37,7 @@ from proxy.core.grouping import list_callers
 from proxy.core.messages import Message, ToolCall
 from proxy.core.outcome import find_outcome
 from proxy.core.rules import Rules
-from proxy.core.steps.standard import ClearArguments, ClearResults
+from proxy.core.steps.standard import ClearArguments
 from proxy.lab import sessions
 from proxy.lab.replay.designs import DESIGNS
 from proxy.lab.replay.history import ReplayHistory
@@ -56,10 +56,10 @@ TAIL_TOKENS = 2_500
 """Tokens at the end of a history that are read alone; those of the scaled tail are divided like the thresholds."""
 SHARES = {TAIL: "kept share", SCALED_TAIL: "over the scaled tail"}
 """The columns of what a view gives more than a tail."""
-BARE, ARGUMENTS, SLIDING = "bare placeholders", "with clear_arguments", "sliding-10"
-AS_DEAR = "bare placeholders, as dear"
+ARGUMENTS, SLIDING = "with clear_arguments", "sliding-10"
+AS_DEAR = "more recent tokens"
 RECENT_TOKENS_AS_DEAR = 15_000
-"""With so many recent tokens kept whole, instead of 2,000, bare placeholders cost what the default costs."""
+"""Keep so many recent tokens whole, instead of 2,000."""
 SEEDS = ("j-cli", "jp", "middleware")
 
 
@@ -67,14 +67,9 @@ def policies() -> dict[str, Rules]:
     """The default, variants of it, a sliding window, and the earlier designs."""
     shipped = shipped_policies()
     default = resolve_policy("default", shipped).rules("default")
-    steps = (
-        replace(step, outline=0, names=0) if isinstance(step, ClearResults) else step for step in default.when_full
-    )
-    bare = replace(default, when_full=tuple(steps))
     return {
         DEFAULT: default,
-        BARE: bare,
-        AS_DEAR: replace(bare, keep=replace(bare.keep, tokens=RECENT_TOKENS_AS_DEAR)),
+        AS_DEAR: replace(default, keep=replace(default.keep, tokens=RECENT_TOKENS_AS_DEAR)),
         ARGUMENTS: replace(default, when_full=(*default.when_full, ClearArguments())),
         SLIDING: DESIGNS[SLIDING],
         **{name: resolve_policy(name, shipped).rules(name) for name in SEEDS},
@@ -82,7 +77,7 @@ def policies() -> dict[str, Rules]:
 
 
 def scale_policies(scale: float) -> dict[str, Rules]:
-    """The default, and the same without excerpts at the default's cost, both for short histories."""
+    """The default, and the same with more recent tokens, both for short histories."""
     return {
         name: replace(
             rules,
@@ -107,7 +102,9 @@ _SENTENCE = re.compile(
     r"[^\n.!?]*\b(?:must|never|don't|do not|only|always|should not|shouldn't|without)\b[^\n.!?]*", re.IGNORECASE
 )
 _CONSTRAINT_CHARACTERS = range(12, 301)
-_VERDICT = re.compile(r"(?:contains errors|exit code -?[1-9]\d*)(?:: )?(.*?)(?:\. \"…\" marks|\. Call|\. Read|$)")
+_VERDICT = re.compile(
+    r"(?:contains errors|failed|exit code -?[1-9]\d*)(?:: )?(.*?)(?:\. Left out|\. Call|\. Only|\. Read|$)"
+)
 _ERROR_CHARACTERS = 60
 """A failure counts as shown where so many characters of its line are."""
 

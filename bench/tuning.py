@@ -2,10 +2,10 @@
 
 python bench/tuning.py DIR --limit 80 --out /tmp/tuning.jsonl --jobs 2
 
-Points around the default trade cost for retention: the stride, the trigger, and how much of a shortened text stays. Of
-the points that keep what must be kept, the one is chosen whose cost is nearest to the best under the price model where
-it is worst. A figure chosen on the conversations it is reported for would flatter itself; so for each source the choice
-is made on the others, and its result is reported for that source. The measures are the scorecard's
+Points around the default trade cost for retention: the stride, the trigger, and the size of results that are shortened.
+Of the points that keep what must be kept, the one is chosen whose cost is nearest to the best under the price model
+where it is worst. A figure chosen on the conversations it is reported for would flatter itself; so for each source the
+choice is made on the others, and its result is reported for that source. The measures are the scorecard's
 (docs/scorecard.md), in front of a provider's cache, summaries included.
 """
 
@@ -38,12 +38,11 @@ class Point:
     cold: int | None = None
     trigger: float | None = None
     target: float | None = None
-    outline: float | None = None
-    names: int | None = None
+    over: int | None = None
 
     def change(self, rules: Rules) -> Rules:
         """The rules with the values of this point."""
-        own = {name: value for name in ("outline", "names") if (value := getattr(self, name)) is not None}
+        own = {} if self.over is None else {"over": self.over}
         steps = (replace(step, **own) if isinstance(step, ClearResults) else step for step in rules.when_full)
         given = {
             "clear_at_least": self.stride,
@@ -59,7 +58,7 @@ POINTS = {
     "as shipped": Point(),
     "stride 24k": Point(stride=24_000),
     "trigger .45": Point(trigger=0.45),
-    "trigger .45, outline .16": Point(trigger=0.45, outline=0.16),
+    "trigger .45, over 500": Point(trigger=0.45, over=500),
 }
 WINDOW = 128_000
 KEPT = (0.965, 0.98, 0.999)

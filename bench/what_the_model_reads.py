@@ -94,27 +94,25 @@ In place of an old result, the model reads a placeholder. These are from the bui
 request that the default policy forwards; `make what-the-model-reads` writes this page, a test compares it. To read a
 whole body of a conversation of your own: `python bench/what_the_model_reads.py FILE`.
 
-A placeholder begins with one line in brackets: who wrote it, the call, the size, the outcome and how to get the text.
+A placeholder begins with one line in brackets: who wrote it, the call, the size, the outcome, how much was left out and
+how to get the text.
 
-- The **outcome** is what the result shows: `exit code N` where one was printed, else `contains errors: LINE`, else
-  `reports success: LINE` where a test runner says that nothing failed or git that a commit was made, else nothing.
-  Files and search results quote the errors of others, so there only the tool's own refusal counts. Exit code 1 of
-  `grep`, `rg` or `diff` is their answer, and no failure.
-- Below follow **lines of the result**, whole. `…` marks every gap, `… 360 similar lines` one whose lines are like the
-  line beside it but for their numbers. What a harness writes around each result is left out without a mark:
-  `Chunk ID`, wall time, the folder it is in, "The file ... has been updated".
-- The first and the last line with an error always stay. Then come the first and the last line, warnings, headings and
-  signatures, lines with names found nowhere else in the history, and names for which no line had room. Keys of JSON
-  are not listed as names, nor `read/write`, unless another path in the history shows that one of them is a folder.
-- JSON stays JSON, with fewer items and members where it is longer than its room. A text within JSON is shortened in
-  its place.
+- The **outcome** is what the result shows: `exit code N` if one was printed, with the first error beside it, else
+  `failed: LINE` if a program says so, else `reports success: LINE` if a program says that nothing failed or what it
+  made, else nothing. Files and search results quote the errors of others, so there only the tool's own refusal counts.
+  Exit code 1 of `grep`, `rg` or `diff` is their answer, and no failure.
+- Below stand **all lines that carry the outcome**: failures with their reasons, other lines with a word of failure,
+  reports of success, and the last lines of what a command or an acting tool returned. `…` at the beginning of a line
+  stands for the words it has in common with a line above. At most 40 lines stay; more are counted.
+- Nothing else is quoted. What a harness writes around each result (`Wall time`, the folder, JSON around the output) is
+  taken off first.
+- A file that a later call has changed is marked so. Results of up to 1,500 bytes stay whole.
 - Text and calls of the assistant, and all words of the user, stay as they were.
 
 Near the end of a window, where clearing is not enough and no model writes a summary, the oldest part is folded. The
 user's messages and the newest answers to them stay as they were, and one note tells of the rest: what the assistant
 said, under the beginning of the user's message it follows, each answer at less length where there are many; files
-with what was done to them; commands, failures last to go; how often another call was made; lines of the newest results,
-each under its call, where they tell more than the lists do, and with a word where a later call changed the file.
+with what was done to them; commands with how they ended, failures last to go; how often another call was made.
 Messages in the user's role that had no room are listed as said by the user "or by others in the user's role": other
 agents and clients speak in it too.
 
@@ -141,7 +139,8 @@ def render_page(bodies: Sequence[LateBody], folded: Sequence[LateBody]) -> str:
         if found:
             parts.append(f"## {title}\n\n```text\n{found[len(found) // 2]}\n```\n")
     failed = sorted(
-        (text for text in values if re.search(r"exit code [1-9]|contains errors", text.split("\n")[0])), key=len
+        (text for text in values if re.search(r"exit code [1-9]|failed: |contains errors", text.split("\n")[0])),
+        key=len,
     )
     if failed:
         parts.append(f"## A failure\n\n```text\n{failed[len(failed) // 2]}\n```\n")

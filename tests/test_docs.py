@@ -308,7 +308,7 @@ def test_the_example_of_the_readme_is_what_the_code_makes():
     """Its second half: `docs/what-the-model-reads.md` is written by the code, and another test compares it."""
     before, after = re.findall(r"```\n(.*?)```", README.partition("## What the model sees")[2], re.DOTALL)[:2]
     made = (ROOT / "docs" / "what-the-model-reads.md").read_text(encoding="utf-8")
-    shown = after.replace("gaps.\n Call", "gaps. Call").splitlines()
+    shown = re.sub(r"\n (?! )", " ", after).splitlines()
     assert [line for line in shown if line not in made.splitlines() and not line.startswith("        (")] == []
     originals = "\n".join(
         message["content"]

@@ -381,7 +381,8 @@ _KINDS = {
 }
 _EXAMPLES = {"teams": ": `teams: {research: {policy: default}}`", "policies": ": `policies: {mine: {trigger: 0.8}}`"}
 _GATEWAY = " are no part of this proxy: put a gateway such as LiteLLM in front of it or behind it"
-# Settings of other programs, and the hint for each.
+_SAMPLED = ": remove it; placeholders hold no sampled lines or names since version 0.3, only the lines of an outcome"
+# Settings of other programs and of earlier versions, and the hint for each.
 _FOREIGN = {
     "timeout": "; did you mean 'silence_seconds' (without a byte) or 'connect_seconds'?",
     "api_key": "; did you mean 'key' (env:NAME or file:PATH)?",
@@ -394,6 +395,7 @@ _FOREIGN = {
     ),
     "command": ": hooks call a `url`; commands were removed in version 0.2",
     "file": ": the log goes to standard output; redirect that",
+    **dict.fromkeys(("outline", "outline_bytes", "names"), _SAMPLED),
 }
 
 

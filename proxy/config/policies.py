@@ -562,7 +562,7 @@ def _add_steps_for(tools: Mapping[str, ToolConfig], steps: tuple[Step, ...]) -> 
         added.append(DedupOld(exempt=("*",), hints=repeats, subsumes=subsumes))
     if not _lists(steps, ToolHints):
         added += _build_tool_hints(tools, steps)
-    # Before results are cleared: excerpts leave out lines that stay elsewhere, and what is removed does not stay.
+    # Before results are cleared: what is removed needs no placeholder.
     place = next((place for place, step in enumerate(steps) if isinstance(step, ClearResults | PruneTools)), len(steps))
     return (*steps[:place], *added, *steps[place:])
 
@@ -587,9 +587,6 @@ def _build_tool_hints(tools: Mapping[str, ToolConfig], steps: tuple[Step, ...]) 
         request="keep",
         response="keep",
         over=like.over,
-        outline=like.outline,
-        outline_bytes=like.outline_bytes,
-        names=like.names,
         template=like.template,
         keep_recent=like.keep_recent,
     )

@@ -11,6 +11,8 @@ window         context window, prices, whether a rewrite pays, calibration of to
 
 pipeline       `Draft` and `Step`; `run()` checks the invariants after every step
 steps/         the ways to shorten a history
+output         the output of a call without the frames that harnesses put around it
+programs       what programs print about success and failure: a table
 outcome        what a result shows of success or failure
 placeholder    the text in place of an old result
 fold           notes in place of a stretch of history

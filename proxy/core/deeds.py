@@ -9,7 +9,7 @@ from typing import Any
 
 from proxy.core import agents
 from proxy.core.agents import find_value, render_value
-from proxy.core.messages import Message, ToolCall
+from proxy.core.messages import ToolCall
 from proxy.core.outcome import ResultOutcome, cut_first_line, find_outcome, find_words_of_user
 
 # --- deeds ------------------------------------------------------------------------------------------------------------
@@ -333,14 +333,6 @@ def find_described_call(text: str, *, answered: bool) -> ToolCall | None:
     return _make_shell_call(block.partition("\n")[2].strip())
 
 
-def find_announced_call(output: Message, before: Message | None) -> ToolCall | None:
-    """The call of an observation: told in it, or in the answer before it."""
-    if output.role == "assistant":
-        return find_action(output.text)
-    asked = before.text if before is not None and before.role == "assistant" else ""
-    return find_reported_call(output.text) or find_described_call(asked, answered=True)
-
-
 def find_action(text: str) -> ToolCall | None:
     """The call that an answer makes as `Action: TOOL` and `Action Input: ARGUMENTS`."""
     found = _ACTION.search(text)
@@ -523,7 +515,7 @@ def _find_other_deeds(act: Act) -> Iterator[Deed]:
     if act.outcome.has_failed:
         yield _make_error(act, key, label)
     else:
-        yield Deed(OTHER, key, label, answer if is_short else "")
+        yield Deed(OTHER, key, label, answer if is_short else act.outcome.report or act.outcome.end)
 
 
 def _make_error(act: Act, key: str, what: str) -> Deed:

@@ -15,7 +15,6 @@ from proxy.core.identity import remove_wrapping
 from proxy.core.messages import Message, ToolCall
 
 BYTES_PER_TOKEN = 4
-TOKENS_PER_LISTED_NAME = 100
 Count = Callable[[bytes], int]
 
 
@@ -74,10 +73,6 @@ class Draft:
     def bytes_within(self, share: float, at_most: int) -> int:
         """A budget of bytes: `at_most`, but no more than this share of the goal."""
         return at_most if self.goal is None else min(at_most, int(self.goal * share * BYTES_PER_TOKEN))
-
-    def names_within(self, at_most: int) -> int:
-        """How many names a note may list: `at_most`, but no more than the goal has room for."""
-        return at_most if self.goal is None else min(at_most, self.goal // TOKENS_PER_LISTED_NAME)
 
     def free(self, message: Message) -> bool:
         """Whether a step may touch this message of the middle."""

@@ -82,7 +82,7 @@ def test_each_message_is_of_one_kind():
         "assistant",
         "results of exempt tools",
         "assistant",
-        "results of up to 500 bytes",
+        "results of up to 1500 bytes",
         "assistant",
         "results within the newest 2,000 tokens",
     ]

@@ -32,8 +32,8 @@ def test_a_point_changes_what_it_names_and_nothing_else():
     assert tuning.Point(9_000, 6_000, 0.6).change(Rules()) == replace(
         Rules(), clear_at_least=9_000, clear_cold_at_least=6_000, trigger=0.6
     )
-    cleared = tuning.Point(names=3).change(Rules()).when_full[1]
-    assert (cleared.names, cleared.outline) == (3, Rules().when_full[1].outline)
+    cleared = tuning.Point(over=300).change(Rules()).when_full[1]
+    assert cleared == replace(Rules().when_full[1], over=300)
     assert len({trial.rules for trial in tuning.candidates("provider")}) == len(tuning.POINTS)
 
 

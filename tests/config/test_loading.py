@@ -78,6 +78,16 @@ def test_settings_that_contradict_each_other_are_reported_with_their_places(writ
     ]
 
 
+def test_a_setting_of_0_2_for_sampled_lines_is_refused_with_a_sentence_that_says_what_to_do(write_file):
+    file = write_file(
+        "policies:\n  mine:\n    when_full: [{clear_results: {outline: 0.2}}]\n    fold: [{drop_middle: {names: 9}}]\n"
+    )
+    assert [line.partition(": ")[2].partition(" since")[0] for line in faults(file)] == [
+        f"policies.mine.{place}: there is no such setting: remove it; placeholders hold no sampled lines or names"
+        for place in ("when_full.0.clear_results.outline", "fold.0.drop_middle.names")
+    ]
+
+
 def test_one_pass_reports_every_kind_of_fault_in_the_order_of_the_file(write_file):
     file = write_file(
         "listen: {port: 99999, prot: 1}\n"
@@ -86,7 +96,7 @@ def test_one_pass_reports_every_kind_of_fault_in_the_order_of_the_file(write_fil
         "policies:\n"
         "  agents: {asides: ['('], trigger: 2, summary: {upstream: mian},\n"
         "    when_full: [{clear_result: {}},\n"
-        "      {clear_results: {ovr: 1, outline: much}}]}\n"
+        "      {clear_results: {ovr: 1, keep_recent: much}}]}\n"
         "teams:\n"
         "  red: {policy: agent, upstream: mian}\n"
         "transcripts: {patterns: ['a|b']}\n"
@@ -102,7 +112,7 @@ def test_one_pass_reports_every_kind_of_fault_in_the_order_of_the_file(write_fil
         "5 policies.agents.asides.0",
         "5 policies.agents.summary.upstream",
         "6 policies.agents.when_full.0",
-        "7 policies.agents.when_full.1.clear_results.outline",
+        "7 policies.agents.when_full.1.clear_results.keep_recent",
         "7 policies.agents.when_full.1.clear_results.ovr",
         "9 teams.red.policy",
         "9 teams.red.upstream",

@@ -109,7 +109,7 @@ def test_the_newest_results_that_a_step_keeps_are_not_removed():
 
 @pytest.mark.parametrize("steps", [[{"drop_middle": {}}], [{"one_liners": {}}]])
 def test_a_result_to_be_kept_stays_where_the_history_is_folded(steps):
-    policy = {"summary": OFF, "fold": steps, "fold_all": True}
+    policy = {"summary": OFF, "when_full": [], "fold": steps, "fold_all": True}
     assert find_state(shorten(policy, STATE, window=12_000), "state_get") == "removed"
     kept = {"tools": {"state_get": {"response": "keep"}}, **policy}
     sent = shorten(kept, STATE, window=12_000)

@@ -490,7 +490,8 @@ def test_the_upstreams_own_count_is_the_anchor_of_the_next_request():
 
 def test_the_count_learned_from_a_first_request_starts_the_next_conversation():
     driver = Driver()
-    accepted_exchange(WORK, driver, usage=Usage(prompt=quarter(body(WORK))))
+    long = user("Explain it. " * 800)
+    accepted_exchange([*long, *WORK], driver, usage=Usage(prompt=quarter(body([*long, *WORK]))))
     assert any("/scale/" in key for key in driver.stored)
 
 

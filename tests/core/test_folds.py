@@ -1,6 +1,5 @@
 """One note for a fold: what the user said and the newest answers stay, the note tells of the rest, turn by turn."""
 
-import json
 from itertools import pairwise
 
 import pytest
@@ -48,27 +47,6 @@ def test_one_note_describes_all_removed_messages():
     assert "- docs.md (written)" in text
 
 
-def test_quoted_lines_of_a_file_that_was_changed_later_say_so():
-    middle = fold(
-        user("Mend it."),
-        call("Read", path="a.py", out=CODE),
-        call("Read", path="b.py", out=CODE.replace("value", "tide")),
-        call("Edit", path="a.py", out="edited " + CODE.replace("value", "berth")),
-        call("Bash", command="sed -i s/a/b/ c.py", out="x"),
-        call("Bash", command="cat c.py", out=CODE.replace("value", "mast")),
-        call("Edit", path="b.py", out="Error: no match"),
-        assistant("Mended."),
-    )
-    note = next(message.text for message in middle if message.text.startswith(OPENING))
-    headings = [line for line in note.split("\n") if line.startswith("Lines from ")]
-    assert headings == [
-        "Lines from Read(a.py), changed since:",
-        "Lines from Read(b.py):",
-        "Lines from Edit(a.py):",
-        "Lines from Bash(cat c.py):",
-    ]
-
-
 def test_a_short_remark_beside_a_change_stays_and_one_beside_a_test_does_not():
     middle = fold(
         user("Strip both headers."),
@@ -79,18 +57,6 @@ def test_a_short_remark_beside_a_change_stays_and_one_beside_a_test_does_not():
     note = next(message.text for message in middle if message.text.startswith(OPENING))
     assert "- Reverting the X-Api-Key part." in note
     assert "Now the tests, again." not in note
-
-
-def test_output_in_json_is_quoted_line_by_line():
-    printed = "\n".join(f"checked part_{number} of the harbour" for number in range(40))
-    middle = fold(
-        user("Check it."),
-        call("Bash", command="make check", out=json.dumps({"exit_code": 0, "stdout": printed, "stderr": ""})),
-        assistant("Checked."),
-    )
-    note = next(message.text for message in middle if message.text.startswith(OPENING))
-    assert "| checked part_0 of the harbour\n" in note
-    assert "stdout" not in note
 
 
 def test_the_users_words_and_a_short_answer_stay_as_they_were():
@@ -176,32 +142,10 @@ def test_a_second_fold_includes_the_notes_of_the_first():
     assert "- make" in note.text
 
 
-def test_no_result_is_quoted_twice_and_none_that_the_ledger_lists():
-    order = json.dumps({"order": "W-1", "items": [{"id": number, "name": "cup"} for number in range(60)]})
-    again = [call("change_order", order="W-1", out=order) for _ in range(5)]
+def test_a_failed_command_is_listed_with_its_failure():
     refused = [call("sql", command="SELECT a", out="Error executing query: no table a") for _ in range(3)]
-    (note,) = (message for message in fold(*WORK[:1], *again, *refused) if message.text.startswith(OPENING))
-    assert note.text.count("Lines from change_order(W-1):") == 1
-    assert "contains errors: Error executing query: no table a" in note.text
-    assert "Lines from sql" not in note.text
-
-
-def test_neither_a_list_of_patched_files_nor_a_few_letters_of_a_long_result_are_quoted():
-    patch = "*** Begin Patch\n*** Update File: src/berth.md\n@@\n-x\n+y\n*** End Patch"
-    done = json.dumps(
-        {"output": "Success. Updated the following files:\nM src/berth.md\n", "metadata": {"exit_code": 0}}
-    )
-    examples = "Examples:\n" + "a boat, and a boat\n" * 9
-    more = (
-        call("apply_patch", input=patch, out=done),
-        call("show", page="2", out=examples),
-        call("count", of="x", out="42"),
-    )
-    (note,) = (message for message in fold(*WORK[:1], *more) if message.text.startswith(OPENING))
-    assert "- src/berth.md" in note.text
-    assert "Lines from apply_patch" not in note.text
-    assert "Lines from show" not in note.text
-    assert "42" in note.text
+    (note,) = (message for message in fold(*WORK[:1], *refused) if message.text.startswith(OPENING))
+    assert "failed: Error executing query: no table a" in note.text
 
 
 def test_each_turn_has_a_line_before_one_gets_more():

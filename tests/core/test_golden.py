@@ -13,9 +13,8 @@ import pytest
 
 from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.grouping import find_fixed
-from proxy.core.messages import Message
+from proxy.core.messages import Message, list_argument_texts
 from proxy.core.pipeline import Draft, run
-from proxy.core.placeholder import list_texts
 from proxy.core.steps import STEPS, step_from_json
 from tests.support.messages import parse_request
 
@@ -47,7 +46,8 @@ def apply_step(given: str) -> str:
 def _format_message(message: Message, came: tuple[Message, ...], gone: list[Message]) -> list[str]:
     if message in came:
         return [f"#{message.start} {'goes' if message in gone else 'stays'}"]
-    read = "\n".join(filter(None, list_texts(message)))
+    texts = [message.text, *(text for call in message.calls for text in list_argument_texts(call))]
+    read = "\n".join(filter(None, texts))
     return [f"#{message.start} {message.raw.decode()}", *(f"   | {line}".rstrip() for line in read.split("\n"))]
 
 

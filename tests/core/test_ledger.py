@@ -173,7 +173,7 @@ def test_a_sub_agent_is_listed_with_the_conclusion_of_its_report(report, state):
         ("Process exited with code 0\nOutput:\nerror: none", "exit code 0"),
         ("<returncode>1</returncode>\n<output>x failed</output>", "exit code 1"),
         ('{"output":"","metadata":{"exit_code":1}}', "exit code 1"),
-        ("bash: foo: command not found", "contains errors: bash: foo: command not found"),
+        ("bash: foo: command not found", "failed: bash: foo: command not found"),
         ("x\n" * 5_000 + "exit status 4", "exit code 4"),
     ],
 )
@@ -538,7 +538,7 @@ def test_how_much_of_an_output_is_shown_makes_no_other_command():
     passed = call("Bash", command="npm run check | tail -n 3", out="No fixes applied.")
     ledger = ledger_of(failed, passed)
     assert ledger.count("npm run check") == 1
-    assert "earlier: contains errors: error TS2304" in ledger
+    assert "earlier: failed: error TS2304" in ledger
 
 
 @pytest.mark.parametrize(

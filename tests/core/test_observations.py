@@ -293,5 +293,4 @@ def test_work_shown_by_output_within_answers_is_listed_in_a_fold():
     sent = Worker(rules=rules, facts=Facts(usable_tokens=12_000)).send(messages)
     (note,) = (text for message in sent.messages if "this record replaces" in (text := message["content"]))
     assert "part_3.py" in note
-    assert "Lines from read_file(part_" in note
     assert "an observation" not in note

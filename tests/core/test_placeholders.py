@@ -1,5 +1,5 @@
-"""What a model reads in place of an old result: who wrote it, what it was, how it ended, how to get it back, and a few
-of its lines with every gap marked.
+"""The text that a model reads in place of an old result: who wrote it, the call, how it ended, how to get it back, and
+every line that carries the outcome.
 """
 
 import json
@@ -8,8 +8,6 @@ from itertools import islice
 from statistics import median
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.messages import ToolCall
@@ -17,17 +15,14 @@ from proxy.core.pipeline import Draft, run
 from proxy.core.placeholder import (
     GAP,
     LABEL_CHARACTERS,
-    Excerpts,
-    find_names,
-    list_texts,
+    join_lines,
     render_call,
     render_placeholder,
 )
 from proxy.core.rules import Rules
 from proxy.core.steps.standard import ClearResults, ClipOutput
 from tests.support import messages, recorded_traces
-from tests.support.cost_growth import assert_grows_in_proportion
-from tests.support.messages import assistant, call, calls, parse_request, request, user
+from tests.support.messages import assistant, call, parse_request, request, user
 
 TEXT = "import os\nclass SessionState:\n    pass\n# plain words only\ndata = os.path.join(SessionState)\n"
 
@@ -43,7 +38,7 @@ def tool_call(tool, **arguments):
 def clear_results(*pieces, **settings):
     """The texts of the results of a history once they are cleared."""
     body = request(user("x"), *pieces).body
-    left = ClearResults(**settings)(Draft((), body, origin=body)).middle
+    left = ClearResults(**{"over": 500, **settings})(Draft((), body, origin=body)).middle
     return [message.text for message in left if message.is_result]
 
 
@@ -60,11 +55,12 @@ def clear_results(*pieces, **settings):
         (tool_call("shell", command=["bash", "-lc", "cd /w && make test"], workdir="/w"), "shell(make test)"),
         (tool_call("shell", command=["ls", "-l"], workdir="/w", justification="Look"), "shell(ls -l)"),
         (tool_call("read_files", files=[{"path": "a.py"}, {"path": "b.py"}]), "read_files(a.py b.py)"),
-        (tool_call("Other", n=1, odd="value"), "Other(value)"),
-        (tool_call("Other", n=1), "Other()"),
+        (tool_call("Other", n=1, odd="value"), "Other(n: 1, odd: value)"),
+        (tool_call("Other", n=1), "Other(1)"),
+        (tool_call("charge_card", order=1042, amount_cents=4999), "charge_card(order: 1042, amount_cents: 4999)"),
         (
             tool_call("find_ferry", origin="JFK", destination="DTW", day="2024-05-17"),
-            "find_ferry(JFK, DTW, 2024-05-17)",
+            "find_ferry(origin: JFK, destination: DTW, day: 2024-05-17)",
         ),
         (tool_call("move_file", source="a.py", destination="lib/a.py"), "move_file(a.py)"),
         (tool_call("write_stdin", session_id=80697, chars=""), "write_stdin(80697)"),
@@ -94,13 +90,73 @@ def test_a_long_label_is_cut_where_calls_are_alike_and_between_words():
 def test_a_placeholder_names_its_author_the_call_the_outcome_and_the_way_back():
     out = "\n".join(["Exit code 2", *(f"compiled part number {number}" for number in range(40)), "Error: no rule"])
     (text,) = clear_results(call("Bash", command="make all", out=out))
-    first, *excerpt = text.split("\n")
+    first, *lines = text.split("\n")
     assert first == (
         "[Shortened by the context proxy: Bash(make all), 42 lines, 976 bytes, exit code 2: Error: no rule."
-        ' "…" marks gaps. Only a new run returns the full text.]'
+        " Left out: 39 other lines. Only a new run returns the full text.]"
     )
-    # The code is above.
-    assert excerpt == ["compiled part number 0", "… 39 similar lines", "Error: no rule"]
+    assert lines == ["compiled part number 38", "compiled part number 39", "Error: no rule"]
+
+
+CONFLICTS = [f"CONFLICT (content): Merge conflict in cmd/entire/cli/{name}.go" for name in ("state", "auto", "types")]
+MERGE = [f"Auto-merging cmd/entire/cli/part_{number}.go" for number in range(15)] + CONFLICTS
+LAST = "Automatic merge failed; fix conflicts and then commit the result."
+
+
+def test_of_a_failed_merge_every_conflict_stays():
+    (text,) = clear_results(call("Bash", command="git merge origin/main || true", out="\n".join([*MERGE, LAST])))
+    first, *lines = text.split("\n")
+    assert first == (
+        "[Shortened by the context proxy: Bash(git merge origin/main || true), 19 lines, 825 bytes, failed: "
+        f'{LAST[:-1]}. Left out: 15 lines "Auto-merging …". Only a new run returns the full text.]'
+    )
+    assert lines == [CONFLICTS[0], "… cmd/entire/cli/auto.go", "… cmd/entire/cli/types.go", LAST]
+
+
+def test_thousands_of_errors_are_counted():
+    (text,) = clear_results(
+        call("Bash", command="make", out="\n".join(f"Error: part {n} is bad" for n in range(5_000)))
+    )
+    assert text.count("\n") < 50
+    assert re.search(r"… 4,9\d\d more lines tell of errors$", text)
+
+
+def test_no_placeholder_is_longer_than_the_result():
+    out = "\n".join(f"Error: {number}" for number in range(12))
+    assert clear_results(call("Bash", command="make " * 90, out=out), over=100) == [out]
+
+
+def test_a_result_of_up_to_1500_bytes_stays_whole():
+    body = request(user("x"), call("Bash", command="git diff", out="+x\n" * 500), call("Bash", out="+x\n" * 501)).body
+    left = ClearResults()(Draft((), body, origin=body)).middle
+    assert [message.made for message in left if message.is_result] == ["", "clear_results"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        call("Edit", file_path="a.py", old_string="x", new_string="y", out="The file was updated."),
+        call("Bash", command="sed -i s/x/y/ a.py", out=""),
+    ],
+)
+def test_the_placeholder_of_a_file_that_was_changed_later_says_so(change):
+    read = call("Read", file_path="a.py", out=LONG)
+    before, *_, after = clear_results(read, call("Read", file_path="b.py", out=LONG), change, read)
+    assert ", the file was changed since. Call the tool again for its current text.]" in before
+    assert "changed since" not in after
+
+
+def test_an_action_keeps_its_ids_and_its_last_lines():
+    answer = {"id": "ch_3Qh", "status": "succeeded", "log": "\n".join(f"step {n} of it" for n in range(90))}
+    (text,) = clear_results(call("charge_card", order=1042, amount_cents=4999, out=json.dumps(answer)))
+    assert "id: ch_3Qh, status: succeeded" in text
+    assert text.endswith("step 89 of it")
+
+
+def test_a_beginning_that_lines_have_in_common_is_said_once():
+    assert join_lines(["one beginning of two lines: a", "one beginning of two lines: b", "other"], 3) == (
+        "one beginning of two lines: a\n… b\nother\n… 3 more lines tell of errors"
+    )
 
 
 def test_an_edit_is_not_to_be_called_again():
@@ -206,17 +262,6 @@ def test_search_results_are_read_like_other_text():
     assert clipped.endswith("59 boats moor at berth_59")
     (cleared,) = clear_results(call("search_kb", query="berths", out=FOUND))
     assert "search_kb(berths), 186 lines, " in cleared
-    assert "Article 0" in cleared
-
-
-def test_of_a_list_of_short_texts_in_json_the_items_are_quoted_and_none_is_replaced():
-    rows = [
-        {"title": f"Result {n}", "snippet": f"Unit {n} made {n * 37} thousand, more than before. " * 6}
-        for n in range(40)
-    ]
-    (text,) = clear_results(call("web_search", query="revenue", out=json.dumps(rows)))
-    assert text.count("Shortened by the context proxy") == 1
-    assert '{"title": "Result 0", "snippet": "Unit 0 made 0 thousand' in text
 
 
 @pytest.mark.parametrize("size", [225, 900, 4_000])
@@ -262,297 +307,36 @@ def test_a_template_of_earlier_versions_is_filled_still():
 LISTING = "\n".join(f"{number}\tdef handler_{number}(): ..." for number in range(300))
 
 
-def test_a_text_wrapped_in_json_is_shortened_in_its_place():
-    out = json.dumps({"content": LISTING, "truncated": False})
-    (text,) = clear_results(call("read_file", path="a.py", out=out))
-    assert json.loads(text).keys() == {"content", "truncated"}
-    first, *excerpt = json.loads(text)["content"].split("\n")
-    assert first.startswith("[Shortened by the context proxy: read_file(a.py), 300 lines, ")
-    assert set(excerpt) & set(LISTING.split("\n"))
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda text: text,
+        lambda text: json.dumps({"result": text}),
+        lambda text: f"Wall time: 0.0255 seconds\nOutput:\n{json.dumps({'result': text})}",
+        lambda text: json.dumps({"stdout": text, "stderr": "", "exit_code": 0}),
+        lambda text: json.dumps({"content": [{"type": "text", "text": text}], "isError": False}),
+        lambda text: json.dumps({"result": json.dumps({"log": text, "status": "rolled_back"})}),
+        lambda text: f"{text}\n<shellId: 21 completed with exit code 0>",
+        lambda text: f"{text}\n[Current working directory: /w]\n[The command completed with exit code 0.]",
+    ],
+    ids=["plain", "json", "Codex", "streams", "content", "json in json", "Copilot", "OpenHands"],
+)
+def test_frames_of_harnesses_are_taken_off_first(wrap):
+    lines = [f"#{number} [{number}/90] RUN step layer sha256:{number:012x}" for number in range(90)]
+    lines[40] = "ERROR: readiness probe failed with status 503"
+    out = wrap("\n".join([*lines, "deploy id: dep_7741 state: ROLLED_BACK"]))
+    (text,) = clear_results(call("mcp__ops__deploy", service="checkout", out=out))
+    assert len(text) < 600
+    assert "\nERROR: readiness probe failed with status 503\n" in text
+    assert "deploy id: dep_7741 state: ROLLED_BACK" in text.split("\n")
+    if "exit code 0" in text:
+        assert "exit code 0, contains errors: ERROR: readiness probe failed with status 503." in text
 
 
-def test_several_wrapped_texts_are_shortened_each_in_its_place():
-    out = json.dumps(
-        [{"query": "a.py", "result": LISTING}, {"query": "b.py", "result": LISTING.replace("handler", "other")}]
-    )
-    (text,) = clear_results(call("read_files", files=[{"path": "a.py"}, {"path": "b.py"}], out=out))
-    assert [each["query"] for each in json.loads(text)] == ["a.py", "b.py"]
-    assert all("300 lines" in each["result"] for each in json.loads(text))
-
-
-def test_the_outcome_beside_a_wrapped_text_stays_and_its_errors_are_quoted():
-    out = json.dumps({"output": f"{LISTING}\nValueError: no such berth\n", "metadata": {"exit_code": 1}})
-    (text,) = clear_results(call("shell", command=["bash", "-lc", "pytest"], out=out))
-    assert json.loads(text)["metadata"] == {"exit_code": 1}
-    assert "contains errors: ValueError: no such berth" in json.loads(text)["output"]
-
-
-def test_json_stays_json_with_its_members_and_fewer_items():
+def test_data_in_json_keeps_its_short_members():
     rows = [{"id": f"eu-{number}x", "healthy": number != 7, "owner": None} for number in range(200)]
-    (text,) = clear_results(
-        call("get_status", region="eu", out=json.dumps({"build": "4f1c", "hosts": rows})), outline=0.5
-    )
-    excerpt = json.loads(text.split("\n", 1)[1])
-    assert excerpt["build"] == "4f1c"
-    assert excerpt["hosts"][0] == {"id": "eu-0x", "healthy": True, "owner": None}
-    assert re.fullmatch(r"… \d+ more", excerpt["hosts"][-1])
-
-
-def test_json_with_many_members_stays_json_and_short_json_stays_whole():
-    wide = json.dumps({f"key_{number}": {"value": f"word {number}"} for number in range(40)})
-    (text,) = excerpt(wide, 0.1)
-    assert json.loads(text)[GAP] == "36 more"
-    short = '{"output":"Success. Updated the following files:\\nM README.md\\n","metadata":{"exit_code":0}}'
-    assert excerpt(short, 0.1) == [short]
-
-
-# --- the excerpt ------------------------------------------------------------------------------------------------------
-
-
-def excerpt(text, share=1.0, at_most=2_000, listed=0):
-    return Excerpts(share, at_most, listed).excerpt(text).split("\n")
-
-
-def test_errors_and_ends_stay_and_what_is_alike_is_counted():
-    log = [f"2026-11-22 10:00:{number % 60:02} INFO request_{number} served in {number} ms" for number in range(500)]
-    log[333] = "2026-11-22 10:05:33 ERROR request_333 lost its berth"
-    text = excerpt("\n".join(log), 0.1, 400)
-    assert {log[0], log[333], log[-1]} < {*text}
-    assert [line for line in text if line.startswith(GAP)] == ["… 331 similar lines", "… 165 similar lines"]
-    assert len(text) <= 6
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        (
-            "Chunk ID: 17ae2b\nWall time: 0.1 seconds\nProcess exited with code 0\nOriginal token count: 9\nOutput:\n",
-            "",
-        ),
-        ("Exit code: 0\nWall time: 0.1 seconds\nOutput:\n", ""),
-        ("Here's the result of running `cat -n` on /src/a.py:\n", "\n[Current working directory: /src]"),
-        (
-            "The file /src/a.py has been edited. Here's a part of it:\n",
-            "\nReview the changes and make sure they are right.",
-        ),
-        ("Chunk ID: 17ae2b\nWall time: 5.0 seconds\nProcess running with session ID 80697\nOutput:\n", ""),
-        ("", "\n[The command completed with exit code 0.]"),
-        ("", "\n(Open file: /src/a.py)\n(Current directory: /src)\nbash-$"),
-    ],
-)
-def test_lines_of_a_harness_around_an_output_are_left_out_of_an_excerpt(before, after):
-    output = "\n".join(f"line {number} of value_{number}" for number in range(90))
-    text = excerpt(f"{before}{output}{after}", 0.1)
-    assert [line for line in text if line not in output and not line.startswith(GAP)] == []
-    assert text[-1] == output.rpartition("\n")[2]
-
-
-def test_a_repeated_line_is_quoted_once():
-    text = f"ERROR lost its berth\n{TEXT * 20}\nERROR lost its berth"
-    assert excerpt(text, 0.3).count("ERROR lost its berth") == 1
-
-
-def test_of_a_table_its_columns_stay():
-    table = [
-        " id | name  | price ",
-        "----+-------+-------",
-        *(f" {n} | item {n} | {n}.50 " for n in range(90)),
-        "(90 rows)",
-    ]
-    text = excerpt("\n".join(table), 0.2)
-    assert text[:2] == [line.rstrip() for line in table[:2]]
-    assert text[-1] == "(90 rows)"
-
-
-HARBOUR = "\n".join(
-    f"def moor_{name}(berth_{name}, tide_{name}):\n    if tide_{name} < berth_{name}.depth_{name}:\n"
-    f"        raise LookupError('a failed tide, and a warning')\n    return berth_{name}.lines_{name}\n"
-    for name in map(chr, range(97, 123))
-)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "sed -n '1,200p' src/harbour.py",
-        "cat src/harbour.py",
-        "nl -ba src/harbour.py | sed -n '1,200p'",
-        "cd src && head -200 harbour.py",
-    ],
-)
-def test_a_file_that_a_command_line_prints_gets_the_excerpt_of_one_that_a_tool_reads(line):
-    """Agents that have a shell and no other tool read files so, and quote them in their edits as others do."""
-    (by_tool,) = clear_results(call("Read", file_path="src/harbour.py", out=HARBOUR))
-    for arguments in ({"cmd": line}, {"command": ["bash", "-lc", line]}):
-        (by_shell,) = clear_results(call("shell", **arguments, out=HARBOUR))
-        assert by_shell.split("\n")[1:] == by_tool.split("\n")[1:]
-
-
-@pytest.mark.parametrize(
-    "line", ["grep -n moor src/harbour.py", "cat src/harbour.py | grep moor", "cat src/harbour.py && pytest", "ls src"]
-)
-def test_other_commands_get_a_shorter_excerpt_than_a_file(line):
-    (by_tool,) = clear_results(call("Read", file_path="src/harbour.py", out=HARBOUR))
-    (by_shell,) = clear_results(call("shell", cmd=line, out=HARBOUR))
-    assert by_shell.count("\n") < by_tool.count("\n") / 2
-
-
-@pytest.mark.parametrize(
-    "ask",
-    [
-        {"tool": "Read", "file_path": "/var/harbour.log"},
-        {"tool": "shell", "cmd": "tail -n 400 /var/harbour.log"},
-    ],
-)
-def test_warnings_count_in_a_log_that_was_read(ask):
-    rows = [f"10:{number:03} tide_{number} came in at berth_{number}" for number in range(200)]
-    rows[31] = "10:031 warning: the tide is late"
-    tool, arguments = ask["tool"], {key: value for key, value in ask.items() if key != "tool"}
-    (text,) = clear_results(call(tool, **arguments, out="\n".join(rows)))
-    assert rows[31] in text.split("\n")
-
-
-def test_signatures_come_before_other_lines_with_names():
-    text = "\n".join(f"value_{n} = compute({n})\ndef handle_{n}(one):" for n in "abcdef")
-    assert len([line for line in excerpt(f"begin\n{text}\nend", 0.4) if line.startswith("def")]) >= 3
-    assert not [line for line in excerpt(f"begin\n{text}\nend", 0.4) if line.startswith("value")]
-
-
-DIFF = """diff --git a/proxy/core/state.py b/proxy/core/state.py
-index 7bbb35b..0edaae9 100644
---- a/proxy/core/state.py
-+++ b/proxy/core/state.py
-@@ -10,7 +10,7 @@ the size of this
-     if not cut:
-         return nothing
-     for step in steps:
--        most = cut + step
-+        most = the larger of both
-     return most
-@@ -40,6 +40,7 @@ the state of this
-     body = mark this
-     if block is nothing:
-         return bare
-+    raise an error
-     return bare"""
-
-
-def test_lines_that_a_diff_adds_or_removes_stay_before_those_around_them():
-    """Without names in them they went, and two lines stayed that the change had not touched."""
-    found = excerpt(DIFF, share=0.4)
-    changes = ["-        most = cut + step", "+        most = the larger of both", "+    raise an error"]
-    assert [line for line in found if line[:1] in "+-"] == changes
-    assert len(found) < DIFF.count("\n") - 4
-    assert "+ not a change" not in excerpt("A list:\n+ not a change\n- nor this\n" + 40 * "some words here\n", 0.9)
-
-
-def test_escapes_of_a_terminal_are_gone():
-    assert excerpt("\x1b[31mred_apple\x1b[0m\r\n10%\r100% of file_a.py\nlast_line") == [
-        "red_apple",
-        "100% of file_a.py",
-        "last_line",
-    ]
-
-
-def test_a_long_line_is_cut_between_words():
-    (text,) = excerpt("Error: " + "many_words " * 200)
-    assert text.endswith(f"many_words{GAP}")
-
-
-def test_names_found_elsewhere_need_no_line_and_those_without_room_are_listed_once():
-    excerpts = Excerpts(0.0, 0, 2)
-    excerpts.keep(["we spoke of SessionState and os.path.join here"])
-    assert excerpts.excerpt(TEXT) == ""
-    assert Excerpts(0.0, 0, 2).excerpt(TEXT) == "Names in it: SessionState, os.path.join"
-
-
-def test_of_paths_that_differ_by_a_hash_a_few_are_listed():
-    hashes = [f"{number:08x}-aaaa-bbbb-cccc-0123456789ab" for number in range(9)]
-    paths = " ".join(f".tides/{each}.json" for each in hashes)
-    assert Excerpts(0.0, 0, 20).excerpt(f"{paths} src/one.py") == (
-        f"Names in it: {', '.join(f'.tides/{each}.json' for each in hashes[:3])}, src/one.py"
-    )
-    commits = "deadbeef01 deadbeef02 deadbeef03 deadbeef04"
-    assert Excerpts(0.0, 0, 20).excerpt(commits).split(": ")[1].split(", ") == commits.split()
-
-
-def list_names(text, listed=20):
-    return Excerpts(0.0, 0, listed).excerpt(text).removeprefix("Names in it: ").split(", ")
-
-
-def test_words_of_prose_that_a_slash_joins_are_listed_only_where_they_are_a_folder():
-    prose = "Set offset/limit and/or claim/handoff, see packages/tides for read/write of under_score"
-    assert list_names(prose) == ["under_score"]
-    assert list_names(f"{prose} packages/tides/src/a.py") == [
-        "packages/tides",
-        "under_score",
-        "packages/tides/src/a.py",
-    ]
-    assert list_names("1 docs/tides 2 cd /docs/a_b/") == ["docs/tides", "/docs/a_b/"]
-
-
-def test_keys_of_json_are_not_listed_and_what_they_hold_is():
-    rows = [{"flight_type": "one_way", "payment_history": [{"payment_id": "gift_card_41"}], "src/a.py": "HB-7021"}]
-    dense = json.dumps(rows, separators=(",", ":"))
-    for text in (json.dumps(rows, indent=1), f"found {dense}", json.dumps({"o": dense}, indent=1)):
-        assert sorted(list_names(text)) == ["HB-7021", "gift_card_41", "one_way", "src/a.py"]
-
-
-def test_of_many_paths_that_differ_by_a_hash_no_more_are_listed_in_a_second_text():
-    hashes = [f"{number:08x}" for number in range(9)]
-    excerpts = Excerpts(0.0, 0, 20)
-    paths = [f".tides/{each}.json" for each in hashes]
-    assert excerpts.excerpt(" ".join(paths[:2])) == f"Names in it: {', '.join(paths[:2])}"
-    assert excerpts.excerpt(" ".join(paths)) == f"Names in it: {paths[2]}"
-    assert excerpts.excerpt(" ".join(paths[5:])) == ""
-
-
-def test_no_excerpt_is_made_where_none_is_wanted():
-    nothing = Excerpts(0.0, 1_000, 0)
-    nothing.keep([TEXT])
-    assert nothing.excerpt(TEXT) == ""
-    assert nothing.kept_names == set()
-
-
-@given(st.text(alphabet="ab_./1\n ", max_size=400), st.floats(0.01, 1))
-def test_an_excerpt_holds_lines_that_there_are_and_marks_of_gaps(text, share):
-    found = Excerpts(share, 200, 0).excerpt(text).split("\n")
-    original = {line.rstrip() for line in text.split("\n")} | {""}
-    assert {line for line in found if not line.startswith(GAP)} <= original
-
-
-FILES_IN_RESULTS = ["skills/SKILL.md", "README.md", "src/explain.go", "test_a.py"]
-KEPT_WHOLE = ["tests/test_a.py::test_b", "arn:aws:iam::123456789012:role/Name"]
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("plain words, getUser, a/b/c.py, x=1, v1.2.3, under_score", ["getUser", "a/b/c.py", "v1.2.3", "under_score"]),
-        ("It goes once. Where. text: (see proxy/cli/transcripts.py:31:)", ["proxy/cli/transcripts.py"]),
-        ("took 0.01s of 10_000 at 10:31:07 on 2026-11-22", []),
-        ("C:\\r\\n\\r\\nThis. " + "z_" * 100, []),
-        ("skills/SKILL.md:159:If ./README.md:89:/plugin src/explain.go:103-107 ./test_a.py:Test", FILES_IN_RESULTS),
-        ("tests/test_a.py::test_b arn:aws:iam::123456789012:role/Name", KEPT_WHOLE),
-        ("<system-reminder>x</system-reminder> </button> 1568694..443cd2b", []),
-        ("src/one.py ./src/one.py", ["src/one.py"]),
-        (
-            "83:/berth 275:Current-tide 12:src/one.py: 7:under_score",
-            ["/berth", "src/one.py", "under_score"],
-        ),
-        ("./cmd/integration_tes\u2026 https://www.marketwatch.c... see config.yaml", ["config.yaml"]),
-        ("~/Work/tides/lint ~/.pi/a.json x~/b_c", ["~/Work/tides/lint", "~/.pi/a.json"]),
-        ("${HERE}/src/one.py app/[slug]/page.tsx **/tide/*_a.py", ["src/one.py", "page.tsx", "tide/", "_a.py"]),
-    ],
-)
-def test_a_name_has_something_specific_and_no_punctuation(text, found):
-    assert list(find_names(text)) == found
-
-
-def test_the_texts_of_a_message_are_those_inside_its_arguments_too():
-    asked = request(calls(("Edit", {"edits": [{"new": "a"}, 3]}, ""), ("Raw", "{odd", ""), preamble="hm")).body[0]
-    assert list_texts(asked) == ["hm", "a", "{odd"]
-    assert list_texts(request(call("Read", out="x")).body[1]) == ["x"]
+    (text,) = clear_results(call("restart", region="eu", out=json.dumps({"build": "4f1c", "hosts": rows})))
+    assert text.endswith("]\nbuild: 4f1c")
 
 
 # --- on recorded conversations ----------------------------------------------------------------------------------------
@@ -571,31 +355,16 @@ def test_placeholders_of_recorded_results_are_short_and_quote_whole_lines():
         for old, new in zip(body, left.middle, strict=True):
             if new.made == "clear_results":
                 first, *lines = new.text.split("\n")
-                assert first[:1] in "[{", first
+                assert first[:1] == "[", first
                 assert "\x1b" not in new.text
                 sizes.append(len(new.text))
                 there = {line.strip() for line in old.text.split("\n")}
-                marks = (GAP, "Names in ")
-                quoted += sum(not line.startswith(marks) for line in lines)
-                whole += sum(
-                    line.strip() in there or line.endswith(GAP) for line in lines if not line.startswith(marks)
-                )
+                own = [line for line in lines if not line.startswith(GAP)]
+                quoted += len(own)
+                whole += sum(line.strip() in there or line.endswith(GAP) for line in own)
     assert len(sizes) > 500
-    assert median(sizes) <= 800
-    assert whole / quoted >= 0.97
-
-
-@pytest.mark.parametrize(
-    "make", ["-".__mul__, ".".__mul__, lambda n: "a" + ":1" * n + "/"], ids=["ruler", "dots", "word"]
-)
-def test_a_ruler_a_row_of_dots_or_an_endless_word_costs_no_more_than_other_text(make):
-    """A progress bar of 100 kB held the interpreter for minutes, and with it all that the worker served."""
-    assert_grows_in_proportion(find_names, make, 3_000)
-
-
-def test_a_long_line_without_blanks_costs_no_more_than_other_text():
-    """Rulers are such lines, and whole pages of Chinese."""
-    assert_grows_in_proportion(lambda line: Excerpts(0.1, 4_000, 10).excerpt(line), lambda n: "a\n" + "字" * n, 2_000)
+    assert median(sizes) <= 200
+    assert whole / quoted >= 0.9
 
 
 # --- misleading results -----------------------------------------------------------------------------------------------
@@ -628,10 +397,3 @@ def test_of_an_empty_output_it_is_not_pretended_that_something_was_left_out():
 def test_other_members_beside_an_empty_output_are_no_wrapping(out):
     (text,) = clear_results(call("execute_bash", command="ls", out=json.dumps(out)))
     assert "no output" not in text
-
-
-@pytest.mark.parametrize("rows", [1, 3, 40])
-def test_an_excerpt_of_json_is_json_however_little_room_there_is(rows):
-    issue = {"id": "2ceb7a6b", "title": "Introduce " + "a handler " * 20, "labels": {"a": "b" * 90, "c": "d" * 90}}
-    excerpt = Excerpts(0.12, 400, 0).excerpt(json.dumps({"issues": [issue] * rows, "next": "n" * 200}))
-    assert json.loads(excerpt)["issues"]

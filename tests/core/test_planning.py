@@ -21,7 +21,7 @@ BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
 ALONE = SummaryRules(enabled=False)
 RULES = Rules(
     always=(ClipOutput(),),
-    when_full=(ClearResults(outline=0, names=0),),
+    when_full=(ClearResults(over=500),),
     keep=Keep(tokens=1_000, groups=3),
     clear_at_least=2_000,
     clear_cold_at_least=800,
@@ -402,10 +402,9 @@ def test_a_cache_mark_that_moves_on_changes_nothing_of_what_an_always_step_did(w
 
 def test_a_block_holds_no_invalid_text():
     secret = "sk-canary-0123456789"
-    rules = replace(
-        DEEP, when_full=(ClearResults(outline=0.5),), redact=lambda raw: raw.replace(secret.encode(), b"***")
-    )
-    messages = history(user("x"), call("Read", out=f"{BIG}\nkey_of_it = {secret}"), *[call("Read", out=BIG)] * 12)
+    rules = replace(DEEP, when_full=(ClearResults(over=500),), redact=lambda raw: raw.replace(secret.encode(), b"***"))
+    refused = call("deploy", out=f"Error: {secret} was refused\n{BIG}")
+    messages = history(user("x"), refused, *[call("Read", out=BIG)] * 12)
     sent = Worker(rules, WINDOW).send(messages)
     assert secret.encode() in sent.came
     assert secret not in sent.plan.block.to_bytes().decode()

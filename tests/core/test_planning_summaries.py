@@ -264,7 +264,7 @@ def test_the_older_of_them_within_so_many_tokens():
 
 def test_unused_tools_are_removed_with_the_block_and_counted():
     tools = [tool(name, path="string") | {"x": name * 200} for name in ("Read", "Write")]
-    rules = replace(RULES, when_full=(PruneTools(), ClearResults(outline=0, names=0)))
+    rules = replace(RULES, when_full=(PruneTools(), ClearResults(over=500)))
     plan = Worker(rules, WINDOW).send(work(OVER), tools=tools).plan
     assert (plan.reason, plan.block.pruned) == ("window", ("Write",))
     assert plan.tokens_after == sum(estimate_tokens(message.raw) for message in plan.view) + estimate_tokens(plan.tools)

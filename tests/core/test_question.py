@@ -114,10 +114,7 @@ def test_no_summary_is_requested_ahead_if_it_is_known_an_aside_or_useless():
 
 
 def test_if_clearing_will_be_enough_no_summary_is_requested_ahead():
-    assert (
-        asked_ahead(NEAR, replace(RULES, when_full=(ClearResults(outline=0, names=0),), keep=Keep(tokens=1_000)))
-        is None
-    )
+    assert asked_ahead(NEAR, replace(RULES, when_full=(ClearResults(over=500),), keep=Keep(tokens=1_000))) is None
 
 
 def test_without_any_limit_there_is_nothing_to_be_near_to():

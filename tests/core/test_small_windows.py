@@ -95,15 +95,6 @@ def test_a_fold_leaves_a_share_of_the_target_and_no_more_than_the_policy_allows(
     assert weight_of(draft_texts(goal=500)) < 4 * 500
 
 
-def test_as_a_last_resort_no_lines_of_results_stay():
-    draft = draft_texts(goal=2_000)
-    shortened = (DropMiddle()(each).middle for each in (draft, replace(draft, bare=True)))
-    whole, bare = ("\n".join(message.text for message in messages) for messages in shortened)
-    assert "Lines from " in whole
-    assert "Lines from " not in bare
-    assert len(bare) < len(whole)
-
-
 def test_a_result_is_clipped_to_half_of_a_small_window():
     messages = history(user("x"), call("Bash", out="\n".join(f"line {number}" for number in range(1_800))))
     body = Worker(RULES).decides(messages).body

@@ -58,7 +58,7 @@ def test_a_manipulated_summary_cannot_close_its_frame(shape):
 # --- one after the other ---------------------------------------------------------------------------------------------
 
 
-CHAINED = replace(SUMMARIZING, fold=(DropMiddle(ledger=0, outline=0, names=0),), trigger_tokens=1_800)
+CHAINED = replace(SUMMARIZING, fold=(DropMiddle(ledger=0),), trigger_tokens=1_800)
 
 
 def send_all_turns(messages, shape):

@@ -77,8 +77,8 @@ SHAPES = ("notes", "single", "pair")
 # Makes a block whenever one can be made, and folds without mercy.
 EAGER = Rules(
     always=(ClipOutput(over=1_500), DedupArrivals(over=50)),
-    when_full=(ClearResults(over=150, outline=0, names=0), ClearObservations(over=150, outline=0, names=0)),
-    fold=(DropMiddle(user_tokens=100, ledger=400, outline=0, names=0),),
+    when_full=(ClearResults(over=150), ClearObservations(over=150)),
+    fold=(DropMiddle(user_tokens=100, ledger=400),),
     keep=Keep(tokens=100, groups=1),
     trigger_tokens=600,
     clear_at_least=1,

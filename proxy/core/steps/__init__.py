@@ -39,9 +39,13 @@ def step_to_json(step: Step) -> list[Any]:
     return [step.name, asdict(step)]  # type: ignore[call-overload]  # a step is a dataclass; no protocol can say so
 
 
+FORMER_SETTINGS = frozenset({"outline", "outline_bytes", "names"})
+"""Settings of version 0.2, which its blocks still hold."""
+
+
 def step_from_json(name: str, settings: dict[str, Any]) -> Step:
     """The step with this name and these settings. They come as JSON has them: lists where there were tuples."""
-    return STEPS[name](**{key: _tuples(value) for key, value in settings.items()})
+    return STEPS[name](**{key: _tuples(value) for key, value in settings.items() if key not in FORMER_SETTINGS})
 
 
 def _tuples(value: Any) -> Any:  # noqa: ANN401 - JSON

@@ -244,12 +244,6 @@ class ToolHints:
     """For responses without a hint."""
     over: int = 200
     """Requests and responses up to this many bytes stay."""
-    outline: float = 0.25
-    """At most this share of what is stripped stays as lines of its own."""
-    outline_bytes: int = 8_000
-    """At most this many bytes of them."""
-    names: int = 12
-    """How many names are listed for which no line had room."""
     template: str = TEMPLATE
     """What stands for a stripped response; see `placeholder`."""
     keep_recent: int = 0
@@ -278,9 +272,7 @@ class ToolHints:
             if call is not None and self._modes(call)[1] == "strip" and is_foldable(message, left, self.over)
             if id(call) not in spared
         ]
-        results = ClearResults(
-            outline=self.outline, outline_bytes=self.outline_bytes, names=self.names, template=self.template
-        )
+        results = ClearResults(over=self.over, template=self.template)
         left = results.clear(answers, left, self.name) if answers else left
 
         def is_selected(call: ToolCall) -> bool:

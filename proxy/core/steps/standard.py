@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 from proxy.core import placeholder, splice
 from proxy.core.agents import EXEMPT, STATEFUL, Hint, find_kind, find_modes, find_requested_lines, is_read, matches_any
-from proxy.core.deeds import CHANGED, READ, find_announced_call, find_call_deeds, is_file_text
+from proxy.core.deeds import CHANGED, READ, find_call_deeds, is_file_text
 from proxy.core.fold import (
     LOST_WORDS,
     count_bytes,
@@ -32,17 +32,8 @@ from proxy.core.messages import (
     make_literal,
     remove_calls,
 )
-from proxy.core.outcome import (
-    ResultOutcome,
-    cut_line,
-    find_outcome,
-    find_quoting_kind,
-    has_no_output,
-    holds_words_of_user,
-    unwrap_output,
-)
+from proxy.core.outcome import ResultOutcome, cut_line, find_outcome, holds_words_of_user, list_error_lines
 from proxy.core.pipeline import BYTES_PER_TOKEN, Count, Draft
-from proxy.core.placeholder import Excerpts
 from proxy.core.recall import render_handle
 from proxy.core.rereads import RESTORED
 
@@ -55,6 +46,8 @@ from proxy.core.rereads import RESTORED
 
 LARGEST_SHARE = 0.5
 """A result never takes more than this share of the usable window."""
+ERRORS_DIVISOR = 5
+"""The part of a limit that lines from the middle of a result may take."""
 NOTES_CHARACTERS = 1_000
 """What the notes in a result, on what was left out of each of its texts, take beside the limit at most."""
 
@@ -73,8 +66,6 @@ class ClipOutput:
     """Cut to this many lines instead (0: by bytes)."""
     tail: float = 0.3
     """The share of what stays that is taken from the end."""
-    outline: float = 0.3
-    """The share of what stays that is taken from between them: lines with names that are in neither."""
     exempt: tuple[str, ...] = ()
     """Tools whose results stay whole (globs)."""
     hints: tuple[Hint, ...] = ()
@@ -111,7 +102,7 @@ class ClipOutput:
             if draft.recalls
             else "ask for a part to see more"
         )
-        cut = partial(self._cut, way_back=way_back)
+        cut = partial(self._cut, call=call, way_back=way_back)
         shorter = placeholder.shorten_output(message, lambda inner: cut(inner, limit * len(inner) // len(text)))
         # Many texts in JSON, each with a note. Of an answer only the output behind its words may be shortened.
         is_answer = message.role == "assistant"
@@ -122,18 +113,16 @@ class ClipOutput:
     def _is_exempt(self, call: ToolCall) -> bool:
         return find_modes(call.name, self.hints)[1] == "keep" or matches_any(call.name, self.exempt)
 
-    def _cut(self, text: str, limit: int, way_back: str) -> str:
-        """The text without its middle, of which some lines stay."""
+    def _cut(self, text: str, limit: int, call: ToolCall | None, way_back: str) -> str:
+        """The text without its middle, of which the lines stay that tell of errors."""
         head, end = self._ends_by_lines(text) if self.lines else self._ends_by_bytes(text, limit)
         middle = text[len(head) : len(text) - len(end)]
         if not middle:
             return text
-        excerpts = Excerpts(1, 0 if self.lines else int(limit * self.outline), 0)
-        excerpts.keep((head, end))
-        excerpt = excerpts.excerpt(middle)
         size = f"{placeholder.describe_length(middle)}, {len(middle):,} characters"
+        lines = cut_line(placeholder.join_lines(*list_error_lines(middle, call)), limit // ERRORS_DIVISOR)
         note = f"\n[… {size} left out here by the context proxy; {way_back}"
-        note += f". Some of them:\n{excerpt}\n… end of what was left out]\n" if excerpt else " …]\n"
+        note += f". Lines of it that tell of errors:\n{lines}\n… end of what was left out]\n" if lines else " …]\n"
         return head + note + end
 
     def _ends_by_bytes(self, text: str, limit: int) -> tuple[str, str]:
@@ -142,7 +131,7 @@ class ClipOutput:
         if len(text) <= room:
             return text, ""
         tail = int(room * self.tail)
-        head, end = text[: room - tail - int(room * self.outline)], text[len(text) - tail :]
+        head, end = text[: room - tail - room // ERRORS_DIVISOR], text[len(text) - tail :]
         stop = next((place for mark in "\n " if (place := head.rfind(mark)) > len(head) * 0.8), len(head))
         start = next((place for mark in "\n " if 0 <= (place := end.find(mark)) < tail * 0.2), -1) + 1
         return head[:stop], end[start:]
@@ -156,11 +145,12 @@ class ClipOutput:
 
 
 # --- clear results ----------------------------------------------------------------------------------------------------
-# Clear old tool results: the call stays, and its result becomes one line about it and a few of its own lines.
+# Clear old tool results: the call stays, and its result becomes one line about it and the lines that tell how it ended.
 #
-# Results are two thirds of an agent's history, and most are never looked at again. What an agent looks for later is
-# mostly in the lines that stay (see `outline`).
+# Results are two thirds of an agent's history, and most are never looked at again.
 
+PLACEHOLDER_BYTES = 300
+"""What a placeholder takes in the mean."""
 LONGEST_ESCAPE_BYTES = 6
 """Bytes in JSON of a character that is one byte of text: `\\u0001`."""
 
@@ -173,11 +163,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ClearResults:
-    """Replace old tool results by an outline."""
+    """Replace old tool results by placeholders."""
 
     name: ClassVar[str] = "clear_results"
 
-    over: int = 500
+    over: int = 1_500
     """Results of up to this many bytes of text stay."""
     keep_recent: int = 0
     """How many of the newest results stay, counting those that the policy keeps anyway."""
@@ -185,31 +175,22 @@ class ClearResults:
     """How many of the newest failures stay whole. When one goes later, what was cached behind it is written again."""
     exempt: tuple[str, ...] = EXEMPT
     """Tools whose results always stay (globs, case ignored): they carry state and instructions."""
-    outline: float = 0.22
-    """At most this share of a file that was read, or of a failure, stays as lines; 3.5 times as much of what a file has
-    beyond its first 8,000 bytes, and less of other results (`choose_part`)."""
-    outline_bytes: int = 24_000
-    """At most this many bytes of them."""
-    names: int = 24
-    """How many names are listed for which no line had room."""
     template: str = placeholder.TEMPLATE
     """What stands for the result; see `placeholder`."""
     hints: tuple[Hint, ...] = ()
     """The policy on results by tool, before `exempt`; see `Hint`."""
 
     def reach(self, draft: Draft) -> int:
-        return int(sum(self._count_cleared(message, call, draft.count) for message, call in self._old(draft)))
+        return int(sum(self._count_cleared(message, draft.count) for message, _ in self._old(draft)))
 
     def worth(self, message: Message, call: ToolCall | None, count: Count) -> float:
         if not (self._is_selected(message) and message.made in FOLDABLE and has_text_over(message, self.over)):
             return 0.0
-        return 0.0 if self._is_exempt(call) else self._count_cleared(message, call, count)
+        return 0.0 if self._is_exempt(call) else self._count_cleared(message, count)
 
-    def _count_cleared(self, message: Message, call: ToolCall | None, count: Count) -> float:
-        """The tokens that leave with this result, where all stays of it that may stay as lines."""
-        size = max(1, len(message.content))
-        kept = min(self.outline * choose_part(call, size), self.outline_bytes / size)
-        return count(message.raw) * max(0.0, 1 - kept)
+    def _count_cleared(self, message: Message, count: Count) -> float:
+        """The tokens that leave with this result."""
+        return count(message.raw) * max(0.0, 1 - PLACEHOLDER_BYTES / max(1, len(message.content)))
 
     def __call__(self, draft: Draft) -> Draft:
         old = self._old(draft)
@@ -229,30 +210,24 @@ class ClearResults:
         )
 
     def shorten(self, chosen: Sequence[Answer], draft: Draft, made: str) -> dict[int, Message]:
-        """Each chosen message with a placeholder, the newest first to keep a line; by the id() of the old one."""
-        cleared = {id(message) for message, _ in chosen}
-        excerpts = Excerpts(self.outline, self.outline_bytes, self.names)
-        excerpts.keep_rest(draft.view, cleared)
-
-        def shorten(text: str, message: Message, call: ToolCall | None) -> str:
-            outcome = find_outcome(text, call, failed=message.reports_error)
-            handle = render_handle(message.start, message.stop) if draft.recalls else ""
-            attachments = [] if message.role == "assistant" else message.list_attachments()
-            part = choose_part(call, len(text))
-            if attachments and len(text) <= self.over:
-                excerpt = text  # it stays where it is alone, too
-            elif has_no_output(text, call):
-                excerpt = ""
-            else:
-                excerpt = excerpts.excerpt(text, max(part, READ_PART) if outcome.has_failed else part, call)
-            return placeholder.render_placeholder(
-                self.template, text, call, excerpt, handle, outcome=outcome, attachments=attachments
-            )
-
+        """Each chosen message with a placeholder, by the id() of the old one."""
+        outdated = find_outdated_reads(draft)
         shorter = {}
-        for message, call in reversed(chosen):
-            text = placeholder.shorten_output(message, partial(shorten, message=message, call=call))
-            shorter[id(message)] = message.with_text(text, made)
+        for message, call in chosen:
+
+            def shorten(text: str, message: Message = message, call: ToolCall | None = call) -> str:
+                return placeholder.render_placeholder(
+                    self.template,
+                    text,
+                    call,
+                    render_handle(message.start, message.stop) if draft.recalls else "",
+                    outcome=find_outcome(text, call, failed=message.reports_error),
+                    attachments=[] if message.role == "assistant" else message.list_attachments(),
+                    over=self.over,
+                    is_outdated=id(message) in outdated,
+                )
+
+            shorter[id(message)] = message.with_text(placeholder.replace_output(message, shorten), made)
         return shorter
 
     def _old(self, draft: Draft) -> list[Answer]:
@@ -290,22 +265,17 @@ def clear_pointer(
     return message.with_text(f"{note}]", made)
 
 
-# The share of an excerpt by what was called: an edit quotes what was read, seldom what a command has printed.
-READ_PART, AGENT_PART, SEARCH_PART, OTHER_PART = 1.0, 0.5, 0.25, 0.12
-LONG_FILE_BYTES, LONG_FILE_PART = 8_000, 3.5
-"""Of what a file has beyond so many bytes: long files have two to four times as many names that are asked for later."""
-
-
-def choose_part(call: ToolCall | None, size: int) -> float:
-    """The part of the share of an excerpt that a result of this call and size gets, if it did not fail."""
-    if call is None:
-        return READ_PART
-    if is_file_text(call):
-        beyond = max(0, size - LONG_FILE_BYTES) / max(1, size)
-        return READ_PART * (1 - beyond) + LONG_FILE_PART * beyond
-    if find_kind(call.name, call.named) == "agent":
-        return AGENT_PART
-    return SEARCH_PART if find_quoting_kind(call) else OTHER_PART
+def find_outdated_reads(draft: Draft) -> set[int]:
+    """The ids of messages with the text of a file that a later call has changed."""
+    changed, outdated = set[str](), set[int]()
+    for message, call in reversed([*zip(draft.view, list_callers(draft.view), strict=True)]):
+        if call is None:
+            continue
+        deeds = list(find_call_deeds(call, message.text, failed=message.reports_error))
+        if is_file_text(call) and any(deed.section is READ and deed.key in changed for deed in deeds):
+            outdated.add(id(message))
+        changed.update(deed.key for deed in deeds if deed.section is CHANGED)
+    return outdated
 
 
 def is_foldable(message: Message, draft: Draft, over: int) -> bool:
@@ -333,12 +303,10 @@ def has_text_over(message: Message, limit: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ClearObservations(ClearResults):
-    """Replace old observations in user messages by an outline."""
+    """Replace old observations in user messages by placeholders."""
 
     name: ClassVar[str] = "clear_observations"
 
-    outline: float = 0.2
-    """At most this share of an observation stays as lines of its own."""
     template: str = placeholder.OBSERVATION_TEMPLATE
     """What stands for the observation; see `placeholder`."""
 
@@ -744,13 +712,6 @@ LEAST_LEDGER_BYTES = 400
 # What a note may take of the goal. In windows of 16,000 tokens and more the settings are the lower bound.
 LEDGER_SHARE = 0.25
 CONCLUSIONS_SHARE = 0.1
-OUTLINE_SHARE = 0.1
-# What is quoted of one result.
-QUOTED_SHARE = 0.3
-QUOTED_CHARACTERS = 800
-LEAST_QUOTED_BYTES = 200
-LEAST_QUOTED_CHARACTERS = 40
-"""Fewer, out of a longer text, tell nothing: `| Examples:`."""
 # The characters kept of one answer: the most with which there is room for all; and of the assistant's text beside a
 # call.
 ANSWER_CHARACTERS = (320, 160, 100)
@@ -780,10 +741,6 @@ class DropMiddle:
     """Bytes of what the assistant said besides, a line each, turn by turn."""
     ledger: int = 6_000
     """Bytes of ledger in all."""
-    outline: int = 3_000
-    """Bytes of excerpts of dropped results, the newest first."""
-    names: int = 60
-    """How many names are listed for which no line had room."""
     exempt: tuple[str, ...] = STATEFUL
     """Tools whose newest calls stay with their results (globs, case ignored): they carry state and instructions."""
     exempt_tokens: int = 2_000
@@ -815,7 +772,6 @@ class DropMiddle:
         beside = (*draft.before, *(message for message in draft.middle if id(message) in kept))
         kept_starts = {message.start for message in beside if message.made != NOTE}
         origin = draft.origin[find_unsummarized_start(draft, kept) : max(message.stop for message in removed)]
-        lost = [message for message in origin if message.start not in kept_starts]
         ledger_bytes = draft.bytes_within(LEDGER_SHARE, self.ledger) // (2 if draft.bare else 1)
         facts = write_ledger(
             origin,
@@ -825,13 +781,8 @@ class DropMiddle:
         )
         if draft.bare:
             return facts
-        excerpts = Excerpts(QUOTED_SHARE, QUOTED_CHARACTERS, 0)
-        excerpts.keep_rest(draft.view, {id(message) for message in removed})
         conclusions = render_conclusions(origin, kept_starts, draft.bytes_within(CONCLUSIONS_SHARE, self.conclusions))
-        excerpts.keep((facts, conclusions), mentioned=True)
-        quoted = _quote_results(lost, draft.bytes_within(OUTLINE_SHARE, self.outline), excerpts, facts)
-        names = draft.names_within(self.names)
-        return "\n".join(filter(None, (conclusions, facts, *quoted, excerpts.name_what_is_left_out(lost, names))))
+        return "\n".join(filter(None, (conclusions, facts)))
 
 
 def _render_lost_words(draft: Draft, removed: Sequence[Message]) -> str:
@@ -896,51 +847,6 @@ def _choose_conclusions(found: Sequence[tuple[bool, str, str]], most: int, room:
         known |= new
         chosen[place] = line
     return chosen, True
-
-
-def _quote_results(messages: Sequence[Message], room: int, excerpts: Excerpts, known: str) -> list[str]:
-    """Excerpts of the newest results, in their order, of at most so many bytes in all; of those only that tell more
-    than what is `known`. Of a file that a later call has changed, they say so.
-    """
-    quoted: list[str] = []
-    changed = set[str]()
-    found = zip(messages, list_callers(messages), (None, *messages), strict=False)
-    for message, answered, before in reversed([*found]):
-        if room < LEAST_QUOTED_BYTES:
-            break
-        if not message.is_bulk:
-            continue
-        call = answered or find_announced_call(message, before)
-        touched = [*find_call_deeds(call, message.text, failed=message.reports_error)] if call is not None else []
-        is_outdated = any(deed.key in changed for deed in touched if deed.section in (READ, CHANGED))
-        changed.update(deed.key for deed in touched if deed.section is CHANGED)
-        if call is not None and _is_list_of_changed_files(call, message):
-            continue
-        # Quoted line by line: a tool may have written them, and here they are in another voice than a tool's.
-        lines = [line for line in excerpts.excerpt(unwrap_output(message.text), 1.0, call).split("\n") if line]
-        if not _has_news(lines, known):
-            continue
-        asked = placeholder.render_call(call) if call else "an observation"
-        since = ", changed since" if is_outdated else ""
-        quote = "\n".join((f"Lines from {asked}{since}:", *(f"| {line}" for line in lines)))
-        if (size := len(quote.encode("utf-8", "replace"))) <= room:
-            room -= size
-            known += quote
-            quoted.insert(0, quote)
-    return quoted
-
-
-def _has_news(lines: Sequence[str], known: str) -> bool:
-    """True where an excerpt tells more than what is known; a few letters out of a longer text do not."""
-    quoted = [line for line in lines if not line.startswith(placeholder.GAP)]
-    is_whole = len(quoted) == len(lines)
-    is_long = is_whole or sum(map(len, quoted)) >= LEAST_QUOTED_CHARACTERS
-    return is_long and any(line.strip() not in known for line in quoted)
-
-
-def _is_list_of_changed_files(call: ToolCall, result: Message) -> bool:
-    """True where a patch was applied: its result names the files, and so does the list of them."""
-    return find_kind(call.name, call.named) == "patch" and not _find_outcome(result, call).has_failed
 
 
 def _find_outcome(message: Message, call: ToolCall | None) -> ResultOutcome:

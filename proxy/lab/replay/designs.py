@@ -39,7 +39,7 @@ class JustUnder:
         )
 
 
-_PLAIN = ClearResults(over=800, keep_failed=0, outline=0, names=0, template="[Previous: used {tool}]")
+_PLAIN = ClearResults(over=800, keep_failed=0, template="[Previous: used {tool}]")
 _BARE = Rules(
     always=(),
     when_full=(_PLAIN,),

@@ -58,8 +58,9 @@ async def test_row_1_keep_recent_counts_all_messages_of_a_kind_in_every_step(ser
         ],
         "strip_attachments": [piece for place in range(4) for piece in (user(picture), assistant(f"Seen {place}."))],
     }[step]
+    size = {} if step == "strip_attachments" else {"over": 500}
     policy = {
-        "when_full": [{step: {"keep_recent": keep_recent}}],
+        "when_full": [{step: {"keep_recent": keep_recent, **size}}],
         "always": [],
         "clear_at_least": 1,
         "clear_cold_at_least": 1,
