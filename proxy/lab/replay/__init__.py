@@ -18,5 +18,7 @@ cache        the prompt cache of an upstream
 prices       prices of tokens
 terms        how much of what the agent used next was still there
 recall       how much of a history is in its last view
+truth        whether shortened results tell how their calls ended
+documents    whether instruction documents are whole
 validity     what a strict upstream refuses
 """

@@ -1,0 +1,199 @@
+r"""Truth of outcomes: does a shortened result still tell how its call ended?
+
+Judged are results that a view shows shortened. Their labels come from what harnesses record and from what programs
+print at the end, never from the product's own reading of a result (`core.outcome`):
+
+failure    "Exit code 1" (Claude Code), "Process exited with code 1" (Codex), "[The command completed with exit code
+           1.]" (OpenHands), "Command exited with code 1" (pi), `"exit_code": 1` in a result that is JSON,
+           `"is_error": true`, `<tool_use_error>`, "Error: " as the first word, a traceback as the end of a command's
+           output, "CONFLICT (" with "Automatic merge failed"
+success    exit code 0 in the same words, or none in a conversation whose harness writes it for failures, if the command
+           is one whose exit code is its own (no pipe, no `;`, no `||`); anything read or searched (a reading tool,
+           a command of `READING_PROGRAMS` alone) without a failure: what it quotes is another's error
+end state  the last text that one of `END_STATES` matches, of a command that did not fail: "229 passed", a commit
+
+A failure is *told* if the placeholder's own sentence says so or if the label's evidence stands in it word for word:
+
+    [Shortened by the context proxy: Bash(make), 90 lines, failed: exit code 2. ...]         told
+    [Shortened by the context proxy: Bash(make), 90 lines. ...]\nmake: *** [all] Error 2     not told: exit code 2
+
+A told failure is a *false alarm* if the label is a success. Of a merge that failed every line with CONFLICT is asked
+for, by its path. Nobody sees these labels but this module: a placeholder cannot be written to them.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from proxy.core.agents import find_command_line, find_kind, matches_any, split_commands
+from proxy.core.grouping import list_callers
+from proxy.core.messages import Message, ToolCall
+
+Aspect = Literal["failures told", "alarms true", "conflicts kept", "end states kept"]
+ASPECTS: tuple[Aspect, ...] = ("failures told", "alarms true", "conflicts kept", "end states kept")
+
+_EXIT = re.compile(
+    r"\AExit code:? (-?\d+)\b|^Process exited with code (-?\d+)$|^\[The command completed with exit code (-?\d+)\.\]"
+    r"|^Command exited with code (-?\d+)\s*\Z|\A\{.*\"exit_code\": ?(-?\d+)",
+    re.MULTILINE | re.DOTALL,
+)
+_FRAME_CHARACTERS = 500
+"""Harnesses write exit codes within this many characters of either end."""
+_REFUSED = re.compile(r"\A(?:<tool_use_error>|Error: |Error executing )")
+_IS_ERROR = re.compile(rb'"is_error": ?true')
+_TRACEBACK = "Traceback (most recent call last)"
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)\b")
+_HARNESS_LINE = re.compile(r"\[[A-Z][^\n]*\]")
+_CONFLICT = re.compile(r"^CONFLICT \([^\n]*", re.MULTILINE)
+_MERGE_FAILED = "Automatic merge failed"
+_SHARED_EXIT = re.compile(r"\|\||[|;\n]|(?<!&)&(?!&)")
+_DISPLACEMENT = re.compile(r"\d?>&\d")
+
+END_STATES = (
+    re.compile(r"\b\d+ passed\b"),  # pytest: "=== 229 passed in 4.21s ==="
+    re.compile(r"^Tests: .*\b\d+ passed, \d+ total", re.MULTILINE),  # Jest
+    re.compile(r"^ *\d+ pass$", re.MULTILINE),  # Bun
+    re.compile(r"^ok +\t?\S+(?=\t| )", re.MULTILINE),  # Go: "ok  	example.com/cli/strategy	0.31s"
+    re.compile(r"^Ran \d+ tests? in\b", re.MULTILINE),  # unittest
+    re.compile(r"^test result: ok\. \d+ passed", re.MULTILINE),  # Cargo
+    re.compile(r"(?<=[ )])[0-9a-f]{7,40}(?=\] )"),  # git commit: "[main 1f2e3d4] Add a field"
+    re.compile(r"\b[0-9a-f]{7,40}\.\.\.?[0-9a-f]{7,40}(?= +\S+ -> )"),  # git push
+    re.compile(r"^https://github\.com/\S+/(?:pull|issues)/\d+$", re.MULTILINE),  # gh pr create
+    re.compile(r"^Successfully (?:installed|built|rebased)\b[^\n]{0,60}", re.MULTILINE),  # pip, git rebase
+    re.compile(r"^added \d+ packages", re.MULTILINE),  # npm
+    re.compile(r"\bBUILD SUCCESS\w*"),  # Maven, Gradle
+    re.compile(r"^(?:0 issues|All checks passed!|Success: no issues found)", re.MULTILINE),  # linters, mypy
+)
+_END_CHARACTERS = 1_500
+
+READING_PROGRAMS = re.compile(
+    r"\s*(?:cd|cat|head|tail|sed -n|awk|nl|less|grep|rg|egrep|ag|find|ls|tree|wc|sort|uniq|cut|echo|jq|true|xargs grep"
+    r"|git (?:--no-pager )?(?:-C \S+ )?(?:diff|log|show|grep|blame|status)|go doc|gh (?:pr|issue) (?:view|diff|list))\b"
+)
+READING_TOOLS = ("*grep*", "*glob*", "*search*", "*find*", "ls", "list*", "webfetch")
+
+_SOME_FAILED = re.compile(r"\bFAIL(?:ED)?\b")
+_SENTENCE = re.compile(r"\[[^\n\[]{0,40}context proxy: (.*?)(?:\](?=[\\\n\"]|\Z)|\n|\Z)")
+_SAYS_WORKED = re.compile(r"(?i)\bexit code 0\b")
+_CALL_END = re.compile(r"\), [\d,]+ (?:lines?|bytes|characters)\b")
+_SAYS_FAILED = re.compile(
+    r"(?i)(?<!\b0 )(?<!\bno )\b(?:fail(?:ed|s|ures?)?|errors?)\b|\bexit(?:ed with)? code -?[1-9]|\bconflicts?\b"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was asked of one shortened result."""
+
+    aspect: Aspect
+    is_good: bool
+    evidence: str
+    original: str
+    shortened: str
+    call: ToolCall | None = None
+
+
+def judge_outcomes(messages: Sequence[Message], view: Sequence[Message]) -> Iterator[Finding]:
+    """The findings on each result that is shortened in this view of the messages of a request."""
+    shortened = {(each.start, each.answers): each for each in view if each.made and each.is_bulk}
+    callers = list_callers(messages)
+    harness_marks_failures = any(_reads_exit(each.text) for each in messages if each.is_bulk)
+    for message, call in zip(messages, callers, strict=True):
+        if not message.is_bulk:
+            continue
+        placeholder = shortened.get((message.start, message.answers))
+        if placeholder is not None and placeholder.made != "dedup_arrivals":
+            yield from _judge(message, call, placeholder.text, harness_marks_failures=harness_marks_failures)
+
+
+def _judge(message: Message, call: ToolCall | None, shown: str, *, harness_marks_failures: bool) -> Iterator[Finding]:
+    text = message.text
+    evidence = find_failure(message, call)
+    says_failed = reads_as_failed(shown)
+    if evidence:
+        is_told = says_failed or any(piece.lower() in shown.lower() for piece in evidence)
+        yield Finding("failures told", is_told, evidence[0], text, shown, call)
+        for line in evidence if evidence[0].startswith("CONFLICT (") else ():
+            yield Finding("conflicts kept", line.rpartition(" ")[2] in shown, line, text, shown, call)
+    elif call is not None:
+        states = _find_end_states(text) if _is_command(call) else ()
+        if states:
+            is_kept = any(state in shown for state in states)
+            yield Finding("end states kept", is_kept, states[-1], text, shown, call)
+    if says_failed:
+        is_false = (
+            not evidence and call is not None and _has_worked(text, call, harness_marks_failures=harness_marks_failures)
+        )
+        yield Finding("alarms true", not is_false, evidence[0] if evidence else "", text, shown, call)
+
+
+def reads_as_failed(placeholder: str) -> bool:
+    """Whether the proxy's own sentence says behind the call that it failed.
+
+    The sentence may stand within JSON. "exit code 0, contains errors: ..." shows an error beside what the harness
+    recorded, and is no verdict.
+    """
+    match = _SENTENCE.search(placeholder)
+    sentence = match[1] if match else placeholder.split("\n", 1)[0]
+    call_ends = [each.end() for each in _CALL_END.finditer(sentence)]
+    behind_call = sentence[call_ends[0] if call_ends else 0 :]
+    return _SAYS_FAILED.search(behind_call) is not None and _SAYS_WORKED.search(behind_call) is None
+
+
+def find_failure(message: Message, call: ToolCall | None) -> list[str]:
+    """The texts by which a result is unmistakably one of a failure, the plainest first; none if it is not."""
+    text = message.text
+    conflicts = _CONFLICT.findall(text)
+    if conflicts and _MERGE_FAILED in text:
+        return conflicts
+    code = _reads_exit(text)
+    if code is not None:
+        return [f"exit code {code}", f"exited with code {code}"] if code > 0 else []
+    if call is not None and find_kind(call.name, call.named) == "read":
+        return []
+    if _REFUSED.match(text) or _IS_ERROR.search(message.raw):
+        return [text.split("\n", 1)[0][:80]]
+    if _TRACEBACK in text and (call is None or _is_command(call)):
+        lines = [line for line in text.split("\n") if line.strip() and not _HARNESS_LINE.match(line)]
+        if lines and _RAISED.match(lines[-1]):
+            return [lines[-1][:80]]
+    return []
+
+
+def _reads_exit(text: str) -> int | None:
+    """The exit code that a harness has written into a result."""
+    ends = text
+    if len(text) > 2 * _FRAME_CHARACTERS:
+        ends = text[:_FRAME_CHARACTERS] + "\n" + text[-_FRAME_CHARACTERS:]
+    match = _EXIT.search(ends)
+    if match is None:
+        return None
+    return int(next(filter(None, match.groups())))
+
+
+def _has_worked(text: str, call: ToolCall, *, harness_marks_failures: bool) -> bool:
+    if not _is_command(call):
+        return find_kind(call.name, call.named) == "read" or matches_any(call.name, READING_TOOLS)
+    if all(map(READING_PROGRAMS.match, split_commands(_DISPLACEMENT.sub("", find_command_line(call.named))))):
+        return True
+    if _SHARED_EXIT.search(_DISPLACEMENT.sub("", find_command_line(call.named))):
+        return False
+    code = _reads_exit(text)
+    return code == 0 or (code is None and harness_marks_failures)
+
+
+def _is_command(call: ToolCall) -> bool:
+    return find_kind(call.name, call.named) == "run"
+
+
+def _find_end_states(text: str) -> list[str]:
+    """The texts of the pattern that matches last. Go writes a line for each package: one of them is enough."""
+    end = text[-_END_CHARACTERS:]
+    if _SOME_FAILED.search(end):
+        return []
+    found = [matches for pattern in END_STATES if (matches := list(pattern.finditer(end)))]
+    if not found:
+        return []
+    last = max(found, key=lambda matches: matches[-1].end())
+    return [match[0].strip() for match in last]
