@@ -21,7 +21,7 @@ from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Simulation, Trial
 from proxy.lab.replay.values import Conversation, Result
 
-VERSION = 2
+VERSION = 3
 """Of the measures: kept results of another version are not used again."""
 Progress = Callable[[int, int], None]
 """Called with the number of conversations that are done, and of all."""
@@ -49,7 +49,7 @@ def _replay_trial(case: ReplayCase, trial: Trial) -> Result:
     )
     for turn in case.turns:
         judge.score(turn, simulation.forward(turn))
-    return judge.result(trial.name)
+    return judge.result(trial.name, trial.price_model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,29 +103,33 @@ def replay_all(
     progress: Progress = lambda _done, _all: None,
 ) -> list[Result]:
     """Every policy over every conversation."""
-    keys = {(trial.name, each.name): result_key(each, (trial, upstream)) for each in conversations for trial in trials}
+    keys = {
+        (trial.name, trial.price_model, each.name): result_key(each, (trial, upstream))
+        for each in conversations
+        for trial in trials
+    }
     known = ledger.read()
     found = {pair: known[name] for pair, name in keys.items() if name in known}
     left = list(_missing_jobs(conversations, trials, upstream, found))
     done = len(conversations) - len(left)
     progress(done, len(conversations))
     for results in _run_jobs(left, jobs):
-        rows = {(result.policy, result.conversation): result for result in results}
+        rows = {(result.policy, result.prices, result.conversation): result for result in results}
         ledger.append((keys[pair], result) for pair, result in rows.items())
         found |= rows
         done += 1
         progress(done, len(conversations))
-    return [found[trial.name, each.name] for trial in trials for each in conversations]
+    return [found[trial.name, trial.price_model, each.name] for trial in trials for each in conversations]
 
 
 def _missing_jobs(
     conversations: Iterable[Conversation],
     trials: Sequence[Trial],
     upstream: UpstreamModel,
-    found: Mapping[tuple[str, str], Result],
+    found: Mapping[tuple[str, str, str], Result],
 ) -> Iterator[Job]:
     for each in conversations:
-        missing = [trial for trial in trials if (trial.name, each.name) not in found]
+        missing = [trial for trial in trials if (trial.name, trial.price_model, each.name) not in found]
         if missing:
             yield Job(each, missing, upstream)
 

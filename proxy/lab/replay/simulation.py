@@ -62,6 +62,8 @@ class Trial:
     window: int
     prices: Prices | None = None
     """None: the model's own, as in production."""
+    price_model: str = ""
+    """Its name; empty for rules that read no prices."""
     summarizer: ReplaySummarizer | None = None
     patience: float = WAIT_SECONDS
     times: bool = True
