@@ -32,7 +32,7 @@ FOLDING = replace(
     keep=Keep(tokens=500, groups=1),
     summary=SummaryRules(prompt="Summarise.", max_tokens=1_000, prepare=0.6),
 )
-PRICE = PRICES[".1/1.25"]
+PRICE = PRICES["tenth"]
 
 
 def trial(rules, window=1_000_000, **more):

@@ -7,7 +7,7 @@ when; the results come back in the order of the policies and conversations that 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from os import SEEK_END
 from pathlib import Path
@@ -37,9 +37,26 @@ class Job:
 
 
 def replay_job(job: Job) -> list[Result]:
-    """A conversation through each policy."""
+    """A conversation through each policy at each price model."""
     case = ReplayCase(ReplayHistory(job.conversation), job.upstream)
-    return [_replay_trial(case, trial) for trial in job.trials]
+    policies: dict[str, list[Trial]] = {}
+    for trial in job.trials:
+        policies.setdefault(trial.name, []).append(trial)
+    return [result for trials in policies.values() for result in _replay_policy(case, trials)]
+
+
+def _replay_policy(case: ReplayCase, trials: Sequence[Trial]) -> Iterator[Result]:
+    """The results of one policy.
+
+    The cheaper cached input is, the longer a rewrite takes to pay. So if the same is forwarded at the dearest and at
+    the cheapest, it is at all prices between, and is not simulated again.
+    """
+    by_price = sorted(trials, key=lambda trial: 0.0 if trial.prices is None else trial.prices.read)
+    ends = [_replay_trial(case, trial) for trial in (by_price[0], *by_price[1:][-1:])]
+    yield from ends
+    is_same = ends[0].points == ends[-1].points and all(trial.prices for trial in trials)
+    for trial in by_price[1:-1]:
+        yield replace(ends[0], prices=trial.price_model) if is_same else _replay_trial(case, trial)
 
 
 def _replay_trial(case: ReplayCase, trial: Trial) -> Result:
