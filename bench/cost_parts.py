@@ -33,7 +33,7 @@ from proxy.lab.replay.summaries import StandIn
 from proxy.lab.replay.values import Conversation, Point, Tokens
 
 WINDOW = 128_000
-PRICE = PRICES[".1/1.25"]
+PRICE = PRICES["tenth"]
 RULES = resolve_policy("default", shipped_policies()).rules("default")
 OVER = next(step.over for step in RULES.when_full if isinstance(step, ClearResults))
 NEW, PAUSED, REWRITTEN, READ, SUMMARIES = PARTS = (

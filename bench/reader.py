@@ -91,7 +91,7 @@ def scale_policies(scale: float) -> dict[str, Rules]:
 
 
 def simulate(history: ReplayHistory, rules: Rules, window: int = WINDOW) -> Simulation:
-    prices = PRICES[".1/1.25"]
+    prices = PRICES["tenth"]
     return Simulation(Trial("reader", rules, window, prices, summarizer=None), history, prices)
 
 

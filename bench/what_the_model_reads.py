@@ -52,7 +52,7 @@ def forward(
     conversations: Iterable[Conversation], policy: str, window: int = WINDOW, *, summaries: bool = True
 ) -> Iterator[LateBody]:
     rules = resolve_policy(policy, shipped_policies()).rules(policy)
-    prices = PRICES[".1/1.25"]
+    prices = PRICES["tenth"]
     for conversation in conversations:
         history = ReplayHistory(conversation)
         turns = list(history.turns())

@@ -1,22 +1,21 @@
 """Who is better than ours at what, and what it pays for that: read off the figures, so that no sentence can flatter.
 
-A policy is cheaper where it costs less under a price model by more than two parts in a hundred; it keeps more where a
-retention is higher by more than half a part. What it gives up for that is everything ours is better at. Of what a relay
-takes, which is never the same twice, less is a tenth less.
+A policy is cheaper where it costs less under a price model, re-reads charged, by more than two parts in a hundred; it
+keeps more where a share of the needed spans is higher by more than half a part. What it gives up for that is
+everything ours is better at. Of what a relay takes, which is never the same twice, less is a tenth less.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import fill
 
-from proxy.lab.replay.prices import PRICES, share
-from proxy.lab.replay.scorecard import OLD
-from proxy.lab.replay.values import AGES, Scores
+from proxy.lab.replay.prices import PRICES, share_with_rereads
+from proxy.lab.replay.scorecard import Row
+from proxy.lab.replay.values import Scores
 
 CHEAPER = 0.98
 LIGHTER = 0.9
 MORE = 0.005
-KEPT = ("in context", "named", "fresh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,61 +28,58 @@ class Better:
     """What ours is better at; empty for one that is simply better."""
 
 
-def better(scores: Mapping[str, Scores], ours: str) -> list[Better]:
+def better(rows: Mapping[str, Row], ours: str) -> list[Better]:
     """All that take part, in the order of the table."""
-    own = scores[ours]
+    own = rows[ours]
     return [
         Better(name, at, tuple(_given_up(other, own)))
-        for name, other in scores.items()
+        for name, other in rows.items()
         if name != ours and (at := (*_cheaper(other, own), *_keeps_more(other, own)))
     ]
 
 
-def _cheaper(other: Scores, own: Scores) -> Iterator[str]:
-    costs = {name: (share(other, prices), share(own, prices)) for name, prices in PRICES.items()}
-    less = [f"{name} ({100 * a:.1f})" for name, (a, b) in costs.items() if a < b * CHEAPER]
+def _cheaper(other: Row, own: Row) -> Iterator[str]:
+    theirs, ours = _costs(other), _costs(own)
+    less = [f"{name} ({100 * cost:.1f})" for name, cost in theirs.items() if cost < ours[name] * CHEAPER]
     if less:
-        yield f"cost at {', '.join(less)}"
+        yield f"cost with re-reads at {', '.join(less)}"
 
 
-def _keeps_more(other: Scores, own: Scores) -> Iterator[str]:
-    theirs, ours = retentions(other), retentions(own)
-    more = [f"{name} ({theirs[name]:.3f})" for name in KEPT if theirs[name] > ours[name] + MORE]
+def _keeps_more(other: Row, own: Row) -> Iterator[str]:
+    theirs, ours = kept_shares(other), kept_shares(own)
+    more = [f"{name} ({share:.3f})" for name, share in theirs.items() if share > ours[name] + MORE]
     if more:
         yield ", ".join(more)
 
 
-def _given_up(other: Scores, own: Scores) -> Iterator[str]:
-    dearer = [
-        f"{name} ({100 * share(other, prices):.1f})"
-        for name, prices in PRICES.items()
-        if share(own, prices) < share(other, prices) * CHEAPER
-    ]
+def _given_up(other: Row, own: Row) -> Iterator[str]:
+    costs, our_costs = _costs(other), _costs(own)
+    dearer = [f"{name} ({100 * cost:.1f})" for name, cost in costs.items() if our_costs[name] < cost * CHEAPER]
     if dearer:
-        yield f"cost at {', '.join(dearer)}"
-    theirs, ours = retentions(other), retentions(own)
-    yield from (f"{name} ({theirs[name]:.3f})" for name in KEPT if theirs[name] < ours[name] - MORE)
-    for what, count in _faults(other).items():
-        if count > _faults(own)[what]:
+        yield f"cost with re-reads at {', '.join(dearer)}"
+    theirs, ours = kept_shares(other), kept_shares(own)
+    yield from (f"{name} ({share:.3f})" for name, share in theirs.items() if share < ours[name] - MORE)
+    our_faults = _faults(own.scores)
+    for what, count in _faults(other.scores).items():
+        if count > our_faults[what]:
             yield f"{count:,} {what}"
+
+
+def _costs(row: Row) -> dict[str, float]:
+    return {name: share_with_rereads(row.scores, prices) for name, prices in PRICES.items()}
 
 
 def _faults(scores: Scores) -> dict[str, int]:
     return {"over the window": scores.over, "invalid": scores.invalid.get("openai", 0), "failed": scores.failed}
 
 
-def retentions(scores: Scores) -> dict[str, float]:
-    """The three main measures; where nothing was asked, nothing was lost."""
-    old, fresh = scores.kept_of(OLD), scores.kept_of(AGES[:1])
+def kept_shares(row: Row) -> dict[str, float]:
+    """Needed spans one by one and each conversation alike; where nothing was needed, nothing was lost."""
+    per_conversation = row.spans_per_conversation
     return {
-        "in context": _ratio(old.in_context, old.asked),
-        "named": _ratio(old.named, old.asked),
-        "fresh": _ratio(fresh.in_context, fresh.asked),
+        "spans": 1.0 if row.spans is None else row.spans,
+        "spans per conversation": 1.0 if per_conversation is None else per_conversation,
     }
-
-
-def _ratio(kept: int, asked: int) -> float:
-    return kept / asked if asked else 1.0
 
 
 def sentences(found: Sequence[Better], ours: str) -> list[str]:

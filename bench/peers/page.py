@@ -15,15 +15,16 @@ from peers.environments import Environment
 from peers.policies import OURS as DEFAULT
 from peers.processes import PEERS, UNTRIED, Absent
 from peers.relays import BESIDE, STREAM, Relay, added_seconds, beyond, median_of, times_bare
-from proxy.lab.replay.scorecard import COST, KEPT, SHAPE, Cell, Column, rows, totals
+from proxy.lab.replay.scorecard import KEPT, SHAPE, WORTH, Cell, Column, fill_cells, group_rows
 from proxy.lab.replay.values import Result
 
 MS = 1e3
 COLUMNS: dict[str, Sequence[Column]] = {
-    "What it costs": [each for each in COST if each.name != "$"],
-    "What is sent": SHAPE,
-    "What is kept": KEPT[:5],
+    "What it is worth": WORTH,
+    "What is sent": [each for each in SHAPE if each.name != "$"],
+    "What is kept": KEPT[:2],
 }
+PRICES_SHOWN = "tenth"
 
 INTRO = """\
 # Others beside ours, in one run
@@ -32,12 +33,12 @@ INTRO = """\
 {conversations}.
 
 Every conversation names one model (`gpt-4o`), which all peers know and to which they give the same window.
-The measures are the [scorecard](scorecard.md)'s: cost in parts of doing nothing under five price models, summaries
-included; `over`: requests larger than the window; `invalid`: requests in which something is wrong that was right;
-`failed`: requests that a process did not answer as the upstream did. **Policies** are simulated, each with the
-same stand-in for a model that writes summaries. **Processes** are the peers themselves, installed from pip, each in an
-environment of its own, played turn by turn over HTTP with a recorder as their upstream. The agent does what it did
-when it was recorded: what it would read again, because it was cleared, is not charged.
+The measures are the [scorecard](scorecard.md)'s: cost in parts of doing nothing, summaries included, cached input at
+a tenth of its price, without and with what would be read again; the share of needed spans that is kept; `over`:
+requests larger than the window; `invalid`: requests in which something is wrong that was right; `failed`: requests that
+a process did not answer as the upstream did. **Policies** are simulated, each with the same stand-in for a model that
+writes summaries. **Processes** are the peers themselves, installed from pip, each in an environment of its own, played
+turn by turn over HTTP with a recorder as their upstream. The agent does what it did when it was recorded.
 
 ```bash
 make peers                                            # on a generated sample, some minutes
@@ -145,11 +146,11 @@ def _needs(relay: Relay | None) -> tuple[str, str, str]:
 
 
 def _scores(results: Sequence[Result]) -> list[str]:
-    scores = totals(results)
+    rows = group_rows(results, PRICES_SHOWN)
     return [
         table(
             (title, *(column.name for column in columns)),
-            [list(map(format_cell, row)) for row in rows(scores, columns)],
+            [list(map(format_cell, cells)) for cells in fill_cells(rows, columns)],
         )
         + "\n"
         for title, columns in COLUMNS.items()
@@ -162,16 +163,16 @@ def format_cell(cell: Cell) -> str:
 
 def _better(run: Run) -> list[str]:
     """Processes are held against the process, policies against the policy."""
-    scores = totals(run.results)
+    rows = group_rows(run.results, PRICES_SHOWN)
     processes = {peer.name for peer in PEERS}
     groups = (
-        ("Of the policies, against `default`:", DEFAULT, [name for name in scores if name not in processes]),
-        ("Of the processes, against `ours`:", environments.OURS, [name for name in scores if name in processes]),
+        ("Of the policies, against `default`:", DEFAULT, [name for name in rows if name not in processes]),
+        ("Of the processes, against `ours`:", environments.OURS, [name for name in rows if name in processes]),
     )
     values = []
     for title, ours, names in groups:
         if ours in names:
-            found = findings.better({name: scores[name] for name in names}, ours)
+            found = findings.better({name: rows[name] for name in names}, ours)
             values += [title + "\n", "\n".join(findings.sentences(found, f"`{ours}`")) + "\n"]
     if run.relays:
         values += ["Of what they take:\n", "\n".join(findings.lighter(order_by_time(run), environments.OURS)) + "\n"]

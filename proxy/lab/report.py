@@ -11,47 +11,56 @@ from hashlib import sha256
 from importlib import resources
 from string import Template
 
-from proxy.lab.replay.prices import PRICES, cost, share
+from proxy.lab.replay.prices import PRICES, cost_unchanged
 from proxy.lab.replay.scorecard import (
     OF_A_SOURCE,
-    OLD,
+    SHAPE,
     TABLES,
+    WORTH,
     Cell,
     Column,
+    Row,
     by_source,
     describe_estimate,
-    rows,
-    totals,
+    describe_prices,
+    fill_cells,
+    group_rows,
+    list_prices,
 )
 from proxy.lab.replay.values import PICO_PER_DOLLAR, Point, Result, Scores
 
 NOTHING, DEFAULT = "nothing", "default"
-USUAL = ".1/1.25"
 CHARTS_LIMIT = 12
 POINTS_LIMIT = 600
 """Of a line in a chart; longer sessions are thinned."""
 _WIDTH, _HEIGHT = 1000, 200
-_OF_A_CONVERSATION = ("requests", "tokens", USUAL, "rewrites /100", "peak", "over", "in context")
+_OF_A_CONVERSATION = ("requests", "tokens", "cost", "with re-reads", "rewrites /100", "spans", "peak", "over")
 
 
 def page(results: Sequence[Result]) -> str:
-    """The whole page."""
-    found = totals(results)
+    """The whole page. It is about the first price model; the others have a table of the policies each."""
+    price_models = list_prices(results)
+    prices = price_models[0]
+    found = group_rows(results, prices)
     if not found:
         return _fill(title="Nothing was replayed", lead="No conversation held a request.")
     name = presented_policy(list(found))
-    own = sorted((each for each in results if each.policy == name), key=_raw_cost, reverse=True)
-    conversations = {each.conversation: each.scores for each in own}
-    sources = by_source(results, name)
+    own = [result for result in results if result.policy == name and result.prices in ("", prices)]
+    own.sort(key=lambda result: (cost_unchanged(result.scores, PRICES.get(prices)), result.conversation), reverse=True)
+    conversations = {each.conversation: Row([each.scores], PRICES.get(prices)) for each in own}
+    worth = [
+        _table(f"What it is worth: {describe_prices(each)}", "policy", WORTH, group_rows(results, each))
+        for each in price_models
+    ]
     return _fill(
         title=_text(_title(found[name])),
-        lead=_text(_lead(found[name], name, len(own))),
-        cards="".join(_cards(found[name], found.get(NOTHING))),
-        policies="".join(_table(title, "policy", columns, found) for title, columns in TABLES.items()),
-        sources=_table(f"Policy {name}", "sessions of", OF_A_SOURCE, sources),
+        lead=_text(_lead(found[name].scores, name, len(own))),
+        cards="".join(_cards(found[name], found.get(NOTHING), prices)),
+        policies="".join([*worth, *(_table(title, "policy", columns, found) for title, columns in TABLES.items())]),
+        sources=_table(f"Policy {name}", "sessions of", OF_A_SOURCE, by_source(results, name, prices)),
         charts="".join(_chart(each) for each in own[:CHARTS_LIMIT]),
         conversations=_table(f"Policy {name}, dearest first", "conversation", _conversation_columns(), conversations),
-        counting=_text(describe_estimate(found[name])),
+        counting=_text(describe_estimate(found[name].scores)),
     )
 
 
@@ -84,15 +93,10 @@ def _text(value: object) -> str:
     return html.escape(str(value))
 
 
-def _raw_cost(result: Result) -> tuple[float, str]:
-    return cost(result.scores.raw, PRICES[USUAL]), result.conversation
-
-
-def _title(scores: Scores) -> str:
-    part = share(scores, PRICES[USUAL])
-    if part < 1:
-        return f"{exact_percent(1 - part)} less input cost"
-    return f"{100 * part:.0f} % of the input cost of doing nothing"
+def _title(row: Row) -> str:
+    if row.cost_with_rereads < 1:
+        return f"{exact_percent(1 - row.cost_with_rereads)} less input cost, re-reads charged"
+    return f"{100 * row.cost_with_rereads:.0f} % of the input cost of doing nothing, re-reads charged"
 
 
 def _lead(scores: Scores, name: str, conversations: int) -> str:
@@ -102,29 +106,31 @@ def _lead(scores: Scores, name: str, conversations: int) -> str:
     )
 
 
-def _cards(scores: Scores, plain: Scores | None) -> Iterator[str]:
-    price = share(scores, PRICES[USUAL])
-    money = f"at {USUAL} of the plain price, cached / not cached"
+def _cards(row: Row, plain: Row | None, prices: str) -> Iterator[str]:
+    scores = row.scores
+    money = describe_prices(prices)
     if scores.priced and scores.raw_bill:
         money = (
             f"${scores.bill / PICO_PER_DOLLAR:,.2f} instead of ${scores.raw_bill / PICO_PER_DOLLAR:,.2f} at list prices"
         )
         money += "" if scores.priced == scores.requests else f", for the {scores.priced:,} requests with known prices"
-    yield _card("Input cost, against doing nothing", exact_percent(price), money, is_good=price < 1)
-    often = 100 * scores.rewrites / scores.requests if scores.requests else 0.0
-    yield _card("Cache broken, per 100 requests", f"{often:.1f}", f"{scores.rewrites:,} rewrites")
-    over = f"the largest had {scores.peak:,} tokens" + (f"; doing nothing: {plain.over:,} over" if plain else "")
+    yield _card("Input cost, against doing nothing", exact_percent(row.cost), money, is_good=row.cost < 1)
+    if scores.needed.asked:
+        rereads = f"{scores.needed.rereads:,} results would be read again"
+        charged = exact_percent(row.cost_with_rereads)
+        yield _card("The same with re-reads charged", charged, rereads, is_good=row.cost_with_rereads < 1)
+        spans = f"of {scores.needed.asked:,} passages that the agent quoted next"
+        yield _card("What the next actions needed", exact_percent(row.spans or 0.0), spans)
+    yield _card("Cache broken, per 100 requests", f"{row.rewrites_per_100:.1f}", f"{scores.rewrites:,} rewrites")
+    over = f"the largest had {scores.peak:,} tokens" + (f"; doing nothing: {plain.scores.over:,} over" if plain else "")
     yield _card("Requests over the window", f"{scores.over:,}", over, is_good=not scores.over)
-    if (old := scores.kept_of(OLD)).asked:
-        named = f"in its context; {exact_percent(old.named / old.asked)} at least by name"
-        yield _card("What the next action needed", exact_percent(old.in_context / old.asked), named)
     promised = [found for name in ("user messages", "pins") if (found := scores.recall.get(name))]
     if asked := sum(found.asked for found in promised):
         kept, invalid = sum(found.kept for found in promised), max(scores.invalid.values(), default=0)
         is_good = kept == asked and not invalid
         text = f"{kept:,} of {asked:,} user messages and pins; {invalid:,} requests became invalid"
-        if (errors := scores.recall.get("errors")) and errors.asked:  # measured, and never guaranteed
-            text += f"; of {errors.asked:,} error lines of results, {errors.kept:,} are left"
+        if (told := scores.recall.get("failures told")) and told.asked:  # measured, and never guaranteed
+            text += f"; of {told.asked:,} shortened failures, {told.kept:,} are told"
         yield _card("Kept of what must not be lost", exact_percent(kept / asked), text, is_good=is_good)
 
 
@@ -137,13 +143,13 @@ def _card(term: str, figure: str, text: str, *, is_good: bool | None = None) -> 
 
 
 def _conversation_columns() -> list[Column]:
-    known = {column.name: column for columns in TABLES.values() for column in columns}
+    known = {column.name: column for column in (*SHAPE, *WORTH)}
     return [known[name] for name in _OF_A_CONVERSATION]
 
 
-def _table(title: str, first: str, columns: Sequence[Column], scores: Mapping[str, Scores]) -> str:
+def _table(title: str, first: str, columns: Sequence[Column], rows: Mapping[str, Row]) -> str:
     heads = "".join(f'<th scope="col" title="{_text(each.title)}">{_text(each.name)}</th>' for each in columns)
-    lines = "".join(_row(row) for row in rows(scores, columns))
+    lines = "".join(_row(cells) for cells in fill_cells(rows, columns))
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="{_text(title)}"><table><caption>{_text(title)}'
         f'</caption><thead><tr><th scope="col">{_text(first)}</th>{heads}</tr></thead>'

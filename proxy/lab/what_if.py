@@ -18,9 +18,10 @@ from typing import Any, BinaryIO, NoReturn
 
 from proxy.config.policies import Policy
 from proxy.lab.replay.cache import PROVIDER
-from proxy.lab.replay.prices import PRICES, share
+from proxy.lab.replay.prices import PRICES
 from proxy.lab.replay.run import Job, replay_job
-from proxy.lab.replay.scoring import UpstreamModel, sum_scores
+from proxy.lab.replay.scorecard import Row
+from proxy.lab.replay.scoring import UpstreamModel
 from proxy.lab.replay.simulation import Trial, build_rules
 from proxy.lab.replay.summaries import StandIn
 from proxy.lab.replay.values import PICO_PER_DOLLAR, Conversation, Scores
@@ -32,7 +33,7 @@ from proxy.windows import resolve_window
 DEFAULT_WINDOW_TOKENS = 128_000
 """Assumed for models whose window is not known."""
 NICENESS_LEVELS = 10
-_PRICES = PRICES[".1/1.25"]
+_PRICES = PRICES["tenth"]
 
 
 class TimeUpError(Exception):
@@ -60,7 +61,7 @@ def main(source: BinaryIO) -> dict[str, Any]:
         pass  # the answer is about the conversations before this one
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    outcomes = [_outcome(name, sum_scores(scores)) for (name, _), scores in zip(policies, rows, strict=True)]
+    outcomes = [_outcome(name, Row(scores, _PRICES)) for (name, _), scores in zip(policies, rows, strict=True)]
     return {"conversations": done, "outcomes": outcomes}
 
 
@@ -112,15 +113,16 @@ def _trial(place: int, name: str, policy: Policy, window: int) -> Trial:
     )
 
 
-def _outcome(name: str, scores: Scores) -> dict[str, Any]:
-    old = scores.kept_of(("recent", "old", "ancient"))
+def _outcome(name: str, row: Row) -> dict[str, Any]:
+    scores = row.scores
     return {
         "policy": name,
         "requests": scores.requests,
         "tokens_sent": scores.raw.read,
         "tokens_forwarded": scores.forwarded.read,
         "cached_share": round(scores.forwarded.cached / scores.forwarded.read, 4) if scores.forwarded.read else None,
-        "cost_share": round(share(scores, _PRICES), 4),
+        "cost_share": round(row.cost, 4),
+        "cost_with_rereads_share": round(row.cost_with_rereads, 4),
         "dollars": scores.bill / PICO_PER_DOLLAR,
         "dollars_without": scores.raw_bill / PICO_PER_DOLLAR,
         "priced": scores.priced,
@@ -128,7 +130,8 @@ def _outcome(name: str, scores: Scores) -> dict[str, Any]:
         "peak": scores.peak,
         "over_window": scores.over,
         "summaries": scores.summary_calls,
-        "retention": round(old.in_context / old.asked, 4) if old.asked else None,
+        "spans": None if row.spans is None else round(row.spans, 4),
+        "lambda": None if row.break_even is None else round(row.break_even, 2),
     }
 
 

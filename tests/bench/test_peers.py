@@ -7,7 +7,8 @@ import pytest
 
 from proxy.core.pipeline import estimate_tokens
 from proxy.lab.replay.history import encode
-from proxy.lab.replay.values import RecallCount, Scores, Tokens
+from proxy.lab.replay.scorecard import Row
+from proxy.lab.replay.values import Needed, Scores, Tokens
 from tests import ROOT
 from tests.support.messages import assistant, call, chat, system, user
 from tests.support.replay_cases import conversation, recorded_case
@@ -183,26 +184,26 @@ async def test_a_turn_is_answered_as_it_was_recorded():
 # --- no figure is flattered ------------------------------------------------------------------------------------------
 
 
-def scores(cost, kept, **more):
-    """`cost`: tokens forwarded, of 1,000 that were sent; `kept`: of 1,000 terms."""
-    found = {f"{age} path": RecallCount(1_000, kept, kept, kept) for age in ("fresh", "old")}
-    return Scores(requests=10, raw=Tokens(fresh=1_000), forwarded=Tokens(fresh=cost), kept=found, **more)
+def row(cost, kept, **more):
+    """`cost`: tokens forwarded, of 1,000 that were sent; `kept`: of 1,000 spans."""
+    needed = Needed(asked=1_000, kept=kept)
+    scores = Scores(requests=10, raw=Tokens(fresh=1_000), forwarded=Tokens(fresh=cost), needed=needed, **more)
+    return Row([scores], None)
 
 
 def test_a_cheaper_peer_is_listed_with_the_figures_it_loses():
-    [found] = findings.better({"ours": scores(600, 980), "other": scores(500, 700, over=3)}, "ours")
-    assert found.at[0].startswith("cost at ")
-    assert ".1/1.25 (50.0)" in found.at[0]
-    assert found.but == ("in context (0.700)", "named (0.700)", "fresh (0.700)", "3 over the window")
+    [found] = findings.better({"ours": row(600, 980), "other": row(500, 700, over=3)}, "ours")
+    assert found.at[0].startswith("cost with re-reads at tenth (50.0), ")
+    assert found.but == ("spans (0.700)", "spans per conversation (0.700)", "3 over the window")
 
 
 def test_one_that_is_simply_better_is_called_that():
-    found = findings.better({"ours": scores(600, 980), "other": scores(500, 990)}, "ours")
+    found = findings.better({"ours": row(600, 980), "other": row(500, 990)}, "ours")
     assert findings.sentences(found, "ours")[0].endswith("At no price: it is simply better.")
 
 
 def test_one_that_is_as_good_is_not_called_better():
-    found = findings.better({"ours": scores(600, 980), "other": scores(595, 981)}, "ours")
+    found = findings.better({"ours": row(600, 980), "other": row(595, 981)}, "ours")
     assert findings.sentences(found, "ours") == ["None of these is cheaper than ours or keeps more."]
 
 

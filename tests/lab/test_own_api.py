@@ -13,7 +13,7 @@ from proxy.lab.replay.simulation import Simulation, Trial, build_rules
 from proxy.lab.replay.summaries import StandIn
 from tests.lab.conversation_text import SAMPLES, conversations, one
 
-PRICE = PRICES[".1/1.25"]
+PRICE = PRICES["tenth"]
 
 
 def last_request(conversation):

@@ -1,10 +1,12 @@
 """What tokens cost, computed on paper."""
 
+from dataclasses import replace
+
 import pytest
 
 from proxy.core.window import PriceCliff, TokenPrices, Window
-from proxy.lab.replay.prices import PRICES, bill, cost, share, summaries_share
-from proxy.lab.replay.values import PICO_PER_DOLLAR, Scores, Tokens
+from proxy.lab.replay.prices import PRICES, bill, cost, find_break_even, share, share_with_rereads
+from proxy.lab.replay.values import PICO_PER_DOLLAR, Needed, Scores, Tokens
 
 RAW = Tokens(fresh=1_000, cached=9_000)
 FORWARDED = Tokens(fresh=1_000, cached=3_000)
@@ -13,14 +15,9 @@ FORWARDED = Tokens(fresh=1_000, cached=3_000)
 @pytest.mark.parametrize(
     ("model", "raw", "forwarded"),
     [
-        (".1/1", 1_000 + 900, 1_000 + 300),
-        (".1/1.25", 1_250 + 900, 1_250 + 300),
-        (".1/2", 2_000 + 900, 2_000 + 300),
-        (".05/1.25", 1_250 + 450, 1_250 + 150),
-        (".025/1", 1_000 + 225, 1_000 + 75),
-        (".02/1", 1_000 + 180, 1_000 + 60),
-        (".5/1", 1_000 + 4_500, 1_000 + 1_500),
-        ("none", 10_000, 4_000),
+        ("tenth", 1_250 + 900, 1_250 + 300),
+        ("twentieth", 1_250 + 450, 1_250 + 150),
+        ("fortieth", 1_250 + 225, 1_250 + 75),
     ],
 )
 def test_cached_and_uncached_tokens_have_their_prices(model, raw, forwarded):
@@ -30,12 +27,25 @@ def test_cached_and_uncached_tokens_have_their_prices(model, raw, forwarded):
 
 def test_a_summary_costs_what_it_reads_and_five_times_what_it_writes():
     scores = Scores(raw=RAW, forwarded=FORWARDED, summaries=Tokens(fresh=100, cached=2_000, written=50))
-    assert summaries_share(scores, PRICES[".1/1.25"]) == pytest.approx((125 + 200 + 250) / 2_150)
-    assert share(scores, PRICES[".1/1.25"]) == pytest.approx((1_550 + 575) / 2_150)
+    assert share(scores, PRICES["tenth"]) == pytest.approx((1_550 + 125 + 200 + 250) / 2_150)
+
+
+def test_rereads_are_charged_like_requests():
+    lost = Needed(asked=3, kept=1, rereads=1, reread=Tokens(fresh=600, cached=3_000))
+    scores = Scores(raw=RAW, forwarded=FORWARDED, needed=lost)
+    assert share_with_rereads(scores, PRICES["tenth"]) == pytest.approx((1_550 + 750 + 300) / 2_150)
+    assert share_with_rereads(replace(scores, raw_bill=100, bill=40, reread_bill=20), None) == pytest.approx(0.6)
+
+
+def test_lambda_is_the_extra_requests_that_the_saving_pays_for_by_thousand_removed_tokens():
+    scores = Scores(requests=10, raw=RAW, forwarded=FORWARDED, removed=2_000)
+    assert find_break_even(scores, PRICES["tenth"]) == pytest.approx((2_150 - 1_550) / 155 / 2)
+    assert find_break_even(replace(scores, raw_bill=300, bill=100), None) == pytest.approx(200 / 10 / 2)
+    assert find_break_even(replace(scores, removed=0), PRICES["tenth"]) is None
 
 
 def test_nothing_costs_what_nothing_costs():
-    assert share(Scores(), PRICES["none"]) == 1.0
+    assert share(Scores(), PRICES["tenth"]) == 1.0
 
 
 DEAR = TokenPrices(input=2.0, cache_read=0.2, cache_write=2.5, output=10.0)

@@ -139,7 +139,7 @@ async def test_a_session_is_replayed_in_the_requests_that_the_agent_sent(agent, 
     made = [json.loads(case.history.body(turn.place)) for turn in case.turns]
     assert [said_in(body) for body in made] == [said_in(body) for body in sent]
 
-    prices = PRICES[".1/1.25"]
+    prices = PRICES["tenth"]
     trial = Trial("default", build_rules(Config().policy("default"), "default"), WINDOW, prices, StandIn())
     simulation, judge = Simulation(trial, case.history, prices), Judge(case)
     for turn in case.turns:

@@ -14,6 +14,12 @@ WORK = history(
 )
 
 
+FIGURES = (
+    *("cost", "cost_with_rereads", "spans", "spans_by_characters", "spans_per_conversation"),
+    *("rewrites_per_100", "summaries", "lambda"),
+)
+
+
 @pytest.fixture
 def saved_file(tmp_path):
     path = tmp_path / "work.json"
@@ -30,7 +36,7 @@ def test_a_saved_conversation_is_scored_under_doing_nothing_and_the_default(save
     out = capsys.readouterr().out
     assert out.startswith("1 conversation, 25 requests, a window of 128,000 tokens, cache: provider, summaries: stand-")
     named = [row.split()[0] for row in out.splitlines() if row.startswith(("nothing", "default"))]
-    assert named == ["nothing", "default"] * 3
+    assert named == ["nothing", "default"] * 5  # a table for each price model, and two more
 
 
 def test_repaired_input_is_reported(tmp_path, capsys):
@@ -49,7 +55,11 @@ def test_policies_are_named_and_come_as_json(saved_file, capsys):
     assert replay(saved_file, "--policy", "sliding-10", "--policy", "default", "--json") == 0
     output = json.loads(capsys.readouterr().out)
     assert [row["policy"] for row in output["policies"]] == ["sliding-10", "default"]
-    assert output["policies"][1]["figures"]["tokens"] < 100
+    default = output["policies"][1]
+    for name in FIGURES:
+        assert default[name].keys() == {"tenth", "twentieth", "fortieth"}
+    assert default["cost"]["tenth"] <= default["cost_with_rereads"]["tenth"] < 1
+    assert default["figures"]["tenth"]["tokens"] < 100
     assert len(output["conversations"][0]["points"]) == 25
 
 
@@ -60,9 +70,29 @@ def test_a_custom_policy_is_tried_like_any_other(saved_file, tmp_path, capsys):
     assert "mine, by source" in capsys.readouterr().out
 
 
-def test_further_tables_list_sources_and_terms(saved_file, capsys):
-    assert replay(saved_file, "--by", "terms") == 0
-    assert "default, by age and kind of term" in capsys.readouterr().out
+def test_one_price_model_is_enough_if_one_is_named(saved_file, capsys):
+    assert replay(saved_file, "--policy", "default", "--prices", "fortieth", "--prices", "model", "--json") == 0
+    (default,) = json.loads(capsys.readouterr().out)["policies"]
+    assert default["cost"].keys() == {"fortieth", "model"}
+
+
+def test_conversations_are_chosen_by_size_by_chance_and_by_part(tmp_path, capsys):
+    for number in range(6):
+        messages = WORK if number else WORK[:4]
+        (tmp_path / f"{number}.json").write_text(json.dumps({"messages": messages}))
+
+    def chosen(*options):
+        assert replay(str(tmp_path), "--policy", "nothing", "--json", *options) == 0
+        return [each["conversation"] for each in json.loads(capsys.readouterr().out)["conversations"]]
+
+    everything = chosen()
+    assert len(everything) == 6
+    assert chosen("--least-tokens", "10000") == everything[1:]
+    assert len(chosen("--draw", "2")) == 2
+    assert chosen("--draw", "2") == chosen("--draw", "2", "--seed", "1")
+    halves = [chosen("--part", "1/2"), chosen("--part", "2/2")]
+    assert sorted(halves[0] + halves[1]) == sorted(everything)
+    assert len(halves[0]) == len(halves[1]) == 3
 
 
 @pytest.mark.parametrize("cache", ["provider", "forever"])
@@ -75,7 +105,7 @@ def test_results_are_kept_and_a_page_is_written(saved_file, tmp_path, capsys):
     out, page = tmp_path / "out.jsonl", tmp_path / "page.html"
     assert replay(saved_file, "--out", str(out), "--html", str(page)) == 0
     first = capsys.readouterr().out
-    assert len(out.read_text().splitlines()) == 2
+    assert len(out.read_text().splitlines()) == 1 + 3
     assert "<html" in page.read_text()
     assert replay(saved_file, "--out", str(out)) == 0
     assert capsys.readouterr().out == first
@@ -86,6 +116,7 @@ def test_results_are_kept_and_a_page_is_written(saved_file, tmp_path, capsys):
     [
         ([], "nothing to replay: name files, or use --sample"),
         (["missing.json"], "missing.json"),
+        (["--sample", "--least-tokens", "1000000"], "none of the conversations is chosen"),
         (["--sample", "--policy", "mine"], "unknown policy 'mine' (known: default, "),
     ],
 )

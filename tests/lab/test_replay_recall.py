@@ -29,33 +29,18 @@ def test_all_terms_are_found_in_an_unchanged_history():
     assert recall(WORK) == {
         "user messages": Recall(2, 2),
         "pins": Recall(1, 1),
-        "paths": Recall(2, 2),
-        "ids": Recall(1, 1),
-        "errors": Recall(1, 1),
     }
 
 
 def test_words_that_were_cut_are_not_recalled():
     cut = [WORK[0], {**WORK[1], "content": "Mend src/a.py"}, *WORK[2:]]
     assert recall(cut)["user messages"] == Recall(2, 1)
-    assert recall(cut)["paths"] == Recall(2, 2)
 
 
 def test_words_found_elsewhere_are_recalled():
     text = history(user(f"Earlier: {WORK[1]['content']}"), assistant("Yes."), user(f"> {WORK[-1]['content']}"))
     assert recall(text)["user messages"] == Recall(2, 2)
     assert recall(text)["pins"] == Recall(1, 0)
-    assert recall(text)["paths"] == Recall(2, 1)
-
-
-def test_an_id_in_one_place_is_enough():
-    assert recall(WORK[-1:])["ids"] == Recall(1, 1)
-    assert recall(WORK[2:-1])["ids"] == Recall(1, 0)
-
-
-def test_of_a_result_the_first_line_that_names_an_error_is_asked_for():
-    assert recall(history(user("Traceback (most recent call last):")))["errors"] == Recall(1, 1)
-    assert recall(history(user("ValueError: 1284.50 is no berth")))["errors"] == Recall(1, 0)
 
 
 def test_pinned_text_is_asked_for_word_by_word():

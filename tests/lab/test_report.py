@@ -10,7 +10,7 @@ from proxy.lab.replay.designs import DESIGNS, NOTHING
 from proxy.lab.replay.run import replay_all
 from proxy.lab.replay.scoring import UpstreamModel
 from proxy.lab.replay.simulation import Trial
-from proxy.lab.replay.values import PICO_PER_DOLLAR, Point, Recall, RecallCount, Result, Scores, Tokens
+from proxy.lab.replay.values import PICO_PER_DOLLAR, Needed, Point, Recall, Result, Scores, Tokens
 from proxy.lab.report import CHARTS_LIMIT, POINTS_LIMIT, exact_percent, page, presented_policy
 from proxy.lab.sessions import read_conversations
 
@@ -109,18 +109,19 @@ def test_the_most_important_figures_come_first():
     )
     ours = scores(1_000, 400, requests=4, rewrites=1, peak=200, raw_bill=8 * PICO_PER_DOLLAR,
                   bill=2 * PICO_PER_DOLLAR, priced=4,
-                  kept={"old path": RecallCount(10, 9, 10, 10), "fresh path": RecallCount(4, 4, 4, 4)},
-                  recall={"user messages": Recall(5, 5), "pins": Recall(2, 2), "paths": Recall(4, 3),
-                          "errors": Recall(9, 4)})  # fmt: skip
+                  needed=Needed(10, 9, 400, 380, 1, Tokens(100)),
+                  recall={"user messages": Recall(5, 5), "pins": Recall(2, 2),
+                          "failures told": Recall(9, 4)})  # fmt: skip
     text = parse_page(result(NOTHING, scored=plain), result(scored=ours)).text
     for words in (
-        "60.0 % less input cost",
+        "50.0 % less input cost, re-reads charged",
         "Input cost, against doing nothing 40.0 % $2.00 instead of $8.00 at list prices",
         "Cache broken, per 100 requests 25.0 1 rewrites",
         "Requests over the window 0 the largest had 200 tokens; doing nothing: 3 over",
-        "What the next action needed 90.0 % in its context; 100.0 % at least by name",
+        "The same with re-reads charged 50.0 % 1 results would be read again",
+        "What the next actions needed 90.0 % of 10 passages that the agent quoted next",
         "Kept of what must not be lost 100.0 % 7 of 7 user messages and pins; 0 requests became invalid",
-        "; of 9 error lines of results, 4 are left",
+        "; of 9 shortened failures, 4 are told",
     ):
         assert words in text
 
@@ -177,7 +178,7 @@ def test_it_can_be_read_without_seeing_it():
     reader = parse_page(result(NOTHING), result(), result("default", "two", source="Codex"))
     assert reader.all("html", lang="en")
     assert all(attrs.get("scope") in {"col", "row"} for attrs in reader.all("th"))
-    assert len(reader.all("caption")) == len(reader.all("table")) == 5
+    assert len(reader.all("caption")) == len(reader.all("table")) == 7
     assert all(attrs["aria-label"] for attrs in reader.all("svg", role="img"))
 
 

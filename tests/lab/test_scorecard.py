@@ -2,7 +2,6 @@
 
 import json
 import re
-from decimal import Decimal
 
 import pytest
 
@@ -10,9 +9,9 @@ from proxy.cli import main
 from proxy.lab.commands.replay import PUBLISHED_POLICIES
 from proxy.lab.replay import sample, scorecard
 from proxy.lab.replay.prices import PRICES
-from proxy.lab.replay.scorecard import COLUMNS, NONE
+from proxy.lab.replay.scorecard import KEPT, NONE, SHAPE, WORTH, Row
 from proxy.lab.replay.validity import find_breaches
-from proxy.lab.replay.values import Estimate, Recall, RecallCount, Result, Scores, Tokens
+from proxy.lab.replay.values import Estimate, Needed, Recall, Result, Scores, Tokens
 from tests import ROOT
 
 PAGE = (ROOT / "docs" / "scorecard.md").read_text(encoding="utf-8")
@@ -26,12 +25,9 @@ SCORES = Scores(
     summary_calls=3,
     summaries=Tokens(fresh=80, cached=500, written=10),
     invalid={"openai": 1, "anthropic": 4},
-    recall={"paths": Recall(8, 7), "pins": Recall()},
-    kept={
-        "fresh name": RecallCount(4, 3, 4, 4),
-        "recent path": RecallCount(10, 5, 8, 9),
-        "ancient id": RecallCount(30, 25, 28, 30),
-    },
+    recall={"user messages": Recall(8, 7), "pins": Recall()},
+    needed=Needed(10, 5, 400, 300, 2, Tokens(fresh=200, cached=400)),
+    removed=1_000,
     raw_bill=10**12,
     bill=6 * 10**11,
     priced=8,
@@ -39,48 +35,53 @@ SCORES = Scores(
 )
 
 
-def cell(name, scores=SCORES):
-    return next(column for column in COLUMNS if column.name == name).of(scores)
+OTHER = Scores(requests=2, raw=Tokens(fresh=100), forwarded=Tokens(fresh=100), needed=Needed(2, 2, 50, 50))
+
+
+def cell(name, *scores, prices=PRICES["tenth"]):
+    column = next(column for column in (*WORTH, *SHAPE, *KEPT) if column.name == name)
+    return column.of(Row(scores or [SCORES], prices))
 
 
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
+        ("cost", "56.1"),  # (1,250 + 400, and of summaries 100 + 50 + 50) / (2,500 + 800)
+        ("with re-reads", "64.8 (64.8-64.8)"),  # 250 + 40 more
+        ("spans", "0.500 (0.500-0.500)"),
+        ("by characters", "0.750 (0.750-0.750)"),
+        ("per conversation", "0.500 (0.500-0.500)"),
+        ("rewrites /100", "12.5"),
+        ("summaries", "3"),
+        ("lambda", "6.27"),  # (3,300 - 1,850) / (1,850 / 8) / 1
         ("tokens", "50.0"),
-        (".1/1.25", "56.1"),  # (1,250 + 400, and of summaries 100 + 50 + 50) / (2,500 + 800)
         ("$", "60.0"),
-        ("of it summaries", "6.1"),
         ("cached", "80.0"),
         ("requests", "8"),
-        ("rewrites /100", "12.5"),
         ("peak", "2500"),
         ("mean", "625"),
         ("over", "2"),
-        ("summaries", "3"),
         ("invalid", "1"),
         ("alternating", "0"),
         ("anthropic", "4"),
         ("failed", "1"),
-        ("in context", "0.750"),
-        ("named", "0.900"),
-        ("fresh", "0.750"),
-        ("pointed", "0.975"),
-        ("paths", "0.875"),
+        ("user messages", "0.875"),
         ("pins", NONE),
-        ("errors", NONE),
+        ("failures told", NONE),
     ],
 )
 def test_a_column_says_what_the_scores_say(name, shown):
     assert str(cell(name)) == shown
 
 
-def test_retention_is_shown_by_age_and_by_kind():
-    rows = {row[0]: row[1:] for row in scorecard.retention_rows(SCORES)}
-    assert rows["recent"] == [10, Decimal("0.500"), Decimal("0.800"), Decimal("0.900")]
-    assert rows["fresh"][0] == 4
-    assert rows["old"] == [0, NONE, NONE, NONE]
-    assert rows["name"][0] == 0  # kinds are shown for terms that are not fresh
-    assert rows["id"][0] == 30
+def test_spans_count_one_by_one_or_each_conversation_alike():
+    assert cell("spans", SCORES, OTHER) == "0.583 (0.500-1.000)"  # 7 of 12
+    assert cell("per conversation", SCORES, OTHER, Scores(requests=3)) == "0.750 (0.500-1.000)"
+    assert cell("spans", Scores(requests=3)) == NONE
+
+
+def test_without_a_price_model_the_prices_are_the_models_own():
+    assert str(cell("cost", prices=None)) == "60.0"
 
 
 def test_the_error_of_our_count_is_a_sentence_where_there_is_one():
@@ -93,10 +94,26 @@ def test_the_error_of_our_count_is_a_sentence_where_there_is_one():
 
 
 def test_as_json_everything_is_there():
-    (row,) = scorecard.as_json([Result("p", "c", "s", "m", 10, SCORES)])["policies"]
-    assert row["figures"].keys() == {column.name for column in COLUMNS}
-    assert row["figures"]["in context"] == 0.75
-    assert row["dollars"] == {"without": 1.0, "with": 0.6, "priced": 8}
+    results = [Result("p", "c", "s", "m", 10, SCORES, prices=name) for name in ("tenth", "fortieth")]
+    (row,) = scorecard.as_json(results)["policies"]
+    assert row["cost"] == {"tenth": 0.5606, "fortieth": 0.5602}
+    assert row["cost_with_rereads"] == {"tenth": 0.6485, "fortieth": 0.6565}
+    assert row["spans"] == {"tenth": 0.5, "fortieth": 0.5}
+    assert row["spans_by_characters"]["tenth"] == 0.75
+    assert row["spans_per_conversation"]["tenth"] == 0.5
+    assert row["rewrites_per_100"]["tenth"] == 12.5
+    assert row["summaries"]["tenth"] == 3
+    assert row["lambda"]["tenth"] == 6.2703
+    assert row["intervals"]["tenth"]["spans"] == [0.5, 0.5]
+    assert row["figures"]["tenth"].keys() == {column.name for column in (*SHAPE, *KEPT)}
+    assert row["dollars"]["tenth"] == {"without": 1.0, "with": 0.6, "priced": 8}
+
+
+def test_a_policy_that_reads_no_prices_is_shown_at_each_price_model():
+    results = [Result("nothing", "c", "s", "m", 10, SCORES), Result("p", "c", "s", "m", 10, SCORES, prices="twentieth")]
+    first, second = scorecard.as_json(results)["policies"]
+    assert (first["policy"], first["cost"].keys()) == ("nothing", {"twentieth"})
+    assert (second["policy"], second["cost"].keys()) == ("p", {"twentieth"})
 
 
 @pytest.mark.parametrize("conversation", sample.conversations(), ids=lambda each: each.name)
@@ -118,17 +135,19 @@ def test_the_page_shows_what_the_command_prints(capsys):
 def test_the_readme_has_the_bill_of_models_with_cheap_cached_input(capsys):
     """Its column of the sample; the other one is of recorded conversations, which are not part of this repository."""
     rows = re.findall(
-        r"^\| (\.\d+ / [\d.]+) \|.*\| (\d+) % \|$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+        r"^\| [.\d]+ / 1\.25 \((\w+)\) \|.*\| (\d+) % \|$",
+        (ROOT / "README.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
     )
     assert main(["replay", "--sample", "--policy", "default", "--json"]) == 0
-    (scores,) = json.loads(capsys.readouterr().out)["policies"]
-    named = {prices.replace(" ", ""): int(cost) for prices, cost in rows}
-    assert named.keys() >= {".1/1.25", ".05/1.25", ".025/1", ".02/1"}
-    assert named == {prices: round(scores["figures"][prices]) for prices in named}
+    (figures,) = json.loads(capsys.readouterr().out)["policies"]
+    assert {prices: int(cost) for prices, cost in rows} == {
+        prices: round(100 * cost) for prices, cost in figures["cost"].items()
+    }
 
 
 def test_the_page_defines_every_column():
     marked = {name.strip() for mark in re.findall(r"\*+([^*\n]+)\*+", PAGE.lower()) for name in mark.split(",")}
-    assert [column.name for column in COLUMNS if column.name not in marked | PRICES.keys()] == []
-    assert [name for name in PRICES if name not in PAGE.partition("Price models:")[2][:200]] == []
+    assert [column.name for column in (*WORTH, *SHAPE, *KEPT) if column.name not in marked] == []
+    assert [name for name in PRICES if f"*{name}*" not in PAGE] == []
     assert all(name in PAGE for name in PUBLISHED_POLICIES)

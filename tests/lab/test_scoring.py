@@ -6,7 +6,7 @@ from proxy.lab.replay.cache import PROVIDER
 from proxy.lab.replay.scoring import Judge, UpstreamModel, sum_scores
 from proxy.lab.replay.simulation import Sent
 from proxy.lab.replay.summaries import SummaryRequest
-from proxy.lab.replay.values import Estimate, Recall, RecallCount, Scores, Tokens
+from proxy.lab.replay.values import Estimate, Needed, Recall, Scores, Tokens
 from tests.support.messages import assistant, call, history, user
 from tests.support.replay_cases import AS_SENT, PLAIN, judge_views, recorded_case, sizes
 
@@ -119,28 +119,58 @@ def test_only_what_was_right_before_counts_as_invalid():
     assert judge_views(broken, history(user("b"), user("a"))).scores.invalid == {}
 
 
-def test_retention_is_by_age_and_kind_and_recall_is_of_the_last_request():
-    pieces = (
-        *PIECES[:3],
-        *[assistant("I think."), user("Go on.")] * 3,
-        call("Read", path="src/a.py"),
-        assistant("Done."),
+CODE = "".join(f"def charge_{number}(berth): return berth.fee * {number}\n" for number in range(1_200))
+EDIT = {"old_string": "def charge_7(berth): return berth.fee * 7\n", "new_string": "pass"}
+EDITED = (
+    user("Mend it."),
+    call("Read", path="src/a.py", out=CODE),
+    *[call("Run", out="ok")] * 5,
+    call("Edit", path="src/a.py", **EDIT),
+    assistant("Done."),
+)
+
+
+def forget(messages):
+    """The messages with the text that was read left out."""
+    return [{**each, "content": "[cleared]"} if each["content"] == CODE else each for each in messages]
+
+
+def test_needed_spans_are_looked_for_in_every_fifth_large_request_and_what_is_lost_is_read_again():
+    # The first large request is that after the read, whose result is among the newest three messages. The other one
+    # that is judged is the sixth, and its answer is the edit.
+    case = recorded_case(*EDITED)
+    sent = history(*EDITED)
+    as_sent = [AS_SENT] * 8
+    whole = judge_views(case, *as_sent).scores.needed
+    assert whole == Needed(asked=1, kept=1, asked_characters=41, kept_characters=41)
+    for number in (1, 5, 7):
+        views = [*as_sent[:number], forget(sent[: 2 * number + 1]), *as_sent[number + 1 :]]
+        assert judge_views(case, *views).scores.needed == whole
+    result = judge_views(case, *as_sent[:6], forget(sent[:13]), AS_SENT)
+    point = result.points[6]
+    assert result.scores.needed == Needed(
+        asked=1,
+        asked_characters=41,
+        rereads=1,
+        reread=Tokens(fresh=point.forwarded - point.cached + sizes(sent)[2], cached=point.cached),
     )
+    assert result.scores.removed == sizes(sent)[2] - sizes(forget(sent))[2]
+
+
+def test_a_need_that_two_judged_requests_see_coming_is_charged_once():
+    pieces = (*EDITED[:7], *[call("Run", out="ok")] * 5, call("Edit", path="src/a.py", **EDIT), assistant("Done."))
     case = recorded_case(*pieces)
-    views = [AS_SENT] * len(case.turns)
-    text = judge_views(case, *views).scores
-    assert text.kept == {"recent path": RecallCount(1, 1, 1, 1)}
-    assert text.recall["paths"] == Recall(1, 1)
-    last = history(user("Mend it."), assistant("I did."), user("Go on."))
-    lost = judge_views(case, *views[:-2], last, last).scores
-    assert lost.kept == {"recent path": RecallCount(1, 0, 0, 0)}
-    assert lost.recall == {
-        "user messages": Recall(2, 2),
-        "pins": Recall(0, 0),
-        "paths": Recall(1, 0),
-        "ids": Recall(0, 0),
-        "errors": Recall(0, 0),
-    }
+    sent = history(*pieces)
+    views = [AS_SENT, *(forget(sent[: 2 * number + 1]) for number in range(1, 13))]
+    needed = judge_views(case, *views).scores.needed
+    assert (needed.asked, needed.kept, needed.rereads) == (2, 0, 1)
+
+
+def test_recall_is_of_the_last_request():
+    case = recorded_case(*PIECES)
+    assert judge_views(case, AS_SENT, AS_SENT, AS_SENT).scores.recall["user messages"] == Recall(1, 1)
+    lost = judge_views(case, AS_SENT, AS_SENT, history(user("Go on."))).scores.recall
+    assert lost == {"user messages": Recall(1, 0), "pins": Recall(0, 0), "documents whole": Recall(0, 0)}
 
 
 def test_our_count_is_compared_with_how_the_recorded_prompts_grew():
@@ -174,7 +204,7 @@ def test_scores_add_up():
     assert both.requests == 6
     assert both.forwarded == one.forwarded.plus(one.forwarded)
     assert (both.peak, both.rewrites) == (one.peak, 2)
-    assert both.recall["paths"] == Recall(2, 2)
+    assert both.recall["user messages"] == Recall(2, 2)
     assert sum_scores([]) == Scores(peak=0)
 
 

@@ -1,11 +1,13 @@
 """A conversation in the simulation: blocks stay from turn to turn, and summaries are there when they are ready."""
 
 import json
+import sys
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import pytest
 
+from proxy.core import identity
 from proxy.core.rules import Keep, Rules
 from proxy.core.summaries import SummaryRules
 from proxy.lab.replay.cache import PROVIDER
@@ -32,7 +34,7 @@ FOLDING = replace(
     keep=Keep(tokens=500, groups=1),
     summary=SummaryRules(prompt="Summarise.", max_tokens=1_000, prepare=0.6),
 )
-PRICE = PRICES[".1/1.25"]
+PRICE = PRICES["tenth"]
 
 
 def trial(rules, window=1_000_000, **more):
@@ -49,6 +51,27 @@ def test_nothing_forwards_what_was_sent():
     case = recorded_case(*WORK)
     sent = forward_all(case, trial(DESIGNS[NOTHING]))
     assert [each.view for each in sent] == [turn.request.messages for turn in case.turns]
+
+
+def count_hashes(turns):
+    """How many messages the links of a conversation of so many turns are computed for."""
+    reads = [call("Read", path=f"src/{number}.py", out="x = 1") for number in range(turns)]
+    case, calls = recorded_case(user("Go."), *reads, assistant("Done.")), 0
+
+    def note(frame, event, _):
+        nonlocal calls
+        calls += event == "call" and frame.f_code is identity._remove_markers.__code__
+
+    sys.setprofile(note)
+    try:
+        forward_all(case, trial(STRIDES))
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_a_request_costs_what_is_new_in_it_as_in_the_running_proxy():
+    assert 0 < count_hashes(40) <= 2.5 * count_hashes(20)
 
 
 def test_a_block_applies_until_the_next_one():

@@ -1,5 +1,8 @@
 """The stand-in for a summarizing model: the same words for the same history, a summary's length, a summary's time."""
 
+import pytest
+
+from proxy.config.policies import SHIPPED_PROMPTS, read_prompt
 from proxy.lab.replay import standin
 from tests.support.messages import assistant, call, history, user
 from tests.support.replay_cases import view_of
@@ -31,6 +34,24 @@ def test_it_uses_the_headings_that_are_demanded():
     demand = "Answer with these sections:\n## Aim\n## State of the work\nNothing else."
     assert standin.find_headings(demand) == ["Aim", "State of the work"]
     assert standin.write_summary(OLD, standin.find_headings(demand)).startswith("## Aim\n")
+
+
+@pytest.mark.parametrize("prompt", SHIPPED_PROMPTS)
+def test_each_extract_stands_under_the_heading_of_a_shipped_prompt_that_asks_for_it(prompt):
+    headings = read_prompt(prompt).headings
+    sections = dict(part.split("\n", 1) for part in standin.write_summary(OLD, headings).split("\n\n"))
+    assert list(sections) == [f"## {heading}" for heading in headings]
+    assert sections["## Goals and constraints"] == "- Mend the double charge in src/billing/charge.py."
+    assert "pytest tests/test_charge.py" in sections["## Done"]
+    assert sections["## Files"] == "- src/billing/charge.py\n- tests/test_charge.py"
+    assert "ValueError: no berth" in sections["## Errors"]
+    assert sections["## Next step"] == "- The ticket is not kept with the charge."
+    assert sections["## Pending"] == "-"
+    assert sections["## Identifiers"] == "-"
+
+
+def test_a_demand_with_headings_of_unknown_subjects_gets_its_own():
+    assert standin.write_summary(OLD, ["Ziel", "Stand"]).startswith("## Goal\n")
 
 
 def test_it_takes_the_time_that_a_model_would():

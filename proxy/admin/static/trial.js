@@ -51,6 +51,8 @@ function outcome({ conversations, left_out: out, tried, today }, name, against) 
     h("h4", null, "Tokens forwarded"), pair(both((each) => each.tokens_forwarded), many),
     h("h4", null, "Cost, summaries included, in percent of doing nothing"),
     pair(both((each) => each.cost_share), (share) => percent(share, 1)),
+    h("h4", null, "The same if results that are needed again are read again"),
+    pair(both((each) => each.cost_with_rereads_share), (share) => percent(share, 1)),
     table(["", figure(`${against}, today`), figure(name)], [
       row("Dollars, where prices are known", (each) => (each.priced ? dollars(each.dollars) : "–")),
       row("Read from the cache", (each) => percent(each.cached_share, 1)),
@@ -58,7 +60,9 @@ function outcome({ conversations, left_out: out, tried, today }, name, against) 
       row("Largest request, tokens", (each) => exact(each.peak)),
       row("Over the window", (each) => exact(each.over_window)),
       row("Summaries", (each) => exact(each.summaries)),
-      row("Needed words still there", (each) => (each.retention === null ? "–" : percent(each.retention, 1))),
+      row("Needed passages still there", (each) => (each.spans === null ? "–" : percent(each.spans, 1))),
+      row("Extra steps that the saving pays for, per 1,000 removed tokens",
+        (each) => (each.lambda === null ? "–" : each.lambda.toFixed(2))),
     ], "What if"),
   ];
 }

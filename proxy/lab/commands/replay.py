@@ -24,20 +24,21 @@ from proxy.cli.options import (
     print_error,
 )
 from proxy.config import Config, Upstream
-from proxy.core.window import Prices
 from proxy.errors import ProxyError
 from proxy.lab import report, sessions
 from proxy.lab.commands.progress import ProgressBar
 from proxy.lab.replay import sample, scorecard, standin
 from proxy.lab.replay.cache import HABITS
 from proxy.lab.replay.designs import DESIGNS, NOTHING
-from proxy.lab.replay.prices import PRICES
+from proxy.lab.replay.drawing import draw, keep_large, take_part
+from proxy.lab.replay.prices import MODEL, PRICES
 from proxy.lab.replay.run import ResultFile, replay_all
+from proxy.lab.replay.scorecard import Column, Row
 from proxy.lab.replay.scoring import UpstreamModel
-from proxy.lab.replay.simulation import Trial, build_rules
+from proxy.lab.replay.simulation import WAIT_SECONDS, Trial, build_rules
 from proxy.lab.replay.summaries import ModelSummarizer, ReplaySummarizer, StandIn
 from proxy.lab.replay.through import AllFailedError, ProxyTarget, Recorder, replay_through
-from proxy.lab.replay.values import Conversation, Result, Scores
+from proxy.lab.replay.values import Conversation, Result
 from proxy.lab.saved import UnreadableError
 from proxy.lab.simulated import SimulatedServer
 
@@ -45,11 +46,10 @@ DEFAULT_WINDOW_TOKENS = 128_000
 PORT_MAX = 65_535
 PUBLISHED_POLICIES = (NOTHING, "sliding-10", "just-under-60k", "batched-20k", "middleware", "jp", "blocks", "default")
 """Policies of the published scorecard."""
-_MODEL = "model"
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    what = "replay saved conversations: tokens, cache, cost, rewrites, validity and retention of each policy"
+    what = "replay saved conversations: what each policy costs, and how much of what the agent needs it keeps"
     parser = add_command(
         commands,
         "replay",
@@ -66,14 +66,34 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         help="sessions, requests, or folders of them; `-` for standard input",
     )
     parser.add_argument("--sample", action="store_true", help="replay built-in sample conversations")
-    parser.add_argument(
-        "--limit", metavar="N", type=parse_whole_number, default=0, help="only about N of them, evenly spread"
-    )
+    _add_choice_options(parser)
     _add_trial_options(parser)
     _add_upstream_options(parser)
     _add_output_options(parser)
     options.add_config(parser)
     parser.set_defaults(run=run_replay)
+
+
+def _add_choice_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--limit", metavar="N", type=parse_whole_number, default=0, help="only about N of them, evenly spread"
+    )
+    parser.add_argument(
+        "--least-tokens",
+        metavar="N",
+        type=parse_whole_number,
+        default=0,
+        help="only conversations whose messages come to at least N tokens",
+    )
+    parser.add_argument(
+        "--draw", metavar="N", type=parse_whole_number, default=0, help="only N of them, by chance, from every source"
+    )
+    parser.add_argument(
+        "--part", metavar="K/N", type=_parse_part, help="only the K-th of N parts, which share every source alike"
+    )
+    parser.add_argument(
+        "--seed", metavar="N", type=parse_whole_number, default=1, help="of --draw and --part (default 1)"
+    )
 
 
 def _add_trial_options(parser: argparse.ArgumentParser) -> None:
@@ -114,13 +134,12 @@ def _add_upstream_options(parser: argparse.ArgumentParser) -> None:
         help=f"of the model (default {DEFAULT_WINDOW_TOKENS:,})",
     )
     parser.add_argument("--cache", choices=HABITS, default="provider", help="how the upstream caches")
-    prices = (*PRICES, _MODEL)
     parser.add_argument(
         "--prices",
-        choices=prices,
-        default=".1/1.25",
-        help="prices of cached and of new input, as shares of the list price; `model`: the model's own "
-        "(default .1/1.25)",
+        choices=(*PRICES, MODEL),
+        action="append",
+        help="price model by which policies decide and costs are shown: cached input at a tenth, twentieth or "
+        "fortieth of its price, or `model`: each model's own; may be repeated (default: the first three)",
     )
     parser.add_argument(
         "--model", metavar="M", default="", help="model for prices and token counts, instead of the recorded one"
@@ -138,9 +157,20 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", metavar="FILE", type=parse_output_path, help="file for results; an interrupted run continues from it"
     )
-    parser.add_argument("--by", choices=("source", "terms"), help="more tables: by kind of agent, or of term")
+    parser.add_argument("--by", choices=("source",), help="more tables: by kind of agent")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     parser.add_argument("--html", metavar="FILE", type=parse_output_path, help="write an HTML report to this file")
+
+
+def _parse_part(text: str) -> tuple[int, int]:
+    part, _, parts = text.partition("/")
+    try:
+        chosen = int(part), int(parts)
+    except ValueError:
+        raise argparse.ArgumentTypeError("must be like 1/5") from None
+    if not 1 <= chosen[0] <= chosen[1]:
+        raise argparse.ArgumentTypeError("must be like 1/5, from 1/5 to 5/5")
+    return chosen
 
 
 def _parse_url(text: str) -> str:
@@ -183,7 +213,21 @@ def _read_conversations(args: argparse.Namespace) -> list[Conversation]:
     found += [conversation for session in read for conversation in session.conversations]
     if not found:
         raise UnreadableError("these files hold no conversation with a request")
-    return found[:: max(1, len(found) // args.limit) if args.limit else 1]
+    return _choose(args, found)
+
+
+def _choose(args: argparse.Namespace, conversations: list[Conversation]) -> list[Conversation]:
+    chosen = keep_large(conversations, args.least_tokens) if args.least_tokens else conversations
+    if args.limit:
+        chosen = chosen[:: max(1, len(chosen) // args.limit)]
+    if args.draw:
+        chosen = draw(chosen, args.draw, args.seed)
+    if args.part:
+        part, parts = args.part
+        chosen = take_part(chosen, part, parts, args.seed)
+    if not chosen:
+        raise UnreadableError("none of the conversations is chosen")
+    return chosen
 
 
 def _remarks(read: Sequence[sessions.RecordedSession]) -> Iterator[str]:
@@ -199,7 +243,8 @@ def _replay_all(args: argparse.Namespace, config: Config, conversations: Sequenc
     upstream = UpstreamModel(args.window, HABITS[args.cache], args.model)
     ledger, bar = ResultFile(args.out), ProgressBar(sys.stderr, "conversations")
     usual = PUBLISHED_POLICIES if args.all else () if args.through else (NOTHING, "default")
-    trials = [_build_trial(args, config, name) for name in args.policy or usual]
+    names = args.policy or usual
+    trials = [trial for name in names for trial in _build_trials(args, config, name)]
     results = replay_all(conversations, trials, upstream, ledger=ledger, jobs=args.jobs, progress=bar) if trials else []
     return results + (asyncio.run(_replay_through(args, conversations, upstream, ledger)) if args.through else [])
 
@@ -217,26 +262,28 @@ async def _replay_through(
         return await replay_through(conversations, door, recorder, ledger=ledger, progress=bar)
 
 
-def _build_trial(args: argparse.Namespace, config: Config, name: str) -> Trial:
+def _build_trials(args: argparse.Namespace, config: Config, name: str) -> list[Trial]:
+    """The trials of a policy: one for each price model, because the prices say when a rewrite pays."""
     policy = config.policy(name) if name in config.all_policies else None
     if policy is None and name not in DESIGNS:
         raise UnknownPolicy(f"unknown policy {name!r} (known: {', '.join((*config.all_policies, *DESIGNS))})")
     rules = DESIGNS[name] if policy is None else build_rules(policy, name)
-    return Trial(
+    trial = Trial(
         name=name,
         rules=rules,
         window=args.window,
-        prices=_find_prices(args),
         summarizer=_build_summarizer(args) if rules.summary.enabled else None,
-        patience=0.0 if policy is None else policy.summary.wait,
+        patience=WAIT_SECONDS if policy is None else policy.summary.wait,
         times=args.cache != "forever",
     )
-
-
-def _find_prices(args: argparse.Namespace) -> Prices | None:
-    """The prices that a policy decides with, and where the cache finds what; None: those of each model."""
+    if not rules.new_blocks:
+        return [trial]
     ends_only = HABITS[args.cache].ends_only
-    return None if args.prices == _MODEL else replace(PRICES[args.prices], ends_only=ends_only)
+    named = {prices: PRICES.get(prices) for prices in args.prices or PRICES}
+    return [
+        replace(trial, price_model=label, prices=prices and replace(prices, ends_only=ends_only))
+        for label, prices in named.items()
+    ]
 
 
 def _build_summarizer(args: argparse.Namespace) -> ReplaySummarizer | None:
@@ -262,33 +309,31 @@ def _print(args: argparse.Namespace, results: Sequence[Result]) -> None:
 
 def _describe_setting(args: argparse.Namespace, results: Sequence[Result]) -> str:
     """Conversations, window, cache and summarizer of the run, in a sentence."""
-    many = len({result.conversation for result in results})
-    requests = max((scores.requests for scores in scorecard.totals(results).values()), default=0)
+    requests = {result.conversation: result.scores.requests for result in results}
     who = standin.LABEL if args.summarizer == "stand-in" else args.summarizer
     return (
-        f"{many:,} conversation{'s' * (many != 1)}, {requests:,} requests, a window of {args.window:,} tokens, "
-        f"cache: {args.cache}, summaries: {who}"
+        f"{len(requests):,} conversation{'s' * (len(requests) != 1)}, {sum(requests.values()):,} requests, a window of "
+        f"{args.window:,} tokens, cache: {args.cache}, summaries: {who}"
     )
 
 
 def format_tables(results: Sequence[Result], setting: str, by: str | None = None) -> str:
     """All tables as text."""
-    totals = scorecard.totals(results)
-    parts = [setting]
+    parts, prices = [setting], scorecard.list_prices(results)
+    for name in prices:
+        rows = scorecard.group_rows(results, name)
+        parts.append(_format("policy", f"What it is worth: {scorecard.describe_prices(name)}", rows, scorecard.WORTH))
+    rows = scorecard.group_rows(results, prices[0])
     for title, columns in scorecard.TABLES.items():
-        head = ["policy", *(column.name for column in columns)]
-        parts.append(f"{title}\n{format_table(head, scorecard.rows(totals, columns))}")
-    if note := next(filter(None, map(scorecard.describe_estimate, totals.values())), ""):
+        parts.append(_format("policy", f"{title} ({prices[0]})", rows, columns))
+    if note := next(filter(None, (scorecard.describe_estimate(row.scores) for row in rows.values())), ""):
         parts.append(f"Tokens: {note}.")
-    return "\n\n".join([*parts, *_format_details(results, totals, by)])
+    for policy in rows if by else ():
+        sources = scorecard.by_source(results, policy, prices[0])
+        parts.append(_format("source", f"{policy}, by source ({prices[0]})", sources, scorecard.OF_A_SOURCE))
+    return "\n\n".join(parts)
 
 
-def _format_details(results: Sequence[Result], totals: Mapping[str, Scores], by: str | None) -> Iterator[str]:
-    for policy, scores in totals.items() if by else ():
-        if by == "terms":
-            rows = scorecard.retention_rows(scores)
-            yield f"{policy}, by age and kind of term\n{format_table(scorecard.RETENTION, rows)}"
-        else:
-            head = ["source", *(column.name for column in scorecard.OF_A_SOURCE)]
-            rows = scorecard.rows(scorecard.by_source(results, policy), scorecard.OF_A_SOURCE)
-            yield f"{policy}, by source\n{format_table(head, rows)}"
+def _format(first: str, title: str, rows: Mapping[str, Row], columns: Sequence[Column]) -> str:
+    head = [first, *(column.name for column in columns)]
+    return f"{title}\n{format_table(head, scorecard.fill_cells(rows, columns))}"

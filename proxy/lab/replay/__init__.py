@@ -3,6 +3,7 @@
 values       inputs and results
 history      a conversation, read once: messages, requests, times
 sample       built-in conversations
+drawing      a choice of conversations
 run          many conversations in parallel; a run that was stopped goes on
 simulation   a policy in this process
 through      a running proxy, with an upstream that records
@@ -11,12 +12,13 @@ summaries    models that write summaries
 standin      a summary without a model
 scoring      forwarded requests compared with what the agent sent
 scorecard    the columns of the tables
+intervals    how far a figure would differ with other conversations
 
 One measure each (docs/scorecard.md):
 
 cache        the prompt cache of an upstream
 prices       prices of tokens
-terms        how much of what the agent used next was still there
+spans        how much of what the agent wrote next was still there
 recall       how much of a history is in its last view
 truth        whether shortened results tell how their calls ended
 documents    whether instruction documents are whole

@@ -7,7 +7,7 @@ when; the results come back in the order of the policies and conversations that 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from os import SEEK_END
 from pathlib import Path
@@ -21,7 +21,7 @@ from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Simulation, Trial
 from proxy.lab.replay.values import Conversation, Result
 
-VERSION = 2
+VERSION = 3
 """Of the measures: kept results of another version are not used again."""
 Progress = Callable[[int, int], None]
 """Called with the number of conversations that are done, and of all."""
@@ -37,9 +37,26 @@ class Job:
 
 
 def replay_job(job: Job) -> list[Result]:
-    """A conversation through each policy."""
+    """A conversation through each policy at each price model."""
     case = ReplayCase(ReplayHistory(job.conversation), job.upstream)
-    return [_replay_trial(case, trial) for trial in job.trials]
+    policies: dict[str, list[Trial]] = {}
+    for trial in job.trials:
+        policies.setdefault(trial.name, []).append(trial)
+    return [result for trials in policies.values() for result in _replay_policy(case, trials)]
+
+
+def _replay_policy(case: ReplayCase, trials: Sequence[Trial]) -> Iterator[Result]:
+    """The results of one policy.
+
+    The cheaper cached input is, the longer a rewrite takes to pay. So if the same is forwarded at the dearest and at
+    the cheapest, it is at all prices between, and is not simulated again.
+    """
+    by_price = sorted(trials, key=lambda trial: 0.0 if trial.prices is None else trial.prices.read)
+    ends = [_replay_trial(case, trial) for trial in (by_price[0], *by_price[1:][-1:])]
+    yield from ends
+    is_same = ends[0].points == ends[-1].points and all(trial.prices for trial in trials)
+    for trial in by_price[1:-1]:
+        yield replace(ends[0], prices=trial.price_model) if is_same else _replay_trial(case, trial)
 
 
 def _replay_trial(case: ReplayCase, trial: Trial) -> Result:
@@ -49,7 +66,7 @@ def _replay_trial(case: ReplayCase, trial: Trial) -> Result:
     )
     for turn in case.turns:
         judge.score(turn, simulation.forward(turn))
-    return judge.result(trial.name)
+    return judge.result(trial.name, trial.price_model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,29 +120,33 @@ def replay_all(
     progress: Progress = lambda _done, _all: None,
 ) -> list[Result]:
     """Every policy over every conversation."""
-    keys = {(trial.name, each.name): result_key(each, (trial, upstream)) for each in conversations for trial in trials}
+    keys = {
+        (trial.name, trial.price_model, each.name): result_key(each, (trial, upstream))
+        for each in conversations
+        for trial in trials
+    }
     known = ledger.read()
     found = {pair: known[name] for pair, name in keys.items() if name in known}
     left = list(_missing_jobs(conversations, trials, upstream, found))
     done = len(conversations) - len(left)
     progress(done, len(conversations))
     for results in _run_jobs(left, jobs):
-        rows = {(result.policy, result.conversation): result for result in results}
+        rows = {(result.policy, result.prices, result.conversation): result for result in results}
         ledger.append((keys[pair], result) for pair, result in rows.items())
         found |= rows
         done += 1
         progress(done, len(conversations))
-    return [found[trial.name, each.name] for trial in trials for each in conversations]
+    return [found[trial.name, trial.price_model, each.name] for trial in trials for each in conversations]
 
 
 def _missing_jobs(
     conversations: Iterable[Conversation],
     trials: Sequence[Trial],
     upstream: UpstreamModel,
-    found: Mapping[tuple[str, str], Result],
+    found: Mapping[tuple[str, str, str], Result],
 ) -> Iterator[Job]:
     for each in conversations:
-        missing = [trial for trial in trials if (trial.name, each.name) not in found]
+        missing = [trial for trial in trials if (trial.name, trial.price_model, each.name) not in found]
         if missing:
             yield Job(each, missing, upstream)
 

@@ -1,4 +1,4 @@
-"""The scorecard: what the scores say, as columns that the table, the JSON and the HTML page share.
+"""The scorecard: figures of each policy, as columns that the table, the JSON and the HTML page share.
 
 docs/scorecard.md defines every column. Shares are rounded only here, and half a digit goes to the even one, so the
 same scores give the same text.
@@ -7,24 +7,104 @@ same scores give the same text.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
-from proxy.lab.replay.prices import PRICES, share, summaries_share
+from proxy.core.window import Prices
+from proxy.lab.replay.intervals import Interval, find_interval
+from proxy.lab.replay.prices import (
+    PRICES,
+    cost_unchanged,
+    cost_with_rereads,
+    find_break_even,
+    share,
+    share_with_rereads,
+)
 from proxy.lab.replay.scoring import sum_scores
-from proxy.lab.replay.values import AGES, DIALECTS, KINDS, PICO_PER_DOLLAR, RECALLED, RecallCount, Result, Scores
+from proxy.lab.replay.values import DIALECTS, PICO_PER_DOLLAR, RECALLED, Result, Scores
 
 Cell = Decimal | int | str
 NONE = "-"
-"""What a share shows when nothing was asked for."""
+"""A share of nothing."""
+
+
+@dataclass(frozen=True)  # without slots: sums and intervals are computed once
+class Row:
+    """One policy at one price model, over some conversations."""
+
+    conversations: Sequence[Scores]
+    prices: Prices | None
+    """None: each model's own."""
+
+    @cached_property
+    def scores(self) -> Scores:
+        return sum_scores(self.conversations)
+
+    @property
+    def cost(self) -> float:
+        return share(self.scores, self.prices)
+
+    @property
+    def cost_with_rereads(self) -> float:
+        return share_with_rereads(self.scores, self.prices)
+
+    @cached_property
+    def cost_with_rereads_interval(self) -> Interval | None:
+        prices = self.prices
+        return find_interval(
+            [(cost_with_rereads(each, prices), cost_unchanged(each, prices)) for each in self.conversations]
+        )
+
+    @property
+    def spans(self) -> float | None:
+        needed = self.scores.needed
+        return needed.kept / needed.asked if needed.asked else None
+
+    @cached_property
+    def spans_interval(self) -> Interval | None:
+        return find_interval([(each.needed.kept, each.needed.asked) for each in self.conversations])
+
+    @property
+    def spans_by_characters(self) -> float | None:
+        needed = self.scores.needed
+        return needed.kept_characters / needed.asked_characters if needed.asked else None
+
+    @cached_property
+    def spans_by_characters_interval(self) -> Interval | None:
+        return find_interval(
+            [(each.needed.kept_characters, each.needed.asked_characters) for each in self.conversations]
+        )
+
+    @property
+    def spans_per_conversation(self) -> float | None:
+        """The mean of the conversations' own shares: each counts alike, however many spans it has."""
+        shares = self._shares
+        return sum(shares) / len(shares) if shares else None
+
+    @cached_property
+    def spans_per_conversation_interval(self) -> Interval | None:
+        return find_interval([(each, 1) for each in self._shares])
+
+    @property
+    def rewrites_per_100(self) -> float:
+        return 100 * self.scores.rewrites / self.scores.requests if self.scores.requests else 0.0
+
+    @property
+    def break_even(self) -> float | None:
+        return find_break_even(self.scores, self.prices)
+
+    @property
+    def _shares(self) -> Sequence[float]:
+        return [each.needed.kept / each.needed.asked for each in self.conversations if each.needed.asked]
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One figure: its heading, what it is in a few words, and how it is read off the scores."""
+    """One figure: its heading, its meaning in a few words, and how it is read off a row."""
 
     name: str
     title: str
-    of: Callable[[Scores], Cell]
+    of: Callable[[Row], Cell]
 
 
 def round_share(value: float, digits: int) -> Decimal:
@@ -35,110 +115,114 @@ def _percent(part: float, whole: float) -> Cell:
     return round_share(100 * part / whole, 1) if whole else NONE
 
 
-def _share(kept: int, asked: int) -> Cell:
-    return round_share(kept / asked, 3) if asked else NONE
+def _share(value: float | None, digits: int = 3) -> Cell:
+    return NONE if value is None else round_share(value, digits)
 
 
-def _price_column(label: str) -> Column:
-    prices = PRICES[label]
-    return Column(
-        label, f"cost at {label}, % of doing nothing", lambda scores: round_share(100 * share(scores, prices), 1)
-    )
+def _with_interval(value: float | None, interval: Interval | None, digits: int = 3, scale: int = 1) -> Cell:
+    if value is None or interval is None:
+        return NONE
+    low, high = (f"{scale * end:.{digits}f}" for end in interval)
+    return f"{scale * value:.{digits}f} ({low}-{high})"
 
 
 def _recall_column(name: str) -> Column:
-    def of(scores: Scores) -> Cell:
-        found = scores.recall.get(name)
-        return NONE if found is None else _share(found.kept, found.asked)
+    def of(row: Row) -> Cell:
+        recall = row.scores.recall.get(name)
+        return _share(recall.kept / recall.asked) if recall is not None and recall.asked else NONE
 
-    return Column(name, f"recall of {name} in the last request", of)
+    return Column(name, f"{name}, in the last request", of)
 
 
 def _breach_column(dialect: str, name: str) -> Column:
-    return Column(name, f"requests with a new breach, {dialect}", lambda scores: scores.invalid.get(dialect, 0))
+    return Column(name, f"requests with a new breach, {dialect}", lambda row: row.scores.invalid.get(dialect, 0))
 
 
-OLD = AGES[1:]
-_PLAIN = PRICES[".1/1.25"]
-COST = (
-    Column("tokens", "tokens forwarded, % of those sent", lambda s: _percent(s.forwarded.read, s.raw.read)),
-    *map(_price_column, PRICES),
-    Column("$", "cost at the models' own prices, %", lambda s: _percent(s.bill, s.raw_bill)),
-    Column("of it summaries", "summaries at .1/1.25, %", lambda s: round_share(100 * summaries_share(s, _PLAIN), 1)),
-    Column("cached", "prefix share, %", lambda s: _percent(s.forwarded.cached, s.forwarded.read)),
+WORTH = (
+    Column("cost", "input and summaries, % of doing nothing", lambda row: round_share(100 * row.cost, 1)),
+    Column(
+        "with re-reads",
+        "the same with a step for each lost result, %",
+        lambda row: _with_interval(row.cost_with_rereads, row.cost_with_rereads_interval, 1, 100),
+    ),
+    Column("spans", "needed spans kept", lambda row: _with_interval(row.spans, row.spans_interval)),
+    Column(
+        "by characters",
+        "the same by characters",
+        lambda row: _with_interval(row.spans_by_characters, row.spans_by_characters_interval),
+    ),
+    Column(
+        "per conversation",
+        "the same, each conversation alike",
+        lambda row: _with_interval(row.spans_per_conversation, row.spans_per_conversation_interval),
+    ),
+    Column("rewrites /100", "rewrites per 100 requests", lambda row: round_share(row.rewrites_per_100, 1)),
+    Column("summaries", "calls for a summary", lambda row: row.scores.summary_calls),
+    Column(
+        "lambda",
+        "extra steps per 1,000 removed tokens that the saving pays for",
+        lambda row: _share(row.break_even, 2),
+    ),
 )
 SHAPE = (
-    Column("requests", "requests", lambda s: s.requests),
-    Column("rewrites /100", "rewrites per 100 requests", lambda s: _percent(s.rewrites, s.requests)),
-    Column("peak", "tokens of the largest request", lambda s: s.peak),
-    Column("mean", "tokens of a request on average", lambda s: s.mean),
-    Column("over", "requests over the window", lambda s: s.over),
-    Column("summaries", "calls for a summary", lambda s: s.summary_calls),
+    Column("requests", "requests", lambda row: row.scores.requests),
+    Column(
+        "tokens",
+        "tokens forwarded, % of those sent",
+        lambda row: _percent(row.scores.forwarded.read, row.scores.raw.read),
+    ),
+    Column("cached", "prefix share, %", lambda row: _percent(row.scores.forwarded.cached, row.scores.forwarded.read)),
+    Column("$", "cost at the models' own prices, %", lambda row: _percent(row.scores.bill, row.scores.raw_bill)),
+    Column("peak", "tokens of the largest request", lambda row: row.scores.peak),
+    Column("mean", "tokens of a request on average", lambda row: row.scores.mean),
+    Column("over", "requests over the window", lambda row: row.scores.over),
     *map(_breach_column, DIALECTS, ("invalid", *DIALECTS[1:])),
-    Column("failed", "requests not answered as they should", lambda s: s.failed),
+    Column("failed", "requests not answered as they should", lambda row: row.scores.failed),
 )
-KEPT = (
-    Column("in context", "retention: a whole original line", lambda s: _in_context_share(s.kept_of(OLD))),
-    Column("named", "retention: the term anywhere", lambda s: _named_share(s.kept_of(OLD))),
-    Column("fresh", "retention of what was just read", lambda s: _in_context_share(s.kept_of(AGES[:1]))),
-    Column("pointed", "in context, or a call to have it again", lambda s: _pointed_share(s.kept_of(OLD))),
-    *map(_recall_column, RECALLED),
-)
-OF_A_SOURCE = (SHAPE[0], COST[0], COST[1], SHAPE[1], *KEPT[:4])
-COLUMNS = (*COST, *SHAPE, *KEPT)
-TABLES = {"What it costs": COST, "What is sent": SHAPE, "What is kept": KEPT}
+KEPT = tuple(map(_recall_column, RECALLED))
+OF_A_SOURCE = (SHAPE[0], *WORTH)
+TABLES = {"What is sent": SHAPE, "What is kept in the last request": KEPT}
+"""Tables beside the one of `WORTH` that each price model has."""
 
 
-def _in_context_share(kept: RecallCount) -> Cell:
-    return _share(kept.in_context, kept.asked)
+def describe_prices(name: str) -> str:
+    """A price model in words."""
+    prices = PRICES.get(name)
+    if prices is None:
+        return "each model's own prices"
+    return f"cached input at a {name} of its price ({prices.read:g} of the input price, new {prices.write:g})"
 
 
-def _named_share(kept: RecallCount) -> Cell:
-    return _share(kept.named, kept.asked)
+def list_prices(results: Iterable[Result]) -> list[str]:
+    """The price models of these results; all of the named ones if no policy reads prices."""
+    return list(dict.fromkeys(result.prices for result in results if result.prices)) or list(PRICES)
 
 
-def _pointed_share(kept: RecallCount) -> Cell:
-    return _share(kept.pointed, kept.asked)
-
-
-def by_policy(results: Iterable[Result]) -> dict[str, list[Result]]:
-    found: dict[str, list[Result]] = {}
+def group_rows(results: Sequence[Result], prices: str) -> dict[str, Row]:
+    """The row of each policy at this price model."""
+    groups: dict[str, list[Scores]] = {}
     for result in results:
-        found.setdefault(result.policy, []).append(result)
-    return found
+        if result.prices in ("", prices):
+            groups.setdefault(result.policy, []).append(result.scores)
+    return {policy: Row(scores, PRICES.get(prices)) for policy, scores in groups.items()}
 
 
-def totals(results: Iterable[Result]) -> dict[str, Scores]:
-    """The scores of each policy over all conversations."""
-    return {name: sum_scores(each.scores for each in its) for name, its in by_policy(results).items()}
-
-
-def rows(scores: Mapping[str, Scores], columns: Sequence[Column]) -> list[list[Cell]]:
-    """A row a policy: its name, then its figures."""
-    return [[name, *(column.of(each) for column in columns)] for name, each in scores.items()]
-
-
-def by_source(results: Sequence[Result], policy: str) -> dict[str, Scores]:
+def by_source(results: Sequence[Result], policy: str, prices: str) -> dict[str, Row]:
     """One policy on each kind of agent."""
-    own = by_policy(results).get(policy, [])
+    own = [result for result in results if result.policy == policy and result.prices in ("", prices)]
     sources = dict.fromkeys(result.source for result in own)
-    return {source: sum_scores(each.scores for each in own if each.source == source) for source in sources}
+    return {
+        source: Row([each.scores for each in own if each.source == source], PRICES.get(prices)) for source in sources
+    }
 
 
-def retention_rows(scores: Scores) -> list[list[Cell]]:
-    """A row for each age, then for each kind of term: how many, and how many are in context, named, pointed to."""
-    groups = [*((age, scores.kept_of((age,))) for age in AGES)]
-    groups += [(kind, scores.kept_of(OLD, (kind,))) for kind in KINDS]
-    return [
-        [name, kept.asked, _in_context_share(kept), _named_share(kept), _pointed_share(kept)] for name, kept in groups
-    ]
-
-
-RETENTION = ("terms", "asked", "in context", "named", "pointed")
+def fill_cells(rows: Mapping[str, Row], columns: Sequence[Column]) -> list[list[Cell]]:
+    """Lines of a table: a name, then its figures."""
+    return [[name, *(column.of(row) for column in columns)] for name, row in rows.items()]
 
 
 def describe_estimate(scores: Scores) -> str:
-    """How far our count is off, in a sentence; empty where nothing was recorded."""
+    """How far our count is off, in a sentence; empty if nothing was recorded."""
     estimate = scores.estimate
     if not estimate.recorded:
         return ""
@@ -150,23 +234,49 @@ def describe_estimate(scores: Scores) -> str:
 
 
 def as_json(results: Sequence[Result]) -> dict[str, Any]:
-    """Everything: the figures as in the table, and the whole numbers they are made of."""
+    """Everything: the figures of each policy at each price model, and the whole numbers they are made of."""
+    policies: dict[str, dict[str, Any]] = {}
+    for prices in list_prices(results):
+        for policy, row in group_rows(results, prices).items():
+            figures = policies.setdefault(policy, {"policy": policy})
+            for name, value in _list_figures(row).items():
+                figures.setdefault(name, {})[prices] = value
+    return {"policies": list(policies.values()), "conversations": [asdict(result) for result in results]}
+
+
+def _list_figures(row: Row) -> dict[str, Any]:
+    scores = row.scores
     return {
-        "policies": [
-            {
-                "policy": name,
-                "figures": {column.name: _plain(column.of(scores)) for column in COLUMNS},
-                "dollars": {
-                    "without": scores.raw_bill / PICO_PER_DOLLAR,
-                    "with": scores.bill / PICO_PER_DOLLAR,
-                    "priced": scores.priced,
-                },
-                "scores": asdict(scores),
-            }
-            for name, scores in totals(results).items()
-        ],
-        "conversations": [asdict(result) for result in results],
+        "cost": _round(row.cost),
+        "cost_with_rereads": _round(row.cost_with_rereads),
+        "spans": _round(row.spans),
+        "spans_by_characters": _round(row.spans_by_characters),
+        "spans_per_conversation": _round(row.spans_per_conversation),
+        "rewrites_per_100": _round(row.rewrites_per_100),
+        "summaries": scores.summary_calls,
+        "lambda": _round(row.break_even),
+        "intervals": {
+            "cost_with_rereads": _round_interval(row.cost_with_rereads_interval),
+            "spans": _round_interval(row.spans_interval),
+            "spans_by_characters": _round_interval(row.spans_by_characters_interval),
+            "spans_per_conversation": _round_interval(row.spans_per_conversation_interval),
+        },
+        "figures": {column.name: _plain(column.of(row)) for column in (*SHAPE, *KEPT)},
+        "dollars": {
+            "without": scores.raw_bill / PICO_PER_DOLLAR,
+            "with": scores.bill / PICO_PER_DOLLAR,
+            "priced": scores.priced,
+        },
+        "scores": asdict(scores),
     }
+
+
+def _round(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def _round_interval(interval: Interval | None) -> list[float] | None:
+    return None if interval is None else [round(end, 4) for end in interval]
 
 
 def _plain(cell: Cell) -> float | int | str:

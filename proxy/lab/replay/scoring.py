@@ -15,14 +15,16 @@ from proxy.core.messages import Message
 from proxy.core.pipeline import Count, estimate_tokens
 from proxy.core.window import Calibration
 from proxy.lab.replay.cache import MARKS, PROVIDER, Cache, Habit
+from proxy.lab.replay.documents import find_documents, is_whole
 from proxy.lab.replay.history import Forwarded, ReplayHistory, RequestTurn, same
 from proxy.lab.replay.prices import bill
 from proxy.lab.replay.recall import measure_recall
 from proxy.lab.replay.simulation import Sent
+from proxy.lab.replay.spans import NeededSpans, Span, choose_requests
 from proxy.lab.replay.summaries import SummaryRequest
-from proxy.lab.replay.terms import Terms
+from proxy.lab.replay.truth import judge_outcomes
 from proxy.lab.replay.validity import BY_DIALECT, shape_of
-from proxy.lab.replay.values import RECALLED, Estimate, Point, Recall, RecallCount, Result, Scores, Tokens
+from proxy.lab.replay.values import RECALLED, Estimate, Needed, Point, Recall, Result, Scores, Tokens
 from proxy.tokenizer import Tokenizers, find_prior_calibration
 from proxy.windows import resolve_window
 from proxy.wire import http
@@ -47,7 +49,6 @@ class ReplayCase:
         self.history = history
         self.upstream = upstream
         self.turns = list(history.turns())
-        self.terms = Terms(history.messages)
         self.model = upstream.model or history.conversation.model
         self.prices = resolve_window(self.model)
 
@@ -56,6 +57,12 @@ class ReplayCase:
         """Each request as it was sent."""
         cache = Cache(self.habit, estimate_tokens)
         return [_read(cache, self.render_unchanged(turn).pieces, turn.seconds) for turn in self.turns]
+
+    @cached_property
+    def spans(self) -> NeededSpans:
+        """The needed spans at the requests that are judged."""
+        places = [turn.place for turn in self.turns]
+        return NeededSpans(self.history.messages, choose_requests(places, [plain.read for plain in self.plain]))
 
     @property
     def habit(self) -> Habit:
@@ -98,6 +105,8 @@ class Judge:
         self._pins = pins
         self._cache = Cache(case.habit, estimate_tokens)
         self._last: Forwarded | None = None
+        self._last_view: Sequence[Message] = ()
+        self._charged: set[Span] = set()
         self._points: list[Point] = []
         self._rows: list[Scores] = []
 
@@ -110,6 +119,7 @@ class Judge:
         summaries += [self._summary(asked, turn) for asked in sent.after]
         rewrote = self._last is not None and _breaks(self._last, rendered)
         spent = sum_tokens(summaries)
+        needed, rereads = self._judge_spans(turn, rendered.view, forwarded)
         self._points.append(
             Point(
                 place=turn.place,
@@ -134,18 +144,21 @@ class Judge:
                 summary_calls=len(summaries),
                 summaries=spent,
                 invalid=self._invalid(turn, rendered.view),
-                kept=case.terms.measure(turn.place, rendered.view),
+                needed=needed,
                 raw_bill=bill(plain, case.prices),
                 bill=bill(forwarded, case.prices) + sum(bill(each, case.prices) for each in summaries),
+                reread_bill=sum(bill(each, case.prices) for each in rereads),
                 priced=int(case.prices.prices is not None),
                 failed=int(sent.failed),
             )
         )
-        self._last = rendered
+        self._last, self._last_view = rendered, sent.view
 
-    def result(self, policy: str) -> Result:
+    def result(self, policy: str, prices: str = "") -> Result:
         conversation = self._case.history.conversation
-        scores = sum_scores([*self._rows, Scores(recall=self._recall(), estimate=self._case.estimate)])
+        removed = max((point.raw - point.forwarded for point in self._points), default=0)
+        whole = Scores(recall=self._recall(), estimate=self._case.estimate, removed=max(0, removed))
+        scores = sum_scores([*self._rows, whole])
         return Result(
             policy=policy,
             conversation=conversation.name,
@@ -154,7 +167,31 @@ class Judge:
             window=self._case.upstream.window,
             scores=scores,
             points=tuple(self._points),
+            prices=prices,
         )
+
+    def _judge_spans(
+        self, turn: RequestTurn, view: Sequence[Message], forwarded: Tokens
+    ) -> tuple[Needed, Sequence[Tokens]]:
+        """The needed spans of this request, and the steps by which the lost ones are read again."""
+        spans = self._case.spans.by_place.get(turn.place, ())
+        if not spans:
+            return Needed(), ()
+        lost = self._case.spans.find_lost(turn.place, view)
+        sources = dict.fromkeys(span.source for span in lost if span not in self._charged)
+        self._charged.update(lost)
+        results = (estimate_tokens(self._case.history.messages[source].raw) for source in sources)
+        rereads = [Tokens(forwarded.fresh + size, forwarded.cached) for size in results]
+        asked = sum(len(span.text) for span in spans)
+        needed = Needed(
+            asked=len(spans),
+            kept=len(spans) - len(lost),
+            asked_characters=asked,
+            kept_characters=asked - sum(len(span.text) for span in lost),
+            rereads=len(rereads),
+            reread=sum_tokens(rereads),
+        )
+        return needed, rereads
 
     def _summary(self, asked: SummaryRequest, turn: RequestTurn) -> Tokens:
         if asked.usage is not None:
@@ -176,7 +213,15 @@ class Judge:
         if self._last is None:
             return {}
         last = self._case.turns[len(self._points) - 1]
-        return measure_recall(self._case.history.messages[: last.place], self._last.view, self._pins)
+        messages = self._case.history.messages[: last.place]
+        recall = measure_recall(messages, self._last.view, self._pins)
+        documents = find_documents(messages)
+        whole = sum(is_whole(document, self._last_view) for document in documents)
+        recall["documents whole"] = Recall(len(documents), whole)
+        for finding in judge_outcomes(messages, self._last_view):
+            so_far = recall.get(finding.aspect, Recall())
+            recall[finding.aspect] = so_far.plus(Recall(1, int(finding.is_good)))
+        return recall
 
 
 def sum_scores(each: Iterable[Scores]) -> Scores:
@@ -193,10 +238,12 @@ def sum_scores(each: Iterable[Scores]) -> Scores:
         summaries=sum_tokens(row.summaries for row in rows),
         invalid={name: found for name in BY_DIALECT if (found := sum(row.invalid.get(name, 0) for row in rows))},
         recall=_sum_recall(rows),
-        kept=_sum_kept(rows),
+        needed=_sum_needed(rows),
+        removed=sum(row.removed for row in rows),
         estimate=_sum_estimates(rows),
         raw_bill=sum(row.raw_bill for row in rows),
         bill=sum(row.bill for row in rows),
+        reread_bill=sum(row.reread_bill for row in rows),
         priced=sum(row.priced for row in rows),
         failed=sum(row.failed for row in rows),
     )
@@ -217,12 +264,11 @@ def _sum_recall(rows: Sequence[Scores]) -> dict[str, Recall]:
     return {name: found[name] for name in RECALLED if name in found}
 
 
-def _sum_kept(rows: Sequence[Scores]) -> dict[str, RecallCount]:
-    found: dict[str, RecallCount] = {}
+def _sum_needed(rows: Sequence[Scores]) -> Needed:
+    needed = Needed()
     for row in rows:
-        for name, kept in row.kept.items():
-            found[name] = found.get(name, RecallCount()).plus(kept)
-    return dict(sorted(found.items()))
+        needed = needed.plus(row.needed)
+    return needed
 
 
 def _sum_estimates(rows: Sequence[Scores]) -> Estimate:

@@ -7,6 +7,8 @@ no socket, no upstream that counts by itself or refuses. `through.py` sends the 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from operator import eq
 from typing import Any
 
 from proxy.config import Policy
@@ -24,7 +26,7 @@ from proxy.core.actions import (
 from proxy.core.conversation import AnswerReport, Context, Exchange
 from proxy.core.identity import Identity
 from proxy.core.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, FoundValues, LookUp, SummaryCandidate
-from proxy.core.messages import Message
+from proxy.core.messages import Message, Request
 from proxy.core.pipeline import estimate_tokens
 from proxy.core.question import Question
 from proxy.core.rules import Rules
@@ -62,6 +64,8 @@ class Trial:
     window: int
     prices: Prices | None = None
     """None: the model's own, as in production."""
+    price_model: str = ""
+    """Its name; empty for rules that read no prices."""
     summarizer: ReplaySummarizer | None = None
     patience: float = WAIT_SECONDS
     times: bool = True
@@ -130,9 +134,11 @@ class Simulation:
         self._prices = trial.prices or prices
         self._store = SimulatedStore()
         self._pending: SimulatedSummary | None = None
+        self._earlier: Request | None = None
 
     def forward(self, turn: RequestTurn) -> Sent:
         """Drive one request through the orchestration, as if the upstream accepted it."""
+        turn = replace(turn, request=self._continue(turn.request))
         self._store.now = turn.seconds
         self._finish_summary(turn.seconds)
         driver = TurnDriver(self, turn)
@@ -146,6 +152,17 @@ class Simulation:
         if driver.waited:
             return Sent(found.view, found.tools, found.reason, before, tuple(driver.calls))
         return Sent(found.view, found.tools, found.reason, (), (*before, *driver.calls))
+
+    def _continue(self, request: Request) -> Request:
+        """The request with the values that were computed for its first messages, as in the running proxy."""
+        continued = replace(request)
+        earlier = self._earlier
+        if earlier is not None:
+            same = map(eq, earlier.body, request.body)
+            shared = sum(1 for _ in takewhile(bool, same))
+            continued.columns.follow(earlier.columns, shared)
+        self._earlier = continued
+        return continued
 
     def context(self, turn: RequestTurn) -> Context:
         trial = self._trial

@@ -1,13 +1,13 @@
 """A stand-in for the model that writes summaries: extractive, deterministic, and no model at all.
 
-Offline runs need an answer of a summary's size, after a summary's time, with a summary's kind of words in it. It names
-what the old part named: what people asked, which files were touched, what was run and how it ended, what went wrong,
-the last messages. A real model tells more of why and less of what; retention with this one is an indication, and
-every table made with it says so.
+Offline runs need an answer of a summary's size, after a summary's time, with a summary's kind of words in it. Each
+extract stands under the heading that asks for it: the user's words under "Goals and constraints", calls under "Done",
+error lines under "Errors". A heading that asks for none of them gets "-". A real model tells more of why and less of
+what; figures with this one are an indication, and every table made with it says so.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from proxy.core.messages import Message
@@ -20,6 +20,7 @@ SUMMARY_BYTES = 11_300
 _LINE_CHARACTERS = 320
 _ROWS_COUNT = 60
 _HEADINGS = ("Goal", "Progress", "Files", "Errors", "Next step")
+_NEWEST_WORDS = 3
 _PATHS = re.compile(r"(?<![\w/])[\w.~-]*/[\w./-]*\w\.\w{1,5}\b")
 _HEADING = re.compile(r"^#{1,3} +(\S.{0,60})$", re.MULTILINE)
 _HEADINGS_LIMIT = 12
@@ -42,18 +43,13 @@ class Pace:
 
 def write_summary(messages: Sequence[Message], headings: Sequence[str] = (), most: int = SUMMARY_BYTES) -> str:
     """A summary of these messages under these headings, in at most `most` bytes."""
-    sections = headings or _HEADINGS
-    parts = (
-        _user_words(messages),
-        _calls_made(messages),
-        _files_touched(messages),
-        _failures(messages),
-        _assistant_words(messages),
-    )
+    sections = headings if any(map(_find_extract, headings)) else _HEADINGS
     lines: list[str] = []
-    for at, heading in enumerate(sections):
-        room = most // (len(sections) - at) - len(f"## {heading}\n\n".encode())
-        lines.append(f"## {heading}\n{_fit_rows(parts[at % len(parts)], room) or '-'}")
+    for number, heading in enumerate(sections):
+        room = most // (len(sections) - number) - len(f"## {heading}\n\n".encode())
+        extract = _find_extract(heading)
+        rows = extract(messages) if extract else ()
+        lines.append(f"## {heading}\n{_fit_rows(rows, room) or '-'}")
         most -= len(lines[-1].encode("utf-8", "replace")) + len("\n\n")
     return "\n\n".join(lines)
 
@@ -87,6 +83,29 @@ def _failures(messages: Iterable[Message]) -> list[str]:
 def _assistant_words(messages: Iterable[Message]) -> list[str]:
     texts = [message.text for message in messages if message.role == "assistant"]
     return [_shorten(each) for each in texts if each.strip()][-_ROWS_COUNT:]
+
+
+def _newest_words(messages: Iterable[Message]) -> list[str]:
+    return _assistant_words(messages)[-_NEWEST_WORDS:]
+
+
+_EXTRACTS: Sequence[tuple[tuple[str, ...], Callable[[Sequence[Message]], list[str]]]] = (
+    (("next", "active", "current", "last"), _newest_words),
+    (("goal", "aim", "constraint", "request", "task"), _user_words),
+    (("file",), _files_touched),
+    (("error", "fail", "problem"), _failures),
+    (("done", "progress", "state"), _calls_made),
+    (("decision",), _assistant_words),
+)
+"""By words of a heading, the extract that it asks for; the first that fits."""
+
+
+def _find_extract(heading: str) -> Callable[[Sequence[Message]], list[str]] | None:
+    heading_words = heading.lower()
+    for words, extract in _EXTRACTS:
+        if any(word in heading_words for word in words):
+            return extract
+    return None
 
 
 def _fit_rows(rows: Iterable[str], most: int) -> str:

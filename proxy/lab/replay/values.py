@@ -5,7 +5,7 @@ prices are made of them only where they are shown, so that the same run gives th
 any order.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,11 +15,11 @@ PICO_PER_DOLLAR = 10**12
 """Money is counted in picodollars: a price per million tokens is a whole number of them per token."""
 DIALECTS = ("openai", "alternating", "anthropic")
 """By whose rules a history may be refused."""
-KINDS = ("path", "id", "number", "name")
-"""What a term is."""
-AGES = ("fresh", "recent", "old", "ancient")
-"""How long ago it was last seen: within the last 6 messages; of 7 to 20, 21 to 60, and more than 60 messages ago."""
-RECALLED = ("user messages", "pins", "paths", "ids", "errors")
+RECALLED = (
+    *("user messages", "pins", "documents whole"),
+    *("failures told", "alarms true", "conflicts kept", "end states kept"),
+)
+"""What is asked of the last view of each conversation (`recall`, `documents`, `truth`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,23 +110,25 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True)
-class RecallCount:
-    """How many terms an action reached for, and how many of them the view still had."""
+class Needed:
+    """Needed spans of the requests that were judged, and the re-reads that lost ones are charged with (`spans`)."""
 
     asked: int = 0
-    in_context: int = 0
-    """A whole original line with the term is there."""
-    named: int = 0
-    """The term is there, in whatever line."""
-    pointed: int = 0
-    """In context, or the view shows a call that would bring it back."""
+    kept: int = 0
+    asked_characters: int = 0
+    kept_characters: int = 0
+    rereads: int = 0
+    reread: Tokens = Tokens()
+    """What these steps read."""
 
-    def plus(self, other: "RecallCount") -> "RecallCount":
-        return RecallCount(
+    def plus(self, other: "Needed") -> "Needed":
+        return Needed(
             self.asked + other.asked,
-            self.in_context + other.in_context,
-            self.named + other.named,
-            self.pointed + other.pointed,
+            self.kept + other.kept,
+            self.asked_characters + other.asked_characters,
+            self.kept_characters + other.kept_characters,
+            self.rereads + other.rereads,
+            self.reread.plus(other.reread),
         )
 
 
@@ -185,13 +187,16 @@ class Scores:
     """By dialect: requests in which something is wrong that was right before."""
     recall: Mapping[str, Recall] = field(default_factory=dict)
     """By what is recalled (`RECALLED`)."""
-    kept: Mapping[str, RecallCount] = field(default_factory=dict)
-    """By age and kind of term, as "old path"."""
+    needed: Needed = Needed()
+    removed: int = 0
+    """Tokens by which the request that was shortened most was shorter; of each conversation."""
     estimate: Estimate = Estimate()
     raw_bill: int = 0
     """Input at the model's own prices, in picodollars; of models whose prices are known."""
     bill: int = 0
     """The same for what was forwarded, summaries included."""
+    reread_bill: int = 0
+    """The same for the re-reads that lost spans are charged with."""
     priced: int = 0
     """Requests that these two speak of."""
     failed: int = 0
@@ -201,14 +206,6 @@ class Scores:
     def mean(self) -> int:
         """Tokens of a request that was forwarded, on average."""
         return self.forwarded.read // max(1, self.requests)
-
-    def kept_of(self, ages: Iterable[str] = AGES, kinds: Iterable[str] = KINDS) -> RecallCount:
-        """Over some ages and kinds of terms."""
-        wanted = {f"{age} {kind}" for age in ages for kind in kinds}
-        found = RecallCount()
-        for name, kept in self.kept.items():
-            found = found.plus(kept) if name in wanted else found
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,3 +221,5 @@ class Result:
     """The tokens that were the limit."""
     scores: Scores
     points: tuple[Point, ...] = ()
+    prices: str = ""
+    """The price model by which the policy decided when to cut; empty if it reads no prices."""

@@ -1,0 +1,180 @@
+r"""Needed spans: of the text that the recorded agent repeats next, how much still stands in the forwarded view?
+
+Requests are chosen without looking at a policy: every fifth request of a conversation from 14,000 tokens on. What the
+agent writes in its next 16 messages (texts and arguments of calls) is cut into the longest pieces of at least 24
+characters that stand in an earlier output of a tool, or of an environment in the user's role. Such a piece is *needed*
+if it stands nowhere else: not in the instructions, the user's words, or the agent's own words and calls, not in the
+newest three messages, and not in what was read or written since the request. It is *kept* if it stands in the forwarded
+view. All texts are compared with line numbers removed and white space collapsed:
+
+    read:     "    12\tdef charge(berth):\n    13\t    return 2 * berth.fee"
+    written:  {"old_string": "def charge(berth):\n    return 2 * berth.fee"}
+    needed:   "def charge(berth): return 2 * berth.fee"
+
+A lost span makes the agent read again. Each need is charged once, however many of the chosen requests see it coming;
+the spans of one result that are lost at one request are one re-read. Its price is one more request like that one, with
+its cached and new tokens, and the result as new tokens:
+
+    lost at a request of 30,000 cached and 500 new tokens: two spans of a result of 2,000 tokens, one of another of 900
+    charged: (30,000 cached + 2,500 new) + (30,000 cached + 1,400 new)
+
+Not charged: what the result costs in later requests, and the answer that asks for it.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from proxy.core.messages import Message, ToolCall, iterate_strings
+
+SPAN_CHARACTERS = 24
+EVERY_REQUESTS = 5
+LEAST_TOKENS = 14_000
+NEXT_MESSAGES = 16
+NEWEST_MESSAGES = 3
+_LINE_NUMBER = re.compile(r"^[ \t]*\d{1,6}(?:\t|→| ?[|:] ?)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One needed text."""
+
+    text: str
+    source: int
+    """The newest message that holds it, by its place in the history."""
+    written: int
+    """The message in which the agent writes it."""
+
+
+def normalize(text: str) -> str:
+    """The text without line numbers, its white space collapsed."""
+    return " ".join(_LINE_NUMBER.sub("", text).split())
+
+
+def normalize_message(message: Message) -> str:
+    """All texts and arguments of a message, normalized, one below the other: no span crosses a line break."""
+    return "\n".join(filter(None, map(normalize, _list_texts(message))))
+
+
+def _list_texts(message: Message) -> Iterator[str]:
+    yield message.text
+    for call in message.calls:
+        yield from _list_arguments(call)
+
+
+def _list_arguments(call: ToolCall) -> Iterable[str]:
+    return [call.arguments] if call.value is None else iterate_strings(call.value)
+
+
+def choose_requests(places: Sequence[int], tokens: Sequence[int]) -> list[int]:
+    """The places of the requests that are judged; `tokens`: of each request, as the agent sent it."""
+    large = [place for place, size in zip(places, tokens, strict=True) if size >= LEAST_TOKENS]
+    return large[::EVERY_REQUESTS]
+
+
+class NeededSpans:
+    """The needed spans of one history, found once and judged against any number of views."""
+
+    def __init__(self, messages: Sequence[Message], chosen: Sequence[int]) -> None:
+        self._messages = messages
+        self._chosen = chosen
+        self._texts: dict[bytes, str] = {}
+
+    @cached_property
+    def by_place(self) -> Mapping[int, Sequence[Span]]:
+        """The needed spans of each chosen request that has some."""
+        spans = {place: list(self._find(place)) for place in self._chosen}
+        return {place: found for place, found in spans.items() if found}
+
+    def find_lost(self, place: int, view: Iterable[Message]) -> list[Span]:
+        """The needed spans of the request at this place that do not stand in its view."""
+        text = "\n".join(map(self._read, view))
+        return [span for span in self.by_place[place] if span.text not in text]
+
+    def _read(self, message: Message) -> str:
+        text = self._texts.get(message.raw)
+        if text is None:
+            text = self._texts[message.raw] = normalize_message(message)
+        return text
+
+    def _find(self, place: int) -> Iterator[Span]:
+        messages = self._messages
+        newest = messages[max(0, place - NEWEST_MESSAGES) : place]
+        told = [self._read(message) for message in (*newest, *messages[:place]) if not message.is_bulk]
+        told += [self._read(message) for message in newest if message.is_bulk]
+        elsewhere = "\n".join(told)
+        for written in range(place, min(place + NEXT_MESSAGES, len(messages))):
+            text = self._read(messages[written])
+            if self._is_written(written):
+                for piece, source in self._cut(text, place):
+                    if piece not in elsewhere:
+                        yield Span(piece, source, written)
+            elsewhere += f"\n{text}"
+
+    def _cut(self, text: str, place: int) -> Iterator[tuple[str, int]]:
+        """The longest pieces of a text that stand in outputs before this place, each with the newest that holds it."""
+        start = 0
+        while start + SPAN_CHARACTERS <= len(text):
+            stop = self._end_of_run(text, start, place)
+            if stop == start:
+                start += 1
+                continue
+            stop, source = self._end_of_piece(text, start, stop, place)
+            piece = text[start:stop].strip()
+            if len(piece) >= SPAN_CHARACTERS:
+                yield piece, source
+            start = stop
+
+    def _end_of_run(self, text: str, start: int, place: int) -> int:
+        """The end of the known pieces of 24 characters that begin here, one at each character; `start` if none does."""
+        stop = start
+        while self._first_outputs.get(text[stop : stop + SPAN_CHARACTERS], place) < place:
+            stop += 1
+        return stop if stop == start else stop - 1 + SPAN_CHARACTERS
+
+    def _end_of_piece(self, text: str, start: int, stop: int, place: int) -> tuple[int, int]:
+        """The end of the longest piece of such a run that stands in one output, and the newest output that holds it."""
+        source = self._find_output(text[start:stop], place)
+        if source is not None:
+            return stop, source
+        short, long, holder = start + SPAN_CHARACTERS, stop, 0
+        while short < long:
+            middle = (short + long + 1) // 2
+            if self._find_output(text[start:middle], place) is None:
+                long = middle - 1
+            else:
+                short = middle
+        holder = self._find_output(text[start:short], place) or 0
+        return short, holder
+
+    def _find_output(self, piece: str, place: int) -> int | None:
+        outputs = (at for at in reversed(self._outputs) if at < place)
+        return next((at for at in outputs if piece in self._read(self._messages[at])), None)
+
+    @cached_property
+    def _outputs(self) -> Sequence[int]:
+        return [at for at, message in enumerate(self._messages) if message.is_bulk]
+
+    def _is_written(self, at: int) -> bool:
+        return self._messages[at].role == "assistant" and not self._messages[at].is_bulk
+
+    @cached_property
+    def _first_outputs(self) -> Mapping[str, int]:
+        """The first output that has each piece of 24 characters of what the agent writes after a chosen request."""
+        texts = {
+            self._read(self._messages[at])
+            for place in self._chosen
+            for at in range(place, min(place + NEXT_MESSAGES, len(self._messages)))
+            if self._is_written(at)
+        }
+        wanted = {piece for text in texts for piece in _pieces(text)}
+        first: dict[str, int] = {}
+        for at in self._outputs:
+            for piece in wanted.intersection(_pieces(self._read(self._messages[at]))):
+                first.setdefault(piece, at)
+        return first
+
+
+def _pieces(text: str) -> Iterator[str]:
+    return (text[at : at + SPAN_CHARACTERS] for at in range(len(text) - SPAN_CHARACTERS + 1))
