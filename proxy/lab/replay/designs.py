@@ -54,7 +54,7 @@ _BARE = Rules(
 _BATCHED = replace(_BARE, keep=Keep(tokens=8_000, groups=1))
 _DEAR = Rules(
     keep=Keep(tokens=15_000, groups=2),
-    when_full=(StripReasoning(), ClearResults(over=500, outline=0, names=0), ClearObservations()),
+    when_full=(StripReasoning(), ClearResults(over=500), ClearObservations()),
     clear_at_least=14_000,
     clear_cold_at_least=2_000,
     horizon=60.0,
@@ -62,7 +62,7 @@ _DEAR = Rules(
 _LATER = replace(
     _DEAR,
     keep=Keep(tokens=2_000, groups=2),
-    when_full=(StripReasoning(), ClearResults(over=1_500, outline=0, names=0), ClearObservations()),
+    when_full=(StripReasoning(), ClearResults(over=1_500), ClearObservations()),
     clear_at_least=30_000,
     clear_cold_at_least=8_000,
 )
