@@ -8,7 +8,8 @@ summaries: what a view tells is what the proxy itself left or wrote. A policy is
 default with some settings changed, written as YAML: 'plain={clear_at_least: 30000}'.
 
 `no results` answers from everything but results, `whole history` from everything. The second must answer all questions,
-or a question is wrong: then nothing else is shown.
+or a question is wrong: then nothing else is shown. `of shortened` is the share among the questions of which the policy
+has shortened every result that has the answer, with their number: policies that cut later have fewer of them.
 """
 
 import argparse
@@ -102,20 +103,27 @@ def ask_all(
 
 
 def print_scores(answers: Sequence[Answer]) -> str:
-    """A row for each policy: the share of answered questions, of all and by kind, and the number of false answers."""
+    """A row for each policy: the share of answered questions, of all, of those with shortened sources and by kind, and
+    the number of false answers.
+    """
     counts = Counter(answer.question.kind for answer in answers if answer.policy == WHOLE)
     kinds = [kind for kind in KINDS if counts[kind]]
-    head = ["policy", "answered", *(f"{kind} ({counts[kind]})" for kind in kinds), "false answers"]
+    head = ["policy", "answered", "of shortened", *(f"{kind} ({counts[kind]})" for kind in kinds), "false answers"]
     rows = list[list[str]]()
     for policy in dict.fromkeys(answer.policy for answer in answers):
         own = [answer for answer in answers if answer.policy == policy]
+        shortened = [answer for answer in own if answer.verdict.is_shortened]
         groups = [own, *([answer for answer in own if answer.question.kind == kind] for kind in kinds)]
         false = sum(answer.verdict.is_false for answer in own)
-        rows.append([policy, *map(_share, groups), str(false)])
+        shares = list(map(_share, groups))
+        shares.insert(1, f"{_share(shortened)} of {len(shortened)}")
+        rows.append([policy, *shares, str(false)])
     return table(head, rows)
 
 
 def _share(answers: Sequence[Answer]) -> str:
+    if not answers:
+        return "-"
     return figure(sum(answer.verdict.is_answered for answer in answers) / len(answers), 2)
 
 

@@ -54,7 +54,9 @@ class Verdict:
     """What a view does with a question."""
 
     is_answered: bool
-    is_false: bool = False
+    is_shortened: bool
+    """No source that has the whole answer is forwarded as it was."""
+    is_false: bool
 
 
 def read_checkpoints(path: Path = QUESTIONS) -> list[Checkpoint]:
@@ -107,12 +109,14 @@ def judge(question: Question, originals: Sequence[Message], view: Sequence[Messa
             about.append(message)
     texts = ["\n".join(message.text for message in about), *map(_read_words, outside)]
     is_answered = any(has_answer(text, question.answer) for text in texts)
+    is_shortened = not any(has_answer(message.text, question.answer) for message in about if not message.literal)
     whole = "\n".join(originals[place].text for place in sources)
     misleading = [words for words in question.false if not has_words(whole, words)]
     told = [message.text for message in about if message.literal]
     if not question.messages:
         told += _list_note_lines(outside, question.about)
-    return Verdict(is_answered, any(has_words(text, words) for text in told for words in misleading))
+    is_false = any(has_words(text, words) for text in told for words in misleading)
+    return Verdict(is_answered, is_shortened, is_false)
 
 
 def judge_bounds(question: Question, originals: Sequence[Message]) -> tuple[Verdict, Verdict]:

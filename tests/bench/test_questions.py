@@ -59,6 +59,7 @@ def test_a_checkpoint_asks_once_and_in_one_conversation():
 def test_a_view_that_says_what_failed_answers():
     verdict = judge(FAILED_RUN, WHOLE, shorten("[Shortened: make test, failed]\nFAILED test_login: KeyError"))
     assert verdict.is_answered
+    assert verdict.is_shortened
     assert not verdict.is_false
 
 
@@ -99,7 +100,9 @@ def test_only_the_named_one_of_several_results_counts():
 def test_the_bounds():
     lower, upper = judge_bounds(FAILED_RUN, WHOLE)
     assert not lower.is_answered
+    assert lower.is_shortened
     assert upper.is_answered
+    assert not upper.is_shortened
 
 
 def test_words_are_whole_in_any_case_and_over_line_breaks():
