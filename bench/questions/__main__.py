@@ -27,16 +27,17 @@ from tables import figure, table
 from proxy.config import Policy
 from proxy.config.policies import resolve_policy, shipped_policies
 from proxy.core.rules import Rules
+from proxy.core.window import Prices
 from proxy.lab import sessions
 from proxy.lab.commands.replay import PUBLISHED_POLICIES
 from proxy.lab.replay.designs import DESIGNS
 from proxy.lab.replay.history import ReplayHistory
-from proxy.lab.replay.prices import PRICES
 from proxy.lab.replay.simulation import Simulation, Trial, build_rules
 from proxy.lab.replay.values import Conversation
 from questions.judge import KINDS, Checkpoint, Question, Verdict, judge, judge_bounds, read_checkpoints
 
 WINDOW = 128_000
+PRICES = Prices(0.1, 1.25)
 NO_RESULTS, WHOLE = "no results", "whole history"
 
 
@@ -83,8 +84,7 @@ def ask(checkpoint: Checkpoint, conversation: Conversation, policies: Mapping[st
         answers.append(Answer(NO_RESULTS, checkpoint.conversation, question, lower))
         answers.append(Answer(WHOLE, checkpoint.conversation, question, upper))
     for name, rules in policies.items():
-        prices = PRICES[".1/1.25"]
-        simulation = Simulation(Trial(name, rules, WINDOW, prices, summarizer=None), history, prices)
+        simulation = Simulation(Trial(name, rules, WINDOW, PRICES, summarizer=None), history, PRICES)
         view = [simulation.forward(turn).view for turn in turns][-1]
         for question in checkpoint.questions:
             answers.append(Answer(name, checkpoint.conversation, question, judge(question, originals, view)))
