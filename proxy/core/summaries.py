@@ -13,7 +13,6 @@ from proxy.core.fold import HEADING, LOST_WORDS, count_bytes, find_kept_words, f
 from proxy.core.ledger import write_ledger
 from proxy.core.messages import Message
 from proxy.core.pipeline import Count, Draft
-from proxy.core.placeholder import Excerpts
 
 # --- retelling --------------------------------------------------------------------------------------------------------
 # A stretch of history as plain text, for a model that shall summarize it, not continue it.
@@ -203,8 +202,6 @@ LEDGER_SHARE = 0.25
 LEDGER = "Taken from the calls themselves:"
 WORDS_PER_TOKEN = 0.4
 """Paths and identifiers take more tokens than prose."""
-LISTED_NAMES_MAX = 120
-"""Names below a ledger that occur nowhere else in the view."""
 THEN = "\n\nAnd after that, as the next summary tells it:\n\n"
 """Between two summaries, one after the other. Words, because models draw lines of their own."""
 NOTED = "Noted. I go on from there."
@@ -249,7 +246,7 @@ class SummaryRules:
     user_tokens: int = 20_000
     """In `notes`, how many tokens of the user's messages stay verbatim: the first message, then the newest."""
     ledger: int = 6_000
-    """Bytes of ledger below the summary (0: none, and no names that the summary leaves out)."""
+    """Bytes of ledger below the summary (0: none)."""
     scope: int = 0
     """How many earlier summaries stay before the newest; 0: a single one, brought up to date each time."""
     scope_tokens: int = 0
@@ -305,9 +302,7 @@ class Summarize:
         return fold_stretches(draft, kept, lambda stretch: stretch.notes(self._account(draft, kept), answer), once=True)
 
     def _account(self, draft: Draft, kept: set[int]) -> str:
-        """The summary, the ledger of all it covers (with the words of the user, where these go too), names that are
-        in neither, and where the originals are.
-        """
+        """The summary, the ledger of all it covers (with the user's words if these go too), and where the originals are."""
         covered = draft.origin[: max(message.stop for message in draft.middle)]
         lost = _count_lost_user_messages(draft, kept)
         facts = write_ledger(
@@ -316,23 +311,10 @@ class Summarize:
             with_user_words=lost > 0,
             lost_documents=find_lost_documents(draft, kept),
         )
-        if facts and (named := self._name_what_is_left_out(draft, kept, covered, facts)):
-            facts = f"{facts}\n{named}"
         parts = [HEADING, self.text, *(("", LEDGER, facts) if facts else ())]
         if lost and self.rules.shape == "notes":
             parts += ["", LOST_WORDS.format(lost)]
         return "\n".join([*parts, *(("", self.rules.pointer) if self.rules.pointer else ())])
-
-    def _name_what_is_left_out(self, draft: Draft, kept: set[int], covered: Sequence[Message], facts: str) -> str:
-        """Names that neither the summary nor anything else in the view tells: a model leaves out most of them."""
-        if draft.bare:
-            return ""
-        excerpts = Excerpts(0, 0, LISTED_NAMES_MAX)
-        excerpts.keep((self.text, facts))
-        excerpts.keep_rest(draft.view, {id(message) for message in draft.middle if id(message) not in kept})
-        # What the model wrote and called for before what it read: it comes back to that.
-        own = sorted(covered, key=lambda message: not message.is_bulk)
-        return excerpts.name_what_is_left_out(own, draft.names_within(LISTED_NAMES_MAX))
 
 
 def find_kept_beside(draft: Draft, rules: SummaryRules) -> set[int]:
