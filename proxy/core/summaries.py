@@ -9,7 +9,15 @@ from functools import lru_cache
 from typing import ClassVar, Literal
 
 from proxy.core.agents import Hint
-from proxy.core.fold import HEADING, LOST_WORDS, count_bytes, find_kept_words, find_lost_documents, fold_stretches
+from proxy.core.fold import (
+    HEADING,
+    LOST_WORDS,
+    count_bytes,
+    count_words,
+    find_kept_words,
+    find_lost_documents,
+    fold_stretches,
+)
 from proxy.core.ledger import write_ledger
 from proxy.core.messages import Message
 from proxy.core.pipeline import Count, Draft
@@ -302,7 +310,7 @@ class Summarize:
         return fold_stretches(draft, kept, lambda stretch: stretch.notes(self._account(draft, kept), answer), once=True)
 
     def _account(self, draft: Draft, kept: set[int]) -> str:
-        """The summary, the ledger of all it covers (with the user's words if these go too), and where the originals are."""
+        """The summary, the ledger of all it covers (with the user's words if these go), and where the originals are."""
         covered = draft.origin[: max(message.stop for message in draft.middle)]
         lost = _count_lost_user_messages(draft, kept)
         facts = write_ledger(
@@ -328,4 +336,4 @@ def _count_lost_user_messages(draft: Draft, kept: set[int]) -> int:
     stop = max((message.stop for message in draft.middle), default=0)
     beside = (*draft.before, *(message for message in draft.middle if id(message) in kept))
     kept_starts = {message.start for message in beside if message.is_user}
-    return sum(message.is_user and message.start not in kept_starts for message in draft.origin[:stop])
+    return count_words(message for message in draft.origin[:stop] if message.start not in kept_starts)
