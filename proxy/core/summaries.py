@@ -43,8 +43,12 @@ def render_request(instruction: str, earlier: str, texts: Sequence[str], *, omit
     if earlier:
         parts.append(f"<earlier-summary>\n{_escape_frame(earlier)}\n</earlier-summary>")
     left_out = [f"(The oldest {omitted} steps are left out.)"] if omitted else []
-    parts.append("\n".join(["<transcript>", *left_out, *map(_escape_frame, texts), "</transcript>"]))
-    return "\n\n".join([*parts, NOW])
+    return "\n\n".join([*parts, frame_transcript(texts, left_out), NOW])
+
+
+def frame_transcript(texts: Sequence[str], remarks: Sequence[str] = ()) -> str:
+    """The texts in a frame that none of them can close."""
+    return "\n".join(["<transcript>", *remarks, *map(_escape_frame, texts), "</transcript>"])
 
 
 def retell(messages: Sequence[Message], clip: int = 0) -> str:
@@ -207,6 +211,7 @@ def _count_letters(text: str) -> Counter[str]:
 
 LEDGER_SHARE = 0.25
 """What the ledger may take of the goal of a view."""
+AS_OF = "(The state at this place; what follows is newer.)"
 LEDGER = "Taken from the calls themselves:"
 WORDS_PER_TOKEN = 0.4
 """Paths and identifiers take more tokens than prose."""
@@ -319,7 +324,7 @@ class Summarize:
             with_user_words=lost > 0,
             lost_documents=find_lost_documents(draft, kept),
         )
-        parts = [HEADING, self.text, *(("", LEDGER, facts) if facts else ())]
+        parts = [HEADING, AS_OF, self.text, *(("", LEDGER, facts) if facts else ())]
         if lost and self.rules.shape == "notes":
             parts += ["", LOST_WORDS.format(lost)]
         return "\n".join([*parts, *(("", self.rules.pointer) if self.rules.pointer else ())])

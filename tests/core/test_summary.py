@@ -8,7 +8,7 @@ from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.fold import GO_ON, OPENING
 from proxy.core.pipeline import Draft, run
 from proxy.core.rules import Facts, Keep, Rules
-from proxy.core.summaries import HEADING, NOTED, Summarize, Summary, SummaryRules
+from proxy.core.summaries import AS_OF, HEADING, NOTED, Summarize, Summary, SummaryRules
 from tests.support.compaction_worker import Worker
 from tests.support.messages import assistant, call, calls, history, request, user
 
@@ -46,7 +46,7 @@ def test_the_users_words_stay_and_one_note_behind_them_holds_the_account():
     assert (task, word) == (("user", "Mend the tests."), ("user", "Do not touch b.py."))
     assert first == again == on
     assert last[0] == "user"
-    assert last[1].startswith(f"{OPENING}\n{HEADING}\n{TEXT}\n")
+    assert last[1].startswith(f"{OPENING}\n{HEADING}\n{AS_OF}\n{TEXT}\n")
 
 
 TALK = (*WORK, *assistant(BIG), *user("And the docs?"), *call("Read", path="b.md", out=BIG))
