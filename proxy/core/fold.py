@@ -395,6 +395,15 @@ def fold_stretches(draft: Draft, kept: set[int], make: Replace, *, once: bool = 
     return draft.with_middle(middle if _needs_turns(draft) else _drop_separators(middle, draft.before))
 
 
+def append_note(draft: Draft, text: str) -> Draft:
+    """The draft with a framed note at the end of the middle."""
+    before = find_speaker(chain(reversed(draft.middle), reversed(draft.before)))
+    stop = draft.after[0].start if draft.after else len(draft.origin)
+    made = make_notes(remove_other_breaks(text), before, find_speaker(draft.after), stop, stop)
+    middle = (*draft.middle, *made)
+    return draft.with_middle(middle if _needs_turns(draft) else _drop_separators(middle, draft.before))
+
+
 def _needs_turns(draft: Draft) -> bool:
     """Whether the assistant must speak between two messages of the user."""
     if draft.wire == "messages":

@@ -218,6 +218,7 @@ WORDS_PER_TOKEN = 0.4
 THEN = "\n\nAnd after that, as the next summary tells it:\n\n"
 """Between two summaries, one after the other. Words, because models draw lines of their own."""
 NOTED = "Noted. I go on from there."
+NOTES_HEADING = "Notes on older results that are shortened above, written by a model before they were:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +261,8 @@ class SummaryRules:
     """In `notes`, how many tokens of the user's messages stay verbatim: the first message, then the newest."""
     ledger: int = 6_000
     """Bytes of ledger below the summary (0: none)."""
+    notes: int = 0
+    """The most tokens of notes that a model writes before old results are cleared in bulk (0: none are asked for)."""
     scope: int = 0
     """How many earlier summaries stay before the newest; 0: a single one, brought up to date each time."""
     scope_tokens: int = 0
