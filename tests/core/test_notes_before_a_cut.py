@@ -15,7 +15,7 @@ from proxy.lab.replay.history import same
 from proxy.lab.replay.prices import PRICES
 from proxy.lab.replay.simulation import Simulation, Trial, build_rules
 from proxy.lab.replay.summaries import SummaryAnswer
-from tests.support.messages import assistant, call, user
+from tests.support.messages import assistant, call, system, user
 from tests.support.replay_cases import recorded_case
 
 PAGE = "def charge(berth):\n    return 2 * berth\n" * 60
@@ -111,3 +111,20 @@ def test_nothing_is_asked_with_a_cold_cache_or_under_another_policy():
         sent = forward_all(writer, rules, case)
         assert not writer.questions
         assert shortened_results(sent[-1].view)
+
+
+def test_notes_serve_only_the_instructions_that_they_were_written_under():
+    def simulate(instructions, writer, store=None):
+        case = recorded_case(system(instructions), user("Mend it."), *READING, assistant("Done."))
+        simulation = Simulation(Trial("notes", NOTES, 1_000_000, PRICE, writer), case.history, PRICE)
+        if store is not None:
+            simulation.store.values.update(store.values)
+        sent = [simulation.forward(turn) for turn in case.turns]
+        return sent[-1], simulation.store
+
+    first, store = simulate("You help Ann.", Writer())
+    same_head, _ = simulate("You help Ann.", None, store)
+    other_head, _ = simulate("You help Bob.", None, store)
+    assert find_notes(same_head)
+    assert find_notes(first)[0] == find_notes(same_head)[0]
+    assert not find_notes(other_head)
