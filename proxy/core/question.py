@@ -14,12 +14,12 @@ Results that a stride has shortened by then are quoted in it as they were: the m
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from proxy.core import summaries
 from proxy.core.fold import GO_ONS, is_of_summary
 from proxy.core.grouping import find_groups, list_callers, repair
-from proxy.core.messages import NOTE, Message, ToolCall
+from proxy.core.messages import NOTE, REPEATED, Message, ToolCall
 from proxy.core.pipeline import BYTES_PER_TOKEN, Count, Draft
 from proxy.core.placeholder import render_call
 from proxy.core.rules import Facts, Rules
@@ -79,7 +79,7 @@ class Question:
     """The messages as last forwarded, the head included."""
     tools: bytes | None
     old: tuple[Message, ...]
-    """Those of them that the answer shall stand for, with results that were shortened in full again."""
+    """Those of them that the answer shall stand for."""
     earlier: str
     """The summary among them, to be brought up to date."""
     words: str
@@ -92,8 +92,8 @@ class Question:
     """The sentences that name the end of the old part; empty if nothing stands behind it."""
     is_about_notes: bool = False
     """It asks for notes before results are shortened, and not for a summary."""
-    shortened: tuple[Message, ...] = ()
-    """Results of the old part, as they were, that are shortened in the view."""
+    originals: dict[int, Message] = field(default_factory=dict)
+    """The results that were shortened, as they were, by the id() of the message of the old part in their place."""
 
     @property
     def instruction(self) -> str:
@@ -167,13 +167,12 @@ def build_question(state: ConversationState, draft: Draft, covers: int, weight: 
     view = repair(state.request.head + state.view, state.request.wire)
     if rules.repair and view and view[-1].is_result:
         view = (*view, _make_message("assistant", UNDERSTOOD))
-    old = tuple(_find_original(message, state) for message in draft.middle)
     return Question(
         covers=covers,
         view=view,
         tools=state.tools,
-        old=old,
-        shortened=tuple(whole for whole, message in zip(old, draft.middle, strict=True) if whole is not message),
+        old=draft.middle,
+        originals={id(message): state.body[message.start] for message in draft.middle if _is_shortened(message)},
         boundary=_describe_boundary(draft),
         earlier="" if earlier is None or rules.summary.scope else earlier.text,
         words="\n".join(message.text for message in state.body if message.is_user),
@@ -189,13 +188,13 @@ def build_note_question(state: ConversationState, draft: Draft, weight: int) -> 
     most = min(summary.notes, summary.max_tokens)
     question = build_question(state, draft, draft.after[0].start if draft.after else len(state.body), weight)
     rules = replace(summary, prompt=NOTES_PROMPT, headings=(), max_tokens=most)
-    return replace(question, rules=rules, earlier="", focus="", shortened=(), is_about_notes=True)
+    return replace(question, rules=rules, earlier="", focus="", originals={}, is_about_notes=True)
 
 
-def _find_original(message: Message, state: ConversationState) -> Message:
-    """The result as the client sent it, if this is one that was shortened; else the message."""
-    is_shortened = message.literal and message.is_bulk and message.stop == message.start + 1
-    return state.body[message.start] if is_shortened else message
+def _is_shortened(message: Message) -> bool:
+    """Whether this is a result of which less is left than a question would quote."""
+    is_result = message.is_bulk and message.literal and message.made != REPEATED
+    return is_result and len(message.text) < CLIP_CHARACTERS
 
 
 def _describe_boundary(draft: Draft) -> str:
@@ -243,10 +242,9 @@ def list_tries(question: Question, room: int | None, count: Count) -> Iterator[T
         restored = ""
         if room is None or taken * SLACK_RATIO <= room:
             left = RESTORED_TOKENS if room is None else min(RESTORED_TOKENS, int(room / SLACK_RATIO) - taken - most)
-            restored = _restore(question, left, count)
-            yield Try(
-                (*question.view, _make_user_message(question.instruction + restored)), question.tools, aligned=True
-            )
+            restored = _quote([*_restore(question, CLIP_CHARACTERS, left, count).values()])
+            messages = (*question.view, _make_user_message(question.instruction + restored))
+            yield Try(messages, question.tools, aligned=True)
         if room is None or taken * SLACK_RATIO + most <= room:
             messages = (*question.view, _make_user_message(question.instruction + restored + AGAIN))
             yield Try(messages, question.tools, aligned=True, again=True)
@@ -259,24 +257,32 @@ def list_tries(question: Question, room: int | None, count: Count) -> Iterator[T
             yield Try((_make_user_message(text + AGAIN),), None, aligned=False, again=True)
 
 
-def _restore(question: Question, room: int, count: Count) -> str:
-    """The newest of the shortened results as they were, with long ones clipped, within so many tokens."""
-    texts: list[str] = []
-    for message in reversed(question.shortened):
-        text = summaries.retell([message], CLIP_CHARACTERS)
+def _restore(question: Question, clip: int, room: int, count: Count) -> dict[int, str]:
+    """The newest of the shortened results as they were, long ones clipped, within so many tokens.
+
+    By the id() of the message in the place of each, in their order.
+    """
+    texts: list[tuple[int, str]] = []
+    for place, original in reversed(question.originals.items()):
+        text = summaries.retell([original], clip)
         room -= count(_encode(text))
         if room < 0:
             break
-        texts.insert(0, text)
-    if not texts:
-        return ""
-    return f"{RESTORED}\n\n{summaries.frame_transcript(texts)}\n\n{summaries.NOW}"
+        texts.append((place, text))
+    return dict(reversed(texts))
+
+
+def _quote(texts: Sequence[str]) -> str:
+    """What follows the instruction if results are quoted; empty if none are."""
+    return f"{RESTORED}\n\n{summaries.frame_transcript(texts)}\n\n{summaries.NOW}" if texts else ""
 
 
 def _retell(question: Question, clip: int, room: int | None, count: Count) -> str | None:
     """The old part as one text, the oldest groups left out where there is no room for them; None: no room for any."""
     old = [message for message in question.old if not (question.earlier and _is_known(message))]
-    texts = [summaries.retell([old[place] for place in group], clip) for group in find_groups(old)]
+    restored = _restore(question, clip or CLIP_CHARACTERS, RESTORED_TOKENS, count)
+    lines = [restored.get(id(message)) or summaries.retell([message], clip) for message in old]
+    texts = ["\n".join(filter(None, [lines[place] for place in group])) for group in find_groups(old)]
     if question.rules.input_chars:
         texts = _take_characters(texts, question.rules.input_chars)
     left = len(texts)

@@ -294,7 +294,7 @@ def question_after_stride(steps=24, **summary):
     for number in range(1, steps):
         worker.send(work(number, "Mend the tests. " + "Mind the rules. " * 600))
         asked = worker.asks(work(number, "Mend the tests. " + "Mind the rules. " * 600))
-        if asked is not None and asked.shortened:
+        if asked is not None and asked.originals:
             return asked
     return None
 
@@ -306,8 +306,8 @@ def test_results_that_a_stride_has_shortened_are_quoted_in_the_question_as_they_
     assert first.messages[:-1] == question.view
     assert "[Shortened by" in question.view[2].text
     quoted = question_text(first).partition("<transcript>\n")[2].partition("\n</transcript>")[0]
-    assert [f"[result] {number}\n0 line_0 told" in quoted for number in range(len(question.shortened))]
-    assert quoted.count("[result]") == len(question.shortened)
+    assert [f"[result] {number}\n0 line_0 told" in quoted for number in range(len(question.originals))]
+    assert quoted.count("[result]") == len(question.originals)
 
 
 def test_no_more_of_them_than_there_is_room_for_the_newest_first():
@@ -316,13 +316,14 @@ def test_no_more_of_them_than_there_is_room_for_the_newest_first():
     first, *_ = list_tries(question, int(taken * 1.1) + 900, estimate_tokens)
     (quoted,) = re.findall(r"^\[result\] (\d+)", question_text(first), re.MULTILINE)
     assert first.aligned
-    assert int(quoted) == len(question.shortened) - 1
+    assert int(quoted) == len(question.originals) - 1
 
 
 def test_a_transcript_tells_them_as_they_were():
-    first, *_ = list_tries(question_after_stride(call="transcript"), None, estimate_tokens)
-    assert BIG in question_text(first)
-    assert "[Shortened by" not in question_text(first)
+    question = question_after_stride(call="transcript")
+    for way in list_tries(question, None, estimate_tokens):
+        assert question_text(way).count("0 line_0 told\n") == sum(message.is_bulk for message in question.old)
+        assert "[Shortened by" not in question_text(way)
 
 
 # --- what it is about ------------------------------------------------------------------------------------------------
