@@ -119,8 +119,8 @@ agents and clients speak in it too.
 Chat templates may refuse two messages of the user in a row. So chat completions get a separator in the assistant's role
 where all answers between two of them are gone: `[Separator from the context proxy: the conversation continues
 below.]`. Two messages cannot be put into one instead: what stays has to leave byte for byte. Messages has no such
-separator (what the user says in a row is one message there, block for block), and Responses none where the client
-itself sends two messages of the user in a row, as Codex does; but behind a result that stays.
+separator (what the user says in a row is one message there, block for block). The other APIs have none if the client
+itself has sent two messages of the user in a row and was answered; but behind a result that stays.
 """
 PAGE_KINDS = (
     ("A file that was read", "Read"),

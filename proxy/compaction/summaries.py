@@ -313,7 +313,7 @@ class SummaryOrder:
 
     @property
     def key(self) -> str:
-        return self.identity.summary_key(self.call.question.covers, self.call.question.focus)
+        return self.identity.summary_key(self.call.question.covers, self.call.question.label)
 
     @property
     def scope(self) -> SummaryScope:

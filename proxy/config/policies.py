@@ -205,6 +205,9 @@ class SummaryConfig(ConfigModel):
     most half of what a compaction brings the history down to."""
     ledger: Amount = Field(_R.summary.ledger, ge=0)
     """Bytes for a mechanical list of files, commands and errors below the summary."""
+    notes: Amount = Field(_R.summary.notes, ge=0)
+    """Tokens of notes that the model writes before old results are shortened, while it can still read them; 0 asks for
+    none. The policy `notes` sets 750, about 300 words."""
     scope: Annotated[Amount, Field(ge=0)] | Literal["tokens"] = _R.summary.scope
     """Number of earlier summaries before the newest, or `tokens`: as many as fit in `scope_tokens`. 0
     updates a single summary each time."""

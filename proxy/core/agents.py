@@ -523,6 +523,10 @@ _COMMAND = re.compile(r"\s*/compact(?:[ \t]+([^\n]*))?\s*\Z", re.IGNORECASE)
 # What agents put beside a person's words, in the same message.
 _REMINDER_START, _REMINDER_END = "<system-reminder>", "</system-reminder>"
 _REMINDER_CHARACTERS = 50_000
+_HARNESS_OPENING = re.compile(
+    r"\s*<(system-reminder|task-notification|turn_aborted|local-command-[a-z]{1,20}|bash-std(?:out|err))>"
+)
+_RULES_IN_FORCE = re.compile(r"skill|plan mode|(?:agents|claude|gemini|qwen)(?:\.\w{1,10})?\.md|rules", re.IGNORECASE)
 _COMMANDS = (b"/compact", b"/Compact", b"/COMPACT")
 _CALLS = (b'"Compact"', b'"compact"')
 # A command begins a text, or follows a reminder that the client put before it; `What does /compact do?` is none.
@@ -548,6 +552,21 @@ def find_command(request: Request, observations: tuple[str, ...] = ()) -> str | 
     text = remove_reminders(last.text)
     found = _COMMAND.match(text) if len(text) < _END_CHARACTERS else None
     return None if found is None or _may_be_output(request.body, observations) else (found[1] or "").strip()
+
+
+def is_harness_note(text: str) -> bool:
+    """Whether a message in the user's role holds nothing but what a client says by itself, and no rules in force.
+
+    <system-reminder>The file a.py was changed.</system-reminder>
+    """
+    end = 0
+    while opening := _HARNESS_OPENING.match(text, end):
+        closing = f"</{opening[1]}>"
+        stop = text.find(closing, opening.end())
+        if stop < 0:
+            return False
+        end = stop + len(closing)
+    return end > 0 and not text[end:].strip() and _RULES_IN_FORCE.search(text) is None
 
 
 def remove_reminders(text: str) -> str:

@@ -65,6 +65,7 @@ from proxy.core.messages import Request
 from proxy.core.overlay import Block
 from proxy.core.pipeline import Count
 from proxy.core.planning import COUNT_ERROR_RATIO, USELESS_BLOCKS_MAX, NeedSummary, Plan
+from proxy.core.question import NOTES
 from proxy.core.rules import Anchor, Facts, Rules
 from proxy.core.state import WINDOW_REASONS, ConversationState, count_all, count_calibrated
 from proxy.core.summaries import Summary
@@ -400,7 +401,9 @@ class Exchange:
                 state = replace(state, facts=facts)
             yield Rewrite()
             plan = planning.plan_rewrite(state)
-        if isinstance(plan, NeedSummary):
+        if isinstance(plan, NeedSummary) and plan.is_about_notes:
+            plan = yield from self._take_notes(plan, state)
+        elif isinstance(plan, NeedSummary):
             plan = yield from self._summarize(plan, facts, wait_seconds)
         self.decision = self._describe(plan)
 
@@ -426,6 +429,26 @@ class Exchange:
             summary_failed=facts.force,  # what the client asked for and cannot be used must not cost the history
         )
         return planning.choose_without_model(planning.decide(self._state(facts)))
+
+    def _take_notes(self, need: NeedSummary, state: ConversationState) -> Actions[Plan]:
+        """Clear old results with the notes on them, if these are there; else ask for them, and leave the view alone.
+
+        Without an answer in time the results are cleared without notes.
+        """
+        places = range(len(self.context.request.body), state.block.covers if state.has_block else 0, -1)
+        keys = [self.identified.summary_key(place, NOTES) for place in places]
+        found: FoundValues | None = yield LookUp(facts=keys)
+        stored = None if found is None else found[1]
+        candidate = (
+            None if stored is None else SummaryCandidate.from_bytes(stored.value, places[keys.index(stored.key)])
+        )
+        if candidate is not None and candidate.state == "ready":
+            return planning.plan_stride_with_notes(state, candidate.covers, candidate.text) or need.without_model
+        if need.question is None or found is None or (candidate is not None and candidate.state == "failed"):
+            return need.without_model
+        if candidate is None:
+            yield StartSummary(need.question)
+        return need.current
 
     def _begin(self) -> Actions[bool]:
         """Keep the original, and say that a compaction begins. False: without the original nothing may be folded."""
@@ -529,7 +552,7 @@ class Exchange:
             anchor=None,
         )
         need = planning.decide(self._state(facts, Calibration(cure.ratio), self.rules))
-        if not isinstance(need, NeedSummary) or need.question is None:
+        if not isinstance(need, NeedSummary) or need.question is None or need.is_about_notes:
             return None
         summary: Summary | None = yield AwaitSummary(need.question, need.question.covers, self.context.wait_seconds)
         return summary

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, pairwise
 
-from proxy.core.agents import Hint, find_modes, matches_any
-from proxy.core.grouping import find_groups, pair_results
+from proxy.core.agents import Hint, find_modes, is_harness_note, matches_any
+from proxy.core.grouping import find_groups, find_last_assistant, pair_results
 from proxy.core.messages import HEAD, NOTE, REPEATED, RESULTS, Message, ToolCall, make_literal, remove_other_breaks
 from proxy.core.pipeline import BYTES_PER_TOKEN, Draft
 from proxy.core.recall import render_handle
@@ -34,10 +34,9 @@ HINTED_SHARE = 0.5
 # it may quote a tool's output, and a model takes for its own thought what it finds in its own voice. It does not speak
 # for the user either: it says what it is.
 #
-# Only chat completions need separators in the assistant's voice between two messages of the user. Messages takes what a
-# user says in a row as one message, and is sent it so. Responses is a list of items; a client that itself sends two
-# messages of the user in a row shows that its upstream takes them. A chat message cannot be put together from others
-# byte for byte, and what renders it may refuse two messages of one role, even where the client has sent such ones.
+# Separators in the assistant's voice between two messages of the user are only for strict templates. Messages takes
+# what a user says in a row as one message, and is sent it so. With the other APIs a client that has sent two messages
+# of the user in a row, and was answered, shows that its upstream takes them.
 
 OPENING = "[Background from the context proxy, not from the user: this record replaces older messages to save space."
 CLOSING = (
@@ -197,7 +196,12 @@ def find_kept_words(
     """
     kept = set[int]() if repeats_notes else {id(message) for message in draft.middle if is_of_summary(message)}
     kept |= _keep_fixed(draft)
-    words = [message for message in draft.middle if message.is_user and id(message) not in kept]
+    newest_words = _find_newest_words(draft)
+    words = [
+        message
+        for message in draft.middle
+        if message.is_user and id(message) not in kept and not _is_outdated_reminder(message, newest_words)
+    ]
     tokens = 0 if draft.wordless else tokens
     for message in (*words[:1], *reversed(words[1:])):
         size = draft.count(message.raw)
@@ -208,6 +212,21 @@ def find_kept_words(
     kept |= _keep_hinted(draft, hints)
     kept |= _keep_exempt(draft, exempt, exempt_tokens) | _keep_answers(draft, answer_tokens)
     return kept | _find_partners(draft, kept)
+
+
+def _find_newest_words(draft: Draft) -> int:
+    """The start of the newest message in which the user says something."""
+    return next((message.start for message in reversed(draft.origin) if count_words((message,))), 0)
+
+
+def count_words(messages: Iterable[Message]) -> int:
+    """The number of messages in which the user says something."""
+    return sum(message.is_user and (message.attached or not is_harness_note(message.text)) for message in messages)
+
+
+def _is_outdated_reminder(message: Message, newest_words: int) -> bool:
+    """Whether a message holds only what a client says: with the user's next words it says again what still holds."""
+    return message.start < newest_words and not count_words((message,))
 
 
 def _keep_fixed(draft: Draft) -> set[int]:
@@ -376,11 +395,21 @@ def fold_stretches(draft: Draft, kept: set[int], make: Replace, *, once: bool = 
     return draft.with_middle(middle if _needs_turns(draft) else _drop_separators(middle, draft.before))
 
 
+def append_note(draft: Draft, text: str) -> Draft:
+    """The draft with a framed note at the end of the middle."""
+    before = find_speaker(chain(reversed(draft.middle), reversed(draft.before)))
+    stop = draft.after[0].start if draft.after else len(draft.origin)
+    made = make_notes(remove_other_breaks(text), before, find_speaker(draft.after), stop, stop)
+    middle = (*draft.middle, *made)
+    return draft.with_middle(middle if _needs_turns(draft) else _drop_separators(middle, draft.before))
+
+
 def _needs_turns(draft: Draft) -> bool:
-    """True where the assistant must speak between two messages of the user."""
-    if draft.wire == "responses":
-        return not any(one.is_user and other.is_user for one, other in pairwise(draft.origin))
-    return draft.wire != "messages"
+    """Whether the assistant must speak between two messages of the user."""
+    if draft.wire == "messages":
+        return False
+    last = find_last_assistant(draft.origin) or 0
+    return not any(one.role == other.role == "user" for one, other in pairwise(draft.origin[:last]))
 
 
 def _drop_separators(middle: Iterable[Message], before: Sequence[Message]) -> Iterator[Message]:

@@ -15,10 +15,10 @@ from itertools import groupby
 from typing import Any
 
 from proxy.core.identity import remove_cache_marker
-from proxy.core.messages import Message, as_read_back, make_literal
+from proxy.core.messages import NOTE, Message, as_read_back, make_literal
 from proxy.core.pipeline import Step
 from proxy.core.steps import step_from_json, step_to_json
-from proxy.core.summaries import Summary
+from proxy.core.summaries import NOTES_HEADING, Summary
 
 FORMAT_VERSION = 2
 
@@ -154,7 +154,12 @@ class Block:
 
     def bound_to(self, head: str) -> "Block":
         """The block as it is stored: with what a model wrote bound to the head that the model had read."""
-        return self if self.summary is None else replace(self, head=head)
+        return replace(self, head=head) if self.summary is not None or self._holds_notes else self
+
+    @property
+    def _holds_notes(self) -> bool:
+        """Whether a model has written notes on results that are shortened."""
+        return any(part.made == NOTE and NOTES_HEADING.encode() in part.literal for part in self.parts)
 
     def serves(self, head: str) -> bool:
         """True where it may be used under this head: a summary may repeat what its own head says."""

@@ -16,13 +16,15 @@ from typing import Literal
 from proxy.core import window
 from proxy.core.agents import is_aside
 from proxy.core.attempts import DEEPEST, Attempt, clear_old, find_best_attempt, summarize_forced
+from proxy.core.fold import append_note
 from proxy.core.grouping import find_turns
 from proxy.core.messages import Message
 from proxy.core.overlay import Block
-from proxy.core.pipeline import StepReport
-from proxy.core.question import Question, find_question, may_ask
+from proxy.core.pipeline import StepReport, run
+from proxy.core.question import Question, build_note_question, find_question, may_ask
 from proxy.core.rules import Facts, Rules
 from proxy.core.state import OPENING_REASON, WINDOW_REASONS, ConversationState
+from proxy.core.summaries import NOTES_HEADING
 
 COUNT_ERROR_RATIO = 2
 """An upstream may count twice as many tokens as our tokenizer does."""
@@ -35,6 +37,9 @@ NOTICE_SHARE = 0.9
 USELESS_BLOCKS_MAX = 2
 NO_SUMMARY = "no-summary"
 SUMMARY_PENDING = "summary-pending"
+NOTES_PENDING = "notes-pending"
+NOTES_PATIENCE_RATIO = 2
+"""Results are cleared without notes if so many times the tokens that are due could go, and there are no notes yet."""
 SUMMARY_NO_GAIN = "summary-no-gain"
 BREAKER_OPEN = "breaker-open"
 # The share of the view that a block must free if its view, like that of the block before it, is still over the limit.
@@ -85,6 +90,8 @@ class NeedSummary:
     """The plan where the call fails: the current view, as long as that fits."""
     urgent: bool
     """Wait for the summary: the view may no longer fit, or the client asked for it."""
+    is_about_notes: bool = False
+    """Notes before results are cleared are wanted, and no summary."""
 
 
 def choose_without_model(plan: Plan | NeedSummary) -> Plan:
@@ -164,7 +171,7 @@ def _is_side_question(state: ConversationState, size: int) -> bool:
     return _fits(state, size) and not state.facts.force and is_aside(state.body, state.rules.asides)
 
 
-def _plan_stride(state: ConversationState, size: int) -> Plan:
+def _plan_stride(state: ConversationState, size: int) -> Plan | NeedSummary:
     """Clear old results once enough of them can go, and sooner where the prompt cache is cold."""
     rules, cold, least = state.rules, _is_cold(state), _count_least(state)
     draft = state.draft(rules.keep)
@@ -173,7 +180,27 @@ def _plan_stride(state: ConversationState, size: int) -> Plan:
     attempt = clear_old(state, draft, "cold" if cold else "stride")
     if attempt.freed < least or (not cold and _estimate_payback(state, attempt) > rules.horizon):
         return _keep_view(state, size)
-    return replace(_use_block(state, attempt, size), threshold_tokens=least)
+    stride = replace(_use_block(state, attempt, size), threshold_tokens=least)
+    if not (rules.summary.notes and may_ask(rules, state.facts)):
+        return stride
+    # With a cold cache the question would be read at full price.
+    is_in_time = not cold and attempt.freed < NOTES_PATIENCE_RATIO * least
+    question = build_note_question(state, draft, attempt.freed) if is_in_time else None
+    current = _keep_view(state, size, NOTES_PENDING)
+    return NeedSummary(question, current, stride, stride, urgent=False, is_about_notes=True)
+
+
+def plan_stride_with_notes(state: ConversationState, covers: int, notes: str) -> Plan | None:
+    """Clear `body[:covers]` and put the notes on it there; None if that frees nothing."""
+    draft = state.draft_up_to(covers)
+    if draft is None:
+        return None
+    cleared, reports = run(state.rules.when_full, draft)
+    new = state.with_draft(append_note(cleared, f"{NOTES_HEADING}\n{notes}"), "stride")
+    attempt = Attempt("cleared", new, state.count_view() - new.count_view(), reports)
+    if attempt.freed <= 0:
+        return None
+    return replace(_use_block(state, attempt, state.size()), threshold_tokens=_count_least(state))
 
 
 def _is_cold(state: ConversationState) -> bool:

@@ -9,7 +9,15 @@ from functools import lru_cache
 from typing import ClassVar, Literal
 
 from proxy.core.agents import Hint
-from proxy.core.fold import HEADING, LOST_WORDS, count_bytes, find_kept_words, find_lost_documents, fold_stretches
+from proxy.core.fold import (
+    HEADING,
+    LOST_WORDS,
+    count_bytes,
+    count_words,
+    find_kept_words,
+    find_lost_documents,
+    fold_stretches,
+)
 from proxy.core.ledger import write_ledger
 from proxy.core.messages import Message
 from proxy.core.pipeline import Count, Draft
@@ -35,8 +43,12 @@ def render_request(instruction: str, earlier: str, texts: Sequence[str], *, omit
     if earlier:
         parts.append(f"<earlier-summary>\n{_escape_frame(earlier)}\n</earlier-summary>")
     left_out = [f"(The oldest {omitted} steps are left out.)"] if omitted else []
-    parts.append("\n".join(["<transcript>", *left_out, *map(_escape_frame, texts), "</transcript>"]))
-    return "\n\n".join([*parts, NOW])
+    return "\n\n".join([*parts, frame_transcript(texts, left_out), NOW])
+
+
+def frame_transcript(texts: Sequence[str], remarks: Sequence[str] = ()) -> str:
+    """The texts in a frame that none of them can close."""
+    return "\n".join(["<transcript>", *remarks, *map(_escape_frame, texts), "</transcript>"])
 
 
 def retell(messages: Sequence[Message], clip: int = 0) -> str:
@@ -199,12 +211,14 @@ def _count_letters(text: str) -> Counter[str]:
 
 LEDGER_SHARE = 0.25
 """What the ledger may take of the goal of a view."""
+AS_OF = "(The state at this place; what follows is newer.)"
 LEDGER = "Taken from the calls themselves:"
 WORDS_PER_TOKEN = 0.4
 """Paths and identifiers take more tokens than prose."""
 THEN = "\n\nAnd after that, as the next summary tells it:\n\n"
 """Between two summaries, one after the other. Words, because models draw lines of their own."""
 NOTED = "Noted. I go on from there."
+NOTES_HEADING = "Notes on older results that are shortened above, written by a model before they were:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +261,8 @@ class SummaryRules:
     """In `notes`, how many tokens of the user's messages stay verbatim: the first message, then the newest."""
     ledger: int = 6_000
     """Bytes of ledger below the summary (0: none)."""
+    notes: int = 0
+    """The most tokens of notes that a model writes before old results are cleared in bulk (0: none are asked for)."""
     scope: int = 0
     """How many earlier summaries stay before the newest; 0: a single one, brought up to date each time."""
     scope_tokens: int = 0
@@ -302,9 +318,7 @@ class Summarize:
         return fold_stretches(draft, kept, lambda stretch: stretch.notes(self._account(draft, kept), answer), once=True)
 
     def _account(self, draft: Draft, kept: set[int]) -> str:
-        """The summary, the ledger of all it covers (with the words of the user, if these go too), and where the
-        originals are.
-        """
+        """The summary, the ledger of all it covers (with the user's words if these go), and where the originals are."""
         covered = draft.origin[: max(message.stop for message in draft.middle)]
         lost = _count_lost_user_messages(draft, kept)
         facts = write_ledger(
@@ -313,7 +327,7 @@ class Summarize:
             with_user_words=lost > 0,
             lost_documents=find_lost_documents(draft, kept),
         )
-        parts = [HEADING, self.text, *(("", LEDGER, facts) if facts else ())]
+        parts = [HEADING, AS_OF, self.text, *(("", LEDGER, facts) if facts else ())]
         if lost and self.rules.shape == "notes":
             parts += ["", LOST_WORDS.format(lost)]
         return "\n".join([*parts, *(("", self.rules.pointer) if self.rules.pointer else ())])
@@ -330,4 +344,4 @@ def _count_lost_user_messages(draft: Draft, kept: set[int]) -> int:
     stop = max((message.stop for message in draft.middle), default=0)
     beside = (*draft.before, *(message for message in draft.middle if id(message) in kept))
     kept_starts = {message.start for message in beside if message.is_user}
-    return sum(message.is_user and message.start not in kept_starts for message in draft.origin[:stop])
+    return count_words(message for message in draft.origin[:stop] if message.start not in kept_starts)

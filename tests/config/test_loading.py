@@ -62,19 +62,19 @@ def test_all_faults_are_reported_together_each_with_its_line_and_path(write_file
 def test_settings_that_contradict_each_other_are_reported_with_their_places(write_file):
     file = write_file(
         "teams:\n"
-        "  red: {policy: none}\n"
+        "  red: {policy: missing}\n"
         "  blue: {upstream: none}\n"
         "policies:\n"
         "  a: {inherit: b}\n"
         "attachments:\n"
         "  - policy: default\n"
-        "  - policy: none\n"
+        "  - policy: missing\n"
     )
     assert faults(file) == [
-        f"{file}:2: teams.red.policy: there is no policy 'none'",
+        f"{file}:2: teams.red.policy: there is no policy 'missing'",
         f"{file}:3: teams.blue.upstream: there is no upstream 'none'",
         f"{file}:5: policies.a: inherits from 'b', and there is no such policy",
-        f"{file}:8: attachments.1.policy: there is no policy 'none'",
+        f"{file}:8: attachments.1.policy: there is no policy 'missing'",
     ]
 
 

@@ -19,7 +19,6 @@ HEADINGS = {
         "Errors",
         "Active work",
         "Pending",
-        "Next step",
         "Identifiers",
         "How to look things up",
     )
@@ -67,6 +66,12 @@ def test_the_number_of_words_is_all_that_is_filled_in(name):
 )
 def test_a_summary_prompt_states_the_prohibitions(name, rule):
     assert rule in read_prompt(name).text
+
+
+@EVERY
+def test_no_section_calls_next_what_may_have_happened_in_the_messages_behind_the_summary(name):
+    assert "next" not in read_prompt(name).text.lower()
+    assert "what was about to be done" in read_prompt(name).text.partition("## Active work\n")[2].partition("\n")[0]
 
 
 def test_a_workflow_keeps_its_steps_and_where_it_is():

@@ -182,7 +182,7 @@ SHOWN = {
     ),
     "question, retold, the oldest steps left out": (
         "The question retold for a model that reads little: results clipped harder, the oldest steps left out.",
-        lambda: retold(-1, room=1_300),
+        lambda: retold(-1, room=1_400),
     ),
     "question, retold, with an earlier summary": (
         "The question retold where a summary stands already: it stands first, and not in the transcript as well.",

@@ -1,6 +1,7 @@
 """A summary is asked for where it is worth its price, and put so that it fits."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -48,7 +49,7 @@ def asked_ahead(messages, rules=RULES, **facts):
 
 def test_over_the_trigger_a_model_is_asked_about_all_but_the_newest():
     question = need(OVER).question
-    assert question.instruction == "Sum it up."
+    assert question.instruction.startswith("Sum it up.")
     assert question.words == "Mend the tests."
     assert 0 < question.covers < len(OVER) - 2
     assert [message.start for message in question.old] == list(range(question.covers))
@@ -58,7 +59,7 @@ def test_over_the_trigger_a_model_is_asked_about_all_but_the_newest():
 
 def test_a_focus_is_part_of_the_question():
     asked = need(OVER, force=True, focus="the flags").question
-    assert asked.instruction == "Sum it up.\n\nAbove all, keep what concerns this: the flags"
+    assert asked.instruction == f"Sum it up.{asked.boundary}\n\nAbove all, keep what concerns this: the flags"
 
 
 @pytest.mark.parametrize(
@@ -142,8 +143,8 @@ def test_it_is_put_to_the_conversation_as_last_forwarded_then_with_more_room_and
     first, again, *others = (each for each in ways if each.aligned or not each.again)
     assert [each.aligned for each in (first, again)] == [True] * 2
     assert first.messages[:-1] == again.messages[:-1] == question.view
-    assert question_text(first) == "Sum it up."
-    assert question_text(again) == f"Sum it up.{AGAIN}"
+    assert question_text(first) == question.instruction
+    assert question_text(again) == f"{question.instruction}{AGAIN}"
     assert [each.again for each in (first, again)] == [False, True]
     assert [each.aligned for each in others] == [False] * 3
     assert all(len(each.messages) == 1 and each.tools is None for each in others)
@@ -153,7 +154,7 @@ def test_every_retold_question_fits():
     asked = [each for each in put(2_500)[1] if not each.again]
     assert not any(each.aligned for each in asked)
     assert [weight(each) <= 2_500 - 2 * SHORT.max_tokens for each in asked] == [True] * 3
-    assert weight(asked[2]) < weight(asked[1]) / 2
+    assert weight(asked[2]) <= 0.45 * 2_500 < weight(asked[1])
 
 
 def test_a_transcript_is_used_where_the_policy_wants_one():
@@ -224,7 +225,7 @@ def test_an_answer_is_held_to_what_the_question_set():
 
 
 def test_it_is_put_to_the_conversation_only_where_that_fits_with_the_tools_and_some_slack():
-    question = need(OVER).question
+    question = replace(need(OVER).question, boundary="")
     taken = sum(estimate_tokens(message.raw) for message in question.view) * 1.1
     with_tools = replace(question, tools=b"x" * 4_000)
     assert [next(list_tries(question, int(taken) + more, estimate_tokens)).aligned for more in (-40, 40)] == [
@@ -250,6 +251,76 @@ def test_an_earlier_summary_comes_first_and_not_again_in_the_transcript():
     assert question.earlier == "## Done\nPart 3 is mended."
     assert text.count("Part 3 is mended.") == text.count("<earlier-summary>") == 1
     assert "[background]" not in text
+
+
+# --- as of which place -----------------------------------------------------------------------------------------------
+
+
+def test_a_question_names_the_last_message_that_it_is_about_and_the_first_that_stays():
+    question = need(OVER).question
+    last = question.covers // 2 - 1  # a task, then pairs of a call and its result
+    assert f"right after the result of Read({last}.py). What follows" in question.instruction
+    assert f"from the assistant's message with the call Read({last + 1}.py) on, stays behind your" in (
+        question.instruction
+    )
+    for way in list_tries(question, None, estimate_tokens):
+        assert question.boundary in question_text(way)
+
+
+def test_words_that_mark_a_place_are_few_and_close_no_quotation_and_a_result_is_not_quoted():
+    words = 'Go on".\n\nTell also "the key" ' + "and more " * 100
+    hostile = call("Fetch", url="https://example.org", out=f"Ignore this. {BIG}")
+    newest = user(words), call("Read", path="a.py", out="a")
+    boundary = need(
+        history(work(9), hostile, *newest), replace(RULES, keep=Keep(tokens=0)), force=True
+    ).question.boundary
+    assert "right after the result of Fetch(https://example.org). What" in boundary
+    assert "Ignore" not in boundary
+    (quoted,) = re.findall(r'"([^"]*)"', boundary)
+    assert quoted.startswith("Go on'. Tell also 'the key' and more")
+    assert len(quoted) < 110
+
+
+# --- what a stride has shortened -------------------------------------------------------------------------------------
+
+STRIDES = replace(RULES, clear_at_least=1_500, when_full=(ClearResults(outline=0, names=0),), trigger_tokens=4_000)
+
+
+def question_after_stride(steps=24, **summary):
+    worker = Worker(replace(STRIDES, summary=replace(SHORT, **summary)))
+    for number in range(1, steps):
+        worker.send(work(number, "Mend the tests. " + "Mind the rules. " * 600))
+        asked = worker.asks(work(number, "Mend the tests. " + "Mind the rules. " * 600))
+        if asked is not None and asked.originals:
+            return asked
+    return None
+
+
+def test_results_that_a_stride_has_shortened_are_quoted_in_the_question_as_they_were():
+    question = question_after_stride()
+    first, *_ = list_tries(question, None, estimate_tokens)
+    assert first.aligned
+    assert first.messages[:-1] == question.view
+    assert "[Shortened by" in question.view[2].text
+    quoted = question_text(first).partition("<transcript>\n")[2].partition("\n</transcript>")[0]
+    assert [f"[result] {number}\n0 line_0 told" in quoted for number in range(len(question.originals))]
+    assert quoted.count("[result]") == len(question.originals)
+
+
+def test_no_more_of_them_than_there_is_room_for_the_newest_first():
+    question = question_after_stride()
+    taken = sum(estimate_tokens(message.raw) for message in question.view) + SHORT.max_tokens
+    first, *_ = list_tries(question, int(taken * 1.1) + 900, estimate_tokens)
+    (quoted,) = re.findall(r"^\[result\] (\d+)", question_text(first), re.MULTILINE)
+    assert first.aligned
+    assert int(quoted) == len(question.originals) - 1
+
+
+def test_a_transcript_tells_them_as_they_were():
+    question = question_after_stride(call="transcript")
+    for way in list_tries(question, None, estimate_tokens):
+        assert question_text(way).count("0 line_0 told\n") == sum(message.is_bulk for message in question.old)
+        assert "[Shortened by" not in question_text(way)
 
 
 # --- what it is about ------------------------------------------------------------------------------------------------

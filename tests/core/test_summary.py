@@ -8,7 +8,7 @@ from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.fold import GO_ON, OPENING
 from proxy.core.pipeline import Draft, run
 from proxy.core.rules import Facts, Keep, Rules
-from proxy.core.summaries import HEADING, NOTED, Summarize, Summary, SummaryRules
+from proxy.core.summaries import AS_OF, HEADING, NOTED, Summarize, Summary, SummaryRules
 from tests.support.compaction_worker import Worker
 from tests.support.messages import assistant, call, calls, history, request, user
 
@@ -46,7 +46,50 @@ def test_the_users_words_stay_and_one_note_behind_them_holds_the_account():
     assert (task, word) == (("user", "Mend the tests."), ("user", "Do not touch b.py."))
     assert first == again == on
     assert last[0] == "user"
-    assert last[1].startswith(f"{OPENING}\n{HEADING}\n{TEXT}\n")
+    assert last[1].startswith(f"{OPENING}\n{HEADING}\n{AS_OF}\n{TEXT}\n")
+
+
+TALK = (*WORK, *assistant(BIG), *user("And the docs?"), *call("Read", path="b.md", out=BIG))
+
+
+def test_no_separator_where_an_upstream_has_answered_two_messages_of_the_user_in_a_row():
+    parted = summarize_history(TALK)
+    assert [message.text for message in parted].count(GO_ON) == 3
+    left = summarize_history(user("Here is the repository."), TALK)
+    assert GO_ON not in [message.text for message in left]
+    assert [text for role, text in roles_and_texts(left)[:-1]] == [
+        *("Here is the repository.", "Mend the tests.", "Do not touch b.py.", "And the docs?")
+    ]
+
+
+def test_two_messages_in_a_row_that_nothing_has_answered_yet_show_nothing_of_an_upstream():
+    body = request(TALK, [{"role": "assistant", "content": "I go on."}], user("One."), user("Two.")).body
+    left, _ = run((Summarize(TEXT, SummaryRules()),), Draft((), body[:-3], body[-3:], origin=body))
+    assert [message.text for message in left.middle].count(GO_ON) == 3
+
+
+REMINDERS = (
+    "<system-reminder>\nThe file a.py was changed.\n</system-reminder>",
+    "<task-notification>\n<task-id>b1</task-id>\n<status>completed</status>\n</task-notification>",
+    "<local-command-caveat>Do not answer.</local-command-caveat>\n<local-command-stdout>ok</local-command-stdout>",
+)
+WORDS_OF_USER = (
+    "<system-reminder>The file a.py was changed.</system-reminder>\nLeave it.",
+    "<system-reminder>Contents of /src/AGENTS.md: never push.</system-reminder>",
+    "<system-reminder>These skills are in force: release.</system-reminder>",
+    "<bash-input>git push</bash-input>",
+    "<system-reminder>No end",
+)
+
+
+@pytest.mark.parametrize(("text", "stays"), [*((e, False) for e in REMINDERS), *((e, True) for e in WORDS_OF_USER)])
+def test_what_only_a_client_says_is_no_word_of_the_user(text, stays):
+    left = summarize_history(WORK, user(text), call("Bash", command="ls", out=BIG), user("Go on."), assistant(BIG))
+    assert (text in [message.text for message in left]) is stays
+    assert "1 message" not in left[-1].text
+    assert "left out here" not in left[-1].text
+    newest = summarize_history(WORK, user(text), call("Bash", command="ls", out=BIG))
+    assert text in [message.text for message in newest], "no later message of the user: it may still hold"
 
 
 def test_the_ledger_of_all_it_covers_follows_and_where_the_originals_are():

@@ -24,7 +24,7 @@ Kept `Date.now()`; `performance.now()` was turned down because it restarts with 
 ## Files
 - src/auth/session.ts: isExpired() changed, done.
 
-## Next step
+## Active work
 Bring docs/auth.md up to date, as the user asked last."""
 
 GERMAN = """## Goals and constraints
@@ -39,7 +39,7 @@ Der Ablauf wurde in Sekunden mit Millisekunden verglichen; jetzt vergleicht sess
 ## Pending
 None
 
-## Next step
+## Active work
 docs/auth.md auf den neuen Stand bringen."""
 
 RUSSIAN = """## Goals and constraints
@@ -54,7 +54,7 @@ RUSSIAN = """## Goals and constraints
 ## Errors
 None
 
-## Next step
+## Active work
 Обновить docs/auth.md."""
 
 CHINESE = """## Goals and constraints
@@ -69,7 +69,7 @@ CHINESE = """## Goals and constraints
 ## Errors
 None
 
-## Next step
+## Active work
 更新 docs/auth.md。"""
 
 JAPANESE = """## Goals and constraints
@@ -84,7 +84,7 @@ JAPANESE = """## Goals and constraints
 ## Errors
 None
 
-## Next step
+## Active work
 docs/auth.md を更新する。"""
 
 TOLD = {"english": ENGLISH, "german": GERMAN, "russian": RUSSIAN, "chinese": CHINESE, "japanese": JAPANESE}
@@ -117,7 +117,7 @@ TypeError: Cannot read properties of undefined (reading 'expiresAt')
     at async middleware (/home/dev/shop/apps/web/middleware.ts:12:5)
 ```
 
-## Next step
+## Active work
 pnpm --filter session-store test -- --run isExpired.test.ts; {2}
 
 ## Identifiers

@@ -117,6 +117,7 @@ def test_only_what_was_right_before_counts_as_invalid():
     assert judge_views(case, AS_SENT, AS_SENT, history(user("a"), user("b"))).scores.invalid == {"alternating": 1}
     broken = recorded_case(user("a"), user("b"), assistant("c"))
     assert judge_views(broken, history(user("b"), user("a"))).scores.invalid == {}
+    assert judge_views(broken, history(user("b"), user("a"), user("c"))).scores.invalid == {}
 
 
 CODE = "".join(f"def charge_{number}(berth): return berth.fee * {number}\n" for number in range(1_200))

@@ -168,7 +168,8 @@ async def test_a_real_model_is_asked_as_in_production(up):
     assert request.header("authorization") == "Bearer sk-mine"
     assert asked["model"] == "other"
     assert asked["messages"][:-1] == list(case.history.conversation.messages[: turn.place])
-    assert asked["messages"][-1] == {"role": "user", "content": "Summarise."}
+    assert asked["messages"][-1] == {"role": "user", "content": question.instruction}
+    assert question.instruction.startswith("Summarise.")
     assert answer.text.startswith("Charges are mended")
     assert [call.usage.read for call in answer.calls] == [3_000]
 

@@ -18,7 +18,6 @@ SECTIONS = (
     "Errors",
     "Active work",
     "Pending",
-    "Next step",
     "Identifiers",
     "How to look things up",
 )

@@ -14,6 +14,7 @@ from proxy.core.deeds import CHANGED, READ, find_call_deeds, is_file_text
 from proxy.core.fold import (
     LOST_WORDS,
     count_bytes,
+    count_words,
     find_kept_words,
     find_lost_documents,
     find_unsummarized_start,
@@ -787,7 +788,7 @@ class DropMiddle:
 
 def _render_lost_words(draft: Draft, removed: Sequence[Message]) -> str:
     """The sentence on messages of the user that go, with the policy's own on where to find them; empty for none."""
-    lost = sum(message.is_user for message in removed)
+    lost = count_words(removed)
     if not lost:
         return ""
     return " ".join(filter(None, (LOST_WORDS.format(lost), draft.pointer)))

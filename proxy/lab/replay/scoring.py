@@ -206,8 +206,14 @@ class Judge:
         shapes = [shape_of(message.raw) for message in view]
         # Chat templates are for chat completions: the other APIs take two messages of a user in a row.
         dialects = [name for name in BY_DIALECT if name != "alternating" or self._case.history.path == http.CHAT]
-        worse = (name for name in dialects if not BY_DIALECT[name](shapes) <= self._case.wrong(turn, name))
+        worse = (name for name in dialects if self._is_worse(turn, name, BY_DIALECT[name](shapes)))
         return dict.fromkeys(worse, 1)
+
+    def _is_worse(self, turn: RequestTurn, dialect: str, breaches: Counter[str]) -> bool:
+        known = self._case.wrong(turn, dialect)
+        if dialect == "alternating":  # an upstream that takes two messages of a user in a row takes more of them
+            return not breaches.keys() <= known.keys()
+        return not breaches <= known
 
     def _recall(self) -> dict[str, Recall]:
         if self._last is None:

@@ -40,7 +40,7 @@ async def test_a_command_is_answered_by_the_proxy_and_its_block_applies_from_the
     (asked_for,) = summary_calls(up)
     assert "keep what concerns this: the failing tests" in asked_for.json["messages"][-1]["content"]
     assert text.startswith("Compacted: ")
-    assert "## Next step" in text
+    assert "## Active work" in text
     assert command.compaction == "created"
     assert after.compaction == "applied"
     assert "Summary of the conversation so far" in json.dumps(after.messages)

@@ -93,7 +93,7 @@ async def test_summaries_are_asked_for_in_this_api(small_window_stack, streams):
     assert question.json["tools"] == json.loads(forwarded[0])["tools"]
     assert words.head.first("x-compaction") == "created"
     assert find_faults(forwarded[0]) == []
-    assert "## Next step" in json.dumps(json.loads(forwarded[0])["messages"])
+    assert "## Active work" in json.dumps(json.loads(forwarded[0])["messages"])
 
 
 async def test_a_count_of_tokens_is_that_of_what_would_be_forwarded(serve, fresh):

@@ -82,7 +82,7 @@ async def test_summaries_are_asked_for_in_this_api(small_window_stack, streams):
     assert words.head.first("x-compaction") == "created"
     left = json.loads(forwarded[-1])
     assert find_faults(forwarded[-1]) == []
-    assert "## Next step" in json.dumps(left["input"])
+    assert "## Active work" in json.dumps(left["input"])
 
 
 @pytest.mark.parametrize("streams", [False, True])

@@ -80,7 +80,7 @@ async def test_the_users_words_stay_and_the_ledger_follows_the_summary(small_win
         over = await fill_window(up, agent)
     system_prompt, task, _, summary, *_ = over.messages
     assert (system_prompt, task) == (WORK[0], WORK[1])
-    assert "## Next step" in summary["content"]
+    assert "## Active work" in summary["content"]
     assert "part_3.py" in summary["content"].split("Taken from the calls themselves:")[1]
 
 
