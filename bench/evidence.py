@@ -4,7 +4,8 @@ compaction-proxy replay FILE ... --policy default --policy later ... --json > ne
 python bench/evidence.py new.json 0.2=old.json [--truth truth.txt] [--questions questions.txt]
 
 More files are replays of the same conversations; the `default` of `NAME=FILE` is called NAME. `--truth` and
-`--questions` are what `bench/truth.py` and `make questions` have printed; each is shown as it is.
+`--questions` are what `bench/truth.py` and `make questions` have printed; each is shown as it is. `--choice` says which
+conversations these are, if they are not all: "drawn by `--draw 44`".
 """
 
 import argparse
@@ -114,24 +115,20 @@ def make_table(results: Sequence[Result]) -> str:
     return table(COLUMNS, lines)
 
 
-def describe(results: Sequence[Result]) -> str:
+def describe(results: Sequence[Result], choice: str) -> str:
     """Conversations, requests, sources, window, version and date."""
     own = [result for result in results if result.policy == OWN and result.prices == HEADLINE]
     return (
-        f"{len(own):,} conversations of {len({result.source for result in own})} sources, "
+        f"{len(own):,} conversations of {len({result.source for result in own})} sources{choice}, "
         f"{sum(result.scores.requests for result in own):,} requests, a window of {own[0].window:,} tokens; "
         f"{datetime.now(UTC):%Y-%m-%d}, version {__version__}."
     )
 
 
-def make_figures(results: Sequence[Result]) -> str:
-    large = keep_large(results)
-    return "\n\n".join(
-        (
-            f"### Conversations of at least {LARGE_TOKENS:,} tokens\n\n{describe(large)}\n\n{make_table(large)}",
-            f"### All conversations\n\n{describe(results)}\n\n{make_table(results)}",
-        )
-    )
+def make_figures(results: Sequence[Result], choice: str) -> str:
+    sections = {f"Conversations of at least {LARGE_TOKENS:,} tokens": keep_large(results), "All conversations": results}
+    texts = [f"### {name}\n\n{describe(own, choice)}\n\n{make_table(own)}" for name, own in sections.items()]
+    return "\n\n".join(texts)
 
 
 def describe_saving(row: Row) -> str:
@@ -140,7 +137,7 @@ def describe_saving(row: Row) -> str:
     return format_share([(whole - cost, whole) for cost, whole in costs], 0).replace(" (", " % (", 1)
 
 
-def make_headline(results: Sequence[Result]) -> str:
+def make_headline(results: Sequence[Result], choice: str) -> str:
     prices = PRICES[HEADLINE]
     large, everything = (group_rows(chosen, HEADLINE)[OWN] for chosen in (keep_large(results), results))
     sources = len({result.source for result in results})
@@ -149,7 +146,8 @@ def make_headline(results: Sequence[Result]) -> str:
         f"all recorded ones {describe_saving(everything)}. Prices: Anthropic's {MODELS[HEADLINE]}, cached input at "
         f"{prices.read:g} and new input at {prices.write:g} of the list price. Summaries are included, and a step is "
         "charged for each result that the agent would have to read again. In brackets: 95 of 100 samples of the "
-        f"{len(large.conversations):,} and {len(everything.conversations):,} conversations of {sources} sources."
+        f"{len(large.conversations):,} and {len(everything.conversations):,} conversations of {sources} sources"
+        f"{choice}."
     )
     return textwrap.fill(text, 120)
 
@@ -182,16 +180,18 @@ def replace_blocks(page: str, blocks: dict[str, str]) -> str:
 def main(argv: list[str] | None = None, root: Path = ROOT) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("replays", metavar="[NAME=]FILE", nargs="+")
+    parser.add_argument("--choice", metavar="TEXT", default="")
     parser.add_argument("--truth", metavar="FILE", type=Path)
     parser.add_argument("--questions", metavar="FILE", type=Path)
     args = parser.parse_args(argv)
     results = [result for argument in args.replays for result in read_results(argument)]
+    choice = f" ({args.choice})" if args.choice else ""
     results.sort(key=lambda result: (result.source, result.conversation))
     if not keep_large(results):
         sys.exit(f"no conversation of {LARGE_TOKENS:,} tokens in {', '.join(args.replays)}")
     blocks = {
-        "figures": make_figures(results),
-        "headline": make_headline(results),
+        "figures": make_figures(results, choice),
+        "headline": make_headline(results, choice),
         "prices": make_prices(results),
     }
     if args.truth:

@@ -87,9 +87,10 @@ def test_each_policy_has_a_row_for_each_price_model_and_size(pages):
 
 
 def test_the_headline_and_the_price_table_are_of_the_default_with_re_reads(pages):
-    evidence.main([str(pages / "new.json")], pages)
+    evidence.main([str(pages / "new.json"), "--choice", "drawn"], pages)
     readme = " ".join((pages / "README.md").read_text(encoding="utf-8").split())
     assert "In sessions of at least 80,000 tokens it saves 27 % (27 to 27) of the input cost" in readme
+    assert "of the 1 and 2 conversations of 1 sources (drawn)." in readme
     assert re.search(r"\| 0\.1 / 1\.25 \| Claude[^|]*\| 58 \(58 to 58\) \| 58 \(58 to 58\) \| 0 of 2 \|", readme)
 
 
