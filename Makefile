@@ -50,19 +50,11 @@ scorecard: $(VENV)/.runs ## what each policy costs, sends and keeps; TRACES=DIR:
 what-the-model-reads: $(VENV)/.runs ## write docs/what-the-model-reads.md: shortened results of the sample conversations
 	$(BIN)/python bench/what_the_model_reads.py --page docs/what-the-model-reads.md
 
-reader: $(VENV)/.runs ## what late views still tell, by rule, in conversations in TRACES=DIR; ARGS="--bits FILE": bits per action
-	@$(BIN)/python bench/reader.py $(wildcard $(TRACES)/*_*.jsonl.gz) $(ARGS)
-
 questions: $(VENV)/.runs ## questions on conversations in TRACES=DIR, answered from what each policy forwards; ARGS=--show
 	@PYTHONPATH=bench $(BIN)/python -m questions $(TRACES) $(ARGS)
 
 peers: $(VENV)/.tests ## others beside ours on the same conversations and as relays, in one run; TRACES=DIR as above
 	PYTHONPATH=bench $(BIN)/python -m peers $(if $(TRACES),$(wildcard $(TRACES)/*_*.jsonl.gz)) $(ARGS)
-
-cost-parts: $(VENV)/.runs ## where the cost of shortened conversations goes, and the least it could be; TRACES=DIR
-	@$(BIN)/python bench/cost_parts.py $(wildcard $(TRACES)/*_*.jsonl.gz) $(ARGS)
-
-economy: scorecard ## the same by its older name
 
 soak: $(VENV)/.tests ## the long runs, whole: 100,000 requests, 200 kills, 40,000 generated histories, every recorded one, a fleet
 	$(BIN)/python bench/soak.py $(ARGS)
@@ -105,4 +97,4 @@ $(VENV)/.tests: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/.runs
 
-.PHONY: help run setup test fidelity clients agents servers bench flames scorecard reader questions peers what-the-model-reads cost-parts economy soak site screenshots config dist format clean
+.PHONY: help run setup test fidelity clients agents servers bench flames scorecard questions peers what-the-model-reads soak site screenshots config dist format clean

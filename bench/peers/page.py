@@ -33,7 +33,8 @@ INTRO = """\
 {conversations}.
 
 Every conversation names one model (`gpt-4o`), which all peers know and to which they give the same window.
-The measures are the [scorecard](scorecard.md)'s: cost in parts of doing nothing, summaries included, cached input at
+The measures are [those of `replay`](replay-your-sessions.md#figures): cost in parts of doing nothing, summaries
+included, cached input at
 a tenth of its price, without and with what would be read again; the share of needed spans that is kept; `over`:
 requests larger than the window; `invalid`: requests in which something is wrong that was right; `failed`: requests that
 a process did not answer as the upstream did. **Policies** are simulated, each with the same stand-in for a model that
@@ -50,7 +51,8 @@ With `--markdown docs/peers.md` among the `ARGS` this page is written; nothing o
 """
 
 POLICY_NOTES = """\
-- `sliding-10`, `just-under-60k` and `batched-20k` are [plain designs](scorecard.md); `j-cli`, `middleware`, `jp` and
+- `sliding-10`, `just-under-60k` and `batched-20k` are
+  [plain designs](replay-your-sessions.md#designs-to-compare-with); `j-cli`, `middleware`, `jp` and
   `blocks` are shipped, the designs ours grew from; `default` is our core alone, `ours` the proxy that runs.
 - `context editing` is Anthropic's documented `clear_tool_uses`: over 100,000 input tokens the results of all tool uses
   but the newest 3 are cleared. Whether the provider remembers what it cleared is not documented: `forgets` is the

@@ -1,6 +1,6 @@
 """All peers on the same conversations: policies in the core, policies of their own, and processes on a socket.
 
-All are judged by `proxy.lab.replay.scoring`, the way docs/scorecard.md defines it. A process is played turn by turn
+All are judged by `proxy.lab.replay.scoring` (docs/replay-your-sessions.md defines it). A process is played turn by turn
 with a recorder as its upstream, and answers are the recorded ones; what it forwarded is what is judged.
 """
 

@@ -14,7 +14,7 @@ scoring      forwarded requests compared with what the agent sent
 scorecard    the columns of the tables
 intervals    how far a figure would differ with other conversations
 
-One measure each (docs/scorecard.md):
+One measure each (docs/replay-your-sessions.md):
 
 cache        the prompt cache of an upstream
 prices       prices of tokens

@@ -1,7 +1,7 @@
 """The scorecard: figures of each policy, as columns that the table, the JSON and the HTML page share.
 
-docs/scorecard.md defines every column. Shares are rounded only here, and half a digit goes to the even one, so the
-same scores give the same text.
+docs/replay-your-sessions.md defines every column. Shares are rounded only here, and half a digit goes to the even one,
+so the same scores give the same text.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,0 +1,207 @@
+"""Write the figures of docs/evidence.md and README.md from replays, between the marks that the pages have for them.
+
+compaction-proxy replay FILE ... --policy default --policy later ... --json > new.json
+python bench/evidence.py new.json 0.2=old.json [--truth truth.txt] [--questions questions.txt]
+
+More files are replays of the same conversations; the `default` of `NAME=FILE` is called NAME. `--truth` and
+`--questions` are what `bench/truth.py` and `make questions` have printed; each is shown as it is. `--choice` says which
+conversations these are, if they are not all: "drawn by `--draw 44`".
+"""
+
+import argparse
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+from tables import figure, table
+
+from proxy import __version__
+from proxy.core.window import Prices
+from proxy.lab.replay.designs import NOTHING
+from proxy.lab.replay.intervals import find_interval
+from proxy.lab.replay.prices import PRICES, cost_forwarded, cost_unchanged, cost_with_rereads
+from proxy.lab.replay.scorecard import Row, group_rows
+from proxy.lab.replay.values import Result, Scores
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("docs/evidence.md", "README.md")
+LARGE_TOKENS = 80_000
+OWN = "default"
+HEADLINE = "twentieth"
+MODELS = {
+    "tenth": "Claude Fable 5, Haiku 4.5",
+    "twentieth": "Claude Opus 5.5, Sonnet 5.5",
+    "fortieth": "Claude Fable 5.1",
+}
+"""Models of Anthropic that have these prices, in `proxy/data/models.json`."""
+COLUMNS = (
+    "cached / new",
+    "policy",
+    "cost",
+    "with re-reads",
+    "against `default`",
+    "needed spans",
+    "rewrites /100",
+    "summaries",
+    "lambda",
+    "charged",
+)
+Measure = Callable[[Scores, Prices | None], float]
+
+
+def read_results(argument: str) -> list[Result]:
+    """The results in FILE, or in NAME=FILE."""
+    name, separator, path = argument.rpartition("=")
+    rows = json.loads(Path(path).read_text(encoding="utf-8"))["conversations"]
+    results = [msgspec.convert(row, Result) for row in rows]
+    if separator:
+        results = [replace(result, policy=name if result.policy == OWN else result.policy) for result in results]
+    return [result for result in results if result.policy != NOTHING]
+
+
+def keep_large(results: Sequence[Result]) -> list[Result]:
+    """The results of the conversations whose largest request has at least 80,000 tokens as the agent sent it."""
+    return [result for result in results if max(point.raw for point in result.points) >= LARGE_TOKENS]
+
+
+def format_share(parts: Sequence[tuple[float, float]], digits: int = 1, scale: int = 100) -> str:
+    """The sum of the parts over the sum of the wholes, with its interval."""
+    interval = find_interval(parts)
+    if interval is None:
+        return "-"
+    value = sum(part for part, _ in parts) / sum(whole for _, whole in parts)
+    low, high = (figure(scale * end, digits) for end in interval)
+    return f"{figure(scale * value, digits)} ({low} to {high})"
+
+
+def compare_costs(row: Row, measure: Measure) -> list[tuple[float, float]]:
+    """Of each conversation: its cost, and the cost of doing nothing."""
+    return [(measure(scores, row.prices), cost_unchanged(scores, row.prices)) for scores in row.conversations]
+
+
+def fill_row(row: Row, own: Row) -> list[str]:
+    """The figures of one policy; the difference to our own is taken conversation by conversation."""
+    costs = compare_costs(row, cost_with_rereads)
+    own_costs = compare_costs(own, cost_with_rereads)
+    differences = [(cost - ours, whole) for (cost, whole), (ours, _) in zip(costs, own_costs, strict=True)]
+    shares = [(each.needed.kept / each.needed.asked, 1.0) for each in row.conversations if each.needed.asked]
+    scores = row.scores
+    charged = figure(1_000 * scores.needed.rereads / scores.removed, 2) if scores.removed else "-"
+    return [
+        format_share(compare_costs(row, cost_forwarded)),
+        format_share(costs),
+        "" if row is own else format_share(differences),
+        format_share(shares, 3, 1),
+        format_share([(each.rewrites, each.requests) for each in row.conversations]),
+        figure(scores.summary_calls, 0),
+        "-" if row.break_even is None else figure(row.break_even, 2),
+        charged,
+    ]
+
+
+def make_table(results: Sequence[Result]) -> str:
+    lines = []
+    for name, prices in PRICES.items():
+        rows, price = group_rows(results, name), f"{prices.read:g} / {prices.write:g}"
+        savings = [(whole - cost, whole) for cost, whole in compare_costs(rows[OWN], cost_with_rereads)]
+        lines.append([price, "doing nothing", "100.0", "100.0", format_share(savings), "1.000", "0.0", "0", "-", "-"])
+        lines += [[price, f"`{policy}`", *fill_row(row, rows[OWN])] for policy, row in rows.items()]
+    return table(COLUMNS, lines)
+
+
+def describe(results: Sequence[Result], choice: str) -> str:
+    """Conversations, requests, sources, window, version and date."""
+    own = [result for result in results if result.policy == OWN and result.prices == HEADLINE]
+    return (
+        f"{len(own):,} conversations of {len({result.source for result in own})} sources{choice}, "
+        f"{sum(result.scores.requests for result in own):,} requests, a window of {own[0].window:,} tokens; "
+        f"{datetime.now(UTC):%Y-%m-%d}, version {__version__}."
+    )
+
+
+def make_figures(results: Sequence[Result], choice: str) -> str:
+    sections = {f"Conversations of at least {LARGE_TOKENS:,} tokens": keep_large(results), "All conversations": results}
+    texts = [f"### {name}\n\n{describe(own, choice)}\n\n{make_table(own)}" for name, own in sections.items()]
+    return "\n\n".join(texts)
+
+
+def describe_saving(row: Row) -> str:
+    """`saves 41 % (37 to 46)`."""
+    costs = compare_costs(row, cost_with_rereads)
+    return format_share([(whole - cost, whole) for cost, whole in costs], 0).replace(" (", " % (", 1)
+
+
+def make_headline(results: Sequence[Result], choice: str) -> str:
+    prices = PRICES[HEADLINE]
+    large, everything = (group_rows(chosen, HEADLINE)[OWN] for chosen in (keep_large(results), results))
+    sources = len({result.source for result in results})
+    text = (
+        f"**In sessions of at least {LARGE_TOKENS:,} tokens it saves {describe_saving(large)} of the input cost**; in "
+        f"all recorded ones {describe_saving(everything)}. Prices: Anthropic's {MODELS[HEADLINE]}, cached input at "
+        f"{prices.read:g} and new input at {prices.write:g} of the list price. Summaries are included, and a step is "
+        "charged for each result that the agent would have to read again. In brackets: 95 of 100 samples of the "
+        f"{len(large.conversations):,} and {len(everything.conversations):,} conversations of {sources} sources"
+        f"{choice}."
+    )
+    return textwrap.fill(text, 120)
+
+
+def make_prices(results: Sequence[Result]) -> str:
+    lines = []
+    for name, prices in PRICES.items():
+        large, everything = (group_rows(chosen, name)[OWN] for chosen in (keep_large(results), results))
+        costs = compare_costs(everything, cost_with_rereads)
+        dearer = [cost / whole - 1 for cost, whole in costs if cost > whole]
+        shown = f"{len(dearer)} of {len(costs):,}"
+        if dearer:
+            shown += f", by up to {max(dearer):.0%}".replace("%", " %")
+        price = f"{prices.read:g} / {prices.write:g}"
+        shares = (format_share(compare_costs(row, cost_with_rereads), 0) for row in (large, everything))
+        lines.append([price, MODELS[name], *shares, shown])
+    return table(("cached / new input", "Anthropic's", "at least 80,000 tokens, %", "all, %", "dearer"), lines)
+
+
+def replace_blocks(page: str, blocks: dict[str, str]) -> str:
+    """Put each block between `<!-- NAME, by bench/evidence.py -->` and `<!-- end of NAME -->`, if the page has them."""
+    for name, text in blocks.items():
+        start, end = f"<!-- {name}, by bench/evidence.py -->", f"<!-- end of {name} -->"
+        pattern = re.compile(f"{re.escape(start)}.*?{re.escape(end)}", re.DOTALL)
+        block = f"{start}\n{text}\n{end}"
+        page = pattern.sub(lambda _, block=block: block, page)
+    return page
+
+
+def main(argv: list[str] | None = None, root: Path = ROOT) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("replays", metavar="[NAME=]FILE", nargs="+")
+    parser.add_argument("--choice", metavar="TEXT", default="")
+    parser.add_argument("--truth", metavar="FILE", type=Path)
+    parser.add_argument("--questions", metavar="FILE", type=Path)
+    args = parser.parse_args(argv)
+    results = [result for argument in args.replays for result in read_results(argument)]
+    choice = f" ({args.choice})" if args.choice else ""
+    results.sort(key=lambda result: (result.source, result.conversation))
+    if not keep_large(results):
+        sys.exit(f"no conversation of {LARGE_TOKENS:,} tokens in {', '.join(args.replays)}")
+    blocks = {
+        "figures": make_figures(results, choice),
+        "headline": make_headline(results, choice),
+        "prices": make_prices(results),
+    }
+    if args.truth:
+        blocks["truth"] = f"```text\n{args.truth.read_text(encoding='utf-8').strip()}\n```"
+    if args.questions:
+        blocks["questions"] = args.questions.read_text(encoding="utf-8").strip()
+    for name in PAGES:
+        page = root / name
+        page.write_text(replace_blocks(page.read_text(encoding="utf-8"), blocks), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""The tables of the evidence are made from a replay, and the pages say where each block stands."""
+
+import json
+import re
+import sys
+
+import pytest
+
+from tests import ROOT
+
+sys.path.append(str(ROOT / "bench"))
+import evidence
+
+from proxy.lab.replay import scorecard
+from proxy.lab.replay.prices import PRICES
+from proxy.lab.replay.values import Needed, Point, Result, Scores, Tokens
+
+RAW = Tokens(fresh=20_000, cached=400_000)
+CONVERSATIONS = {"long": 90_000, "short": 30_000}
+"""The tokens of their largest requests."""
+PAGE = """before
+<!-- {0}, by bench/evidence.py -->
+old
+<!-- end of {0} -->
+behind
+"""
+
+
+def make_result(policy, prices, conversation, fresh, lost):
+    scores = Scores(
+        requests=10,
+        raw=RAW,
+        forwarded=Tokens(fresh=fresh, cached=100_000),
+        needed=Needed(8, 8 - lost, 300, 300 - 30 * lost, lost, Tokens(fresh=100 * lost, cached=1_000 * lost)),
+        rewrites=2,
+        removed=40_000,
+    )
+    points = tuple(Point(place, 0.0, raw, 0, raw, 0) for place, raw in ((1, 20_000), (3, CONVERSATIONS[conversation])))
+    return Result(policy, conversation, "agent", "model", 128_000, scores, points, prices)
+
+
+def make_results(policy, fresh, lost):
+    return [make_result(policy, prices, name, fresh, lost) for prices in PRICES for name in CONVERSATIONS]
+
+
+@pytest.fixture
+def pages(tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "evidence.md").write_text(PAGE.format("figures") + PAGE.format("truth"), encoding="utf-8")
+    (tmp_path / "README.md").write_text(PAGE.format("headline") + PAGE.format("prices"), encoding="utf-8")
+    new, old = make_results("default", 22_000, 2) + make_results("later", 24_000, 4), make_results("default", 26_000, 0)
+    (tmp_path / "new.json").write_text(json.dumps(scorecard.as_json(new)), encoding="utf-8")
+    (tmp_path / "old.json").write_text(json.dumps(scorecard.as_json(old)), encoding="utf-8")
+    return tmp_path
+
+
+def read_rows(text, policy):
+    """By price, the figures of a policy, or of the one that the table is about."""
+    rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in text.splitlines() if "|" in line]
+    return {row[0]: row[2:] for row in rows if row[0][:1].isdigit() and policy in (None, row[1])}
+
+
+def test_each_policy_has_a_row_for_each_price_model_and_size(pages):
+    evidence.main([str(pages / "new.json"), f"0.2={pages / 'old.json'}"], pages)
+    page = (pages / "docs" / "evidence.md").read_text(encoding="utf-8")
+    large, _, everything = page.partition("### All conversations")
+    assert "1 conversations of 1 sources, 10 requests" in large
+    assert "2 conversations of 1 sources, 20 requests" in everything
+    for part in (large, everything):
+        assert list(read_rows(part, "later")) == ["0.1 / 1.25", "0.05 / 1.25", "0.025 / 1.25"]
+        # (22,000 x 1.25 + 10,000) / 65,000; 2 re-reads of 100 and 1,000 tokens for 40,000 that were removed.
+        assert read_rows(part, "default")["0.1 / 1.25"] == [
+            "57.7 (57.7 to 57.7)",
+            "58.4 (58.4 to 58.4)",
+            "",
+            "0.750 (0.750 to 0.750)",
+            "20.0 (20.0 to 20.0)",
+            "0",
+            "0.18",
+            "0.05",
+        ]
+        assert read_rows(part, "later")["0.1 / 1.25"][2] == "4.5 (4.5 to 4.5)"
+        assert read_rows(part, "0.2")["0.1 / 1.25"][:2] == ["65.4 (65.4 to 65.4)"] * 2
+        assert read_rows(part, "doing nothing")["0.1 / 1.25"][2] == "41.6 (41.6 to 41.6)"
+    assert "before" in page
+    assert "old" in page.partition("<!-- truth")[2], "nothing was given for it"
+
+
+def test_the_headline_and_the_price_table_are_of_the_default_with_re_reads(pages):
+    evidence.main([str(pages / "new.json"), "--choice", "drawn"], pages)
+    readme = " ".join((pages / "README.md").read_text(encoding="utf-8").split())
+    assert "In sessions of at least 80,000 tokens it saves 27 % (27 to 27) of the input cost" in readme
+    assert "of the 1 and 2 conversations of 1 sources (drawn)." in readme
+    assert re.search(r"\| 0\.1 / 1\.25 \| Claude[^|]*\| 58 \(58 to 58\) \| 58 \(58 to 58\) \| 0 of 2 \|", readme)
+
+
+def test_what_another_command_printed_is_shown_as_it_is(pages):
+    (pages / "truth.txt").write_text("failures told 5 of 5\n", encoding="utf-8")
+    evidence.main([str(pages / "new.json"), "--truth", str(pages / "truth.txt")], pages)
+    page = (pages / "docs" / "evidence.md").read_text(encoding="utf-8")
+    assert "<!-- truth, by bench/evidence.py -->\n```text\nfailures told 5 of 5\n```\n<!-- end of truth -->" in page
+
+
+def test_a_replay_without_long_conversations_is_refused(pages):
+    short = [each for each in make_results("default", 22_000, 2) if each.conversation == "short"]
+    (pages / "new.json").write_text(json.dumps(scorecard.as_json(short)), encoding="utf-8")
+    with pytest.raises(SystemExit, match="no conversation of 80,000 tokens"):
+        evidence.main([str(pages / "new.json")], pages)
+
+
+def test_the_pages_have_a_place_for_each_block():
+    pages = {name: (ROOT / name).read_text(encoding="utf-8") for name in evidence.PAGES}
+    blocks = {name: set(re.findall(r"<!-- (\w+), by bench/evidence\.py -->", page)) for name, page in pages.items()}
+    assert blocks["README.md"] == {"headline", "prices"}
+    assert blocks["docs/evidence.md"] == {"headline", "figures", "truth", "questions"}
+    for page in pages.values():
+        assert page.count(", by bench/evidence.py -->") == len(
+            re.findall(r"<!-- end of (?:headline|prices|figures|truth|questions) -->", page)
+        )
+
+
+def test_the_readme_says_what_the_evidence_says():
+    readme, page = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/evidence.md"))
+    headlines = [re.findall(r"<!-- headline,.*?<!-- end of headline -->", text, re.DOTALL) for text in (readme, page)]
+    assert headlines[0] == headlines[1]
+    large, _, everything = page.partition("<!-- figures,")[2].partition("### All conversations")
+    for price, row in read_rows(readme.partition("<!-- prices,")[2].partition("<!-- end of prices")[0], None).items():
+        costs = [read_rows(part, "default")[price][1] for part in (large, everything)]
+        for rounded, cost in zip(row[:2], costs, strict=True):
+            assert abs(float(rounded.split()[0]) - float(cost.split()[0])) <= 0.55, price
+
+
+def test_the_models_have_the_prices_that_are_said():
+    table = json.loads((ROOT / "proxy" / "data" / "models.json").read_text(encoding="utf-8"))
+    for name, models in evidence.MODELS.items():
+        for model in models.split(", "):
+            plain = model if model.startswith("Claude") else f"Claude {model}"
+            (shown,) = [prices for key, (*_, prices, _) in table.items() if key == names_of(plain)]
+            read, write = (price / shown[0] for price in shown[1:3])
+            assert (round(read, 4), round(write, 4)) == (PRICES[name].read, PRICES[name].write), model
+
+
+def names_of(model):
+    return model.lower().replace(" ", "-").replace(".", "-")
