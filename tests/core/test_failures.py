@@ -58,14 +58,16 @@ def test_f1_a_head_over_the_limit_by_itself_costs_two_blocks_and_two_summaries_i
 
 
 @pytest.mark.seconds
-def test_f1_so_do_the_users_own_words_where_they_may_not_go():
+def test_f1_words_of_the_user_that_take_a_quarter_of_the_window_cause_a_block_at_every_second_request():
     long = user("Read this: " + "word " * 2_000)
     messages = [message for step in range(50) for message in (*long, *assistant(f"Read {step}."))]
     verbatim = replace(TOLD, user_tokens=10**9)
     rules = Rules(clear_at_least=10**9, fold=(DropMiddle(user_tokens=10**9),), summary=verbatim)
     worker = Worker(rules, Facts(usable_tokens=10_000), model=ACCOUNT)
-    assert len(blocks(works(worker, messages))) <= 2
-    assert len(worker.accounts) <= 2
+    sent = works(worker, messages)
+    assert len(blocks(sent)) <= len(sent) / 2
+    assert len(worker.accounts) <= len(sent) / 2
+    assert all(sending.plan.tokens_after <= 10_000 for sending in sent)
 
 
 # --- F4: orphans -------------------------------------------------------------------------------------------------
