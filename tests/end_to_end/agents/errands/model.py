@@ -15,6 +15,8 @@ from tests.support.completions import Call, Turn, text_turn
 from tests.support.scripted_upstream import Request
 from tests.support.upstream_replies import Reply, answer
 
+HANDOVER = "handover of this conversation"
+"""The proxy asks for its summaries with these words."""
 _AGENT_ID = re.compile(r'"agent_id"\s*:\s*"([^"]+)"')
 
 
@@ -34,7 +36,7 @@ def errand_model(manner: Manner) -> Callable[[Request], Reply]:
             return answer({"error": {"message": "There is nothing here."}}, 404)
         body = body_of(request)
         delegate = delegate_of(body)
-        step = last_step(body) + 1 if body.get("tools") and delegate is None else None
+        step = last_step(body) + 1 if is_work(body) else None
         turn = next_turn(body, step, manner, delegate)
         calls = [
             {"type": "function", "id": f"call{_mark(body, step)}{at:02}", "function": _find_tool(call, body)}
@@ -68,10 +70,16 @@ def delegate_of(body: Mapping[str, Any]) -> Delegate | None:
     return delegates[0] if delegates and f"close with the word {WORD}" not in said else None
 
 
+def is_work(body: Mapping[str, Any]) -> bool:
+    """Whether a request asks for the next step: no title, no handover to those who go on, no sub-agent's."""
+    asks_for_handover = any(HANDOVER in text for text in [*texts(dict(body), "user")][-1:])
+    return bool(body.get("tools")) and not asks_for_handover and delegate_of(body) is None
+
+
 def main_requests(requests: Iterable[Request]) -> list[Request]:
     """Those of the conversation itself: not of its sub-agents, no titles, no summaries."""
     asked = [request for request in requests if request.arrived and is_chat(request)]
-    return [request for request in asked if (body := body_of(request)).get("tools") and delegate_of(body) is None]
+    return [request for request in asked if is_work(body_of(request))]
 
 
 def _mark(body: Mapping[str, Any], step: int | None) -> str:
