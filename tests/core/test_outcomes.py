@@ -479,7 +479,11 @@ EXAMPLES = {
     "bun and mise": [('error: script "lint" exited with code 1', "error"), ("[lint] ERROR task failed", "error")],
     "Python": [("Traceback (most recent call last):\n  File\nKeyError: 'a'", "error")],
     "shells": [("bash: foo: command not found", "error"), ("Segmentation fault (core dumped)", "error")],
-    "error lines": [("ValueError: no such berth", "error"), ("错误:文件不存在", "error")],
+    "error lines": [
+        ("ValueError: no such berth", "error"),
+        ("错误:文件不存在", "error"),
+        ("╷\n│ Error: updating SQS Queue (q19): AccessDenied\n│\n│   with aws_sqs_queue.q19,\n╵", "error"),
+    ],
     "a missing file": [("ls: tides: No such file or directory", "error")],
     "Java": [('Exception in thread "main" java.lang.Error', "error")],
 }
