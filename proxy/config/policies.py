@@ -326,7 +326,7 @@ class Policy(ConfigModel):
     where answers do not tell."""
     clear_at_least: ClearingAmount = _R.clear_at_least
     """Clear old tool results once this many tokens can be freed. Shorter histories are changed only near the trigger or
-    where a client asks. `auto`: 14,000, or fewer for models whose cached tokens cost over a tenth of others. A number
+    where a client asks. `auto`: 40,000, or fewer for models whose cached tokens cost over a tenth of others. A number
     is in force for every model: lower it to save more, at the price of more cache writes."""
     clear_cold_at_least: ClearingAmount = _R.clear_cold_at_least
     """The same while the upstream's cache has expired, when a rewrite costs nothing extra. `auto`: 2,000, or as much as
@@ -338,7 +338,7 @@ class Policy(ConfigModel):
     """Number of further requests within which a rewrite must have paid for itself. Lower it for short conversations."""
     trigger: Trigger = _R.trigger
     """Share of the context window (see `trigger_of`) above which the history is compacted whatever it costs. `auto`:
-    0.55 of 87,000 tokens or more, up to 0.8 of fewer. 0: only where it would not fit."""
+    0.5 of 96,000 tokens or more, up to 0.8 of fewer. 0: only where it would not fit."""
     trigger_tokens: Amount = Field(_R.trigger_tokens, ge=0)
     """The same limit as a number of tokens, whichever is lower; 0 is none. Set it for upstreams with a price step."""
     target: float = Field(_R.target, gt=0, lt=1)
@@ -361,6 +361,9 @@ class Policy(ConfigModel):
     keep_documents: bool = _R.keep_documents
     """Keep instruction files (AGENTS.md, SKILL.md, rules, memory) and the text of the task that the user named whole,
     until a history does not fit otherwise."""
+    working_memory: float = Field(_R.working_memory, ge=0, le=AMOUNT_MAX)
+    """Newest tokens that nothing shortens while the request fits: a number of tokens, or up to 1 a share of the usable
+    window. It takes at most nine tenths of what a compaction brings the history down to."""
     fold_all: bool = _R.fold_all
     """Fold everything older than `keep` when a history is folded, and not only as much as the target takes."""
     repair: bool = _R.repair

@@ -18,6 +18,7 @@ placeholder    the text in place of an old result
 fold           notes in place of a stretch of history
 ledger         a list of what was done in a stretch, made without a model
 deeds          the entries of that list
+acts           calls that act on the world, and must not be made twice
 rereads        second reads that a harness refuses: the text comes again once it was shortened
 documents      results that hold instructions or the task, which stay whole until a fold must take them
 summaries      a summary by a model: the question, the check of the answer, its place in the history

@@ -64,6 +64,7 @@ STATE_TOOLS = (
     StateTool("create_plan", "create_plan (Cursor)", is_folded=True),
     StateTool("compact", "Compact (j-cli)", is_folded=True),
 )
+PLAN_MODE = ("*plan_mode", "*planmode", "plan_mode_respond")
 EXEMPT = tuple(tool.glob for tool in STATE_TOOLS)
 """Tools of skills, tasks, todos, questions, memory and plans: instructions, state, and a person's answers."""
 STATEFUL = tuple(tool.glob for tool in STATE_TOOLS if not tool.is_folded)
@@ -145,7 +146,7 @@ _READING_WORDS = frozenset(
         *("get", "list", "ls", "read", "cat", "view", "show", "look", "lookup", "search", "find", "grep"),
         *("glob", "fetch", "query", "retrieve", "load", "browse", "inspect", "describe", "explain", "status"),
         *("count", "calculate", "compare", "diff", "snapshot", "screenshot", "tree", "think", "resolve"),
-        *("analyze", "history"),
+        *("analyze", "history", "rg", "ripgrep"),
     )
 )
 _ACTING_WORDS = frozenset(
@@ -191,6 +192,11 @@ def is_read_only(tool: str) -> bool:
     """True where a tool, by its name, returns something and changes nothing, so that it may be called again."""
     words = {word.lower() for word in _NAME_WORD.findall(remove_server_name(tool[:_NAME_CHARACTERS]))}
     return not words.isdisjoint(_READING_WORDS) and words.isdisjoint(_ACTING_WORDS)
+
+
+def is_plan_mode(call: ToolCall) -> bool:
+    """Whether a call enters or leaves an agent's plan mode."""
+    return matches_any(call.name, PLAN_MODE)
 
 
 def remove_server_name(tool: str) -> str:

@@ -13,7 +13,7 @@ from typing import Literal
 from proxy.core.grouping import snap
 from proxy.core.messages import Message
 from proxy.core.pipeline import Draft, StepReport, run
-from proxy.core.rules import Keep
+from proxy.core.rules import WORKING_MEMORY_SHARE, Keep
 from proxy.core.state import ConversationState
 from proxy.core.summaries import Summarize, join_summaries
 
@@ -109,7 +109,7 @@ def _use_summary(state: ConversationState, reason: str, goal: int) -> Iterator[A
 
 
 def _list_keeps(keep: Keep, goal: int) -> tuple[Keep, ...]:
-    tokens = min(keep.tokens, goal // 2)
+    tokens = min(keep.tokens, int(goal * WORKING_MEMORY_SHARE))
     return replace(keep, tokens=tokens), replace(keep, tokens=tokens // 4), DEEPEST
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from proxy.core import agents
+from proxy.core.acts import acts_on_world
 from proxy.core.agents import find_value, render_value
 from proxy.core.messages import ToolCall
 from proxy.core.outcome import ResultOutcome, cut_first_line, find_outcome, find_words_of_user
@@ -467,7 +468,10 @@ def _find_command_deeds(act: Act) -> Iterator[Deed]:
         yield from (*touched, *(Deed(CHANGED, path) for path in edited))
         is_all = is_all or bool(edited)
     if has_failed or not is_all:
-        yield Deed(RAN, _CLIPPING.sub("", command.rstrip()), label, act.outcome.render(), failed=has_failed)
+        ended = act.outcome.render()
+        if not act.outcome.report and not has_failed and acts_on_world(act.call):
+            ended = ", ".join(filter(None, (ended, act.outcome.end)))
+        yield Deed(RAN, _CLIPPING.sub("", command.rstrip()), label, ended, failed=has_failed)
 
 
 def _find_question_deeds(act: Act) -> Iterator[Deed]:

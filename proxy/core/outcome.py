@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Literal
 
+from proxy.core.acts import acts_on_world
 from proxy.core.agents import (
     find_command_line,
     find_kind,
@@ -405,7 +406,7 @@ def find_quoting_kind(call: ToolCall | None) -> Literal["", "tool", "command"]:
         return ""
     kind = find_kind(call.name, values := call.named)
     if kind == "run":
-        return "command" if _only_quotes(find_command_line(values)) else ""
+        return "command" if not acts_on_world(call) and _only_quotes(find_command_line(values)) else ""
     return "tool" if kind in ("read", "agent") or matches_any(call.name, _QUOTING_TOOLS) else ""
 
 

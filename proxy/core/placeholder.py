@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from proxy.core.acts import acts_on_world, shows_present_state
 from proxy.core.agents import (
     COMMANDS,
     PATHS,
@@ -20,6 +21,7 @@ from proxy.core.agents import (
     find_kind,
     find_output_within,
     find_value,
+    is_plan_mode,
     is_read_only,
     remove_folder_change,
     render_value,
@@ -241,28 +243,42 @@ def _describe_rest(text: str, lines: Sequence[str]) -> str:
     return f"Left out: {len(rest):,} other lines."
 
 
+WAYS_BACK: tuple[tuple[Callable[[ToolCall], bool], str], ...] = (
+    (lambda call: _has_kind(call, "change", "patch"), "Read the file for its current text."),
+    # A sub-agent would start its work again, and a process tells only what is new.
+    (
+        lambda call: _has_kind(call, "agent", "wait", "plan", "ask") or is_plan_mode(call),
+        "Calling the tool again may not return this text.",
+    ),
+    (shows_present_state, "A new call shows how it looks then, and not this."),
+    (acts_on_world, "Do not make this call again to see it: that would do it again."),
+    (
+        lambda call: _has_kind(call, "read") or is_read_only(call.name) or is_file_text(call),
+        "Call the tool again for {whole}.",
+    ),
+    (lambda call: _has_kind(call, "run"), "Only a new run returns {whole}."),
+    (lambda _: True, "Calling the tool again would do it again."),
+)
+"""How the text of a result comes back, by what its call does: the first that applies."""
+
+
+def _has_kind(call: ToolCall, *kinds: str) -> bool:
+    return find_kind(call.name, call.named) in kinds
+
+
 def _render_way_back(call: ToolCall | None, handle: str, size: int, *, is_text: bool, is_outdated: bool) -> str:
     """How the model gets all of it back, without doing twice what should be done once."""
     if not size:
         return "Nothing was left out."
+    if handle:
+        return f"Call {handle} for the full text."
     whole = "the full text" if is_text else "all of it"
     if is_outdated:
         whole = "its current text"
-    kind = "run" if call is None else find_kind(call.name, call.named)
-    if handle:
-        way = f"Call {handle} for the full text."
-    elif kind in ("change", "patch"):
-        way = "Read the file for its current text."
-    elif kind in ("agent", "wait"):
-        # A sub-agent would start its work again, and a process tells only what is new.
-        way = "Calling the tool again may not return this text."
-    elif call is not None and (kind == "read" or is_read_only(call.name) or is_file_text(call)):
-        way = f"Call the tool again for {whole}."
-    elif kind == "run":
-        way = f"Only a new run returns {whole}."
-    else:
-        way = "Calling the tool again would do it again."
-    return way
+    if call is None:
+        return f"Only a new run returns {whole}."
+    sentence = next(sentence for applies, sentence in WAYS_BACK if applies(call))
+    return sentence.format(whole=whole)
 
 
 # --- texts within JSON ------------------------------------------------------------------------------------------------

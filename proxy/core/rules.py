@@ -22,16 +22,18 @@ from proxy.core.steps.standard import (
 from proxy.core.summaries import Summary, SummaryRules
 from proxy.core.window import Prices, find_share_worth_clearing
 
-LARGE_TRIGGER, SMALL_TRIGGER, SPARED_TOKENS = 0.55, 0.8, 48_000
+LARGE_TRIGGER, SMALL_TRIGGER, SPARED_TOKENS = 0.5, 0.8, 48_000
 """The trigger `auto`: it saves cost before large windows, but of small ones a history may use more: the tokens spared,
 as far as they fit."""
-CLEAR_TOKENS, CLEAR_COLD_TOKENS = 14_000, 2_000
+CLEAR_TOKENS, CLEAR_COLD_TOKENS = 40_000, 12_000
 """`clear_at_least` and `clear_cold_at_least` if they are `auto`, where cached tokens cost a tenth of others or less."""
 LEAST_LIMIT_TOKENS = 2_000
+"""A headroom never brings the trigger below this: instructions and tools alone would be over it, at every request."""
 KEPT_SHARE, USER_WORDS_SHARE, SUMMARY_SHARE = 1 / 2, 1 / 2, 1 / 3
 """The most that the newest messages, the user's older words and a summary may take of what a block brings a view down
-to. Ledger, answers and excerpts have such shares too, see `Draft.bytes_within`."""
-"""A headroom never brings the trigger below this: instructions and tools alone would be over it, at every request."""
+to. Ledger and answers have such shares too, see `Draft.bytes_within`."""
+WORKING_MEMORY_SHARE = 0.9
+"""The most that a working memory may take of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,8 @@ class Rules:
     """Where a block is applied, fill in missing results and leave out results without a call."""
     keep_documents: bool = True
     """Instruction documents and the task stay whole until a fold must take them; see `documents.py`."""
+    working_memory: float = 0.0
+    """The newest tokens that are left alone while a request fits: a number, or up to 1 a share of the window."""
     fold_all: bool = False
     """Fold everything older than what is kept, and not only as much as the target takes."""
     summary: SummaryRules = field(default_factory=SummaryRules)
@@ -186,9 +190,17 @@ class Rules:
             user_tokens=min(self.summary.user_tokens, words),
             max_tokens=min(self.summary.max_tokens, max(1, int(goal * SUMMARY_SHARE))),
         )
-        keep = replace(self.keep, tokens=min(self.keep.tokens, int(goal * KEPT_SHARE)))
+        kept_tokens = min(self.keep.tokens, int(goal * KEPT_SHARE))
+        memory = min(self._find_working_memory(facts), int(goal * WORKING_MEMORY_SHARE))
+        keep = replace(self.keep, tokens=max(kept_tokens, memory))
         fold = tuple(_bound_words(step, words) for step in self.fold)
         return replace(self, summary=summary, keep=keep, fold=fold)
+
+    def _find_working_memory(self, facts: "Facts") -> int:
+        """The working memory in tokens: a share needs a window that is known."""
+        if self.working_memory > 1:
+            return int(self.working_memory)
+        return int(self.working_memory * (facts.nominal_tokens or facts.usable_tokens or 0))
 
     def for_overflow(self) -> "Rules":
         """The rules for a request that the upstream refused as too long: keep little and clip hard, at any price."""
@@ -203,6 +215,7 @@ class Rules:
             target=target,
             min_groups=0,
             keep_documents=False,
+            working_memory=0.0,
             summary=alone,
         )
 

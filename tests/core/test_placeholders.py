@@ -108,7 +108,8 @@ def test_of_a_failed_merge_every_conflict_stays():
     first, *lines = text.split("\n")
     assert first == (
         "[Shortened by the context proxy: Bash(git merge origin/main || true), 19 lines, 825 bytes, failed: "
-        f'{LAST[:-1]}. Left out: 15 lines "Auto-merging …". Only a new run returns the full text.]'
+        f'{LAST[:-1]}. Left out: 15 lines "Auto-merging …". '
+        "Do not make this call again to see it: that would do it again.]"
     )
     assert lines == [CONFLICTS[0], "… cmd/entire/cli/auto.go", "… cmd/entire/cli/types.go", LAST]
 
@@ -180,15 +181,15 @@ def test_an_edit_is_not_to_be_called_again():
 )
 def test_a_tool_that_may_change_something_is_not_to_be_called_again(tool, arguments):
     (text,) = clear_results(call(tool, **arguments, out=LONG))
-    assert "Calling the tool again would do it again.]" in text
+    assert "would do it again.]" in text
 
 
 @pytest.mark.parametrize(
     "line", ["./deploy.sh production", "curl -s -X POST https://a.example/orders", "gh pr merge 3"]
 )
-def test_the_placeholder_of_a_command_says_that_it_would_run_again(line):
+def test_a_command_that_acts_is_not_to_be_run_again(line):
     (text,) = clear_results(call("Bash", command=line, out=LONG))
-    assert "Only a new run returns the full text.]" in text
+    assert "Do not make this call again to see it: that would do it again.]" in text
 
 
 @pytest.mark.parametrize(
