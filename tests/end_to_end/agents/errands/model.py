@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.end_to_end.agents.errands.plan import DAY, STEPS, WORD, Await, Delegate, Run, Step, thought_of
-from tests.end_to_end.agents.model import body_of, is_chat, last_step, render, texts, tokens_of
+from tests.end_to_end.agents.model import body_of, is_chat, last_step, render, summarize, texts, tokens_of
 from tests.support.completions import Call, Turn, text_turn
 from tests.support.scripted_upstream import Request
 from tests.support.upstream_replies import Reply, answer
@@ -52,7 +52,7 @@ def next_turn(body: Mapping[str, Any], step: int | None, manner: Manner, delegat
         has_looked = any(message["role"] == "tool" for message in body["messages"])
         return text_turn(delegate.report) if has_looked else manner.act(Run(delegate.command))
     if step is None:
-        return text_turn(f"Step {last_step(body)} is done. I am to close with the word {WORD}.")
+        return text_turn(summarize(dict(body), WORD))
     if step >= STEPS:
         return manner.closes(f"All errands are done.\n{WORD}")
     said = text_turn(f"Step {step}: {thought_of(step)}\n")

@@ -22,6 +22,7 @@ class Operator:
 
     agent: Agent
     manner: Manner
+    window: int = 128_000
 
 
 def command_of(step: Step) -> str:
@@ -76,11 +77,11 @@ def operator(
     *,
     await_with: Callable[[str], Turn] | None = None,
     closes: Callable[[str], Turn] = text_turn,
-    installed_as: str = "",
+    window: int = 128_000,
 ) -> Operator:
     habits = Habits(step_after_the_last, act, text_turn)  # type: ignore[arg-type]
-    agent = Agent(name, package, "", start, habits, shares=installed_as, furnish=make_workspace)
-    return Operator(agent, Manner(act, await_with, closes))
+    agent = Agent(name, package, "", start, habits, furnish=make_workspace)
+    return Operator(agent, Manner(act, await_with, closes), window)
 
 
 def program(file: str, *, messages: bool = False) -> Callable[[str], Start]:
@@ -96,10 +97,11 @@ def _claude(base_url: str) -> Start:
         "ANTHROPIC_BASE_URL": base_url.removesuffix("/v1"),
         "ANTHROPIC_API_KEY": KEY,
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "32000",
         "DISABLE_AUTOUPDATER": "1",
     }
     return Start(
-        ("claude", "--model", "claude-sonnet-4-5", "--print", BRIEF, "--allowedTools", "Bash,Read,Edit,Agent"),
+        ("claude", "--print", BRIEF, "--allowedTools", "Bash,Read,Edit,Agent"),
         environment,
         SHELL_FILES,
     )
@@ -139,7 +141,7 @@ def _await_codex(id_: str) -> Turn:
 
 
 OPERATORS = (
-    operator("claude-code", "@anthropic-ai/claude-code", _claude, by_claude),
+    operator("claude-code", "@anthropic-ai/claude-code", _claude, by_claude, window=200_000),
     operator("codex", "@openai/codex", _codex, by_codex, await_with=_await_codex),
     operator("copilot-cli", "@github/copilot", _copilot, by_copilot),
     operator(
