@@ -41,6 +41,9 @@ FACTS = (
     Fact("the closing word", (rf"close with the word {WORD}",)),
 )
 
+DONE_ONCE = [fact.name for fact in FACTS[:6]]
+"""What came of the errands that cost money or reach customers: to ask again would be to do it again."""
+
 
 def told_facts(body: Mapping[str, Any]) -> list[str]:
     """The names of the facts that a chat request tells."""

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from tests.end_to_end.agents.agent import Work
-from tests.end_to_end.agents.errands.facts import FACTS, told_facts
+from tests.end_to_end.agents.errands.facts import DONE_ONCE, FACTS, texts, told_facts
 from tests.end_to_end.agents.errands.model import errand_model, main_requests
 from tests.end_to_end.agents.errands.plan import STEPS, WORD
 from tests.end_to_end.agents.errands.roster import OPERATORS, Operator
@@ -27,6 +27,8 @@ from tests.support.scripted_upstream import Request, Upstream
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(450), pytest.mark.asyncio(loop_scope="module")]
 
+# Its histories are folded several times.
+SMALL_WINDOW = 32_000
 NAMES = [fact.name for fact in FACTS]
 Place = Callable[[], Path]
 
@@ -71,10 +73,14 @@ async def direct_day(operator: Operator, place: Place) -> Day:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def proxied_day(operator: Operator, place: Place, serve) -> Day:
+    return await run_through_the_proxy(operator, place(), serve, operator.window)
+
+
+async def run_through_the_proxy(operator: Operator, place: Path, serve, window: int) -> Day:
     async with Upstream(errand_model(operator.manner)) as up:
-        config = {"upstreams": [{"base_url": up.url, "window": operator.window}]}
+        config = {"upstreams": [{"base_url": up.url, "window": window}]}
         async with serve(None, config=config) as proxy:
-            done = await operator.agent.work(proxy.url, place())
+            done = await operator.agent.work(proxy.url, place)
             return Day(done, main_requests(up.requests), await whole_log(proxy))
 
 
@@ -99,6 +105,16 @@ async def test_every_forwarded_history_is_as_valid_as_what_the_agent_sends(direc
     own = {fault for request in direct_day.requests for fault in faults_of(request)}
     forwarded = {fault for request in proxied_day.requests for fault in faults_of(request)}
     assert forwarded <= own
+
+
+async def test_where_the_errands_were_folded_away_what_must_not_be_done_twice_is_told(
+    operator: Operator, place: Place, serve
+):
+    if operator.agent.name not in ("strands", "copilot-cli"):
+        pytest.skip("one that acts by functions and one that acts by commands will do")
+    day = await run_through_the_proxy(operator, place(), serve, SMALL_WINDOW)
+    assert "Background from the context proxy" in "".join(texts(day.last))
+    assert set(DONE_ONCE) <= set(told_facts(day.last))
 
 
 async def test_results_are_stored_for_the_page(operator: Operator, direct_day: Day, proxied_day: Day):
