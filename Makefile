@@ -54,6 +54,9 @@ what-the-model-reads: $(VENV)/.runs ## write docs/what-the-model-reads.md: short
 reader: $(VENV)/.runs ## what late views still tell, by rule, in conversations in TRACES=DIR; ARGS="--bits FILE": bits per action
 	@$(BIN)/python bench/reader.py $(wildcard $(TRACES)/*_*.jsonl.gz) $(ARGS)
 
+questions: $(VENV)/.runs ## questions on conversations in TRACES=DIR, answered from what each policy forwards; ARGS=--show
+	@PYTHONPATH=bench $(BIN)/python -m questions $(TRACES) $(ARGS)
+
 peers: $(VENV)/.tests ## others beside ours on the same conversations and as relays, in one run; TRACES=DIR as above
 	PYTHONPATH=bench $(BIN)/python -m peers $(if $(TRACES),$(wildcard $(TRACES)/*_*.jsonl.gz)) $(ARGS)
 
@@ -103,4 +106,4 @@ $(VENV)/.tests: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/.runs
 
-.PHONY: help run setup test fidelity clients agents servers bench flames scorecard reader peers what-the-model-reads cost-parts economy soak site screenshots config dist format clean
+.PHONY: help run setup test fidelity clients agents servers bench flames scorecard reader questions peers what-the-model-reads cost-parts economy soak site screenshots config dist format clean

@@ -149,7 +149,7 @@ def test_a_fault_quotes_the_value_and_suggests_the_likely_one(write_file, text, 
 @pytest.mark.parametrize(
     ("policies", "trigger"),
     [
-        ("default: {headroom: 0.9}", "0.55 of large windows (`auto`)"),
+        ("default: {headroom: 0.9}", "0.5 of large windows (`auto`)"),
         ("default: {headroom: 0.5, trigger: 0.5}", "0.5"),
         ("default: {trigger: 0.9, headroom: 0.8}\n  child: {trigger: 0.7}", "0.7"),
     ],
@@ -161,7 +161,7 @@ def test_a_headroom_that_leaves_nothing_below_the_trigger_is_refused(write_file,
 
 
 def test_a_headroom_that_leaves_little_causes_a_warning(write_file):
-    config = load(write_file("policies: {default: {headroom: 0.5}, calm: {trigger: 0, headroom: 0.9}}"), {}).config
+    config = load(write_file("policies: {default: {headroom: 0.45}, calm: {trigger: 0, headroom: 0.9}}"), {}).config
     assert [where for where, _ in find_warnings(config, lambda _: True)] == ["policies.default.headroom"]
 
 

@@ -61,11 +61,11 @@ USUAL = replace(RULES, clear_at_least="auto", clear_cold_at_least="auto")
 
 
 def test_by_default_less_must_go_if_cached_tokens_are_dear():
-    plan = Worker(USUAL, DEAR).send(work(28)).plan
-    assert (plan.action, plan.reason, plan.threshold_tokens) == ("created", "stride", 4_667)
-    assert USUAL.describe_clearing(4_667, is_cold=False) == "clear_at_least: auto (4667 here)"
+    plan = Worker(USUAL, DEAR).send(work(48)).plan
+    assert (plan.action, plan.reason, plan.threshold_tokens) == ("created", "stride", 13_333)
+    assert USUAL.describe_clearing(13_333, is_cold=False) == "clear_at_least: auto (13333 here)"
     assert CLEAR_COLD_TOKENS < plan.tokens_before - plan.tokens_after < CLEAR_TOKENS
-    assert done(work(28), USUAL, replace(DEAR, prices=Prices())) == ("none", "")
+    assert done(work(48), USUAL, replace(DEAR, prices=Prices())) == ("none", "")
 
 
 def test_a_number_that_was_typed_is_a_floor_at_any_price_of_cached_tokens():
@@ -78,7 +78,8 @@ def test_a_number_that_was_typed_is_a_floor_at_any_price_of_cached_tokens():
 
 def test_a_number_that_was_typed_is_a_floor_while_the_cache_is_cold_too_unless_another_is_typed_for_that():
     idle = replace(WINDOW, usable_tokens=100_000, idle_seconds=600.0)
-    assert done(work(26), USUAL, idle) == ("created", "cold")
+    assert done(work(70), USUAL, idle) == ("created", "cold")
+    assert done(work(60), USUAL, idle) == ("none", "")
     assert done(work(26), replace(USUAL, clear_at_least=14_000), idle) == ("none", "")
     both = replace(USUAL, clear_at_least=14_000, clear_cold_at_least=3_000)
     assert done(work(26), both, idle) == ("created", "cold")
@@ -209,7 +210,7 @@ def test_where_a_window_is_not_known_a_block_that_was_made_for_one_goes_on():
 
 
 @pytest.mark.parametrize(
-    ("usable", "limit"), [(8_000, 6_400), (50_000, 40_000), (70_000, 48_000), (100_000, 55_000), (1_000_000, 550_000)]
+    ("usable", "limit"), [(8_000, 6_400), (50_000, 40_000), (70_000, 48_000), (100_000, 50_000), (1_000_000, 500_000)]
 )
 def test_the_trigger_auto_leaves_more_to_a_history_before_a_small_window(usable, limit):
     assert Rules().limits(Facts(usable_tokens=usable)) == [(limit, "window")]
