@@ -35,9 +35,10 @@ bench: $(VENV)/.tests ## what the proxy costs, beside a bare relay, nginx and Li
 flames: $(VENV)/.tests ## flame graphs of the proxy at work, in docs/flames; needs py-spy
 	$(BIN)/python bench/flames.py $(ARGS)
 
-agents: $(VENV)/.tests ## real agents, unmodified, on a task of fifty steps through the proxy
+agents: $(VENV)/.tests ## real agents, unmodified, on tasks of fifty and sixty steps through the proxy
 	$(BIN)/python -m tests.end_to_end.agents.install
-	$(BIN)/pytest -q -s tests/end_to_end/agents/test_agents.py tests/end_to_end/agents/test_recall.py
+	$(BIN)/pytest -q -s tests/end_to_end/agents/test_agents.py tests/end_to_end/agents/test_recall.py \
+		tests/end_to_end/agents/errands tests/end_to_end/agents/test_second_read.py
 	$(BIN)/python -m tests.end_to_end.agents.page
 
 servers: $(VENV)/.tests ## real servers with a model made on the spot; nginx and LiteLLM around the proxy

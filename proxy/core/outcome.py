@@ -91,10 +91,12 @@ _QUOTING_PROGRAMS = frozenset(
     (
         *("cat", "head", "tail", "sed", "less", "more", "nl", "bat", "grep", "egrep", "rg", "ag", "find", "ls", "tree"),
         *("wc", "awk", "jq", "sort", "uniq", "cut", "tr", "echo", "printf", "cd", "pwd", "diff", "xargs", "column"),
-        *("strings", "stat", "file", "which", "gh"),
+        *("strings", "stat", "file", "which"),
     )
 )
 _QUOTING_GIT = frozenset({"diff", "log", "show", "blame", "grep", "status", "branch", "ls-files", "remote", "stash"})
+# What tells of runs and checks, and no text that somebody wrote.
+_TELLING_GITHUB = frozenset({"run", "checks", "workflow"})
 # Programs whose exit code 1 is an answer: nothing was found, or two things differ.
 _ANSWERING_PROGRAMS = frozenset({"grep", "egrep", "fgrep", "rg", "ag", "diff", "cmp"})
 _ANSWERING_GIT = frozenset({"diff", "grep"})
@@ -172,7 +174,7 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
         error = cut_first_line(said, LINE_CHARACTERS) or "an error without words"
     acts = not quoting and not _is_reading(call)
     lines, more = telling.choose_lines(report, with_end=acts)
-    members = cut_line(", ".join(output.members), SHOWN_CHARACTERS) if acts and output.members else ""
+    members = _join_members(output.members) if acts else ""
     return ResultOutcome(
         code,
         error,
@@ -360,6 +362,20 @@ def find_worded_lines(lines: Sequence[str]) -> list[int]:
     return sorted(places)
 
 
+def _join_members(members: Sequence[str]) -> str:
+    """Members of JSON in one line: if they are too many, those of the answer itself, and of these the first and the
+    last, where answers tell their names and their state.
+    """
+    line = ", ".join(members)
+    if len(line) > SHOWN_CHARACTERS:
+        line = ", ".join([each for each in members if "." not in each.partition(":")[0]])
+    if len(line) <= SHOWN_CHARACTERS:
+        return line
+    half = SHOWN_CHARACTERS // 2
+    end = line[1 - half :]
+    return f"{cut_end(line, half)}{end[end.find(', ') :]}"
+
+
 def _cut_report(line: str) -> str:
     """The line whole and without the ruler around it."""
     return cut_line(" ".join(line.strip(" =").split()))
@@ -413,6 +429,8 @@ def _is_quoting(words: list[str]) -> bool:
     program = words[0].rpartition("/")[2]
     if program == "git":
         return any(word in _QUOTING_GIT for word in words[1:4])
+    if program == "gh":
+        return _TELLING_GITHUB.isdisjoint(words[1:3])
     return program in _QUOTING_PROGRAMS
 
 

@@ -49,7 +49,8 @@ _LEVELS_MAX = 40
 _MEMBER_CHARACTERS = 120
 _LONG_CHARACTERS = 200
 """Texts in JSON that are longer, or have several lines, are output; shorter ones are members."""
-_REMINDER = re.compile(r"\s{0,9}<system-reminder>[^<]{0,9999}</system-reminder>")
+_REMINDER, _END_OF_REMINDER = "<system-reminder>", "</system-reminder>"
+"""What Claude Code writes to the model below a result."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]|\x1b\][^\x07\n]{0,200}\x07?|[\x00-\x08\x0b\x0c\x0e-\x1f]")
 CODES = ("exit_code", "exitCode", "exit_status", "returncode", "return_code")
 _PRINTED = ("stdout", "stderr", "output", "logs")
@@ -86,14 +87,25 @@ def read_output(text: str) -> Output:
 
 
 def _read_text(text: str, output: Output, depth: int) -> list[str]:
-    text = _REMINDER.sub("", text) if "<system-reminder>" in text else text
-    lines = _remove_frames(text, output)
+    lines = _remove_frames(_remove_reminders(text), output)
     bare = "\n".join(lines).strip()
     value = parse_json(bare) if depth else None
     if not isinstance(value, dict | list):
         return [clean_line(line) for line in lines]
     _read_flags(value, output)
     return list(_read_value("", value, output, depth))
+
+
+def _remove_reminders(text: str) -> str:
+    """The text without what a harness reminds the model of."""
+    parts, position = list[str](), 0
+    while (start := text.find(_REMINDER, position)) >= 0:
+        stop = text.find(_END_OF_REMINDER, start)
+        if stop < 0:
+            break
+        parts.append(text[position:start].rstrip())
+        position = stop + len(_END_OF_REMINDER)
+    return "".join((*parts, text[position:]))
 
 
 def _remove_frames(text: str, output: Output) -> list[str]:

@@ -126,7 +126,7 @@ OTHERS = (
     Program("shells", failed=r"(?:/bin/)?(?:ba|z|da)?sh: |Segmentation fault|(?:Killed|Aborted)(?: \(core dumped\))?$"),
     Program(
         "error lines",
-        failed=r"[\[(<* ]{0,3}(?:(?:uncaught|unhandled) )?(?:(?:\w+[.:]{1,2})*\w*(?:Error|Exception)|error|ERROR"
+        failed=r"[\[(<*│ ]{0,3}(?:(?:uncaught|unhandled) )?(?:(?:\w+[.:]{1,2})*\w*(?:Error|Exception)|error|ERROR"
         r"|fatal error|FATAL|panic|FEHLER|错误|エラー|오류|ошибка)(?: \[\w+\])?[:\uff1a]",
         is_certain=False,
     ),

@@ -17,7 +17,7 @@ from proxy.core.agents import OBSERVATIONS, mark_observations
 from proxy.core.grouping import list_callers
 from proxy.core.ledger import write_ledger
 from proxy.core.messages import ToolCall
-from proxy.core.outcome import find_outcome
+from proxy.core.outcome import SHOWN_CHARACTERS, find_outcome
 from proxy.core.pipeline import Draft
 from proxy.core.programs import PROGRAMS
 from proxy.core.steps.standard import ClearObservations, ClearResults
@@ -243,7 +243,7 @@ def test_of_a_long_result_every_line_with_an_error_stays():
     assert "\nERROR first thing broke\nERROR in between\nERROR last thing broke\n" in new.text
 
 
-PIECES = ["error ", "E ", "a.b.c.Error", "Traceback (most recent\n ", "x: ", "\\"]
+PIECES = ["error ", "E ", "a.b.c.Error", "Traceback (most recent\n ", "x: ", "\\", "<system-reminder>"]
 PIECES_OF_RUNNERS = ["--- FAIL: A\n", "=== RUN   A\n--- FAIL: A\n", "● a\n\n    b\n", "a > fail ", "failed\n > "]
 PIECES_OF_RUNNERS += [
     "FAIL: a\n",
@@ -479,7 +479,11 @@ EXAMPLES = {
     "bun and mise": [('error: script "lint" exited with code 1', "error"), ("[lint] ERROR task failed", "error")],
     "Python": [("Traceback (most recent call last):\n  File\nKeyError: 'a'", "error")],
     "shells": [("bash: foo: command not found", "error"), ("Segmentation fault (core dumped)", "error")],
-    "error lines": [("ValueError: no such berth", "error"), ("错误:文件不存在", "error")],
+    "error lines": [
+        ("ValueError: no such berth", "error"),
+        ("错误:文件不存在", "error"),
+        ("╷\n│ Error: updating SQS Queue (q19): AccessDenied\n│\n│   with aws_sqs_queue.q19,\n╵", "error"),
+    ],
     "a missing file": [("ls: tides: No such file or directory", "error")],
     "Java": [('Exception in thread "main" java.lang.Error', "error")],
 }
@@ -624,3 +628,46 @@ def test_json_nested_as_deep_as_it_can_be_read_is_no_fault(opening, closing):
 )
 def test_failed_tests_take_time_in_proportion_to_the_text(block):
     assert_grows_in_proportion(find_outcome, lambda size: block * (size // len(block)), 40_000)
+
+
+# What Claude Code 2.1.332 writes below a result.
+REMINDER = "\n\n<system-reminder>\n<total_tokens>14954902 tokens left</total_tokens>\n</system-reminder>"
+
+
+def test_the_last_line_of_a_result_is_not_what_the_harness_writes_below_it():
+    bash = ToolCall("c", "Bash", '{"command": "shopctl deploy checkout v42"}')
+    assert find_outcome(f"pushed\ndeployment dep_1 state: ROLLED_BACK{REMINDER}", bash).end == (
+        "deployment dep_1 state: ROLLED_BACK"
+    )
+    body = json.dumps({"id": "ch_1", "status": "succeeded"}, indent=2)
+    assert find_outcome(body + REMINDER, bash).lines == ("id: ch_1, status: succeeded",)
+
+
+def test_of_an_answer_in_json_with_many_members_those_of_the_answer_itself_stay():
+    body = {
+        "id": "ch_1",
+        "metadata": {f"line_{number}": f"sku-{number}" for number in range(90)},
+        "status": "succeeded",
+    }
+    outcome = find_outcome(json.dumps(body), ToolCall("c", "charge_card", '{"order": "1042"}'))
+    assert outcome.end == "id: ch_1, status: succeeded"
+
+
+def test_of_an_answer_with_many_members_the_first_and_the_last_stay():
+    body = {f"part_{number}": f"sku-{number}" for number in range(90)} | {"status": "succeeded"}
+    outcome = find_outcome(json.dumps(body), ToolCall("c", "charge_card", '{"order": "1042"}'))
+    assert outcome.end.startswith("part_0: sku-0, part_1: sku-1, ")
+    assert outcome.end.endswith(", part_89: sku-89, status: succeeded")
+    assert len(outcome.end) <= SHOWN_CHARACTERS
+
+
+@pytest.mark.parametrize("command", ["gh run view 88 --log-failed", "gh pr checks 12", "cd /w && gh run watch 88"])
+def test_a_log_of_ci_is_no_quotation(command):
+    log = "test (3.12)\tRun suite\t2026-11-25T10:35:53Z ##[error]Process completed with exit code 137."
+    bash = ToolCall("c", "Bash", json.dumps({"command": command}))
+    assert find_outcome(f"pulling\n{log}", bash).lines == ("pulling", log)
+
+
+def test_an_issue_quotes_the_errors_of_others():
+    bash = ToolCall("c", "Bash", '{"command": "gh issue view 88"}')
+    assert find_outcome("It says:\nValueError: no such berth\nWhy?", bash).lines == ()

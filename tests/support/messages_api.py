@@ -104,7 +104,7 @@ def _parts(message):
 
 def _order(messages):
     joined = _join(messages)
-    yield from (f"unknown keys: {set(message)}" for message in messages if set(message) != {"role", "content"})
+    yield from (f"unknown keys: {sorted(message)}" for message in messages if not _has_its_keys(message))
     spoken = [each for each in joined if each[0] != "system"]
     if not spoken or (spoken[0][0], spoken[-1][0]) != ("user", "user"):
         yield "the first or the last message is not a user's"
@@ -113,6 +113,12 @@ def _order(messages):
         before = spoken[place - 1][1] if place else []
         following = spoken[place + 1][1] if place + 1 < len(spoken) else []
         yield from _pairs(role, before, parts, following)
+
+
+def _has_its_keys(message):
+    """Instructions amid a conversation may set the effort of what follows, as Claude Code does."""
+    more = {"output_config"} if message["role"] == "system" else set()
+    return {"role", "content"} <= set(message) <= {"role", "content"} | more
 
 
 def _misplaced_roles(roles):
@@ -149,7 +155,7 @@ def _pairs(role, before, parts, following):
 def _blocks(messages):
     for message in messages:
         parts = _parts(message)
-        if not parts:
+        if not parts and "output_config" not in message:
             yield "no content"
         for part in parts:
             if part["type"] == "text" and not part["text"].strip():

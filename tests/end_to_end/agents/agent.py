@@ -49,6 +49,8 @@ class Agent:
     """What it prints differently at each run, or only because less was sent: a pattern."""
     shares: str = ""
     """The agent that this one is, told to speak another API: they share an environment."""
+    furnish: Callable[[Path], None] = make_repository
+    """Makes the directory that it works in."""
     is_offline: bool = False
     """It fetches more than it needs: it is given the word lists of tiktoken, and everything else is refused at once."""
 
@@ -74,7 +76,7 @@ class Agent:
         """The whole task, in a repository and a home of its own; the agent gets nothing but the URL and a key."""
         start = self.start(base_url)
         home, repository = place / "home", place / "repository"
-        make_repository(repository)
+        self.furnish(repository)
         for name, text in start.files.items():
             (home / name).parent.mkdir(parents=True, exist_ok=True)
             (home / name).write_text(text)
@@ -86,8 +88,9 @@ class Agent:
     def _environment_of(self, base_url: str, home: Path) -> dict[str, str]:
         home.mkdir(exist_ok=True)
         node = Path(shutil.which("node") or "/usr/bin/node").parent
+        commands = (home.parent / "repository" / "bin", programs_of(self.installed_as))
         return {
-            "PATH": f"{programs_of(self.installed_as)}:{node}:/usr/local/bin:/usr/bin:/bin",
+            "PATH": ":".join(map(str, (*commands, node, "/usr/local/bin", "/usr/bin", "/bin"))),
             "NODE_PATH": str(environment_of(self.installed_as) / "node_modules"),
             "HOME": str(home),
             "OPENAI_BASE_URL": base_url,

@@ -67,7 +67,7 @@ def next_turn(body: dict[str, Any], habits: Habits) -> Turn:
     """The next step, or, where something beside the task is asked for, what would do as a title and as a summary."""
     step, closing = step_of(body, habits), _closing(body)
     if step is None:
-        return text_turn(_summary(body, closing))
+        return text_turn(summarize(body, closing))
     if step < len(PLAN):
         return sum(map(habits.act, PLAN[step]), start=text_turn(f"Step {step}: {thought_of(step)}\n"))
     return habits.closes(closing) if closing else text_turn("Nobody told me how to close.")
@@ -142,7 +142,7 @@ def _is_for_a_summary(messages: list[dict[str, Any]]) -> bool:
     return messages[-1]["role"] == "user" and bool(_SUMMARY.search(_text(messages[-1])))
 
 
-def _summary(body: dict[str, Any], closing: str | None) -> str:
+def summarize(body: dict[str, Any], closing: str | None) -> str:
     """Under the headings that were asked for, where this is what was asked for."""
     known = f"Step {max(_steps_named(body))} is done. I am to close with the word {closing}."
     wanted = _HEADING.findall(_text(body["messages"][-1])) if _is_for_a_summary(body["messages"]) else ()

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tests import ROOT
 from tests.end_to_end.agents.agent import KEY, Agent, Start
+from tests.end_to_end.agents.errands.roster import OPERATORS
 from tests.end_to_end.agents.install import ENVIRONMENTS
 from tests.end_to_end.agents.library import PROGRAMS
 from tests.end_to_end.agents.record import Run
@@ -24,6 +25,7 @@ from tests.end_to_end.agents.task import BRIEF
 PAGE = ROOT / "docs" / "clients.md"
 README = ROOT / "README.md"
 FIGURES = ENVIRONMENTS / "figures"
+ERRANDS = FIGURES / "errands"
 LINE_LENGTH = 120
 BASE_URL = "http://127.0.0.1:8800/v1"
 # Values in a command that the page names.
@@ -42,6 +44,7 @@ IN_FULL = (
     "rewrites",
     "summaries",
 )
+OF_ERRANDS = ("agent", "version", "requests", "tokens in all: sent, forwarded", "blocks", "facts told at the end")
 IN_SHORT = (
     "agent",
     "version",
@@ -58,12 +61,20 @@ Cells = Sequence[str]
 
 def keep(agent: Agent, sent: Run, refused: Run, forwarded: Run, window: int) -> None:
     """One run of the suite, until the pages are written."""
-    FIGURES.mkdir(exist_ok=True)
+    FIGURES.mkdir(parents=True, exist_ok=True)
     rows = {
         "figures": row(agent, sent, refused, forwarded),
         "agents": in_short(agent, sent, refused, forwarded, window),
     }
     (FIGURES / f"{agent.name}.json").write_text(json.dumps(rows))
+
+
+def keep_errands(agent: Agent, requests: int, tokens: tuple[int, int], blocks: int, told: str) -> None:
+    """One run of the errands, until the page is written."""
+    ERRANDS.mkdir(parents=True, exist_ok=True)
+    sent, forwarded = tokens
+    cells = [agent.name, agent.version, str(requests), f"{sent:,}, {forwarded:,}", str(blocks), told]
+    (ERRANDS / f"{agent.name}.json").write_text(json.dumps(cells))
 
 
 def row(agent: Agent, sent: Run, refused: Run, forwarded: Run) -> list[str]:
@@ -92,11 +103,11 @@ def in_short(agent: Agent, sent: Run, refused: Run, forwarded: Run, window: int)
     ]
 
 
-def table(head: Cells, old: str, new: Mapping[str, Cells]) -> str:
+def table(head: Cells, old: str, new: Mapping[str, Cells], agents: Sequence[Agent] = AGENTS) -> str:
     rows = {line.split(" | ")[0].removeprefix("| "): line for line in old.splitlines()[2:]}
     rows |= {name: _line(cells) for name, cells in new.items()}
     return "\n".join(
-        [_line(head), _line("---" for _ in head), *(rows[each.name] for each in AGENTS if each.name in rows)]
+        [_line(head), _line("---" for _ in head), *(rows[each.name] for each in agents if each.name in rows)]
     )
 
 
@@ -124,7 +135,11 @@ def main() -> None:
         text = page.read_text()
         new = {agent: rows[name] for agent, rows in found.items()}
         page.write_text(with_between(text, name, table(head, between(text, name), new)))
-    PAGE.write_text(with_between(PAGE.read_text(), "recipes", recipes()))
+    text = PAGE.read_text()
+    told = {file.stem: json.loads(file.read_text()) for file in ERRANDS.glob("*.json")}
+    operators = [operator.agent for operator in OPERATORS]
+    text = with_between(text, "errands", table(OF_ERRANDS, between(text, "errands"), told, operators))
+    PAGE.write_text(with_between(text, "recipes", recipes()))
 
 
 def _recipe(agent: Agent) -> Iterator[str]:

@@ -124,7 +124,7 @@ def _measure_requests(requests: Iterable[Request]) -> Iterator[RequestSizes]:
             bool(body.get("stream")),
             len(body.get("tools") or ()),
             len(before) - kept,
-            {name: (*_faults_of_its_api(request), *violations(body, rules)) for name, rules in DIALECTS.items()},
+            {name: (*find_faults_of_its_api(request), *violations(body, rules)) for name, rules in DIALECTS.items()},
         )
         before = messages
 
@@ -138,7 +138,7 @@ def _without_marks(value: Any) -> Any:
     return value
 
 
-def _faults_of_its_api(request: Request) -> list[str]:
+def find_faults_of_its_api(request: Request) -> list[str]:
     judges = {MESSAGES: messages_api.find_faults, RESPONSES: responses_api.find_faults}
     return judges[request.path](request.body) if request.path in judges else []
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.end_to_end.agents.errands.roster import OPERATORS
 from tests.end_to_end.agents.page import PAGE, README, between, count_agents, recipes
 from tests.end_to_end.agents.roster import AGENTS
 
@@ -15,6 +16,12 @@ def test_every_agent_has_its_row_at_the_version_that_is_pinned(page, name):
     rows = [line.split(" | ")[:2] for line in between(page.read_text(), name).splitlines()[2:]]
 
     assert rows == [[f"| {agent.name}", agent.version] for agent in AGENTS]
+
+
+def test_every_agent_of_the_errands_has_its_row_at_the_version_that_is_pinned():
+    rows = [line.split(" | ")[:2] for line in between(PAGE.read_text(), "errands").splitlines()[2:]]
+
+    assert rows == [[f"| {operator.agent.name}", operator.agent.version] for operator in OPERATORS]
 
 
 def test_the_readme_counts_agents_and_set_ups_as_its_table_has_them():

@@ -1,0 +1,102 @@
+"""The scripted model of the errands: it goes on from the step that it named last.
+
+Its sub-agents report after one look.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tests.end_to_end.agents.errands.plan import DAY, STEPS, WORD, Await, Delegate, Run, Step, thought_of
+from tests.end_to_end.agents.model import body_of, is_chat, last_step, render, summarize, texts, tokens_of
+from tests.support.completions import Call, Turn, text_turn
+from tests.support.scripted_upstream import Request
+from tests.support.upstream_replies import Reply, answer
+
+HANDOVER = "handover of this conversation"
+"""The proxy asks for its summaries with these words."""
+_AGENT_ID = re.compile(r'"agent_id"\s*:\s*"([^"]+)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How an agent is told to act: tools by their names, as if a model had chosen them."""
+
+    act: Callable[[Step], Turn]
+    await_with: Callable[[str], Turn] | None = None
+    """Fetches the report of the sub-agent of this id, where that takes a call."""
+    closes: Callable[[str], Turn] = text_turn
+
+
+def errand_model(manner: Manner) -> Callable[[Request], Reply]:
+    def script(request: Request) -> Reply:
+        if not is_chat(request):
+            return answer({"error": {"message": "There is nothing here."}}, 404)
+        body = body_of(request)
+        delegate = delegate_of(body)
+        step = last_step(body) + 1 if is_work(body) else None
+        turn = next_turn(body, step, manner, delegate)
+        calls = [
+            {"type": "function", "id": f"call{_mark(body, step)}{at:02}", "function": _find_tool(call, body)}
+            for at, call in enumerate(turn.tool_calls)
+        ]
+        return render(request, turn.using(prompt=tokens_of(request)), calls)
+
+    return script
+
+
+def next_turn(body: Mapping[str, Any], step: int | None, manner: Manner, delegate: Delegate | None) -> Turn:
+    if delegate is not None:
+        has_looked = any(message["role"] == "tool" for message in body["messages"])
+        return text_turn(delegate.report) if has_looked else manner.act(Run(delegate.command))
+    if step is None:
+        return text_turn(summarize(dict(body), WORD))
+    if step >= STEPS:
+        return manner.closes(f"All errands are done.\n{WORD}")
+    said = text_turn(f"Step {step}: {thought_of(step)}\n")
+    action = DAY.steps[step]
+    if isinstance(action, Await) and manner.await_with is not None:
+        ids = [found for text in texts(dict(body), "tool") for found in _AGENT_ID.findall(text)]
+        return said + manner.await_with(ids[-1])
+    return said + manner.act(action)
+
+
+def delegate_of(body: Mapping[str, Any]) -> Delegate | None:
+    """The errand of the sub-agent whose request this is: its user's words are the brief, and no step was named."""
+    said = "\n".join(texts(dict(body), "user"))
+    delegates = [step for step in DAY.steps if isinstance(step, Delegate) and step.brief in said]
+    return delegates[0] if delegates and f"close with the word {WORD}" not in said else None
+
+
+def is_work(body: Mapping[str, Any]) -> bool:
+    """Whether a request asks for the next step: no title, no handover to those who go on, no sub-agent's."""
+    asks_for_handover = any(HANDOVER in text for text in [*texts(dict(body), "user")][-1:])
+    return bool(body.get("tools")) and not asks_for_handover and delegate_of(body) is None
+
+
+def main_requests(requests: Iterable[Request]) -> list[Request]:
+    """Those of the conversation itself: not of its sub-agents, no titles, no summaries."""
+    asked = [request for request in requests if request.arrived and is_chat(request)]
+    return [request for request in asked if is_work(body_of(request))]
+
+
+def _mark(body: Mapping[str, Any], step: int | None) -> str:
+    return f"{len(body['messages']):03}x" if step is None else f"{step:03}"
+
+
+def _find_tool(call: Call, body: Mapping[str, Any]) -> dict[str, Any]:
+    """The call as this client takes it: the tools of a server or a group have names of more than one part."""
+    function = {"name": call.name, "arguments": call.arguments}
+    for tool in body["tools"]:
+        if tool.get("type") == "namespace" and call.name in [each["name"] for each in tool["tools"]]:
+            return {**function, "namespace": tool["name"]}
+        name = tool.get("name") or tool.get("function", {}).get("name") or ""
+        if name.endswith(f"__{call.name}"):
+            return {**function, "name": name}
+    return function
+
+
+def call(tool: str, /, **arguments: Any) -> Turn:
+    return Turn(tool_calls=(Call(tool, json.dumps(arguments)),))

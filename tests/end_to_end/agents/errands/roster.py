@@ -1,0 +1,156 @@
+"""The agents that run the errands, and how the model of each acts."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.end_to_end.agents.agent import KEY, MODEL, Agent, Start
+from tests.end_to_end.agents.errands.model import Manner, call
+from tests.end_to_end.agents.errands.plan import BRIEF, Act, Delegate, Read, Step, make_workspace
+from tests.end_to_end.agents.model import Habits, step_after_the_last
+from tests.support.completions import Turn, text_turn
+
+PROGRAMS = Path(__file__).parent / "programs"
+# Login shells forget the variable, so it is in their files too.
+PATHS = 'export PATH="$HOME/../repository/bin:$PATH"\n'
+SHELL_FILES = {".profile": PATHS, ".bash_profile": PATHS, ".bashrc": PATHS}
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """An agent with the way its model acts."""
+
+    agent: Agent
+    manner: Manner
+    window: int = 128_000
+
+
+def command_of(step: Step) -> str:
+    return f"cat {step.path}" if isinstance(step, Read) else step.command
+
+
+def by_functions(step: Step) -> Turn:
+    """With the tools of `programs/shop_tools.py`."""
+    match step:
+        case Read(path):
+            return call("read_file", path=path)
+        case Act(tool, arguments):
+            return call(tool, **arguments)
+        case _:
+            return call("run_command", command=command_of(step))
+
+
+def by_claude(step: Step) -> Turn:
+    match step:
+        case Read(path):
+            return call("Read", file_path=path)
+        case Delegate(brief):
+            return call("Agent", description="Look through logs", prompt=brief, subagent_type="general-purpose")
+        case _:
+            return call("Bash", command=command_of(step), description="The next errand")
+
+
+def by_codex(step: Step) -> Turn:
+    match step:
+        case Act(tool, arguments) if tool != "push_branch":
+            return call(tool, **arguments)
+        case Delegate(brief):
+            return call("spawn_agent", message=brief)
+        case _:
+            return call("exec_command", cmd=command_of(step), max_output_tokens=10_000)
+
+
+def by_copilot(step: Step) -> Turn:
+    match step:
+        case Delegate(brief):
+            about = {"description": "Look through logs", "agent_type": "general-purpose", "name": "reader"}
+            return call("task", prompt=brief, mode="sync", **about)
+        case _:
+            return call("bash", command=command_of(step), description="The next errand")
+
+
+def operator(
+    name: str,
+    package: str,
+    start: Callable[[str], Start],
+    act: Callable[[Step], Turn],
+    *,
+    await_with: Callable[[str], Turn] | None = None,
+    closes: Callable[[str], Turn] = text_turn,
+    window: int = 128_000,
+) -> Operator:
+    habits = Habits(step_after_the_last, act, text_turn)  # type: ignore[arg-type]
+    agent = Agent(name, package, "", start, habits, furnish=make_workspace)
+    return Operator(agent, Manner(act, await_with, closes), window)
+
+
+def program(file: str, *, messages: bool = False) -> Callable[[str], Start]:
+    def start(base_url: str) -> Start:
+        url = {"ANTHROPIC_BASE_URL": base_url.removesuffix("/v1"), "ANTHROPIC_API_KEY": KEY} if messages else {}
+        return Start(("python", str(PROGRAMS / file), BRIEF), {"LITELLM_LOCAL_MODEL_COST_MAP": "True", **url})
+
+    return start
+
+
+def _claude(base_url: str) -> Start:
+    environment = {
+        "ANTHROPIC_BASE_URL": base_url.removesuffix("/v1"),
+        "ANTHROPIC_API_KEY": KEY,
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "32000",
+        "DISABLE_AUTOUPDATER": "1",
+    }
+    return Start(
+        ("claude", "--print", BRIEF, "--allowedTools", "Bash,Read,Edit,Agent"),
+        environment,
+        SHELL_FILES,
+    )
+
+
+def _codex(base_url: str) -> Start:
+    provider = f'{{name="proxy",base_url="{base_url}",wire_api="responses",env_key="PROXY_KEY"}}'
+    server = f'{{command="python3",args=["{PROGRAMS / "shop_server.py"}"]}}'
+    settings: Sequence[str] = (
+        'model_provider="proxy"',
+        f"model_providers.proxy={provider}",
+        f"mcp_servers.shop={server}",
+        'web_search="disabled"',
+        "features.multi_agent=true",
+    )
+    options = [word for each in settings for word in ("-c", each)]
+    quiet = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
+    return Start(("codex", "exec", *options, *quiet, "--model", MODEL, BRIEF), {"PROXY_KEY": KEY}, SHELL_FILES)
+
+
+def _copilot(base_url: str) -> Start:
+    environment = {
+        "COPILOT_PROVIDER_BASE_URL": base_url,
+        "COPILOT_PROVIDER_TYPE": "openai",
+        "COPILOT_PROVIDER_API_KEY": KEY,
+        "COPILOT_MODEL": MODEL,
+        "COPILOT_OFFLINE": "true",
+        "COPILOT_PROVIDER_MAX_PROMPT_TOKENS": "1000000",
+    }
+    return Start(
+        ("copilot", "-p", BRIEF, "--allow-all-tools", "--model", MODEL, "--no-color"), environment, SHELL_FILES
+    )
+
+
+def _await_codex(id_: str) -> Turn:
+    return call("wait_agent", targets=[id_], timeout_ms=60_000)
+
+
+OPERATORS = (
+    operator("claude-code", "@anthropic-ai/claude-code", _claude, by_claude, window=200_000),
+    operator("codex", "@openai/codex", _codex, by_codex, await_with=_await_codex),
+    operator("copilot-cli", "@github/copilot", _copilot, by_copilot),
+    operator(
+        "inspect-ai",
+        "inspect_ai",
+        program("inspect_task.py", messages=True),
+        by_functions,
+        closes=lambda text: call("submit", answer=text),
+    ),
+    operator("strands", "strands-agents", program("strands_loop.py", messages=True), by_functions),
+    operator("google-adk", "google-adk", program("adk_loop.py"), by_functions),
+)

@@ -1,0 +1,124 @@
+"""Claude Code reads a file, works until the proxy shortens what it read, and reads the file again: it gets the text.
+
+Version 2.1.197 answers the second read by a pointer to the first, which stands nowhere any more; 2.1.332 reads again.
+Both end an edit with the promise that the file is in the context.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from proxy.core.rereads import PROMISE, is_pointer
+from tests.end_to_end.agents.agent import Agent
+from tests.end_to_end.agents.errands.plan import make_workspace
+from tests.end_to_end.agents.model import body_of, is_chat, render, texts, tokens_of
+from tests.end_to_end.agents.roster import claude_code
+from tests.support.completions import Turn, call_turn, text_turn
+from tests.support.running_proxy import QUIET
+from tests.support.scripted_upstream import Request, Upstream, answer
+from tests.support.upstream_replies import Reply
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(450), pytest.mark.asyncio(loop_scope="module")]
+
+FIRST, EDITED = "service/selectors.py", "service/textwrap.py"
+BETWEEN = ("gzip", "shlex", "queue", "csv", "tempfile", "wave", "socketserver", "random", "pprint", "calendar")
+PLAN: tuple[Turn, ...] = (
+    call_turn("Read", file_path=FIRST),
+    call_turn("Read", file_path=EDITED),
+    *(call_turn("Read", file_path=f"service/{name}.py") for name in BETWEEN),
+    call_turn(
+        "Edit", file_path=EDITED, old_string="Text wrapping and filling.", new_string="Wraps text.", replace_all=False
+    ),
+    call_turn("Read", file_path=FIRST),
+)
+NEWEST = replace(claude_code.AGENT, furnish=make_workspace)
+POINTING = replace(NEWEST, name="claude-code-pointing")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the model read at last: the results in their order, and the text of the file that it read twice."""
+
+    results: list[str]
+    text: str
+    printed: str
+
+    @property
+    def edited(self) -> str:
+        return self.results[-2]
+
+    @property
+    def second(self) -> str:
+        return self.results[-1]
+
+
+def script(request: Request) -> Reply:
+    """The plan, a step for each result that is there."""
+    if not is_chat(request):
+        return answer({"error": {"message": "There is nothing here."}}, 404)
+    step = len(results_of(request))
+    turn = PLAN[step] if step < len(PLAN) else text_turn("I have read it.")
+    calls = [{**call, "id": f"call{step:03}"} for call in turn.message.get("tool_calls", ())]
+    return render(request, turn.using(prompt=tokens_of(request)), calls)
+
+
+def results_of(request: Request) -> list[str]:
+    return list(texts(body_of(request), "tool"))
+
+
+async def read(agent: Agent, base_url: str, place: Path, up: Upstream) -> Reading:
+    done = await agent.work(base_url, place)
+    last = [request for request in up.requests if is_chat(request)][-1]
+    return Reading(results_of(last), (done.repository / FIRST).read_text(), done.output)
+
+
+@pytest.fixture(scope="module", params=[NEWEST, POINTING], ids=lambda agent: agent.version)
+def agent(request) -> Agent:
+    if reason := request.param.missing:
+        pytest.skip(reason)
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Callable[[], Path]:
+    """A new directory whenever it is called."""
+    return lambda: tmp_path_factory.mktemp("claude-code")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def direct_reading(agent: Agent, place) -> Reading:
+    async with Upstream(script) as up:
+        return await read(agent, up.url, place(), up)
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def proxied_reading(agent: Agent, place, serve) -> Reading:
+    async with Upstream(script) as up, serve(None, config={"upstreams": [{**QUIET, "base_url": up.url}]}) as proxy:
+        return await read(agent, proxy.url, place(), up)
+
+
+def holds_text(result: str, text: str) -> bool:
+    return all(line in result for line in text.splitlines())
+
+
+async def test_by_itself_it_answers_with_the_text_or_with_words_that_are_known(agent: Agent, direct_reading: Reading):
+    assert len(direct_reading.results) == len(PLAN), direct_reading.printed[-2000:]
+    assert holds_text(direct_reading.results[0], direct_reading.text)
+    assert is_pointer(direct_reading.second) == (agent is POINTING)
+    assert agent is POINTING or holds_text(direct_reading.second, direct_reading.text)
+    assert PROMISE in direct_reading.edited
+
+
+async def test_once_the_first_result_is_shortened_the_second_read_brings_the_text(proxied_reading: Reading):
+    assert len(proxied_reading.results) == len(PLAN), proxied_reading.printed[-2000:]
+    assert proxied_reading.results[0].startswith(f"[Shortened by the context proxy: Read({FIRST})")
+    assert holds_text(proxied_reading.second, proxied_reading.text)
+
+
+async def test_an_edit_promises_nothing_about_a_file_that_was_shortened(proxied_reading: Reading):
+    assert proxied_reading.results[1].startswith(f"[Shortened by the context proxy: Read({EDITED})")
+    assert "has been updated" in proxied_reading.edited
+    assert PROMISE not in proxied_reading.edited
