@@ -38,7 +38,7 @@ async def admin(tmp_path_factory):
     async with Upstream(text_turn("ok")) as up:
         config = admin_config(up.url, admin={"users": {"lea": {"key": f"file:{place / 'leader'}", "team": OWN}}})
         config["upstreams"][0] |= QUIET
-        config["policies"]["patient"] = {"clear_at_least": 2_000}
+        config["policies"] |= {"patient": {"clear_at_least": 2_000}, "default": {"clear_at_least": 10_000}}
         config["transcripts"] = {"keep": "all"}
         async with serving(None, place=place, config=config) as proxy:
             yield AdminClient(proxy)

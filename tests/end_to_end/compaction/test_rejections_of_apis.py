@@ -244,8 +244,10 @@ async def test_the_rest_never_happens(serve, fresh, api):
 async def test_reasoning_with_an_id_goes_or_stays_with_the_item_that_it_led_to(serve, fresh):
     """Rejected otherwise: `Item 'fc_1' ... was provided without its required 'reasoning' item: 'rs_1'.`"""
     fresh.script = RESPONSES.answer_turn()
-    async with serve(fresh.url, config=settings(default={"trigger_tokens": 6_000})) as proxy:
-        for history in turns(reading(24)):
+    async with serve(
+        fresh.url, config=settings(default={"trigger_tokens": 2_500, "summary": {"enabled": False}})
+    ) as proxy:
+        for history in turns(reading(60)):
             sent = RESPONSES.write(history)
             await ask(proxy, sent, RESPONSES.path, headers=KEY)
             left = json.loads(fresh.requests[-1].body)["input"]

@@ -72,7 +72,8 @@ async def test_two_proxies_over_one_folder_forward_the_same_bytes_as_one(serve, 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def breakable_stack(serve):
     """A state directory of which a test may break anything, as long as a proxy can go on in it."""
-    async with Upstream(text_turn("Go on.")) as up, serve(up.url, config=settings()) as proxy:
+    config = settings(default={"clear_at_least": 3_600, "clear_cold_at_least": 3_600})
+    async with Upstream(text_turn("Go on.")) as up, serve(up.url, config=config) as proxy:
         yield Stack(up, proxy)
 
 

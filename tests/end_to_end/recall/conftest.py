@@ -19,7 +19,8 @@ async def stack(serve):
             {"name": "small", "models": ["small"], "window": 16_000, **own},
         ]
         others = {"off-recall": {"recall": "off"}, "gauge": {"usage": "client_view"}, "marked": {"cache_marks": "auto"}}
-        config = settings(*named, default={"recall": "on"}, **others)
+        own_default = {"recall": "on", "clear_at_least": 3_600, "clear_cold_at_least": 3_600}
+        config = settings(*named, default=own_default, **others)
         config["upstreams"][-1] = {**WIDE, **own}
         async with serve(None, config=config) as proxy:
             yield Stack(up, proxy)
