@@ -20,7 +20,7 @@ from tests.support.replay_cases import recorded_case
 
 PAGE = "def charge(berth):\n    return 2 * berth\n" * 60
 READING = [call("Read", path=f"src/{number}.py", out=f"# {number}\n{PAGE}") for number in range(30)]
-PRICE = PRICES[".1/1.25"]
+PRICE = PRICES["tenth"]
 CASE = recorded_case(user("Mend src/a.py."), *READING, assistant("Done."), at=[30 * turn for turn in range(31)])
 NOTES = replace(
     build_rules(resolve_policy("notes", shipped_policies()), "notes"),

@@ -283,7 +283,7 @@ def test_words_that_mark_a_place_are_few_and_close_no_quotation_and_a_result_is_
 
 # --- what a stride has shortened -------------------------------------------------------------------------------------
 
-STRIDES = replace(RULES, clear_at_least=1_500, when_full=(ClearResults(outline=0, names=0),), trigger_tokens=4_000)
+STRIDES = replace(RULES, clear_at_least=1_500, when_full=(ClearResults(),), trigger_tokens=4_000)
 
 
 def question_after_stride(steps=24, **summary):

@@ -45,7 +45,7 @@ def test_each_extract_stands_under_the_heading_of_a_shipped_prompt_that_asks_for
     assert "pytest tests/test_charge.py" in sections["## Done"]
     assert sections["## Files"] == "- src/billing/charge.py\n- tests/test_charge.py"
     assert "ValueError: no berth" in sections["## Errors"]
-    assert sections["## Next step"] == "- The ticket is not kept with the charge."
+    assert sections["## Active work"] == "- The ticket is not kept with the charge."
     assert sections["## Pending"] == "-"
     assert sections["## Identifiers"] == "-"
 

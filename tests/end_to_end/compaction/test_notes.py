@@ -11,7 +11,7 @@ NOTE = "part_3.py:12 part_3_12() adds 36; `make test` failed with: 2 errors. The
 WORK = reading(16, size=2_400)
 STRIDES = {
     "clear_at_least": 3_000,
-    "when_full": [{"clear_results": {"outline": 0, "names": 0}}],
+    "when_full": [{"clear_results": {}}],
     "summary": {"notes": 400},
 }
 
