@@ -46,7 +46,7 @@ class Writer:
 
 
 def forward_all(writer, rules=NOTES, case=CASE):
-    simulation = Simulation(Trial("notes", rules, 1_000_000, PRICE, writer), case.history, PRICE)
+    simulation = Simulation(Trial("notes", rules, 1_000_000, PRICE, summarizer=writer), case.history, PRICE)
     return [simulation.forward(turn) for turn in case.turns]
 
 
@@ -116,7 +116,7 @@ def test_nothing_is_asked_with_a_cold_cache_or_under_another_policy():
 def test_notes_serve_only_the_instructions_that_they_were_written_under():
     def simulate(instructions, writer, store=None):
         case = recorded_case(system(instructions), user("Mend it."), *READING, assistant("Done."))
-        simulation = Simulation(Trial("notes", NOTES, 1_000_000, PRICE, writer), case.history, PRICE)
+        simulation = Simulation(Trial("notes", NOTES, 1_000_000, PRICE, summarizer=writer), case.history, PRICE)
         if store is not None:
             simulation.store.values.update(store.values)
         sent = [simulation.forward(turn) for turn in case.turns]
