@@ -257,6 +257,20 @@ def is_file_text(call: ToolCall) -> bool:
     return is_all and all(deed.section is READ and not _LOG.search(deed.key) for deed in touched)
 
 
+def list_read_paths(call: ToolCall) -> list[str]:
+    """The files that a call reads: by a tool for that, or by a command line such as `sed -n 1,200p FILE`."""
+    values = call.named
+    if agents.is_read(call):
+        value = find_value(values, agents.PATHS)
+        paths = value if isinstance(value, list) else [value]
+        return [path for path in paths if isinstance(path, str)]
+    command = agents.find_command_line(values)
+    if not command:
+        return []
+    touched, _ = find_touched_files(command)
+    return [deed.key for deed in touched if deed.section is READ]
+
+
 def _find_path_within(folder: str, path: str) -> str:
     """The path as seen from the folder in which the command line began."""
     return path if path.startswith("~") else posixpath.normpath(posixpath.join(folder, path))

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from proxy.core import agents
-from proxy.core.deeds import READ, find_touched_files
+from proxy.core.deeds import list_read_paths
 from proxy.core.messages import Message, ToolCall
 
 INSTRUCTION_FILES = frozenset(
@@ -85,20 +85,6 @@ def is_instruction(call: ToolCall, result: Message) -> bool:
         return False
     beginning = LINE_NUMBER.sub("", result.text[:FIRST_CHARACTERS])
     return FRONT_MATTER.match(beginning) is not None
-
-
-def list_read_paths(call: ToolCall) -> list[str]:
-    """The files that a call reads: by a tool for that, or by a command line such as `sed -n 1,200p FILE`."""
-    values = call.named
-    if agents.is_read(call):
-        value = agents.find_value(values, agents.PATHS)
-        paths = value if isinstance(value, list) else [value]
-        return [path for path in paths if isinstance(path, str)]
-    command = agents.find_command_line(values)
-    if not command:
-        return []
-    touched, _ = find_touched_files(command)
-    return [deed.key for deed in touched if deed.section is READ]
 
 
 def is_instruction_path(path: str) -> bool:

@@ -27,6 +27,11 @@ FIRST, MOST_BYTES = 250, 1_500_000
 LATE = {"short messages": 1_000, "instructions in the midst": 1_000, "uses of the provider's tools": 1_000}
 """Of fewer messages not all that can be done has to be done."""
 QUICK = {"tools": 2_000, "reminders without an end": 700}
+OF_CHAT = tuple(shape for shape in SHAPES if shape not in OF_MESSAGES_ONLY)
+IN_CI = tuple(SHAPES)[::10]
+"""What CI runs of other APIs, besides all shapes of a chat; `make soak` runs the whole."""
+LATE_IF_REFUSED = {"calls in one message": 2_000}
+"""The first ways to shorten are enough for fewer."""
 
 
 @pytest.fixture
@@ -83,23 +88,54 @@ async def test_the_work_for_a_chat_grows_with_its_length(up, served, shape, firs
 
 
 @pytest.mark.seconds
-@pytest.mark.parametrize("api", PATHS)
-@pytest.mark.parametrize("shape", SHAPES)
-async def test_the_work_for_a_request_grows_with_its_length(up, served, api, shape):
+@pytest.mark.parametrize("shape", OF_CHAT)
+async def test_the_work_for_a_chat_of_any_shape_grows_with_its_length(up, served, shape):
+    up.script = accept(up)
+    await assert_in_proportion(served, "chat", shape, first=LATE.get(shape, FIRST))
+
+
+async def check_other_api(up, served, api, shape):
     if shape in OF_MESSAGES_ONLY and api != "messages":
         pytest.skip("no other API has it")
     up.script = accept(up)
     await assert_in_proportion(served, api, shape, first=LATE.get(shape, FIRST))
 
 
+@pytest.mark.seconds
+@pytest.mark.parametrize("api", ["messages", "responses"])
+@pytest.mark.parametrize("shape", IN_CI)
+async def test_a_tenth_of_the_shapes_of_other_apis(up, served, api, shape):
+    await check_other_api(up, served, api, shape)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("api", ["messages", "responses"])
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_all_shapes_of_other_apis(up, served, api, shape):
+    await check_other_api(up, served, api, shape)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape not in OF_MESSAGES_ONLY])
+@pytest.mark.parametrize("shape", QUICK)
 async def test_the_work_for_a_refused_request_grows_with_its_length(up, served, shape):
     up.script = refuse_first(up)
     await assert_in_proportion(served, "chat", shape)
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("shape", OF_CHAT)
+async def test_all_shapes_of_a_refused_request(up, served, shape):
+    up.script = refuse_first(up)
+    await assert_in_proportion(served, "chat", shape, first=LATE_IF_REFUSED.get(shape, FIRST))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape not in OF_MESSAGES_ONLY])
+@pytest.mark.parametrize("shape", QUICK)
 async def test_the_work_to_compact_on_request_grows_with_the_length_of_a_history(served, shape):
+    await assert_in_proportion(served, "chat", shape, http.COMPACT)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("shape", OF_CHAT)
+async def test_all_shapes_that_are_compacted_on_request(served, shape):
     await assert_in_proportion(served, "chat", shape, http.COMPACT)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 from proxy.core import placeholder, splice
 from proxy.core.agents import EXEMPT, STATEFUL, Hint, find_kind, find_modes, find_requested_lines, is_read, matches_any
-from proxy.core.deeds import CHANGED, READ, find_call_deeds, is_file_text
+from proxy.core.deeds import CHANGED, find_call_deeds, is_file_text, list_read_paths
 from proxy.core.fold import (
     LOST_WORDS,
     count_bytes,
@@ -212,7 +212,7 @@ class ClearResults:
 
     def shorten(self, chosen: Sequence[Answer], draft: Draft, made: str) -> dict[int, Message]:
         """Each chosen message with a placeholder, by the id() of the old one."""
-        outdated = find_outdated_reads(draft)
+        outdated = find_outdated_reads(draft, chosen)
         shorter = {}
         for message, call in chosen:
 
@@ -266,16 +266,18 @@ def clear_pointer(
     return message.with_text(f"{note}]", made)
 
 
-def find_outdated_reads(draft: Draft) -> set[int]:
-    """The ids of messages with the text of a file that a later call has changed."""
+def find_outdated_reads(draft: Draft, chosen: Sequence[Answer]) -> set[int]:
+    """The ids of those of the chosen messages that hold the text of a file which a later call has changed."""
+    read_paths = {id(message): list_read_paths(call) for message, call in chosen if call and is_file_text(call)}
     changed, outdated = set[str](), set[int]()
-    for message, call in reversed([*zip(draft.view, list_callers(draft.view), strict=True)]):
+    for message, call in reversed([*zip(draft.view, list_callers(draft.view), strict=True)] if read_paths else ()):
         if call is None:
             continue
-        deeds = list(find_call_deeds(call, message.text, failed=message.reports_error))
-        if is_file_text(call) and any(deed.section is READ and deed.key in changed for deed in deeds):
+        if not changed.isdisjoint(read_paths.get(id(message), ())):
             outdated.add(id(message))
-        changed.update(deed.key for deed in deeds if deed.section is CHANGED)
+        if find_kind(call.name, call.named) in ("change", "patch", "run"):
+            deeds = find_call_deeds(call, message.text, failed=message.reports_error)
+            changed.update(deed.key for deed in deeds if deed.section is CHANGED)
     return outdated
 
 
