@@ -383,7 +383,7 @@ async def test_outputs_beside_a_call_of_a_computer_are_shortened_and_stay(serve,
             written = json.dumps(OF_THE_PROVIDER[:3]).replace("_7", f"_{number}").replace("call_a", f"call_{number}")
             reasoning, called, screenshot = json.loads(written)
             read = {"type": "function_call", "call_id": f"f{number}", "name": "read", "arguments": "{}"}
-            output = {"type": "function_call_output", "call_id": f"f{number}", "output": f"{number} of a file\n" * 120}
+            output = {"type": "function_call_output", "call_id": f"f{number}", "output": f"{number} of a file\n" * 180}
             items += [reasoning, read, called, screenshot, output]
             sent = json.dumps({"model": "gpt-5.1", "input": items, "store": False}).encode()
             reply = await ask(proxy, sent, "/responses", headers=KEY)
