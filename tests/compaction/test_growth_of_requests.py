@@ -24,7 +24,12 @@ POLICY = {
 }
 WINDOW_TOKENS = 8_000
 FIRST, MOST_BYTES = 250, 1_500_000
-LATE = {"short messages": 1_000, "instructions in the midst": 1_000, "uses of the provider's tools": 1_000}
+LATE = {
+    "short messages": 1_000,
+    "messages with pins": 1_000,
+    "instructions in the midst": 1_000,
+    "uses of the provider's tools": 1_000,
+}
 """Of fewer messages not all that can be done has to be done."""
 QUICK = {"tools": 2_000, "reminders without an end": 700}
 OF_CHAT = tuple(shape for shape in SHAPES if shape not in OF_MESSAGES_ONLY)

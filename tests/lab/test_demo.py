@@ -39,7 +39,7 @@ async def test_a_short_run_says_that_nothing_had_to_be_done(environment):
 async def test_a_run_is_shortened_and_the_originals_are_where_it_says(environment):
     done = await demo(environment, "--fast", "--turns", "40")
     assert (done.code, done.complaint) == (0, "")
-    assert re.search(r"turn +\d+   shortened \(stride\): [\d,]+ tokens sent, [\d,]+ read", done.out)
+    assert re.search(r"turn +\d+   shortened \(window\): [\d,]+ tokens sent, [\d,]+ read", done.out)
     assert re.search(r"requests over the window +0 ", done.out)
     listing, showing = re.findall(r"compaction-proxy (transcripts .*)", done.out)
     listed, shown = [await run_command(*line.split(), place=ROOT) for line in (f"{listing} --json", showing)]

@@ -229,7 +229,8 @@ async def test_a_refusal_teaches_that_the_thoughts_of_a_conversation_are_bound(s
     refused = outcomes.index("created")
     figures = [int(answer.head.first("x-compaction-tokens-after")) for answer in steps[refused - 1 : refused + 1]]
     assert figures[1] < figures[0], "the request that was refused is sent again in its short form"
-    assert thoughts_of(fresh.requests[-1], provider.api)
+    # The last one may be a rewrite, with which all thoughts go.
+    assert any(thoughts_of(request, provider.api) for request in fresh.requests[-3:])
 
 
 OLDER = {
