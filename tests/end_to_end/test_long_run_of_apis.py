@@ -54,7 +54,7 @@ APIS = [
         messages_api.answer_events,
         {"type": "error", "error": {"type": "invalid_request_error", "message": TOO_LONG}},
         MarkedBill,
-        0.4,
+        0.42,
     ),
     Api(
         "/responses",
@@ -63,7 +63,7 @@ APIS = [
         responses_api.answer_events,
         {"error": {"type": "invalid_request_error", "code": "context_length_exceeded", "message": TOO_LONG}},
         PrefixBill,
-        0.4,
+        0.42,
     ),
 ]
 

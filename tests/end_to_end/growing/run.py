@@ -35,6 +35,8 @@ PINS_KEPT = ("pinning", "eager", "alone")
 # A summary in one message, or in a pair, stands for the users' words as well.
 WORDS_KEPT = ("default", "pinning", "eager", "alone", "observe", "off")
 PRUNES_TOOLS = ("jp",)
+OFFERS_A_TOOL = ("j-cli",)
+SMALLEST_WINDOWS = 16_384
 REPAIRS = ("middleware",)
 ASKS = (b"write a handover of this conversation", b"Now write the summary")
 BYTES_PER_TOKEN = 4
@@ -150,11 +152,14 @@ class Run:
         self._note(BELOW_ZERO, where, min(sizes) < 0)
         left = self.provider.forwarded[self.model]
         came, sent = split_body(body), split_body(left)
-        self._note(OTHER_MEMBER, where, self.policy not in PRUNES_TOOLS and came[1] != sent[1])
+        changes_tools = self.policy in PRUNES_TOOLS or self.policy in OFFERS_A_TOOL
+        self._note(OTHER_MEMBER, where, not changes_tools and came[1] != sent[1])
         if left != body:
             self.found.tally["rewritten"] += 1
             self.found.by_policy[self.policy]["rewritten"] += 1
-            keeps, pins = self.policy in WORDS_KEPT, self.policy in PINS_KEPT
+            # In the smallest windows the user's older messages go if nothing else makes a request fit.
+            keeps = self.policy in WORDS_KEPT and self.window > SMALLEST_WINDOWS
+            pins = self.policy in PINS_KEPT
             changed = changes(came[0], sent[0], keeps_words=keeps, pins=pins, repairs=self.policy in REPAIRS)
             self.found.faults += [(each, where) for each in changed]
         if reply.status == 200 and self.before is not None and action != "created":
