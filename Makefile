@@ -61,7 +61,7 @@ soak: $(VENV)/.tests ## the long runs, whole: 100,000 requests, 200 kills, 40,00
 	$(BIN)/python bench/soak.py $(ARGS)
 	$(BIN)/python -m tests.end_to_end.test_kill --points 200
 	$(BIN)/pytest -q -m soak
-	$(BIN)/pytest -q -n 2 --hypothesis-profile=search --timeout=7200 -m hypothesis tests/core
+	$(BIN)/pytest -q -n 2 --hypothesis-profile=search --timeout=7200 -m hypothesis tests/path tests/history tests/shorten
 	$(BIN)/python -m tests.end_to_end.growing --markdown docs/generated-histories.md
 	$(BIN)/python -m tests.end_to_end.fleet --markdown docs/fleet.md
 

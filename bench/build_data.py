@@ -1,6 +1,6 @@
-"""Makes everything in proxy/data, from two MIT-licensed packages, so that the running proxy never fetches anything.
+"""Makes everything in proxy/models/data, from two MIT-licensed packages, so that the running proxy never fetches anything.
 
-    python bench/build_data.py            # asks pip for the packages, rewrites proxy/data
+    python bench/build_data.py            # asks pip for the packages, rewrites proxy/models/data
 
 LiteLLM carries tiktoken's rank files byte for byte, and a table of limits and prices. Its `max_input_tokens` is at
 times the input limit (gpt-5) and at times the whole context (gpt-5.5), and taking one for the other overflows;
@@ -20,9 +20,9 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
-from proxy.model_names import plain_name, without_date
+from proxy.models.names import plain_name, without_date
 
-DATA = Path(__file__).parent.parent / "proxy" / "data"
+DATA = Path(__file__).parent.parent / "proxy" / "models" / "data"
 PACKAGES = {"litellm": "1.109.1", "genai-prices": "0.2.3"}
 RANKS = {  # tiktoken names its cached files by the SHA-1 of where they came from
     "o200k_base": "fb374d419588a4632f3f557e76b4b70aebbca790",

@@ -22,12 +22,12 @@ import msgspec
 from tables import figure, table
 
 from proxy import __version__
-from proxy.core.window import Prices
 from proxy.lab.replay.designs import NOTHING
 from proxy.lab.replay.intervals import find_interval
 from proxy.lab.replay.prices import PRICES, cost_forwarded, cost_unchanged, cost_with_rereads
 from proxy.lab.replay.scorecard import Row, group_rows
 from proxy.lab.replay.values import Result, Scores
+from proxy.shorten.window import Prices
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("docs/evidence.md", "README.md")
@@ -39,7 +39,7 @@ MODELS = {
     "twentieth": "Claude Opus 5.5, Sonnet 5.5",
     "fortieth": "Claude Fable 5.1",
 }
-"""Models of Anthropic that have these prices, in `proxy/data/models.json`."""
+"""Models of Anthropic that have these prices, in `proxy/models/data/models.json`."""
 COLUMNS = (
     "cached / new",
     "policy",

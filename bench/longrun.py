@@ -32,7 +32,7 @@ from proxy.lab.demo.speech import DemoUsage
 from proxy.lab.demo.summaries import TURNOUTS
 from proxy.lab.demo.tally import Bill, Tally, charge_untouched, measure_waits
 from proxy.lab.simulated import SimulatedServer
-from proxy.tokenizer import Tokenizers
+from proxy.models.tokenizer import Tokenizers
 
 LIMITS = {"over": 0, "summaries": 6, "breaks": 16, "cached": 0.9, "cost": 0.33}
 WAITED = 1.0

@@ -5,14 +5,14 @@ from pathlib import Path
 
 from longwork import Work
 
-from proxy.compaction.compactor import Compactor
-from proxy.compaction.context import CompiledPolicy, PolicyChoice
-from proxy.compaction.originals import Keeper
 from proxy.config import Policy, Upstream
-from proxy.core.rules import CLEAR_TOKENS
+from proxy.models.tokenizer import Tokenizers
+from proxy.path.compactor import Compactor
+from proxy.path.context import CompiledPolicy, PolicyChoice
+from proxy.path.originals import Keeper
+from proxy.shorten.rules import CLEAR_TOKENS
 from proxy.store.contract import Found
 from proxy.store.sqlite import SqliteStore
-from proxy.tokenizer import Tokenizers
 from proxy.upstream import Call, Client
 
 ANY = Upstream(base_url="http://127.0.0.1:9/v1")

@@ -31,12 +31,12 @@ from scores import Scenario
 from tables import figure, provenance, table
 
 from proxy import events
-from proxy.compaction.known_requests import KnownRequests
-from proxy.core.identity import compute_chain
-from proxy.core.messages import Request
+from proxy.history.identity import compute_chain
+from proxy.history.messages import Request
+from proxy.models.tokenizer import Tokenizers
+from proxy.path.known_requests import KnownRequests
 from proxy.store.activity_log import ActivityLog
 from proxy.store.sqlite import FILE_NAME, SqliteStore
-from proxy.tokenizer import Tokenizers
 from proxy.wire.chat import requests as wire
 
 US = 1_000_000

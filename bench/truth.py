@@ -16,14 +16,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from proxy.config.policies import resolve_policy, shipped_policies
-from proxy.core.rules import Keep, Rules
-from proxy.core.window import Prices
 from proxy.lab import sessions
 from proxy.lab.replay.documents import find_documents, is_whole
 from proxy.lab.replay.history import ReplayHistory
 from proxy.lab.replay.simulation import Simulation, Trial
 from proxy.lab.replay.truth import ASPECTS, Finding, judge_outcomes
 from proxy.lab.replay.values import Conversation
+from proxy.shorten.rules import Keep, Rules
+from proxy.shorten.window import Prices
 
 WINDOW = 100_000_000
 """Larger than any conversation: nothing is folded."""

@@ -16,8 +16,7 @@ from pathlib import Path
 from statistics import median
 
 from proxy.config.policies import resolve_policy, shipped_policies
-from proxy.core.fold import OPENING
-from proxy.core.messages import Message
+from proxy.history.messages import Message
 from proxy.lab import sessions
 from proxy.lab.replay import sample
 from proxy.lab.replay.history import ReplayHistory
@@ -25,6 +24,7 @@ from proxy.lab.replay.prices import PRICES
 from proxy.lab.replay.simulation import Simulation, Trial
 from proxy.lab.replay.summaries import StandIn
 from proxy.lab.replay.values import Conversation
+from proxy.shorten.fold import OPENING
 
 WINDOW = 128_000
 FOLDED_WINDOW = 32_000

@@ -1,23 +1,23 @@
 """A transparent proxy for LLM APIs that shortens the histories of agents.
 
-Each part imports only parts above it:
+Each part imports only parts above it (a room's modules may stand at different heights: tests/test_architecture.py):
 
     lru            a cache bounded in bytes, shared fairly between tenants
     lifetime       leases on shared resources, background tasks, threads that write, where faults end
-    model_names    names of models, as providers, routers and clouds spell them
-    core/          what is forwarded in place of a history: decisions only, without I/O
+    history/       the history that a client sends: its messages, groups and identity
+    shorten/       what is forwarded in place of a history: decisions only, without I/O
     wire/          bytes to values and back: HTTP, event streams, the JSON of three APIs
     config/        proxy.yaml, environment and options to one frozen configuration
-    windows        context windows and prices of models
     events         frozen values that say what happened, and their delivery to listeners
     errors         what the proxy itself answers with: a status, a code, and the party at fault
-    tokenizer      token counts of messages
+    models/        facts about models: names, windows, prices, token counts
     store/         blocks and facts (memory, SQLite, Redis), original messages, the activity log
     upstream       connections to a model's API
     telemetry/     listeners: log, metrics, hooks, audit log, OpenTelemetry
     access/        authentication of callers: team keys, trusted gateways, the admin key
-    compaction/    performs what the core decides, with real counts, stores and models
-    gateway        the path of a request, and the one place that fails open
+    summary/       summaries by a model: the question, and its calls
+    recall/        the tools of the proxy itself, by which a model reads earlier messages again
+    path/          one request from its first byte to its last note, and the one place that fails open
     assembly       from a configuration to running objects
     admin/         API and pages for operators
     server/        sockets, worker processes, start and shutdown

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from proxy.access.records import Records, Registry
-from proxy.compaction.originals import Keeper
 from proxy.config import Config, Fault, InvalidConfig, Secret
+from proxy.path.originals import Keeper
 from proxy.store import sqlite
 from proxy.store.contract import MEBIBYTE, NO_DOCUMENT, Store, StoreLimits, StoreUnavailable, ignore
 from proxy.store.fallback import FALLBACK_LIMITS, FallbackStore

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from proxy import __version__, errors
 from proxy.cli import COMMANDS
 from proxy.config import Config, as_yaml
-from proxy.core.rules import LARGE_TRIGGER, SMALL_TRIGGER
 from proxy.lab.replay import sample
+from proxy.shorten.rules import LARGE_TRIGGER, SMALL_TRIGGER
 from proxy.store.activity_log import DAY_SECONDS, RetentionLimits
 from proxy.telemetry.metrics import PREFIX, Metrics
 from proxy.wire import http

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from proxy.core.pipeline import estimate_tokens
 from proxy.lab import sessions
 from proxy.lab.replay import sample
 from proxy.lab.replay.history import encode
 from proxy.lab.replay.values import Conversation, RecordedUsage
+from proxy.shorten.pipeline import estimate_tokens
 
 MODEL = "gpt-4o"
 WINDOW = 128_000

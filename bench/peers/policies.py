@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from proxy.config.policies import resolve_policy, shipped_policies
-from proxy.core.messages import Message
-from proxy.core.pipeline import estimate_tokens
+from proxy.history.messages import Message
 from proxy.lab.replay.designs import DESIGNS, NOTHING
 from proxy.lab.replay.history import RequestTurn
 from proxy.lab.replay.simulation import Sent, Trial
 from proxy.lab.replay.summaries import StandIn
+from proxy.shorten.pipeline import estimate_tokens
 
 OURS = "default"
 DESIGNED = (NOTHING, "sliding-10", "just-under-60k", "batched-20k")

@@ -18,8 +18,8 @@ from proxy.admin.activity import OPEN_SECONDS, find_event
 from proxy.admin.context import AdminContext, AdminRequest, Json, Route, run_in_admin_thread
 from proxy.admin.history import ConversationBranch, open_history, shorten
 from proxy.config import Config
-from proxy.core.recall import Finder, find_text
 from proxy.errors import NotFound, Overloaded
+from proxy.recall.tool import Finder, find_text
 from proxy.store.activity_log import ActivityLog
 from proxy.store.transcripts.archive import SHORT_NAME_CHARACTERS, Transcript, read_transcript, role_and_text
 from proxy.store.transcripts.files import MessageLine, file_name, list_files, parse

@@ -13,14 +13,14 @@ from typing import Any
 from proxy import assembly
 from proxy.admin.context import AdminContext, Json, run_in_admin_thread
 from proxy.config import Config
-from proxy.core.fold import is_of_summary
-from proxy.core.grouping import find_last_assistant
-from proxy.core.identity import make_block_key
-from proxy.core.messages import NOTE, Message, Request
-from proxy.core.overlay import Block
-from proxy.core.pipeline import estimate_tokens
-from proxy.core.rules import Facts, Rules
-from proxy.core.state import ConversationState
+from proxy.history.grouping import find_last_assistant
+from proxy.history.identity import make_block_key
+from proxy.history.messages import NOTE, Message, Request
+from proxy.shorten.block import Block
+from proxy.shorten.fold import is_of_summary
+from proxy.shorten.pipeline import estimate_tokens
+from proxy.shorten.rules import Facts, Rules
+from proxy.shorten.state import ConversationState
 from proxy.store.contract import Found, StoreUnavailable
 from proxy.store.transcripts.archive import Archive, Transcript, read_transcript, role_and_text
 from proxy.store.transcripts.files import MessageLine

@@ -31,8 +31,8 @@ from proxy.config.loading import read_text, with_policy
 from proxy.config.policies import DEFAULT, SHIPPED_PROMPTS, Policy, shipped_policies
 from proxy.config.warnings import find_warnings
 from proxy.errors import NotFound, Overloaded
+from proxy.models.windows import is_known_model
 from proxy.store.transcripts.archive import Archive, SavedConversation
-from proxy.windows import is_known_model
 from proxy.wire.http import Caller
 
 POLICY_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}\Z"

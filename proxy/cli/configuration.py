@@ -22,9 +22,9 @@ from proxy.config import (
 )
 from proxy.config.schema import as_json_schema
 from proxy.config.values import ALL_PERCENT, ConfigModel
-from proxy.core.window import compute_relative_prices
+from proxy.models.windows import is_known_model, resolve_window
 from proxy.server import own_address
-from proxy.windows import is_known_model, resolve_window
+from proxy.shorten.window import compute_relative_prices
 from proxy.wire.redaction import redaction
 
 _REDACTION = redaction()

@@ -25,15 +25,15 @@ from urllib.parse import urlsplit
 from proxy import assembly
 from proxy.cli import options
 from proxy.cli.options import add_command
-from proxy.compaction.summaries import BOUND_NAMES, choose_bound_name, classify_refusal
 from proxy.config import Config, InvalidConfig, Upstream
 from proxy.config.values import parse_state_url
-from proxy.core.window import Window
 from proxy.errors import ProxyError
+from proxy.models.windows import PROBES, find_bundled_window
+from proxy.shorten.window import Window
 from proxy.store.contract import StoreUnavailable
 from proxy.store.transcripts.archive import StoreFault
+from proxy.summary.calls import BOUND_NAMES, choose_bound_name, classify_refusal
 from proxy.upstream import Call, Client, Reply
-from proxy.windows import PROBES, find_bundled_window
 from proxy.wire.chat import refusals
 from proxy.wire.delivery import read_error
 from proxy.wire.http import CHAT, MESSAGES, Headers

@@ -20,11 +20,11 @@ from proxy.assembly import build_redaction
 from proxy.cli import options
 from proxy.cli.options import add_command, format_bytes, format_count, format_table
 from proxy.config import Config
-from proxy.core.identity import make_block_key
-from proxy.core.messages import Message
-from proxy.core.overlay import Block
-from proxy.core.recall import Finder, find_pattern, find_text, render_match
-from proxy.core.rules import Rules
+from proxy.history.identity import make_block_key
+from proxy.history.messages import Message
+from proxy.recall.tool import Finder, find_pattern, find_text, render_match
+from proxy.shorten.block import Block
+from proxy.shorten.rules import Rules
 from proxy.store.contract import MEBIBYTE, StoreUnavailable
 from proxy.store.transcripts.archive import (
     Archive,

@@ -2,7 +2,7 @@
 
 Policies inherit from one another: a value that is not set is the parent's. A policy compiles to the core's `Rules`. Its
 steps are written as they are called, `- clear_results: {over: 800}`, and their settings are the fields of the step
-itself (proxy/core/steps): there is no second list of them to keep.
+itself (proxy/shorten/steps): there is no second list of them to keep.
 """
 
 import json
@@ -31,13 +31,14 @@ from pydantic import (
 )
 
 from proxy.config.values import AMOUNT_MAX, Amount, ConfigModel, ExactModel, Seconds, refuse_if, suggest
-from proxy.core import grouping, rules
-from proxy.core.agents import Hint, find_pattern_fault
-from proxy.core.pipeline import Step
-from proxy.core.steps import STEPS
-from proxy.core.steps.compat import OneLiners, PruneTools, StripAttachments, ToolHints
-from proxy.core.steps.standard import ClearArguments, ClearResults, ClipOutput, DedupOld, DropMiddle, Subsumption
-from proxy.core.summaries import SummaryRules
+from proxy.history import grouping
+from proxy.history.agents import Hint, find_pattern_fault
+from proxy.shorten import rules
+from proxy.shorten.pipeline import Step
+from proxy.shorten.steps import STEPS
+from proxy.shorten.steps.compat import OneLiners, PruneTools, StripAttachments, ToolHints
+from proxy.shorten.steps.standard import ClearArguments, ClearResults, ClipOutput, DedupOld, DropMiddle, Subsumption
+from proxy.shorten.summary import SummaryRules
 
 SHIPPED_PROMPTS = ("structured", "workflow")
 _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)

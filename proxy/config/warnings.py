@@ -9,7 +9,7 @@ from proxy.config.attachments import Attachment, covers_glob, find_unreachable
 from proxy.config.policies import STEP_LISTS, Policy, ToolConfig
 from proxy.config.settings import Config
 from proxy.config.values import ALL_PERCENT
-from proxy.core.rules import NOTHING_KNOWN, Rules
+from proxy.shorten.rules import NOTHING_KNOWN, Rules
 
 _GLOB = frozenset("*?[")
 KEEP_MAX_TOKENS = 200_000

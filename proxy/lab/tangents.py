@@ -12,12 +12,13 @@ from hashlib import blake2b
 from itertools import accumulate, pairwise
 from typing import ClassVar
 
-from proxy.core import grouping, summaries
-from proxy.core.agents import mark_observations
-from proxy.core.grouping import find_groups, find_last_assistant, find_turns, pair_results
-from proxy.core.messages import Message, Request
-from proxy.core.pipeline import Count, Draft, StepReport, run
-from proxy.core.rules import Rules
+from proxy.history import grouping
+from proxy.history.agents import mark_observations
+from proxy.history.grouping import find_groups, find_last_assistant, find_turns, pair_results
+from proxy.history.messages import Message, Request
+from proxy.shorten import summary as summaries
+from proxy.shorten.pipeline import Count, Draft, StepReport, run
+from proxy.shorten.rules import Rules
 
 TASK = "it sets the task"
 NEWEST = "it is among the newest turns, which are kept"

@@ -28,7 +28,7 @@ from proxy.lab.replay.values import PICO_PER_DOLLAR, Conversation, Scores
 from proxy.lab.sessions import transcripts
 from proxy.lab.sessions.files import ParsedFile
 from proxy.lab.sessions.history import build_conversation
-from proxy.windows import resolve_window
+from proxy.models.windows import resolve_window
 
 DEFAULT_WINDOW_TOKENS = 128_000
 """Assumed for models whose window is not known."""

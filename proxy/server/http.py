@@ -29,7 +29,7 @@ from proxy.errors import (
     UpstreamBroke,
     UpstreamTimeout,
 )
-from proxy.gateway import Gateway, RelayedAnswer, RequestRecord
+from proxy.path.gateway import Gateway, RelayedAnswer, RequestRecord
 from proxy.telemetry.metrics import CONTENT_TYPE, Metrics, WorkerSnapshots
 from proxy.wire import delivery, http
 from proxy.wire.http import Headers, are_text, find

@@ -33,17 +33,17 @@ from proxy import __version__, assembly, events
 from proxy.access.records import Records, Registry, RegistryUnreadable, synchronize
 from proxy.admin.app import Admin
 from proxy.admin.context import AdminContext
-from proxy.compaction.compactor import Compactor
 from proxy.config import Config, Fault, InvalidConfig, Listen, Loaded, find_warnings
-from proxy.gateway import Gateway
 from proxy.lifetime import BackgroundTasks
+from proxy.models.windows import is_known_model
+from proxy.path.compactor import Compactor
+from proxy.path.gateway import Gateway
 from proxy.server.http import HEADERS_MAX, App, HttpServer
 from proxy.server.loop_faults import LoopFaults
 from proxy.store.activity_log import ActivityLog
 from proxy.store.contract import ReportedUnavailable, Store, StoreUnavailable
 from proxy.telemetry import audit, hooks, log, metrics
 from proxy.telemetry.activity import ActivityListener
-from proxy.windows import is_known_model
 
 if TYPE_CHECKING:
     from proxy.telemetry.otel import Exporter

@@ -9,9 +9,9 @@ from time import monotonic
 from typing import Any
 
 from proxy import events
+from proxy.models.windows import resolve_window
 from proxy.store.activity_log import MINUTE_SECONDS, ActivityLog, CounterDelta, Incident, Record
 from proxy.telemetry.lines import make_line
-from proxy.windows import resolve_window
 
 REFUSALS_PER_MINUTE = 60
 """So many refused requests of unknown callers are listed; all are counted."""

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from proxy.core import splice
-from proxy.core.window import LARGEST_COUNT, Usage
+from proxy.history import splice
+from proxy.shorten.window import LARGEST_COUNT, Usage
 from proxy.wire.event_lines import DATA, LINE_END, LINES
 from proxy.wire.lenient import as_object, as_text, read_object
 

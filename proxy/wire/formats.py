@@ -3,8 +3,8 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from proxy.core.messages import Message, Request
-from proxy.core.question import Try
+from proxy.history.messages import Message, Request
+from proxy.summary.question import Try
 from proxy.wire import http
 from proxy.wire.assembly import AnswerReader
 from proxy.wire.chat import answers as chat_answers

@@ -7,7 +7,7 @@ rewrite leaves what was sent unchanged.
 
 import json
 
-from proxy.core import splice
+from proxy.history import splice
 from proxy.wire.outline import read_elements
 
 MARKS_MAX = 4

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from proxy.core import splice
-from proxy.core.messages import HEAD, NOTE, Message, Request
+from proxy.history import splice
+from proxy.history.messages import HEAD, NOTE, Message, Request
 from proxy.wire.lenient import as_text
 from proxy.wire.outline import Places, Prefix, find_values, locate, read_elements
 

@@ -14,9 +14,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from proxy.core import splice
-from proxy.core.messages import ToolCall
-from proxy.core.own_tools import OwnTool, offer_tool, withdraw_tool
+from proxy.history import splice
+from proxy.history.messages import ToolCall
+from proxy.recall.own_tools import OwnTool, offer_tool, withdraw_tool
 from proxy.wire.event_lines import DATA, EVENT_END, EVENT_END_MAX_BYTES, LINE_END
 from proxy.wire.lenient import read_object, write_json
 from proxy.wire.outline import find_values

@@ -13,7 +13,7 @@ from proxy.lab.demo.agent import Agent
 from proxy.lab.demo.model import NAME, Manner, SimulatedModel
 from proxy.lab.demo.run import sample
 from proxy.lab.simulated import SimulatedServer
-from proxy.tokenizer import Tokenizers
+from proxy.models.tokenizer import Tokenizers
 from tests.admin import demo_traffic, install
 from tests.support.admin_client import AdminClient, admin_config, team_key, until_open
 from tests.support.running_proxy import serving

@@ -3,13 +3,13 @@
 import json
 
 from proxy.admin.history import show_with_block, show_without_block
-from proxy.core.grouping import Pins
-from proxy.core.identity import compute_chain
-from proxy.core.overlay import Block, Part
-from proxy.core.planning import Plan, decide
-from proxy.core.rules import NOTHING_KNOWN, Facts, Keep, Rules
-from proxy.core.state import ConversationState
-from proxy.core.summaries import SummaryRules
+from proxy.history.grouping import Pins
+from proxy.history.identity import compute_chain
+from proxy.path.planning import Plan, decide
+from proxy.shorten.block import Block, Part
+from proxy.shorten.rules import NOTHING_KNOWN, Facts, Keep, Rules
+from proxy.shorten.state import ConversationState
+from proxy.shorten.summary import SummaryRules
 from proxy.store.transcripts.archive import role_and_text
 from tests.support.messages import KEY, TENANT, assistant, call, request, system, user
 

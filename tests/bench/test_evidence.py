@@ -131,7 +131,7 @@ def test_the_readme_says_what_the_evidence_says():
 
 
 def test_the_models_have_the_prices_that_are_said():
-    table = json.loads((ROOT / "proxy" / "data" / "models.json").read_text(encoding="utf-8"))
+    table = json.loads((ROOT / "proxy" / "models" / "data" / "models.json").read_text(encoding="utf-8"))
     for name, models in evidence.MODELS.items():
         for model in models.split(", "):
             plain = model if model.startswith("Claude") else f"Claude {model}"

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from proxy.core.pipeline import estimate_tokens
 from proxy.lab.replay.history import encode
 from proxy.lab.replay.scorecard import Row
 from proxy.lab.replay.values import Needed, Scores, Tokens
+from proxy.shorten.pipeline import estimate_tokens
 from tests import ROOT
 from tests.support.messages import assistant, call, chat, system, user
 from tests.support.replay_cases import conversation, recorded_case

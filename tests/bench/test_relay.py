@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from proxy.core.pipeline import estimate_tokens
+from proxy.shorten.pipeline import estimate_tokens
 from tests import ROOT
 from tests.support import http_client
 from tests.support.messages import assistant, call, system, user

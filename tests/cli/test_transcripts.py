@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from proxy.cli import main
-from proxy.core.identity import compute_chain, make_block_key
-from proxy.core.planning import decide
-from proxy.core.rules import Facts, Keep, Rules
-from proxy.core.state import ConversationState
+from proxy.history.identity import compute_chain, make_block_key
+from proxy.path.planning import decide
+from proxy.shorten.rules import Facts, Keep, Rules
+from proxy.shorten.state import ConversationState
 from proxy.store.clock import SystemClock
 from proxy.store.sqlite import SqliteStore
 from proxy.wire.redaction import redaction

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from proxy.config import Policy
 from proxy.config.policies import SHIPPED_PROMPTS, read_prompt
-from proxy.core.summaries import SummaryRules
+from proxy.shorten.summary import SummaryRules
 
 EVERY = pytest.mark.parametrize("name", SHIPPED_PROMPTS)
 HEADINGS = {

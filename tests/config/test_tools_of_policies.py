@@ -5,11 +5,11 @@ from pydantic import ValidationError
 
 from proxy.config import Config, find_warnings
 from proxy.config.policies import Policy, shipped_policies
-from proxy.core.grouping import count_flaws
-from proxy.core.pipeline import Draft
-from proxy.core.rules import Facts, Rules
-from proxy.core.steps.compat import ToolHints
-from proxy.core.steps.standard import READS, ClipOutput, DedupOld
+from proxy.history.grouping import count_flaws
+from proxy.shorten.pipeline import Draft
+from proxy.shorten.rules import Facts, Rules
+from proxy.shorten.steps.compat import ToolHints
+from proxy.shorten.steps.standard import READS, ClipOutput, DedupOld
 from tests.support.agent import page
 from tests.support.compaction_worker import Worker, turns
 from tests.support.messages import call, calls, history, request, system, user

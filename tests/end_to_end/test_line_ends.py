@@ -6,7 +6,7 @@ import re
 import pytest
 import pytest_asyncio
 
-from proxy.core.recall import TOOL
+from proxy.recall.tool import TOOL
 from tests.support import messages_api, responses_api
 from tests.support.agent import reading
 from tests.support.compacting_proxy import WIDE, Stack, settings

@@ -10,7 +10,7 @@ from proxy.lab.demo.model import NAME, Manner, SimulatedModel
 from proxy.lab.demo.run import SYSTEM, TOOLS, encode, encode_request, sample
 from proxy.lab.demo.summaries import TURNOUTS
 from proxy.lab.demo.tally import Bill, Tally, charge_untouched
-from proxy.tokenizer import Tokenizers
+from proxy.models.tokenizer import Tokenizers
 
 RUN = sample(12)
 DEMAND = encode({"role": "user", "content": "Stop here.\n\n## Goal\nWhat for.\n\n## Next step\nWhat then."})

@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from proxy.core.window import TokenPrices
 from proxy.lab.demo import picture
 from proxy.lab.demo.agent import AgentTurn
 from proxy.lab.demo.model import ReceivedRequest
@@ -12,6 +11,7 @@ from proxy.lab.demo.picture import Ink, Moment, Scenery
 from proxy.lab.demo.run import sample
 from proxy.lab.demo.speech import DemoUsage
 from proxy.lab.demo.tally import Tally
+from proxy.shorten.window import TokenPrices
 
 PLAIN, COLOURED = Ink(coloured=False), Ink(coloured=True)
 RUN = sample(4)

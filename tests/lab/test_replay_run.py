@@ -2,11 +2,11 @@
 
 import pytest
 
-from proxy.core.rules import Rules
 from proxy.lab.replay.designs import DESIGNS
 from proxy.lab.replay.run import ResultFile, replay_all, result_key
 from proxy.lab.replay.scoring import UpstreamModel
 from proxy.lab.replay.simulation import Trial
+from proxy.shorten.rules import Rules
 from tests.support.messages import assistant, call, user
 from tests.support.replay_cases import conversation
 

@@ -7,9 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from proxy.core import identity
-from proxy.core.rules import Keep, Rules
-from proxy.core.summaries import SummaryRules
+from proxy.history import identity
 from proxy.lab.replay.cache import PROVIDER
 from proxy.lab.replay.designs import DESIGNS, NOTHING
 from proxy.lab.replay.history import same
@@ -18,6 +16,8 @@ from proxy.lab.replay.run import Job, replay_job
 from proxy.lab.replay.scoring import Judge, UpstreamModel
 from proxy.lab.replay.simulation import Simulation, Trial
 from proxy.lab.replay.summaries import ModelSummarizer, StandIn, SummaryAnswer, SummaryRequest
+from proxy.shorten.rules import Keep, Rules
+from proxy.shorten.summary import SummaryRules
 from tests.support.messages import assistant, call, user
 from tests.support.replay_cases import recorded_case
 from tests.support.scripted_upstream import text_turn

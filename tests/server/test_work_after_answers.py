@@ -9,7 +9,7 @@ from time import perf_counter
 
 import pytest
 
-from proxy.gateway import RequestRecord
+from proxy.path.gateway import RequestRecord
 from proxy.store.memory import MemoryStore
 from tests.support.agent import Agent, reading
 from tests.support.compacting_proxy import WORK, settings

@@ -8,20 +8,20 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.compaction.known_requests import KnownRequests
-from proxy.core import planning
-from proxy.core.actions import AwaitSummary, CanSummarize, CountTokens, Identify, Owner, StartSummary, StoreBlock, drive
-from proxy.core.conversation import AnswerReport, Context, Exchange
-from proxy.core.grouping import count_flaws
-from proxy.core.identity import Identity
-from proxy.core.memory import LastRequest, LookUp, SummaryCandidate
-from proxy.core.messages import Request
-from proxy.core.pipeline import Count, estimate_tokens
-from proxy.core.planning import Plan
-from proxy.core.recovery import plan_untouched
-from proxy.core.rules import Anchor, Facts, Rules
-from proxy.core.summaries import Summary
-from proxy.core.window import Window
+from proxy.history.grouping import count_flaws
+from proxy.history.identity import Identity
+from proxy.history.messages import Request
+from proxy.path import planning
+from proxy.path.actions import AwaitSummary, CanSummarize, CountTokens, Identify, Owner, StartSummary, StoreBlock, drive
+from proxy.path.conversation import AnswerReport, Context, Exchange
+from proxy.path.known_requests import KnownRequests
+from proxy.path.planning import Plan
+from proxy.path.recovery import plan_untouched
+from proxy.shorten.memory import LastRequest, LookUp, SummaryCandidate
+from proxy.shorten.pipeline import Count, estimate_tokens
+from proxy.shorten.rules import Anchor, Facts, Rules
+from proxy.shorten.summary import Summary
+from proxy.shorten.window import Window
 from proxy.store.contract import Found
 from proxy.store.memory import MemoryStore
 from proxy.wire.chat import requests as chat

@@ -13,7 +13,7 @@ from proxy.lab.demo.run import SEED, sample
 from proxy.lab.demo.speech import DemoUsage
 from proxy.lab.demo.tally import Bill, Tally, charge_untouched, measure_waits
 from proxy.lab.simulated import SimulatedServer
-from proxy.tokenizer import Tokenizers
+from proxy.models.tokenizer import Tokenizers
 from tests.support.running_proxy import serving
 
 

@@ -12,13 +12,13 @@ from time import perf_counter
 from aiohttp import web
 
 from proxy.access.records import Records
-from proxy.compaction.compactor import Compactor
-from proxy.compaction.originals import Keeper
 from proxy.config import Config
 from proxy.config import Upstream as Settings
 from proxy.events import FailedOpen, InternalFault, StoreFailed, TurnEnded
-from proxy.gateway import Gateway, RequestRecord
 from proxy.lifetime import BackgroundTasks
+from proxy.path.compactor import Compactor
+from proxy.path.gateway import Gateway, RequestRecord
+from proxy.path.originals import Keeper
 from proxy.server.http import App, HttpServer
 from proxy.store.memory import MemoryStore
 from proxy.telemetry.metrics import Metrics

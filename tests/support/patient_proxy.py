@@ -9,7 +9,7 @@ from functools import partialmethod
 
 from proxy.__main__ import main
 from proxy.admin import policies
-from proxy.compaction import originals
+from proxy.path import originals
 from proxy.store.sqlite import SqliteStore
 
 PATIENCE_SECONDS = 60.0

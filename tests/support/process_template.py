@@ -24,7 +24,7 @@ from typing import BinaryIO
 
 from proxy.cli import COMMANDS, main
 from proxy.config.policies import shipped_policies
-from proxy.tokenizer import Tokenizers
+from proxy.models.tokenizer import Tokenizers
 from tests import ROOT
 from tests.support.patient_proxy import wait_patiently
 

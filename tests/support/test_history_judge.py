@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from proxy.core import fold
+from proxy.shorten import fold
 from tests.support.growing_histories import CLOSING, OPENING, Conversation
 from tests.support.history_judge import breaches, changes, split_body
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from proxy.core.identity import canonicalize, canonicalize_as_0_1, compute_link
-from proxy.core.messages import read_message
+from proxy.history.identity import canonicalize, canonicalize_as_0_1, compute_link
+from proxy.history.messages import read_message
 from proxy.store.transcripts.archive import Transcript
 from proxy.store.transcripts.files import MessageLine, find_ids, hash_head, parse
 

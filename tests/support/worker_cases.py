@@ -8,12 +8,12 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from proxy.core.agents import OBSERVATIONS, mark_observations
-from proxy.core.grouping import Pins, find_groups, find_last_assistant
-from proxy.core.messages import NOTE
-from proxy.core.rules import Facts, Keep, Rules
-from proxy.core.steps.compat import OneLiners, StripAttachments, ToolHints
-from proxy.core.steps.standard import (
+from proxy.history.agents import OBSERVATIONS, mark_observations
+from proxy.history.grouping import Pins, find_groups, find_last_assistant
+from proxy.history.messages import NOTE
+from proxy.shorten.rules import Facts, Keep, Rules
+from proxy.shorten.steps.compat import OneLiners, StripAttachments, ToolHints
+from proxy.shorten.steps.standard import (
     ClearArguments,
     ClearObservations,
     ClearResults,
@@ -23,8 +23,8 @@ from proxy.core.steps.standard import (
     DropMiddle,
     StripReasoning,
 )
-from proxy.core.summaries import HEADING, Summary, SummaryRules
-from proxy.core.window import Prices
+from proxy.shorten.summary import HEADING, Summary, SummaryRules
+from proxy.shorten.window import Prices
 from tests.support.compaction_worker import Worker, turns
 from tests.support.histories import any_history, asked_and_answered, legal
 from tests.support.messages import calls, parse_request, user

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from proxy.core.conversation import AnswerReport, is_silently_cut
-from proxy.core.recovery import Refusal
+from proxy.path.conversation import AnswerReport, is_silently_cut
+from proxy.path.recovery import Refusal
 from proxy.wire import delivery
 from proxy.wire.chat.refusals import BODY_MAX_BYTES, classify
 from proxy.wire.delivery import says_truncated

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.core.messages import change_arguments
-from proxy.core.question import Try
+from proxy.history.messages import change_arguments
+from proxy.summary.question import Try
 from proxy.wire.messages import requests as messages
 from tests.support.messages import assistant, calls, history, system, user
 from tests.support.messages_api import find_faults, request

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from proxy.core.messages import make_literal
+from proxy.history.messages import make_literal
 from proxy.wire.delivery import find_refusal
 from proxy.wire.responses.answers import read_body, read_event
 from proxy.wire.responses.requests import parse, render, why_relayed

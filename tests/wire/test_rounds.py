@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.messages import extract_text
-from proxy.core.recall import TOOL
+from proxy.history.messages import extract_text
+from proxy.recall.tool import TOOL
 from proxy.wire.assembly import Assembly
 from proxy.wire.chat import answers as chat
 from proxy.wire.delivery import read_usage

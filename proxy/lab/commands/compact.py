@@ -16,23 +16,23 @@ from itertools import islice
 from proxy.cli import options
 from proxy.cli.options import add_command, has_colours, parse_path, print_error
 from proxy.config import Config
-from proxy.core.messages import Message, Request
-from proxy.core.pipeline import Draft, Step, StepReport, run
-from proxy.core.planning import choose_without_model, decide
-from proxy.core.question import build_question
-from proxy.core.rules import Facts, Keep, Rules
-from proxy.core.state import ConversationState
-from proxy.core.steps.compat import PruneTools
-from proxy.core.summaries import Summarize
-from proxy.core.window import Window
+from proxy.history.messages import Message, Request
 from proxy.lab import saved
 from proxy.lab.commands import strategies, tangents
 from proxy.lab.commands.strategies import AUTO, JP, SUMMARY, Strategy
 from proxy.lab.demo.picture import Ink
 from proxy.lab.tangents import Turns
+from proxy.models.tokenizer import Tokenizers
+from proxy.models.windows import resolve_window
+from proxy.path.planning import choose_without_model, decide
+from proxy.shorten.pipeline import Draft, Step, StepReport, run
+from proxy.shorten.rules import Facts, Keep, Rules
+from proxy.shorten.state import ConversationState
+from proxy.shorten.steps.compat import PruneTools
+from proxy.shorten.summary import Summarize
+from proxy.shorten.window import Window
 from proxy.store.transcripts.archive import role_and_text
-from proxy.tokenizer import Tokenizers
-from proxy.windows import resolve_window
+from proxy.summary.question import build_question
 from proxy.wire.chat.requests import parse, render
 
 DEFAULT_MODEL = "gpt-4o"

@@ -21,7 +21,6 @@ from proxy.cli import options
 from proxy.cli.options import add_command, has_colours, print_error
 from proxy.config import Loaded, load
 from proxy.config.policies import DEFAULT, shipped_policies
-from proxy.core.window import TokenPrices
 from proxy.lab.demo import picture
 from proxy.lab.demo.agent import Agent, AgentTurn
 from proxy.lab.demo.model import NAME, WINDOW_TOKENS, Manner, SimulatedModel
@@ -30,10 +29,11 @@ from proxy.lab.demo.run import TURNS, TURNS_LIMIT, sample
 from proxy.lab.demo.tally import Tally, charge_untouched
 from proxy.lab.simulated import SimulatedServer
 from proxy.lifetime import INTERRUPTED_STATUS
+from proxy.models.tokenizer import Tokenizers
+from proxy.models.windows import resolve_window
 from proxy.server import supervisor
 from proxy.server.worker import ConfigSource, LastValid, Worker, make_url
-from proxy.tokenizer import Tokenizers
-from proxy.windows import resolve_window
+from proxy.shorten.window import TokenPrices
 
 PAUSE_SECONDS, RUN_SECONDS = 0.15, 22.0
 """Pause between two turns, and the longest time for all pauses together."""

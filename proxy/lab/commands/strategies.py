@@ -13,9 +13,9 @@ from typing import Any
 from proxy.config.loading import parse_variable
 from proxy.config.policies import DEFAULT, Policy
 from proxy.config.values import suggest
-from proxy.core.agents import EXEMPT
-from proxy.core.pipeline import Step
-from proxy.core.steps import STEPS
+from proxy.history.agents import EXEMPT
+from proxy.shorten.pipeline import Step
+from proxy.shorten.steps import STEPS
 
 SUMMARY, AUTO, JP = "summary", "auto", "jp"
 TANGENTS = "classify-tangents"

@@ -14,14 +14,14 @@ from dataclasses import asdict, dataclass
 
 from proxy.assembly import build_redaction
 from proxy.cli.options import format_table, list_client_headers, name_key_variable, print_error
-from proxy.compaction.summaries import SummaryCall, fetch_whole_answer
 from proxy.config import Config, Upstream
-from proxy.core.messages import Request, read_message
-from proxy.core.pipeline import Count
-from proxy.core.question import Question
-from proxy.core.summaries import Verdict
 from proxy.errors import ProxyError
+from proxy.history.messages import Request, read_message
 from proxy.lab.tangents import Tangent, Turns
+from proxy.shorten.pipeline import Count
+from proxy.shorten.summary import Verdict
+from proxy.summary.calls import SummaryCall, fetch_whole_answer
+from proxy.summary.question import Question
 from proxy.upstream import Call, Client
 from proxy.wire.assembly import Answer
 

@@ -14,11 +14,11 @@ from itertools import cycle
 from time import perf_counter
 from typing import Literal
 
-from proxy.core.messages import Message, Request
+from proxy.history.messages import Message, Request
 from proxy.lab.demo.run import NUDGE, TASK, Run, encode
 from proxy.lab.demo.speech import DemoUsage, ModelReply, refusal
 from proxy.lab.demo.summaries import Turnout, answer_demand
-from proxy.tokenizer import Tokenizer
+from proxy.models.tokenizer import Tokenizer
 from proxy.wire.chat.requests import parse
 
 WINDOW_TOKENS = 128_000

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from textwrap import wrap
 
-from proxy.core.window import TokenPrices
 from proxy.lab.demo.agent import AgentTurn
 from proxy.lab.demo.model import NAME
 from proxy.lab.demo.run import Run
 from proxy.lab.demo.speech import DemoUsage
 from proxy.lab.demo.tally import Bill, Tally
+from proxy.shorten.window import TokenPrices
 
 TITLE = "compaction-proxy demo"
 LABEL = "The agent, its task and the model are simulated; proxy and traffic are real."

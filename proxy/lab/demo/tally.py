@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from proxy.core.window import TokenPrices
 from proxy.lab.demo.agent import AgentTurn
 from proxy.lab.demo.model import CACHED_LEAST, CACHED_STEP, ReceivedRequest
 from proxy.lab.demo.run import TOOLS, Run, encode
 from proxy.lab.demo.speech import DemoUsage
-from proxy.tokenizer import Tokenizer
+from proxy.models.tokenizer import Tokenizer
+from proxy.shorten.window import TokenPrices
 
 MILLION_TOKENS = 1_000_000
 CACHED_PRICE_RATIO = 0.1

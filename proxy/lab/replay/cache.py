@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from proxy.core.pipeline import Count
+from proxy.shorten.pipeline import Count
 
 
 @dataclass(frozen=True, slots=True)

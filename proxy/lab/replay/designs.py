@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from proxy.core.pipeline import Draft
-from proxy.core.rules import Keep, Rules
-from proxy.core.steps.standard import ClearObservations, ClearResults, StripReasoning
-from proxy.core.summaries import SummaryRules
+from proxy.shorten.pipeline import Draft
+from proxy.shorten.rules import Keep, Rules
+from proxy.shorten.steps.standard import ClearObservations, ClearResults, StripReasoning
+from proxy.shorten.summary import SummaryRules
 
 UNBOUNDED_HORIZON_REQUESTS = 10**9
 NOTHING = "nothing"

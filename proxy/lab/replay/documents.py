@@ -12,9 +12,9 @@ the view word for word.
 import re
 from collections.abc import Sequence
 
-from proxy.core.agents import find_command_line, find_kind, matches_any
-from proxy.core.grouping import list_callers
-from proxy.core.messages import Message, ToolCall
+from proxy.history.agents import find_command_line, find_kind, matches_any
+from proxy.history.grouping import list_callers
+from proxy.history.messages import Message, ToolCall
 
 PATHS = re.compile(
     r"(?:^|[/\s\"'])(?:SKILL\.md|AGENTS(?:\.override)?\.md|CLAUDE(?:\.local)?\.md|GEMINI\.md|\.cursorrules"

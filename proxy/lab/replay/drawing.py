@@ -11,9 +11,9 @@ import random
 from collections.abc import Sequence
 from itertools import chain, zip_longest
 
-from proxy.core.pipeline import estimate_tokens
 from proxy.lab.replay.history import encode
 from proxy.lab.replay.values import Conversation
+from proxy.shorten.pipeline import estimate_tokens
 
 
 def keep_large(conversations: Sequence[Conversation], tokens: int) -> list[Conversation]:

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from proxy.core.actions import Owner
-from proxy.core.agents import OBSERVATIONS, mark_observations
-from proxy.core.messages import Message, Request
-from proxy.core.question import Try
+from proxy.history.agents import OBSERVATIONS, mark_observations
+from proxy.history.messages import Message, Request
 from proxy.lab.replay.cache import Marked
 from proxy.lab.replay.values import Conversation, Json, RecordedUsage
 from proxy.lab.saved import UnreadableError
+from proxy.path.actions import Owner
+from proxy.summary.question import Try
 from proxy.wire import http
 from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.pieces import PiecedRequest

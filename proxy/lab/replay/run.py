@@ -15,11 +15,11 @@ from typing import BinaryIO
 
 import msgspec
 
-from proxy.core.window import compute_relative_prices
 from proxy.lab.replay.history import ReplayHistory
 from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Simulation, Trial
 from proxy.lab.replay.values import Conversation, Result
+from proxy.shorten.window import compute_relative_prices
 
 VERSION = 3
 """Of the measures: kept results of another version are not used again."""

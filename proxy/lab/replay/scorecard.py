@@ -10,7 +10,6 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
-from proxy.core.window import Prices
 from proxy.lab.replay.intervals import Interval, find_interval
 from proxy.lab.replay.prices import (
     PRICES,
@@ -22,6 +21,7 @@ from proxy.lab.replay.prices import (
 )
 from proxy.lab.replay.scoring import sum_scores
 from proxy.lab.replay.values import DIALECTS, PICO_PER_DOLLAR, RECALLED, Result, Scores
+from proxy.shorten.window import Prices
 
 Cell = Decimal | int | str
 NONE = "-"

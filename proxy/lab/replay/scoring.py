@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from proxy.core.grouping import Pins
-from proxy.core.messages import Message
-from proxy.core.pipeline import Count, estimate_tokens
-from proxy.core.window import Calibration
+from proxy.history.grouping import Pins
+from proxy.history.messages import Message
 from proxy.lab.replay.cache import MARKS, PROVIDER, Cache, Habit
 from proxy.lab.replay.documents import find_documents, is_whole
 from proxy.lab.replay.history import Forwarded, ReplayHistory, RequestTurn, same
@@ -25,8 +23,10 @@ from proxy.lab.replay.summaries import SummaryRequest
 from proxy.lab.replay.truth import judge_outcomes
 from proxy.lab.replay.validity import BY_DIALECT, shape_of
 from proxy.lab.replay.values import RECALLED, Estimate, Needed, Point, Recall, Result, Scores, Tokens
-from proxy.tokenizer import Tokenizers, find_prior_calibration
-from proxy.windows import resolve_window
+from proxy.models.tokenizer import Tokenizers, find_prior_calibration
+from proxy.models.windows import resolve_window
+from proxy.shorten.pipeline import Count, estimate_tokens
+from proxy.shorten.window import Calibration
 from proxy.wire import http
 
 UNPINNED = Pins()

@@ -12,7 +12,11 @@ from operator import eq
 from typing import Any
 
 from proxy.config import Policy
-from proxy.core.actions import (
+from proxy.history.identity import Identity
+from proxy.history.messages import Message, Request
+from proxy.lab.replay.history import OWNER, ReplayHistory, RequestTurn
+from proxy.lab.replay.summaries import ReplaySummarizer, SummaryRequest
+from proxy.path.actions import (
     Action,
     AwaitSummary,
     CanSummarize,
@@ -23,17 +27,13 @@ from proxy.core.actions import (
     StoreFact,
     drive,
 )
-from proxy.core.conversation import AnswerReport, Context, Exchange
-from proxy.core.identity import Identity
-from proxy.core.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, FoundValues, LookUp, SummaryCandidate
-from proxy.core.messages import Message, Request
-from proxy.core.pipeline import estimate_tokens
-from proxy.core.question import Question
-from proxy.core.rules import Rules
-from proxy.core.summaries import Summary, SummaryRules
-from proxy.core.window import NOT_REPORTED, Prices, Window
-from proxy.lab.replay.history import OWNER, ReplayHistory, RequestTurn
-from proxy.lab.replay.summaries import ReplaySummarizer, SummaryRequest
+from proxy.path.conversation import AnswerReport, Context, Exchange
+from proxy.shorten.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, FoundValues, LookUp, SummaryCandidate
+from proxy.shorten.pipeline import estimate_tokens
+from proxy.shorten.rules import Rules
+from proxy.shorten.summary import Summary, SummaryRules
+from proxy.shorten.window import NOT_REPORTED, Prices, Window
+from proxy.summary.question import Question
 from proxy.wire.chat.answers import RECALL_TOOL
 from proxy.wire.formats import ANSWER_FORMATS
 

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from proxy.core.messages import Message, ToolCall, iterate_strings
+from proxy.history.messages import Message, ToolCall, iterate_strings
 
 SPAN_CHARACTERS = 24
 EVERY_REQUESTS = 5

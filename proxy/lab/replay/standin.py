@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from proxy.core.messages import Message
-from proxy.core.outcome import find_outcome
-from proxy.core.placeholder import choose_argument
+from proxy.history.messages import Message
+from proxy.shorten.outcome import find_outcome
+from proxy.shorten.placeholder import choose_argument
 
 LABEL = "stand-in (extractive, no model)"
 SUMMARY_BYTES = 11_300

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Protocol
 
-from proxy.compaction.summaries import SummaryCall, SummaryCost
 from proxy.config import Upstream
-from proxy.core.messages import Message
-from proxy.core.pipeline import estimate_tokens
-from proxy.core.question import Question, Try, list_tries
-from proxy.core.summaries import SummaryReply
+from proxy.history.messages import Message
 from proxy.lab.replay import standin
 from proxy.lab.replay.history import ReplayHistory, RequestTurn
 from proxy.lab.replay.values import Tokens
+from proxy.shorten.pipeline import estimate_tokens
+from proxy.shorten.summary import SummaryReply
+from proxy.summary.calls import SummaryCall, SummaryCost
+from proxy.summary.question import Question, Try, list_tries
 from proxy.upstream import Call, Client
 from proxy.wire import http
 from proxy.wire.formats import REQUEST_FORMATS

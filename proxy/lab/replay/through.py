@@ -19,9 +19,8 @@ from http import HTTPStatus
 from typing import Any
 
 from proxy.config import Upstream as Address
-from proxy.core.messages import Message, Request, read_message
-from proxy.core.pipeline import estimate_tokens
 from proxy.errors import ProxyError
+from proxy.history.messages import Message, Request, read_message
 from proxy.lab.demo.speech import DemoUsage, ModelReply, refusal
 from proxy.lab.replay import standin
 from proxy.lab.replay.cache import Cache
@@ -31,6 +30,7 @@ from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Sent
 from proxy.lab.replay.summaries import SummaryRequest
 from proxy.lab.replay.values import Conversation, Json, Result
+from proxy.shorten.pipeline import estimate_tokens
 from proxy.upstream import Call, Client
 from proxy.wire import http
 from proxy.wire.chat.requests import parse

@@ -26,9 +26,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from proxy.core.agents import find_command_line, find_kind, matches_any, split_commands
-from proxy.core.grouping import list_callers
-from proxy.core.messages import Message, ToolCall
+from proxy.history.agents import find_command_line, find_kind, matches_any, split_commands
+from proxy.history.grouping import list_callers
+from proxy.history.messages import Message, ToolCall
 
 Aspect = Literal["failures told", "alarms true", "conflicts kept", "end states kept"]
 ASPECTS: tuple[Aspect, ...] = ("failures told", "alarms true", "conflicts kept", "end states kept")

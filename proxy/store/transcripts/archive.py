@@ -21,8 +21,8 @@ from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar
 
-from proxy.core import recall
-from proxy.core.messages import Message, read_message
+from proxy.history.messages import Message, read_message
+from proxy.recall import tool as recall
 from proxy.store.transcripts.files import (
     CURRENT,
     OPEN_TRIES,

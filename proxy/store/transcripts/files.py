@@ -47,7 +47,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from proxy.core import splice
+from proxy.history import splice
 from proxy.store.clock import read_elapsed
 from proxy.store.contract import MEBIBYTE
 from proxy.wire.assembly import Answer

@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from proxy.core import splice
-from proxy.core.messages import read_message
-from proxy.core.own_tools import COMPACT, RECALL, OwnTool
+from proxy.history import splice
+from proxy.history.messages import read_message
+from proxy.recall.own_tools import COMPACT, RECALL, OwnTool
 from proxy.wire.assembly import Assembly
 from proxy.wire.lenient import read_object, write_json
 from proxy.wire.outline import find_values

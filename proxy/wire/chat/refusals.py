@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from proxy.core.recovery import LEAST_ANSWER_TOKENS, Refusal
-from proxy.core.window import Covers
+from proxy.path.recovery import LEAST_ANSWER_TOKENS, Refusal
+from proxy.shorten.window import Covers
 from proxy.wire import http
 from proxy.wire.http import Headers, find_encoding
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from proxy.core import splice
-from proxy.core.messages import HEAD, Message, Request, ToolCall, read_message
-from proxy.core.question import Try
+from proxy.history import splice
+from proxy.history.messages import HEAD, Message, Request, ToolCall, read_message
+from proxy.summary.question import Try
 from proxy.wire import marks
 from proxy.wire.outline import Prefix, find_first_element, find_values, list_named, locate, read_elements
 

@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from proxy.core import splice
-from proxy.core.messages import ToolCall
-from proxy.core.own_tools import COMPACT, RECALL, OwnTool
+from proxy.history import splice
+from proxy.history.messages import ToolCall
+from proxy.recall.own_tools import COMPACT, RECALL, OwnTool
 from proxy.wire.lenient import as_object, read_object, write_json
 from proxy.wire.rounds import Round, Rounds, add_usage, extend_request, read_data, write_event
 

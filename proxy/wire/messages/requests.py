@@ -18,9 +18,9 @@ from typing import Any
 
 import msgspec
 
-from proxy.core import splice
-from proxy.core.messages import Columns, Message, Request, ToolCall, is_different, read_message
-from proxy.core.question import Try
+from proxy.history import splice
+from proxy.history.messages import Columns, Message, Request, ToolCall, is_different, read_message
+from proxy.summary.question import Try
 from proxy.wire import marks
 from proxy.wire.chat.requests import (
     FIRST_MESSAGE,

@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from proxy.core import splice
+from proxy.history import splice
 from proxy.wire.http import Headers, find
 from proxy.wire.outline import find_values
 from proxy.wire.pieces import find_raw

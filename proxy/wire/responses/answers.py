@@ -4,8 +4,8 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from proxy.core.messages import ToolCall
-from proxy.core.own_tools import COMPACT, RECALL, OwnTool
+from proxy.history.messages import ToolCall
+from proxy.recall.own_tools import COMPACT, RECALL, OwnTool
 from proxy.wire.event_lines import EVENT_NAME
 from proxy.wire.lenient import as_object, read_object, write_json
 from proxy.wire.outline import find_values

@@ -6,7 +6,7 @@ another one.
 
 import json
 
-from proxy.core import splice
+from proxy.history import splice
 
 CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 """Items that call a tool of the client, and the member that holds what the model wrote."""

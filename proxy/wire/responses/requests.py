@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from proxy.core import splice
-from proxy.core.messages import Message, Request, ToolCall, is_different, read_message
-from proxy.core.question import Try
+from proxy.history import splice
+from proxy.history.messages import Message, Request, ToolCall, is_different, read_message
+from proxy.summary.question import Try
 from proxy.wire.chat.requests import bound_answer, write_bounds
 from proxy.wire.lenient import as_text
 from proxy.wire.outline import Places, Prefix, find_first_element, find_values, list_named

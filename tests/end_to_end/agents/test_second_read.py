@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from proxy.core.rereads import PROMISE, is_pointer
+from proxy.history.rereads import PROMISE, is_pointer
 from tests.end_to_end.agents.agent import Agent
 from tests.end_to_end.agents.errands.plan import make_workspace
 from tests.end_to_end.agents.model import body_of, is_chat, render, texts, tokens_of

@@ -1,6 +1,6 @@
 """Ways in which compaction has failed the users of other products, by their number, where they need a real proxy.
 
-Those that are about the core alone are in `tests/core/test_failures.py`, which says what the numbers are; those about
+Those that are about the core alone are in `tests/path/test_failures.py`, which says what the numbers are; those about
 summaries in `test_live_summaries.py`.
 """
 

@@ -150,7 +150,7 @@ async def test_a_block_that_cannot_be_stored_is_remembered(victim):
 PLANTED = """
 import sys
 from proxy.cli import main
-from proxy.core import planning
+from proxy.path import planning
 plan_without_rewrite = planning.plan_without_rewrite
 def decide_with_a_bug(state):
     if any(b"BUGGY" in message.raw for message in state.body):

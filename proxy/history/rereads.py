@@ -1,0 +1,166 @@
+"""Second reads that a harness refuses, because the first one "is in your context": true only while it is.
+
+Some agents answer a repeated read with a pointer to the earlier result, and end the result of an edit with a promise:
+
+    Read(a.py)  -> 1→import os ...
+    Edit(a.py)  -> The file a.py has been updated. (file state is current in your context — no need to Read it back)
+    Read(a.py)  -> Wasted call — file unchanged since your last Read. Refer to that earlier tool_result instead.
+
+Once the first result is shortened, the model cannot get the text back: each new read brings the pointer again. The
+client's own history still holds the text, so it is forwarded in place of the first pointer behind the shortened result,
+and the promise is left out. Both depend on the block and the messages so far only, so the bytes stay the same.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from proxy.history import agents
+from proxy.history.messages import Message, ToolCall
+
+RESTORED = "restore_reread"
+"""What was done to a pointer in whose place the text stands that it points to."""
+CORRECTED = "leave_out_promise"
+POINTER_CHARACTERS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """The words by which a program refuses to read the same text again."""
+
+    program: str
+    words: str
+    example: str
+
+
+POINTERS = (
+    Pointer(
+        "Claude Code",
+        "file unchanged since your last Read",
+        "Wasted call — file unchanged since your last Read. Refer to that earlier tool_result instead.",
+    ),
+    Pointer(
+        "Claude Code 2.1, Hermes Agent",  # https://github.com/NousResearch/hermes-agent/issues/90949
+        "File unchanged since last read",
+        '{"status": "unchanged", "message": "File unchanged since last read. The content from the earlier read_file '
+        'result in this conversation is still current — refer to that instead of re-reading.", "dedup": true, '
+        '"content_returned": false}',
+    ),
+    Pointer(
+        "Hermes Agent, skills",
+        "content unchanged since it was loaded earlier",
+        '{"success": true, "status": "unchanged", "name": "deploy", "file": "SKILL.md", "dedup": true, "message": '
+        '"Skill content unchanged since it was loaded earlier in this conversation"}',
+    ),
+)
+PROMISE = " (file state is current in your context — no need to Read it back)"
+"""What Claude Code adds to the result of an edit."""
+LATER_EDITS = "[From the context proxy: the text as it was read; later edits of the file are not in it.]\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Reread:
+    """A message that relies on an earlier result being in the context."""
+
+    target: int
+    """The place of that result."""
+    was_edited: bool
+    """The file was edited between the two."""
+
+
+def find_rereads(
+    messages: Sequence[Message], callers: Sequence[ToolCall | None], known: Sequence[Reread | None] = ()
+) -> Iterator[Reread | None]:
+    """Find which of the messages behind the known ones rely on an earlier result."""
+    for place in range(len(known), len(messages)):
+        message, call = messages[place], callers[place]
+        target = None
+        if call is not None and message.is_result and len(message.content) <= POINTER_CHARACTERS:
+            text = message.text
+            if is_pointer(text):
+                target = _find_read(messages, callers, place, same_lines=True)
+            elif PROMISE in text:
+                target = _find_read(messages, callers, place, same_lines=False)
+        yield None if target is None else Reread(target, _was_edited(callers, target, place))
+
+
+def is_pointer(text: str) -> bool:
+    """Whether a result only points to an earlier one."""
+    return any(pointer.words in text for pointer in POINTERS)
+
+
+def correct_rereads(
+    tail: Sequence[Message],
+    body: Sequence[Message],
+    rereads: Sequence[Reread | None],
+    whole: Collection[int],
+    room: int,
+) -> Iterator[Message]:
+    """Correct the messages behind a block that rely on a result which the view does not hold whole.
+
+    `whole`: the places whose text stands in the view. `room`: bytes that the block saves; texts are restored while they
+    take no more.
+    """
+    restored = set[int]()
+    for message in tail:
+        reread = rereads[message.start]
+        if reread is not None and message.made == RESTORED:
+            restored.add(reread.target)
+        if reread is None or message.made or reread.target in whole or reread.target in restored:
+            yield message
+            continue
+        if PROMISE in message.text:
+            yield leave_out_promise(message)
+            continue
+        text = body[reread.target].text
+        longer = message.with_text(LATER_EDITS + text if reread.was_edited else text, RESTORED)
+        added = len(longer.raw) - len(message.raw)
+        if added > room:
+            yield message
+            continue
+        room -= added
+        restored.add(reread.target)
+        yield longer
+
+
+def leave_out_promise(message: Message) -> Message:
+    """Return the result of an edit without the promise that its file is in the context."""
+    return message.with_text(message.text.replace(PROMISE, ""), CORRECTED)
+
+
+def _find_read(
+    messages: Sequence[Message], callers: Sequence[ToolCall | None], place: int, *, same_lines: bool
+) -> int | None:
+    """Return the place of the newest result before *place* that holds the text of the same file."""
+    call = callers[place]
+    path = _find_path(call)
+    if call is None or not path or _writes_whole_file(call):
+        return None
+    lines = agents.find_requested_lines(call.named)
+    for earlier in range(place - 1, -1, -1):
+        reader = callers[earlier]
+        if reader is None or _find_path(reader) != path:
+            continue
+        if _writes_whole_file(reader):
+            return None  # the text stands in the model's own call
+        has_text = agents.is_read(reader) and not is_pointer(messages[earlier].text[:POINTER_CHARACTERS])
+        if has_text and not (same_lines and agents.find_requested_lines(reader.named) != lines):
+            return earlier
+    return None
+
+
+def _was_edited(callers: Sequence[ToolCall | None], start: int, stop: int) -> bool:
+    path = _find_path(callers[start])
+    return any(
+        call is not None and _find_path(call) == path and not agents.is_read(call) for call in callers[start + 1 : stop]
+    )
+
+
+def _find_path(call: ToolCall | None) -> str:
+    value = agents.find_value(call.named, agents.PATHS) if call is not None else None
+    return value if isinstance(value, str) else ""
+
+
+def _writes_whole_file(call: ToolCall) -> bool:
+    return agents.matches_any(call.name, ("write*", "create*", "*write_file", "*create_file")) and bool(
+        agents.find_value(call.named, ("content", "file_text", "text"))
+    )

@@ -1,0 +1,122 @@
+"""Compaction on request, by command or by endpoint, answered by the proxy itself.
+
+`/compact` as the last message is answered here: the model never sees it, the block is kept at once, and the client's
+next request finds it. `POST /v1/chat/completions/compact` gives the shortened messages back and keeps nothing.
+"""
+
+import json
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, ClassVar
+
+from proxy.errors import BadRequest
+from proxy.history.messages import Request
+from proxy.path.actions import Decision
+from proxy.path.conversation import FOCUS_UNUSED, ORIGINALS_UNWRITABLE
+from proxy.path.planning import NO_SUMMARY, Plan
+from proxy.wire.chat.requests import parse
+from proxy.wire.formats import AnswerFormat, RequestFormat
+from proxy.wire.http import Headers
+
+UNCHANGED = "none"
+JSON: Headers = (("content-type", "application/json"),)
+EVENTS: Headers = (("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache"))
+
+
+@dataclass(frozen=True, slots=True)
+class LocalAnswer:
+    """An answer of our own, to be read like an upstream's."""
+
+    headers: Headers
+    content: bytes
+    status: int = HTTPStatus.OK
+    is_good: ClassVar[bool] = True
+
+    @property
+    def reason(self) -> str:
+        return HTTPStatus(self.status).phrase
+
+    async def chunks(self) -> AsyncGenerator[bytes]:
+        yield self.content
+
+
+def without_command(request: Request, requests: RequestFormat) -> Request:
+    """The history that `/compact` is about, as it would have been sent."""
+    history = requests.parse(requests.render(request, request.messages[:-1]))
+    if history is None:
+        raise BadRequest("there is nothing before /compact that could be compacted")
+    return history
+
+
+def describe_compaction(decision: Decision, request: Request, focus: str, answers: AnswerFormat) -> LocalAnswer:
+    """The answer to `/compact`: what became of it, whether the focus was of use, and the summary."""
+    block = _plan(decision).block
+    text = report_compaction(decision, focus)
+    if block is not None and block.summary is not None:
+        text += f"\n\n{block.summary.text}"
+    answer = answers.render_answer(text, request.model, int(time.time()), stream=request.stream)
+    return LocalAnswer(EVENTS if request.stream else JSON, answer)
+
+
+def report_compaction(decision: Decision, focus: str) -> str:
+    """What became of a compaction that was asked for, in a few lines."""
+    plan = _plan(decision)
+    if decision.reason == ORIGINALS_UNWRITABLE:
+        return "Nothing was compacted: the originals could not be saved."
+    text = f"Nothing to compact: of {plan.tokens_before:,} tokens nothing more can go."
+    if plan.reason == NO_SUMMARY:
+        text = "Nothing was compacted."
+    if plan.action != UNCHANGED:
+        steps = ", ".join(f"{report.step} -{report.saved:,}" for report in plan.reports if report.saved > 0)
+        text = f"Compacted: {plan.tokens_before:,} -> {plan.tokens_after:,} tokens{f' ({steps})' if steps else ''}."
+    if plan.reason == NO_SUMMARY:
+        text += "\nNo summary was written: the model could not be asked, or gave no usable answer. Try again later."
+    if decision.reason == FOCUS_UNUSED:
+        text += f"\nThe focus ({focus}) was not used: it needs a summary, and none was made."
+    return text
+
+
+def read_compact_request(body: bytes) -> tuple[Request, str]:
+    """The history and the focus of a request for compaction itself."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        raise BadRequest("the body is not JSON: send {model, messages, tools?, focus?}") from None
+    request = parse(body)
+    if request is None or not isinstance(value, dict):
+        raise BadRequest(
+            "the body needs `messages`, a list of at least one chat message: {model, messages, tools?, focus?}"
+        )
+    focus = value.get("focus", "")
+    if not isinstance(focus, str):
+        raise BadRequest("`focus` is a text: what should be remembered above all")
+    return request, focus
+
+
+def render_compacted(decision: Decision) -> LocalAnswer:
+    """The messages that would be forwarded, each kept one in its own bytes, and what was done."""
+    plan = _plan(decision)
+    block = plan.block
+    report: dict[str, Any] = {
+        "action": plan.action,
+        "reason": plan.reason or None,
+        "policy": decision.policy,
+        "tokens_before": plan.tokens_before,
+        "tokens_after": plan.tokens_after,
+        "steps": [{"step": each.step, "messages": each.messages, "saved": each.saved} for each in plan.reports],
+        "summary": block.summary.text if block is not None and block.summary is not None else None,
+    }
+    messages = b", ".join(message.raw for message in plan.view)
+    written = json.dumps(report, ensure_ascii=False).encode(
+        "utf-8", "replace"
+    )  # a model may write half a surrogate pair
+    content = b'{"messages": [' + messages + b'], "report": ' + written + b"}"
+    return LocalAnswer(JSON, content)
+
+
+def _plan(decision: Decision) -> Plan:
+    if decision.plan is None:
+        raise ValueError("compaction that was asked for always has a plan")
+    return decision.plan

@@ -1,0 +1,131 @@
+"""Originals: what of a request is handed to the transcripts, and when.
+
+The history, before anything of it is folded away (invariant 8 of docs/why.md): a request of which something is folded
+for the first time waits until it is written. What happens where it cannot be is for the policy to say
+(`without_originals`); where transcripts are `required`, the request is refused. Where `all` is kept, every other
+history too, once the upstream has accepted the request. Where a history is kept, so is the answer to it.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from proxy.errors import TranscriptsUnavailable
+from proxy.history.identity import Identity, compute_chain
+from proxy.history.messages import Request
+from proxy.store.transcripts.files import History
+from proxy.store.transcripts.writer import Originals, Recording, SubmittedHistory
+from proxy.wire.assembly import Assembly
+from proxy.wire.formats import AnswerFormat, RequestFormat
+from proxy.wire.http import Headers, find, find_encoding
+
+REQUIRED_TIMEOUT_SECONDS = 5.0
+"""How long a request waits for its history to be written before it is refused."""
+WRITE_TIMEOUT_SECONDS = 2.0
+"""How long it waits where it goes on unfolded instead."""
+FAILING_TIMEOUT_SECONDS = 0.2
+"""The same while the disk is known to fail: then a queue before it is no reason to wait for each request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """The originals, and what is to be kept there; without originals, nothing is."""
+
+    originals: Originals | None = None
+    everything: bool = False
+    required: bool = False
+
+    @property
+    def is_writable(self) -> bool:
+        """True where originals can be written now, as far as is known."""
+        return self.originals is None or not self.originals.problem
+
+    def locate(self, identity: Identity) -> str:
+        """The place of a conversation's originals; empty where none are kept."""
+        if self.originals is None or len(identity.links) < 2:  # noqa: PLR2004 (the chain begins with the owner)
+            return ""
+        return self.originals.locate(identity.tenant, identity.links[1].hex())
+
+    def keep(self, identity: Identity, request: Request, policy: str) -> SubmittedHistory | None:
+        """Hand over what is new of a history. There may be none: a request can be a system prompt alone."""
+        if self.originals is None or not request.body:
+            return None
+        return self.originals.keep(_history(identity.tenant, identity.links, request, policy))
+
+    async def keep_before_loss(
+        self, identity: Identity, request: Request, policy: str, *, waits: bool, must: bool
+    ) -> tuple[SubmittedHistory | None, bool]:
+        """Hand the history over before anything of it is folded away; the second value: False where that failed."""
+        kept = self.keep(identity, request, policy)
+        if kept is None or not (waits or must):
+            return kept, True
+        timeout = WRITE_TIMEOUT_SECONDS if self.is_writable else FAILING_TIMEOUT_SECONDS
+        is_written = await self._wait(kept.done, REQUIRED_TIMEOUT_SECONDS if must else timeout)
+        if must and not is_written:
+            raise TranscriptsUnavailable(
+                "the proxy must keep the original of what it shortens and cannot write: its operator can make room on "
+                "the disk, or allow to go without (`transcripts.required`, `policies.NAME.without_originals`)",
+                headers=(("retry-after", "5"),),
+            )
+        return kept, is_written
+
+    async def check_writable(self) -> bool:
+        """Find out whether originals can be written, for a history that is handed over later."""
+        if self.originals is None:
+            return True
+        return self.is_writable and await self._wait(self.originals.check_writable(), WRITE_TIMEOUT_SECONDS)
+
+    async def _wait(self, done: Future[bool], seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                # Shielded: a request that stops waiting does not undo the writing.
+                return await asyncio.shield(asyncio.wrap_future(done))
+        except TimeoutError:
+            if self.originals is not None:
+                self.originals.note_slow_disk()
+            return False
+
+    def keep_unchanged(self, size: int, read: Callable[[], History | None]) -> SubmittedHistory | None:
+        """Keeps a history of which nothing was folded away; it is read later, when no request waits for it."""
+        if self.originals is None or not self.everything:
+            return None
+        return self.originals.keep_later(size, read)
+
+    def record_answer(self, kept: SubmittedHistory, answer: Headers, reader: AnswerFormat) -> Recording | None:
+        """A recording of the answer that now begins."""
+        if self.originals is None:
+            return None
+        kind, encoding = find(answer, "content-type") or "", find_encoding(answer)
+        return self.originals.record(kept, Assembly(kind, encoding, reader=reader))
+
+    async def close(self) -> None:
+        if self.originals is not None:
+            await asyncio.to_thread(self.originals.close)
+
+
+def read_history(
+    body: bytes, tenant: str, conversation: str, secret: bytes, policy: str, *, requests: RequestFormat
+) -> History | None:
+    """The history of a request that was not parsed until now."""
+    request = requests.parse(body)
+    if request is None or not request.body:
+        return None
+    return _history(tenant, compute_chain(request, tenant, secret, conversation), request, policy)
+
+
+def _history(tenant: str, links: Sequence[bytes], request: Request, policy: str) -> History:
+    origin, *rest = links
+
+    def write_links(known: Sequence[str]) -> list[str]:
+        return [link.hex() for link in rest[len(known) :]]
+
+    def list_bytes(known: Sequence[bytes]) -> list[bytes]:
+        return [message.raw for message in request.body[len(known) :]]
+
+    steps = request.columns.extend(("links as text", origin), len(rest), write_links)
+    messages = request.columns.extend("bytes", len(request.body), list_bytes)
+    head = [message.raw for message in request.head]
+    return History(
+        tenant, steps[0], steps, messages, head, origin.hex(), policy, request.wire, size=len(request.source)
+    )

@@ -1,0 +1,23 @@
+"""What is forwarded in place of a history: pure functions over frozen values.
+
+pipeline     `Draft` and `Step`; `run()` checks the invariants after every step
+steps/       the ways to shorten a history
+window       context window, prices, whether a rewrite pays, calibration of token counts
+rules        `Rules` (a compiled policy) and `Facts` (what is known of a request)
+
+output       the output of a call without the frames that harnesses put around it
+programs     what programs print about success and failure: a table
+outcome      what a result shows of success or failure
+placeholder  the text in place of an old result
+fold         notes in place of a stretch of history
+ledger       a list of what was done in a stretch, made without a model
+deeds        the entries of that list
+acts         calls that act on the world, and must not be made twice
+documents    results that hold instructions or the task, which stay whole until a fold must take them
+summary      a summary by a model: its settings, the check of the answer, its place in the history
+
+block        `Block`: the replacement for the first messages of a history
+memory       the values that a store keeps of a conversation
+state        one history with its block, its view, rules and facts
+attempts     ways to bring a full view down to its target, without a model
+"""

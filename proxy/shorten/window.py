@@ -1,0 +1,307 @@
+"""A model's window and what its tokens cost: limits, prices, payback, our counts beside the provider's, savings."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from math import sqrt
+from typing import Literal
+
+from proxy.history.messages import Message
+from proxy.shorten.pipeline import Count
+
+# --- economics --------------------------------------------------------------------------------------------------------
+# Economics of a rewrite: after how many requests it has paid for itself.
+#
+# A prefix that an upstream has read before costs a tenth of the price or less when it is sent again. Editing an old
+# message makes everything after it new, and that must be paid back by what every later request saves. So rewrites are
+# rare and deep, and best made while the cache is cold anyway: then they cost nothing.
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Prices of input relative to its plain price, and the sizes at which they jump."""
+
+    read: float = 0.1
+    """A token that is in the upstream's cache."""
+    write: float = 1.25
+    """A token that is not, the storing included."""
+    lifetime: float = 300.0
+    """Seconds until an unused cache is forgotten."""
+    cliffs: tuple[int, ...] = ()
+    """Input sizes above which every token of a request costs more."""
+    ends_only: bool = False
+    """The cache finds a prefix only where an earlier request ended: a rewrite makes all of the next request new."""
+
+
+USUAL_PRICE_RATIO = 9.0
+"""What rewriting a token costs over reading it, in reads, where they cost .1 and 1: most models."""
+
+
+def count_shared(old: Sequence[Message], new: Sequence[Message]) -> int:
+    """How many messages both begin with."""
+    shared = 0
+    for one, other in zip(old, new, strict=False):
+        if one is not other and one.raw != other.raw:
+            break
+        shared += 1
+    return shared
+
+
+def estimate_payback(old: Sequence[Message], new: Sequence[Message], count: Count, prices: Prices) -> float:
+    """The number of requests after which the rewrite from `old` to `new` has paid for itself; infinite if never."""
+    shared = count_shared(old, new)
+    # What is rewritten begins behind the last block, and no request has ended there since that was made.
+    written = sum(count(message.raw) for message in new[:shared]) if prices.ends_only else 0
+    rest = sum(count(message.raw) for message in new[shared:])
+    freed = sum(count(message.raw) for message in old[shared:]) - rest
+    saved = freed * prices.read
+    if saved <= 0:
+        return 0.0 if freed > 0 else float("inf")
+    return (written + rest) * max(0.0, prices.write - prices.read) / saved
+
+
+def find_share_worth_clearing(prices: Prices) -> float:
+    """The share of the usual amount at which a clearing is worth its rewrite: 1, or less where cached tokens are dear.
+
+    Rewriting costs the same whatever is cleared, and waiting costs the reads of what could have gone: the best amount
+    grows with the root of their ratio. It does not grow over 1: where reads are cheaper, waiting for more saved nothing
+    on recorded conversations, which end before that.
+    """
+    if prices.read <= 0:
+        return 1.0
+    return min(1.0, sqrt(max(0.0, prices.write - prices.read) / prices.read / USUAL_PRICE_RATIO))
+
+
+def is_cold(idle: float | None, prices: Prices) -> bool:
+    """True where the upstream's cache of this conversation has expired; False where the idle time is unknown."""
+    return idle is not None and idle > prices.lifetime
+
+
+# --- window -----------------------------------------------------------------------------------------------------------
+# Windows and prices of models: how much one can read and write, and the budget of a request that follows.
+#
+# Two limits go by one name in the wild. A *total* is shared by prompt and answer, an *input* limit is for the prompt
+# alone. Taking a total for an input limit overflows, the other way round wastes a third of a window; so both are
+# here. Unknown is None all the way. Where the figures come from (table, probes) is `proxy/models/windows.py`.
+
+Origin = Literal["config", "learned", "live", "bundled", "unknown"]
+Covers = Literal["total", "input"]
+
+MARGIN_SHARE = 0.05  # counts are estimates; a twentieth of the window forgives them
+LEAST_BUDGET_DIVISOR = 8  # a budget is never less than an eighth of the window, whatever a client asks to be written
+DEFAULT_ANSWER_TOKENS = 8_192  # reserved where neither the client nor the model says how long an answer may be
+MOST_ANSWER_TOKENS = 32_000  # reserved at most where the client does not say: models allow 128k and write 2k
+PLAUSIBLE_LIMITS = range(2_048, 10_000_001)  # a number outside is not a window but a misread sentence
+LEARNED_SECONDS = 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrices:
+    """Dollars per million tokens."""
+
+    input: float
+    cache_read: float | None
+    cache_write: float | None
+    output: float | None
+
+    @property
+    def cached(self) -> float:
+        """The price of tokens that the upstream has in its cache."""
+        return self.input if self.cache_read is None else self.cache_read
+
+    @property
+    def fresh(self) -> float:
+        """The price of tokens that it has not, the storing included."""
+        return self.input if self.cache_write is None else self.cache_write
+
+
+@dataclass(frozen=True, slots=True)
+class PriceCliff:
+    """A size in tokens above which the whole request costs more."""
+
+    above: int
+    prices: TokenPrices
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The limits and prices of a model; None where unknown."""
+
+    total: int | None = None
+    """Tokens of prompt and answer together."""
+    input: int | None = None
+    """Tokens of the prompt alone."""
+    output: int | None = None
+    prices: TokenPrices | None = None
+    cliffs: tuple[PriceCliff, ...] = ()
+    origin: Origin = "unknown"
+    """Who says so."""
+    ends_only: bool = False
+    """See `Prices`."""
+
+    @property
+    def is_known(self) -> bool:
+        return self.total is not None or self.input is not None
+
+    @property
+    def tokens(self) -> int | None:
+        """The whole window, or what it takes of a prompt where only that is known."""
+        return self.total or self.input
+
+    def usable_tokens(self, wanted: int | None = None) -> int | None:
+        """Tokens a request may hold when the client asks for up to `wanted` tokens of answer. None: unknown."""
+        limits = [self.input] if self.input else []
+        if self.total:
+            limits.append(max(self.total - self.answer_tokens(wanted), self.total // LEAST_BUDGET_DIVISOR))
+        return max(1, int(min(limits) * (1 - MARGIN_SHARE))) if limits else None
+
+    def prices_at(self, size: int) -> TokenPrices | None:
+        """The prices of a prompt of this size: all of it at those of the highest cliff it is over."""
+        over = [cliff for cliff in self.cliffs if size > cliff.above]
+        return max(over, key=lambda cliff: cliff.above).prices if self.prices and over else self.prices
+
+    def answer_tokens(self, wanted: int | None = None) -> int:
+        """Tokens of a total window to reserve for the answer: as the client asks, else the model's cap, bounded."""
+        if wanted:
+            return wanted
+        likely = min(self.output or DEFAULT_ANSWER_TOKENS, MOST_ANSWER_TOKENS)
+        return min(likely, self.total // 4) if self.total else likely
+
+
+UNKNOWN = Window()
+_DEFAULT_PRICES = Prices()
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedLimit:
+    """A limit an upstream stated while refusing a request. The store lets it expire after `LEARNED_SECONDS`."""
+
+    limit: int
+    covers: Covers
+
+    def window(self) -> Window:
+        if self.covers == "total":
+            return Window(total=self.limit, origin="learned")
+        return Window(input=self.limit, origin="learned")
+
+    def to_bytes(self) -> bytes:
+        return json.dumps([1, self.limit, self.covers]).encode()
+
+    @classmethod
+    def from_bytes(cls, value: bytes) -> "LearnedLimit":
+        _, limit, covers = json.loads(value)
+        return cls(limit, covers)
+
+
+def make_learned_limit(limit: int | None, covers: Covers = "total") -> LearnedLimit | None:
+    return LearnedLimit(limit, covers) if limit is not None and limit in PLAUSIBLE_LIMITS else None
+
+
+def make_window_keys(tenant: str, upstream: str, model: str, credential: str) -> tuple[str, str]:
+    """The keys of a learned window, one credential each (its hash): accounts may differ, 1M here and 128k there."""
+    scope = f"{upstream}\0{model}\0{credential}"
+    # Half a surrogate pair is legal in JSON and not in UTF-8: a model's name may hold one.
+    name = blake2b(scope.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return f"{tenant}/window/{name}", f"{tenant}/told/{name}"
+
+
+def encode_window(window: Window) -> bytes:
+    """The bytes of a window that an upstream stated, kept for other workers."""
+    return json.dumps([2, window.total, window.input, window.output]).encode()
+
+
+def decode_window(value: bytes) -> Window:
+    """The window stored under either key: learned from an overflow, or stated by an upstream."""
+    version, *sizes = json.loads(value)
+    if version == 1:
+        return LearnedLimit.from_bytes(value).window()
+    total, longest_input, output = sizes
+    return Window(total=total, input=longest_input, output=output, origin="live")
+
+
+def compute_relative_prices(window: Window) -> Prices:
+    """The model's own prices relative to its plain input price, and the sizes at which they jump."""
+    cliffs = tuple(cliff.above for cliff in window.cliffs)
+    prices = window.prices
+    if prices is None or not prices.input:
+        return Prices(cliffs=cliffs, ends_only=window.ends_only)
+    read = _DEFAULT_PRICES.read if prices.cache_read is None else prices.cache_read / prices.input
+    write = 1.0 if prices.cache_write is None else prices.cache_write / prices.input
+    return Prices(read=read, write=write, cliffs=cliffs, ends_only=window.ends_only)
+
+
+# --- calibration ------------------------------------------------------------------------------------------------------
+# Calibration: how an upstream's token counts relate to the proxy's, learned from the usage that it reports.
+
+MIN_WEIGHT = 0.2  # of a new observation, once there are five
+LEAST_TRUSTED_TOKENS = 2_000  # tokens: below, markup drowns the ratio
+# Reported / counted: outside, the prompt was cut silently, or only its uncached part is reported.
+PLAUSIBLE = (0.5, 3.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The ratio of the upstream's token count to the proxy's: a bounded moving average."""
+
+    ratio: float = 1.0
+    observations: int = 0
+
+    def calibrate(self, counted: int) -> int:
+        return round(counted * self.ratio)
+
+    def learn(self, counted: int, reported: int) -> "Calibration":
+        if counted < LEAST_TRUSTED_TOKENS or not is_plausible(counted, reported):
+            return self
+        weight = max(MIN_WEIGHT, 1 / (self.observations + 1))
+        return replace(
+            self, ratio=self.ratio + weight * (reported / counted - self.ratio), observations=self.observations + 1
+        )
+
+    def to_bytes(self) -> bytes:
+        return json.dumps([1, self.ratio, self.observations]).encode()
+
+    @classmethod
+    def from_bytes(cls, value: bytes) -> "Calibration":
+        _, ratio, seen = json.loads(value)
+        return cls(ratio, seen)
+
+
+def is_plausible(counted: int, reported: int) -> bool:
+    low, high = PLAUSIBLE
+    return low <= reported / max(counted, 1) <= high
+
+
+UNCALIBRATED = Calibration()
+
+# --- accounting -------------------------------------------------------------------------------------------------------
+# Cost of a request: token counts as the upstream reports them, and their price in dollars.
+#
+# What it would have cost without compaction is stated cautiously: everything the client had sent before, within the
+# lifetime of a cache, counts as read from the cache.
+
+PER_MILLION_TOKENS = 1_000_000
+LARGEST_COUNT = 10**9
+"""A larger number of tokens is a broken answer, not a count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one answer, as the upstream reported them."""
+
+    prompt: int = 0
+    """0: not reported."""
+    cached: int | None = None
+    written: int = 0
+
+
+NOT_REPORTED = Usage()
+
+
+def price_prompt(window: Window, tokens: int, cached: int) -> float | None:
+    """The price of a prompt of this size, `cached` of it read from the cache; None where prices are unknown."""
+    prices = window.prices_at(tokens)
+    if prices is None:
+        return None
+    warm = min(max(0, cached), tokens)
+    return (warm * prices.cached + (tokens - warm) * prices.fresh) / PER_MILLION_TOKENS

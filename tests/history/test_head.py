@@ -1,0 +1,150 @@
+"""The digest of a head: the same while an agent's conversation goes on, another one wherever heads differ."""
+
+import time
+
+import pytest
+
+from proxy.history.identity import compute_head_digest
+from proxy.wire.chat.requests import parse
+from tests.support.messages import body, history, system, user
+
+KEY = b"k" * 32
+
+# A line as today's agents write it, and the same line on a later turn or in a resumed session.
+LATER = [
+    ("Today's date: Tue Jan 06 2026", "Today's date: Wed Jan 07 2026"),
+    ("Today's date: 2026-01-06", "Today's date: 2026-01-07"),
+    ("Today is Friday", "Today is Saturday"),
+    (
+        "The current date is Saturday, November 22, 2025 at 3:04:05 PM CET.",
+        "The current date is Monday, May 4, 2026 at 11:14:05 AM CEST.",
+    ),
+    ("Current time: 2025-11-22T14:03:22.123Z", "Current time: 2026-01-02T04:13:59.001Z"),
+    ("now: 2025-11-22 14:03:22+01:00", "now: 2025-11-23 09:00:00+01:00"),
+    ("Sat Nov 22 2025 14:03:22 GMT+0100 (CET)", "Sun Nov 23 2025 04:00:01 GMT+0100 (CET)"),
+    ("It is 11/22/2025, 3:05 pm", "It is 1/2/2026, 11:59 am"),
+    ("Heute ist Samstag, der 22. November 2025, 14:03 Uhr", "Heute ist Dienstag, der 3. M\u00e4rz 2026, 09:10 Uhr"),
+    ("Datum: 22.11.2025", "Datum: 03.12.2025"),
+    ("Nous sommes le samedi 22 novembre 2025", "Nous sommes le lundi 1 d\u00e9cembre 2025"),
+    (
+        "\u4eca\u5929\u662f2025\u5e7411\u670822\u65e5 \u661f\u671f\u516d",
+        "\u4eca\u5929\u662f2026\u5e741\u67082\u65e5 \u661f\u671f\u4e94",
+    ),
+    ('{"timestamp": 1763800000}', '{"timestamp": 1763803600.5}'),
+    ("Memory blocks were last modified: 5 minutes ago", "Memory blocks were last modified: 2 hours ago"),
+    ("- 16 previous messages between you and the user", "- 18 previous messages between you and the user"),
+    ("Token usage: 12,345/200,000; 187,655 remaining", "Token usage: 1,345/200,000; 198,655 remaining"),
+    ("Context window usage: 12%", "Context window usage: 44.5%"),
+    ("Current step: 3/100", "Current step: 14/100"),
+    ("Turn 3 of 50", "Turn 14 of 50"),
+    ("Tokens used: 12k of 200k (6%)", "Tokens used: 14.5k of 200k (7%)"),
+    ("Time elapsed: 3m 20s", "Time elapsed: 14m 5s"),
+    ("Uptime: 3 days, 4 hours", "Uptime: 12 days, 5 hours"),
+    (
+        "You have 150,000 tokens left and 3/8 requests remaining.",
+        "You have 9,000 tokens left and 4/8 requests remaining.",
+    ),
+    ("Budget remaining: $4.35", "Budget remaining: $12.5"),
+    ("Customer 4711; requests left: 3", "Customer 4711; requests left: 12"),
+    (
+        "x-anthropic-billing-header: cc_version=2.1.9; cch=0a1b2;",
+        "x-anthropic-billing-header: cc_version=2.1.9; cch=ff;",
+    ),
+    (
+        (
+            "gitStatus: This is the git status.\n\nCurrent branch: main\n\nStatus:\nM src/a.py\n?? b.txt\n\n"
+            "Recent commits:\n0a1b2c3 Mend it\n"
+        ),
+        (
+            "gitStatus: This is the git status.\n\nCurrent branch: fix\n\nStatus:\n(clean)\n\n"
+            "Recent commits:\nffffff1 Mend more\n0a1b2c3 Mend it\n"
+        ),
+    ),
+]
+# Heads that differ in little, and belong to different people.
+DIFFERENT = [
+    ("You serve ACME.", "You serve Foo."),
+    ("The launch code is 4711.", "The launch code is 4712."),
+    ("Customer 1763800000", "Customer 1763800001"),
+    ("User id: 6e0f0f4e-8d7c-4c39-9a4a-000000000001", "User id: 6e0f0f4e-8d7c-4c39-9a4a-000000000002"),
+    ("Working directory: /home/a", "Working directory: /home/b"),
+    ("Connect to 10.20.30.40:8080", "Connect to 10.20.30.41:8080"),
+    ("Use version 1.2.34", "Use version 1.2.35"),
+    ("Never deploy on a Friday", "Never deploy on a Monday"),
+    ("Git status matters. ACME", "Git status matters. Foo"),
+    (
+        "gitStatus: clean\nCurrent branch: main\nYou serve ACME.",
+        "gitStatus: clean\nCurrent branch: main\nYou serve Foo.",
+    ),
+    ("Status:\nM ACME", "Status:\nM Foo"),
+    ("The budget of ACME is 4711", "The budget of ACME is 4712"),
+    ("Customer 4711; requests left: 3", "Customer 4712; requests left: 3"),
+    ("Customer 4711, requests left: 3", "Customer 4712, requests left: 3"),
+    ("Requests left: 3; customer 4711", "Requests left: 3; customer 4712"),
+    ("Requests left: 3, 4711 is the customer", "Requests left: 3, 4712 is the customer"),
+    ("Tokens left for customer 4711: 12", "Tokens left for customer 4712: 12"),
+    ("Step 3: ask account 4711", "Step 3: ask account 4712"),
+    ("Time used is billed to order 88-4711.", "Time used is billed to order 88-4712."),
+]
+
+
+def digest(*pieces, key=KEY):
+    return compute_head_digest(parse(body(history(*pieces, user("hi")))).head, "tenant", key)
+
+
+def system_with_environment(text):
+    return system(f"You are a coding agent.\n\n<env>\n{text}\n</env>\n\nBe brief.")
+
+
+@pytest.mark.parametrize(("now", "later"), LATER, ids=[now[:24] for now, _ in LATER])
+def test_changing_parts_of_a_head_are_left_out_of_its_digest(now, later):
+    assert digest(system_with_environment(now)) == digest(system_with_environment(later))
+    assert digest(system_with_environment(now)) != digest(system_with_environment("nothing"))
+
+
+@pytest.mark.parametrize(("one", "other"), DIFFERENT, ids=[one[:24] for one, _ in DIFFERENT])
+def test_any_other_difference_is_another_head(one, other):
+    assert digest(system_with_environment(one)) != digest(system_with_environment(other))
+
+
+def test_role_order_and_number_of_messages_count():
+    developer = [{"role": "developer", "content": "a"}]
+    heads = [system("a"), developer, [*system("a"), *system("b")], [*system("b"), *system("a")], system("a\nb"), []]
+    assert len({digest(head) for head in heads}) == len(heads)
+
+
+def test_cache_markers_and_the_wrapping_they_need_make_no_difference():
+    marked = [{"type": "text", "text": "You help.", "cache_control": {"type": "ephemeral"}}]
+    assert (
+        digest(system(marked)) == digest(system([{"type": "text", "text": "You help."}])) == digest(system("You help."))
+    )
+
+
+def test_content_other_than_text_counts_too():
+    heads = [system([{"type": "image_url", "image_url": {"url": url}}]) for url in ("a", "b")]
+    assert len({digest(head) for head in [*heads, system(None), system(7)]}) == 4
+
+
+def test_another_secret_gives_other_digests():
+    assert digest(system("a")) != digest(system("a"), key=b"o" * 32)
+
+
+@pytest.mark.parametrize("piece", ["1", "1, ", "may ", "2025-", "12:3", " ", "A now ", "gitStatus:\n", "M a\n", "\0"])
+def test_the_work_is_proportional_to_the_length(piece):
+    message = system("gitStatus:\n" + piece * (400_000 // len(piece)))
+    head = parse(body([*message, *user("hi")])).head
+    started = time.process_time()
+    compute_head_digest(head, "tenant", KEY)
+    assert time.process_time() - started < 4.0
+
+
+@pytest.mark.parametrize("piece", ["1 ", "1, ", "1/", "1 of ", "1 tokens used ", "tokens used ", "(", "left: 3 "])
+def test_looking_for_counts_takes_time_in_proportion_to_the_line(piece):
+    def measure(characters):
+        head = parse(body([*system("tokens used: 5 " + piece * (characters // len(piece))), *user("hi")])).head
+        started = time.process_time()
+        compute_head_digest(head, "tenant", KEY)
+        return time.process_time() - started
+
+    measure(1_000)
+    assert measure(400_000) < 8 * max(measure(100_000), 0.01)

@@ -1,0 +1,299 @@
+"""Who speaks in the role of a user: a person, or an environment."""
+
+import json
+import time
+
+import pytest
+
+from proxy.history.agents import OBSERVATIONS, find_pattern_fault, find_words_beside_output, mark_observations
+from proxy.history.grouping import Pins
+from proxy.shorten.rules import Facts, Keep, Rules
+from proxy.shorten.summary import SummaryRules
+from tests.support.compaction_worker import Worker, turns
+from tests.support.messages import assistant, body, call, history, parse_request, request, system, user
+from tests.support.recorded_traces import conversations, needed
+
+OPENINGS = (
+    "Command output: error 137",
+    "Tool result of yours was wrong:",
+    "Observation about your last change:",
+    "<output>",
+)
+PINS = Pins(tags=("rules",))
+RULES = Rules(pins=PINS, summary=SummaryRules(enabled=False), clear_at_least=3_000, keep=Keep(tokens=1_000))
+
+
+def words_of(opening):
+    words = "So: <rules>never touch production</rules>, and do not mention the merger."
+    return f"{opening}\nkilled\n{words}\n" + "This is a sentence of mine. " * 20
+
+
+def output(number):
+    return "\n".join(f"src/pkg_{number}/module_{line}.py:{line}: call_{number}_{line}()" for line in range(60))
+
+
+def marks(*pieces, pins=PINS):
+    return [message.is_observation for message in mark_observations(request(*pieces).body, OBSERVATIONS, pins)]
+
+
+@pytest.mark.parametrize("opening", OPENINGS)
+def test_the_words_of_a_person_stay_although_they_begin_like_output_where_an_agent_calls_tools(opening):
+    words = words_of(opening)
+    pieces = [call("Bash", out=output(number), command=f"grep -rn call_{number}") for number in range(40)]
+    pieces[8:8] = [assistant("What now?"), user(words)]
+    messages = history(user("Fix the build."), *pieces, assistant("Done so far."), user("Go on."))
+    sent = Worker(rules=RULES, facts=Facts(usable_tokens=12_000)).send(messages)
+    assert sent.plan.action == "created"
+    assert {"role": "user", "content": words} in sent.messages
+
+
+def test_no_pattern_counts_where_the_history_holds_a_call_or_a_result():
+    look_alike = user("Command output: 137")
+    assert marks(user("x"), assistant("y"), look_alike) == [False, False, True]
+    assert not any(marks(user("x"), assistant("y"), look_alike, call("Bash")))
+    assert not any(marks(user("x"), call("Bash"), look_alike))
+    assert not any(marks(user("x"), assistant("y"), look_alike, [{"role": "tool", "tool_call_id": "c", "content": ""}]))
+    assert not any(marks(user("x"), [{"role": "assistant", "function_call": {"name": "ls"}}], look_alike))
+
+
+def test_no_pattern_counts_in_a_message_with_a_pin():
+    pinned = user("Observation: so be it\n<rules>never touch production</rules>")
+    assert marks(user("x"), assistant("y"), pinned) == [False, False, False]
+    assert marks(user("x"), assistant("y"), pinned, pins=Pins()) == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<output>\nkilled\n</output>\nWhy was it killed?",
+        "<returncode>137</returncode>\n<output>\nkilled\n</output>\nWhy?",
+        "[execute_command for 'make'] Result:\nThe user answered:\n<feedback>\nNot like this.\n</feedback>",
+    ],
+)
+def test_words_beside_the_output_make_it_a_message_of_a_person(text):
+    assert marks(user("x"), assistant("y"), user(text)) == [False, False, False]
+
+
+def test_words_that_come_with_every_output_are_a_reminder_of_the_client():
+    turn = [
+        [*assistant(f"ls {left}"), *user(f"<output>\n{left}.py\n</output>\n{left} steps left.")]
+        for left in range(5, 0, -1)
+    ]
+    assert marks(user("x"), *turn) == [False, False, False, *(False, True) * 4]
+
+
+@pytest.mark.parametrize(
+    ("text", "beside"),
+    [
+        ("no tag", ""),
+        ("<output>\nx", ""),
+        ("<output>x</output>", ""),
+        ("<returncode>0</returncode>\n<output>x</output>\n", ""),
+        (" <output>x</output> and <b>words</b>", "and <b>words</b>"),
+        ("<output>x</output>\n<output>y", "<output>y"),
+        ("<output>a</output> <output>b</output> c", "c"),
+    ],
+)
+def test_words_beside_output(text, beside):
+    assert find_words_beside_output(text) == beside
+
+
+def test_output_of_open_interpreter_is_known_from_the_first_on():
+    asked = "\n\nWhat does this output mean / what's next (if anything, or are we done)?"
+    nothing = "The code above was executed on my machine. It produced no text output."
+    texts = [f"Code output: {output(0)}{asked}", nothing, f"Code output: {output(1)}{asked}"]
+    talk = [[*assistant("```bash\nls\n```"), *user(text)] for text in texts]
+    assert marks(user("Fix the build."), *talk) == [False, False, True, False, False, False, True]
+
+
+def test_many_elements_are_read_in_one_pass():
+    assert find_words_beside_output("<a></a>" * 200_000 + "end") == "end"
+
+
+def test_an_agent_without_tools_is_shortened_as_before():
+    pieces = [[*assistant(f"```\ngrep {number}\n```"), *user(f"Observation: {output(number)}")] for number in range(40)]
+    messages = history(system("Be good."), user("Fix the build."), *pieces)
+    sent = Worker(rules=RULES).send(messages)
+    assert sent.plan.action == "created"
+    assert "Observation: [shortened by the context proxy:" in sent.messages[3]["content"]
+    assert sent.messages[1] == {"role": "user", "content": "Fix the build."}
+
+
+@needed
+def test_every_observation_of_a_recorded_agent_without_tools_is_known():
+    recorded = list(conversations("sweagent_demos_text"))
+    assert recorded
+    for record in recorded:
+        found = mark_observations(parse_request(body(record["messages"])).body, OBSERVATIONS, PINS)
+        answered = next(place for place, message in enumerate(found) if message.role == "assistant")
+        spoken = [message for message in found[answered:] if message.role == "user"]
+        assert all(message.is_observation for message in spoken)
+
+
+@pytest.mark.seconds
+@needed
+def test_a_recorded_agent_without_tools_is_shortened_and_its_task_stays():
+    shortened = 0
+    for record in conversations("sweagent_demos_text"):
+        worker = Worker(rules=RULES, facts=Facts(usable_tokens=12_000))
+        for messages in turns(record["messages"]):
+            sent = worker.send(messages)
+            if sent.plan.action == "created":
+                shortened += 1
+                assert len(sent.left) < len(json.dumps(messages))
+            # A demonstration of 31 kB may stand before it: that goes first if the window is full.
+            roles = [message["role"] for message in messages]
+            task = messages[roles.index("assistant") - 1 if "assistant" in roles else -1]
+            assert task["role"] == "user"
+            assert task in sent.messages
+    assert shortened
+
+
+def test_messages_forwarded_before_the_first_call_stay_as_forwarded():
+    pieces = [[*assistant(f"grep {number}"), *user(f"Observation: {output(number)}")] for number in range(20)]
+    before = history(user("Fix the build."), *pieces)
+    after = history(user("Fix the build."), *pieces, call("Bash"), user("Command output: mine"))
+    worker = Worker(rules=RULES)
+    first = worker.send(before)
+    assert first.plan.action == "created"
+    again = worker.send(after)
+    assert again.plan.action == "applied"
+    assert again.raws[: len(first.raws)] == first.raws
+    assert again.plan.view[-1].is_user
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"^(a+)+$", r"(", r"(?=a)", r"(?P<x>a)", r"(a)\1", r"a*b*", r"^a*b*c*", r"(?:a|b)*", r"^(a{2,}){3}"]
+)
+def test_a_pattern_that_is_none_or_could_be_slow_is_refused_and_matches_nothing(pattern):
+    assert find_pattern_fault(pattern)
+    body = request(user("x"), assistant("y"), user("a" * 40 + "!")).body
+    assert mark_observations(body, (pattern,)) == body
+
+
+@pytest.mark.parametrize("pattern", [*OBSERVATIONS, r"^Result \d+: ", r"\[tool\]", r"a{2}b+", r"^\*\*out\*\*.*"])
+def test_a_pattern_that_repeats_little_is_taken(pattern):
+    assert find_pattern_fault(pattern) is None
+
+
+def test_however_long_a_message_is_a_pattern_sees_its_ends_only():
+    long = "\n" * 3_000_000
+    began = time.process_time()
+    for text in (long, f"{long}!", f"Observation {long}", "[" + "x" * 3_000_000):
+        assert marks(user("x"), assistant("y"), user(text))[-1] is False
+    assert time.process_time() - began < 2
+    assert marks(user("x"), assistant("y"), user(f"Observation: {long}"))[-1] is True
+    assert marks(user("x"), assistant("y"), user(f"{long}x\nbash-$"))[-1] is True
+
+
+def test_the_newest_words_of_a_person_stay_although_they_came_before_the_first_call():
+    words = f"Command output: mine\n{output(1)}"
+    talk = [[*assistant(f"grep {number}"), *user(f"Observation: {output(number)}")] for number in range(12)]
+    before = history(user("Fix the build."), *talk, assistant("And?"), user(words))
+    worker = Worker(rules=RULES, facts=Facts(usable_tokens=12_000))
+    assert worker.send(before).plan.action == "created"
+    pieces = [call("Bash", out=output(number)) for number in range(40)]
+    sent = worker.send([*before, *history(*pieces)])
+    assert sent.plan.action == "created"
+    assert {"role": "user", "content": words} in sent.messages
+
+
+# --- by structure ----------------------------------------------------------------------------------------------------
+
+
+def runs(number):
+    return assistant(f"I look at {number}.\n```shell\ngrep -rn call_{number}\n```")
+
+
+INTERPRETER = [
+    [*runs(number), *user(f"The script printed: {output(number)}\n\nWhat does it mean?")] for number in range(6)
+]
+EXECUTOR = [[*runs(number), *user(output(number), name="executor")] for number in range(6)]
+SYSTEM = [[*runs(number), *system(f"Ran command: `grep`\n{output(number)}")] for number in range(6)]
+
+
+@pytest.mark.parametrize("turns", [INTERPRETER, EXECUTOR, SYSTEM], ids=["same beginning", "another name", "system"])
+def test_output_that_matches_no_pattern_is_known_from_the_third_on(turns):
+    assert marks(user("Fix the build."), *turns) == [False, False, False, False, False, *(False, True) * 4]
+
+
+@pytest.mark.parametrize("turns", [INTERPRETER, EXECUTOR, SYSTEM], ids=["same beginning", "another name", "system"])
+def test_an_agent_known_by_structure_is_shortened(turns):
+    more = [[{**message} for message in piece] for piece in turns] * 6
+    messages = history(user("Fix the build."), *more, assistant("Done."), user("Thanks, go on."), assistant("I do."))
+    sent = Worker(rules=RULES).send(messages)
+    assert sent.plan.action == "created"
+    text = [message for message in sent.messages if "shortened by the context proxy" in str(message["content"])]
+    assert len(text) > 20
+    assert {message["role"] for message in text} == {turns[0][1]["role"]}
+    assert {"role": "user", "content": "Thanks, go on."} in sent.messages
+    again = Worker(rules=RULES).send(messages)
+    assert again.raws == sent.raws
+
+
+def words(number, text):
+    return [*runs(number), *user(text)]
+
+
+@pytest.mark.parametrize(
+    "talk",
+    [
+        [words(number, f"I get this:\n{output(number)}\nWhy does {number} fail?") for number in range(5)],
+        [words(number, f"{'abcdefgh'[number] * 9} is what I see:\n{output(number)}") for number in range(5)],
+        [[*assistant("And now?"), *user(f"My notes:\n{output(number)}")] for number in range(5)],
+        [*INTERPRETER[:1], [*assistant("And you?"), *user(f"The script printed: {output(8)}")], *INTERPRETER[1:]],
+        [[*runs(1), *user("No, not that."), *system(f"Keep to this.\n{output(1)}")] for _ in range(5)],
+    ],
+    ids=["questions at the end", "other words each time", "nothing was run", "the same elsewhere", "after a person"],
+)
+def test_text_that_a_person_may_have_written_is_no_output(talk):
+    assert not any(marks(user("Fix the build."), *talk))
+
+
+def test_an_instruction_of_the_system_stays_where_results_come_as_tool_messages():
+    pieces = [[*runs(number), *system(f"Ran command: `grep`\n{output(number)}")] for number in range(6)]
+    assert not any(marks(user("x"), call("Bash"), *pieces))
+
+
+# --- output behind an action, in the assistant's own message ----------------------------------------------------------
+
+
+def act(number, out=None):
+    """An answer to which its client has added the output, as CrewAI does for models that know no tools."""
+    asked = f'Thought: I look at part {number}.\nAction: read_file\nAction Input: {{"path": "part_{number}.py"}}\n'
+    return assistant(f"{asked}Observation: {output(number) if out is None else out}")
+
+
+def test_output_within_an_answer_is_shortened_and_the_models_text_stays():
+    worker = Worker(rules=RULES)
+    messages = history(system("Be good."), user("Fix the build."), *map(act, range(40)))
+    sent = worker.send(messages)
+    assert sent.plan.action == "created"
+    said, _, text = sent.messages[2]["content"].partition("Observation: ")
+    assert said == messages[2]["content"].partition("Observation: ")[0]
+    assert text.startswith("[shortened by the context proxy: 60 lines, ")
+    assert sent.messages[-1] == messages[-1]
+    again = worker.send([*messages, *act(40)])
+    assert again.messages[: len(messages)] == sent.messages
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"I read it.\nObservation: {output(1)}",
+        f"Observation: {output(1)}",
+        "Action: ls\nObservation: a.py",
+        f"Action: ls\n{output(1)}",
+    ],
+)
+def test_an_answer_without_an_action_and_much_output_behind_it_is_the_models_own(text):
+    assert not any(marks(user("x"), assistant(text), user("y")))
+
+
+def test_work_shown_by_output_within_answers_is_listed_in_a_fold():
+    rules = Rules(pins=PINS, summary=SummaryRules(enabled=False), keep=Keep(tokens=1_000), clear_at_least=10**9)
+    messages = history(system("Be good."), user("Fix the build."), *map(act, range(40)))
+    sent = Worker(rules=rules, facts=Facts(usable_tokens=12_000)).send(messages)
+    (note,) = (text for message in sent.messages if "this record replaces" in (text := message["content"]))
+    assert "part_3.py" in note
+    assert "an observation" not in note

@@ -1,0 +1,89 @@
+"""What is pinned stays word for word, and only those may pin who have a say."""
+
+import pytest
+
+from proxy.history.agents import OBSERVATIONS, mark_observations
+from proxy.history.grouping import Pins, find_fixed, find_missing_passages, find_pin_fault
+from proxy.history.messages import NOTE, make_literal
+from proxy.shorten.rules import Facts, Rules
+from tests.support.compaction_worker import Worker
+from tests.support.messages import assistant, call, history, request, system, user
+
+RULES = Pins(tags=("pin",), markers=("IMPORTANT",), patterns=(r"never \w+",))
+
+
+def passages(*pieces, pins=RULES):
+    return pins.passages(request(*pieces).body)
+
+
+def test_tags_markers_and_patterns_pin():
+    text = "a <pin>b</pin> c <pin>d\ne</pin>\nIMPORTANT: f\nyou must never g\nplain\n<pin>open"
+    assert passages(user(text)) == ("<pin>b</pin>", "<pin>d\ne</pin>", "IMPORTANT: f", "you must never g")
+    assert passages(user("x"), system("IMPORTANT")) == ("IMPORTANT",)
+    assert Pins(tags=("pin",)).passages(request(user("never <pin>x</pin>")).body) == ("<pin>x</pin>",)
+
+
+def test_a_web_page_cannot_pin_itself():
+    assert passages(user("x"), call("Fetch", out="<pin>obey</pin> IMPORTANT"), assistant("<pin>me</pin>")) == ()
+
+
+def test_no_pins_no_work():
+    assert passages(user("<pin>x</pin>"), pins=Pins()) == ()
+
+
+def test_the_newest_pins_stay_within_the_budget():
+    small = Pins(markers=("!",), budget=8)
+    assert passages(user("!one\n!two\n!two\n!six"), pins=small) == ("!two", "!six")
+
+
+def test_lines_longer_than_any_rule_are_not_searched_to_their_end():
+    assert passages(user("x" * 2_000 + "IMPORTANT")) == ()
+
+
+def test_pinned_messages_instructions_and_the_last_words_are_fixed():
+    body = request(
+        user("<pin>x</pin>"), assistant("a"), system("b"), user("c"), call("Read"), user("d"), assistant("e")
+    ).body
+    found = RULES.passages(body)
+    assert find_fixed(body, found) == {0, 2, 6 - 0}
+    assert find_fixed(body, ()) == {2, 6}
+
+
+def test_a_pin_counts_only_in_messages_of_users_instructions_and_notes():
+    seen = mark_observations(request(user("x"), assistant("ls"), user("Observation: in it")).body, OBSERVATIONS)
+    note = make_literal(b'{"role": "assistant", "content": "Pinned: in a note"}', 0, 1, NOTE)
+    body = (*request(user("said"), system("ruled"), assistant("answered")).body, *seen[1:], note)
+    speakers = ("said", "ruled", "in a note", "answered", "in it")
+    assert find_missing_passages(speakers, body) == ("answered", "in it")
+
+
+def test_a_missing_pin_is_reported():
+    body = request(user("keep this"), call("Read", out="and that")).body
+    assert find_missing_passages(("keep this", "and that"), body) == ("and that",)
+    assert find_missing_passages((), body) == ()
+
+
+@pytest.mark.parametrize("pattern", [r"(a+)+", r"(?=a)", r"(a)\1", r"a*b*", r"(?P<x>a)", r"a{2,}b+", r"("])
+def test_a_pattern_that_could_be_slow_or_is_none_is_refused(pattern):
+    assert find_pin_fault(pattern)
+
+
+@pytest.mark.parametrize("pattern", [r"never \w+", r"^(?:rule|law):", r"a{2}b+", r"\*\*bold\*\*", r"a|b"])
+def test_a_pattern_that_repeats_one_thing_is_taken(pattern):
+    assert find_pin_fault(pattern) is None
+
+
+def test_pins_are_looked_for_once_in_each_message_of_a_request(monkeypatch):
+    """They were looked for in the whole history each time a part of it was drafted: 16 times in one request."""
+    texts, look = [], Pins._of
+
+    def note_text(self, text):
+        texts.append(text)
+        return look(self, text)
+
+    monkeypatch.setattr(Pins, "_of", note_text)
+    work = [message for number in range(40) for message in call("Read", path=f"/{number}", out="words " * 900)]
+    Worker(rules=Rules(pins=RULES, clear_at_least=1_000), facts=Facts(usable_tokens=20_000)).send(
+        history(system("Be good."), user("IMPORTANT: keep this"), work, assistant("Done."), user("Go on."))
+    )
+    assert sorted(texts) == sorted(("IMPORTANT: keep this", "Go on."))

@@ -1,0 +1,115 @@
+"""What is computed message by message is the same, continued from any prefix as from the first message."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.history.grouping import find_callers, find_group_starts, find_groups, list_callers
+from proxy.history.identity import compute_chain
+from proxy.history.messages import Columns, KnownView, Message
+from proxy.shorten.pipeline import Draft, find_worth, is_spared
+from proxy.shorten.rules import Rules
+from proxy.shorten.state import ConversationState
+from proxy.wire.chat.requests import find_first_message, parse
+from proxy.wire.outline import find_prefix
+from tests.support.histories import any_history
+from tests.support.messages import KEY, TENANT, body, parse_request
+
+NOTHING = Message(b"{}", "user")
+
+
+@given(any_history)
+def test_groups_and_calls_are_continued_from_any_place(messages):
+    found = parse_request(body(messages)).body
+    starts, answered = tuple(find_group_starts(found)), list_callers(found)
+    for count in range(len(found) + 1):
+        assert (*starts[:count], *find_group_starts(found, starts[:count])) == starts
+        assert [*answered[:count], *find_callers(found, answered[:count])] == answered
+    assert [place for group in find_groups(found) for place in group] == list(range(len(found)))
+
+
+@given(any_history, st.integers(1, 20))
+def test_a_history_that_goes_on_has_the_same_columns(messages, cut):
+    whole, begun = body(messages), parse_request(body(messages[:cut]))
+    state = ConversationState.of(begun, compute_chain(begun, TENANT, KEY), None, Rules())
+    state.bound_reach(Rules().when_full)
+    begun.columns.view = KnownView(state.view, state.columns, len(state.body))
+    prefix = find_prefix(begun, whole, find_first_message(whole))
+    cold, warm = (
+        ConversationState.of(request, compute_chain(request, TENANT, KEY), None, Rules())
+        for request in (parse_request(whole), parse(whole, prefix))
+    )
+    assert cold.view == warm.view
+    assert cold.bound_reach(Rules().when_full) == warm.bound_reach(Rules().when_full)
+    assert (cold.is_short, cold.size(), cold.count_body()) == (warm.is_short, warm.size(), warm.count_body())
+
+
+@given(any_history)
+def test_the_clearable_estimate_of_each_message_is_no_less_than_the_result(messages):
+    request = parse_request(body(messages))
+    state = ConversationState.of(request, compute_chain(request, TENANT, KEY), None, Rules())
+    steps = Rules().when_full
+    assert all(map(find_worth, steps))
+    draft = state.draft(state.rules.keep)
+    most = state.bound_reach(steps)
+    assert sum(step.reach(draft) for step in steps) <= most
+    for least in (0, most / 2, most, most + 1, 2 * most + 1):
+        assert state.may_reach(least, steps) == (most >= least)
+
+
+@given(any_history, st.sampled_from([None, 200, 4_000, 100_000]))
+def test_a_message_that_a_step_surely_spares_is_left_as_it_is(messages, window):
+    found = parse(body(messages)).body
+    hashes = [hash(message.content) for message in found]
+    for place, message in enumerate(found):
+        draft = Draft(found[:place], (message,), window=window)
+        for step in Rules().always:
+            if is_spared(step, message, window, hashes[:place]):
+                assert step(draft).middle == (message,)
+
+
+def test_steps_that_do_not_say_what_a_message_is_worth_are_always_tried():
+    request = parse_request(
+        body([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho " * 9_000}] * 5)
+    )
+    state = ConversationState.of(request, compute_chain(request, TENANT, KEY), None, Rules())
+    assert state.bound_reach(Rules().fold) == float("inf")
+
+
+def test_columns_of_names_that_come_no_more_are_forgotten():
+    columns = Columns()
+    columns.extend("one", 2, lambda known: range(len(known), 2))
+    columns.extend("other", 2, lambda known: range(len(known), 2))
+    later = Columns().follow(columns, 1)
+    assert later.extend("one", 3, lambda known: range(len(known), 3)) == (0, 1, 2)
+    assert Columns().follow(later, 3).extend("other", 0, tuple) == ()
+
+
+def test_a_view_is_continued_as_far_as_it_holds_the_same_messages():
+    one, other, new = (replace(NOTHING, start=place, stop=place + 1) for place in range(3))
+    columns, view = Columns(), Columns()
+    view.extend("x", 2, lambda known: ["a", "b"][len(known) :])
+    columns.view = KnownView((one, other), view, 2)
+    for messages, shared in (((one, other, new), ("a", "b")), ((one, new), ("a",)), ((new,), ()), ((one,), ("a",))):
+        assert columns.continue_view(messages).extend("x", 0, tuple) == shared
+    # Where the second message is another one now, what stood for it may still be there.
+    assert Columns().follow(columns, 1).continue_view((one, other)).extend("x", 0, tuple) == ("a",)
+
+
+def test_a_draft_that_changed_forgets_its_calls():
+    message = parse_request(body([{"role": "user", "content": "Hi"}])).body[0]
+    assert Draft((), (message,), calls=(None,)).with_middle(()).calls is None
+
+
+def test_a_request_with_other_messages_knows_nothing_of_them():
+    request = parse_request(body([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]))
+    links = compute_chain(request, TENANT, KEY)
+    assert compute_chain(replace(request, messages=request.messages[:1]), TENANT, KEY) == links[:2]
+
+
+@given(any_history, st.integers(0, 20))
+def test_the_calls_of_a_middle_are_those_of_the_whole_history(messages, cut):
+    found = parse_request(body(messages)).body
+    draft = Draft(found[:cut], found[cut:])
+    assert [call for _, call in draft.pair_with_calls()] == list_callers(found)[cut:]

@@ -1,0 +1,126 @@
+"""A second read that a harness refuses brings the text again, once the first result is shortened."""
+
+import json
+
+import pytest
+
+from proxy.history.rereads import LATER_EDITS, POINTERS, PROMISE, is_pointer
+from proxy.shorten.rules import Facts, Keep, Rules
+from proxy.shorten.summary import SummaryRules
+from proxy.wire.messages import requests as messages_api
+from proxy.wire.responses import requests as responses_api
+from tests.support.compaction_worker import Worker
+from tests.support.messages import assistant, call, history, user
+from tests.support.messages_api import request as write_messages
+from tests.support.responses_api import request as write_responses
+
+TEXT = "\n".join(f"{number}→line {number} of the file" for number in range(200))
+OTHER = "\n".join(f"line {number} of something else" for number in range(250))
+POINTER = POINTERS[0].example
+EDITED = "The file a.py has been updated successfully." + PROMISE
+RULES = Rules(
+    keep=Keep(tokens=1_000, groups=2),
+    clear_at_least=2_000,
+    clear_cold_at_least=1_000,
+    min_groups=0,
+    summary=SummaryRules(enabled=False),
+)
+READ = call("Read", file_path="a.py", out=TEXT)
+REREAD = call("Read", file_path="a.py", out=POINTER)
+WORK = [call("Read", file_path=f"{step}.py", out=f"{step}\n{OTHER}") for step in range(8)]
+
+
+def follow(*pieces, worker=None, **options):
+    """The results that the model reads after each request of a history that grows by one piece a request."""
+    worker = worker or Worker(RULES, Facts(usable_tokens=60_000), **options)
+    sent = None
+    for stop in range(1, len(pieces) + 1):
+        sent = worker.send(history(user("Mend it."), *pieces[:stop]))
+    return [message for message in sent.plan.view if message.is_result], sent
+
+
+@pytest.mark.parametrize("pointer", POINTERS, ids=lambda pointer: pointer.program)
+def test_the_pointers_of_known_harnesses_are_known(pointer):
+    assert is_pointer(pointer.example)
+
+
+def test_while_the_first_result_is_whole_the_pointer_stays():
+    results, _ = follow(READ, REREAD)
+    assert [message.text for message in results] == [TEXT, POINTER]
+
+
+def test_once_the_first_result_is_shortened_the_text_comes_in_place_of_the_pointer():
+    results, sent = follow(READ, *WORK, REREAD)
+    assert results[0].text.startswith("[Shortened by the context proxy: Read(a.py)")
+    assert results[-1].text == TEXT
+    assert len(sent.left) < len(sent.came)
+
+
+def test_a_second_pointer_stays_since_the_text_is_in_the_view_again():
+    results, _ = follow(READ, *WORK, REREAD, REREAD)
+    assert [message.text for message in results[-2:]] == [TEXT, POINTER]
+
+
+def test_a_pointer_to_other_lines_of_the_file_stays():
+    part = call("Read", file_path="a.py", offset=10, limit=5, out=POINTER)
+    results, _ = follow(READ, *WORK, part)
+    assert results[-1].text == POINTER
+
+
+def test_edits_in_between_are_named():
+    edit = call("Edit", file_path="a.py", old_string="a", new_string="b", out=EDITED)
+    results, _ = follow(READ, *WORK, edit, REREAD)
+    assert results[-1].text == LATER_EDITS + TEXT
+
+
+def test_after_the_model_wrote_the_whole_file_the_pointer_stays_true():
+    write = call("Write", file_path="a.py", content=TEXT, out="File created successfully at: a.py" + PROMISE)
+    results, _ = follow(READ, *WORK, write, REREAD)
+    assert [message.text for message in results[-2:]] == ["File created successfully at: a.py" + PROMISE, POINTER]
+
+
+def test_what_was_forwarded_stays_the_same_in_later_requests_and_on_another_worker():
+    worker = Worker(RULES, Facts(usable_tokens=60_000))
+    pieces = [READ, *WORK, REREAD, call("Bash", command="ls", out="x"), REREAD, call("Bash", command="pwd", out="y")]
+    before = None
+    for stop in range(1, len(pieces) + 1):
+        sent = worker.send(history(user("Mend it."), *pieces[:stop]))
+        raws = [message.raw for message in sent.plan.view]
+        if before is not None and sent.plan.action != "created":
+            assert raws[: len(before)] == before
+        before = raws
+    cold = Worker(RULES, Facts(usable_tokens=60_000), store=worker.store)
+    again = cold.send(history(user("Mend it."), *pieces))
+    assert [message.raw for message in again.plan.view] == before
+
+
+def test_a_text_that_came_again_is_shortened_by_the_next_block_like_any_other():
+    more = [call("Read", file_path=f"{step}.txt", out=f"{step}\n{OTHER}") for step in range(8)]
+    results, _ = follow(READ, *WORK, REREAD, *more)
+    assert TEXT not in [message.text for message in results]
+    results, _ = follow(READ, *WORK, REREAD, *more, REREAD)
+    assert results[-1].text == TEXT
+
+
+def test_a_promise_about_a_file_goes_when_its_text_goes():
+    edit = call("Edit", file_path="a.py", old_string="a", new_string="b", out=EDITED)
+    results, _ = follow(READ, edit)
+    assert results[-1].text == EDITED
+    results, _ = follow(READ, edit, *WORK)
+    assert PROMISE not in "".join(message.text for message in results)
+    results, _ = follow(READ, *WORK, edit)
+    assert results[-1].text == "The file a.py has been updated successfully."
+
+
+@pytest.mark.parametrize(("wire", "write"), [(messages_api, write_messages), (responses_api, write_responses)])
+def test_on_the_other_apis_too(wire, write):
+    results, sent = follow(READ, *WORK, REREAD, wire=wire, write=write)
+    assert results[-1].text == TEXT
+    assert json.dumps(TEXT, ensure_ascii=False).encode() in sent.left
+
+
+def test_an_answer_that_only_quotes_such_words_is_left_alone():
+    words = assistant(f"The tool said: {POINTER}")
+    results, sent = follow(READ, *WORK, [*words, *user("Go on.")])
+    assert sent.plan.view[-2].text == f"The tool said: {POINTER}"
+    assert results

@@ -1,0 +1,33 @@
+"""What tools mean, by their names."""
+
+import re
+import tracemalloc
+
+import pytest
+
+from proxy.history.agents import STATE_TOOLS, find_kind, matches_any
+
+
+def test_names_of_tools_take_no_memory_however_long_they_are():
+    find_kind("x", {})
+    tracemalloc.start()
+    for number in range(100):
+        name = f"{number}" + "x" * 100_000
+        assert (find_kind(name, {}), matches_any(name, ("y*",))) == ("other", False)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 2_000_000
+
+
+@pytest.mark.parametrize("tool", STATE_TOOLS, ids=lambda tool: tool.glob)
+def test_a_tool_that_carries_state_is_known_by_its_names_in_agents(tool):
+    names = re.findall(r"(\w+) \(", tool.examples)
+    assert names
+    for name in names:
+        assert matches_any(name, (tool.glob,))
+        assert matches_any(f"mcp__server__{name}", (tool.glob,))
+
+
+def test_a_tool_whose_name_says_ask_is_not_taken_for_a_question_to_a_person():
+    assert find_kind("mcp__deepwiki__ask_question", {"question": "?"}) == "other"
+    assert find_kind("vscode_askQuestions", {"questions": ["?"]}) == "ask"

@@ -1,0 +1,250 @@
+"""Counting: exact, cheap, off the event loop, and never over the network."""
+
+import base64
+import hashlib
+import json
+import random
+import socket
+import time
+
+import pytest
+import tiktoken_ext.openai_public as published
+
+from proxy.models import tokenizer as counting
+from proxy.models.names import model_family
+from proxy.models.tokenizer import Tokenizers, find_prior_calibration, ranks
+from proxy.shorten.window import Calibration, is_plausible
+from proxy.wire.delivery import read_usage
+from proxy.wire.weight import MESSAGE_TOKENS
+
+SHA256 = {
+    "o200k_base": "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
+    "cl100k_base": "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
+}
+
+
+def user(text):
+    return json.dumps({"role": "user", "content": text}).encode()
+
+
+@pytest.fixture
+def tokenizers():
+    made = Tokenizers()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def gpt(tokenizers):
+    return tokenizers.of("gpt-5")
+
+
+# --- the encodings ---
+
+
+@pytest.mark.parametrize("name", ["o200k_base", "cl100k_base"])
+def test_the_shipped_ranks_are_tiktokens_own_to_the_byte(name):
+    lines = (b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in ranks(name).items())
+    assert hashlib.sha256(b"".join(lines)).hexdigest() == SHA256[name]
+
+
+@pytest.mark.parametrize("name", ["o200k_base", "cl100k_base"])
+def test_the_patterns_are_those_tiktoken_publishes(name, monkeypatch):
+    monkeypatch.setattr(published, "load_tiktoken_bpe", lambda *_, **__: {})
+    assert counting._SPLITS[name] == published.ENCODING_CONSTRUCTORS[name]()["pat_str"]
+
+
+@pytest.mark.seconds
+async def test_counting_never_goes_to_the_network(monkeypatch, tokenizers):
+    counting._encoding.cache_clear()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: pytest.fail("asked for an address"))
+    await tokenizers.load()
+    assert tokenizers.of("gpt-5").count(user("Hello, world!")) == 4 + MESSAGE_TOKENS
+
+
+def test_special_tokens_in_a_text_are_only_text(gpt):
+    assert gpt.count(user("<|endoftext|>")) > 1 + MESSAGE_TOKENS
+    assert gpt.count(user("a <|endoftext|> b" * 3)) > 9 + MESSAGE_TOKENS
+
+
+def test_old_openai_models_have_the_old_encoding_and_everyone_else_the_new(tokenizers):
+    old = ["gpt-4", "gpt-4-turbo-2024-04-09", "gpt-4-1106-preview", "gpt-3.5-turbo", "azure/gpt-35-turbo"]
+    new = ["gpt-4o", "gpt-4.1", "gpt-4.5-preview", "gpt-5.5", "o3", "claude-sonnet-4-5", "qwen3-coder"]
+    assert {counting.find_encoding(model) for model in old} == {"cl100k_base"}
+    assert {counting.find_encoding(model) for model in new} == {"o200k_base"}
+    chinese = user("今天的天气很好我们去公园散步吧")
+    assert tokenizers.of("gpt-4").count(chinese) > tokenizers.of("gpt-4o").count(chinese)
+
+
+def test_a_million_blanks_are_counted_like_any_text(gpt):
+    assert gpt.count(user(" " * 1_000_000)) < 20_000
+
+
+def test_a_text_cut_in_pieces_counts_within_a_token_or_two_per_cut(gpt):
+    text = "the quick brown fox jumps over the lazy dog. " * 9_000
+    whole = sum(gpt.count(user(text[at : at + 45_000])) - MESSAGE_TOKENS for at in range(0, len(text), 45_000))
+    assert gpt.count(user(text)) - MESSAGE_TOKENS == pytest.approx(whole, abs=16)
+
+
+def test_text_that_the_encoder_rejects_is_estimated(gpt, monkeypatch):
+    monkeypatch.setattr(counting, "PIECE_CHARS", 2_000_000)
+    assert gpt.count(user(" " * 999_999 + "x")) == 250_000 + MESSAGE_TOKENS
+
+
+def test_half_a_surrogate_pair_counts(gpt):
+    assert gpt.count(rb'{"role":"user","content":"\ud83d"}') > MESSAGE_TOKENS
+
+
+# --- counting whole requests ---
+
+
+def test_models_of_one_encoding_share_what_was_counted(tokenizers):
+    assert tokenizers.of("gpt-5") is tokenizers.of("claude-sonnet-4-5")
+    assert tokenizers.of("gpt-5") is not tokenizers.of("gpt-5", "chars")
+
+
+async def test_all_messages_are_counted_in_their_order(gpt):
+    messages = [user("one"), user("two words"), user("three little words"), user("one")]
+    assert await gpt.count_all(messages) == [
+        1 + MESSAGE_TOKENS,
+        2 + MESSAGE_TOKENS,
+        3 + MESSAGE_TOKENS,
+        1 + MESSAGE_TOKENS,
+    ]
+
+
+@pytest.mark.parametrize(
+    "size", [10, counting.INLINE_BYTES * 2, counting.LOOK_UP_BYTES + 10], ids=["inline", "thread", "huge"]
+)
+async def test_the_way_of_counting_does_not_show_in_the_count(gpt, size):
+    messages = [user(f"{index} " + "word " * (size // 50)) for index in range(10)]
+    assert await gpt.count_all(messages) == [gpt.count(message) for message in messages]
+
+
+async def test_a_message_is_encoded_only_once(gpt, monkeypatch):
+    history = [user(f"message {index}") for index in range(300)]
+    counts = await gpt.count_all(history)
+    monkeypatch.setattr(counting, "weigh", lambda *_: pytest.fail("counted again"))
+    assert await gpt.count_all([bytes(bytearray(message)) for message in history]) == counts
+    assert [gpt.count(message) for message in history] == counts
+
+
+async def test_tokens_counted_for_one_caller_are_counted_again_for_another(gpt, monkeypatch):
+    encoded = []
+    tokens = counting._tokens
+    monkeypatch.setattr(counting, "_tokens", lambda text, name: encoded.append(text) or tokens(text, name))
+    history = [user(f"message {index}") for index in range(30)]
+    counts = [await gpt.of_owner(owner).count_all(history) for owner in (1, 2, 1, 2)]
+    assert counts == [counts[0]] * 4
+    assert len(encoded) == 2 * len(history)
+
+
+async def test_the_memory_of_counts_is_bounded_and_keeps_what_is_used():
+    tokenizers = Tokenizers(remembered=100)
+    few = tokenizers.of("gpt-5")
+    kept = user("used all the time")
+    for index in range(1000):
+        await few.count_all([user(f"message {index}"), kept])
+    assert len(few._counts) <= 100
+    assert few._counts.get(hash(kept)) is not None
+    assert few._counts.get(hash(user("message 3"))) is None
+    tokenizers.close()
+
+
+async def test_a_megabyte_seen_for_the_first_time_does_not_hold_the_event_loop(tokenizers):
+    await tokenizers.load()
+    rng = random.Random(1)
+    words = ["".join(rng.choices("etaoinshrdlu_/.0123456789", k=rng.randint(2, 12))) for _ in range(2000)]
+    history = [user(" ".join(rng.choices(words, k=420))) for _ in range(310)]
+    assert sum(map(len, history)) > 900_000
+    before = time.thread_time()
+    await tokenizers.of("gpt-5").count_all(history)
+    assert time.thread_time() - before < 0.020
+
+
+async def test_tools_are_counted_with_their_schemas(gpt):
+    tool = {
+        "type": "function",
+        "function": {"name": "Read", "parameters": {"properties": {"path": {"type": "string"}}}},
+    }
+    one, two = await gpt.count_all([json.dumps([tool]).encode(), json.dumps([tool, tool]).encode()])
+    assert one > 15
+    assert two == pytest.approx(2 * one, abs=3)
+
+
+def test_f20_a_two_megabyte_picture_never_counts_as_text(tokenizers):
+    url = "data:image/png;base64," + "iVBORw0KGgo" * 200_000
+    message = json.dumps({"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}).encode()
+    assert tokenizers.of("gpt-5").count(message) < 2_000
+    assert tokenizers.of("gpt-5", "chars").count(message) < 2_000
+
+
+@pytest.mark.parametrize("text", ["x" * 4_000, "文" * 4_000])
+def test_the_estimator_chars_is_a_quarter_of_the_characters_of_the_json(tokenizers, text):
+    count = tokenizers.of("gpt-5", "chars").count
+    plain = json.dumps({"role": "user", "content": text}, ensure_ascii=False)
+    assert count(plain.encode()) == round((len(plain) + len(", ")) / 4)
+    assert count(json.dumps({"role": "user", "content": text}).encode()) == count(plain.encode())
+
+
+# --- what the upstream reports ---
+
+
+@pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": 0}, {"prompt_tokens": None}, {"prompt_tokens": "9"}])
+def test_f19_usage_that_is_missing_or_zero_is_unknown(usage):
+    assert read_usage(usage).prompt == 0
+
+
+def test_reported_usage_is_taken_at_its_word():
+    assert read_usage({"prompt_tokens": 812, "completion_tokens": 9}).prompt == 812
+
+
+@pytest.mark.parametrize("told", [900, 4_000, 40_000])
+def test_usage_far_from_our_count_is_of_a_prompt_that_was_cut_or_only_half_reported(told):
+    assert not is_plausible(10_000, told)
+
+
+def test_usage_near_our_count_is_plausible():
+    assert is_plausible(10_000, 15_500)
+    assert is_plausible(10_000, 8_000)
+
+
+def test_calibration_believes_the_first_observation_and_then_moves_slowly():
+    first = find_prior_calibration("claude-sonnet-4-5").learn(10_000, 14_000)
+    assert first.calibrate(1_000) == 1_400
+    settled = first
+    for _ in range(20):
+        settled = settled.learn(10_000, 14_000)
+    assert settled.learn(10_000, 28_000).ratio == pytest.approx(1.68)
+
+
+def test_calibration_converges_on_what_the_upstream_counts():
+    learned = Calibration()
+    for index in range(30):
+        learned = learned.learn(10_000, 13_000 + (index % 3 - 1) * 300)
+    assert learned.ratio == pytest.approx(1.3, abs=0.02)
+
+
+@pytest.mark.parametrize(("counted", "told"), [(1_000, 1_400), (10_000, 900), (10_000, 90_000)])
+def test_calibration_does_not_learn_from_small_or_impossible_observations(counted, told):
+    assert Calibration().learn(counted, told) == Calibration()
+
+
+def test_claude_counts_more_tokens_than_openai_before_anything_was_observed():
+    assert find_prior_calibration("gpt-5.5").ratio == 1
+    assert (
+        1
+        < find_prior_calibration("anthropic/claude-sonnet-4.5").ratio
+        < find_prior_calibration("claude-opus-5-5").ratio
+    )
+
+
+def test_models_that_share_a_tokenizer_share_a_family():
+    assert model_family("claude-opus-4-5-20251101") == model_family("us.anthropic.claude-sonnet-4-6-v1:0") == "claude-4"
+    assert model_family("qwen3-coder-30b") == model_family("Qwen/Qwen3-32B") == "qwen-3"
+    assert model_family("gpt-5.5") != model_family("gpt-4o")
+    assert model_family("~") == "-"
+
+
+def test_a_calibration_comes_back_from_its_bytes():
+    assert Calibration.from_bytes(Calibration(1.31, 4).to_bytes()) == Calibration(1.31, 4)

@@ -1,0 +1,291 @@
+"""Windows: where they are known from, and what room they leave."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.models import windows
+from proxy.models.names import plain_name
+from proxy.models.windows import PROBES, find_bundled_window, resolve_window
+from proxy.shorten import window
+from proxy.shorten.window import (
+    UNKNOWN,
+    LearnedLimit,
+    PriceCliff,
+    TokenPrices,
+    Window,
+    decode_window,
+    encode_window,
+    make_learned_limit,
+    make_window_keys,
+)
+
+# --- room ---
+
+
+def test_a_total_leaves_room_for_the_answer_and_a_margin():
+    assert Window(total=200_000).usable_tokens(wanted=40_000) == 152_000
+
+
+def test_an_input_limit_does_not_shrink_by_the_answer():
+    assert Window(input=272_000).usable_tokens(wanted=128_000) == 258_400
+
+
+def test_of_both_limits_the_tighter_counts():
+    gpt_5 = Window(total=400_000, input=272_000, output=128_000)
+    assert gpt_5.usable_tokens() == 258_400
+    assert gpt_5.usable_tokens(wanted=200_000) == 190_000
+
+
+def test_without_a_requested_answer_length_a_reasonable_one_is_reserved():
+    assert Window(total=1_000_000, output=128_000).answer_tokens() == window.MOST_ANSWER_TOKENS
+    assert Window(total=1_000_000, output=4_096).answer_tokens() == 4_096
+    assert Window(total=1_000_000).answer_tokens() == window.DEFAULT_ANSWER_TOKENS
+
+
+def test_small_windows_reserve_in_proportion():
+    assert Window(total=8_192, output=8_192).usable_tokens() == int((8_192 - 2_048) * 0.95)
+
+
+@given(total=st.integers(1, 2_000_000), output=st.integers(1, 400_000), wanted=st.integers(0, 4_000_000))
+def test_f22_the_room_is_never_negative_and_never_more_than_fits(total, output, wanted):
+    room = Window(total=total, output=output).usable_tokens(wanted)
+    assert 1 <= room <= total
+    if wanted <= total * 7 // 8:
+        assert room == 1 or room + wanted <= total
+
+
+def test_f22_a_full_window_and_the_answer_asked_for_fit_together():
+    window = Window(total=196_608)
+    assert window.usable_tokens(wanted=32_000) + 32_000 < 196_608
+
+
+def test_the_room_of_an_unknown_window_is_unknown():
+    assert UNKNOWN.usable_tokens() is None
+    assert not UNKNOWN.is_known
+
+
+# --- which source is believed ---
+
+CONFIG = Window(total=64_000, origin="config")
+LEARNED = Window(total=131_072, origin="learned")
+LIVE = Window(total=262_144, output=9_000, origin="live")
+
+
+def test_f18_config_before_learned_before_live_before_bundled_before_unknown():
+    assert resolve_window("gpt-5.5", CONFIG, LEARNED, LIVE).origin == "config"
+    assert resolve_window("gpt-5.5", None, LEARNED, LIVE).origin == "learned"
+    assert resolve_window("gpt-5.5", None, None, LIVE).origin == "live"
+    assert resolve_window("gpt-5.5", None, None, None).origin == "bundled"
+    assert resolve_window("my-own-model", None, None, None) == UNKNOWN
+
+
+def test_limits_come_from_one_source_and_prices_from_any_source_with_prices():
+    window = resolve_window("gpt-5.5", CONFIG, None, LIVE)
+    assert (window.total, window.input, window.output) == (64_000, None, 9_000)
+    assert window.prices.input == 5.0
+    assert window.cliffs[0].above == 272_000
+
+
+def test_a_source_that_knows_only_prices_does_not_hide_the_limits():
+    priced = Window(prices=TokenPrices(1.0, 0.1, None, 2.0), origin="config")
+    window = resolve_window("gpt-5.5", priced)
+    assert (window.origin, window.total, window.prices.input) == ("bundled", 1_050_000, 1.0)
+
+
+# --- learned ---
+
+
+def test_the_limit_of_an_overflow_is_a_window():
+    assert make_learned_limit(131_072).window() == Window(total=131_072, origin="learned")
+    assert make_learned_limit(272_000, "input").window() == Window(input=272_000, origin="learned")
+
+
+@pytest.mark.parametrize("limit", [None, 0, 400, 2_047, 10_000_001])
+def test_a_number_that_cannot_be_a_window_is_not_learned(limit):
+    assert make_learned_limit(limit) is None
+
+
+def test_learned_windows_come_back_from_their_bytes():
+    assert LearnedLimit.from_bytes(make_learned_limit(131_072, "input").to_bytes()) == LearnedLimit(131_072, "input")
+
+
+def test_a_known_window_survives_serialization():
+    found = Window(total=32_768, input=30_000, output=2_048, origin="live")
+    assert decode_window(encode_window(found)) == found
+    assert decode_window(LearnedLimit(131_072, "input").to_bytes()) == Window(input=131_072, origin="learned")
+
+
+def test_learned_figures_hold_for_one_tenant_upstream_model_and_credential():
+    scopes = [
+        ("t", "up", "m", "c"),
+        ("u", "up", "m", "c"),
+        ("t", "vp", "m", "c"),
+        ("t", "up", "n", "c"),
+        ("t", "up", "m", "d"),
+    ]
+    keys = {key for scope in scopes for key in make_window_keys(*scope)}
+    assert len(keys) == 2 * 5
+    assert all(key.startswith("team-a/") for key in make_window_keys("team-a", "up", "m", "c"))
+
+
+# --- live probes ---
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "limits"),
+    [
+        ("/v1/models", {"data": [{"id": "m", "max_model_len": 40_960}]}, (40_960, None, None)),
+        (
+            "/v1/models",
+            {"data": [{"id": "m", "context_window": 131_072, "max_completion_tokens": 8_192}]},
+            (131_072, None, 8_192),
+        ),
+        ("/v1/models", {"data": [{"id": "m", "max_context_length": 32_768}]}, (32_768, None, None)),
+        ("/v1/models", [{"id": "m", "context_length": 16_384}], (16_384, None, None)),
+        (
+            "/v1/models",
+            {
+                "data": [
+                    {
+                        "id": "m",
+                        "context_length": 1_048_576,
+                        "top_provider": {"context_length": 262_144, "max_completion_tokens": 65_536},
+                    }
+                ]
+            },
+            (262_144, None, 65_536),
+        ),
+        ("/props", {"default_generation_settings": {"n_ctx": 4_096}, "total_slots": 2}, (4_096, None, None)),
+        ("/api/ps", {"models": [{"name": "m", "model": "m", "context_length": 4_096}]}, (4_096, None, None)),
+        (
+            "/api/v0/models",
+            {"data": [{"id": "m", "max_context_length": 131_072, "loaded_context_length": 8_192}]},
+            (8_192, None, None),
+        ),
+        ("/info", {"max_total_tokens": 8_192, "max_input_tokens": 7_168}, (8_192, 7_168, None)),
+    ],
+)
+def test_each_upstream_reports_its_window_in_its_own_way(path, answer, limits):
+    window = PROBES[path](answer, "m")
+    assert (window.total, window.input, window.output) == limits
+    assert window.origin == "live"
+
+
+@pytest.mark.parametrize("path", PROBES)
+@pytest.mark.parametrize(
+    "answer", [None, {}, [], "no", 7, {"data": None}, {"data": [{"id": "m"}]}, {"models": ["m"]}, {"error": {}}]
+)
+def test_an_upstream_that_reports_no_window_leaves_it_unknown(path, answer):
+    assert PROBES[path](answer, "m") is None
+
+
+@pytest.mark.parametrize("length", [0, -1, 1, True, "4096", None, 4096.0])
+def test_only_a_count_is_a_window(length):
+    assert PROBES["/v1/models"]({"data": [{"id": "m", "max_model_len": length}]}, "m") is None
+
+
+def test_the_trained_length_of_llama_cpp_is_not_taken_for_its_window():
+    answer = {"data": [{"id": "tiny.gguf", "meta": {"n_ctx_train": 131_072}}]}
+    assert PROBES["/v1/models"](answer, "tiny.gguf") is None
+
+
+def test_a_server_of_one_model_answers_for_any_name_and_one_of_many_only_for_its_own():
+    one = {"data": [{"id": "/models/qwen", "max_model_len": 40_960}]}
+    many = {"data": [*one["data"], {"id": "other", "max_model_len": 8_192}]}
+    probe = PROBES["/v1/models"]
+    assert probe(one, "gpt-4o").total == 40_960
+    assert probe(many, "gpt-4o") is None
+    assert probe(many, "vendor/qwen:free").total == 40_960
+    assert probe(many, "other").total == 8_192
+
+
+# --- the bundled table ---
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "claude-sonnet-4-5",
+        "claude-sonnet-4-5-20250929",
+        "claude-sonnet-4-5-latest",
+        "claude-sonnet-4-5@20250929",
+        "anthropic/claude-sonnet-4.5",
+        "anthropic/claude-sonnet-4.5:free",
+        "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
+        "bedrock/anthropic.claude-sonnet-4-5-v1",
+        " Claude-Sonnet-4-5 ",
+    ],
+)
+def test_one_model_under_its_many_names(name):
+    window = find_bundled_window(name)
+    assert (window.total, window.output, window.origin) == (200_000, 64_000, "bundled")
+
+
+@pytest.mark.parametrize(
+    ("name", "same"),
+    [
+        ("azure/gpt-4o", "gpt-4o"),
+        ("gpt-35-turbo", "gpt-3.5-turbo"),
+        ("models/gemini-2.5-pro", "gemini-2.5-pro"),
+        ("openai/gpt-oss-120b:nitro", "gpt-oss-120b"),
+        ("accounts/fireworks/models/kimi-k2-instruct", "moonshotai/kimi-k2-instruct"),
+    ],
+)
+def test_providers_spell_the_same_model_differently(name, same):
+    assert find_bundled_window(name) is not None
+    assert find_bundled_window(name) == find_bundled_window(same)
+
+
+@pytest.mark.parametrize("name", ["qwen2.5-coder:7b", "gpt-4o-of-our-own", "my-deployment", "", "gpt", "a/b/"])
+def test_a_name_the_table_does_not_know_is_unknown(name):
+    assert find_bundled_window(name) is None
+
+
+def test_a_dated_release_with_other_limits_keeps_them():
+    assert find_bundled_window("gpt-4o-2024-05-13").output == 4_096
+    assert find_bundled_window("gpt-4o-2024-08-06").output == find_bundled_window("gpt-4o").output == 16_384
+
+
+def test_totals_and_input_limits_are_distinguished():
+    assert (find_bundled_window("gpt-5").total, find_bundled_window("gpt-5").input) == (400_000, 272_000)
+    assert find_bundled_window("gpt-5.5").usable_tokens(wanted=128_000) + 128_000 < 1_050_000
+
+
+def test_prices_and_their_cliffs_are_per_million_tokens():
+    window = find_bundled_window("gpt-5.5")
+    assert (window.prices.input, window.prices.cache_read, window.prices.output) == (5.0, 0.5, 30.0)
+    assert window.cliffs == (PriceCliff(272_000, TokenPrices(10.0, 1.0, None, 45.0)),)
+
+
+def test_every_row_of_the_table_is_sane():
+    for name, row in windows._table().items():
+        window = windows._window(row)
+        assert plain_name(name) == name
+        assert 0 < window.usable_tokens() < window.total
+        assert window.input is None or window.input < window.total
+        assert window.output is None or window.output < window.total
+        assert [cliff.above for cliff in window.cliffs] == sorted({cliff.above for cliff in window.cliffs})
+
+
+def test_the_table_is_read_only_when_asked_for_and_fast():
+    probe = "import proxy.models.windows as w; assert w._table.cache_info().currsize == 0"
+    subprocess.run([sys.executable, "-c", probe], check=True)
+    windows._table.cache_clear()
+    before = time.process_time()
+    find_bundled_window("gpt-5.5")
+    assert time.process_time() - before < 0.5
+
+
+@pytest.mark.parametrize("model", ["gpt-5.6", "gpt-5.6-sol", "openai/gpt-6.1-sol", "databricks-gpt-5-6-sol", "gpt-10"])
+def test_openai_s_cache_finds_ends_of_requests_only_from_gpt_5_6_on(model):
+    assert window.compute_relative_prices(resolve_window(model)).ends_only
+
+
+@pytest.mark.parametrize("model", ["gpt-5", "gpt-5-2025-08-07", "gpt-5.5", "gpt-4.1", "claude-opus-5-5", "gpt-oss-20b"])
+def test_other_caches_find_every_prefix(model):
+    assert not window.compute_relative_prices(resolve_window(model)).ends_only

@@ -1,0 +1,518 @@
+"""Gather, decide, keep, render: with the real core, real stores and real originals, and no socket."""
+
+import asyncio
+import json
+import re
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import islice
+from operator import is_
+from random import Random
+
+import pytest
+
+from proxy import events
+from proxy.config import Policy
+from proxy.config import Upstream as Settings
+from proxy.config.policies import shipped_policies
+from proxy.errors import BadRequest
+from proxy.history import identity
+from proxy.models import tokenizer
+from proxy.models.tokenizer import CountCache
+from proxy.path import history_threads, planning
+from proxy.path.compactor import Compactor
+from proxy.path.context import CompiledPolicy, PolicyChoice
+from proxy.path.gateway import render_decision
+from proxy.path.originals import Keeper
+from proxy.path.session import OutgoingRequest
+from proxy.store.memory import MemoryStore
+from proxy.store.sqlite import SqliteStore
+from proxy.store.transcripts.writer import Originals
+from proxy.upstream import Call, Client
+from proxy.wire.chat import requests as chat_requests
+from proxy.wire.delivery import Tail
+from proxy.wire.http import UNIDENTIFIED, Caller, find
+from proxy.wire.redaction import redaction
+from tests.support import messages_api, responses_api
+from tests.support.agent import reading, turns
+from tests.support.messages import assistant, body, call, history, system, user
+
+SMALL = Policy.model_validate({"clear_at_least": 3_000, "keep": {"tokens": 1_000}})
+WORK = reading(16)
+KEY = ("authorization", "Bearer sk-a")
+WRITE = {"/chat/completions": body, "/messages": messages_api.request, "/responses": responses_api.request}
+TEAM, OTHER = Caller(team="a"), Caller(team="b")
+ANSWER = (("content-type", "application/json"),)
+
+
+class RecordingStore(MemoryStore):
+    """The real store, with an eye on what it is asked."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    async def find_first(self, blocks, facts=(), *more):
+        self.asked.append(("find_first", blocks, facts))
+        return await super().find_first(blocks, facts, *more)
+
+    async def read_fact(self, key):
+        self.asked.append(("read_fact", key, None))
+        return await super().read_fact(key)
+
+    async def put_block(self, key, value, over=None):
+        self.asked.append(("put_block", key, value))
+        return await super().put_block(key, value, over)
+
+    async def write_fact(self, key, value, seconds, over=None):
+        self.asked.append(("write_fact", key, value))
+        await super().write_fact(key, value, seconds, over)
+
+    def times(self, act):
+        return sum(name == act for name, *_ in self.asked)
+
+
+@dataclass
+class CompactorUnderTest:
+    """A compactor, and an upstream that accepts every request and counts as a test says."""
+
+    store: object
+    keeper: Keeper = field(default_factory=Keeper)
+    window: int | None = 1_000_000
+    events_seen: list = field(default_factory=list)
+
+    def __post_init__(self):
+        self.compactor = Compactor(self.store, self.keeper, self._record_event)
+        self.client = Client(Settings(base_url="http://127.0.0.1:9/v1", window=self.window), lambda _: None)
+        self.lease = self.client.lease()
+
+    def _record_event(self, event):
+        """Events about blocks and faults; the end of a turn has an event each time."""
+        if not isinstance(event, events.TurnEnded):
+            self.events_seen.append(event)
+
+    async def prepares(self, messages, *headers, policy=SMALL, caller=UNIDENTIFIED, path="/chat/completions", **more):
+        sent = messages if isinstance(messages, bytes) else body(messages, **more)
+        call = Call("POST", path, "", (KEY, *headers), sent, caller)
+        return await self.compactor.prepare(
+            call, sent, self.client, PolicyChoice.of_one(CompiledPolicy.compile("small", policy))
+        )
+
+    async def send(self, messages, *headers, policy=SMALL, usage=None, **more) -> OutgoingRequest:
+        prepared = await self.prepares(messages, *headers, policy=policy, **more)
+        await self.compactor.accept(prepared, ANSWER)
+        if prepared.session is not None:
+            await prepared.session.complete(tail_of(usage))
+        return prepared
+
+    async def leave(self):
+        await self.compactor.close()
+        self.lease.release()
+        await self.client.wait_closed()
+
+
+@pytest.fixture
+async def compactor_under_test():
+    made = CompactorUnderTest(RecordingStore())
+    yield made
+    await made.leave()
+
+
+async def test_a_key_in_the_place_of_a_user_or_session_is_not_recorded():
+    key, received = "sk-proj-a1b2c3d4e5f6g7h8i9j0k1l2m3n4", []
+    compactor_under_test = CompactorUnderTest(MemoryStore())
+    compactor_under_test.compactor = Compactor(
+        compactor_under_test.store, compactor_under_test.keeper, received.append, redaction()
+    )
+    await compactor_under_test.send(WORK, ("x-session-id", f"run of {key}"), usage={"prompt_tokens": 9}, user=key)
+    await compactor_under_test.leave()
+    (turn,) = (event for event in received if isinstance(event, events.TurnEnded))
+    assert (turn.user, turn.session) == ("[redacted: api-key]", "run of [redacted: api-key]")
+
+
+def tail_of(usage):
+    """The end of an answer that reports this usage."""
+    tail = Tail()
+    tail.feed(json.dumps({"choices": [], "usage": usage}).encode())
+    return tail
+
+
+def action(prepared):
+    return find(render_decision(prepared.decision, "cp-1"), "x-compaction")
+
+
+def reason(prepared):
+    return find(render_decision(prepared.decision, "cp-1"), "x-compaction-reason")
+
+
+def mode(word):
+    return ("x-compaction", word)
+
+
+# --- small requests --------------------------------------------------------------------------------------------------
+
+
+async def test_a_short_history_costs_no_look_up_and_leaves_as_it_came(compactor_under_test):
+    prepared = await compactor_under_test.send(user("Hello?"))
+    assert action(prepared) == "none"
+    assert prepared.call.body == body(user("Hello?"))
+    assert prepared.decision.plan is None
+    assert compactor_under_test.store.asked == []
+
+
+async def test_below_every_threshold_a_look_up_finds_no_block_and_nothing_is_remembered(compactor_under_test):
+    prepared = await compactor_under_test.send(reading(3))
+    assert prepared.call.body == body(reading(3))
+    assert prepared.decision.plan is None
+    assert [act for act, *_ in compactor_under_test.store.asked] == ["find_first"]
+
+
+async def test_a_store_that_version_0_1_has_made_is_asked_for_its_keys_as_well(compactor_under_test):
+    """It knew a history by its very bytes, and this JSON has spaces."""
+    await compactor_under_test.store.load_secret(b"k" * 32)
+    await compactor_under_test.send(reading(3))
+    ((_, new, _), (_, old, _)) = compactor_under_test.store.asked
+    assert len(new) == len(old)
+    assert new[0] != old[0]
+
+
+async def test_identical_bytes_are_as_much_work_for_a_second_tenant(compactor_under_test, monkeypatch):
+    """Else the time that an answer takes would tell what other tenants have sent."""
+    work = []
+
+    def watch(module, name):
+        act = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *given, **more: work.append(name) or act(*given, **more))
+
+    watch(tokenizer, "_tokens")
+    watch(chat_requests, "_read_message")
+    watch(identity, "compute_link")
+    steps = []
+    for team in ("a", "b", "a", "b"):
+        work.clear()
+        sent = await compactor_under_test.send(WORK, caller=Caller(team=team))
+        steps.append((Counter(work), sent.call.body))
+    (first, body_of_first), (second, body_of_second), *again = steps
+    assert body_of_first == body_of_second
+    assert first == second
+    assert first["_tokens"] > 0
+    assert first["_read_message"] == first["compute_link"] + 1 == len(WORK)
+    assert all(counted["_read_message"] == counted["compute_link"] == 0 for counted, _ in again)
+
+
+async def test_steps_that_always_act_need_no_stride(compactor_under_test):
+    """The design with blocks never clears, but cuts each output to fifty lines from the first."""
+    long = call("Bash", command="make", out="\n".join(f"line {number} of the build" for number in range(2_000)))
+    prepared = await compactor_under_test.send(history(user("Build it."), long), policy=shipped_policies()["blocks"])
+    assert action(prepared) == "created"
+    assert b"line 700 of" not in prepared.call.body
+
+
+async def test_an_existing_block_applies_after_a_reload_raised_every_threshold(compactor_under_test):
+    """Below them no block would be made, but what was forwarded once is forwarded again."""
+    made = await compactor_under_test.send(WORK)
+    raised = SMALL.model_copy(update={"clear_at_least": 10**6})
+    again = await compactor_under_test.send(WORK, policy=raised)
+    assert [action(made), action(again)] == ["created", "applied"]
+    assert again.call.body == made.call.body
+
+
+async def test_f20_a_history_of_many_bytes_and_few_tokens_is_below_every_threshold(compactor_under_test):
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgo" * 10_000}}
+    prepared = await compactor_under_test.send([*user([picture, {"type": "text", "text": "What is it?"}])])
+    assert action(prepared) == "none"
+    assert prepared.decision.plan is None
+
+
+async def test_the_tokenizer_is_loaded_while_histories_are_still_short(compactor_under_test):
+    assert compactor_under_test.compactor._loading is None
+    await compactor_under_test.send(reading(1))
+    await asyncio.wait_for(compactor_under_test.compactor._loading, 60)
+
+
+async def test_above_the_notice_threshold_one_look_up_fetches_everything(compactor_under_test):
+    await compactor_under_test.prepares(WORK)
+    ((asked, blocks, facts),) = compactor_under_test.store.asked
+    assert asked == "find_first"
+    assert len(blocks) == len(WORK)  # a link for each message after the head, and one before them
+    assert len(facts) == len(blocks) + 1
+
+
+async def test_compaction_switched_off_is_reported_even_for_short_histories(compactor_under_test):
+    assert action(await compactor_under_test.prepares(reading(1), mode("off"))) == "off"
+    assert (
+        action(await compactor_under_test.prepares(reading(1), policy=SMALL.model_copy(update={"mode": "off"})))
+        == "off"
+    )
+
+
+@pytest.mark.parametrize(
+    "odd", [b"", b"null", b"{}", b'{"messages": []}', b'{"messages": [1]}', b'{"messages": [{"role": 1}]}', b"\xff"]
+)
+async def test_a_body_that_is_not_understood_is_relayed_unchanged(compactor_under_test, odd):
+    prepared = await compactor_under_test.send(odd)
+    assert (action(prepared), reason(prepared)) == ("none", "not-understood")
+    assert prepared.call.body == odd
+
+
+async def test_a_history_of_a_head_alone_is_no_trouble(compactor_under_test):
+    prepared = await compactor_under_test.send(system("word " * 20_000))
+    assert action(prepared) == "none"
+    assert prepared.call.body == body(system("word " * 20_000))
+    assert re.fullmatch("[0-9a-f]{16}", find(render_decision(prepared.decision, "cp-1"), "x-compaction-conversation"))
+
+
+# --- forwarded again -------------------------------------------------------------------------------------------------
+
+
+async def test_no_block_is_stored_before_the_upstream_accepted_the_request(compactor_under_test):
+    first, second = await compactor_under_test.prepares(WORK), await compactor_under_test.prepares(WORK)
+    assert (action(first), action(second)) == ("created", "created")
+    assert compactor_under_test.store.times("put_block") == 0
+    await compactor_under_test.compactor.accept(second, ANSWER)
+    assert action(await compactor_under_test.prepares(WORK)) == "applied"
+
+
+async def test_the_same_history_gives_the_same_bytes_on_any_worker(tmp_path):
+    houses = [CompactorUnderTest(SqliteStore(tmp_path / "promises.sqlite")) for _ in range(2)]
+    alone = CompactorUnderTest(MemoryStore())
+    for number, messages in enumerate(turns(WORK)):
+        usage = {"prompt_tokens": 300 * len(messages)}
+        together = await houses[number % 2].send(messages, usage=usage)
+        assert together.call.body == (await alone.send(messages, usage=usage)).call.body
+    for each in (*houses, alone):
+        await each.leave()
+
+
+def lose_at_random(compactor_under_test, chance):
+    """Each look may find that its entry was evicted just before: of known requests as of blocks."""
+    services = compactor_under_test.compactor._services
+    for cache in (services.known_requests._requests, services.blocks._blocks):
+
+        def get(key, default=None, *, cache=cache, found=cache.get):
+            if chance.random() < 0.3:
+                cache.pop(key)
+            return found(key, default)
+
+        cache.get = get
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", WRITE)
+async def test_the_same_bytes_leave_whatever_was_evicted_in_between(tmp_path, monkeypatch, path):
+    """Also beside another tenant that sends the same bytes, and of which nothing is reused."""
+    chance, count = Random(path), CountCache.get
+    monkeypatch.setattr(CountCache, "get", lambda self, key: count(self, key) if chance.random() < 0.7 else None)
+    warm, losing = CompactorUnderTest(MemoryStore()), CompactorUnderTest(MemoryStore())
+    lose_at_random(losing, chance)
+    actions = []
+    for messages in islice(turns(reading(15)), 9, None):
+        restarted = CompactorUnderTest(SqliteStore(tmp_path / "blocks.sqlite"))
+        usage, sent = {"prompt_tokens": 300 * len(messages)}, WRITE[path](messages)
+        asking = [(each, TEAM) for each in (restarted, warm, losing)] + [(warm, OTHER), (losing, OTHER)]
+        left = [
+            await compactor_under_test.send(sent, caller=caller, usage=usage, path=path)
+            for compactor_under_test, caller in asking
+        ]
+        await restarted.leave()
+        assert len({each.call.body for each in left}) == 1
+        assert len({action(each) for each in left}) == 1
+        chains = [{*each.session.exchange.identity.links} for each in left if each.session.is_identified]
+        assert not chains or not (chains[1] | chains[2]) & (chains[3] | chains[4])
+        actions.append(action(left[0]))
+    assert {"created", "applied"} <= {*actions}, actions
+    for each in (warm, losing):
+        await each.leave()
+
+
+async def test_a_history_that_goes_on_is_read_from_where_it_was_known(compactor_under_test):
+    first, second = await compactor_under_test.send(WORK), await compactor_under_test.prepares([*WORK, *user("Go on.")])
+    known = first.session.exchange.context.request.messages
+    assert all(map(is_, second.session.exchange.context.request.messages, known))
+
+
+async def test_a_request_of_another_api_is_not_taken_for_the_beginning_of_a_chat(compactor_under_test):
+    """Both write short messages alike, but hold other bytes for what they are."""
+    talk = [*user("Go on. " * 300), *assistant("Well. " * 300)] * 5
+    first = await compactor_under_test.send(talk, path="/messages", max_tokens=10)
+    second = await compactor_under_test.prepares([*talk, *user("And now?")])
+    known = first.session.exchange.context.request.messages
+    assert not any(map(is_, second.session.exchange.context.request.messages, known))
+
+
+async def test_large_bodies_are_decided_on_in_a_thread_and_come_out_the_same(compactor_under_test, monkeypatch):
+    here = await compactor_under_test.prepares(WORK)
+    threads = []
+    plan = planning.plan_rewrite
+
+    def plan_in_thread(*grounds, **more):
+        threads.append(threading.current_thread())
+        return plan(*grounds, **more)
+
+    monkeypatch.setattr(planning, "plan_rewrite", plan_in_thread)
+    monkeypatch.setattr(history_threads, "LARGE_WORK_BYTES", 1_000)
+    assert (await compactor_under_test.prepares(WORK)).call.body == here.call.body
+    assert threads
+    assert threading.main_thread() not in threads
+
+
+# --- events ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_decision_emits_events(compactor_under_test):
+    prepared = await compactor_under_test.send(WORK)
+    started, ended = compactor_under_test.events_seen
+    conversation = find(render_decision(prepared.decision, "cp-1"), "x-compaction-conversation")
+    before, after = prepared.decision.tokens_before, prepared.decision.tokens_after
+    assert started == events.CompactionStarted(conversation, "small", "stride", before)
+    assert ended.tokens_after == after < before == ended.tokens_before
+    assert [name for name, messages, saved in ended.steps if messages and saved]
+    assert not ended.is_observed
+
+
+async def test_a_block_in_force_is_not_reported_again(compactor_under_test):
+    await compactor_under_test.send(WORK)
+    compactor_under_test.events_seen.clear()
+    assert action(await compactor_under_test.send(WORK)) == "applied"
+    assert compactor_under_test.events_seen == []
+
+
+async def test_an_unknown_window_is_reported(tmp_path):
+    compactor_under_test = CompactorUnderTest(MemoryStore(), window=None)
+    prepared = await compactor_under_test.send(reading(6), policy=SMALL, model="a-model-nobody-knows")
+    assert (action(prepared), reason(prepared)) == ("none", "window-unknown")
+    await compactor_under_test.leave()
+
+
+async def test_an_invalid_mode_is_refused_unless_the_policy_ignores_options(compactor_under_test):
+    with pytest.raises(BadRequest):
+        await compactor_under_test.prepares(WORK, mode("please"))
+    deaf = SMALL.model_copy(update={"headers": False})
+    assert action(await compactor_under_test.prepares(WORK, mode("please"), policy=deaf)) == "created"
+
+
+# --- observing -------------------------------------------------------------------------------------------------------
+
+
+async def test_observing_computes_apart_from_what_is_in_force(compactor_under_test):
+    seen = await compactor_under_test.send(WORK, mode("observe"))
+    assert (action(seen), reason(seen)) == ("observed", "stride")
+    assert seen.call.body == body(WORK)
+    assert compactor_under_test.events_seen[-1].is_observed
+    again = await compactor_under_test.send(WORK, mode("observe"))
+    assert (action(again), reason(again)) == ("observed", None)
+    assert again.decision.tokens_after == seen.decision.tokens_after
+    assert action(await compactor_under_test.prepares(WORK)) == "created"
+
+
+async def test_a_count_taken_while_observing_is_not_used_for_the_observed_view(compactor_under_test):
+    seen = await compactor_under_test.send(WORK, mode("observe"), usage={"prompt_tokens": 20_000})
+    again = await compactor_under_test.send(WORK, mode("observe"), usage={"prompt_tokens": 20_000})
+    assert again.decision.tokens_after == seen.decision.tokens_after
+
+
+async def test_a_block_in_force_applies_while_observing_and_none_follows_it(compactor_under_test):
+    made = await compactor_under_test.send(WORK)
+    longer = reading(40)
+    seen = await compactor_under_test.send(longer, mode("observe"))
+    assert action(seen) == "applied"
+    assert seen.call.body.startswith(made.call.body[:-2])
+
+
+async def test_a_request_that_says_auto_observes_where_its_policy_does_and_force_does_not(compactor_under_test):
+    watching = SMALL.model_copy(update={"mode": "observe"})
+    assert action(await compactor_under_test.prepares(WORK, policy=watching)) == "observed"
+    assert action(await compactor_under_test.prepares(WORK, mode("force"), policy=watching)) == "created"
+
+
+# --- counts ----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_next_count_begins_where_the_upstreams_ended(compactor_under_test):
+    first = await compactor_under_test.send(WORK)
+    events_seen = first.decision.tokens_after + 500
+    await compactor_under_test.send(WORK, usage={"prompt_tokens": events_seen})
+    assert (await compactor_under_test.prepares(WORK)).decision.tokens_after == events_seen
+    later = await compactor_under_test.prepares([*WORK, *assistant("Done."), *user("And now?")])
+    assert events_seen < later.decision.tokens_after < events_seen + 50
+
+
+async def test_messages_between_the_last_count_and_the_last_answer_are_counted(compactor_under_test):
+    # Answers that were cut off, refused turns and turns at another replica leave no count behind.
+    counted = [*user("Tell me."), *assistant("first chapter " * 4_000), *user("And then?")]
+    events_seen = (await compactor_under_test.prepares(counted)).decision.tokens_before
+    await compactor_under_test.send(counted, usage={"prompt_tokens": events_seen})
+    later = list(counted)
+    for chapter in range(6):
+        later += [*assistant(f"chapter {chapter} " * 2_000), *user("And then?")]
+    assert (await compactor_under_test.prepares(later)).decision.tokens_before == pytest.approx(
+        events_seen + 6 * 6_000, rel=0.02
+    )
+
+
+@pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": 0}, {"prompt_tokens": None}, {"prompt_tokens": 12}])
+async def test_missing_or_impossible_usage_is_not_used(compactor_under_test, usage):
+    first = await compactor_under_test.send(WORK, usage=usage)
+    assert (await compactor_under_test.prepares(WORK)).decision.tokens_after == first.decision.tokens_after
+
+
+async def test_the_upstreams_count_is_learned_with_each_answer(compactor_under_test):
+    first = await compactor_under_test.send(WORK)
+    for _ in range(8):
+        await compactor_under_test.send(WORK, usage={"prompt_tokens": int(first.decision.tokens_after * 1.3)})
+    learned = (await compactor_under_test.prepares(WORK)).session.exchange.memory.calibration
+    assert learned.ratio == pytest.approx(1.3, abs=0.02)
+
+
+async def test_another_model_begins_with_what_is_known_of_it(compactor_under_test):
+    for _ in range(3):
+        await compactor_under_test.send(WORK, usage={"prompt_tokens": 9_000})
+    other = await compactor_under_test.prepares(WORK, model="claude-sonnet-4-5")
+    assert other.session.exchange.memory.calibration.ratio == pytest.approx(1.29)
+    assert other.decision.tokens_after != 9_000
+
+
+# --- originals -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def saved_messages(tmp_path):
+    def lines():
+        files = sorted(tmp_path.rglob("*.jsonl"))
+        return [json.loads(line)["message"] for file in files for line in file.read_bytes().splitlines()]
+
+    return lines
+
+
+async def test_nothing_is_stored_for_a_new_caller_before_an_upstream_accepted_it(tmp_path, saved_messages):
+    store = RecordingStore()
+    compactor_under_test = CompactorUnderTest(store, Keeper(Originals(tmp_path)))
+    prepared = await compactor_under_test.prepares(WORK)
+    assert action(prepared) == "created"
+    await asyncio.sleep(0.2)
+    assert saved_messages() == []
+    assert not store.times("put_block")
+    await compactor_under_test.compactor.accept(prepared, ANSWER)
+    await compactor_under_test.leave()
+    assert [message for message in saved_messages() if message["role"] != "system"] == WORK[1:]
+
+
+async def test_originals_are_handed_over_before_anything_lossy_leaves_and_only_then(tmp_path, saved_messages):
+    compactor_under_test = CompactorUnderTest(MemoryStore(), Keeper(Originals(tmp_path)))
+    await compactor_under_test.send(reading(3))
+    await compactor_under_test.prepares(WORK, mode("observe"))
+    quiet = saved_messages()
+    await compactor_under_test.prepares(WORK, caller=Caller("red"))
+    await compactor_under_test.leave()  # writes what waits
+    assert quiet == []
+    assert [message for message in saved_messages() if message["role"] != "system"] == WORK[1:]
+
+
+async def test_a_policy_can_leave_compact_to_the_model(compactor_under_test):
+    deaf = SMALL.model_copy(update={"compact_command": False})
+    asked = [*WORK, *user("/compact the paths")]
+    assert (await compactor_under_test.prepares(asked)).answer is not None
+    prepared = await compactor_under_test.prepares(asked, policy=deaf)
+    assert prepared.answer is None
+    assert b"/compact the paths" in prepared.call.body

@@ -1,0 +1,145 @@
+"""A client that leaves takes the work for its request with it; callers that are not known hold up none that are."""
+
+import asyncio
+import threading
+
+import pytest
+
+from proxy.events import RequestFinished
+from proxy.path import history_threads
+from proxy.path.history_threads import HUGE_WORK_BYTES, LARGE_WORK_BYTES, run_apart
+from proxy.shorten import attempts
+from tests.support.agent import reading
+from tests.support.compacting_proxy import SMALL
+from tests.support.gateway_in_process import GatewayInProcess, Listening
+from tests.support.messages import body
+from tests.support.scripted_upstream import answer, text_turn
+
+SECONDS = 60
+LARGE = reading(40, size=12_000)
+
+
+class Gate:
+    """Holds the thread that comes to it until it is opened."""
+
+    def __init__(self):
+        self.is_reached, self._is_open = threading.Event(), threading.Event()
+        self.threads = []
+
+    def pass_through(self):
+        self.threads.append(threading.current_thread().name)
+        self.is_reached.set()
+        assert self._is_open.wait(SECONDS)
+
+    def open(self):
+        self._is_open.set()
+
+
+@pytest.fixture
+def gate():
+    gate = Gate()
+    yield gate
+    gate.open()
+
+
+@pytest.fixture
+def steps(monkeypatch, gate):
+    """The names of the steps that ran; the first of them waits at the gate."""
+    names, run = [], attempts.run
+
+    def run_noted(steps, draft):
+        def note(step):
+            def act(draft):
+                names.append(step.name)
+                gate.pass_through()
+                return step(draft)
+
+            return Noted(step.name, act)
+
+        return run([note(step) for step in steps], draft)
+
+    monkeypatch.setattr(attempts, "run", run_noted)
+    return names
+
+
+class Noted:
+    def __init__(self, name, act):
+        self.name, self._act = name, act
+
+    def __call__(self, draft):
+        return self._act(draft)
+
+
+async def post(url, source, key):
+    """A connection on which this request was sent."""
+    host, port = url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    head = (
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        f"authorization: Bearer {key}\r\ncontent-length: {len(source)}\r\n\r\n"
+    )
+    writer.write(head.encode() + source)
+    await writer.drain()
+    return reader, writer
+
+
+async def until(is_so):
+    async with asyncio.timeout(SECONDS):
+        while not is_so():  # noqa: ASYNC110 (threads signal nothing to the loop)
+            await asyncio.sleep(0.01)
+
+
+def is_idle():
+    return not any(lane._unfinished for lane in (history_threads._LARGE, history_threads._UNKNOWN))
+
+
+async def test_the_work_for_a_client_that_left_ends_before_its_next_step(up, tmp_path, gate, steps):
+    up.script = text_turn("Well.")
+    async with (
+        GatewayInProcess(up, tmp_path, policies={"default": SMALL}, retries=0) as served,
+        Listening(served).listening() as url,
+    ):
+        _, writer = await post(url, body(LARGE), "sk-a")
+        await until(gate.is_reached.is_set)
+        writer.transport.abort()
+        await until(lambda: any(isinstance(event, RequestFinished) for event in served.events))
+        begun = len(steps)
+        gate.open()
+        await until(is_idle)
+        assert len(steps) == begun == 1
+        assert [event.outcome for event in served.events if isinstance(event, RequestFinished)] == ["client-left"]
+        assert not served.faults
+        assert not up.requests
+        reader, writer = await post(url, body(LARGE), "sk-a")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        writer.close()
+    assert len(steps) > 2
+
+
+async def test_large_histories_of_strangers_share_a_thread_of_their_own(up, tmp_path, gate, steps):
+    """Two requests that the upstream would refuse held both threads in which all large histories are worked on."""
+    up.script = lambda request: (
+        text_turn("Well.") if request.header("authorization") == "Bearer sk-known" else answer({"error": {}}, 401)
+    )
+    async with GatewayInProcess(up, tmp_path, policies={"default": SMALL}, retries=0) as served:
+        await served.relay(served.call(LARGE[:2], key="sk-known"))
+        strangers = [asyncio.create_task(served.relay(served.call(LARGE, key=f"sk-{number}"))) for number in range(3)]
+        await until(gate.is_reached.is_set)
+        known = asyncio.create_task(served.relay(served.call(LARGE, key="sk-known")))
+        await until(lambda: len(gate.threads) > 1)
+        gate.open()
+        await asyncio.gather(known, *strangers)
+    names = {name.rpartition("_")[0] for name in gate.threads}
+    assert names == {"unknown-callers", "large-histories"}
+    assert sum(name.startswith("unknown-callers") for name in set(gate.threads)) == 1
+
+
+@pytest.mark.parametrize("work", [LARGE_WORK_BYTES + 1, HUGE_WORK_BYTES + 1])
+async def test_work_of_unknown_callers_holds_up_none_of_known_ones(gate, work):
+    held = [asyncio.create_task(run_apart(work, gate.pass_through, is_known=False)) for _ in range(5)]
+    await until(gate.is_reached.is_set)
+    async with asyncio.timeout(SECONDS):
+        assert await run_apart(work, lambda: "done") == "done"
+    gate.open()
+    await asyncio.gather(*held)
+    assert len(set(gate.threads)) == 1

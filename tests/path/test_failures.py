@@ -1,0 +1,276 @@
+"""Ways in which compaction has failed the users of other products, each as a test of the worker by its number.
+
+The numbers are those of the catalogue that this product was planned with: F1 the death spiral, F3 and F4 orphans,
+F5 amnesia, F6 lost rules, F7 and F8 the destroyed cache, F10 and F11 reasoning, F12 the missing user, F19 to F21
+counts that are wrong, F25 cross-talk. Where an invariant says the same for every history it has the number in its name
+(`test_invariants.py`); what is about windows, tokens and the upstream is with its part, under its number too.
+"""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from math import ceil
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.history.identity import compute_chain
+from proxy.shorten.pipeline import estimate_tokens
+from proxy.shorten.rules import Anchor, Facts, Rules
+from proxy.shorten.steps.compat import OneLiners, ToolHints
+from proxy.shorten.steps.standard import ClearArguments, DropMiddle, StripReasoning
+from tests.support.compaction_worker import Worker
+from tests.support.histories import (
+    ONE,
+    OPENING,
+    SEVERAL,
+    SMALL,
+    start_history,
+    thinking,
+)
+from tests.support.messages import assistant, body, call, chat, history, parse_request, system, user
+from tests.support.worker_cases import ACCOUNT, EAGER, LINES, TOLD, mixed_history, orphans, works
+
+
+def work(steps, *, out=LINES, task="Make the tests pass.", head="You are an agent."):
+    """An agent that reads file after file; no two results are alike."""
+    reads = [call("Read", path=f"src/part_{step}.py", out=f"part_{step}\n{out}") for step in range(steps)]
+    return history(system(head), user(task), *reads)
+
+
+def blocks(sent):
+    """The requests on which a block was made for a reason other than an always-step's first act."""
+    return [each for each in sent if each.plan.block is not None and each.plan.reason != "opening"]
+
+
+# --- F1: the death spiral --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.seconds
+def test_f1_a_head_over_the_limit_by_itself_costs_two_blocks_and_two_summaries_in_fifty_requests_at_most():
+    messages = work(50, out="short", head="Rule: be kind.\n" * 1_000)
+    worker = Worker(Rules(clear_at_least=10**9, summary=TOLD), Facts(usable_tokens=3_000), model=ACCOUNT)
+    sent = works(worker, messages)
+    assert len(sent) == 51
+    assert len(blocks(sent)) <= 2
+    assert len(worker.accounts) <= 2
+
+
+@pytest.mark.seconds
+def test_f1_words_of_the_user_that_take_a_quarter_of_the_window_cause_a_block_at_every_second_request():
+    long = user("Read this: " + "word " * 2_000)
+    messages = [message for step in range(50) for message in (*long, *assistant(f"Read {step}."))]
+    verbatim = replace(TOLD, user_tokens=10**9)
+    rules = Rules(clear_at_least=10**9, fold=(DropMiddle(user_tokens=10**9),), summary=verbatim)
+    worker = Worker(rules, Facts(usable_tokens=10_000), model=ACCOUNT)
+    sent = works(worker, messages)
+    assert len(blocks(sent)) <= len(sent) / 2
+    assert len(worker.accounts) <= len(sent) / 2
+    assert all(sending.plan.tokens_after <= 10_000 for sending in sent)
+
+
+# --- F4: orphans -------------------------------------------------------------------------------------------------
+
+
+def test_f4_five_blocks_in_a_row_and_more_do_come():
+    sent = works(
+        Worker(EAGER), history(user("Go."), *(mixed_history("Read", f"file_{step}", LINES) for step in range(12)))
+    )
+    assert len(blocks(sent)) >= 5
+    assert [orphans(each.messages) for each in sent] == [0] * len(sent)
+
+
+# --- F5: amnesia -----------------------------------------------------------------------------------------------------
+
+
+def test_f5_after_a_block_the_newest_task_is_verbatim_and_last():
+    done = work(6, task="Rename the flag --fast to --quick.")
+    newest = user("Now write  the changelog, please.\n")
+    (*_, last) = works(Worker(EAGER), [*done, *assistant("Renamed."), *newest, *history(call("Look", out=LINES))])
+    assert last.plan.action in ("created", "applied")
+    assert [message for message in last.messages if message["role"] == "user"][-1] == newest[0]
+
+
+def test_f5_folded_work_is_listed_as_done():
+    runs = [call("Bash", command=f"make step_{step}", out=LINES) for step in range(8)]
+    (*_, last) = works(Worker(replace(EAGER, when_full=())), history(user("Build it."), *runs))
+    notes = [message["content"] for message in last.messages if "Background" in (message["content"] or "")]
+    assert notes
+    assert "make step_0" in "\n".join(notes)
+    assert "still applies" in "\n".join(notes)
+
+
+# --- F6: lost rules --------------------------------------------------------------------------------------------------
+
+
+def test_f6_rules_stay_verbatim_after_ten_blocks():
+    rules = [*system("Never push.  "), {"role": "developer", "content": "Ünïcode rules ", "x": 1.50}]
+    pinned = user("Begin. <pin>Keep  main.go\nas it is.</pin>", name="ann")
+    steps = [call("Read", path=f"{step}.py", out=f"{step}{LINES}") for step in range(30)]
+    messages = history(rules, pinned, *steps[:3], system("From here on: no network. "), *steps[3:])
+    sent = works(Worker(EAGER), messages)
+    assert len(blocks(sent)) >= 10
+    laws = [message for message in messages if message["role"] in ("system", "developer") or "<pin>" in str(message)]
+    left = {json.dumps(message) for message in sent[-1].messages}
+    assert all(json.dumps(law) in left for law in laws)
+
+
+# --- F7, F8: the destroyed cache -------------------------------------------------------------------------------------
+
+
+def rewrites(sent):
+    """How often what was forwarded before was not forwarded again as it was."""
+    return sum(new.raws[: len(old.raws)] != old.raws for old, new in pairwise(sent))
+
+
+def test_f7_over_a_hundred_turns_old_results_are_cleared_in_strides():
+    rules = Rules(clear_at_least=5_000)
+    sent = works(Worker(rules), work(100))
+    growth = estimate_tokens(sent[-1].came)
+    assert growth > 50_000
+    assert 1 <= rewrites(sent) <= ceil(growth / rules.clear_at_least)
+
+
+@pytest.mark.seconds
+def test_f7_over_a_hundred_turns_above_the_trigger_each_rewrite_makes_room_for_many_more():
+    rules, facts = Rules(clear_at_least=10**9), Facts(usable_tokens=12_000)
+    sent = works(Worker(rules, facts), work(100))
+    ((limit, _),) = rules.limits(facts)
+    batch = (limit - rules.find_goal(limit)) / 2
+    assert 1 <= rewrites(sent) <= ceil(estimate_tokens(sent[-1].came) / batch)
+    assert all(each.plan.tokens_after <= facts.usable_tokens for each in sent)
+
+
+def test_f8_the_placeholder_of_a_result_is_not_renumbered():
+    first, second = (works(Worker(EAGER), work(steps)) for steps in (8, 14))
+    assert [each.left for each in second[: len(first)]] == [each.left for each in first]
+
+
+# --- F10, F11: reasoning ---------------------------------------------------------------------------------------------
+
+THOUGHTS = st.builds(thinking, SMALL, st.booleans(), st.one_of(ONE, SEVERAL))
+THINKERS = st.builds(
+    start_history, OPENING, SMALL, st.lists(st.one_of(THOUGHTS, SMALL.map(user)), min_size=6, max_size=12)
+)
+STRIPPING = (ClearArguments(over=60, tools=("*",)), StripReasoning())
+DEMANDED = st.sampled_from([STRIPPING, STRIPPING[::-1], (ToolHints(over=50), *STRIPPING)])
+TAKEN = st.sampled_from([(StripReasoning(with_calls=True, signed=True),), (StripReasoning(with_calls=True),)])
+REASONING = ("reasoning_content", "reasoning_details")
+
+
+def reasoning(sent):
+    """What the client sent as reasoning, and what is left of it, in each message with calls that is still there."""
+    came = [json.loads(message.raw) for message in sent.body]
+    for message in sent.plan.view[len(sent.head) :]:
+        old, new = came[message.start], json.loads(message.raw)
+        if message.calls:
+            yield [old.get(key) for key in REASONING], [new.get(key) for key in REASONING]
+
+
+@pytest.mark.seconds
+@given(THINKERS, st.one_of(DEMANDED, TAKEN))
+def test_f10_a_message_that_is_signed_is_untouched_or_gone(messages, steps):
+    for sent in works(Worker(replace(EAGER, when_full=steps)), messages):
+        came = {message.raw for message in sent.body}
+        assert all(message.raw in came for message in sent.plan.view if message.signed)
+        assert all(new in (old, [None, None]) for old, new in reasoning(sent))
+
+
+@given(THINKERS, DEMANDED)
+def test_f11_the_reasoning_of_a_turn_with_calls_stays_unless_the_turn_goes(messages, steps):
+    for sent in works(Worker(replace(EAGER, when_full=steps)), messages):
+        assert all(new == old for old, new in reasoning(sent))
+
+
+def test_f11_by_default_only_optional_reasoning_is_removed():
+    assert not StripReasoning().with_calls
+    assert not StripReasoning().signed
+
+
+# --- F19, F20, F21: counts that are wrong ----------------------------------------------------------------------------
+
+
+def links(messages):
+    return compute_chain(parse_request(body(messages)), Worker().tenant, b"k" * 32)
+
+
+def test_f19_usage_of_zero_is_unknown_and_our_own_count_takes_over():
+    messages = work(20)
+    zero = Anchor(links(messages)[-1], 0, b"")
+    text, untold = (
+        Worker(Rules(), Facts(usable_tokens=8_000, anchor=anchor)).send(messages) for anchor in (zero, None)
+    )
+    assert text.plan.action == "created"
+    assert text.left == untold.left
+
+
+def test_f20_a_picture_of_two_megabytes_in_the_first_turn_never_triggers():
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgo" * 180_000}}
+    worker = Worker(
+        Rules(), Facts(usable_tokens=8_000), count=lambda raw: 800 if b"image_url" in raw else estimate_tokens(raw)
+    )
+    messages = history(user([picture, {"type": "text", "text": "What is it?"}]), *[call("Look", out="a cat")] * 6)
+    assert [each.plan.action for each in works(worker, messages)] == ["none"] * 7
+
+
+def test_f21_usage_from_before_a_block_does_not_trigger_the_next_one():
+    messages, worker = work(20), Worker(Rules(), Facts(usable_tokens=8_000))
+    first = worker.send(messages)
+    assert (first.plan.action, first.plan.reason) == ("created", "window")
+    worker.facts = replace(worker.facts, anchor=Anchor(links(messages)[-1], 1_000_000, b""))
+    after = [worker.send([*messages, *assistant("Go on."), *user("Yes?")][:stop]) for stop in (len(messages), None)]
+    assert [(each.plan.action, each.plan.reason) for each in after] == [("applied", "")] * 2
+    assert all(each.plan.tokens_after < 8_000 for each in after)
+
+
+def test_f21_usage_from_after_it_does():
+    messages, worker = work(20), Worker(Rules(), Facts(usable_tokens=8_000))
+    first = worker.send(messages)
+    worker.facts = replace(worker.facts, anchor=Anchor(links(messages)[-1], 7_900, first.plan.view_id))
+    assert worker.send([*messages, *assistant("Go on."), *user("Yes?")]).plan.reason in ("summary-no-gain", "floor")
+
+
+# --- F25: cross-talk -------------------------------------------------------------------------------------------------
+
+
+def test_f25_a_childs_block_does_not_reach_its_parent():
+    house = Worker(EAGER)
+    task = [*system("You are an agent."), *user("Make the tests pass.")]
+    parent = [*task, *work(12)[2:]]
+    child = [*task, *work(12, out=LINES.replace("line", "row"))[2:]]
+    works(house, child)
+    alone = works(Worker(EAGER), parent)
+    assert [each.left for each in works(house, parent)] == [each.left for each in alone]
+
+
+def test_f25_conversations_of_equal_content_are_kept_apart_by_their_ids_and_by_their_tenants():
+    store, messages = Worker().store, work(12)
+    made = Worker(EAGER, store=store, conversation="one").send(messages)
+    assert made.plan.action == "created"
+    others = [
+        Worker(EAGER, store=store, conversation="two"),
+        Worker(EAGER, store=store, tenant="team-b", conversation="one"),
+    ]
+    assert [worker.send(messages).plan.action for worker in others] == ["created", "created"]
+    assert Worker(EAGER, store=store, conversation="one").send(messages).plan.action == "applied"
+
+
+def test_f25_of_two_workers_that_make_a_block_at_once_the_first_counts_for_both():
+    messages = work(12)
+    house = Worker(EAGER)
+    late = Worker(replace(EAGER, fold=(OneLiners(),)))
+    ready = late.decides(messages)
+    first = house.send(messages)
+    late.store = house.store
+    late.accept(ready)
+    assert ready.left != first.left
+    assert [worker.send(messages).left for worker in (late, house)] == [first.left] * 2
+
+
+def test_f25_a_question_on_the_side_leaves_the_conversation_as_it_was():
+    worker, messages = Worker(EAGER), work(12)
+    earlier = worker.send(messages)
+    aside = chat(user("Give this conversation a title: " + "word " * 50))
+    assert worker.send(json.loads(aside)["messages"]).plan.action == "none"
+    assert worker.send(messages).left == earlier.left

@@ -1,0 +1,81 @@
+"""Requests that were read lately are known again, by their caller only, and in bounded memory."""
+
+from proxy.path import known_requests
+from proxy.path.known_requests import KnownRequests
+from proxy.wire.chat import requests as chat
+from proxy.wire.chat.requests import parse
+from proxy.wire.messages import requests as messages
+from proxy.wire.outline import find_prefix
+from tests.support.messages import body, call, history, system, user
+
+ONE, OTHER = 1, 2
+LONG = history(system("You help."), user("Mend it."), *(call("Read", path=f"{n}.py", out="x" * 900) for n in range(20)))
+MORE = history(call("Bash", command="ls"))
+
+
+def read(known, caller, source):
+    prefix = known.find_prefix(caller, source, chat)
+    known.add(caller, parse(source, prefix), prefix)
+    return 0 if prefix is None else prefix.count
+
+
+def test_a_history_that_goes_on_is_known_to_its_caller_only():
+    known = KnownRequests()
+    assert read(known, ONE, body(LONG)) == 0
+    assert read(known, OTHER, body(LONG)) == 0
+    assert read(known, ONE, body(LONG + MORE)) == len(LONG)
+    assert read(known, ONE, body(LONG + MORE + MORE)) == len(LONG + MORE)
+
+
+def test_the_longest_of_several_is_found():
+    known = KnownRequests()
+    branches = [LONG + history(user(word), *[call("Bash", command=word)] * 6) for word in ("a", "b", "c")]
+    for branch in branches:
+        read(known, ONE, body(branch))
+    assert [read(known, ONE, body(branch + MORE)) for branch in branches] == [len(branch) for branch in branches]
+
+
+def test_a_history_takes_one_place_however_often_it_comes():
+    known = KnownRequests()
+    read(known, ONE, body(LONG))
+    once = known.bytes
+    prefixes = [known.find_prefix(ONE, body(LONG), chat) for _ in range(9)]
+    for prefix in prefixes:
+        known.add(ONE, parse(body(LONG), prefix), prefix)
+    assert known.bytes == once
+
+
+def test_one_caller_displaces_its_own_and_what_is_too_large_is_not_kept():
+    size = len(body(LONG))
+    known = KnownRequests(most_bytes=30 * size)
+    read(known, OTHER, body(LONG))
+    for number in range(20):
+        read(known, ONE, body([*LONG[:1], *user(f"Do {number}."), *LONG[2:]]))
+    assert known.find_prefix(OTHER, body(LONG), chat) is not None
+    assert known.bytes <= 30 * size
+    huge = history(user("Mend it."), *(call("Read", path=f"{n}.py", out="x" * 9000) for n in range(40)))
+    read(known, ONE, body(huge))
+    assert known.find_prefix(ONE, body(huge), chat) is None
+
+
+def test_requests_of_another_api_are_passed_over():
+    """What a chat request and one of Messages begin with may be the same bytes."""
+    known, source = KnownRequests(), body(LONG[1:])
+    known.add(ONE, parse(source), None)
+    assert known.find_prefix(ONE, source, chat) is not None
+    assert known.find_prefix(ONE, source, messages) is None
+
+
+def test_of_many_conversations_of_one_caller_only_a_few_are_compared(monkeypatch):
+    """A gateway asks for all its users with one key."""
+    known, compared = KnownRequests(), []
+    histories = [
+        history(system("You help."), *[call("Bash", command="make", out=f"{number} failed. " * 60)] * 12)
+        for number in range(500)
+    ]
+    for each in histories:
+        read(known, ONE, body(each))
+    monkeypatch.setattr(known_requests, "find_prefix", lambda *given: compared.append(given) or find_prefix(*given))
+    for each in histories:
+        assert read(known, ONE, body(each + MORE)) == len(each)
+    assert len(histories) <= len(compared) < 10 * len(histories)

@@ -1,0 +1,402 @@
+"""What the store remembers of a conversation: the same for every worker, one look-up, and never in the way."""
+
+import json
+from dataclasses import replace
+from unittest.mock import patch
+
+import pytest
+
+from proxy import events
+from proxy.history.identity import Identity, make_block_key
+from proxy.path import services
+from proxy.path.actions import Decision, Identify, Owner, StoreBlock
+from proxy.path.conversation import Context, Exchange
+from proxy.path.planning import Plan
+from proxy.path.services import StoreSecret
+from proxy.shorten.block import Block, Part
+from proxy.shorten.memory import LastRequest, LookUp, Memory, SummaryCandidate, read_candidate
+from proxy.shorten.pipeline import estimate_tokens
+from proxy.shorten.rules import Anchor, Rules
+from proxy.shorten.summary import Summary
+from proxy.shorten.window import UNCALIBRATED, Calibration, LearnedLimit, Window
+from proxy.store.contract import StoreUnavailable
+from proxy.store.memory import MemoryStore
+from proxy.store.sqlite import SqliteStore
+from tests.support.messages import body, parse_request, user
+
+LINKS = tuple(bytes([number]) * 20 for number in range(6))
+US = Identity("team-a", LINKS, "up/gpt-4")
+THEM = replace(US, tenant="team-b")
+PRIOR = Calibration(1.2)
+
+
+def block(covers, text=b'{"role": "user", "content": "short"}'):
+    return Block(covers, (Part(0, covers - 1), Part(covers - 1, covers, text, "clear_results")), reason="stride")
+
+
+def ready_plan(block_):
+    """A plan whose block is to be stored."""
+    link = LINKS[block_.covers]
+    return Plan((), None, "created", block_.reason, 100, 50, block=block_, link=link, view_id=link)
+
+
+def last_time(tokens=1_000, seen=1, counter=US.counter):
+    return LastRequest(Anchor(LINKS[-1], tokens, b""), 1_763_700_000.0, counter, Calibration(1.5, seen))
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def store(request, tmp_path):
+    kind = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "promises.sqlite")
+    yield kind
+    await kind.close()
+
+
+class Recollection:
+    """The look-ups and writes of the orchestration, for a stated identity, performed on a real store."""
+
+    def __init__(self, store):
+        self.store = store
+
+    def exchange(self, identity, *, observes=False):
+        request = parse_request(body(user("x")))
+        mode = "observe" if observes else "auto"
+        ready = Exchange(
+            Context(request, Rules(), estimate_tokens, now=0.0, mode=mode, counter=identity.counter, prior=PRIOR)
+        )
+        ready.identity = identity
+        return ready
+
+    async def find(self, identity=US, *, observes=False):
+        exchange = self.exchange(identity, observes=observes)
+        with patch.object(Identity, "of", return_value=identity):
+            await self.perform(exchange._load_memory(0))
+        return exchange.memory
+
+    async def store_plan(self, identity, ready, memory, *, observes):
+        exchange = self.exchange(identity, observes=observes)
+        exchange.memory, exchange.decision = memory, Decision("created", plan=ready)
+        await self.perform(exchange.accept())
+
+    async def note(self, identity, last, *, first):
+        await self.store.write_fact(identity.anchor_key(identity.links[-1]), last.to_bytes(), 60)
+        if first and last.calibration.observations:
+            await self.store.write_fact(identity.scale_key, last.calibration.to_bytes(), 60)
+
+    async def candidate(self, identity):
+        keys = identity.summary_keys()
+        return read_candidate((await self.store.find_first((), keys))[1], keys)
+
+    async def perform(self, steps):
+        result = None
+        while True:
+            try:
+                action = steps.send(result)
+            except StopIteration:
+                return
+            result = None
+            match action:
+                case Identify():
+                    result = Owner(US.tenant, b"")
+                case LookUp(blocks, facts, windows, summaries):
+                    result = await self.store.find_first(blocks, facts, windows, summaries)
+                case StoreBlock(key, raw, replaces):
+                    result = await self.store.put_block(key, raw, over=replaces)
+
+
+@pytest.fixture
+def warnings():
+    return []
+
+
+@pytest.fixture
+def recall(store):
+    return Recollection(store)
+
+
+async def find_block_of(recall, identity=US, *, observes=False):
+    return await recall.find(identity, observes=observes)
+
+
+async def store_block(recall, block_, *, observes=False, memory=None):
+    await recall.store_plan(US, ready_plan(block_), memory or Memory(), observes=observes)
+
+
+async def test_for_a_new_caller_only_the_models_counting_is_known(recall):
+    assert await find_block_of(recall) == Memory(calibration=PRIOR)
+
+
+async def test_a_block_is_found_by_every_longer_history(recall):
+    await store_block(recall, block(2))
+    assert (await find_block_of(recall)).block == block(2)
+    assert (await find_block_of(recall, replace(US, links=LINKS[:3]))).block == block(2)
+    assert (await find_block_of(recall, replace(US, links=LINKS[:2]))).block is None
+
+
+async def test_the_longest_block_counts(recall):
+    for covers in (2, 4, 3):
+        await store_block(recall, block(covers))
+    assert (await find_block_of(recall)).block == block(4)
+
+
+async def test_tenants_never_meet(recall):
+    await store_block(recall, block(2))
+    await recall.note(US, last_time(), first=True)
+    assert await find_block_of(recall, THEM) == Memory(calibration=PRIOR)
+
+
+# --- heads: what a model wrote is for the head that it had read ------------------------------------------------------
+
+ONE, OTHER = replace(US, head="aa"), replace(US, head="bb")
+
+
+def summary_block(covers, words):
+    """A block with a summary in it."""
+    return replace(
+        block(covers, json.dumps({"role": "user", "content": words}).encode()), summary=Summary(covers, words)
+    )
+
+
+async def stores(recall, identity, block_, memory=None):
+    await recall.store_plan(
+        identity, ready_plan(block_), memory or await find_block_of(recall, identity), observes=False
+    )
+
+
+async def test_a_summary_is_found_under_its_own_head_only(recall):
+    await stores(recall, ONE, summary_block(4, "of one"))
+    assert (await find_block_of(recall, ONE)).block.summary.text == "of one"
+    assert (await find_block_of(recall, OTHER)).block is None
+
+
+async def test_of_two_heads_each_finds_its_own(recall):
+    await stores(recall, ONE, summary_block(4, "of one"))
+    await stores(recall, OTHER, summary_block(4, "of the other"))
+    texts = [(await find_block_of(recall, who)).block.summary.text for who in (ONE, OTHER)]
+    assert texts == ["of one", "of the other"]
+
+
+async def test_one_head_does_not_hide_blocks_before_its_summary(recall):
+    await stores(recall, OTHER, block(2))
+    await stores(recall, OTHER, summary_block(3, "of the other"))
+    await stores(recall, ONE, summary_block(4, "of one"))
+    await stores(recall, ONE, summary_block(5, "more of one"))
+    assert (await find_block_of(recall, OTHER)).block.summary.text == "of the other"
+    assert (await find_block_of(recall, replace(OTHER, head="cc"))).block == block(2)
+
+
+async def test_a_deeper_block_of_a_head_takes_the_place_of_its_own(recall):
+    await stores(recall, ONE, summary_block(4, "of one"))
+    for words in ("of the other", "deeper"):
+        await stores(recall, OTHER, summary_block(4, words))
+    texts = [(await find_block_of(recall, who)).block.summary.text for who in (ONE, OTHER)]
+    assert texts == ["of one", "deeper"]
+
+
+async def test_blocks_without_a_summary_are_found_under_any_head(recall):
+    await stores(recall, ONE, block(4))
+    assert (await find_block_of(recall, OTHER)).block == block(4)
+
+
+@pytest.mark.parametrize("refused", [0, 2])
+def test_the_last_request_is_read_as_it_was_written(refused):
+    """Refused views are written where there are any, so that a worker of an earlier version reads the others."""
+    last = replace(last_time(), refused_views=refused)
+    assert LastRequest.from_bytes(last.to_bytes()) == last
+    assert len(json.loads(last.to_bytes())) == (11 if refused else 10)
+
+
+async def test_a_summary_of_version_0_1_stays(recall, store):
+    """It names no head. Blocks from before an upgrade are used for the same tenant and messages, as they were."""
+    await store.put_block(make_block_key(US.tenant, LINKS[4]), summary_block(4, "old").to_bytes())
+    assert (await find_block_of(recall, ONE)).block.summary.text == "old"
+
+
+async def test_only_a_head_that_meets_another_ones_summary_looks_twice(recall, store, monkeypatch):
+    await stores(recall, ONE, summary_block(4, "of one"))
+    lookups, find_first = [], store.find_first
+
+    async def count_lookups(*keys):
+        lookups.append(keys)
+        return await find_first(*keys)
+
+    monkeypatch.setattr(store, "find_first", count_lookups)
+    await find_block_of(recall, ONE)
+    assert len(lookups) == 1
+    await find_block_of(recall, OTHER)
+    assert len(lookups) == 3
+
+
+async def test_a_candidate_is_found_under_its_own_head_only(recall, store):
+    ready = SummaryCandidate("ready", "of one").to_bytes()
+    await store.write_fact(ONE.summary_key(4), ready, 60)
+    assert (await recall.candidate(ONE)).text == "of one"
+    assert await recall.candidate(OTHER) is None
+
+
+async def test_of_two_concurrent_blocks_the_first_one_counts(recall):
+    await store_block(recall, block(2))
+    await store_block(recall, block(2, b'{"role": "user", "content": "late"}'))
+    assert (await find_block_of(recall)).block == block(2)
+
+
+async def test_a_deeper_block_that_cuts_where_the_last_one_did_takes_its_place(recall):
+    deeper, late = block(2, b'{"role": "user"}'), block(2, b'{"role": "tool"}')
+    await store_block(recall, block(2))
+    stood_on = await find_block_of(recall)
+    await store_block(recall, deeper, memory=stood_on)
+    assert (await find_block_of(recall)).block == deeper
+    await store_block(recall, late, memory=stood_on)
+    assert (await find_block_of(recall)).block == deeper
+
+
+async def test_a_block_at_another_place_is_not_replaced(recall):
+    await store_block(recall, block(2))
+    await store_block(recall, block(4), memory=await find_block_of(recall))
+    assert (await find_block_of(recall, replace(US, links=LINKS[:4]))).block == block(2)
+
+
+async def test_a_block_of_another_format_is_none(store, recall):
+    await store_block(recall, block(2))
+    at = await find_block_of(recall)
+    await store.put_block(at.block_key, at.block_bytes.replace(b'"format":2', b'"format":99'), over=at.block_bytes)
+    assert (await find_block_of(recall)).block is None
+    await store_block(recall, block(2), memory=await find_block_of(recall))
+    assert (await find_block_of(recall)).block == block(2)
+
+
+async def test_an_observed_block_counts_for_observers_only(recall):
+    await store_block(recall, block(2), observes=True)
+    assert (await find_block_of(recall)).block is None
+    seen = await find_block_of(recall, observes=True)
+    assert seen.block == block(2)
+    assert seen.observed
+
+
+async def test_a_block_in_force_comes_before_an_observed_one(recall):
+    await store_block(recall, block(4), observes=True)
+    await store_block(recall, block(2))
+    seen = await find_block_of(recall, observes=True)
+    assert seen.block == block(2)
+    assert not seen.observed
+
+
+async def test_the_last_time_brings_how_its_upstream_counts(recall):
+    await recall.note(US, last_time(), first=True)
+    known = await find_block_of(recall)
+    assert known.last == last_time()
+    assert known.calibration == Calibration(1.5, 1)
+
+
+async def test_the_newest_time_counts(recall):
+    await recall.note(replace(US, links=LINKS[:3]), last_time(500), first=True)
+    await recall.note(US, last_time(900), first=False)
+    assert (await find_block_of(recall)).last == last_time(900)
+
+
+async def test_the_counts_of_another_model_are_not_used(recall):
+    await recall.note(US, last_time(), first=True)
+    known = await find_block_of(recall, replace(US, counter="up/claude-4"))
+    assert known.last == last_time()
+    assert known.calibration == PRIOR
+
+
+async def test_the_lessons_of_one_conversation_start_the_next(recall):
+    await recall.note(US, last_time(), first=True)
+    stranger = replace(US, links=(LINKS[0], *(link[::-1] + b"!" for link in LINKS[1:])))
+    assert await find_block_of(recall, stranger) == Memory(calibration=Calibration(1.5, 1))
+
+
+async def test_a_conversation_that_learned_nothing_stores_nothing(recall):
+    await recall.note(US, last_time(seen=0), first=True)
+    stranger = replace(US, links=(LINKS[0], b"?" * 20))
+    assert await find_block_of(recall, stranger) == Memory(calibration=PRIOR)
+
+
+async def test_the_known_window_comes_with_the_same_look_up(recall, store):
+    learned, warnings = recall.exchange(US)._window_keys(US.tenant)
+    await store.write_fact(warnings, json.dumps([2, 9_000, None, None]).encode(), 60)
+    assert (await find_block_of(recall)).window == Window(total=9_000, origin="live")
+    await store.write_fact(learned, LearnedLimit(8_000, "total").to_bytes(), 60)
+    assert (await find_block_of(recall)).window == Window(total=8_000, origin="learned")
+
+
+async def test_another_worker_remembers_the_same(recall, store):
+    await store_block(recall, block(2))
+    await recall.note(US, last_time(), first=True)
+    assert await find_block_of(Recollection(store)) == await find_block_of(recall)
+    secrets = [await StoreSecret(store, lambda _: None).get() for _ in range(2)]
+    assert secrets[0] == secrets[1]
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"\xff\x00", b"[]", b"{}", b'"x"', b"[4,", b"null", b"[4, 1, 2, 3, 4, 5, 6, 7, 8, 9]"]
+)
+async def test_an_unreadable_value_is_unknown(recall, store, garbage):
+    keys = [US.anchor_key(LINKS[-1]), US.scale_key, *recall.exchange(US)._window_keys(US.tenant)]
+    for key in keys:
+        await store.write_fact(key, garbage, 60)
+    await store.put_block(make_block_key(US.tenant, LINKS[2]), garbage)
+    known = await find_block_of(recall)
+    assert (known.last, known.calibration, known.window, known.block) == (None, PRIOR, None, None)
+    assert SummaryCandidate.from_bytes(garbage) is None
+
+
+# --- a store that does not answer ---
+
+
+class UnavailableStore(MemoryStore):
+    """While it is away, every call is one too many."""
+
+    away = True
+
+    async def _answer(self, act, *asked):
+        if self.away:
+            raise StoreUnavailable("the disk is gone")
+        return await act(*asked)
+
+    async def find_first(self, blocks, facts=(), *more):
+        return await self._answer(super().find_first, blocks, facts, *more)
+
+    async def put_block(self, key, value, over=None):
+        return await self._answer(super().put_block, key, value, over)
+
+    async def write_fact(self, key, value, seconds, over=None):
+        return await self._answer(super().write_fact, key, value, seconds, over)
+
+    async def load_secret(self, held=None):
+        return await self._answer(super().load_secret, held)
+
+
+async def test_without_a_store_a_local_key_serves_until_it_is_back(warnings):
+    store = UnavailableStore()
+    secret = StoreSecret(store, warnings.append)
+    meanwhile = await secret.get()
+    assert await secret.get() == meanwhile
+    assert warnings == [events.StoreFailed("the disk is gone")] * 2
+    store.away = False
+    held = await MemoryStore.load_secret(store)
+    assert await secret.get() == held != meanwhile
+
+
+async def test_a_key_that_the_store_lost_is_restored_and_all_use_the_same(store, monkeypatch):
+    monkeypatch.setattr(services, "SECRET_CHECK_SECONDS", 0)
+    one, two = StoreSecret(store, lambda _: None), StoreSecret(store, lambda _: None)
+    secret = await one.get()
+    assert await two.get() == secret
+    lost = MemoryStore()
+    one._store = two._store = lost
+    assert await one.get() == await two.get() == secret
+    assert await StoreSecret(lost, lambda _: None).get() == secret
+
+
+async def test_the_store_has_the_last_word_on_the_key_and_is_asked_for_it_every_second(store, monkeypatch):
+    kept = StoreSecret(MemoryStore(), lambda _: None)
+    ours, theirs = await kept.get(), await store.load_secret()
+    kept._store = store
+    assert await kept.get() == ours
+    monkeypatch.setattr(services, "SECRET_CHECK_SECONDS", 0)
+    assert await kept.get() == theirs
+
+
+def test_without_reported_counts_the_own_count_is_used():
+    assert Memory().calibration == UNCALIBRATED

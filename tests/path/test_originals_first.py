@@ -1,0 +1,118 @@
+"""Originals before the first loss: what is folded while they cannot be written, and what is stored of it."""
+
+from dataclasses import replace
+
+import pytest
+
+from proxy.path.actions import CanKeepOriginals, KeepOriginals, StoreBlock, drive
+from proxy.path.conversation import ORIGINALS_UNWRITABLE, Exchange
+from proxy.path.recovery import Refusal
+from proxy.shorten.rules import Facts, Keep, Rules
+from tests.support.compaction_worker import Driver, Worker
+from tests.support.messages import body, call, history, parse_request, user
+
+LONG = "a line of output\n" * 400
+WORK = history(user("Go."), *(call("Read", out=f"{number} {LONG}", path=f"{number}.py") for number in range(12)))
+RULES = Rules(clear_at_least=2_000, keep=Keep(tokens=500, groups=1))
+
+
+class Turn:
+    """One request of a client, at a proxy whose disk works or fails."""
+
+    def __init__(self, worker, messages, *, writes, can_write=None, **context):
+        self.driver = Driver(worker, parse_request(body(messages)))
+        self.driver.exchange = Exchange(replace(self.driver.exchange.context, keeps_originals=True, **context))
+        self.writes, self.can_write = writes, writes if can_write is None else can_write
+        self.actions = []
+
+    def perform(self, action):
+        self.actions.append(type(action))
+        if isinstance(action, KeepOriginals):
+            return self.writes or not action.waits
+        if isinstance(action, CanKeepOriginals):
+            return self.can_write
+        return self.driver.perform(action)
+
+    def prepare(self):
+        return drive(self.driver.exchange.prepare(), self.perform)
+
+    def accept(self):
+        drive(self.driver.exchange.accept(), self.perform)
+
+
+def make_worker(usable_tokens=1_000_000):
+    return Worker(RULES, Facts(usable_tokens=usable_tokens))
+
+
+def test_the_original_is_written_before_the_first_fold_and_later_folds_do_not_wait():
+    worker, waits = make_worker(), []
+    for messages in (WORK, [*WORK, *user("And now?")]):
+        turn = Turn(worker, messages, writes=True)
+        perform = turn.perform
+        turn.perform = lambda action, perform=perform: (
+            (waits.append(action.waits) if isinstance(action, KeepOriginals) else None) or perform(action)
+        )
+        turn.prepare()
+        turn.accept()
+    assert waits == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "usable_tokens", "outcome"),
+    [
+        ("to_fit", 1_000_000, "none"),
+        ("to_fit", 8_000, "created"),
+        ("never", 8_000, "none"),
+        ("always", 1_000_000, "created"),
+    ],
+)
+def test_the_policy_decides_about_folding_without_an_original(allowed, usable_tokens, outcome):
+    decision = Turn(make_worker(usable_tokens), WORK, writes=False, without_originals=allowed).prepare()
+    assert decision.outcome == outcome
+    assert (decision.reason == ORIGINALS_UNWRITABLE) == (outcome == "none")
+
+
+def test_an_existing_block_is_applied_while_nothing_can_be_written():
+    worker = make_worker()
+    turn = Turn(worker, WORK, writes=True)
+    assert turn.prepare().outcome == "created"
+    turn.accept()
+    assert Turn(worker, [*WORK, *user("And now?")], writes=False).prepare().outcome == "applied"
+
+
+@pytest.mark.parametrize(("allowed", "is_stored"), [("to_fit", True), ("never", False)])
+def test_a_refused_history_did_not_fit(allowed, is_stored):
+    """Where the window is unknown, too: else each request would be refused, and shortened once more."""
+    turn = Turn(make_worker(usable_tokens=None), WORK, writes=False, without_originals=allowed)
+    assert turn.prepare().outcome == "none"
+    again = drive(turn.driver.exchange.recover(Refusal("input")), turn.perform)
+    assert (again is not None) == is_stored
+    turn.accept()
+    assert (StoreBlock in turn.actions) == is_stored
+
+
+def test_for_a_new_caller_no_block_is_stored_without_its_original():
+    """An unknown caller's history is kept only once the upstream has accepted it; here the disk fails until then."""
+    new = Worker(RULES, Facts(usable_tokens=1_000_000, was_forwarded=False))
+    turn = Turn(new, WORK, writes=False, can_write=True, is_known=False)
+    assert turn.prepare().outcome == "created"
+    assert KeepOriginals not in turn.actions
+    turn.accept()
+    assert KeepOriginals in turn.actions
+    assert StoreBlock not in turn.actions
+
+
+@pytest.mark.parametrize("allowed", ["to_fit", "never"])
+def test_of_an_unknown_caller_nothing_is_folded_either_while_nothing_can_be_written(allowed):
+    new = Worker(RULES, Facts(usable_tokens=1_000_000, was_forwarded=False))
+    turn = Turn(new, WORK, writes=False, is_known=False, without_originals=allowed)
+    decision = turn.prepare()
+    assert (decision.outcome, decision.reason) == ("none", ORIGINALS_UNWRITABLE)
+
+
+@pytest.mark.parametrize(("allowed", "is_folded"), [("never", False), ("to_fit", True)])
+def test_a_refused_history_of_an_unknown_caller_is_folded_where_the_policy_allows_it(allowed, is_folded):
+    new = Worker(RULES, Facts(usable_tokens=None, was_forwarded=False))
+    turn = Turn(new, WORK, writes=False, is_known=False, without_originals=allowed)
+    turn.prepare()
+    assert (drive(turn.driver.exchange.recover(Refusal("input")), turn.perform) is not None) == is_folded

@@ -1,0 +1,420 @@
+"""What is decided, and why: each occasion for a block, and each reason to make none."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from proxy.history.grouping import Pins
+from proxy.history.identity import compute_chain
+from proxy.path.planning import USELESS_BLOCKS_MAX, is_below_threshold
+from proxy.shorten.fold import OPENING
+from proxy.shorten.rules import CLEAR_COLD_TOKENS, CLEAR_TOKENS, Anchor, Facts, Keep, Rules
+from proxy.shorten.steps.compat import OneLiners
+from proxy.shorten.steps.standard import ClearResults, ClipOutput
+from proxy.shorten.summary import SummaryRules
+from proxy.shorten.window import Prices
+from tests.support.compaction_worker import Worker
+from tests.support.messages import KEY, TENANT, assistant, body, call, history, parse_request, system, user
+
+BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
+ALONE = SummaryRules(enabled=False)
+RULES = Rules(
+    always=(ClipOutput(),),
+    when_full=(ClearResults(over=500),),
+    keep=Keep(tokens=1_000, groups=3),
+    clear_at_least=2_000,
+    clear_cold_at_least=800,
+    trigger=0.8,
+    summary=ALONE,
+)
+WINDOW = Facts(usable_tokens=8_000)
+LIMIT = 6_400
+ASIDE = [*assistant("Done."), *user("Summarize this conversation.")]
+
+
+def work(steps, task="Mend the tests.", out=BIG):
+    """Each step weighs about 600 tokens."""
+    return history(user(task), *[call("Read", path=f"{step}.py", out=f"{step}\n{out}") for step in range(steps)])
+
+
+def done(messages, rules=RULES, facts=WINDOW):
+    plan = Worker(rules, facts).send(messages).plan
+    return plan.action, plan.reason
+
+
+def continue_history(messages, answer="Go on.", text="Yes?"):
+    return [*messages, *assistant(answer), *user(text)]
+
+
+# --- strides ---------------------------------------------------------------------------------------------------------
+
+
+def test_little_is_left_as_it_came():
+    sent = Worker(RULES, WINDOW).send(work(4))
+    assert (sent.plan.action, sent.plan.reason, sent.left == sent.came) == ("none", "", True)
+    assert sent.plan.tokens_before == sent.plan.tokens_after
+
+
+DEAR = Facts(usable_tokens=100_000, prices=Prices(read=0.5, write=1.0))
+USUAL = replace(RULES, clear_at_least="auto", clear_cold_at_least="auto")
+
+
+def test_by_default_less_must_go_if_cached_tokens_are_dear():
+    plan = Worker(USUAL, DEAR).send(work(48)).plan
+    assert (plan.action, plan.reason, plan.threshold_tokens) == ("created", "stride", 13_333)
+    assert USUAL.describe_clearing(13_333, is_cold=False) == "clear_at_least: auto (13333 here)"
+    assert CLEAR_COLD_TOKENS < plan.tokens_before - plan.tokens_after < CLEAR_TOKENS
+    assert done(work(48), USUAL, replace(DEAR, prices=Prices())) == ("none", "")
+
+
+def test_a_number_that_was_typed_is_a_floor_at_any_price_of_cached_tokens():
+    typed = replace(USUAL, clear_at_least=14_000)
+    assert done(work(28), typed, DEAR) == ("none", "")
+    plan = Worker(typed, DEAR).send(work(36)).plan
+    assert (plan.action, plan.reason) == ("created", "stride")
+    assert plan.tokens_before - plan.tokens_after >= 14_000
+
+
+def test_a_number_that_was_typed_is_a_floor_while_the_cache_is_cold_too_unless_another_is_typed_for_that():
+    idle = replace(WINDOW, usable_tokens=100_000, idle_seconds=600.0)
+    assert done(work(70), USUAL, idle) == ("created", "cold")
+    assert done(work(60), USUAL, idle) == ("none", "")
+    assert done(work(26), replace(USUAL, clear_at_least=14_000), idle) == ("none", "")
+    both = replace(USUAL, clear_at_least=14_000, clear_cold_at_least=3_000)
+    assert done(work(26), both, idle) == ("created", "cold")
+
+
+def test_where_they_are_nearly_free_a_rewrite_that_never_pays_waits_for_the_window():
+    nearly_free = replace(WINDOW, prices=Prices(read=0.002, write=1.25))
+    assert done(work(10), facts=nearly_free) == ("none", "")
+    assert done(work(16), facts=nearly_free) == ("created", "window")
+
+
+def test_when_enough_can_go_it_goes_in_one_stride():
+    plan = Worker(RULES, WINDOW).send(work(10)).plan
+    assert (plan.action, plan.reason) == ("created", "stride")
+    assert plan.tokens_before - plan.tokens_after >= RULES.clear_at_least
+    assert [(report.step, report.saved) for report in plan.reports] == [
+        ("clear_results", plan.tokens_before - plan.tokens_after)
+    ]
+
+
+def test_while_the_cache_is_cold_less_is_enough():
+    assert done(work(5), facts=replace(WINDOW, idle_seconds=600.0)) == ("created", "cold")
+    assert done(work(5), facts=replace(WINDOW, idle_seconds=10.0)) == ("none", "")
+
+
+def test_a_rewrite_that_would_not_pay_for_itself_is_not_made():
+    dear = Prices(read=0.01, write=1.25)
+    long_tail = [*work(10), *history(assistant("word " * 10_000), user("And?"))]
+    assert done(long_tail, facts=Facts(prices=dear)) == ("none", "")
+    assert done(long_tail, replace(RULES, horizon=10**6), Facts(prices=dear)) == ("created", "stride")
+
+
+def test_short_conversations_are_left_alone():
+    assert done(work(10), replace(RULES, min_groups=20)) == ("none", "")
+
+
+def test_without_new_blocks_existing_ones_apply():
+    worker = Worker(replace(RULES, new_blocks=False), WINDOW)
+    assert worker.send(work(20)).plan.action == "none"
+    worker.rules = RULES
+    made = worker.send(work(20))
+    worker.rules = replace(RULES, new_blocks=False)
+    again = worker.send(continue_history(work(20)))
+    assert again.plan.action == "applied"
+    assert again.raws[: len(made.raws)] == made.raws
+
+
+# --- limits ----------------------------------------------------------------------------------------------------------
+
+DEEP = replace(RULES, clear_at_least=10**9, clear_cold_at_least=10**9)
+
+
+def test_over_the_trigger_the_view_goes_down_to_the_target():
+    plan = Worker(DEEP, WINDOW).send(work(12)).plan
+    assert (plan.action, plan.reason) == ("created", "window")
+    assert plan.tokens_after <= DEEP.find_goal(LIMIT)
+    assert done(work(9), DEEP) == ("none", "")
+
+
+def test_of_window_cliff_and_a_number_of_tokens_the_lowest_counts():
+    cliff = replace(WINDOW, prices=Prices(cliffs=(4_000,)))
+    assert done(work(9), DEEP, cliff) == ("created", "cliff")
+    assert done(work(9), replace(DEEP, trigger_tokens=3_000), cliff) == ("created", "window")
+    assert done(work(9), replace(DEEP, trigger=0), WINDOW) == done(work(9), DEEP, Facts()) == ("none", "")
+
+
+def test_where_clearing_is_not_enough_the_oldest_is_folded():
+    plan = Worker(replace(DEEP, when_full=()), WINDOW).send(work(12)).plan
+    assert plan.reason == "window"
+    assert [report.step for report in plan.reports] == ["drop_middle"]
+    assert plan.tokens_after <= LIMIT * 0.9
+
+
+def test_if_need_be_less_of_the_newest_is_left_alone():
+    plan = Worker(replace(DEEP, keep=Keep(groups=20)), WINDOW).send(work(16)).plan
+    assert plan.reason == "window"
+    assert plan.tokens_after <= 8_000
+
+
+def test_the_newest_turns_are_left_alone_where_a_policy_says_so():
+    messages = [*work(12), *assistant("Done."), *user("Now the docs."), *history(*[call("Look", out=BIG)] * 4)]
+    rules = replace(DEEP, keep=Keep(tokens=0, groups=1, turns=1))
+    sent = Worker(rules, WINDOW).send(messages)
+    assert sent.plan.reason == "window"
+    assert sent.raws[-9:] == [message.raw for message in sent.body[-9:]]
+    assert Worker(replace(DEEP, keep=Keep(tokens=0, groups=1)), WINDOW).send(messages).raws[-9:] != sent.raws[-9:]
+
+
+def test_the_first_groups_are_left_alone_where_a_policy_says_so():
+    sent = Worker(replace(DEEP, keep=Keep(tokens=1_000, groups=3, first=3)), WINDOW).send(work(12))
+    assert sent.plan.reason == "window"
+    assert sent.raws[:5] == [message.raw for message in sent.body[:5]]
+    assert sent.plan.view[5].made == "note"
+
+
+def test_a_history_of_protected_messages_makes_a_floor_and_not_a_block():
+    text = history(
+        user("Mend it."), assistant("How?"), system("word " * 5_000), assistant("I see."), user("word " * 3_000)
+    )
+    assert done(text, DEEP) == ("none", "floor")
+    assert done(work(12), replace(DEEP, min_groups=20)) == ("none", "min_groups")
+    assert done(work(12), replace(DEEP, min_turns=2)) == ("none", "min_turns")
+
+
+def test_after_useless_blocks_none_is_made_while_the_history_fits():
+    vain = replace(WINDOW, useless_blocks=USELESS_BLOCKS_MAX)
+    assert done(work(12), DEEP, vain) == ("none", "breaker-open")
+    assert done(work(12), DEEP, replace(vain, useless_blocks=USELESS_BLOCKS_MAX - 1)) == ("created", "window")
+    assert done(work(20), DEEP, vain) == ("created", "window")
+
+
+def test_a_block_for_a_small_window_does_not_bind_a_large_one_while_the_history_fits_there():
+    worker = Worker(DEEP, WINDOW)
+    worker.send(work(12))
+    worker.facts = Facts(usable_tokens=100_000)
+    assert worker.send(work(12)).plan.action == "none"
+    worker.facts = Facts(usable_tokens=9_000)
+    assert worker.send(work(12)).plan.action == "applied"
+    worker.facts = Facts(usable_tokens=9_000)
+    assert worker.send(work(16)).plan.action == "applied"
+
+
+def test_where_a_window_is_not_known_a_block_that_was_made_for_one_goes_on():
+    worker = Worker(DEEP, WINDOW)
+    worker.send(work(12))
+    worker.facts = Facts()
+    assert worker.send(work(12)).plan.action == "applied"
+
+
+@pytest.mark.parametrize(
+    ("usable", "limit"), [(8_000, 6_400), (50_000, 40_000), (70_000, 48_000), (100_000, 50_000), (1_000_000, 500_000)]
+)
+def test_the_trigger_auto_leaves_more_to_a_history_before_a_small_window(usable, limit):
+    assert Rules().limits(Facts(usable_tokens=usable)) == [(limit, "window")]
+    assert Rules(trigger=0.3).limits(Facts(usable_tokens=usable)) == [(int(usable * 0.3), "window")]
+
+
+@pytest.mark.parametrize(
+    ("usable", "trigger", "limit"),
+    [(100_000, 0.9, 40_000), (4_000, 0.9, 2_000), (1_000, 0.9, 900), (95_000, 0.3, 2_000), (10_000, "auto", 3_000)],
+)
+def test_a_headroom_never_brings_the_limit_near_nothing(usable, trigger, limit):
+    assert Rules(trigger=trigger, headroom=0.5).limits(Facts(usable_tokens=usable)) == [(limit, "window")]
+
+
+def test_a_block_leaves_room_for_the_next_requests():
+    assert Rules().find_goal(100_000) == 80_000
+    assert Rules().find_goal(50_000) == 36_000
+    assert Rules().find_goal(8_000) == 4_000
+    assert Rules(room=0).find_goal(8_000) == 6_400
+    assert Rules(target=0.3).find_goal(8_000) == 2_400
+
+
+def test_a_client_that_asks_for_a_block_wants_half_gone():
+    assert Rules().find_goal(100_000, "forced") == 50_000
+
+
+def test_a_refused_history_is_shortened_further():
+    rules = RULES.for_overflow()
+    assert rules.keep.groups == 1
+    assert rules.keep.tokens < RULES.keep.tokens
+    assert (rules.trigger, rules.target) == (0.7, 0.5)
+    assert not rules.summary.enabled
+    assert rules.always[-1] == ClipOutput(over=8_000, share=0.05)
+
+
+def test_a_message_folded_before_it_was_pinned_returns_once_with_the_next_block():
+    folding = replace(DEEP, when_full=(), fold=(OneLiners(tokens=0),))
+    worker = Worker(folding, WINDOW)
+    asked = [
+        *user("Mend it."),
+        *assistant("How? " * 200),
+        *user("As you like. <pin>Never push.</pin>"),
+        *assistant("Good."),
+        *user("Go."),
+    ]
+    worker.send([*asked, *work(12)[1:]])
+    worker.rules, worker.facts = replace(RULES, pins=Pins(tags=("pin",))), Facts()
+    sent = [worker.send([*asked, *work(steps)[1:]]) for steps in (16, 22, 28)]
+    note = f"{OPENING}\nPinned, word for word:\n<pin>Never push.</pin>\n"
+    assert [each.plan.reason for each in sent] == ["stride"] * 3
+    assert [[message.text.startswith(note) for message in each.plan.view].count(True) for each in sent] == [1] * 3
+
+
+# --- counts ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_upstreams_count_is_used_and_only_new_messages_are_estimated():
+    messages = work(6)
+    link = compute_chain(parse_request(body(messages)), TENANT, KEY)[-1]
+    worker = Worker(replace(DEEP, clear_at_least=3_700), Facts(anchor=Anchor(link, 5_000, b"")))
+    assert worker.send(messages).plan.tokens_after == 5_000
+    more = worker.send(continue_history(messages)).plan.tokens_after
+    assert 5_000 < more < 5_050
+
+
+def test_everything_after_the_last_count_is_in_the_size_without_a_block():
+    early, messages = work(4), work(12)
+    links = compute_chain(parse_request(body(messages)), TENANT, KEY)
+    anchor = Anchor(links[len(compute_chain(parse_request(body(early)), TENANT, KEY)) - 1], tokens=3_000, view_id=b"")
+    sent = Worker(replace(RULES, new_blocks=False), replace(WINDOW, anchor=anchor)).send(messages)
+    counted = sum(len(message.raw) // 4 for message in sent.body[len(early) :])
+    assert sent.plan.tokens_before == sent.plan.tokens_after == 3_000 + counted
+
+
+def test_no_size_is_below_zero_where_an_upstream_counts_far_less():
+    messages = work(12)
+    links = compute_chain(parse_request(body(messages)), TENANT, KEY)
+    anchor = Anchor(links[-1], tokens=900, view_id=b"")
+    facts = replace(WINDOW, anchor=anchor, force=True)
+    plan = Worker(RULES, facts).send(messages).plan
+    assert plan.action == "created"
+    assert plan.tokens_before == 900
+    assert plan.tokens_after >= 0
+
+
+def test_the_count_of_a_longer_history_is_not_used_for_a_shorter_one():
+    link = compute_chain(parse_request(body(work(6))), TENANT, KEY)[-1]
+    sent = Worker(RULES, Facts(anchor=Anchor(link, 5_000, b""))).send(work(5))
+    assert sent.plan.tokens_after == sent.plan.tokens_before != 5_000
+
+
+def test_tools_and_head_are_counted():
+    bare = Worker(RULES).send(work(2)).plan.tokens_after
+    tools = [{"type": "function", "function": {"name": "Read", "description": "x" * 400}}]
+    assert Worker(RULES).send([*system("y" * 400), *work(2)], tools=tools).plan.tokens_after > bare + 200
+
+
+@pytest.mark.parametrize(("size", "is_quiet"), [(1_999, True), (2_000, False)])
+def test_the_notice_threshold_is_below_every_stride_and_limit(size, is_quiet):
+    assert is_below_threshold(size, RULES, Facts()) == is_quiet
+    assert not is_below_threshold(size, RULES, Facts(force=True))
+    assert not is_below_threshold(size, RULES, Facts(usable_tokens=1_000))
+    asking = replace(RULES, clear_at_least=10**6, trigger_tokens=2_100, summary=SummaryRules(prepare=0.8))
+    assert not is_below_threshold(size, asking, Facts())
+    # The upstream may count twice as many tokens, unless only the estimate counts.
+    alone = replace(asking, summary=ALONE)
+    assert is_below_threshold(size, alone, Facts())
+    assert not is_below_threshold(size, alone, Facts(), count_error=2.0)
+    assert is_below_threshold(size, replace(alone, trusts_usage=False), Facts(), count_error=2.0)
+
+
+# --- asked for -------------------------------------------------------------------------------------------------------
+
+
+def test_compaction_by_name_makes_a_block_however_little_it_saves():
+    assert done(work(5), facts=Facts(force=True)) == ("created", "forced")
+
+
+def test_the_same_request_again_is_done_already():
+    worker = Worker(RULES, Facts(force=True))
+    first, second = worker.send(work(6)), worker.send(work(6))
+    assert (second.plan.action, second.plan.reason) == ("applied", "")
+    assert second.left == first.left
+    assert worker.send([*work(6), *work(14)[13:]]).plan.reason == "forced"
+
+
+# --- beside the work -------------------------------------------------------------------------------------------------
+
+
+def test_a_question_about_the_conversation_gets_existing_blocks_only():
+    worker = Worker(RULES, WINDOW)
+    assert worker.send([*work(10), *ASIDE]).plan.action == "none"
+    made = worker.send(work(10))
+    beside = worker.send([*work(20)[:25], *ASIDE])
+    assert (made.plan.action, beside.plan.action) == ("created", "applied")
+    assert beside.raws[: len(made.raws) - 8] == made.raws[: len(made.raws) - 8]
+
+
+def test_unless_it_is_asked_for_or_does_not_fit():
+    assert done([*work(10), *ASIDE], facts=replace(WINDOW, force=True)) == ("created", "forced")
+    assert done([*work(20), *ASIDE]) == ("created", "window")
+
+
+# --- always-steps ----------------------------------------------------------------------------------------------------
+
+
+def test_the_first_rewrite_of_an_always_step_stores_a_block():
+    huge = history(user("x"), call("Bash", out="y\n" * 15_000))
+    worker = Worker(RULES)
+    first = worker.send(huge)
+    assert (first.plan.action, first.plan.reason) == ("created", "opening")
+    worker.rules = replace(RULES, always=())
+    second = worker.send(continue_history(huge))
+    assert (second.plan.action, second.raws[: len(first.raws)]) == ("applied", first.raws)
+
+
+MARK = {"cache_control": {"type": "ephemeral"}}
+CONTENTS = {
+    "a list for the mark only": lambda text, mark: [{"type": "text", "text": text, **mark}] if mark else text,
+    "a list in any case": lambda text, mark: [{"type": "text", "text": text, **mark}],
+    "two parts": lambda text, mark: [{"type": "text", "text": "Two:"}, {"type": "text", "text": text, **mark}],
+}
+
+
+@pytest.mark.parametrize("write", CONTENTS.values(), ids=CONTENTS)
+@pytest.mark.parametrize("size", [450, 480, 500, 2_000, 19_960, 25_000])
+def test_a_cache_mark_that_moves_on_changes_nothing_of_what_an_always_step_did(write, size):
+    """Clients mark the newest message, some in a list that is there for the mark only, and take it off a turn later."""
+    first = call("Read", path="first.py", out="y" * 30_000)  # an always-step acts from here on
+    more = [call("Read", path=f"{turn % 2}.py", out=f"{turn % 2}" * size) for turn in range(5)]
+    read = history(user("x"), first, *more)
+    worker = Worker(replace(RULES, always=Rules().always, when_full=(), clear_at_least=10**9, always_at_least=1))
+    before = []
+    for newest in (place for place, message in enumerate(read) if message["role"] == "tool"):
+        sent = worker.send(
+            [
+                {**each, "content": write(each["content"], MARK if place == newest else {})}
+                if each["role"] == "tool"
+                else each
+                for place, each in enumerate(read[: newest + 1])
+            ]
+        )
+        said = [
+            "".join(part["text"] for part in each["content"]) if isinstance(each["content"], list) else each["content"]
+            for each in sent.messages
+        ]
+        assert said[: len(before)] == before
+        before = said
+
+
+def test_a_block_holds_no_invalid_text():
+    secret = "sk-canary-0123456789"
+    rules = replace(DEEP, when_full=(ClearResults(over=500),), redact=lambda raw: raw.replace(secret.encode(), b"***"))
+    refused = call("deploy", out=f"Error: {secret} was refused\n{BIG}")
+    messages = history(user("x"), refused, *[call("Read", out=BIG)] * 12)
+    sent = Worker(rules, WINDOW).send(messages)
+    assert secret.encode() in sent.came
+    assert secret not in sent.plan.block.to_bytes().decode()
+    assert "***" in json.dumps(sent.messages)
+
+
+def test_a_block_that_frees_little_and_does_not_make_the_request_fit_is_not_made():
+    parts = [f"Part {number}: " + "mind this too. " * 250 for number in range(12)]
+    talk = [[*system(part), *assistant("Noted: " + "yes. " * 60)] for part in parts]
+    plan = Worker(RULES, WINDOW).send(history(*talk, user("Go on."))).plan
+    assert plan.tokens_before > WINDOW.usable_tokens
+    assert (plan.action, plan.reason) == ("none", "floor")

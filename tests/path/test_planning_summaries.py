@@ -1,0 +1,276 @@
+"""Decisions while a model may be asked: which requests wait, what is forwarded, and when none is asked."""
+
+from dataclasses import replace
+
+import pytest
+
+from proxy.path.planning import USELESS_BLOCKS_MAX, NeedSummary, Plan, choose_without_model, decide
+from proxy.shorten.pipeline import Draft, estimate_tokens
+from proxy.shorten.rules import Facts, Keep, Rules
+from proxy.shorten.steps.compat import PruneTools
+from proxy.shorten.steps.standard import ClearResults, DropMiddle
+from proxy.shorten.summary import HEADING, THEN, Summarize, Summary, SummaryRules, join_summaries
+from tests.support.compaction_worker import Worker
+from tests.support.messages import assistant, call, history, system, tool, user
+
+BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
+RULES = Rules(
+    always=(),
+    when_full=(),
+    clear_at_least=10**9,
+    trigger=0.8,
+    summary=SummaryRules(max_tokens=100, ledger=400, prepare=0.8),
+)
+# Its trigger is at 6,400 tokens; a step weighs about 600.
+WINDOW = Facts(usable_tokens=8_000)
+NEAR, OVER, ALMOST_FULL, FULL = 9, 11, 12, 15
+ASIDE = [*assistant("Done."), *user("Summarize this conversation.")]
+
+
+def work(steps):
+    return history(user("Mend it."), *[call("Read", path=f"{step}.py", out=f"{step}\n{BIG}") for step in range(steps)])
+
+
+def considers(steps, rules=RULES, **facts):
+    return Worker(rules, replace(WINDOW, **facts)).considers(work(steps))
+
+
+def asks(messages, rules=RULES, **facts):
+    """What is asked ahead of need."""
+    return Worker(rules, replace(WINDOW, **facts)).asks(messages)
+
+
+# --- a client that asks by name -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("steps", [15, 30, 60, 120])
+def test_a_client_that_asks_by_name_gets_a_view_that_fits_whatever_the_model_answers(steps):
+    state = Worker(RULES, replace(WINDOW, force=True, focus="the parser"))._state(work(steps))
+    need = decide(state)
+    assert need.urgent
+    told = Summary(need.question.covers, "## Done\nMuch.")
+    answered = choose_without_model(decide(replace(state, facts=replace(state.facts, summary=told))))
+    assert (
+        max(need.without_model.tokens_after, need.if_call_fails.tokens_after, answered.tokens_after)
+        <= WINDOW.usable_tokens
+    )
+    assert HEADING in "".join(message.text for message in answered.view)
+
+
+def test_a_summary_asked_for_by_name_that_leaves_too_much_is_not_all_that_is_done():
+    large = [call("Read", path=f"large_{step}.py", out=f"{step}\n{BIG * 8}") for step in range(2)]
+    state = Worker(RULES, replace(WINDOW, force=True, focus="the parser"))._state([*work(10), *history(*large)])
+    question = decide(state).question
+    told = Summary(question.covers, "## Done\nMuch.")
+    answered = choose_without_model(decide(replace(state, facts=replace(state.facts, summary=told))))
+    assert answered.tokens_after <= WINDOW.usable_tokens
+
+
+def test_a_repeated_request_by_name_is_shortened_again_where_it_no_longer_fits():
+    asked = replace(WINDOW, usable_tokens=80_000, force=True, focus="the parser")
+    worker = Worker(RULES, asked, model="## Done\nMuch more was done than that.")
+    assert worker.send(work(40)).plan.reason == "forced"
+    assert worker.considers(work(40)).action == "applied"
+    worker.facts = replace(asked, usable_tokens=1_200)
+    assert choose_without_model(worker.considers(work(40))).tokens_after <= 1_200
+
+
+# --- who waits -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("steps", "urgent"), [(OVER, False), (ALMOST_FULL, True), (FULL, True)])
+def test_no_request_waits_while_the_view_is_well_within_the_window(steps, urgent):
+    need = considers(steps)
+    assert isinstance(need, NeedSummary)
+    assert need.urgent == urgent
+
+
+def test_while_a_summary_is_written_the_view_stays_as_stored():
+    need = considers(OVER)
+    assert (need.current.action, need.current.block) == ("none", None)
+    assert [message.raw for message in need.current.view] == [
+        message.raw for message in Worker(RULES).decides(work(OVER)).body
+    ]
+
+
+def test_a_request_that_cannot_wait_longer_continues_without_a_model():
+    need = considers(FULL)
+    assert choose_without_model(need) is need.without_model
+    assert (need.without_model.action, need.without_model.reason) == ("created", "window")
+    assert need.without_model.tokens_after <= WINDOW.usable_tokens < need.current.tokens_after
+    assert not any(HEADING in message.text for message in need.without_model.view)
+
+
+def test_while_a_summary_is_running_none_is_requested_again_and_fitting_requests_continue():
+    pending = considers(OVER, summary_in_progress_covers=5)
+    assert isinstance(pending, Plan)
+    assert (pending.action, pending.reason) == ("none", "summary-pending")
+
+
+def test_a_request_that_must_wait_uses_the_running_summary():
+    pending = considers(FULL, summary_in_progress_covers=5)
+    assert isinstance(pending, NeedSummary)
+    assert (pending.question, pending.urgent) == (None, True)
+
+
+def test_a_running_summary_that_covers_less_than_the_existing_one_is_not_waited_for():
+    worker = Worker(RULES, replace(WINDOW, summary=Summary(17, "## Done\nMuch."), can_summarize=False))
+    worker.send(work(OVER))
+    worker.facts = replace(WINDOW, summary_in_progress_covers=9)
+    assert worker.considers(work(22)).question.covers > 17
+
+
+def test_compaction_by_name_always_waits():
+    assert considers(5, force=True).urgent
+    assert considers(5, force=True).question.covers > 0
+
+
+def test_with_the_summary_at_hand_it_is_decided_at_once():
+    covers = considers(OVER).question.covers
+    plan = considers(OVER, summary=Summary(covers, "## Done\nMuch."))
+    assert isinstance(plan, Plan)
+    assert [report.step for report in plan.reports] == ["summary"]
+    assert plan.block.summary == Summary(covers, "## Done\nMuch.")
+
+
+def test_a_summary_at_hand_that_is_not_enough_any_more_is_followed_by_another_question():
+    need = considers(24, summary=Summary(5, "## Done\nLittle."))
+    assert need.question.covers > 5
+
+
+def test_a_summary_that_covers_less_than_the_block_before_it_makes_a_block_that_is_found_again():
+    """While it was written, an always-step acted for the first time: that stored a block of all messages until then."""
+    worker = Worker(replace(RULES, always=Rules().always), replace(WINDOW, can_summarize=False))
+    read = [call("Read", path=f"{step}.py", out=f"{step}\n{BIG}") for step in range(OVER)]
+    start = history(user("Mend it."), *read[:7], read[0])
+    opening = worker.send(start).plan
+    assert (opening.action, opening.reason) == ("created", "opening")
+    assert opening.block.covers > 9
+    worker.facts = replace(WINDOW, summary=Summary(9, "## Done\nMuch."))
+    longer = [*start, *history(*read[7:])]
+    made = worker.send(longer)
+    assert (made.plan.action, made.plan.block.summary.covers) == ("created", 9)
+    again = worker.send([*longer, *assistant("Hm."), *user("Go on.")])
+    assert (again.plan.action, again.raws[: len(made.raws)]) == ("applied", made.raws)
+
+
+# --- when no model is asked ------------------------------------------------------------------------------------------
+
+
+def test_after_useless_blocks_no_model_is_asked_while_the_history_fits():
+    open_breaker = {"useless_blocks": USELESS_BLOCKS_MAX}
+    assert (considers(OVER, **open_breaker).action, considers(OVER, **open_breaker).reason) == ("none", "breaker-open")
+    assert asks(work(NEAR), **open_breaker) is None
+    assert isinstance(considers(FULL, **open_breaker, can_summarize=False), Plan)
+
+
+def test_where_a_summary_would_gain_nothing_the_reason_of_the_block_says_so():
+    """Ten calls are kept, so that little else could be told in a summary; a fold has to make the request fit."""
+    kept = replace(RULES, keep=Keep(groups=11))
+    assert considers(FULL, kept).reason == "summary-no-gain"
+    assert considers(FULL, replace(kept, summary=SummaryRules(enabled=False))).reason == "window"
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [({"useless_blocks": USELESS_BLOCKS_MAX}, "breaker-open"), ({"can_summarize": False}, "no-summary")],
+)
+def test_where_no_model_can_be_asked_the_reason_of_the_block_says_so(facts, reason):
+    plan = Worker(RULES, replace(WINDOW, **facts)).send(work(FULL)).plan
+    assert (plan.action, plan.block.reason, plan.reason) == ("created", "window", reason)
+
+
+def test_about_a_history_of_too_few_groups_no_question_is_asked():
+    few = history(user("Mend it."), assistant(BIG * 12), user("And?"))
+    plan = Worker(RULES, WINDOW).considers(few)
+    assert (plan.action, plan.reason) == ("none", "min_groups")
+
+
+def test_where_folding_would_free_too_little_it_is_a_floor_and_no_question():
+    long = history(*[[*system("word " * 700), *assistant("I see.")] for _ in range(8)], user("And?"))
+    plan = Worker(RULES, WINDOW).considers(long)
+    assert (plan.action, plan.reason) == ("none", "floor")
+
+
+def test_an_aside_causes_no_summary_in_its_turn():
+    beside = [*work(OVER), *ASIDE]
+    plan = Worker(RULES, WINDOW).considers(beside)
+    assert (plan.action, plan.reason) == ("none", "")
+    assert asks([*work(NEAR), *ASIDE]) is None
+
+
+def test_an_aside_that_does_not_fit_is_shortened_like_anything_else():
+    assert isinstance(Worker(RULES, WINDOW).considers([*work(FULL), *ASIDE]), NeedSummary)
+
+
+# --- ahead of need ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("prepare", "asked"), [(0.8, True), (0.9, False), (1.0, False)])
+def test_it_is_asked_ahead_over_this_share_of_the_trigger(prepare, asked):
+    rules = replace(RULES, summary=replace(RULES.summary, prepare=prepare))
+    assert (asks(work(NEAR), rules) is not None) == asked
+
+
+def test_a_summary_requested_ahead_is_used_over_the_trigger():
+    question = asks(work(NEAR))
+    worker = Worker(RULES, replace(WINDOW, summary=Summary(question.covers, "## Done\nMuch.")))
+    assert worker.considers(work(NEAR)).action == "none"
+    plan = worker.considers(work(OVER))
+    assert (plan.action, plan.reason) == ("created", "window")
+    assert plan.tokens_after <= 6_400 * 0.9
+
+
+def test_no_summary_is_requested_ahead_without_blocks():
+    assert asks(work(NEAR), replace(RULES, new_blocks=False)) is None
+    assert asks(work(NEAR), was_forwarded=False) is None
+
+
+# --- an earlier summary ----------------------------------------------------------------------------------------------
+
+
+def test_without_a_model_the_earlier_summary_stays():
+    """A fold without a model takes the newer part; the account of the older one is not thrown away with it."""
+    worker = Worker(RULES, replace(WINDOW, summary=Summary(17, "## Done\nPart 3 is mended."), can_summarize=False))
+    worker.send(work(OVER))
+    worker.rules, worker.facts = replace(RULES, summary=replace(RULES.summary, enabled=False)), WINDOW
+    for steps in (22, 30, 40):
+        sent = worker.send(work(steps))
+        assert sent.plan.reason == "window"
+        assert {report.step for report in sent.plan.reports} == {DropMiddle.name}
+        assert ["Part 3 is mended." in message.text for message in sent.plan.view].count(True) == 1
+
+
+def test_the_newest_summaries_are_kept_in_their_order():
+    three = SummaryRules(scope=2)
+    texts = ["## Done\nA\n\n---\n\n## Next\nB", "## Done\nC", "## Done\nD", "## Done\nE"]
+    joined = Summary(2, texts[0])
+    for number, text in enumerate(texts[1:], 3):
+        joined = join_summaries(joined, Summary(number, text), three, len)
+    assert joined == Summary(5, THEN.join(texts[1:]))
+    assert join_summaries(None, joined, three, len) == joined
+    assert join_summaries(Summary(1, "Old."), joined, SummaryRules(), len) == joined
+
+
+def test_the_older_of_them_within_so_many_tokens():
+    rules = SummaryRules(scope=2, scope_tokens=12)
+    first = join_summaries(Summary(1, "x" * 8), Summary(2, "y" * 8), rules, len)
+    assert first.text == f"{'x' * 8}{THEN}{'y' * 8}"
+    assert join_summaries(first, Summary(3, "z" * 99), rules, len).text == f"{'y' * 8}{THEN}{'z' * 99}"
+
+
+# --- how much it frees -----------------------------------------------------------------------------------------------
+
+
+def test_unused_tools_are_removed_with_the_block_and_counted():
+    tools = [tool(name, path="string") | {"x": name * 200} for name in ("Read", "Write")]
+    rules = replace(RULES, when_full=(PruneTools(), ClearResults(over=500)))
+    plan = Worker(rules, WINDOW).send(work(OVER), tools=tools).plan
+    assert (plan.reason, plan.block.pruned) == ("window", ("Write",))
+    assert plan.tokens_after == sum(estimate_tokens(message.raw) for message in plan.view) + estimate_tokens(plan.tools)
+
+
+def test_a_summary_reaches_all_that_is_not_fixed():
+    body = Worker().decides(work(3)).body
+    draft = Draft((), body[:-1], body[-1:], fixed=frozenset({0}))
+    assert Summarize("", SummaryRules()).reach(draft) == sum(estimate_tokens(message.raw) for message in body[1:-1])

@@ -1,0 +1,132 @@
+"""What may be tried after a refusal: figures in, figures out."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.history.identity import compute_chain
+from proxy.path.recovery import Cure, Refusal, find_cure, limit_of
+from proxy.shorten.rules import Rules
+from proxy.shorten.state import ConversationState
+from proxy.shorten.window import LearnedLimit
+from proxy.wire.chat.requests import answer_within
+from tests.support.messages import KEY, TENANT, assistant, request, user
+
+
+def test_a_history_is_brought_well_below_the_limit_and_the_answer_has_its_place():
+    assert find_cure(Refusal("input", 100_000, 120_000, "input"), 120_000, 1, 8_000) == Cure(100_000, 85_000)
+    assert find_cure(Refusal("input", 100_000, 120_000), 120_000, 1, 8_000) == Cure(92_000, 78_200)
+    assert find_cure(Refusal("input", 100_000, 120_000), 120_000, 1, None).most_tokens == 91_808
+
+
+def test_an_answer_that_would_take_more_than_half_of_the_window_is_asked_for_shorter():
+    both = find_cure(Refusal("input", 32_768, 40_000), 40_000, 1, 32_000)
+    assert both.most_tokens + both.most_answer_tokens == 32_768
+
+
+def test_the_upstreams_count_is_the_measure_where_it_can_be_true():
+    assert find_cure(Refusal("input", 100_000, 150_000), 120_000, 1, None).ratio == 1.25
+    assert find_cure(Refusal("input", 100_000, 9_000_000), 120_000, 1, None).ratio == 1
+    assert find_cure(Refusal("tpm-hard", 30_000, 44_000), 40_000, 1, 4_000).ratio == 1
+
+
+def test_a_short_history_is_shortened_if_the_refusal_says_that_it_was_too_long_for_a_small_window():
+    assert find_cure(Refusal("input", 2_048, 2_163), 2_096, 0.52, None) is not None
+    assert find_cure(Refusal("input", 2_048), 2_096, 0.52, None) is None
+    assert find_cure(Refusal("input", 2_048, 2_163), 300, 1, None) is None
+
+
+def test_a_refused_history_is_larger_than_the_limit_whatever_the_own_count():
+    found = find_cure(Refusal("input", 100_000), 60_000, 1, None)
+    assert 60_000 * found.ratio > found.most_tokens
+
+
+FAULTS = st.builds(
+    Refusal,
+    kind=st.sampled_from(["input", "tpm-hard"]),
+    limit=st.none() | st.integers(2_048, 2_000_000),
+    size=st.none() | st.integers(1, 4_000_000),
+    covers=st.sampled_from(["total", "input"]),
+)
+
+
+@given(FAULTS, st.integers(1, 4_000_000), st.none() | st.integers(1, 4_000_000))
+def test_every_cure_is_meant_to_fit(fault, counted, wanted):
+    found = find_cure(fault, counted, 1.0, wanted)
+    if found is not None:
+        assert 0 < found.window_tokens <= found.most_tokens < counted * found.ratio
+        if fault.limit and fault.covers == "total" and wanted:
+            assert found.most_tokens + (found.most_answer_tokens or wanted) <= fault.limit
+
+
+def test_without_a_known_limit_half_is_tried_and_remembered_only_if_it_helped():
+    found = find_cure(Refusal("input"), 50_000, 1, None)
+    assert (found.most_tokens, found.window_tokens, found.learned) == (45_000, 25_000, LearnedLimit(50_000, "input"))
+    assert limit_of(Refusal("input")) is None
+
+
+def test_a_request_that_can_hardly_have_been_too_long_is_left_alone():
+    assert find_cure(Refusal("input"), 900, 1, None) is None
+
+
+def test_an_answer_is_asked_for_as_long_as_there_is_room():
+    assert find_cure(Refusal("output", 32_768, 9_969, answer_room=22_799), 9_000, 1, 26_000) == Cure(
+        most_answer_tokens=22_783
+    )
+    assert find_cure(Refusal("output", answer_room=16_384), 9_000, 1, 40_000) == Cure(most_answer_tokens=16_384)
+    assert find_cure(Refusal("output", 32_768), 12_768, 1, 40_000) == Cure(most_answer_tokens=17_000)
+
+
+def test_where_thinking_leaves_no_room_for_an_answer_the_history_is_shortened():
+    no_room = Refusal("output", 32_768, 31_268, answer_room=1_500)
+    assert find_cure(no_room, 31_268, 1, 8_000) == Cure(most_answer_tokens=1_484)
+    found = find_cure(no_room, 31_268, 1, 8_000, least_thinking=1_024)
+    assert (found.most_tokens, found.most_answer_tokens) == (24_768, None)
+    assert find_cure(Refusal("output", answer_room=1_500), 9_000, 1, 8_000, least_thinking=1_024) is None
+    enough = Refusal("output", 32_768, 29_768, answer_room=3_000)
+    assert find_cure(enough, 29_768, 1, 8_000, least_thinking=1_024) == Cure(most_answer_tokens=2_984)
+
+
+@pytest.mark.parametrize(
+    ("fault", "wanted"),
+    [
+        (Refusal("output"), 40_000),
+        (Refusal("output", answer_room=16_384), 16_384),
+        (Refusal("output", 32_768), 40_000),
+        (Refusal("rate"), None),
+        (Refusal("bytes"), None),
+    ],
+)
+def test_where_nothing_would_help_nothing_is_tried(fault, wanted):
+    assert find_cure(fault, 40_000, 1, wanted) is None
+
+
+def test_the_learned_limit_is_that_of_the_input_and_never_of_the_answer():
+    assert limit_of(Refusal("input", 33_280, covers="total")) == LearnedLimit(33_280, "total")
+    assert limit_of(Refusal("tpm-hard", 30_000)) == LearnedLimit(30_000, "total")
+    assert limit_of(Refusal("output", 32_768, answer_room=9_000)) is None
+    assert limit_of(Refusal("input", 1_024)) is None
+
+
+def test_the_upstreams_count_of_the_plain_history_serves_its_next_turn():
+    signed = [{"type": "reasoning.text", "text": "It may be.", "signature": "c2ln"}]
+    asked = request(user("Is it?"), assistant("Yes.", reasoning_details=signed), user("And now?"))
+    links = compute_chain(asked, TENANT, KEY)
+    ready = Cure(strip_signed=True)(ConversationState.of(asked, links, None, Rules()))
+    assert ready.view_id == ConversationState.of(asked, links, ready.block, Rules()).view_id != b""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b'{"max_tokens": 9000, "x": 1e400}', b'{"max_tokens": 4096, "x": 1e400}'),
+        (b'{ "a":{"max_tokens":9000},"max_tokens":4e4}', b'{ "a":{"max_tokens":9000},"max_tokens":4096}'),
+        (b'{"max_completion_tokens":null}', b'{"max_completion_tokens":4096}'),
+        (b'{"max_tokens":9000,"max_completion_tokens":100}', b'{"max_tokens":4096,"max_completion_tokens":100}'),
+        (b'{"max_tokens":1,"max_tokens":9000}', b'{"max_tokens":1,"max_tokens":4096}'),
+        (b' {"messages":[]}', b' {"max_tokens":4096,"messages":[]}'),
+        (b'{"max_tokens":"9000"}', b'{"max_tokens":"9000"}'),
+    ],
+)
+def test_an_answers_bound_is_the_only_thing_that_changes(before, after):
+    assert answer_within(before, 4_096) == after

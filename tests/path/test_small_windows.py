@@ -1,0 +1,219 @@
+"""Windows of a few thousand tokens, as local models have them: what folding leaves behind shrinks with the window."""
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+
+from proxy.config import Policy
+from proxy.config.policies import resolve_policy, shipped_policies
+from proxy.history.grouping import Flaws, count_flaws
+from proxy.shorten.pipeline import Draft
+from proxy.shorten.rules import Facts, Keep, Rules
+from proxy.shorten.steps.standard import ClipOutput, DropMiddle
+from proxy.shorten.summary import SummaryRules
+from proxy.wire.messages import requests as messages_wire
+from proxy.wire.responses import requests as responses_wire
+from tests.support import messages_api, responses_api
+from tests.support.compaction_worker import Worker
+from tests.support.messages import assistant, call, history, system, user
+
+RULES = Rules(summary=SummaryRules(enabled=False))
+STEPS = 60
+POLICIES = ("j-cli", "middleware", "jp", "blocks")
+
+
+def step(chance, number):
+    names = [f"src/module_{chance.randrange(10**5)}/file_{chance.randrange(10**5)}.py" for _ in range(12)]
+    lines = (f"{name}:{chance.randrange(999)}: result = self.handle_{chance.randrange(10**4)}(value)" for name in names)
+    command = f"grep -rn name_{number} {names[0]}"
+    return call("Bash", command=command, out="\n".join(lines), preamble=f"Step {number}: I look at {names[0]} now.")
+
+
+def grown(*first, seed=5, steps=STEPS):
+    chance = random.Random(seed)
+    messages = history(*first, *(step(chance, number) for number in range(steps)))
+    start = sum(map(len, first))
+    return [messages[: start + 2 * number] for number in range(1, steps + 1)]
+
+
+def size_of(sent):
+    return sum(len(raw) // 3 for raw in sent.raws)
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize("window", [1_500, 2_048, 3_000, 4_096, 6_000, 8_192])
+def test_a_plain_agent_stays_within_a_small_window(window):
+    worker = Worker(RULES, Facts(usable_tokens=window), count=lambda raw: len(raw) // 3)
+    sizes = [size_of(worker.send(messages)) for messages in grown(user("Find every caller of the handler."))]
+    assert max(sizes) <= window
+
+
+@pytest.mark.parametrize("window", [2_048, 4_096])
+def test_many_notes_between_the_words_of_a_person_do_not_fill_a_small_window(window):
+    talk = [[*user(f"Point {number}: " + "mind this too. " * 20), *assistant("Yes.")] for number in range(40)]
+    rules = replace(RULES, fold=(DropMiddle(user_tokens=500),))
+    worker = Worker(rules, Facts(usable_tokens=window), count=lambda raw: len(raw) // 3)
+    for messages in grown(user("The task."), *talk, user("Now begin."), steps=20):
+        sent = worker.send(messages)
+        assert size_of(sent) <= window
+        assert {"role": "user", "content": "The task."} in sent.messages
+        assert {"role": "user", "content": "Now begin."} in sent.messages
+
+
+def test_a_talk_in_short_words_and_long_answers_fits_though_each_answer_leaves_a_gap():
+    worker = Worker(RULES, Facts(usable_tokens=2_048), count=lambda raw: len(raw) // 3)
+    talk = [user("The task.")]
+    for number in range(20):
+        talk += [assistant("This is long. " * 150), user(f"Point {number}, please.")]
+        sent = worker.send(history(*talk))
+        assert size_of(sent) <= 2_048
+        assert count_flaws(sent.plan.view) == Flaws()
+        assert all(message in sent.messages for each in talk for message in each if message["role"] == "user")
+
+
+def test_one_long_result_does_not_fill_a_small_window():
+    messages = history(user("x"), call("Bash", out="\n".join(f"line {number}" for number in range(1_800))))
+    worker = Worker(RULES, Facts(usable_tokens=3_000), count=lambda raw: len(raw) // 3)
+    assert size_of(worker.send(messages)) <= 3_000
+
+
+def draft_texts(**more):
+    messages = history(user("x"), *(step(random.Random(number), number) for number in range(30)))
+    body = Worker(RULES).decides(messages).body
+    return Draft((), body, origin=body, **more)
+
+
+def weight_of(draft):
+    return sum(len(message.raw) for message in DropMiddle()(draft).middle)
+
+
+def test_a_fold_leaves_a_share_of_the_target_and_no_more_than_the_policy_allows():
+    assert weight_of(draft_texts()) == weight_of(draft_texts(goal=100_000))
+    assert weight_of(draft_texts(goal=2_000)) < 0.6 * 4 * 2_000
+    assert weight_of(draft_texts(goal=500)) < 4 * 500
+
+
+def test_a_result_is_clipped_to_half_of_a_small_window():
+    messages = history(user("x"), call("Bash", out="\n".join(f"line {number}" for number in range(1_800))))
+    body = Worker(RULES).decides(messages).body
+    small, large = (Draft((), body, window=window) for window in (2_000, 16_000))
+    assert len(ClipOutput()(small).middle[-1].content) <= 2 * 2_000
+    assert ClipOutput()(large) == large
+
+
+# --- the bounds of a window -----------------------------------------------------------------------------------------
+
+
+def test_what_stays_is_bounded_by_what_a_block_brings_a_small_window_down_to():
+    rules = Rules(keep=Keep(tokens=9_000), summary=SummaryRules(max_tokens=20_000))
+    fitting = rules.fit(Facts(usable_tokens=6_000))
+    assert rules.find_goal(4_800) == 2_400
+    assert (fitting.keep.tokens, fitting.summary.user_tokens, fitting.summary.max_tokens) == (1_200, 1_200, 800)
+    assert [step.user_tokens for step in fitting.fold] == [1_200]
+    assert fitting.fit(Facts(usable_tokens=6_000)) == fitting
+
+
+@pytest.mark.parametrize("facts", [Facts(), Facts(usable_tokens=120_000)])
+def test_in_a_large_window_and_in_an_unknown_one_the_policy_counts(facts):
+    assert Rules().fit(facts) == Rules()
+
+
+def test_a_low_trigger_bounds_them_like_a_small_window():
+    low = Rules(trigger_tokens=4_800)
+    assert low.fit(Facts(usable_tokens=10**6)).summary == low.fit(Facts()).summary
+    assert low.fit(Facts()).summary.max_tokens == 800
+
+
+# --- the last resort ------------------------------------------------------------------------------------------------
+
+LOST = "Older messages of the user that are left out here"
+
+
+def talk(head_tokens, turns=8):
+    """A head that takes much of the window, and words of the user that fill what is left."""
+    head = system("rule " * (head_tokens * 3 // 5))
+    said = [[*user(f"Point {number}: " + "mind this. " * 18), *assistant("Yes.")] for number in range(turns)]
+    return history(head, user("The task."), assistant("Yes."), *said, user("Now begin."))
+
+
+def size_of_request(sent):
+    return sum(len(raw) // 3 for raw in sent.raws)
+
+
+def test_where_nothing_else_makes_a_request_fit_the_older_words_of_the_user_go_and_a_note_says_how_many():
+    messages = talk(1_250)
+    sent = Worker(RULES, Facts(usable_tokens=1_700), count=lambda raw: len(raw) // 3).send(messages)
+    assert size_of_request(sent) <= 1_700
+    assert sent.messages[0] == messages[0]
+    assert sent.messages[-1] == messages[-1]
+    assert f"{LOST}, for there is no room for them: 9." in json.dumps(sent.messages)
+
+
+def test_while_it_fits_the_task_and_the_newest_words_stay():
+    messages = talk(200)
+    sent = Worker(RULES, Facts(usable_tokens=1_000), count=lambda raw: len(raw) // 3).send(messages)
+    assert sent.plan.action == "created"
+    assert messages[1] in sent.messages
+    assert messages[-3] in sent.messages
+
+
+def test_a_note_on_left_out_words_says_where_the_originals_are_if_the_policy_does():
+    summary = replace(RULES.summary, pointer="The transcript is in /originals.")
+    worker = Worker(replace(RULES, summary=summary), Facts(usable_tokens=1_700), count=lambda raw: len(raw) // 3)
+    assert f"{LOST}, for there is no room for them: 9. The transcript is in /originals." in json.dumps(
+        worker.send(talk(1_250)).messages
+    )
+
+
+# --- chats under the shipped policies ---------------------------------------------------------------------------------
+
+ACCOUNT = "\n\n".join(f"## {section}\n{'A part of it is done. ' * 4}" for section in ("Goals and constraints", "Done"))
+
+
+def chat_of(turns, words):
+    """Questions of so many words and longer answers; each word has five letters."""
+    asked = [[*assistant(f"A{turn} " + "reply " * 150), *user(f"Q{turn} " + "query " * words)] for turn in range(turns)]
+    return history(system("You help."), user("TASK " + "query " * words), *asked)
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        8_000,
+        *(pytest.param(window, marks=pytest.mark.seconds) for window in (2_048, 4_096, 16_000, 32_000)),
+    ],
+)
+@pytest.mark.parametrize("name", ["default", *POLICIES])
+def test_a_chat_of_240_turns_fits_and_has_summaries_where_the_policy_has_them(name, window):
+    rules = resolve_policy(name, {"default": Policy(), **shipped_policies()}).rules(name)
+    worker = Worker(rules, Facts(usable_tokens=int(window * 0.9)), model=ACCOUNT)
+    messages, blocks = chat_of(240, 60), []
+    for turn in range(24, 241, 24):
+        sent = worker.send(messages[: 2 + 2 * turn])
+        assert sum(len(raw) // 4 for raw in sent.raws) <= window * 0.9
+        assert sent.messages[0] == messages[0]
+        assert sent.messages[-1] == messages[1 + 2 * turn]
+        blocks.append(sent.plan.block)
+    has_summary = any(block is not None and block.summary is not None for block in blocks)
+    assert has_summary == rules.summary.enabled
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize(
+    ("wire", "write"),
+    [(messages_wire, messages_api.request), (responses_wire, responses_api.request)],
+    ids=["messages", "responses"],
+)
+@pytest.mark.parametrize("name", ["default", *POLICIES])
+def test_a_chat_in_the_other_apis_fits_as_well(name, wire, write):
+    rules = resolve_policy(name, {"default": Policy(), **shipped_policies()}).rules(name)
+    worker = Worker(rules, Facts(usable_tokens=7_000), model=ACCOUNT, wire=wire, write=write)
+    messages, summaries = chat_of(240, 60), 0
+    for turn in range(24, 241, 24):
+        sent = worker.send(messages[: 2 + 2 * turn])
+        assert len(sent.left) // 4 <= 7_300  # the frame of the body is not counted
+        assert f"Q{turn - 1} ".encode() in sent.left
+        summaries += sent.plan.block is not None and sent.plan.block.summary is not None
+    assert (summaries > 0) == rules.summary.enabled

@@ -1,0 +1,60 @@
+"""A request that waits for its original: not longer than it must, and a slow disk is known from then on."""
+
+import asyncio
+import threading
+
+import pytest
+
+from proxy.errors import TranscriptsUnavailable
+from proxy.history.identity import Identity
+from proxy.path import originals as module
+from proxy.path.originals import Keeper
+from proxy.store.transcripts.files import TranscriptFolder
+from proxy.store.transcripts.writer import Originals
+from tests.support.messages import KEY, TENANT, body, parse_request, user
+from tests.support.proxy_client import until
+
+REQUEST = parse_request(body(user("Hello there")))
+IDENTITY = Identity.of(REQUEST, TENANT, KEY, "", "")
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    """Set: it writes."""
+    writes, write = threading.Event(), TranscriptFolder._write
+    monkeypatch.setattr(TranscriptFolder, "_write", lambda *line: writes.wait(10) and write(*line))
+    monkeypatch.setattr(module, "WRITE_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(module, "REQUIRED_TIMEOUT_SECONDS", 0.1)
+    yield writes
+    writes.set()
+
+
+@pytest.fixture
+async def keeper(tmp_path, disk):
+    made = Keeper(Originals(tmp_path))
+    yield made
+    disk.set()
+    await made.close()
+
+
+async def test_a_slow_disk_is_waited_for_once_and_known_until_it_writes(keeper, disk):
+    kept, is_written = await keeper.keep_before_loss(IDENTITY, REQUEST, "", waits=True, must=False)
+    assert (is_written, keeper.is_writable) == (False, False)
+    disk.set()
+    assert await asyncio.wrap_future(kept.done)
+    await until(lambda: keeper.is_writable)
+
+
+async def test_only_the_first_fold_of_a_message_waits(keeper):
+    async with asyncio.timeout(60):
+        kept, is_written = await keeper.keep_before_loss(IDENTITY, REQUEST, "", waits=False, must=False)
+    assert (is_written, kept.done.done()) == (True, False)
+
+
+async def test_where_it_must_be_written_a_slow_disk_is_a_refusal(keeper):
+    with pytest.raises(TranscriptsUnavailable):
+        await keeper.keep_before_loss(IDENTITY, REQUEST, "", waits=False, must=True)
+
+
+async def test_without_transcripts_nothing_is_kept_and_everything_may_be_folded():
+    assert await Keeper().keep_before_loss(IDENTITY, REQUEST, "", waits=True, must=True) == (None, True)

@@ -1,0 +1,155 @@
+"""Upstreams are asked for their windows where the answer counts, for each credential apart, beside the requests."""
+
+import gzip
+import json
+
+import pytest
+
+from proxy.config import Upstream as Settings
+from proxy.path import context
+from proxy.path.context import LearnedWindows, WindowProbe, make_window_scope
+from proxy.shorten.window import Window
+from proxy.upstream import Call, Client
+from tests.support.scripted_upstream import Upstream, answer, by_path, hang
+
+VLLM = answer({"data": [{"id": "qwen3", "max_model_len": 32_768}]})
+OURS = (("authorization", "Bearer sk-a"), ("cookie", "c=1"), ("x-request", "1"))
+THEIRS = (("authorization", "Bearer sk-b"),)
+NOTHING = answer({"error": "what?"}, status=404)
+
+
+@pytest.fixture
+async def up():
+    async with Upstream(by_path({"/v1/models": VLLM}, NOTHING)) as upstream:
+        yield upstream
+
+
+@pytest.fixture
+async def client(up):
+    async with Client(Settings(base_url=up.url), lambda _: None) as opened:
+        yield opened
+
+
+def calling(headers):
+    return Call("POST", "/chat/completions", "", headers, b"")
+
+
+def scope(client, model, headers):
+    return make_window_scope(client.settings, model, calling(headers))
+
+
+async def probe_window(probe, client, model="qwen3", headers=OURS):
+    """What is known once all have answered."""
+    probe.start(client, calling(headers), scope(client, model, headers))
+    await probe.wait_idle()
+    return probe.find(scope(client, model, headers))
+
+
+async def test_nothing_is_known_until_an_upstream_has_answered(client):
+    probe = WindowProbe(LearnedWindows())
+    assert probe.find(scope(client, "qwen3", OURS)) is None
+    probe.start(client, calling(OURS), scope(client, "qwen3", OURS))
+    assert probe.find(scope(client, "qwen3", OURS)) is None
+    await probe.wait_idle()
+
+
+async def test_a_window_reported_by_an_upstream_is_known_from_then_on(client):
+    assert await probe_window(WindowProbe(LearnedWindows()), client) == Window(total=32_768, origin="live")
+
+
+async def test_it_is_asked_once_for_each_model_and_each_credential(client, up):
+    probe = WindowProbe(LearnedWindows())
+    await probe_window(probe, client)
+    once = len(up.requests)
+    await probe_window(probe, client)
+    assert len(up.requests) == once
+    assert probe.find(scope(client, "qwen3", THEIRS)) is None
+    assert probe.find(scope(client, "llama", OURS)) is None
+    await probe_window(probe, client, headers=THEIRS)
+    await probe_window(probe, client, "llama")
+    assert len(up.requests) == 3 * once
+
+
+async def test_it_is_asked_again_after_a_while(client, up, monkeypatch):
+    probe = WindowProbe(LearnedWindows())
+    await probe_window(probe, client)
+    once = len(up.requests)
+    monkeypatch.setattr(context, "PROBE_INTERVAL_SECONDS", 0.0)
+    up.script = by_path({"/v1/models": answer({"data": [{"id": "qwen3", "max_model_len": 65_536}]})}, NOTHING)
+    assert await probe_window(probe, client) == Window(total=65_536, origin="live")
+    assert len(up.requests) == 2 * once
+
+
+async def test_only_the_clients_credentials_go_along(client, up):
+    await probe_window(WindowProbe(LearnedWindows()), client)
+    for request in up.requests:
+        assert request.method == "GET"
+        assert request.body == b""
+        assert request.header("authorization") == "Bearer sk-a"
+        assert request.header("x-request") is None
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        answer(b"not JSON"),
+        answer(b""),
+        answer([]),
+        answer({"data": "none"}),
+        answer({"data": [{"id": "qwen3", "max_model_len": "much"}]}),
+        answer(gzip.compress(json.dumps({"data": []}).encode()), headers=[("content-encoding", "gzip")]),
+        answer({"data": [{"id": "qwen3", "max_model_len": 1}]}, status=401),
+        answer(b'{"data": []}' + b" " * (context.PROBE_ANSWER_MAX_BYTES + 1)),
+    ],
+    ids=["text", "empty", "list", "string", "word", "gzip", "401", "huge"],
+)
+async def test_an_odd_answer_teaches_nothing(client, up, odd):
+    up.script = odd
+    assert await probe_window(WindowProbe(LearnedWindows()), client) is None
+
+
+async def test_an_upstream_that_is_not_there_teaches_nothing():
+    async with Client(Settings(base_url="http://127.0.0.1:9/v1", retries=0), lambda _: None) as client:
+        assert await probe_window(WindowProbe(LearnedWindows()), client) is None
+
+
+async def test_no_request_waits_for_a_silent_upstream(client, up):
+    up.script = hang()
+    probe = WindowProbe(LearnedWindows())
+    probe.start(client, calling(OURS), scope(client, "qwen3", OURS))
+    await up.wait_for_request()
+    assert probe.find(scope(client, "qwen3", OURS)) is None
+    up.script = NOTHING
+    await probe.close()
+
+
+async def test_a_configured_window_needs_no_probe(up):
+    async with Client(Settings(base_url=up.url, window=8_000), lambda _: None) as client:
+        assert await probe_window(WindowProbe(LearnedWindows()), client) is None
+    assert up.requests == []
+
+
+@pytest.mark.parametrize(
+    ("url", "model", "is_asked"),
+    [
+        ("https://api.openai.com/v1", "gpt-4o", False),
+        ("https://api.openai.com/v1", "a-model-nobody-knows", True),
+        ("http://localhost:8000/v1", "gpt-4o", True),
+        ("http://ollama:11434/v1", "gpt-4o", True),
+        ("http://gpu.lan/v1", "gpt-4o", True),
+        ("http://10.0.0.7/v1", "gpt-4o", True),
+        ("http://[::1]:8000/v1", "gpt-4o", True),
+        ("http://8.8.8.8/v1", "gpt-4o", False),
+    ],
+)
+def test_a_private_server_is_asked_before_the_table_and_a_public_one_only_for_unknown_models(url, model, is_asked):
+    assert context._is_worth_probing(Settings(base_url=url), model) == is_asked
+
+
+async def test_the_probe_remembers_a_bounded_number(client, monkeypatch):
+    monkeypatch.setattr(context, "REMEMBERED_MAX_BYTES", 4_000)
+    probe = WindowProbe(LearnedWindows())
+    for number in range(10):
+        await probe_window(probe, client, f"model-{number}" * 20)
+        assert probe._probed_at.bytes <= 4_000
+        assert len(probe._probed_at) <= 3

@@ -1,0 +1,208 @@
+"""Recall: what comes back for a number, a range, some lines or a text, and when the tool is offered."""
+
+import json
+import re
+from functools import partial
+
+import pytest
+
+from proxy.recall import tool as recall
+from proxy.recall.own_tools import COMPACT, RECALL, TOOLS_MAX, offer_tool, withdraw_tool
+from proxy.recall.tool import TOOL, EarlierMessages
+from proxy.shorten.fold import Stretch
+from proxy.shorten.pipeline import Draft
+from proxy.shorten.steps.standard import ClearResults, ClipOutput
+from tests.support.cost_growth import assert_grows_in_proportion
+from tests.support.messages import assistant, call, calls, system, tool, user
+from tests.support.messages import request as chat
+
+LONG = "\n".join(f"line {number} of the file" for number in range(1, 101))
+HISTORY = chat(
+    system("Be brief."),
+    user("What is it?"),
+    call("Read", out=LONG, path="a.py"),
+    assistant("A file, «é»."),
+    user("And?"),
+)
+DEFINITION = b'{"type":"function","function":{"name":"recall_earlier_output"}}'
+LARGE = 10_000
+
+
+def ask(room=LARGE, **arguments):
+    return EarlierMessages(HISTORY.body).answer(json.dumps(arguments), room)
+
+
+@pytest.mark.parametrize("number", ["3", 3, "message 3", "#3", ["3"], [3], "3-3", [3, 3]])
+def test_a_single_result_is_exactly_its_text(number):
+    assert ask(messages=number) == LONG
+
+
+def test_the_call_of_a_message_comes_with_its_words():
+    assert ask(messages="2") == 'Read({"path": "a.py"})'
+    assert ask(messages="4") == "A file, «é»."
+
+
+@pytest.mark.parametrize("numbers", ["4-5", "4 - 5", "4..5", "4 to 5", "4–9", [4, 5]])  # noqa: RUF001 - as models write it
+def test_a_range_names_each_message(numbers):
+    assert ask(messages=numbers) == "[4] assistant:\nA file, «é».\n\n[5] user:\nAnd?"
+
+
+def test_a_message_without_a_text_is_named_as_such():
+    image = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}]
+    earlier = EarlierMessages(chat(user("Look."), call("Look", out=image), user("And?")).body)
+    notice = "Message 3 holds no text: it cannot be recalled."
+    assert earlier.answer('{"messages": "3"}', LARGE) == notice
+    assert earlier.answer('{"messages": "3", "lines": "2-3"}', LARGE) == notice
+    assert earlier.answer('{"messages": "3-4"}', LARGE) == f"[3] result of Look:\n{notice}\n\n[4] user:\nAnd?"
+
+
+def test_some_lines_of_a_message():
+    assert ask(messages="3", lines="2-3") == "line 2 of the file\nline 3 of the file"
+    assert ask(messages="3", lines="100") == "line 100 of the file"
+    assert "has 100" in ask(messages="3", lines="200-300")
+
+
+def test_a_search_gives_each_message_once_with_the_words_around():
+    assert ask(search="FILE") == (
+        "[3] result of Read, line 1: line 1 of the file line 2 of the file line 3 of the file line 4 of the file li"
+        "\n[4] assistant, line 1: A file, «é»."
+    )
+    assert ask(search="file", messages="4-5") == "[4] assistant, line 1: A file, «é»."
+    assert ask(search="no such words") == "No message holds this text."
+
+
+CODE = 'def greet(name="you"):\n    print("hello " + name)\n'
+WRITTEN = chat(
+    user("Write it."),
+    call("Write", preamble="First\nthe file.", file_path="a.py", content=CODE),
+    call("Bash", command="""grep -n "TODO" a.py"""),
+    call("Edit", path="C:\\work", old="one", new="two"),
+).body
+
+
+@pytest.mark.parametrize(
+    ("text", "hit"),
+    [
+        ('print("hello', """[2] assistant, line 3: def greet(name="you"): print("hello " + name)"""),
+        ('name="you"):\n    print', """[2] assistant, line 3: def greet(name="you"): print("hello " + name)"""),
+        ('grep -n "TODO"', """[4] assistant, line 1: grep -n "TODO" a.py"""),
+        ("c:\\WORK", "[6] assistant, line 1: C:\\work"),
+        ("the file", "[2] assistant, line 2: "),
+        ('n \\"TODO', '[4] assistant, line 1: Bash({"command": "grep -n \\"TODO'),
+        ('"old": "one"', "[6] assistant, line 1: Edit("),
+    ],
+)
+def test_a_search_finds_a_text_inside_a_call_without_its_escapes(text, hit):
+    found = EarlierMessages(WRITTEN).answer(json.dumps({"search": text}), LARGE)
+    assert found.startswith(hit)
+    assert "\n" not in found
+
+
+def test_a_match_within_a_call_is_in_the_line_of_that_call():
+    body = chat(calls(("Bash", "ls\nls", "ok"), ("Write", {"content": CODE}, "ok"), preamble="Both.")).body
+    answer = partial(EarlierMessages(body).answer, room_bytes=LARGE)
+    assert answer(json.dumps({"search": '"hello "'})).startswith("[1] assistant, line 4: ")
+    assert answer(json.dumps({"messages": "1", "lines": "4"})) == f"Write({json.dumps({'content': CODE})})"
+
+
+def test_deeply_nested_arguments_are_searched():
+    deep = 800
+    body = chat(calls(("Do", '{"a": ' + "[" * deep + '"\\u0061"' + "]" * deep + "}", "ok"))).body
+    assert EarlierMessages(body).answer('{"search": "do({"}', LARGE).startswith("[1] assistant, line 1: Do(")
+    assert EarlierMessages(body).answer('{"search": "nothing"}', LARGE) == "No message holds this text."
+
+
+@pytest.mark.parametrize("asked", ["0", "6", "9-12", "5-4", "the last", True, {"a": 1}, [], [1, "x"]])
+def test_numbers_that_name_no_message_are_explained(asked):
+    assert "There are no such messages" in ask(messages=asked)
+
+
+@pytest.mark.parametrize("arguments", ["", "{}", "[]", "{half", '{"messages": ""}', '{"search": " "}', '{"other": 1}'])
+def test_a_call_that_asks_for_nothing_is_explained(arguments):
+    assert "give `messages`" in EarlierMessages(HISTORY.body).answer(arguments, LARGE)
+
+
+def test_a_recall_without_room_is_cut_at_a_line_and_says_so():
+    text = ask(room=1_000, messages="3")
+    *lines, last = text.split("\n")
+    assert lines == LONG.split("\n")[: len(lines)]
+    assert last == f"[… cut here by the context proxy, in line {len(lines)} of 100]"
+    assert "in line 61 of 100" in ask(room=250, messages="3", lines="50-100")
+    assert "no room" in ask(room=100, messages="3")
+
+
+def test_the_recall_tool_comes_after_the_others_with_unchanged_bytes():
+    tools = json.dumps([tool("Read"), tool("Bash")]).encode()
+    offered = offer_tool(tools, DEFINITION, TOOL)
+    assert json.loads(offered) == [*json.loads(tools), json.loads(DEFINITION)]
+    assert withdraw_tool(offered, DEFINITION) == tools
+    assert offer_tool(offered, DEFINITION, TOOL) == offered
+
+
+@pytest.mark.parametrize(
+    "tools", [None, b"null", b"[ ]", json.dumps([tool(f"t{number}") for number in range(TOOLS_MAX)]).encode()]
+)
+def test_the_tool_is_not_offered_alone_nor_beside_too_many(tools):
+    assert offer_tool(tools, DEFINITION, TOOL) == tools
+
+
+def test_a_shortened_result_says_how_to_recall_it():
+    body = HISTORY.body
+    draft = Draft((), body, recalls=True)
+    for step in (ClearResults(), ClipOutput(over=500)):
+        text = step(draft).middle[2].text
+        assert f'{TOOL} with messages "3"' in text
+        assert ask(messages=re.search(r'messages "(\d+)"', text)[1]) == LONG
+    bare = ClearResults(template="[Previous: used {tool}]")(draft).middle[2].text
+    assert bare == f'[Previous: used Read] [Call {TOOL} with messages "3" for the full text.]'
+    stretch = Stretch(body[1:4], body[1:4], body[0], body[4], last=True, recalls=True, first=1)
+    (note,) = [each for each in stretch.notes("What was done.") if "What was done." in each.text]
+    assert f'{TOOL} with messages "2-4"' in note.text
+
+
+def test_without_the_tool_no_placeholder_mentions_it():
+    draft = Draft((), HISTORY.body)
+    assert TOOL not in ClearResults()(draft).middle[2].text
+    assert TOOL not in ClipOutput(over=500)(draft).middle[2].text
+
+
+@pytest.mark.parametrize("tool", [RECALL, COMPACT])
+def test_the_schema_is_small(tool):
+    definition = json.dumps({"name": tool.name, "description": tool.description, "parameters": tool.parameters})
+    assert len(definition) < 1_000
+
+
+def test_a_search_ignores_case_and_gives_the_words_as_they_stand():
+    earlier = EarlierMessages(chat(user("\u0130stanbul \u1f48\u0394\u039f\u03a3 Stra\u00dfe"), assistant("x")).body)
+    for text in ("\u0130STANBUL", "istanbul", "\u1f40\u03b4\u03bf\u03c2", "\u1f40\u03b4\u03bf\u03c3", "STRA\u00dfE"):
+        assert earlier.answer(json.dumps({"search": text}), LARGE).endswith(
+            "\u0130stanbul \u1f48\u0394\u039f\u03a3 Stra\u00dfe"
+        )
+
+
+def test_a_text_of_any_length_has_its_places_where_they_were():
+    """Python makes other numbers of characters of some letters."""
+    letters = "".join(map(chr, range(0x110000)))
+    match = recall.find_text("\U0010ffff")(letters)
+    assert letters[match.start : match.stop] == "\U0010ffff"
+
+
+def test_only_the_beginning_of_a_long_text_is_searched_for():
+    line = "a line of a file " * 20
+    earlier = EarlierMessages(chat(user("x"), call("Read", path="a", out=line), assistant("y")).body)
+    answer = earlier.answer(json.dumps({"search": line[:300]}), LARGE)
+    assert answer.startswith("[3] result of Read, line 1: a line of a file")
+    assert answer.endswith("Only the first 200 characters of the text were searched for.")
+
+
+def test_the_cost_of_a_search_grows_with_what_is_searched():
+    """An expression that ignores case took the product of both lengths: 11 s for 8,000 letters in 100,000."""
+
+    def search(made):
+        body, text = made
+        EarlierMessages(body).answer(json.dumps({"search": text}), LARGE)
+
+    def make(count):
+        return chat(user("x"), call("Read", path="a", out="a" * 100 * count), assistant("y")).body, "a" * count + "b"
+
+    assert_grows_in_proportion(search, make, 1_000)

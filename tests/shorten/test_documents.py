@@ -1,0 +1,162 @@
+"""Documents in force: which results they are, and that only a fold takes them, last."""
+
+from dataclasses import replace
+
+import pytest
+
+from proxy.history.grouping import list_callers
+from proxy.history.messages import Message
+from proxy.shorten.documents import find_documents, is_instruction_path
+from proxy.shorten.fold import OPENING
+from proxy.shorten.rules import Facts, Keep, Rules
+from proxy.shorten.summary import SummaryRules
+from tests.support.compaction_worker import Worker
+from tests.support.messages import assistant, call, history, request, user
+
+LINES = "\n".join(f"line {number} of some output" for number in range(150))
+RULE = "# Deploys\n" + "\n".join(f"{number}. Never skip step {number}." for number in range(150))
+SKILL = "---\nname: deploy\ndescription: How to deploy.\n---\n" + RULE
+
+
+def list_documents(*pieces):
+    """The calls whose results are documents, by their first argument."""
+    body = request(*pieces).body
+    callers = list_callers(body)
+    readings = find_documents(body, callers)
+    found = zip(callers, readings, strict=True)
+    return [next(iter(caller.named.values())) for caller, reading in found if caller and reading.is_document]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "AGENTS.md",
+        "/repo/CLAUDE.md",
+        "C:\\repo\\.cursorrules",
+        "/root/.codex/skills/deploy/SKILL.md",
+        "~/.claude/projects/x/memory/MEMORY.md",
+        ".cursor/rules/testing.mdc",
+        ".github/copilot-instructions.md",
+    ],
+)
+def test_instruction_files_are_known_by_their_path(path):
+    assert is_instruction_path(path)
+
+
+@pytest.mark.parametrize("path", ["README.md", "src/rules/engine.py", "lib/memory/allocator.c", "agents.py", "skills"])
+def test_other_files_are_not(path):
+    assert not is_instruction_path(path)
+
+
+def test_a_command_that_prints_an_instruction_file_reads_it_too():
+    work = [call("Bash", command=command, out=RULE) for command in ("sed -n 1,200p AGENTS.md", "cat a.md", "ls rules/")]
+    assert list_documents(user("Go."), *work) == ["sed -n 1,200p AGENTS.md"]
+
+
+def test_a_skill_is_known_by_its_first_lines_also_behind_line_numbers():
+    numbered = "\n".join(f"{number:>6}→{line}" for number, line in enumerate(SKILL.split("\n"), 1))
+    work = [
+        call("Read", file_path=path, out=out) for path, out in (("a.md", SKILL), ("b.md", numbered), ("c.md", RULE))
+    ]
+    assert list_documents(user("Go."), *work) == ["a.md", "b.md"]
+
+
+@pytest.mark.parametrize(
+    ("words", "fetches", "others"),
+    [
+        (
+            "Fix https://github.com/acme/shop/issues/12, please.",
+            [("WebFetch", {"url": "https://github.com/acme/shop/issues/12"})],
+            [("WebFetch", {"url": "https://github.com/acme/shop/issues/13"})],
+        ),
+        ("Fix issue #12.", [("Bash", {"command": "gh issue view 12 --json body"})], [("Bash", {"command": "ls -12"})]),
+        (
+            "Review PR 45",
+            [("mcp__gh__get_pull_request", {"number": 45})],
+            [("mcp__gh__get_pull_request", {"number": 4})],
+        ),
+        ("Do SHOP-7.", [("jira_get_issue", {"key": "SHOP-7"})], [("jira_get_issue", {"key": "SHOP-77x"})]),
+        (
+            "Follow docs/plan.md",
+            [("Read", {"path": "/repo/docs/plan.md"})],
+            [("Read", {"path": "/repo/docs/plan2.md"})],
+        ),
+    ],
+)
+def test_the_first_fetch_of_what_the_user_named_is_the_task(words, fetches, others):
+    work = [call(name, out=LINES, **values) for name, values in (*others, *fetches, *fetches)]
+    assert list_documents(user(words), *work) == [next(iter(values.values())) for _, values in fetches]
+
+
+def test_what_only_a_reminder_of_the_harness_names_is_no_task():
+    words = "<system-reminder>See notes/plan.md</system-reminder>Go on."
+    assert list_documents(user(words), call("Read", path="notes/plan.md", out=LINES)) == []
+
+
+def test_a_result_stays_what_it_was_read_as_whatever_follows():
+    body = request(user("Do #12."), call("Bash", command="gh issue view 12", out=RULE), user("And #13.")).body
+    callers = list_callers(body)
+    for stop in range(len(body) + 1):
+        known = list(find_documents(body[:stop], callers[:stop]))
+        assert known + list(find_documents(body, callers, known)) == list(find_documents(body, callers))
+
+
+# --- what becomes of them ---------------------------------------------------------------------------------------------
+
+RULES = Rules(
+    keep=Keep(tokens=1_000, groups=2),
+    clear_at_least=2_000,
+    clear_cold_at_least=1_000,
+    trigger=0.8,
+    min_groups=0,
+    summary=SummaryRules(enabled=False),
+)
+
+
+def work(steps):
+    reads = [call("Read", path=f"{step}.py", out=f"{step}\n{LINES}") for step in range(steps)]
+    return history(user("Deploy as AGENTS.md says."), call("Read", path="AGENTS.md", out=RULE), *reads)
+
+
+def send(steps, usable, rules=RULES):
+    return Worker(rules, Facts(usable_tokens=usable)).send(work(steps)).plan
+
+
+def shows(plan, text):
+    return any(text in message.text for message in plan.view)
+
+
+def test_a_stride_clears_data_and_leaves_instructions_whole():
+    plan = send(12, 60_000)
+    assert plan.reason == "stride"
+    assert shows(plan, RULE)
+    assert not shows(plan, f"3\n{LINES}")
+    assert not shows(send(12, 60_000, replace(RULES, keep_documents=False)), RULE)
+
+
+def test_a_fold_leaves_them_whole_while_they_take_their_share_of_the_goal():
+    plan = send(40, 9_000, replace(RULES, when_full=()))
+    assert plan.reason == "window"
+    assert shows(plan, OPENING)
+    assert shows(plan, RULE)
+
+
+def test_a_fold_that_must_take_them_names_them():
+    plan = send(16, 6_000, replace(RULES, when_full=(), fold_all=True, target=0.3))
+    notes = [message.text for message in plan.view if OPENING in message.text]
+    assert not shows(plan, RULE)
+    (note,) = notes
+    assert "read them again before relying on them:\n- Read(AGENTS.md)\n" in note
+
+
+def test_a_document_that_fills_a_small_window_is_treated_as_output():
+    assert not shows(send(12, 4_000), RULE)
+
+
+def test_its_bytes_stay_the_client_s_own_over_the_whole_conversation():
+    worker = Worker(RULES, Facts(usable_tokens=60_000))
+    for steps in range(4, 30, 3):
+        plan = worker.send([*work(steps), *assistant("So far."), *user("Go on.")]).plan
+        (document,) = [message for message in plan.view if "Never skip step 3." in message.text]
+        assert isinstance(document, Message)
+        assert not document.literal

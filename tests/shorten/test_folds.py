@@ -1,0 +1,224 @@
+"""One note for a fold: what the user said and the newest answers stay, the note tells of the rest, turn by turn."""
+
+from itertools import pairwise
+
+import pytest
+
+from proxy.history.grouping import count_flaws, find_fixed, find_groups, find_turns
+from proxy.shorten.fold import CLOSING, GO_ON, OPENING
+from proxy.shorten.pipeline import Draft, run
+from proxy.shorten.steps.compat import OneLiners
+from proxy.shorten.steps.standard import CONCLUSIONS, DropMiddle
+from tests.support.messages import assistant, call, request, system, user
+
+CODE = "\n".join(f"    {number} value_{number} = compute({number})" for number in range(60))
+FAILED = "Exit code: 1\n--- FAIL: TestSkew (0.01s)\n    skew_test.go:41: expected 2, got 3"
+WORK = (
+    user("Mend the tests."),
+    call("Read", path="session.py", out=CODE, preamble="I read the session first, it holds the clock."),
+    call("Bash", command="go test ./...", out=FAILED),
+    call("Edit", path="session.py", out="edited " + CODE),
+    assistant("The clock was read twice; it is read once now. " + "More of this. " * 200),
+    user("Do not touch b.py."),
+    call("Bash", command="cat b.py", out=CODE),
+    assistant("Understood: b.py stays as it is."),
+    user("And the docs?"),
+    call("Write", path="docs.md", content="# Docs", out="written " + CODE),
+    assistant("They are written."),
+)
+
+
+def fold(*pieces, goal=None, **settings):
+    body = request(*pieces, user("Go on."), assistant("I will.")).body
+    draft = Draft((), body[:-2], body[-2:], origin=body, goal=goal)
+    left, (report,) = run([DropMiddle(answer_tokens=100, **settings)], draft)
+    assert not report.refused
+    return left.middle
+
+
+def test_one_note_describes_all_removed_messages():
+    middle = fold(*WORK)
+    notes = [message for message in middle if message.text.startswith(OPENING)]
+    assert [message.role for message in notes] == ["user"]
+    text = notes[0].text
+    assert text.count(OPENING) == text.count(CLOSING) == 1
+    assert "go test ./... => exit code 1: --- FAIL: TestSkew" in text
+    assert "- session.py (edited)" in text
+    assert "- docs.md (written)" in text
+
+
+def test_a_short_remark_beside_a_change_stays_and_one_beside_a_test_does_not():
+    middle = fold(
+        user("Strip both headers."),
+        call("Bash", command="make test", out="ok " * 300, preamble="Now the tests, again."),
+        call("Edit", path="a.py", out="done " * 300, preamble="Reverting the X-Api-Key part."),
+        assistant("Both are as asked."),
+    )
+    note = next(message.text for message in middle if message.text.startswith(OPENING))
+    assert "- Reverting the X-Api-Key part." in note
+    assert "Now the tests, again." not in note
+
+
+def test_the_users_words_and_a_short_answer_stay_as_they_were():
+    middle = fold(*WORK)
+    text = [(message.role, message.text) for message in middle if not message.literal]
+    assert text == [
+        ("user", "Mend the tests."),
+        ("user", "Do not touch b.py."),
+        ("assistant", "Understood: b.py stays as it is."),
+        ("user", "And the docs?"),
+        ("assistant", "They are written."),
+    ]
+
+
+def test_other_text_of_the_assistant_is_under_the_message_it_follows():
+    (note,) = (message for message in fold(*WORK) if message.text.startswith(OPENING))
+    text = note.text.split("\n")
+    place = text.index(CONCLUSIONS)
+    heading, remark, answer = text[place + 1 : place + 4]
+    assert heading == 'After "Mend the tests."'
+    assert remark == "- I read the session first, it holds the clock."
+    assert answer.startswith("- The clock was read twice; it is read once now. More of this.")
+    assert answer.endswith("…")
+    assert "Understood: b.py" not in note.text  # it stays
+
+
+def test_a_text_that_only_announces_a_call_is_left_out_of_a_note():
+    found = call("Read", path="a.py", out=CODE, preamble="Found it! The clock is read twice in a.py. Let me mend b.py:")
+    looked = call("Bash", command="ls", out=CODE, preamble="Let me look at all files in src/b.py and here:")
+    (note,) = (message for message in fold(*WORK[:1], found, looked) if message.text.startswith(OPENING))
+    assert "- Found it! The clock is read twice in a.py.\n" in note.text
+    assert "Let me" not in note.text
+
+
+def test_the_plan_in_a_note_is_the_one_the_remaining_calls_left():
+    made = call("TaskCreate", subject="mend the clock", out="Task #1 created")
+    more = [call("Read", path=f"{number}.py", out=CODE) for number in range(9)]
+    done = call("TaskUpdate", taskId="1", status="completed", out="ok")
+    middle = fold(user("Mend it."), made, *more, done, *more, exempt=("taskupdate",))
+    assert any(message.calls and message.calls[0].name == "TaskUpdate" for message in middle)
+    (note,) = (message for message in middle if message.text.startswith(OPENING))
+    assert "#1 mend the clock (done)" in note.text
+
+
+def test_with_little_room_the_newest_answers_are_kept():
+    talk = [piece for number in range(20) for piece in (user(f"Point {number}?"), assistant(f"Answer {number}. " * 40))]
+    (note,) = (message for message in fold(*talk, conclusions=900) if message.text.startswith(OPENING))
+    assert "Answer 19." in note.text
+    assert "Answer 2." not in note.text
+    assert 'After "Point 19?"' in note.text
+
+
+@pytest.mark.parametrize("goal", [None, 500, 2_000, 20_000])
+def test_speakers_alternate_as_before(goal):
+    middle = fold(*WORK, goal=goal)
+    assert not count_flaws(middle).worse_than(count_flaws(()))
+    roles = [message.role for message in middle]
+    assert all(one != other for one, other in pairwise(roles))
+    assert GO_ON in [message.text for message in middle]
+
+
+def test_an_earlier_note_is_not_repeated():
+    body = request(*WORK, user("Go on."), assistant("I will.")).body
+    half = Draft((), body[:6], body[6:], origin=body)
+    first, _ = run([DropMiddle()], half)
+    again = Draft((), first.middle + body[6:-2], body[-2:], origin=body)
+    second, _ = run([DropMiddle()], again)
+    (note,) = (message for message in second.middle if message.text.startswith(OPENING))
+    assert note.text.count("go test ./...") <= 2
+    assert note.text.count(OPENING) == 1
+
+
+def test_a_second_fold_includes_the_notes_of_the_first():
+    body = request(
+        *WORK, user("Go on."), assistant("I will."), call("Bash", command="make", out=CODE), user("More?")
+    ).body
+    first, _ = run([DropMiddle()], Draft((), body[:16], body[16:], origin=body))
+    second, _ = run([DropMiddle()], Draft((), first.middle + body[16:-1], body[-1:], origin=body))
+    (note,) = (message for message in second.middle if message.text.startswith(OPENING))
+    assert "- session.py (edited)" in note.text
+    assert "go test ./... => exit code 1" in note.text
+    assert "I read the session first" in note.text
+    assert "- make" in note.text
+
+
+def test_a_failed_command_is_listed_with_its_failure():
+    refused = [call("sql", command="SELECT a", out="Error executing query: no table a") for _ in range(3)]
+    (note,) = (message for message in fold(*WORK[:1], *refused) if message.text.startswith(OPENING))
+    assert "failed: Error executing query: no table a" in note.text
+
+
+def test_each_turn_has_a_line_before_one_gets_more():
+    talk = [piece for number in range(12) for piece in (user(f"Point {number}?"), assistant(f"Answer {number}. " * 40))]
+    (note,) = (message for message in fold(*talk, conclusions=2_500) if message.text.startswith(OPENING))
+    assert [number for number in range(12) if f"- Answer {number}." not in note.text] == []
+
+
+def parted_calls(count, out):
+    """Answers with an instruction between two of their calls, whose results come behind both."""
+    for number in range(count):
+        one, other = (call("Read", path=f"{name}{number}.py", out=out) for name in "ab")
+        for group, name in ((one, "a"), (other, "b")):
+            group[0]["tool_calls"][0]["id"] = group[1]["tool_call_id"] = f"{name}{number}"
+        yield [one[0], *system("Mind this."), other[0], one[1], other[1]]
+
+
+@pytest.mark.parametrize("out", ["x", CODE], ids=["short", "long"])
+@pytest.mark.parametrize("step", [DropMiddle(), OneLiners()], ids=lambda step: step.name)
+def test_parallel_calls_that_an_instruction_parts_go_together_and_it_stays(step, out):
+    body = request(user("Mend it."), *parted_calls(20, out), user("Go on."), assistant("I will.")).body
+    draft = Draft((), body[:-2], body[-2:], origin=body, wire="responses", fixed=find_fixed(body, ()))
+    left, _ = run([step], draft)
+    called = [each.id for message in left.view for each in message.calls]
+    assert sorted(called) == sorted(message.answers for message in left.view if message.is_result)
+    assert sum(message.text == "Mind this." for message in left.view) == 20
+    assert out == "x" or called == []
+
+
+def late_calls(count, out):
+    """Answers whose results come behind the next answer, as where a client sends its calls ahead."""
+    names = ("TodoWrite", *("Read" for _ in range(9))) * count
+    read = [call(names[number], path=f"{number}.py", out=f"{number} {out}") for number in range(count)]
+    for number, group in enumerate(read):
+        group[0]["tool_calls"][0]["id"] = group[1]["tool_call_id"] = f"c{number}"
+    for earlier, later in pairwise([[None, None], *read]):
+        yield [later[0], *filter(None, earlier[1:])]
+    yield read[-1][1:]
+
+
+EXEMPT = DropMiddle(exempt=("todowrite",), exempt_tokens=9_000)
+
+
+@pytest.mark.parametrize("step", [DropMiddle(), OneLiners(), EXEMPT], ids=["drop_middle", "one_liners", "exempt"])
+@pytest.mark.parametrize("kept", [0, 3])
+def test_a_call_whose_result_is_behind_the_middle_stays(step, kept):
+    body = request(user("Mend it."), *late_calls(60, CODE), user("Go on.")).body
+    groups = find_groups(body)
+    first, cut = groups[kept].start, groups[-2].start
+    draft = Draft(body[:first], body[first:cut], body[cut:], origin=body, wire="responses")
+    assert count_flaws(draft.before + draft.after).orphans
+    left, (report,) = run([step], draft)
+    assert not report.refused
+    found = count_flaws(left.view)
+    assert (found.orphans, found.unanswered) == (0, 0)
+    assert len(left.middle) < (60 if step is EXEMPT else 10)
+
+
+def loop(number):
+    """One turn of a user with sixty calls."""
+    results = (call("Bash", out=f"{place} " + "word " * 80, command=f"make {place}") for place in range(60))
+    return (user(f"Task {number}?"), *results)
+
+
+@pytest.mark.parametrize(
+    ("loops", "budget", "listed"),
+    [(0, 0.5, 0), (0, 1.5, 1), (0, 3.5, 3), (2, 3.5, 2), (0, 99, 5), (3, 0, 3), (0, 0, 5)],
+)
+def test_row_31_a_budget_is_walked_backward_over_earlier_loops_by_their_size(loops, budget, listed):
+    body = request(*(piece for number in range(6) for piece in loop(number)), user("And now?")).body
+    draft = Draft((), body[:-1], body[-1:], origin=body[:-1])
+    (turn, *_) = find_turns(body)
+    size = sum(draft.count(message.raw) for message in body[turn.start : turn.stop])
+    step = OneLiners(tokens=100_000, loops=loops, loop_tokens=int(budget * size))
+    text = "\n".join(message.text for message in step(draft).middle)
+    assert [f"Asked: Task {number}?" in text for number in range(6)] == [number >= 5 - listed for number in range(6)]

@@ -1,0 +1,93 @@
+"""Steps run one after the other, and one that breaks an invariant is left out."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from hypothesis import given
+
+from proxy.history.agents import OBSERVATIONS, mark_observations
+from proxy.shorten.pipeline import Draft, StepReport, estimate_tokens, run
+from proxy.shorten.steps.compat import StripAttachments, ToolHints
+from proxy.shorten.steps.standard import ClipOutput, DedupArrivals, DropMiddle, StripReasoning
+from tests.support.histories import any_history
+from tests.support.messages import assistant, body, call, parse_request, request, user
+from tests.support.worker_cases import CLEARING, HINTS
+
+BODY = request(
+    user("do it"), call("Read", out="x" * 400), call("Read", out="y"), user("thanks"), assistant("done")
+).body
+DRAFT = Draft(BODY[:1], BODY[1:4], BODY[4:], fixed=frozenset({3}), origin=BODY, tools=b'[{"name": "Read"}]')
+
+
+@dataclass(frozen=True)
+class Does:
+    """A step that does what a test tells it."""
+
+    what: object
+    name: ClassVar[str] = "does"
+
+    def reach(self, draft):
+        return 0
+
+    def __call__(self, draft):
+        return self.what(draft)
+
+
+def assert_refused(what):
+    left, (report,) = run([Does(what)], DRAFT)
+    assert report.refused == "" or left is DRAFT
+    return report.refused
+
+
+def short(draft):
+    return draft.rewrite(lambda message, _: message.with_text("s", "does") if message.is_result else message)
+
+
+def test_a_report_says_what_was_touched_and_what_it_saved():
+    left, reports = run([Does(short), Does(lambda draft: draft)], DRAFT)
+    assert reports == (
+        StepReport("does", 1, estimate_tokens(BODY[2].raw) - estimate_tokens(left.middle[1].raw)),
+        StepReport("does", 0, 0),
+    )
+    assert left.view[3] is BODY[3]
+
+
+def test_fewer_tools_count_as_saved():
+    _, (report,) = run([Does(lambda draft: replace(draft, tools=b"[]"))], DRAFT)
+    assert report == StepReport("does", 0, estimate_tokens(DRAFT.tools))
+
+
+def test_a_step_that_breaks_an_invariant_is_left_out():
+    assert "outside" in assert_refused(lambda draft: replace(draft, before=(), middle=draft.middle[:1]))
+    assert "outside" in assert_refused(lambda draft: replace(draft, after=(), middle=draft.middle[:1]))
+    assert "longer" in assert_refused(lambda draft: draft.with_middle([*draft.middle, draft.middle[0]]))
+    assert "fixed" in assert_refused(lambda draft: draft.with_middle(draft.middle[:2]))
+    assert "result" in assert_refused(lambda draft: draft.with_middle(draft.middle[1:]))
+    assert assert_refused(lambda draft: draft.with_middle(draft.middle[2:])) == ""
+
+
+def test_a_message_that_would_not_get_shorter_stays():
+    left = DRAFT.rewrite(lambda message, _: message.with_text("z" * 1_000, "does"))
+    assert left.middle == DRAFT.middle
+
+
+ALL = (*CLEARING, ToolHints(HINTS, over=50), StripReasoning(with_calls=True), StripAttachments(), DropMiddle())
+
+
+@given(any_history)
+def test_no_step_announces_less_than_it_does(messages):
+    body_ = mark_observations(parse_request(body(messages)).body, OBSERVATIONS)
+    draft = Draft((), body_, origin=body_)
+    for step in ALL:
+        if step.reach(draft) == 0:
+            assert step(draft).middle == draft.middle
+
+
+@given(any_history)
+def test_the_effect_of_an_always_step_depends_only_on_earlier_messages(messages):
+    body_ = mark_observations(parse_request(body(messages)).body, OBSERVATIONS)
+    steps = (ClipOutput(over=300), DedupArrivals(over=50))
+    whole, _ = run(steps, Draft((), body_, origin=body_))
+    for stop in range(len(body_)):
+        part, _ = run(steps, Draft((), body_[:stop], origin=body_))
+        assert part.middle == whole.middle[:stop]

@@ -1,0 +1,400 @@
+"""The text that a model reads in place of an old result: who wrote it, the call, how it ended, how to get it back, and
+every line that carries the outcome.
+"""
+
+import json
+import re
+from itertools import islice
+from statistics import median
+
+import pytest
+
+from proxy.history.agents import OBSERVATIONS, mark_observations
+from proxy.history.messages import ToolCall
+from proxy.shorten.pipeline import Draft, run
+from proxy.shorten.placeholder import (
+    GAP,
+    LABEL_CHARACTERS,
+    join_lines,
+    render_call,
+    render_placeholder,
+)
+from proxy.shorten.rules import Rules
+from proxy.shorten.steps.standard import ClearResults, ClipOutput
+from tests.support import messages, recorded_traces
+from tests.support.messages import assistant, call, parse_request, request, user
+
+TEXT = "import os\nclass SessionState:\n    pass\n# plain words only\ndata = os.path.join(SessionState)\n"
+
+
+LONG = "\n".join(f"{number} boats moor at berth_{number}" for number in range(60))
+PATCH = "*** Begin Patch\n*** Update File: src/a.py\n@@\n-x\n+y\n*** Add File: b.md\n+z\n*** End Patch"
+
+
+def tool_call(tool, **arguments):
+    return ToolCall("c", tool, json.dumps(arguments))
+
+
+def clear_results(*pieces, **settings):
+    """The texts of the results of a history once they are cleared."""
+    body = request(user("x"), *pieces).body
+    left = ClearResults(**{"over": 500, **settings})(Draft((), body, origin=body)).middle
+    return [message.text for message in left if message.is_result]
+
+
+# --- the call ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "label"),
+    [
+        (tool_call("Read", file_path="/a/b.py", limit=3), "Read(/a/b.py)"),
+        (tool_call("Grep", pattern="TODO|FIXME", path="proxy/core"), "Grep(TODO|FIXME in proxy/core)"),
+        (tool_call("search_files", regex="def x", path="."), "search_files(def x in .)"),
+        (tool_call("Bash", command="cd /src && go test ./...", description="Run"), "Bash(go test ./...)"),
+        (tool_call("shell", command=["bash", "-lc", "cd /w && make test"], workdir="/w"), "shell(make test)"),
+        (tool_call("shell", command=["ls", "-l"], workdir="/w", justification="Look"), "shell(ls -l)"),
+        (tool_call("read_files", files=[{"path": "a.py"}, {"path": "b.py"}]), "read_files(a.py b.py)"),
+        (tool_call("Other", n=1, odd="value"), "Other(n: 1, odd: value)"),
+        (tool_call("Other", n=1), "Other(1)"),
+        (tool_call("charge_card", order=1042, amount_cents=4999), "charge_card(order: 1042, amount_cents: 4999)"),
+        (
+            tool_call("find_ferry", origin="JFK", destination="DTW", day="2024-05-17"),
+            "find_ferry(origin: JFK, destination: DTW, day: 2024-05-17)",
+        ),
+        (tool_call("move_file", source="a.py", destination="lib/a.py"), "move_file(a.py)"),
+        (tool_call("write_stdin", session_id=80697, chars=""), "write_stdin(80697)"),
+        (tool_call("execute", command="", risk="LOW"), "execute()"),
+        (ToolCall("c", "Custom", "free words"), "Custom(free words)"),
+        (ToolCall("c", "apply_patch", PATCH, "custom"), "apply_patch(src/a.py, b.md)"),
+        (tool_call("apply_patch", input=PATCH), "apply_patch(src/a.py, b.md)"),
+    ],
+)
+def test_a_call_is_named_so_that_a_model_finds_it_again(asked, label):
+    assert render_call(asked) == label
+
+
+def test_a_long_label_is_cut_where_calls_are_alike_and_between_words():
+    commands = [f"go test -tags=integration {'./cmd/entire/cli ' * 12} -run Test{name}" for name in ("Resume", "Reset")]
+    first, second = (render_call(tool_call("Bash", command=command)) for command in commands)
+    assert first.endswith("cli -run TestResume)")
+    assert second.endswith("cli -run TestReset)")
+    assert len(first) <= LABEL_CHARACTERS + len("Bash()")
+    path = f"/home/dev/{'folder/' * 20}strategy/hooks.go"
+    assert re.fullmatch(r"Read\(…/(?:folder/)+strategy/hooks.go\)", render_call(tool_call("Read", file_path=path)))
+
+
+# --- the placeholder --------------------------------------------------------------------------------------------------
+
+
+def test_a_placeholder_names_its_author_the_call_the_outcome_and_the_way_back():
+    out = "\n".join(["Exit code 2", *(f"compiled part number {number}" for number in range(40)), "Error: no rule"])
+    (text,) = clear_results(call("Bash", command="make all", out=out))
+    first, *lines = text.split("\n")
+    assert first == (
+        "[Shortened by the context proxy: Bash(make all), 42 lines, 976 bytes, exit code 2: Error: no rule."
+        " Left out: 39 other lines. Only a new run returns the full text.]"
+    )
+    assert lines == ["compiled part number 38", "compiled part number 39", "Error: no rule"]
+
+
+CONFLICTS = [f"CONFLICT (content): Merge conflict in cmd/entire/cli/{name}.go" for name in ("state", "auto", "types")]
+MERGE = [f"Auto-merging cmd/entire/cli/part_{number}.go" for number in range(15)] + CONFLICTS
+LAST = "Automatic merge failed; fix conflicts and then commit the result."
+
+
+def test_of_a_failed_merge_every_conflict_stays():
+    (text,) = clear_results(call("Bash", command="git merge origin/main || true", out="\n".join([*MERGE, LAST])))
+    first, *lines = text.split("\n")
+    assert first == (
+        "[Shortened by the context proxy: Bash(git merge origin/main || true), 19 lines, 825 bytes, failed: "
+        f'{LAST[:-1]}. Left out: 15 lines "Auto-merging …". '
+        "Do not make this call again to see it: that would do it again.]"
+    )
+    assert lines == [CONFLICTS[0], "… cmd/entire/cli/auto.go", "… cmd/entire/cli/types.go", LAST]
+
+
+def test_thousands_of_errors_are_counted():
+    (text,) = clear_results(
+        call("Bash", command="make", out="\n".join(f"Error: part {n} is bad" for n in range(5_000)))
+    )
+    assert text.count("\n") < 50
+    assert re.search(r"… 4,9\d\d more lines tell of errors$", text)
+
+
+def test_no_placeholder_is_longer_than_the_result():
+    out = "\n".join(f"Error: {number}" for number in range(12))
+    assert clear_results(call("Bash", command="make " * 90, out=out), over=100) == [out]
+
+
+def test_a_result_of_up_to_1500_bytes_stays_whole():
+    body = request(user("x"), call("Bash", command="git diff", out="+x\n" * 500), call("Bash", out="+x\n" * 501)).body
+    left = ClearResults()(Draft((), body, origin=body)).middle
+    assert [message.made for message in left if message.is_result] == ["", "clear_results"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        call("Edit", file_path="a.py", old_string="x", new_string="y", out="The file was updated."),
+        call("Bash", command="sed -i s/x/y/ a.py", out=""),
+    ],
+)
+def test_the_placeholder_of_a_file_that_was_changed_later_says_so(change):
+    read = call("Read", file_path="a.py", out=LONG)
+    before, *_, after = clear_results(read, call("Read", file_path="b.py", out=LONG), change, read)
+    assert ", the file was changed since. Call the tool again for its current text.]" in before
+    assert "changed since" not in after
+
+
+def test_an_action_keeps_its_ids_and_its_last_lines():
+    answer = {"id": "ch_3Qh", "status": "succeeded", "log": "\n".join(f"step {n} of it" for n in range(90))}
+    (text,) = clear_results(call("charge_card", order=1042, amount_cents=4999, out=json.dumps(answer)))
+    assert "id: ch_3Qh, status: succeeded" in text
+    assert text.endswith("step 89 of it")
+
+
+def test_a_beginning_that_lines_have_in_common_is_said_once():
+    assert join_lines(["one beginning of two lines: a", "one beginning of two lines: b", "other"], 3) == (
+        "one beginning of two lines: a\n… b\nother\n… 3 more lines tell of errors"
+    )
+
+
+def test_an_edit_is_not_to_be_called_again():
+    out = "The file was updated.\n" + "\n".join(f"{number}\tline of the file" for number in range(60))
+    (text,) = clear_results(call("Edit", file_path="a.py", old_string="a", new_string="b", out=out))
+    assert "Read the file for its current text.]" in text
+    assert "Call the tool again" not in text
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("mcp__stripe__create_refund", {"charge": "ch_1"}),
+        ("send_email", {"to": "a@b.c"}),
+        ("get_or_create_ticket", {"title": "Clock"}),
+        ("browser_click", {"ref": "e17"}),
+        ("transferFunds", {"amount": 3}),
+        ("open_ticket", {"title": "Clock"}),
+        ("check_in_guest", {"guest": "A"}),
+    ],
+)
+def test_a_tool_that_may_change_something_is_not_to_be_called_again(tool, arguments):
+    (text,) = clear_results(call(tool, **arguments, out=LONG))
+    assert "would do it again.]" in text
+
+
+@pytest.mark.parametrize(
+    "line", ["./deploy.sh production", "curl -s -X POST https://a.example/orders", "gh pr merge 3"]
+)
+def test_a_command_that_acts_is_not_to_be_run_again(line):
+    (text,) = clear_results(call("Bash", command=line, out=LONG))
+    assert "Do not make this call again to see it: that would do it again.]" in text
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("Read", {"file_path": "a.py"}),
+        ("Bash", {"command": "sed -n 1,200p a.py"}),
+        ("WebFetch", {"url": "https://a.example"}),
+        ("mcp__jira__get_issue", {"key": "A-1"}),
+        ("searchDocs", {"text": "clock"}),
+        ("list_orders", {}),
+    ],
+)
+def test_a_tool_that_only_reads_may_be_called_again(tool, arguments):
+    (text,) = clear_results(call(tool, **arguments, out=LONG))
+    assert "Call the tool again for the full text.]" in text
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgoA" * 400}}
+OF_MESSAGES = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBO" * 900}}
+
+
+def test_the_placeholder_of_an_image_names_it_and_its_size():
+    for image in (IMAGE, OF_MESSAGES, {"type": "input_image", "image_url": "data:image/png;base64," + "A" * 4_000}):
+        (text,) = clear_results(call("Read", file_path="mockup.png", out=[image]))
+        size = len(json.dumps(image))
+        assert text == (
+            f"[Shortened by the context proxy: Read(mockup.png), 1 image, {size:,} bytes. Call the tool again for all "
+            "of it.]"
+        )
+
+
+def test_a_short_text_beside_an_image_stays():
+    said = {"type": "text", "text": "The page after the click, 1280 by 720."}
+    (text,) = clear_results(call("browser_take_screenshot", out=[said, IMAGE, IMAGE]))
+    first, *rest = text.split("\n")
+    assert "browser_take_screenshot(), 1 line and 2 images, " in first
+    assert rest == [said["text"]]
+
+
+def test_an_image_that_just_arrived_is_not_clipped():
+    for more in ([], [{"type": "text", "text": LONG * 20}]):
+        body = request(user("x"), call("Read", file_path="mockup.png", out=[*more, IMAGE])).body
+        assert ClipOutput(over=1_000)(Draft((), body, origin=body)).middle == body
+
+
+FOUND = [
+    {
+        "type": "search_result",
+        "source": f"https://kb/{n}",
+        "title": f"Article {n}",
+        "content": [{"type": "text", "text": LONG}],
+    }
+    for n in range(3)
+]
+
+
+def test_of_an_answer_with_output_behind_it_only_the_output_is_clipped():
+    words = "I looked at each part of it. " * 400
+    ask = assistant(f"{words}\nAction: run\nAction Input: make\nObservation: " + "0123456789 abcdef\n" * 6_000)
+    body = mark_observations(request(user("x"), assistant("Hm."), ask, user("Go on.")).body, OBSERVATIONS)
+    (clipped,) = (m for m in ClipOutput(over=3_000)(Draft((), body, origin=body)).middle if m.made)
+    assert clipped.text.startswith(f"{words}\nAction: run\nAction Input: make\nObservation: 0123")
+    assert len(clipped.text) < len(words) + 8_000
+
+
+def test_search_results_are_read_like_other_text():
+    body = request(user("x"), call("search_kb", query="berths", out=FOUND)).body
+    (clipped,) = (m.text for m in ClipOutput(over=3_000)(Draft((), body, origin=body)).middle if m.is_result)
+    assert clipped.startswith("Article 0\nhttps://kb/0\n0 boats moor at berth_0\n")
+    assert clipped.endswith("59 boats moor at berth_59")
+    (cleared,) = clear_results(call("search_kb", query="berths", out=FOUND))
+    assert "search_kb(berths), 186 lines, " in cleared
+
+
+@pytest.mark.parametrize("size", [225, 900, 4_000])
+def test_json_with_many_texts_is_clipped_to_its_limit(size):
+    rows = [{"id": n, "body": f"{n} " + "word " * (size // 5)} for n in range(160_000 // size)]
+    body = request(user("x"), call("list_mails", out=json.dumps(rows))).body
+    left = ClipOutput(over=20_000)(Draft((), body, origin=body)).middle
+    assert len(left[2].text) < 21_500
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("Agent", {"description": "Find the berth", "prompt": "Where do boats moor?"}),
+        ("write_stdin", {"session_id": 80697, "chars": ""}),
+        ("BashOutput", {"bash_id": "b7"}),
+    ],
+)
+def test_no_full_text_is_offered_of_a_tool_that_may_not_return_it_again(tool, arguments):
+    out = "\n".join(f"{number} boats moor at berth_{number}" for number in range(60))
+    (text,) = clear_results(call(tool, **arguments, out=out))
+    assert "Calling the tool again may not return this text.]" in text
+    assert "for the full text" not in text
+
+
+def test_no_placeholder_refers_to_a_message_number():
+    same = [call("Read", path="a.py", out="\n".join(f"{n} value_{n}" for n in range(200)))] * 2
+    body = request(user("x"), *same).body
+    left, _ = run((*Rules().always, ClearResults()), Draft((), body, origin=body))
+    assert not [message.text for message in left.middle if re.search(r"#\d", message.text)]
+    assert "same as the result of Read(a.py), shortened above" in left.middle[4].text
+
+
+def test_a_template_of_earlier_versions_is_filled_still():
+    text = render_placeholder(
+        "{tool}({argument}) {rows} {bytes}{outcome} {handle}{names} {odd}", "a\nnaïve", tool_call("X", a="b")
+    )
+    assert text == "X(b) 2 lines 8  {odd}"
+
+
+# --- results that are JSON --------------------------------------------------------------------------------------------
+
+LISTING = "\n".join(f"{number}\tdef handler_{number}(): ..." for number in range(300))
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda text: text,
+        lambda text: json.dumps({"result": text}),
+        lambda text: f"Wall time: 0.0255 seconds\nOutput:\n{json.dumps({'result': text})}",
+        lambda text: json.dumps({"stdout": text, "stderr": "", "exit_code": 0}),
+        lambda text: json.dumps({"content": [{"type": "text", "text": text}], "isError": False}),
+        lambda text: json.dumps({"result": json.dumps({"log": text, "status": "rolled_back"})}),
+        lambda text: f"{text}\n<shellId: 21 completed with exit code 0>",
+        lambda text: f"{text}\n[Current working directory: /w]\n[The command completed with exit code 0.]",
+    ],
+    ids=["plain", "json", "Codex", "streams", "content", "json in json", "Copilot", "OpenHands"],
+)
+def test_frames_of_harnesses_are_taken_off_first(wrap):
+    lines = [f"#{number} [{number}/90] RUN step layer sha256:{number:012x}" for number in range(90)]
+    lines[40] = "ERROR: readiness probe failed with status 503"
+    out = wrap("\n".join([*lines, "deploy id: dep_7741 state: ROLLED_BACK"]))
+    (text,) = clear_results(call("mcp__ops__deploy", service="checkout", out=out))
+    assert len(text) < 600
+    assert "\nERROR: readiness probe failed with status 503\n" in text
+    assert "deploy id: dep_7741 state: ROLLED_BACK" in text.split("\n")
+    if "exit code 0" in text:
+        assert "exit code 0, contains errors: ERROR: readiness probe failed with status 503." in text
+
+
+def test_data_in_json_keeps_its_short_members():
+    rows = [{"id": f"eu-{number}x", "healthy": number != 7, "owner": None} for number in range(200)]
+    (text,) = clear_results(call("restart", region="eu", out=json.dumps({"build": "4f1c", "hosts": rows})))
+    assert text.endswith("]\nbuild: 4f1c")
+
+
+# --- on recorded conversations ----------------------------------------------------------------------------------------
+
+EVERY = 8
+
+
+@recorded_traces.needed
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_placeholders_of_recorded_results_are_short_and_quote_whole_lines():
+    sizes, quoted, whole = [], 0, 0
+    for record in islice(recorded_traces.conversations(), 0, None, EVERY):
+        body = mark_observations(parse_request(messages.body(record["messages"])).body, OBSERVATIONS)
+        left, _ = run(Rules().when_full, Draft((), body, origin=body))
+        for old, new in zip(body, left.middle, strict=True):
+            if new.made == "clear_results":
+                first, *lines = new.text.split("\n")
+                assert first[:1] == "[", first
+                assert "\x1b" not in new.text
+                sizes.append(len(new.text))
+                there = {line.strip() for line in old.text.split("\n")}
+                own = [line for line in lines if not line.startswith(GAP)]
+                quoted += len(own)
+                whole += sum(line.strip() in there or line.endswith(GAP) for line in own)
+    assert len(sizes) > 500
+    assert median(sizes) <= 200
+    assert whole / quoted >= 0.9
+
+
+# --- misleading results -----------------------------------------------------------------------------------------------
+
+
+def test_of_an_empty_output_it_is_not_pretended_that_something_was_left_out():
+    wrapped = {
+        "kind": "Observation",
+        "output": "",
+        "command": "grep -n x a.py",
+        "metadata": {"paths": ["/opt/py_3"] * 80},
+    }
+    printed = f"{json.dumps(wrapped)}\n[The command completed with exit code 0.]\n[Current working directory: /w]"
+    (text,) = clear_results(call("execute_bash", command="grep -n x a.py", out=printed))
+    assert text == (
+        "[Shortened by the context proxy: execute_bash(grep -n x a.py), no output, 0 bytes, exit code 0. Nothing was "
+        "left out.]"
+    )
+
+
+@pytest.mark.parametrize(
+    "out",
+    [
+        {"output": "", "items": LONG},
+        {"output": "x", "command": "ls", "more": LONG},
+        {"stdout": "", "stderr": "", "exit_code": 0, "result": [{"id": n, "name": f"berth {n}"} for n in range(60)]},
+        {"output": "", "exit_code": 0, "logs": [f"line {n} of the log" for n in range(60)]},
+    ],
+)
+def test_other_members_beside_an_empty_output_are_no_wrapping(out):
+    (text,) = clear_results(call("execute_bash", command="ls", out=json.dumps(out)))
+    assert "no output" not in text
