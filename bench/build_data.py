@@ -1,4 +1,4 @@
-"""Makes everything in proxy/models/data, from two MIT-licensed packages, so that the running proxy never fetches anything.
+"""Makes everything in proxy/models/data, from two MIT-licensed packages: the running proxy fetches nothing.
 
     python bench/build_data.py            # asks pip for the packages, rewrites proxy/models/data
 

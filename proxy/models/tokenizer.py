@@ -1,6 +1,6 @@
 """Tokens of messages: exact for OpenAI's encodings, calibrated for all others. Only this module imports tiktoken.
 
-The ranks are shipped (proxy/models/data) and fed to tiktoken directly: its own loader would go to the network, without any
+The ranks are shipped (`data`) and fed to tiktoken directly: its own loader would go to the network, without any
 timeout.
 
 Three ideas make counting both right and cheap:
