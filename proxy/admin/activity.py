@@ -240,8 +240,8 @@ def show_visitor(_: AdminContext, request: AdminRequest) -> Json:
 
 ROUTES = (
     Route("GET", "/me", show_visitor, for_teams=True),
-    Route("GET", "/overview", show_overview, OverviewQuery, rows="moments", for_teams=True),
-    Route("GET", "/events", list_events, EventsQuery, rows="events"),
-    Route("GET", "/audit", list_acts, AuditQuery, rows="acts"),
+    Route("GET", "/overview", show_overview, OverviewQuery, for_teams=True),
+    Route("GET", "/events", list_events, EventsQuery),
+    Route("GET", "/audit", list_acts, AuditQuery),
     Route("GET", "/configuration", show_configuration),
 )

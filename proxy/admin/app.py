@@ -5,12 +5,9 @@ than showing it.
 """
 
 import asyncio
-import csv
-import io
 import json
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from functools import cache, partial
 from html import escape
 from http import HTTPStatus
@@ -74,8 +71,6 @@ LOGIN, LOGOUT = "/admin/login", "/admin/logout"
 WITHOUT_KEY = ("/admin/static/style.css", "/admin/static/mark.svg", LOGIN)
 """The login form, and the files that it shows."""
 _CONTENT_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
-_FORMULA_BEGINNINGS = ("=", "+", "-", "@", "\t", "\r")
-_TIMES = frozenset({"at", "first", "last", "created", "expires", "revoked", "last_used"})
 _MESSAGE_MARK = "<!-- message -->"
 _VISITOR = web.RequestKey("visitor", Visitor)
 _NAMES = web.RequestKey("names", dict[str, str])
@@ -187,19 +182,15 @@ class Admin:
     async def _call(self, route: Route, request: web.BaseRequest) -> web.Response:
         visitor, names = request[_VISITOR], request[_NAMES]
         _check_rights(route, visitor)
-        wanted = dict(request.query)
-        form = wanted.pop("format", "") if route.rows else ""
-        if form not in ("", "csv", "json"):
-            raise Invalid("invalid query", [Flaw("format", "csv or json")])
-        query, body = _read_query(route, wanted), await _read_json(route, request)
-        asked = AdminRequest(visitor, names, query, body, is_download=bool(form))
+        query, body = _read_query(route, request.query), await _read_json(route, request)
+        asked = AdminRequest(visitor, names, query, body)
         try:
             if iscoroutinefunction(route.answer):
                 answer = await route.answer(self._context, asked)
             else:
                 answer = await run_in_admin_thread(route.answer, self._context, asked)
             # In a thread as well: long lists take a while to be written, and requests would wait for the event loop.
-            return await run_in_admin_thread(_render_answer, route, answer, form)
+            return await run_in_admin_thread(_json_response, HTTPStatus.OK, answer)
         except (OSError, StoreUnavailable, RegistryUnreadable) as fault:
             self._context.emit(StoreFailed(str(fault)))
             raise Unreadable("a disk or store cannot be read or written; see the proxy's log") from None
@@ -212,9 +203,9 @@ def _check_rights(route: Route, visitor: Visitor) -> None:
         raise guard.OtherTeam(f"the key of {visitor.who} opens the pages of team {visitor.team} only")
 
 
-def _read_query(route: Route, wanted: Mapping[str, str]) -> object:
+def _read_query(route: Route, query: Mapping[str, str]) -> object:
     try:
-        return msgspec.convert(wanted, route.query, strict=False)
+        return msgspec.convert(dict(query), route.query, strict=False)
     except msgspec.ValidationError as fault:
         raise Invalid("invalid query", [_flaw_of(fault)]) from None
 
@@ -275,10 +266,6 @@ def _render_error(fault: ProxyError, request: web.BaseRequest) -> web.Response:
     return answer
 
 
-def _render_answer(route: Route, answer: Json, form: str) -> web.Response:
-    return as_download(route, answer, form) if form else _json_response(200, answer)
-
-
 def _json_response(status: int, value: Json, headers: Mapping[str, str] | None = None) -> web.Response:
     return web.Response(status=status, body=encode_answer(value).encode(), content_type=JSON, headers=headers)
 
@@ -296,42 +283,6 @@ def encode_answer(answer: Json) -> str:
 def _encode_member(member: object) -> str:
     # json, not msgspec: a message may hold half a surrogate pair, which goes out escaped, as it came.
     return f"[{', '.join(map(json.dumps, member))}]" if isinstance(member, list) else json.dumps(member)
-
-
-# --- downloads -------------------------------------------------------------------------------------------------------
-
-
-def as_download(route: Route, answer: Json, form: str) -> web.Response:
-    """The rows of an answer as CSV, or the whole answer as JSON, for a browser to save."""
-    name = f"{route.path.strip('/').replace('/', '-')}.{form}"
-    if form == "csv":
-        body, kind = write_csv(answer[route.rows]), "text/csv"
-    else:
-        body, kind = json.dumps(answer, indent=1), JSON
-    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return web.Response(body=body.encode("utf-8", "replace"), content_type=kind, charset="utf-8", headers=headers)
-
-
-def write_csv(rows: list[Json]) -> str:
-    """Rows with a line of names above. Times are ISO 8601 in UTC."""
-    text = io.StringIO()
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    writer = csv.writer(text)
-    writer.writerow(names)
-    for row in rows:
-        writer.writerow([_write_cell(name, row.get(name)) for name in names])
-    return text.getvalue()
-
-
-def _write_cell(name: str, value: object) -> object:
-    if name in _TIMES and isinstance(value, int | float):
-        return datetime.fromtimestamp(value, UTC).isoformat(timespec="milliseconds")
-    if isinstance(value, dict | list):
-        return json.dumps(value)
-    # A spreadsheet would take such a text for a formula, and anybody may have written it.
-    if isinstance(value, str) and value.startswith(_FORMULA_BEGINNINGS):
-        return f"'{value}"
-    return value
 
 
 # --- the dashboard's files -------------------------------------------------------------------------------------------

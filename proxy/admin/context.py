@@ -74,8 +74,6 @@ class AdminRequest:
     """Values of the `{names}` in the route's path."""
     query: Any
     body: Any
-    is_download: bool = False
-    """Whether the answer is for a file, and not for a page: lists are complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +86,6 @@ class Route:
     query: type[msgspec.Struct] = NoQuery
     body: Any = None
     """Type of the JSON body; None: the route takes none."""
-    rows: str = ""
-    """Member of the answer that `?format=csv` writes as rows. Empty: it has no rows."""
     for_teams: bool = False
     """Whether a key of one team may use it; the route then keeps to `visitor.team`."""
     changes: bool | None = None

@@ -270,8 +270,8 @@ def _read_title(place: Path) -> str:
 
 
 ROUTES = (
-    Route("GET", "/conversations", list_conversations, ConversationsQuery, rows="conversations", for_teams=True),
-    Route("GET", "/conversations/{conversation}", show_conversation, ConversationQuery, rows="turns", for_teams=True),
+    Route("GET", "/conversations", list_conversations, ConversationsQuery, for_teams=True),
+    Route("GET", "/conversations/{conversation}", show_conversation, ConversationQuery, for_teams=True),
     Route("GET", "/conversations/{conversation}/messages/{place}", show_message, ConversationQuery, for_teams=True),
-    Route("GET", "/search", search, SearchQuery, rows="hits", for_teams=True),
+    Route("GET", "/search", search, SearchQuery, for_teams=True),
 )

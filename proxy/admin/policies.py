@@ -297,9 +297,9 @@ def _refuse_files(config: Config, wanted: NewDraft) -> None:
 
 
 ROUTES = (
-    Route("GET", "/policies", list_policies, rows="policies", for_teams=True),
-    Route("GET", "/policies/{policy}", show_policy, rows="values", for_teams=True),
+    Route("GET", "/policies", list_policies, for_teams=True),
+    Route("GET", "/policies/{policy}", show_policy, for_teams=True),
     Route("POST", "/what-if", try_policy, body=NewTrial, for_teams=True, changes=False),
-    Route("GET", "/policy-settings", show_schema, rows="settings", for_teams=True),
+    Route("GET", "/policy-settings", show_schema, for_teams=True),
     Route("POST", "/policy-drafts", check_draft, body=NewDraft),
 )

@@ -182,7 +182,7 @@ def _names(log: ActivityLog, column: str, team: str = "") -> list[str]:
 
 
 ROUTES = (
-    Route("GET", "/requests", list_requests, RequestsQuery, rows="requests", for_teams=True),
+    Route("GET", "/requests", list_requests, RequestsQuery, for_teams=True),
     Route("GET", "/requests/{request}", show_request, for_teams=True),
-    Route("GET", "/traffic", show_traffic, RequestsQuery, rows="moments", for_teams=True),
+    Route("GET", "/traffic", show_traffic, RequestsQuery, for_teams=True),
 )

@@ -176,8 +176,8 @@ def _unknown_team(config: Config) -> Invalid:
 
 
 ROUTES = (
-    Route("GET", "/teams", list_teams, rows="teams", for_teams=True),
-    Route("GET", "/keys", list_keys, rows="keys", for_teams=True),
+    Route("GET", "/teams", list_teams, for_teams=True),
+    Route("GET", "/keys", list_keys, for_teams=True),
     Route("POST", "/keys", create_key, body=NewKey, for_teams=True),
     Route("DELETE", "/keys/{key}", revoke_key, for_teams=True),
     Route("GET", "/switches", list_switches, for_teams=True),

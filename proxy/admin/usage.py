@@ -20,7 +20,7 @@ SUMMARY_DELAY_SECONDS = 600.0
 GROUPS_MAX = 8
 """The number of groups in the chart, those with the most tokens; all others are one group."""
 GROUPS_LISTED_MAX = 200
-"""The number of groups listed in figures. There may be as many sessions as turns; a download has all of them."""
+"""The number of groups listed in figures. There may be as many sessions as turns."""
 OTHERS = "(others)"
 _TURNS = """
 select cast(at / :every as integer) as place, {by} as name, count(*) as requests, sum(tokens_before) as tokens_raw,
@@ -67,7 +67,7 @@ def show_usage(context: AdminContext, request: AdminRequest) -> Json:
     def find_group(name: str) -> str:
         return name if name in listed_names else OTHERS
 
-    in_figures = largest if request.is_download else largest[:GROUPS_LISTED_MAX]
+    in_figures = largest[:GROUPS_LISTED_MAX]
     at = _add_up(rows, lambda row: (row["place"], find_group(row["name"])))
     places = range(int((now - span) // every) + 1, int(now // every) + 1)
     return {
@@ -116,4 +116,4 @@ def _show_others(groups: Sequence[dict[str, float]]) -> Json | None:
     return {"groups": len(groups), **_show(_add_up(groups, lambda _: "")[""])} if groups else None
 
 
-ROUTES = (Route("GET", "/usage", show_usage, UsageQuery, rows="groups", for_teams=True),)
+ROUTES = (Route("GET", "/usage", show_usage, UsageQuery, for_teams=True),)
