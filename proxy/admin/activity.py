@@ -77,7 +77,6 @@ def show_overview(context: AdminContext, request: AdminRequest) -> Json:
         "all": _period(_count(activity_log, 0, team)),
         "every": every,  # seconds of a moment
         "moments": list(_moments(activity_log, now - span, now, every, team)),
-        "teams": _teams(activity_log, now - DAY_SECONDS, team),
     }
 
 
@@ -94,19 +93,6 @@ def _count(activity_log: ActivityLog, since: float, team: str) -> dict[str, int]
         spent = round(own["dollars"] * MICRODOLLARS_PER_DOLLAR) if own else 0
         counts |= {"summaries": own["many"] if own else 0, "spent": spent}
     return counts
-
-
-def _teams(activity_log: ActivityLog, since: float, team: str) -> dict[str, Json]:
-    """The last day by team, with the summaries of its conversations."""
-    query = """select team, name, sum(many) as many from minute_counts
-               where minute >= ? and team != '' group by team, name"""
-    found: dict[str, dict[str, int]] = {}
-    for row in activity_log.query(query, [since]):
-        found.setdefault(row["team"], {})[row["name"]] = row["many"]
-    for row in activity_log.query(_SUMMARIES, [since]):
-        spent = round(row["dollars"] * MICRODOLLARS_PER_DOLLAR)
-        found.setdefault(row["team"] or "", {}).update(summaries=row["many"], spent=spent)
-    return {name: _period(counts) for name, counts in sorted(found.items()) if name and team in ("", name)}
 
 
 def _moments(activity_log: ActivityLog, since: float, now: float, every: float, team: str) -> Iterator[Json]:
@@ -135,9 +121,7 @@ def _period(counts: Mapping[str, int]) -> Json:
     read, cached = sum_of("prompt"), sum_of("cached")
     return {
         "requests": sum_of("requests"),
-        "chats": sum_of("chats"),
         "looked_at": sum_of("turns"),
-        "refused": sum_of("refused"),
         "failed": sum_of("failed", "broke"),
         "left": sum_of("left"),
         "tokens_raw": sum_of("raw"),

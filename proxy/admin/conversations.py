@@ -92,8 +92,6 @@ class ConversationQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 class SearchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: Annotated[str, Meta(max_length=500)] = ""
-    case: bool = False
-    tenant: Annotated[str, Meta(max_length=200)] = ""
     limit: Annotated[int, Meta(ge=1, le=500)] = 50
 
 
@@ -127,7 +125,7 @@ async def show_conversation(context: AdminContext, request: AdminRequest) -> Jso
     turns, shown, history = await _look_up(context, request)
     happened = await run_in_admin_thread(_events, context.activity_log, turns[0]["conversation"])
     if isinstance(history, str):
-        messages: Json = {"title": "", "block": None, "summary": "", "head": [], "pieces": [], "forks": []}
+        messages: Json = {"title": "", "block": None, "summary": "", "head": [], "pieces": []}
         messages["why_no_pieces"] = history
     else:
         messages = await run_in_admin_thread(history.describe)
@@ -218,10 +216,10 @@ def _search(context: AdminContext, request: AdminRequest, is_unwanted: threading
     hits: list[Json] = []
     if not query.text:
         return {"hits": hits, "whole": True}
-    find = find_text(query.text, distinguish_case=query.case)
+    find = find_text(query.text)
     end = time.monotonic() + SEARCH_SECONDS
     team = request.visitor.team
-    tenant = Caller(team).tenant if team else query.tenant
+    tenant = Caller(team).tenant if team else ""
     for saved in context.archive.newest_first(tenant):
         for hit in _find_hits(read_transcript(saved), find):
             if len(hits) >= query.limit:

@@ -29,7 +29,6 @@ from proxy.wire.redaction import Redaction
 
 KEPT, PINNED, CLEARED, FOLDED, SUMMARISED = "kept", "pinned", "cleared", "folded", "summarised"
 PREVIEW_CHARACTERS = 200
-FORKS_LIMIT = 50
 TITLE_CHARACTERS = 140
 
 
@@ -134,7 +133,6 @@ class ConversationBranch:
                 self._piece(index, message, status)
                 for index, (message, status) in enumerate(zip(self.request.body, self.view.statuses, strict=True))
             ],
-            "forks": [leaf for leaf in self.transcript.leaves() if leaf != self.path[-1].at][:FORKS_LIMIT],
             "why_no_pieces": "",
         }
 

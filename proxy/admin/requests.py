@@ -36,7 +36,7 @@ overhead_seconds
 _FILTER = """
 at >= :since and (:team = '' or team = :team) and (:model = '' or model = :model)
 and (:upstream = '' or upstream = :upstream) and (:conversation = '' or conversation = :conversation)
-and (:status = 0 or status = :status) and seconds >= :slower
+and seconds >= :slower
 and (:text = '' or instr(lower(request_id || ' ' || route || ' ' || conversation || ' ' || model || ' '
      || coalesce(reason, '')), lower(:text)))
 """
@@ -92,7 +92,6 @@ class RequestsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     upstream: str = ""
     conversation: str = ""
     kind: Annotated[str, Meta(pattern=rf"^({'|'.join(KINDS)})\Z")] = "all"
-    status: Annotated[int, Meta(ge=0, le=999)] = 0
     slower: Annotated[float, Meta(ge=0)] = 0.0
     """Only requests that took at least so many seconds."""
     text: Annotated[str, Meta(max_length=200)] = ""

@@ -24,7 +24,7 @@ OWN, OTHER = "search", "platform"
 WORDS = "a line of output\n" * 900
 FILTERS = (
     "?team=platform", "?model=platform-model", "?user=platform-user", "?session=platform-session", "?text=platform",
-    "?by=model", "?by=user", "?by=session", "?by=key", "?by=tag", "?tenant=team.platform&text=line", "?text=line",
+    "?by=model", "?by=user", "?by=session", "?by=key", "?by=tag", "?text=line",
 )  # fmt: skip
 CHANGING = {"now", "places", "last_used"}
 """Members of answers that differ from one moment to the next."""

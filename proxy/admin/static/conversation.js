@@ -68,8 +68,6 @@ function page(told, at, { path, choose, note, session, message }) {
     part("Blocks and summaries", happened(told.happened)),
     told.head.length ? h("details", null,
       h("summary", null, "Instructions (always forwarded unchanged)"), told.head.map(said)) : null,
-    told.forks.length ? h("details", null, h("summary", null, `${told.forks.length} other ends (rewinds and forks)`),
-      h("ul", null, told.forks.map((each) => h("li", null, h("code", null, each.slice(0, 16)))))) : null,
   ];
 }
 

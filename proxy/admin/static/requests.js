@@ -9,7 +9,7 @@ import { axis, bytes, dollars, exact, lasting, many, moment, percent, seconds } 
 import { toPolicy, toRequest } from "./links.js";
 import { ACTIONS, reason } from "./words.js";
 
-const FILTERS = ["team", "model", "upstream", "kind", "text", "slower", "status", "conversation"];
+const FILTERS = ["team", "model", "upstream", "kind", "text", "slower", "conversation"];
 const KINDS = {
   all: "all requests", errors: "all errors", "upstream-errors": "errors of the upstream", failed: "upstream failed",
   refused: "refused by the proxy", "client-left": "client left", compacted: "compacted", ok: "without errors",
