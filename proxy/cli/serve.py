@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 from proxy import __version__, assembly
-from proxy.access.authentication import ADMIN_KEY_FILE, create_admin_key
+from proxy.access.admin_key import ADMIN_KEY_FILE, create_admin_key
 from proxy.cli import options
 from proxy.cli.options import CONFIG_FILE, add_command, print_error
 from proxy.config import Config, Listen, Loaded

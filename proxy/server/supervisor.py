@@ -18,7 +18,8 @@ from dataclasses import replace
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess  # noqa: TC003 (it is what _fork makes)
 
-from proxy.access.records import Registry, RegistryUnreadable
+from proxy.access.records import RegistryUnreadable
+from proxy.access.registry import Registry
 from proxy.assembly import open_records
 from proxy.config import Config, InvalidConfig
 from proxy.lifetime import INTERRUPTED_STATUS

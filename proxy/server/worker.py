@@ -30,7 +30,8 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from proxy import __version__, assembly, events
-from proxy.access.records import Records, Registry, RegistryUnreadable, synchronize
+from proxy.access.records import Records, RegistryUnreadable, synchronize
+from proxy.access.registry import Registry
 from proxy.admin.app import Admin
 from proxy.admin.context import AdminContext
 from proxy.config import Config, Fault, InvalidConfig, Listen, Loaded, find_warnings

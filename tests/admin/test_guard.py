@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 import pytest_asyncio
 
-from proxy.access.records import ENDED_SESSIONS_MAX
+from proxy.access.registry import ENDED_SESSIONS_MAX
 from proxy.admin import guard
 from proxy.admin.app import ROUTES
 from proxy.config import Config, Secret

@@ -7,7 +7,8 @@ from urllib.parse import urlencode
 import pytest
 import pytest_asyncio
 
-from proxy.access.records import Records, create_team_key
+from proxy.access.records import Records
+from proxy.access.team_keys import create_team_key
 from proxy.admin.app import encode_answer
 from proxy.admin.requests import KINDS
 from proxy.admin.usage import GROUPED_BY, GROUPS_LISTED_MAX

@@ -16,7 +16,8 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.access.records import Records, create_team_key
+from proxy.access.records import Records
+from proxy.access.team_keys import create_team_key
 from tests.support.process_template import MEASURING
 from tests.support.proxy_client import (
     ask,

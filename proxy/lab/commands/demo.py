@@ -16,7 +16,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TextIO
 
-from proxy.access.records import Registry
+from proxy.access.registry import Registry
 from proxy.cli import options
 from proxy.cli.options import add_command, has_colours, print_error
 from proxy.config import Loaded, load
