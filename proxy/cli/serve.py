@@ -11,7 +11,8 @@ from proxy.cli import options
 from proxy.cli.options import CONFIG_FILE, add_command, print_error
 from proxy.config import Config, Listen, Loaded
 from proxy.server import own_address, supervisor
-from proxy.server.worker import ConfigSource, make_url
+from proxy.server.config_watch import ConfigSource
+from proxy.server.worker import make_url
 from proxy.telemetry import log
 from proxy.telemetry.lines import SEVERITIES
 

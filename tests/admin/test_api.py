@@ -7,8 +7,8 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from proxy.admin.app import ROUTES
-from proxy.admin.policies import _kind
+from proxy.admin.dispatch import ROUTES
+from proxy.admin.policy_list import find_kind
 from proxy.config import load
 from proxy.store.activity_log import ActivityLog
 from tests.support.admin_client import TURN
@@ -172,7 +172,7 @@ async def test_a_what_if_replays_the_transcripts_of_a_team_through_two_policies(
 
 async def test_the_default_policy_is_of_the_file_only_where_the_file_sets_it(tmp_path):
     (tmp_path / "proxy.yaml").write_text("policies: {default: {horizon: 30}}\n")
-    kinds = [_kind(loaded, "default") for loaded in (load(None, {}), load(tmp_path / "proxy.yaml", {}))]
+    kinds = [find_kind(loaded, "default") for loaded in (load(None, {}), load(tmp_path / "proxy.yaml", {}))]
     assert kinds == ["default", "file"]
 
 

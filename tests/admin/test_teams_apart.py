@@ -10,7 +10,7 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from proxy.access.team_keys import find_public_id
-from proxy.admin.app import ROUTES
+from proxy.admin.dispatch import ROUTES
 from proxy.store.activity_log import ActivityLog, Incident
 from tests.support.admin_client import TURN, AdminClient, admin_config, team_key, until_open
 from tests.support.messages import call, chat, system, user
