@@ -15,11 +15,17 @@ run: $(VENV)/.runs ## start the proxy on 127.0.0.1:8800 in front of OPENAI_UPSTR
 
 setup: $(VENV)/.tests ## the environment that everything else here uses
 
+quick: $(VENV)/.tests ## lint, types and the tests of what was changed, in half a minute
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(PYTEST) -q -n 2 -m "not seconds and not slow and not soak" $$($(BIN)/python -m tests.touched) $(ARGS)
+
 test: $(VENV)/.tests ## lint, types and the fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(PYTEST) -q -n 3 --dist loadgroup -m "not seconds and not slow and not soak" $(ARGS)
+	$(PYTEST) -q -rs -n 3 --dist loadgroup -m "not seconds and not slow and not soak" $(ARGS)
 
 fidelity: $(VENV)/.tests ## is a relay true to the byte? URL=http://... of the proxy, PORT= its upstream's port
 	$(BIN)/python -m tests.end_to_end.fidelity.run --url $(URL) --upstream-port $(or $(PORT),9900)
@@ -98,4 +104,4 @@ $(VENV)/.tests: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/.runs
 
-.PHONY: help run setup test fidelity clients agents servers bench flames scorecard questions peers what-the-model-reads soak site screenshots config dist format clean
+.PHONY: help run setup quick test mutants fidelity clients agents servers bench flames scorecard questions peers what-the-model-reads soak site screenshots config dist format clean
