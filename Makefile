@@ -27,6 +27,9 @@ test: $(VENV)/.tests ## lint, types and the fast tests
 	$(BIN)/mypy
 	$(PYTEST) -q -rs -n 3 --dist loadgroup -m "not seconds and not slow and not soak" $(ARGS)
 
+mutants: $(VENV)/.tests ## 200 small faults in the code: are they noticed by the tests beside it? ARGS="--room access --draw 20"
+	$(BIN)/python bench/mutants.py $(ARGS)
+
 fidelity: $(VENV)/.tests ## is a relay true to the byte? URL=http://... of the proxy, PORT= its upstream's port
 	$(BIN)/python -m tests.end_to_end.fidelity.run --url $(URL) --upstream-port $(or $(PORT),9900)
 
