@@ -1,4 +1,4 @@
-"""What became of each message of a history: kept, pinned, cleared, folded or summarised."""
+"""The status of each message of a history: kept, pinned, cleared, folded or summarised."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -52,7 +52,7 @@ def show_without_block(request: Request) -> View:
 
 
 def show_with_block(request: Request, links: Sequence[bytes], block: Block, rules: Rules) -> View:
-    """Return the view of a history under a block. `rules` are those of its policy: they say what it pins."""
+    """Return the view of a history under a block. `rules` are those of its policy, with its pins."""
     facts = Facts(usable_tokens=block.window)
     state = ConversationState.of(
         request, links, block, replace(rules, new_blocks=False), count=estimate_tokens, facts=facts
