@@ -33,7 +33,7 @@ class LastValid:
 def build_worker(source: ConfigSource, started: Config, slot: Slot | None, last_valid: LastValid) -> Worker:
     """Build a worker within the event loop that it is to run in.
 
-    All workers are built from `started`, the configuration at start, so that files and stores are the same in all of them.
+    All workers are built from `started`, the configuration at start, so that all have the same files and stores.
     `last_valid` is the newest configuration, for a worker that is started later.
     """
 
