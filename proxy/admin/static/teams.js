@@ -14,7 +14,8 @@ export async function teams(place) {
   show(place,
     h("h1", null, "Teams"),
     part("Switches",
-      note("Off: no new blocks, within a second, on every machine. Existing blocks stay, so nothing overflows."),
+      note("Off: no history is shortened further, within a second, on every machine. Shortened ones stay short, so that ",
+        "nothing overflows."),
       limits.team ? null : toggle("", "All clients", !off.has(""), again),
       all.length ? [
         teamsTable(all, off, again),
@@ -30,7 +31,7 @@ export async function teams(place) {
 
 function toggle(team, name, on, again, allOff) {
   const said = h("span");
-  const state = !on ? "no new blocks" : allOff ? "off, because all clients are" : "compaction on";
+  const state = !on ? "compaction off" : allOff ? "off, because all clients are" : "compaction on";
   const change = async (event) => {
     const button = event.currentTarget;
     button.disabled = true;
