@@ -80,6 +80,8 @@ ACTING_WORDS = frozenset(
     )
 )
 """Words that act in the name of a program or in its next two words, whatever the program."""
+READING_VERBS = tuple([verb] for verb in ("get", "list", "read", "find", "search", "show", "view", "describe", "fetch"))
+"""The name of a tool that begins so names the thing that it reads: `get_order_details`."""
 SCRIPT_RUNNERS = frozenset(("npm", "yarn", "pnpm", "uv", "poetry", "cargo"))
 """Programs of the table that also run scripts with names of their own."""
 READING_PROGRAMS = frozenset(
@@ -87,6 +89,7 @@ READING_PROGRAMS = frozenset(
         *("cat", "head", "tail", "less", "more", "nl", "bat", "grep", "egrep", "rg", "ag", "find", "fd", "ls", "tree"),
         *("wc", "awk", "sed", "jq", "yq", "sort", "uniq", "cut", "tr", "echo", "printf", "cd", "pwd", "diff", "stat"),
         *("file", "which", "man", "test", "mkdir", "cp", "mv", "rm", "touch", "chmod", "export", "sleep", "true"),
+        *("column", "strings", "xxd"),
     )
 )
 """Programs that read or change files only: their words are names."""
@@ -101,7 +104,8 @@ COMMAND_CHARACTERS = 4_000
 def acts_on_world(call: ToolCall) -> bool:
     """Whether a call does something that must not be done twice."""
     if find_kind(call.name, call.named) != "run":
-        return any(word in ACTING_WORDS for word in _split_words(remove_server_name(call.name)))
+        words = _split_words(remove_server_name(call.name))
+        return words[:1] not in READING_VERBS and any(word in ACTING_WORDS for word in words)
     command = find_command_line(call.named)[:COMMAND_CHARACTERS]
     if STATEMENT.search(command) and not DATABASES.isdisjoint(command.split()):
         return True

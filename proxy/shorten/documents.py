@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from proxy.history import agents
 from proxy.history.messages import Message, ToolCall
-from proxy.shorten.deeds import list_read_paths
+from proxy.shorten.touched_files import list_read_paths
 
 INSTRUCTION_FILES = frozenset(
     (

@@ -27,9 +27,9 @@ from proxy.history.agents import (
 )
 from proxy.history.messages import Message, ToolCall, iterate_strings
 from proxy.shorten.acts import acts_on_world, shows_present_state
-from proxy.shorten.deeds import find_patched_files, is_file_text
-from proxy.shorten.outcome import ResultOutcome, cut_first_line, find_outcome
+from proxy.shorten.outcome import WORD_CHARACTERS, ResultOutcome, cut_first_line, find_outcome
 from proxy.shorten.output import parse_json, read_output
+from proxy.shorten.touched_files import PATCH, is_file_text, list_patched_files
 
 GAP = "…"
 
@@ -72,7 +72,7 @@ def choose_argument(call: ToolCall | None) -> str:
     if not first and find_kind(call.name, values) == "agent":
         first = find_value(texts, _AGENTS_NAMED_BY)
     first = first or _render_arguments(call)
-    patched = [file.key for file in find_patched_files(first)] if "*** Begin Patch" in first else []
+    patched = [use.path for use in list_patched_files(first)] if PATCH in first else []
     return _shorten_middle(", ".join(patched) or remove_folder_change(first))
 
 
@@ -98,14 +98,19 @@ def _shorten_path(path: str) -> str:
 
 
 def _shorten_middle(text: str) -> str:
-    """The text in one line, cut between words in its middle: commands are alike at their beginning or at their end."""
+    """The text in one line, cut in its middle: commands are alike at their beginning or at their end.
+
+    No word is cut: half of a secret is recognised by no rule.
+    """
     line = " ".join(text[: 40 * LABEL_CHARACTERS].split())
     if len(line) <= LABEL_CHARACTERS:
         return line
     head, tail = line[: LABEL_CHARACTERS * 2 // 3 - 2], line[2 - LABEL_CHARACTERS // 3 :]
-    head = head[: head.rfind(" ")] if " " in head[len(head) // 2 :] else head
-    tail = tail[tail.find(" ") + 1 :] if " " in tail[: len(tail) // 2] else tail
-    return f"{head} {GAP} {tail}"
+    if line[len(head)] != " ":
+        head = head.rstrip(WORD_CHARACTERS)
+    if line[-len(tail) - 1] != " ":
+        tail = tail.lstrip(WORD_CHARACTERS)
+    return " ".join(filter(None, (head.rstrip(), GAP, tail.lstrip())))
 
 
 def describe_length(text: str) -> str:
@@ -166,7 +171,7 @@ def render_placeholder(
     elif attachments and len(text) <= over:
         lines, left_out = text, ""
     else:
-        lines, left_out = join_lines(outcome.lines, outcome.more), _describe_rest(text, outcome.lines)
+        lines, left_out = join_lines(outcome.lines, outcome.omitted_errors), _describe_rest(text, outcome.lines)
     values = {
         "tool": call.name if call else "tool",
         "argument": choose_argument(call),

@@ -34,7 +34,6 @@ from proxy.history.messages import (
 from proxy.history.rereads import RESTORED
 from proxy.recall.tool import render_handle
 from proxy.shorten import placeholder
-from proxy.shorten.deeds import CHANGED, find_call_deeds, is_file_text, list_read_paths
 from proxy.shorten.fold import (
     LOST_WORDS,
     count_bytes,
@@ -47,6 +46,7 @@ from proxy.shorten.fold import (
 from proxy.shorten.ledger import write_ledger
 from proxy.shorten.outcome import ResultOutcome, cut_line, find_outcome, holds_words_of_user, list_error_lines
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count, Draft
+from proxy.shorten.touched_files import is_file_text, list_file_uses, list_read_paths
 
 # --- clip output ------------------------------------------------------------------------------------------------------
 # Clip a huge result when it arrives: its head and its tail stay, the middle is named.
@@ -285,9 +285,9 @@ def find_outdated_reads(draft: Draft, chosen: Sequence[Answer]) -> set[int]:
             continue
         if not changed.isdisjoint(read_paths.get(id(message), ())):
             outdated.add(id(message))
-        if find_kind(call.name, call.named) in ("change", "patch", "run"):
-            deeds = find_call_deeds(call, message.text, failed=message.reports_error)
-            changed.update(deed.key for deed in deeds if deed.section is CHANGED)
+        changes = [use.path for use in list_file_uses(call)[0] if use.change]
+        if changes and not _find_outcome(message, call).has_failed:
+            changed.update(changes)
     return outdated
 
 

@@ -1,7 +1,7 @@
 """Prompts of summaries, whole, as a person reads them: prompts, questions, and the history afterwards.
 
 A file's first line says what it shows, the rest is the text itself. A message is headed by who says it; what is ours
-and not the client's is marked. `python -m tests.path.test_golden_summaries` writes them again; read
+and not the client's is marked. `python -m tests.shorten.test_golden_summaries` writes them again; read
 the difference.
 """
 
