@@ -8,6 +8,7 @@ rules        `Rules` (a compiled policy) and `Facts` (what is known of a request
 output       the output of a call without the frames that harnesses put around it
 programs     words and lines by which programs tell of failure and success: tables
 outcome      the exit code of a result, and the lines that tell how its call ended
+call_labels  labels by which a model finds a call again
 placeholder  the text in place of an old result
 fold         notes in place of a stretch of history
 ledger       a list of what was done in a stretch, made without a model
@@ -16,6 +17,7 @@ acts         calls that act on the world, and must not be made twice
 documents    results that hold instructions or the task, which stay whole until a fold must take them
 summary      a summary by a model: its settings, the check of the answer, its place in the history
 
+step_registry  all steps by name, those of `designs` too
 block        `Block`: the replacement for the first messages of a history
 memory       the values that a store keeps of a conversation
 state        one history with its block, its view, rules and facts

@@ -20,8 +20,8 @@ from proxy.history import agents
 from proxy.history.grouping import list_callers
 from proxy.history.messages import Message, ToolCall
 from proxy.shorten.acts import acts_on_world
+from proxy.shorten.call_labels import render_call
 from proxy.shorten.outcome import ResultOutcome, cut_first_line, find_outcome, find_words_of_user
-from proxy.shorten.placeholder import render_call
 from proxy.shorten.touched_files import list_file_uses
 
 ENTRY_CHARACTERS = 400

@@ -43,7 +43,8 @@ from proxy.shorten.pipeline import (
     run,
 )
 from proxy.shorten.rules import NOTHING_KNOWN, Facts, Keep, Rules
-from proxy.shorten.steps.standard import StripReasoning, restore_repeated
+from proxy.shorten.steps.dedup_arrivals import restore_repeated
+from proxy.shorten.steps.strip_reasoning import StripReasoning
 from proxy.shorten.summary import Summary
 from proxy.shorten.window import UNCALIBRATED, Calibration
 
@@ -51,7 +52,7 @@ WINDOW_REASONS = ("window", "cliff")
 OPENING_REASON = "opening"
 REASONING_REFUSED = "signature"
 LARGER_WINDOW_RATIO = 1.25
-_REASONING = StripReasoning(parts=("thinking", "redacted_thinking"), with_calls=True, signed=True)
+_REASONING = StripReasoning(with_calls=True, signed=True)
 WHOLE_TEXT = ("", RESTORED)
 """What may have been done to a result whose text still stands in the view."""
 DOCUMENT_SHARE = 0.25

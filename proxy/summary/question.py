@@ -19,9 +19,9 @@ from dataclasses import dataclass, field, replace
 from proxy.history.grouping import find_groups, list_callers, repair
 from proxy.history.messages import NOTE, REPEATED, Message, ToolCall
 from proxy.shorten import summary as summaries
+from proxy.shorten.call_labels import render_call
 from proxy.shorten.fold import GO_ONS, is_of_summary
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count, Draft
-from proxy.shorten.placeholder import render_call
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import (

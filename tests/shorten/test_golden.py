@@ -15,7 +15,7 @@ from proxy.history.agents import OBSERVATIONS, mark_observations
 from proxy.history.grouping import find_fixed
 from proxy.history.messages import Message, list_argument_texts
 from proxy.shorten.pipeline import Draft, run
-from proxy.shorten.steps import STEPS, step_from_json
+from proxy.shorten.step_registry import STEPS, step_from_json
 from tests.support.messages import parse_request
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -26,7 +26,8 @@ from proxy.shorten.outcome import (
     list_error_lines,
 )
 from proxy.shorten.pipeline import Draft
-from proxy.shorten.steps.standard import ClearObservations, ClearResults
+from proxy.shorten.steps.clear_observations import ClearObservations
+from proxy.shorten.steps.clear_results import ClearResults
 from tests.support import messages, recorded_traces
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.messages import call, parse_request, request, user

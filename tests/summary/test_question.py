@@ -14,7 +14,7 @@ from proxy.path.planning import NeedSummary
 from proxy.shorten import summary as summaries
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Facts, Keep, Rules
-from proxy.shorten.steps.standard import ClearResults
+from proxy.shorten.steps.clear_results import ClearResults
 from proxy.shorten.summary import Summary, SummaryReply, SummaryRules, Verdict
 from proxy.summary.question import AGAIN, CLIP_CHARACTERS, Question, list_tries
 from tests.support.compaction_worker import Worker
