@@ -24,7 +24,7 @@ from proxy.lab.replay.prices import PRICES
 from proxy.lab.replay.simulation import Simulation, Trial
 from proxy.lab.replay.summaries import StandIn
 from proxy.lab.replay.values import Conversation
-from proxy.shorten.fold import OPENING
+from proxy.shorten.notes import OPENING
 
 WINDOW = 128_000
 FOLDED_WINDOW = 32_000

@@ -55,7 +55,8 @@ LAYER = {part: number for number, parts in enumerate(LAYERS) for part in parts}
 # Decided without I/O. A room may hold both, so modules are named where not all of a room is pure.
 PURE_PARTS = (
     "history/", "shorten/", "designs/", "recall/own_tools.py", "recall/tool.py", "summary/question.py",
-    "models/names.py", "models/thinking.py", "path/planning.py", "path/actions.py", "path/recovery.py", "path/conversation.py",
+    "models/names.py", "models/thinking.py", "path/planning.py", "path/actions.py", "path/recovery.py",
+    "path/conversation.py",
 )  # fmt: skip
 NOT_CODE = {"__init__", "py.typed"}
 

@@ -10,6 +10,8 @@ programs     words and lines by which programs tell of failure and success: tabl
 outcome      the exit code of a result, and the lines that tell how its call ended
 call_labels  labels by which a model finds a call again
 placeholder  the text in place of an old result
+notes        framed messages of the proxy itself
+kept_messages  messages that stay in a fold
 fold         notes in place of a stretch of history
 ledger       a list of what was done in a stretch, made without a model
 touched_files  files that a call reads and changes

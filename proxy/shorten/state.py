@@ -30,7 +30,7 @@ from proxy.models.thinking import find_binding
 from proxy.recall.own_tools import RECALL, offer_tool
 from proxy.shorten.block import Block, Part, close
 from proxy.shorten.documents import find_documents
-from proxy.shorten.fold import find_speaker, make_notes
+from proxy.shorten.notes import find_speaker, make_notes
 from proxy.shorten.pipeline import (
     BYTES_PER_TOKEN,
     Count,

@@ -10,16 +10,10 @@ from typing import ClassVar, Literal
 
 from proxy.history.agents import Hint
 from proxy.history.messages import Message
-from proxy.shorten.fold import (
-    HEADING,
-    LOST_WORDS,
-    count_bytes,
-    count_words,
-    find_kept_words,
-    find_lost_documents,
-    fold_stretches,
-)
+from proxy.shorten.fold import count_bytes, fold_stretches
+from proxy.shorten.kept_messages import count_words, find_kept_words, find_lost_documents
 from proxy.shorten.ledger import write_ledger
+from proxy.shorten.notes import HEADING, LOST_WORDS
 from proxy.shorten.pipeline import Count, Draft
 
 # --- retelling --------------------------------------------------------------------------------------------------------

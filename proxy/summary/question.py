@@ -20,7 +20,7 @@ from proxy.history.grouping import find_groups, list_callers, repair
 from proxy.history.messages import NOTE, REPEATED, Message, ToolCall
 from proxy.shorten import summary as summaries
 from proxy.shorten.call_labels import render_call
-from proxy.shorten.fold import GO_ONS, is_of_summary
+from proxy.shorten.notes import GO_ON, is_of_summary
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count, Draft
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.state import ConversationState
@@ -312,7 +312,7 @@ def _take_characters(texts: Sequence[str], room: int) -> list[str]:
 
 def _is_known(message: Message) -> bool:
     """True where a message only repeats the earlier summary, which the question quotes first."""
-    return is_of_summary(message) or (message.made == NOTE and message.text in (*GO_ONS, NOTED))
+    return is_of_summary(message) or (message.made == NOTE and message.text in (GO_ON, NOTED))
 
 
 def _encode(text: str) -> bytes:

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.designs.one_liners import OneLiners
 from proxy.history.grouping import count_flaws, find_fixed, find_groups, find_turns
-from proxy.shorten.fold import CLOSING, GO_ON, OPENING
+from proxy.shorten.notes import CLOSING, GO_ON, OPENING
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.steps.drop_middle import CONCLUSIONS, DropMiddle
 from tests.support.messages import assistant, call, request, system, user

@@ -12,16 +12,10 @@ from typing import ClassVar
 
 from proxy.history.agents import STATEFUL, Hint, find_kind
 from proxy.history.messages import NOTE, Message, ToolCall
-from proxy.shorten.fold import (
-    LOST_WORDS,
-    count_bytes,
-    count_words,
-    find_kept_words,
-    find_lost_documents,
-    find_unsummarized_start,
-    fold_stretches,
-)
+from proxy.shorten.fold import count_bytes, find_unsummarized_start, fold_stretches
+from proxy.shorten.kept_messages import count_words, find_kept_words, find_lost_documents
 from proxy.shorten.ledger import write_ledger
+from proxy.shorten.notes import LOST_WORDS
 from proxy.shorten.outcome import cut_line
 from proxy.shorten.pipeline import Draft
 
