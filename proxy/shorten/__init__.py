@@ -17,7 +17,9 @@ ledger       a list of what was done in a stretch, made without a model
 touched_files  files that a call reads and changes
 acts         calls that act on the world, and must not be made twice
 documents    results that hold instructions or the task, which stay whole until a fold must take them
-summary      a summary by a model: its settings, the check of the answer, its place in the history
+transcript_text  a stretch of history as text, for a model that summarizes it
+summary_check  the check of a model's answer
+summary      a summary by a model: its settings and its place in the history
 
 step_registry  all steps by name, those of `designs` too
 block        `Block`: the replacement for the first messages of a history

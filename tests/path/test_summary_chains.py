@@ -7,10 +7,11 @@ import pytest
 
 from proxy.history.grouping import Pins
 from proxy.shorten import fold
+from proxy.shorten.notes import HEADING
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Facts, Keep
 from proxy.shorten.steps.drop_middle import DropMiddle
-from proxy.shorten.summary import HEADING, Summary, SummaryRules
+from proxy.shorten.summary import Summary, SummaryRules
 from tests.support.compaction_worker import Worker, turns
 from tests.support.messages import assistant, call, calls, history, system, user
 from tests.support.worker_cases import (

@@ -16,6 +16,7 @@ from proxy.designs.tool_hints import ToolHints
 from proxy.history.agents import OBSERVATIONS, mark_observations
 from proxy.history.grouping import Pins, find_groups, find_last_assistant
 from proxy.history.messages import NOTE
+from proxy.shorten.notes import HEADING
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.steps.clear_observations import ClearObservations
 from proxy.shorten.steps.clear_results import ClearResults
@@ -23,7 +24,7 @@ from proxy.shorten.steps.clip_output import ClipOutput
 from proxy.shorten.steps.dedup_arrivals import DedupArrivals
 from proxy.shorten.steps.drop_middle import DropMiddle
 from proxy.shorten.steps.strip_reasoning import StripReasoning
-from proxy.shorten.summary import HEADING, Summary, SummaryRules
+from proxy.shorten.summary import Summary, SummaryRules
 from proxy.shorten.window import Prices
 from tests.support.compaction_worker import Worker, turns
 from tests.support.histories import any_history, asked_and_answered, legal
