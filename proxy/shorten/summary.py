@@ -127,7 +127,7 @@ class Summarize:
         return fold_stretches(draft, kept_ids, lambda stretch: stretch.notes(account, answer), once=True)
 
     def _write_account(self, draft: Draft, kept_ids: set[int]) -> str:
-        """The summary, the ledger of all it covers (with the user's words if these go), and the pointer to originals."""
+        """The summary, the ledger of all it covers (with the user's words if these go), and the pointer."""
         covered = draft.origin[: max((message.stop for message in draft.middle), default=0)]
         lost = _count_lost_user_messages(draft, kept_ids)
         ledger = write_ledger(

@@ -73,9 +73,7 @@ def judge_answer(
     answered = [heading for heading in headings if _compile_heading(heading).search(text)]
     if len(answered) < len(headings) * _ENOUGH_HEADINGS_SHARE:
         return Verdict(why="no-sections")
-    if _uses_other_script(text, words):
-        return Verdict(why="language")
-    return Verdict(text)
+    return Verdict(why="language") if _uses_other_script(text, words) else Verdict(text)
 
 
 def _remove_thoughts(text: str) -> str:

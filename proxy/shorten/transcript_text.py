@@ -52,9 +52,8 @@ def _render_message(message: Message, clip: int) -> list[str]:
     else:
         kind = _NAMES.get(message.role, message.role)
     lines = [f"[{kind}] {_escape_speakers(text)}"] if text.strip() else []
-    for call in message.calls:
-        lines.append(f"[call] {call.name}({_escape_speakers(_clip(call.arguments, clip))})")
-    return lines
+    calls = [f"[call] {call.name}({_escape_speakers(_clip(call.arguments, clip))})" for call in message.calls]
+    return lines + calls
 
 
 def _clip(text: str, clip: int) -> str:
