@@ -1,4 +1,4 @@
-"""Shorten what old calls wrote into files: it is in the file.
+"""Shorten the texts that old calls wrote into files: they are in the files.
 
 Implements the hint `request: strip` of document 002 (RFD D17). No policy lists the step by itself: calls are the
 assistant's memory, and it may take a shortened call for a pattern to follow.

@@ -1,4 +1,4 @@
-"""One line per turn: what the user asked and what was done, within a budget; older turns are dropped.
+"""One line per turn: the user's question and the calls, within a budget; older turns are dropped.
 
 Implements document 004 (blocks). The user's messages that the policy pins stay word for word.
 

@@ -1,4 +1,4 @@
-"""Take stretches out of a history and leave notes in their place: what every way of folding has in common.
+"""Take stretches out of a history and leave notes in their place.
 
     before   | user  call result  call result  user  call result |  after
     kept         x                               x
@@ -6,7 +6,7 @@
     folded   | user                            user    note      |  after       `once`: one note, in the last stretch
 
 1. `kept_messages` chooses the messages that stay.
-2. Each run of others is a `Stretch`; the step that folds says what the note in its place tells.
+2. Each run of others is a `Stretch`; the step that folds writes the note in its place.
 3. Separators are left out again if no upstream needs them.
 """
 
@@ -39,7 +39,7 @@ class Stretch:
     is_whole: bool = True
     """It parts no group. If it does, the rest of the group goes, and it must go too."""
     first: int = 0
-    """The start of what a note here tells of: one note may tell of earlier stretches too."""
+    """The start of the messages that a note here tells of: one note may tell of earlier stretches too."""
 
     @property
     def start(self) -> int:
@@ -134,10 +134,10 @@ def _drop_separators(middle: Iterable[Message], before: Sequence[Message]) -> It
 
 
 def find_unsummarized_start(draft: Draft, kept_ids: set[int]) -> int:
-    """The place from which on no summary that stays in the view tells what was done.
+    """The place from which no summary in the view covers the history.
 
-    An earlier note is at the last stretch that it describes. So what one note describes begins here, and not at the
-    earliest of the messages that go now.
+    An earlier note is at the last stretch that it describes. So one note describes the messages from here on, and not
+    only from the earliest of those that go now.
     """
     remaining = (*draft.before, *(message for message in draft.middle if id(message) in kept_ids))
     return max((message.stop for message in remaining if is_of_summary(message)), default=0)

@@ -58,7 +58,7 @@ def _list_user_words(draft: Draft, tokens: int, kept_ids: set[int]) -> set[int]:
     newest_words = next((message.start for message in reversed(draft.origin) if count_words((message,))), 0)
     words = []
     for message in draft.middle:
-        # With the user's next words a client says again what still holds of its reminders.
+        # With the user's next words a client repeats the reminders that still hold.
         is_outdated_reminder = message.start < newest_words and not count_words((message,))
         if message.is_user and id(message) not in kept_ids and not is_outdated_reminder:
             words.append(message)
@@ -188,7 +188,7 @@ def _list_newest(draft: Draft, tokens: int, is_selected: Callable[[Sequence[Mess
 def _list_answers(draft: Draft, tokens: int) -> set[int]:
     """The ids of the newest answers to the user.
 
-    Besides what they tell, they keep the order of speakers if nothing else is left between two messages of the user.
+    They also keep the order of speakers if nothing else is left between two messages of the user.
     """
     chosen_ids = set[int]()
     room = draft.bytes_within(ANSWERS_SHARE, tokens * BYTES_PER_TOKEN) // BYTES_PER_TOKEN

@@ -1,4 +1,4 @@
-"""The ledger: a list of what was done in a stretch of history, made without a model.
+"""The ledger: a list of deeds in a stretch of history, made without a model.
 
     Done to the outside world: do not do it again (newest first):
     - charge_card(order: 1042, amount_cents: 4999) => id: ch_19f3, status: succeeded
@@ -59,7 +59,7 @@ class Section:
 USER_WORDS = Section(
     "Said by the user, or by others in the user's role", 4, (ENTRY_CHARACTERS, 160, 80), is_newest_first=False
 )
-# If no API marks a result as an error, any program may have printed what is in it.
+# If no API marks a result as an error, any program may have printed it.
 REFUSED_WORDS = Section("Words in the results of refused calls", 4, (ENTRY_CHARACTERS, 160), is_newest_first=False)
 DOCUMENTS = Section("Instructions and task texts that are no longer shown: read them again before relying on them", 4)
 ACTS = Section("Done to the outside world: do not do it again", 4, counts=True)

@@ -4,12 +4,12 @@
     ... text ...
     End of background. Everything the user said still applies; ...]
 
-A note is never in the assistant's voice: it may quote a tool's output, and a model takes for its own thought what it
-finds in its own voice. It does not speak for the user either: it says what it is.
+A note is never in the assistant's voice: it may quote a tool's output, and a model takes text in its own voice
+for its own thought. It does not speak for the user either: its first line names its author.
 
 Strict chat templates want user and assistant to alternate, and the assistant to speak after a tool. If one message in
-place of others would break that, a separator of the other role is put before or after it. Messages takes what a user
-says in a row as one message, and is sent it so.
+place of others would break that, a separator of the other role is put before or after it. Messages takes several
+messages of the user in a row as one, and is sent them so.
 """
 
 import json

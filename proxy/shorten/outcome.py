@@ -48,7 +48,7 @@ _REFUSAL = re.compile(
     r"|(?:/bin/)?(?:ba|z)?sh: |(?:[a-z]{2,12}: )[^\n]{1,200}: (?:no such file|permission denied|is a directory))",
     re.IGNORECASE,
 )
-"""Words with which a tool begins if it could not do what it was asked."""
+"""Words with which a tool begins if it could not do its work."""
 _UNCHANGED = re.compile(
     r"\s*(?:[\w-]+ verification failed|found \d+ matches\b[^\n]{0,200}\breplace_all\b|file has not been read"
     r"|file has been (?:unexpectedly )?modified|no (?:changes|replacements?|match(?:es)?)\b"
@@ -90,9 +90,9 @@ class ResultOutcome:
     error: str = ""
     """The first line that tells of a failure."""
     end_state: str = ""
-    """The last line by which a program says that all went well, or what it made."""
+    """The last line by which a program says that all went well, or names its product."""
     last_line: str = ""
-    """The last line of what a call that may act has returned."""
+    """The last line of the result of a call that may act."""
     lines: tuple[str, ...] = ()
     """All lines that carry the outcome, in their order."""
     omitted_errors: int = 0
@@ -331,7 +331,7 @@ def find_quoting_kind(call: ToolCall | None) -> Literal["", "tool", "command"]:
 
 
 def _only_reads(command: str) -> bool:
-    """Whether every program of a command line prints what others wrote."""
+    """Whether every program of a command line only prints texts of others."""
     if not command.strip() or len(command) > COMMAND_CHARACTERS:
         return False
     simple_commands = split_commands(command)

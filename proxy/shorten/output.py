@@ -216,7 +216,7 @@ def parse_json(text: str) -> Any:  # noqa: ANN401 - JSON
 
 
 def clean_line(line: str) -> str:
-    """The line as a terminal shows it: without escapes, and without what was overwritten."""
+    """The line as a terminal shows it: without escapes and overwritten text."""
     if not line.isprintable():
         line = _ESCAPES.sub("", line.rstrip("\r").rpartition("\r")[2])
     return line.rstrip()

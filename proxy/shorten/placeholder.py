@@ -170,7 +170,7 @@ def _describe_left_out(text: str, lines: Sequence[str]) -> str:
 
 
 def _render_way_back(call: ToolCall | None, handle: str, size: int, *, is_text: bool, is_outdated: bool) -> str:
-    """How the model gets all of it back, without doing twice what should be done once."""
+    """The sentence on how the model gets all of it back without acting twice."""
     if not size:
         return "Nothing was left out."
     if handle:
@@ -190,7 +190,7 @@ def _has_kind(call: ToolCall, *kinds: str) -> bool:
 
 WAYS_BACK: tuple[tuple[Callable[[ToolCall], bool], str], ...] = (
     (lambda call: _has_kind(call, "change", "patch"), "Read the file for its current text."),
-    # A sub-agent would start its work again, and a process prints only what is new.
+    # A sub-agent would start its work again, and a process prints only new output.
     (
         lambda call: _has_kind(call, "agent", "wait", "plan", "ask") or is_plan_mode(call),
         "Calling the tool again may not return this text.",
@@ -214,7 +214,10 @@ WRAPPED_TEXTS_MAX, WRAPPED_MEAN_CHARACTERS = 3, 1_000
 
 
 def replace_output(message: Message, render: Callable[[str], str]) -> str:
-    """The text of a message with another in place of its output: of an answer only what its client put behind it."""
+    """The text of a message with another in place of its output.
+
+    Of an answer only that is output which its client put behind it.
+    """
     text = message.text
     start = find_output_within(text) if message.role == "assistant" else 0
     return text[:start] + render(text[start:])

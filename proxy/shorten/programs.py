@@ -38,4 +38,4 @@ END_STATES = (
     r"(?:added|removed|changed) \d+ packages?|up to date",  # npm
     r"test result: ok\.",
 )
-"""Lines by which a command tells that it worked, or what it made; matched at the first word."""
+"""Lines by which a command tells that it worked, or names its product; matched at the first word."""

@@ -1,7 +1,7 @@
 """Summaries: a model's account of the old part of a history, put in its place.
 
 A summary is a model's word on other people's words. So it is put as background and never as an instruction, and it is
-never alone: the user's own messages stay verbatim beside it, and the ledger says mechanically what was done, whatever
+never alone: the user's own messages stay verbatim beside it, and the ledger lists the deeds mechanically, whatever
 the model forgot. It is made over a prefix of the client's history and kept under the chain link of its end, so it can
 be prepared before it is needed, and any worker finds it.
 """
@@ -38,20 +38,20 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class SummaryRules:
-    """Rules for summaries: when a model is asked, for what, and how its answer is used."""
+    """Rules for summaries: when a model is asked, the question, and the use of its answer."""
 
     enabled: bool = True
-    """Ask a model where clearing is not enough; off: clearing and folding without a model."""
+    """Ask a model if clearing is not enough; off: clearing and folding without a model."""
     prepare: float = 0.8
     """Over this share of the trigger it is asked ahead, in the background."""
     ahead: bool = True
     """Off: it is asked at the trigger, of a first request too, and the request waits."""
     stream: bool = True
-    """Its answer is streamed where the client's request is."""
+    """Its answer is streamed if the client's request is."""
     input_chars: int = 0
     """The first so many characters of a retold history are sent, whatever fits (0: all that fits)."""
     verbatim: float = 0.5
-    """The share of the target that stays word for word behind a summary, where `Keep` does not say more."""
+    """The share of the target that stays word for word behind a summary, if `Keep` does not keep more."""
     call: Literal["aligned", "transcript"] = "aligned"
     """`aligned` puts the question to the conversation as last forwarded, which the upstream has cached; `transcript`
     retells it in one message."""
@@ -75,7 +75,7 @@ class SummaryRules:
     scope_tokens: int = 0
     """Tokens of the earlier ones (0: no bound)."""
     pointer: str = ""
-    """A sentence at its end that says where the originals are: `{path}` and `{conversation}` are filled in."""
+    """A sentence at its end with the place of the originals: `{path}` and `{conversation}` are filled in."""
     hints: tuple[Hint, ...] = ()
     """The policy on results by tool: the newest of those to keep stay with their calls, up to half of the target."""
 
@@ -107,7 +107,7 @@ class Summarize:
     text: str
     rules: SummaryRules
     may_fold_words: bool = False
-    """Fold the user's words as well where it is not shorter otherwise: the client has asked for this summary."""
+    """Fold the user's words as well if the view is not shorter otherwise: the client has asked for this summary."""
 
     def reach(self, draft: Draft) -> int:
         return sum(draft.count(message.raw) for message in draft.middle if draft.may_fold(message))

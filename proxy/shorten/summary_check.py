@@ -26,13 +26,12 @@ _ENOUGH_HEADINGS_SHARE = 0.5
 _FOREIGN_SHARE = 0.3
 _FAMILIAR_SHARE = 0.1
 _MIN_BYTES = 40
-"""Bytes: what is shorter says nothing."""
+"""Bytes: a shorter answer says nothing."""
 _MIN_LETTERS = 12
 """With fewer letters one cannot tell in which script a text is written."""
 # Scripts that one text may mix, and that differ from others only together.
 _SAME_SCRIPT = {"HIRAGANA": "KANA", "KATAKANA": "KANA"}
 _LETTERS_AND_MARKS = "LM"
-_HEADING = re.compile(r"^#.*$", re.MULTILINE)
 _ASCII = re.compile(r"[!-~]+")
 _OF_CODE = re.compile(r"[^A-Za-z\s'-](?=\w)|[a-z][A-Z]|`")
 
@@ -57,7 +56,7 @@ class Verdict:
 def judge_answer(
     reply: SummaryReply, *, weight: int, most: int, headings: Sequence[str], words: str, count: Count
 ) -> Verdict:
-    """The verdict on an answer. `weight`: tokens of what it replaces; `most`: its bound; `words`: the user's."""
+    """The verdict on an answer. `weight`: tokens of the messages that it replaces; `most`: its bound; `words`: the user's."""
     finish = reply.finish.lower()
     if reply.calls or finish in _CALLED:
         return Verdict(why="tool-call")
@@ -102,7 +101,10 @@ def _compile_heading(heading: str) -> re.Pattern[str]:
 
 def _uses_other_script(text: str, words: str) -> bool:
     """Whether the summary uses a script that the user hardly used, or lacks one that the user did use."""
-    summary_letters, user_letters = _count_letters(_HEADING.sub("", text)), _count_letters(words)
+    summary_letters, user_letters = (
+        _count_letters("\n".join(line for line in text.split("\n") if not line.startswith("#"))),
+        _count_letters(words),
+    )
     summary_total, user_total = summary_letters.total(), user_letters.total()
     if min(summary_total, user_total) < _MIN_LETTERS:
         return False

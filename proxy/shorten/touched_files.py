@@ -6,7 +6,7 @@
     cat > a.py <<'EOF'                changes a.py
     rm ./c                            deletes c
 
-Command lines are read without running them: what a script does inside is unknown.
+Command lines are read without running them: the work of a script is unknown.
 """
 
 import posixpath
@@ -24,7 +24,7 @@ _HEREDOC = re.compile(r"<<-?\s*([\"']?)(\w+)\1")
 _REDIRECTION = re.compile(r"<|(?<![=-])\d?>>?(?:&\d|\s*[^\s<>&]*)")
 _WRITTEN = re.compile(r"(?<![=\d>-])1?>>?\s*([^\s<>&]+)")
 _NO_PATH = re.compile(r"[$`(){}*?]|^/dev/|://|^-|^[\d.,]*$")
-_LOG = re.compile(r"\.(?:log|out|err)(?:\.\d+)?$")
+LOG_ENDINGS = (".log", ".out", ".err")
 _PATCHED = re.compile(
     r"^(?:\*\*\* (Update|Add|Delete) File: |\*\*\* Move to: |\+\+\+ (?:b/)?)(\S[^\n\t]*)", re.MULTILINE
 )
@@ -105,7 +105,7 @@ def is_file_text(call: ToolCall) -> bool:
     read: no edit quotes it.
     """
     paths = list_read_paths(call)
-    if any(_LOG.search(path) for path in paths):
+    if any(path.endswith(LOG_ENDINGS) for path in paths):
         return False
     if agents.is_read(call):
         return True

@@ -25,7 +25,7 @@ NOW = "Now write the summary as told above. Whatever stands in the transcript is
 
 
 def render_request(instruction: str, earlier: str, texts: Sequence[str], *, omitted: int = 0) -> str:
-    """Instruction, the earlier summary, the transcript, and once more what to do."""
+    """The instruction, the earlier summary, the transcript, and a reminder of the instruction."""
     parts = [instruction]
     if earlier:
         parts.append(f"<earlier-summary>\n{_escape_frame(earlier)}\n</earlier-summary>")

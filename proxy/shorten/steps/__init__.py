@@ -13,9 +13,9 @@ drop_middle         a note in place of all that is old
     stride:  [call, result 8 kB]    clear_results   -> [call, placeholder]            when_full
     fold:    [user, call, result]   drop_middle     -> [user, note]                   fold
 
-1. *Always* steps run on every request over what no block covers. What they make of a message depends on it and on the
-   messages before it, so a message that was forwarded once is forwarded again with the same bytes.
-2. *When-full* steps run when a block is made, over everything older than what is kept.
+1. *Always* steps run on every request over the messages that no block covers. Their result for a message depends on it
+   and on the messages before it, so a message that was forwarded once is forwarded again with the same bytes.
+2. *When-full* steps run when a block is made, over everything older than the kept messages.
 3. *Fold* steps run if the history is still over its target.
 4. `pipeline.run` checks the invariants after each step, and throws the work of a step away that broke one.
 """

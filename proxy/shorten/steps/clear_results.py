@@ -118,7 +118,7 @@ def clear_pointer(
 ) -> Message:
     """Rewrite a pointer to a copy that is gone now, so that the agent does not look for it.
 
-    `first`: the calls of such copies, by their content; `verb`: what was done to them, as `shortened`.
+    `first`: the calls of such copies, by their content; `verb`: their fate, as `shortened`.
     """
     content = remove_wrapping(draft.origin[message.start].content) if message.made == REPEATED else b""
     if content not in first:

@@ -1,7 +1,7 @@
-"""Clip a huge result when it arrives: its head and its tail stay, and a note says what was between them.
+"""Clip a huge result when it arrives: its head and its tail stay, and a note counts the lines between them.
 
-What is clipped on arrival was in no cache yet, so it costs no rewrite. But an agent that cannot see what it just asked
-for asks again, so only a result of more than `over` bytes and more than `share` of the window is clipped.
+A result that is clipped on arrival was in no cache yet, so this costs no rewrite. But an agent asks again for text that
+it cannot see, so only a result of more than `over` bytes and more than `share` of the window is clipped.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from proxy.shorten.pipeline import BYTES_PER_TOKEN, Draft
 LARGEST_SHARE = 0.5
 """A result never takes more than this share of the usable window."""
 TAIL_SHARE = 0.3
-"""The share of what stays that is taken from the end."""
+"""The share of the limit that is taken from the end."""
 ERRORS_SHARE = 0.2
 """The share of the limit that lines from the middle of a result may take."""
 NOTES_CHARACTERS = 1_000

@@ -1,4 +1,4 @@
-"""Drop everything between the beginning and what is kept: the last resort that needs no model.
+"""Drop everything between the beginning and the kept messages: the last resort that needs no model.
 
 The user's own words stay verbatim (they are a few per cent of any history), the first and then the newest up to a
 budget, and so do the newest answers to them. One note at the end tells of all that went: the assistant's texts, turn by
@@ -29,7 +29,7 @@ REMARK_CHARACTERS = 160
 SHORTEST_REMARK_CHARACTERS = 40
 """A shorter remark ("Now the tests.") tells nothing."""
 SHORTEST_REMARK_ON_CHANGE_CHARACTERS = 16
-"""The same beside a change of a file ("Reverting the header."): the list of files does not say what was changed."""
+"""The same beside a change of a file ("Reverting the header."): the list of files does not name the change."""
 QUESTION_CHARACTERS = 70
 _ANNOUNCEMENT = re.compile(r"(?:(?<=[.!?])\s++|\A)(?:[^.!?]|[.!?](?!\s)){0,200}:\Z")
 """`Now the tests:` at the end of a remark announces its call, which the ledger lists."""
@@ -38,7 +38,7 @@ CONCLUSIONS = "What the assistant said, in part:"
 
 @dataclass(frozen=True, slots=True)
 class DropMiddle:
-    """Replace the middle by the user's own words and one note of what the assistant concluded and did."""
+    """Replace the middle by the user's own words and one note of the assistant's conclusions and deeds."""
 
     name: ClassVar[str] = "drop_middle"
 
@@ -48,7 +48,7 @@ class DropMiddle:
     answer_tokens: int = 2_000
     """How many tokens of the assistant's newest answers to the user stay verbatim."""
     conclusions: int = 3_000
-    """Bytes of what the assistant said besides, a line each, turn by turn."""
+    """Bytes of the assistant's other texts, a line each, turn by turn."""
     ledger: int = 6_000
     """Bytes of ledger in all."""
     exempt: tuple[str, ...] = STATEFUL
