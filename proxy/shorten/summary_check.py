@@ -101,10 +101,8 @@ def _compile_heading(heading: str) -> re.Pattern[str]:
 
 def _uses_other_script(text: str, words: str) -> bool:
     """Whether the summary uses a script that the user hardly used, or lacks one that the user did use."""
-    summary_letters, user_letters = (
-        _count_letters("\n".join(line for line in text.split("\n") if not line.startswith("#"))),
-        _count_letters(words),
-    )
+    prose = "\n".join(line for line in text.split("\n") if not line.startswith("#"))
+    summary_letters, user_letters = _count_letters(prose), _count_letters(words)
     summary_total, user_total = summary_letters.total(), user_letters.total()
     if min(summary_total, user_total) < _MIN_LETTERS:
         return False
