@@ -56,7 +56,7 @@ class Verdict:
 def judge_answer(
     reply: SummaryReply, *, weight: int, most: int, headings: Sequence[str], words: str, count: Count
 ) -> Verdict:
-    """The verdict on an answer. `weight`: tokens of the messages that it replaces; `most`: its bound; `words`: the user's."""
+    """Judge an answer. `weight`: tokens of the messages that it replaces; `most`: its bound; `words`: the user's."""
     finish = reply.finish.lower()
     if reply.calls or finish in _CALLED:
         return Verdict(why="tool-call")
