@@ -38,20 +38,20 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class SummaryRules:
-    """Rules for summaries: when a model is asked, the question, and the use of its answer."""
+    """Rules for summaries: when a model is asked, for what, and how its answer is used."""
 
     enabled: bool = True
-    """Ask a model if clearing is not enough; off: clearing and folding without a model."""
+    """Ask a model where clearing is not enough; off: clearing and folding without a model."""
     prepare: float = 0.8
     """Over this share of the trigger it is asked ahead, in the background."""
     ahead: bool = True
     """Off: it is asked at the trigger, of a first request too, and the request waits."""
     stream: bool = True
-    """Its answer is streamed if the client's request is."""
+    """Its answer is streamed where the client's request is."""
     input_chars: int = 0
     """The first so many characters of a retold history are sent, whatever fits (0: all that fits)."""
     verbatim: float = 0.5
-    """The share of the target that stays word for word behind a summary, if `Keep` does not keep more."""
+    """The share of the target that stays word for word behind a summary, where `Keep` does not say more."""
     call: Literal["aligned", "transcript"] = "aligned"
     """`aligned` puts the question to the conversation as last forwarded, which the upstream has cached; `transcript`
     retells it in one message."""
@@ -75,7 +75,7 @@ class SummaryRules:
     scope_tokens: int = 0
     """Tokens of the earlier ones (0: no bound)."""
     pointer: str = ""
-    """A sentence at its end with the place of the originals: `{path}` and `{conversation}` are filled in."""
+    """A sentence at its end that says where the originals are: `{path}` and `{conversation}` are filled in."""
     hints: tuple[Hint, ...] = ()
     """The policy on results by tool: the newest of those to keep stay with their calls, up to half of the target."""
 
