@@ -36,7 +36,9 @@ LINES_MAX = 40
 MINOR_LINES_MAX = 10
 """Of warnings, and of errors above a report of success, at most this many stay."""
 END_LINES = 3
+REASON_LINES = 3
 TRACEBACK_LINES = 200
+"""The reason for a failure is searched for in this many lines."""
 END_STATES_MAX = 8
 COMMAND_CHARACTERS = 4_000
 _FAILURE = re.compile("|".join((*map(re.escape, FAILURE_WORDS), *FAILURE_MARKS)), re.MULTILINE)
@@ -107,12 +109,15 @@ class ResultOutcome:
 
     def render(self) -> str:
         """The verdict: `exit code 1: LINE`, `exit code 0, contains errors: LINE`, `failed: LINE`; empty for none."""
+        if self.exit_code is None and not self.has_failed:
+            return ""
         if self.exit_code is None:
-            return f"failed: {self.error}" if self.has_failed else ""
-        verdict = f"exit code {self.exit_code}"
+            return f"failed: {self.error}"
         if not self.error:
-            return verdict
-        return f"{verdict}, contains errors: {self.error}" if self.exit_code == 0 else f"{verdict}: {self.error}"
+            return f"exit code {self.exit_code}"
+        if self.exit_code == 0:
+            return f"exit code 0, contains errors: {self.error}"
+        return f"exit code {self.exit_code}: {self.error}"
 
 
 def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = False) -> ResultOutcome:
@@ -136,8 +141,9 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
         return ResultOutcome(exit_code)
     kind = "" if call is None else find_kind(call.name, call.named)
     if (quoting or kind in ("change", "patch")) and not exit_code and not failed:
-        lines = (refusal,) if refusal else ()
-        return ResultOutcome(exit_code, has_failed=bool(refusal) and exit_code is None, error=refusal, lines=lines)
+        if not refusal:
+            return ResultOutcome(exit_code)
+        return ResultOutcome(exit_code, has_failed=exit_code is None, error=refusal, lines=(refusal,))
     has_failed = failed if exit_code is None else exit_code != 0
     may_act = not quoting and not (call is not None and kind == "other" and is_read_only(call.name))
     return _read_lines(output, refusal, message, exit_code, has_failed=has_failed, may_act=may_act)
@@ -151,7 +157,9 @@ def _read_lines(
     is_diff = any(line.startswith("@@ -") for line in lines)
     errors, warnings = list_failure_lines(lines, is_diff=is_diff)
     end_states = _find_end_states(lines)
-    end_lines = _find_end_lines(lines, len(lines) - output.text.count("\n") - 1) if may_act and not is_diff else []
+    end_lines = list[int]()
+    if may_act and not is_diff:
+        end_lines = _find_end_lines(lines, text_start=len(output.members) + len(output.data))
     # Errors above a report of success were most likely expected.
     has_worked = bool(end_states) and not has_failed and max(errors, default=-1) < max(end_states)
     limit = MINOR_LINES_MAX if has_worked else LINES_MAX
@@ -162,9 +170,13 @@ def _read_lines(
         error = _render_error(lines, errors) if errors else refusal
     if has_failed and not error and not exit_code:
         error = cut_first_line(message, ERROR_CHARACTERS) or "an error without words"
-    members = output.join_members() if may_act else ""
-    last_line = members or (cut_line(lines[end_lines[0]]) if end_lines else "")
-    end_state = ""
+    shown = [cut_end(lines[number], LINE_CHARACTERS) for number in chosen]
+    last_line, end_state = "", ""
+    if end_lines:
+        last_line = cut_line(lines[end_lines[0]])
+    if may_act and output.members:
+        last_line = output.join_members()
+        shown.insert(0, last_line)
     if has_worked:
         end_state = cut_line(" ".join(lines[max(end_states)].strip(" =").split()))
     return ResultOutcome(
@@ -173,7 +185,7 @@ def _read_lines(
         error=error,
         end_state=end_state,
         last_line=last_line,
-        lines=(*filter(None, (members,)), *(cut_end(lines[number], LINE_CHARACTERS) for number in chosen)),
+        lines=tuple(shown),
         omitted_errors=omitted,
     )
 
@@ -224,12 +236,13 @@ def _find_worded_lines(lines: Sequence[str]) -> Iterator[int]:
 def _find_reason(lines: Sequence[str], number: int) -> int:
     """The number of the line that says why, or the line's own.
 
-    Below a traceback it is the first that is not indented, else the next line if it is indented deeper, or the one
-    above (`go test -v` prints the reason there).
+    Below a traceback it is the first that is not indented, else the next line if it is indented deeper. `go test -v`
+    prints it above.
     """
     indentation = _measure_indentation(lines[number])
     is_traceback = lines[number].lstrip().startswith("Traceback (most")
-    for below in range(number + 1, min(len(lines), number + TRACEBACK_LINES if is_traceback else number + 3)):
+    reach = TRACEBACK_LINES if is_traceback else REASON_LINES
+    for below in range(number + 1, min(len(lines), number + reach)):
         if not lines[below].strip():
             continue
         is_deeper = _measure_indentation(lines[below]) > indentation
@@ -239,7 +252,8 @@ def _find_reason(lines: Sequence[str], number: int) -> int:
             return below
         if not is_traceback:
             break
-    if number and _measure_indentation(lines[number - 1]) > indentation and lines[number - 1].strip():
+    is_go_test = lines[number].lstrip().startswith("--- FAIL")
+    if is_go_test and number and _measure_indentation(lines[number - 1]) > indentation:
         return number - 1
     return number
 
@@ -323,8 +337,9 @@ def find_quoting_kind(call: ToolCall | None) -> Literal["", "tool", "command"]:
         return ""
     kind = find_kind(call.name, call.named)
     if kind == "run":
-        command = find_command_line(call.named)
-        return "command" if _only_reads(command) and not acts_on_world(call) else ""
+        if _only_reads(find_command_line(call.named)) and not acts_on_world(call):
+            return "command"
+        return ""
     if kind in ("read", "agent") or matches_any(call.name, _QUOTING_TOOLS):
         return "tool"
     return ""
