@@ -112,8 +112,8 @@ how to get the text.
 Near the end of a window, where clearing is not enough and no model writes a summary, the oldest part is folded. The
 user's messages and the newest answers to them stay as they were, and one note tells of the rest: what the assistant
 said, under the beginning of the user's message it follows, each answer at less length where there are many; files
-with their changes; acts on the outside world with their ids; commands and how they ended, failures last to go; how often
-another call was made.
+with their changes; acts on the outside world with their ids; commands and how they ended, failures last to go; how
+often another call was made.
 Messages in the user's role that had no room are listed as said by the user "or by others in the user's role": other
 agents and clients speak in it too.
 
