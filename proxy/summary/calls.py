@@ -27,7 +27,8 @@ from proxy.models.names import plain_name
 from proxy.path.context import UsageRefusals, WindowScope, make_window_scope
 from proxy.shorten.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, SummaryCandidate
 from proxy.shorten.pipeline import Count
-from proxy.shorten.summary import Summary, SummaryReply, Verdict
+from proxy.shorten.summary import Summary
+from proxy.shorten.summary_check import SummaryReply, Verdict
 from proxy.shorten.window import NOT_REPORTED, Usage
 from proxy.store.contract import Store, StoreUnavailable
 from proxy.summary.question import Question, Try, list_tries

@@ -18,21 +18,14 @@ from dataclasses import dataclass, field, replace
 
 from proxy.history.grouping import find_groups, list_callers, repair
 from proxy.history.messages import NOTE, REPEATED, Message, ToolCall
-from proxy.shorten import summary as summaries
-from proxy.shorten.fold import GO_ONS, is_of_summary
+from proxy.shorten import transcript_text
+from proxy.shorten.call_labels import render_call
+from proxy.shorten.notes import GO_ON, is_of_summary
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count, Draft
-from proxy.shorten.placeholder import render_call
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.state import ConversationState
-from proxy.shorten.summary import (
-    LEDGER_SHARE,
-    NOTED,
-    SummaryReply,
-    SummaryRules,
-    Verdict,
-    find_kept_beside,
-    judge_answer,
-)
+from proxy.shorten.summary import LEDGER_SHARE, NOTED, SummaryRules, find_kept_beside
+from proxy.shorten.summary_check import SummaryReply, Verdict, judge_answer
 
 BOUNDARY = (
     "\n\nDescribe the state as of one place in this conversation: right after {last}. What follows, from {first} on,"
@@ -264,7 +257,7 @@ def _restore(question: Question, clip: int, room: int, count: Count) -> dict[int
     """
     texts: list[tuple[int, str]] = []
     for place, original in reversed(question.originals.items()):
-        text = summaries.retell([original], clip)
+        text = transcript_text.retell([original], clip)
         room -= count(_encode(text))
         if room < 0:
             break
@@ -274,20 +267,20 @@ def _restore(question: Question, clip: int, room: int, count: Count) -> dict[int
 
 def _quote(texts: Sequence[str]) -> str:
     """What follows the instruction if results are quoted; empty if none are."""
-    return f"{RESTORED}\n\n{summaries.frame_transcript(texts)}\n\n{summaries.NOW}" if texts else ""
+    return f"{RESTORED}\n\n{transcript_text.frame_transcript(texts)}\n\n{transcript_text.NOW}" if texts else ""
 
 
 def _retell(question: Question, clip: int, room: int | None, count: Count) -> str | None:
     """The old part as one text, the oldest groups left out where there is no room for them; None: no room for any."""
     old = [message for message in question.old if not (question.earlier and _is_known(message))]
     restored = _restore(question, clip or CLIP_CHARACTERS, RESTORED_TOKENS, count)
-    lines = [restored.get(id(message)) or summaries.retell([message], clip) for message in old]
+    lines = [restored.get(id(message)) or transcript_text.retell([message], clip) for message in old]
     texts = ["\n".join(filter(None, [lines[place] for place in group])) for group in find_groups(old)]
     if question.rules.input_chars:
         texts = _take_characters(texts, question.rules.input_chars)
     left = len(texts)
     if room is not None:
-        room -= count(_encode(summaries.render_request(question.instruction, question.earlier, (), omitted=left)))
+        room -= count(_encode(transcript_text.render_request(question.instruction, question.earlier, (), omitted=left)))
         left = 0
         for text in reversed(texts):
             room -= count(_encode(text))
@@ -295,7 +288,7 @@ def _retell(question: Question, clip: int, room: int | None, count: Count) -> st
                 break
             left += 1
     omitted = len(texts) - left
-    request = summaries.render_request(question.instruction, question.earlier, texts[omitted:], omitted=omitted)
+    request = transcript_text.render_request(question.instruction, question.earlier, texts[omitted:], omitted=omitted)
     return request if left else None
 
 
@@ -312,7 +305,7 @@ def _take_characters(texts: Sequence[str], room: int) -> list[str]:
 
 def _is_known(message: Message) -> bool:
     """True where a message only repeats the earlier summary, which the question quotes first."""
-    return is_of_summary(message) or (message.made == NOTE and message.text in (*GO_ONS, NOTED))
+    return is_of_summary(message) or (message.made == NOTE and message.text in (GO_ON, NOTED))
 
 
 def _encode(text: str) -> bytes:
