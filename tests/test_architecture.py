@@ -26,9 +26,12 @@ LAYERS = (
     {"recall.tool"},
     {"shorten"},
     {"summary.question"},
-    {"path.planning"},
-    {"path.actions", "path.recovery"},
-    {"path.conversation"},
+    {"path.planning", "path.originals_rule"},
+    {"path.recovery", "path.conversation"},
+    {"path.actions"},
+    {"path.recognition", "path.remember"},
+    {"path.remedies", "path.accounting"},
+    {"path.run"},
     {"wire"},
     {"config", "events", "errors", "models.windows"},
     {"models.tokenizer", "store", "upstream"},
@@ -49,7 +52,8 @@ LAYER = {part: number for number, parts in enumerate(LAYERS) for part in parts}
 # Decided without I/O. A room may hold both, so modules are named where not all of a room is pure.
 PURE_PARTS = (
     "history/", "shorten/", "recall/own_tools.py", "recall/tool.py", "summary/question.py", "models/names.py",
-    "models/thinking.py", "path/planning.py", "path/actions.py", "path/recovery.py", "path/conversation.py",
+    "models/thinking.py", "path/planning.py", "path/originals_rule.py", "path/recovery.py", "path/conversation.py",
+    "path/actions.py", "path/recognition.py", "path/remember.py", "path/remedies.py", "path/accounting.py", "path/run.py",
 )  # fmt: skip
 NOT_CODE = {"__init__", "py.typed"}
 

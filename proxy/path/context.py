@@ -22,7 +22,7 @@ from proxy.lifetime import BackgroundTasks
 from proxy.lru import ByteBoundedCache
 from proxy.models.tokenizer import Estimator, Tokenizer, Tokenizers, find_prior_calibration, make_counter_name
 from proxy.models.windows import PROBES, is_known_model, resolve_window
-from proxy.path.conversation import LOOK_UP_MIN_TOKENS, find_smallest_bytes
+from proxy.path.recognition import LOOK_UP_MIN_TOKENS, find_smallest_bytes
 from proxy.shorten.rules import Rules
 from proxy.shorten.window import Calibration, Prices, Window, compute_relative_prices
 from proxy.upstream import Call, Client

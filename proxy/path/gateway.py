@@ -28,13 +28,15 @@ from proxy.errors import (
     as_error,
 )
 from proxy.lifetime import BackgroundTasks, Containment, Lease, Leases
-from proxy.path.actions import Decision
+from proxy.path.actions import Deliver, Forwarding, Opening
 from proxy.path.compactor import Compactor
 from proxy.path.context import PolicySelector
+from proxy.path.conversation import LEFT_ALONE, Decision
+from proxy.path.driver import MODEL_MAX_CHARS, Driver
 from proxy.path.history_threads import run_apart
 from proxy.path.local_answers import LocalAnswer
+from proxy.path.outgoing import OutgoingRequest
 from proxy.path.recovery import SMALLEST_OVERFLOW_TOKENS, Refusal
-from proxy.path.session import MODEL_MAX_CHARS, OutgoingRequest, Session
 from proxy.recall.answering import OwnToolRounds
 from proxy.store.transcripts.writer import Recording
 from proxy.upstream import Call, Client, Reply
@@ -408,7 +410,8 @@ class Gateway:
         prepare = self._compactor.prepare(call, call.body, route.client, choice)
         outgoing = await self._fail_open(prepare, unchanged, record)
         # Nothing has read a body that is bypassed, say; a count of tokens is no request of the model.
-        if outgoing.session is None and call.path != http.COUNT_TOKENS:
+        is_read = outgoing.driver is not None and outgoing.driver.model
+        if not is_read and call.path != http.COUNT_TOKENS:
             record.note_model(route.model or http.find_model(call.body))
         return outgoing
 
@@ -429,30 +432,28 @@ class Gateway:
         return RelayedAnswer(outgoing.answer, render_decision(outgoing.decision, record.request_id), None)
 
     async def _ask(self, outgoing: OutgoingRequest, calls: UpstreamCalls, record: RequestRecord) -> RelayedAnswer:
-        """Ask the upstream, once more where it refuses something that can be helped, and remember what it accepted."""
+        """Ask the upstream, as often as the driver sends, and prepare the delivery of the answer that counts."""
         record.sent_at = perf_counter()
         reply = await calls.send(outgoing.call)
         record.headers_at = perf_counter()
-        if outgoing.session is not None or (not reply.is_good and _is_bypassed(outgoing.decision)):
-            outgoing, reply = await self._retry_refused(outgoing, reply, calls, record)
+        driver, tap = outgoing.driver, None
+        if driver is not None and not (reply.is_good and _is_bypassed(outgoing.decision)):
+            outgoing, reply, tap = await self._follow(driver, outgoing, reply, calls, record)
         _record_decision(outgoing, record)
-        own_tools = outgoing.session.own_tools if outgoing.session is not None else None
+        own_tools = driver.own_tools if driver is not None else None
         if own_tools is not None:
             await reply.decompress(ANSWER_MAX_BYTES)
         decision, watch = outgoing.decision, _build_watch(outgoing.call, reply)
-        if not reply.is_good and outgoing.session is not None:
-            await self._fail_open(outgoing.session.reject(reply.status), None, record)
         if not reply.is_good or decision is None or not _is_compacted(outgoing.call.method, outgoing.call.path):
             return RelayedAnswer(reply, render_decision(decision, record.request_id), watch)
-        tap = None
-        if decision.plan is not None:  # of a history below every threshold there is nothing to note
-            tap = ResponseTap(partial(self._start_note, outgoing, record), watch)
-            calls.owned.callback(tap.end)  # the turn is noted from here on, even if the client leaves in the next await
-        recording = await self._fail_open(self._compactor.accept(outgoing, reply.headers), None, record)
+        if tap is not None:
+            tap.watch = watch
+        recording = await self._fail_open(self._compactor.start_recording(outgoing, reply.headers), None, record)
         if recording is not None:
-            tap = tap or ResponseTap(None, watch)
+            if tap is None:
+                tap = ResponseTap(None, watch)
+                calls.owned.callback(tap.end)
             tap.recording = recording
-            calls.owned.callback(tap.end)
         answer: Reply | LocalAnswer | StreamOfRounds = reply
         if own_tools is not None:
             own_tools.start(outgoing.call, stream=watch is not None)
@@ -460,6 +461,37 @@ class Gateway:
             decision = decision if own_tools.accepted is None else own_tools.accepted.decision
         shown = _build_usage_rewriter(outgoing.usage_view, answer) if outgoing.usage_view is not None else None
         return RelayedAnswer(answer, render_decision(decision, record.request_id), watch, tap, shown)
+
+    async def _follow(
+        self, driver: Driver, outgoing: OutgoingRequest, reply: Reply, calls: UpstreamCalls, record: RequestRecord
+    ) -> tuple[OutgoingRequest, Reply, ResponseTap | None]:
+        """Send what the driver sends, until it delivers an answer. A tap follows the answer if the turn is noted."""
+        hold_seconds, replies, tap = self.config.listen.heartbeat_seconds, [reply], None
+        opening = await _read_opening(outgoing, reply, hold_seconds)
+        fallback = Deliver(Forwarding(LEFT_ALONE), opening)
+        while True:
+            record.headers_at = perf_counter()  # the time until now was the upstream's: it is no overhead
+            if opening.is_good and outgoing.decision is not None and outgoing.decision.plan is not None:
+                # The turn is noted from here on, even if the client leaves in the next await.
+                tap = ResponseTap(partial(self._start_note, driver, record))
+                calls.owned.callback(tap.end)
+            if opening.is_good:
+                fallback = Deliver(Forwarding(LEFT_ALONE), opening)
+            step: OutgoingRequest | Deliver = fallback
+            with suppress(ProxyError):
+                step = await self._fail_open(driver.advance(opening), fallback, record)
+            if isinstance(step, Deliver):
+                break
+            outgoing, opening = step, Opening(is_good=False)
+            with suppress(ProxyError):
+                reply = await calls.send(outgoing.call)
+                replies.append(reply)
+                opening = await _read_opening(outgoing, reply, hold_seconds)
+        outgoing, reply = step.opening.reply
+        for other in replies:
+            if other is not reply:
+                other.close()  # its connection is of no more use, and the answer may take minutes
+        return outgoing, reply, tap
 
     async def _join_rounds(
         self,
@@ -570,53 +602,6 @@ class Gateway:
             self._emit(events.ViewRefused(record.request_id, calls.route.client.settings.name, reply.is_good))
         return reply
 
-    async def _retry_refused(
-        self, first: OutgoingRequest, refused: Reply, calls: UpstreamCalls, record: RequestRecord
-    ) -> tuple[OutgoingRequest, Reply]:
-        """Retry a recoverable refusal once before answering. If the retry fails too, the client gets the refusal."""
-        refusal = await _read_refusal(refused, first.call, self.config.listen.heartbeat_seconds)
-        record.headers_at = perf_counter()  # what was read until now came from the upstream: it is no overhead
-        if refusal is None and refused.status not in http.INVALID_STATUSES:
-            return first, refused
-        again, reply = None, None
-        with suppress(ProxyError):
-            again = await self._fail_open(self._recover(first, refusal), None, record)
-            reply = await self._send_again(again.call, calls) if again is not None else None
-        helped = reply is not None
-        upstream = calls.route.client.settings.name
-        if refusal is None:
-            if again is not None:
-                self._emit(events.ViewRefused(record.request_id, upstream, helped))
-        elif refusal.kind != "usage-option":
-            self._emit(events.SizeRefused(record.request_id, upstream, refusal.kind, refusal.limit, helped))
-        elif helped:
-            self._emit(events.UpstreamRetried(upstream, refusal.kind, attempt=1))
-        if again is None or reply is None:
-            if first.session is not None:
-                first.session.withdraw()
-            return first, refused
-        record.headers_at = perf_counter()
-        refused.close()  # its connection is of no more use, and the answer may take minutes
-        return again, reply
-
-    async def _send_again(self, call: Call, calls: UpstreamCalls) -> Reply | None:
-        """The answer to the second try, if it is a good one."""
-        reply = await calls.send(call)
-        await _read_refusal(reply, call, self.config.listen.heartbeat_seconds)
-        if reply.is_good:
-            return reply
-        reply.close()
-        return None
-
-    async def _recover(self, first: OutgoingRequest, refusal: Refusal | None) -> OutgoingRequest | None:
-        """The request to try once more; None: nothing would help. No refusal: it was called invalid, and no more."""
-        if refusal is None:
-            return await first.session.recover_untouched(first) if first.session is not None else None
-        again = await first.session.recover(first, refusal) if first.session is not None else None
-        if again is None and refusal.kind == "signature":
-            return await self._compactor.remove_reasoning(first)
-        return again
-
     async def _fail_open(self, act: Coroutine[Any, Any, T], otherwise: T, record: RequestRecord) -> T:
         """Invariant 7, and the only place that keeps it: a fault of the proxy is counted, and the request goes on."""
         # A ProxyError is the client's fault, which the client is to hear of.
@@ -627,19 +612,17 @@ class Gateway:
     def _report_fault(self, request_id: str, fault: Exception) -> None:
         self._emit(events.FailedOpen(request_id, *events.locate_fault(fault)))
 
-    def _start_note(self, outgoing: OutgoingRequest, record: RequestRecord, tap: ResponseTap) -> None:
+    def _start_note(self, driver: Driver, record: RequestRecord, tap: ResponseTap) -> None:
         """Note the turn in the background: the client does not wait, the worker's end does.
 
         The note holds a lease of its own, because it may call the upstream after the request has released its own.
         """
-        if outgoing.session is None:
-            return
-        work = partial(self._note_turn, outgoing.session, record, tap)
+        work = partial(self._note_turn, driver, record, tap)
         if self._notes.start(work, self.lease()) is None:
             self._emit(events.StoreFailed(f"{len(self._notes)} turns wait to be noted; this one is not remembered"))
 
-    async def _note_turn(self, session: Session, record: RequestRecord, tap: ResponseTap) -> None:
-        await self._fail_open((session.complete if tap.is_whole else session.abort)(tap.tail), None, record)
+    async def _note_turn(self, driver: Driver, record: RequestRecord, tap: ResponseTap) -> None:
+        await self._fail_open(driver.finish(tap.tail, is_whole=tap.is_whole), None, record)
 
 
 async def _run(act: Callable[[], T]) -> T:
@@ -653,6 +636,13 @@ def _is_encoded(reply: Reply) -> bool:
 
 def _is_larger_than_answer(body: bytes | bytearray) -> bool:
     return len(body) > ANSWER_MAX_BYTES
+
+
+async def _read_opening(outgoing: OutgoingRequest, reply: Reply, hold_seconds: float) -> Opening:
+    """Read how an answer begins, before the client sees any of it."""
+    refusal = await _read_refusal(reply, outgoing.call, hold_seconds)
+    is_invalid = reply.status in http.INVALID_STATUSES
+    return Opening(reply.is_good, refusal, is_invalid=is_invalid, reply=(outgoing, reply))
 
 
 async def _read_refusal(reply: Reply, call: Call, hold_seconds: float | None = None) -> Refusal | None:
@@ -746,8 +736,8 @@ def _may_help_round(own_tools: OwnToolRounds, refusal: Refusal | None, status: i
 
 
 def _record_decision(outgoing: OutgoingRequest, record: RequestRecord) -> None:
-    if outgoing.session is not None:
-        record.model = outgoing.session.model
+    if outgoing.driver is not None and outgoing.driver.model:
+        record.model = outgoing.driver.model
     if outgoing.decision is not None:
         record.note_decision(outgoing.decision)
 

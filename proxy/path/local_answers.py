@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 
 from proxy.errors import BadRequest
 from proxy.history.messages import Request
-from proxy.path.actions import Decision
-from proxy.path.conversation import FOCUS_UNUSED, ORIGINALS_UNWRITABLE
+from proxy.path.conversation import FOCUS_UNUSED, ORIGINALS_UNWRITABLE, Decision
 from proxy.path.planning import NO_SUMMARY, Plan
 from proxy.wire.chat.requests import parse
 from proxy.wire.formats import AnswerFormat, RequestFormat

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from proxy.errors import TranscriptsUnavailable
 from proxy.history.identity import Identity, compute_chain
 from proxy.history.messages import Request
+from proxy.path.originals_rule import Writing
 from proxy.store.transcripts.files import History
 from proxy.store.transcripts.writer import Originals, Recording, SubmittedHistory
 from proxy.wire.assembly import Assembly
@@ -53,22 +54,23 @@ class Keeper:
             return None
         return self.originals.keep(_history(identity.tenant, identity.links, request, policy))
 
-    async def keep_before_loss(
-        self, identity: Identity, request: Request, policy: str, *, waits: bool, must: bool
+    async def write(
+        self, identity: Identity, request: Request, policy: str, writing: Writing
     ) -> tuple[SubmittedHistory | None, bool]:
-        """Hand the history over before anything of it is folded away; the second value: False where that failed."""
-        kept = self.keep(identity, request, policy)
-        if kept is None or not (waits or must):
-            return kept, True
-        timeout = WRITE_TIMEOUT_SECONDS if self.is_writable else FAILING_TIMEOUT_SECONDS
-        is_written = await self._wait(kept.done, REQUIRED_TIMEOUT_SECONDS if must else timeout)
+        """Hand the history over before anything of it is folded away. The second value: False if that failed."""
+        history = self.keep(identity, request, policy)
+        if history is None or writing is Writing.HAND_OVER:
+            return history, True
+        must = writing is Writing.WRITE_OR_REFUSE
+        seconds = WRITE_TIMEOUT_SECONDS if self.is_writable else FAILING_TIMEOUT_SECONDS
+        is_written = await self._wait(history.done, REQUIRED_TIMEOUT_SECONDS if must else seconds)
         if must and not is_written:
             raise TranscriptsUnavailable(
                 "the proxy must keep the original of what it shortens and cannot write: its operator can make room on "
                 "the disk, or allow to go without (`transcripts.required`, `policies.NAME.without_originals`)",
                 headers=(("retry-after", "5"),),
             )
-        return kept, is_written
+        return history, is_written
 
     async def check_writable(self) -> bool:
         """Find out whether originals can be written, for a history that is handed over later."""

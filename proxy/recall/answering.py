@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from proxy.history.messages import Message
-from proxy.path.actions import Decision
+from proxy.path.conversation import Decision
 from proxy.recall.own_tools import COMPACT, PENDING, RECALL, offer_tool, read_focus
 from proxy.recall.tool import EarlierMessages
 from proxy.upstream import Call

@@ -1,0 +1,712 @@
+"""The driver of the proxy that serves: performs the actions of one request (`run.py`).
+
+Counts come from the tokenizer, blocks and facts from the store, summaries from models, originals go to the transcripts.
+`Send` and `Deliver` are the gateway's: `advance` goes on to the next of them. The work of the generator between two
+actions is done off the event loop if the history is large.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from secrets import token_hex
+from types import NoneType
+from typing import Any, Protocol
+
+from proxy import events
+from proxy.errors import ProxyError
+from proxy.history.identity import Identity
+from proxy.history.messages import Request
+from proxy.models.tokenizer import Tokenizer
+from proxy.models.windows import resolve_window
+from proxy.path import actions
+from proxy.path.actions import Action, Actions, Deliver, Delivered, Forwarding, Opening, Rewrite, Send, TurnReport
+from proxy.path.context import CompiledPolicy, RequestOptions, find_session, find_tenant, make_window_scope
+from proxy.path.conversation import WINDOW_UNKNOWN, Context, Conversation, Decision
+from proxy.path.history_threads import estimate_work, run_apart
+from proxy.path.known_requests import WORTHWHILE_BYTES
+from proxy.path.local_answers import report_compaction
+from proxy.path.originals_rule import Writing, choose_originals
+from proxy.path.outgoing import OutgoingRequest, remove_reasoning, write_body
+from proxy.path.remember import give_up_summary, remember
+from proxy.path.run import compact, decide, run, run_bypassed
+from proxy.path.services import Services
+from proxy.recall.answering import CompactedHistory, OwnToolRounds, find_room, list_tools
+from proxy.shorten.memory import FoundValues, LookUp
+from proxy.shorten.summary import Summary
+from proxy.shorten.window import LEARNED_SECONDS, encode_window
+from proxy.store.contract import StoreUnavailable
+from proxy.store.transcripts.writer import SubmittedHistory
+from proxy.summary.calls import SummaryCall, SummaryOrder, fetch_whole_answer
+from proxy.summary.question import Question
+from proxy.upstream import Call, Client
+from proxy.wire import delivery, http
+from proxy.wire.delivery import UsageView
+from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
+from proxy.wire.outline import Prefix
+
+UNKNOWN_WINDOW_REQUESTS = 2
+RECOUNT_ANSWER_TOKENS = 16
+TAG_MAX_CHARS = 64
+NAME_MAX_CHARS = 200
+MODEL_MAX_CHARS = 128
+HEAVY_AFTER = (
+    NoneType,
+    actions.CountTokens,
+    actions.Identify,
+    LookUp,
+    actions.NoteLocalWindow,
+    actions.KeepOriginals,
+    actions.AwaitSummary,
+)
+"""Actions after which a history is searched, added up, hashed, its block read, or a decision made. None: the first."""
+
+
+class Driver(Protocol):
+    """Drives one request from its first `Send` on."""
+
+    own_tools: OwnToolRounds | None
+    """The rounds that the proxy's own tools may bring; None if the request offers none of them."""
+    kept: SubmittedHistory | None
+    """The history on its way to the transcripts."""
+    model: str
+    """The model that the client names, cut to a length that events may carry; empty if the request was not read."""
+
+    async def advance(self, opening: Opening | None) -> OutgoingRequest | Deliver:
+        """Go on after the upstream's answer began (None: from the start), to the next request or the delivery."""
+
+    async def finish(self, tail: delivery.Tail, *, is_whole: bool) -> None:
+        """Go on to the end, after the answer was delivered."""
+
+
+def _locate_nothing(_identity: Identity) -> str:
+    """For policies under which no originals are kept."""
+    return ""
+
+
+class ClientLeftError(Exception):
+    """Nobody waits for the result of a thread."""
+
+
+class RequestDriver:
+    """Drives one request that was read, and performs its actions."""
+
+    def __init__(
+        self,
+        services: Services,
+        outgoing: OutgoingRequest,
+        request: Request,
+        *,
+        policy: CompiledPolicy,
+        client: Client,
+        prefix: Prefix | None = None,
+        offers_compact: bool = False,
+    ) -> None:
+        call = outgoing.call
+        self.kept: SubmittedHistory | None = None
+        self.own_tools: OwnToolRounds | None = None
+        self.model = request.model[:MODEL_MAX_CHARS]
+        self.policy = policy
+        self._services = services
+        self._call = call
+        self._request = request
+        self._client = client
+        self._outgoing = outgoing
+        self._prefix = prefix
+        self._offers_compact = offers_compact
+        """The proxy has put the tool `Compact` into this request."""
+        self._format = REQUEST_FORMATS[call.path]
+        self._answers = ANSWER_FORMATS[call.path]
+        self._scope = make_window_scope(client.settings, request.model, call)
+        self._profile = services.profiles.find(client.settings, request.model, policy.settings.estimator)
+        self._is_small = self._can_be_left_alone(outgoing.options)
+        self._life = run(self.gather, is_small=self._is_small)
+        self._forwarding: Forwarding | None = None
+        """The request as it was sent last."""
+        self._body: bytes = request.source
+        """Its body, without cache marks."""
+        self._instead: Forwarding | None = None
+        """The forwarding that was accepted after the model had its history compacted in the answer."""
+        self._pending: Action | _Finished | None = None
+        """The last action of this life."""
+        self._is_delivered = False
+        self._is_advancing = False
+        self._has_left = False
+        """The client has left before its request was answered."""
+
+    @cached_property
+    def _new_work(self) -> int:
+        """The work that the new part of the history is."""
+        if self._is_small:
+            return 0
+        source = self._request.source
+        return estimate_work(source if self._prefix is None else source[self._prefix.stop :])
+
+    @property
+    def _tokenizer(self) -> Tokenizer:
+        return self._profile.tokenizer.of_owner(self._scope.caller)
+
+    @property
+    def identity(self) -> Identity | None:
+        """The identity of the conversation, if something was decided about it."""
+        forwarding = self._forwarding
+        if forwarding is None or forwarding.conversation is None:
+            return None
+        return forwarding.conversation.identity
+
+    @property
+    def is_small(self) -> bool:
+        """Return True if nothing is decided: titles, probes, the first words of a conversation."""
+        return self._is_small
+
+    def _can_be_left_alone(self, options: RequestOptions) -> bool:
+        if options.mode != "auto" or not self.policy.rules.new_blocks or self._call.caller.halted:
+            return False
+        return (
+            self.policy.leaves_alone(self._request, self._profile.window)
+            and self._services.learned.find_hint(self._scope) is None
+        )
+
+    def gather(self) -> Context:
+        """Gather everything that the request is judged by."""
+        return self._gather(self._outgoing.options)
+
+    def _gather(self, options: RequestOptions, *, answer_has_begun: bool = False) -> Context:
+        services, policy, profile, request = self._services, self.policy.settings, self._profile, self._request
+        probed = services.window_probe.find(self._scope)
+        window = profile.window
+        if probed is not None and window.origin != "config":
+            window = resolve_window(request.model, probed)
+        mode = "auto" if options.mode == "bypass" else options.mode
+        if policy.mode == "observe" and mode == "auto":
+            mode = "observe"
+        rules = replace(
+            self.policy.rules,
+            redact=lambda raw: services.redaction.of_json(raw)[0],
+            go_on=self._go_on,
+            recall_tool=self._answers.RECALL_TOOL if self._may_recall() else b"",
+        )
+        lacks_usage = request.stream and not request.asks_usage and self._scope not in services.usage_refusals
+        return Context(
+            request=request,
+            rules=rules,
+            count=self._tokenizer.count,
+            now=time.time(),
+            mode=mode,
+            focus=options.focus,
+            insists=options.is_by_name,
+            answer_has_begun=answer_has_begun,
+            locate_originals=services.keeper.locate if policy.transcripts else _locate_nothing,
+            name=options.conversation,
+            upstream=self._client.settings.base_url,
+            counter=profile.counter,
+            prior=profile.prior,
+            window=window,
+            prices=profile.prices,
+            local_window=services.learned.find_hint(self._scope),
+            is_halted=self._call.caller.halted,
+            is_known=self._is_known,
+            originals=choose_originals(
+                is_kept=policy.transcripts,
+                is_required=services.keeper.required,
+                without_originals=policy.without_originals,
+            ),
+            may_ask_usage=policy.ask_usage and lacks_usage,
+            recounts=policy.recount == "probe",
+            wait_seconds=policy.summary.wait,
+            summary_seconds=policy.summary.seconds,
+            read_block=partial(services.blocks.read, self._scope.caller),
+        )
+
+    def _may_recall(self) -> bool:
+        """Return True if the model is offered the tool that reads earlier messages again."""
+        return self.policy.settings.recall == "on" and self._answers.allows_rounds(self._request.source)
+
+    # The life of the request
+
+    async def advance(self, opening: Opening | None) -> OutgoingRequest | Deliver:
+        while True:
+            is_heavy = opening is not None and not self._is_small and self._needs_whole_history(opening)
+            action = await self._drive_for_client(self._life, opening, is_heavy=is_heavy)
+            if isinstance(action, Deliver):
+                self._is_delivered = True
+                return action
+            if not isinstance(action, Send):
+                raise TypeError("a request is sent before it ends")
+            earlier = None if self._forwarding is None else self._outgoing.call.body
+            self._forwarding = action.forwarding
+            outgoing = await self._write(action.forwarding)
+            if outgoing.call.body != earlier:
+                self._outgoing = outgoing
+                if earlier is None and action.forwarding.decision.reason == WINDOW_UNKNOWN:
+                    self._warn_of_unknown_window()
+                return outgoing
+            opening = Opening(is_good=False, was_sent=False)
+
+    def _needs_whole_history(self, opening: Opening) -> bool:
+        """Return True if a refused history is shortened, or a block of an accepted one is stored."""
+        if opening.is_good:
+            return self._forwarding is not None and self._forwarding.decision.makes_block
+        return opening.refusal is not None or opening.is_invalid
+
+    async def finish(self, tail: delivery.Tail, *, is_whole: bool) -> None:
+        if self._is_advancing:
+            return  # the client left while a thread worked on the history: nothing is noted of this turn
+        if not self._is_delivered:
+            # The client left while an action was performed: the accepted request is remembered all the same.
+            if self._pending is None or isinstance(self._pending, Send | _Finished):
+                return
+            result = await self._perform(self._pending)
+            if not isinstance(await self._drive(self._life, result), Deliver):
+                return
+        usage = delivery.read_usage(tail.usage())
+        answer = actions.AnswerReport(usage, delivery.says_truncated(tail.end), self._find_forwarded_tokens())
+        delivered = Delivered(answer, time.time(), is_whole, self._instead)
+        await self._drive(self._life, delivered)
+
+    async def compact(self, *, store: bool) -> Decision:
+        """Compact a request of which nothing is sent."""
+        step = await self._drive_for_client(compact(self.gather(), store=store), is_heavy=True)
+        decision: Decision = step.value  # type: ignore[union-attr]
+        return decision
+
+    async def _drive_for_client(
+        self, life: Actions[Any], result: object = None, *, is_heavy: bool = False
+    ) -> "Send | Deliver | _Finished":
+        """Perform the actions of a request that is not answered yet. If its client leaves, its thread stops."""
+        try:
+            return await self._drive(life, result, is_heavy=is_heavy)
+        except asyncio.CancelledError:
+            self._has_left = not isinstance(result, Opening) or not result.is_good
+            raise
+
+    async def _drive(
+        self, life: Actions[Any], result: object = None, *, is_heavy: bool = False
+    ) -> "Send | Deliver | _Finished":
+        """Perform these actions, one after the other, up to the next `Send` or `Deliver` or the end.
+
+        The work of the generator between two actions runs off the event loop if it goes over all of a large history:
+        always if `is_heavy`, else after `Rewrite`. So does its work after `HEAVY_AFTER`, if much of the history is new.
+        To send each of a dozen stretches to a thread and back would cost as much as the work.
+        """
+        action: Action | None = None
+        while True:
+            work = self._new_work if isinstance(action, HEAVY_AFTER) else 0
+            if is_heavy or isinstance(action, Rewrite):
+                work = estimate_work(self._request.source)
+            is_own = life is self._life
+            self._is_advancing = self._is_advancing or is_own
+            if work:
+                following = await run_apart(work, partial(_advance, life, result), is_known=self._is_known)
+            else:
+                following = _advance(life, result)
+            if is_own:
+                self._is_advancing, self._pending = False, following
+            if isinstance(following, Send | Deliver | _Finished):
+                return following
+            action = following
+            result = await self._perform(action)
+
+    def _go_on(self) -> None:
+        """Called between two steps, in the thread that works on the history."""
+        if self._has_left:
+            raise ClientLeftError
+
+    @property
+    def _is_known(self) -> bool:
+        """Return True if an upstream has accepted a request of this caller, or the caller is a team."""
+        return self._services.accepted.knows(self._call.caller, self._scope.caller)
+
+    # The request as it leaves
+
+    async def _write(self, forwarding: Forwarding) -> OutgoingRequest:
+        """Write the request with the decision in place of its history."""
+        decision, asks_usage, body = forwarding.decision, False, self._request.source
+        if decision.plan is not None:
+            write = partial(write_body, self._format, self._request, decision)
+            body, asks_usage = await self._run_apart(self._new_work, write)
+        self._body = body
+        if self.policy.settings.cache_marks != "off" and not forwarding.is_untouched_retry:
+            add_marks = partial(self._format.add_marks, body, self._request.model)
+            body = await self._run_apart(estimate_work(body), add_marks)
+        if decision.removes_reasoning:
+            body = await self._run_apart(estimate_work(body), partial(remove_reasoning, self._format, body))
+        call = self._call if body is self._request.source else replace(self._call, body=body)
+        self.own_tools = self._start_own_tools(call, forwarding, asks_usage=asks_usage)
+        extra_tokens = 0
+        if self.policy.settings.usage == "client_view":
+            extra_tokens = max(0, decision.tokens_before - decision.tokens_after)
+        usage_view = None
+        if asks_usage or extra_tokens:
+            usage_view = UsageView(asks_usage, extra_tokens, self._find_first_usage)
+        return replace(self._outgoing, call=call, decision=decision, usage_view=usage_view, driver=self)
+
+    async def _run_apart(self, work: int, act: Any) -> Any:  # noqa: ANN401 (the result of the act)
+        return await run_apart(work, act, is_known=self._is_known)
+
+    def _find_first_usage(self) -> Mapping[str, Any] | None:
+        """Return the usage of the first of several rounds: the sum of them is no size of a request."""
+        rounds = self.own_tools
+        return rounds.rounds.find_usage(0) if rounds is not None and rounds.number else None
+
+    def _start_own_tools(self, call: Call, forwarding: Forwarding, *, asks_usage: bool) -> OwnToolRounds | None:
+        """Return the rounds that this request may bring; None if it offers none of the proxy's own tools."""
+        conversation, decision = forwarding.conversation, forwarding.decision
+        if conversation is None:
+            return None
+        recall_tool = conversation.rules.recall_tool
+        if not (recall_tool or self._offers_compact):
+            return None
+        changed = decision.plan.tools if decision.plan is not None and decision.rewrites else None
+        tools = list_tools(
+            self._answers, self._request.tools, changed, recall_tool, offers_compact=self._offers_compact
+        )
+        if not tools:
+            return None
+        compact_history = partial(self._compact_for_model, forwarding, asks_usage=asks_usage)
+        return OwnToolRounds(
+            self._request.body,
+            call,
+            self._answers,
+            tools=tools,
+            room_bytes=self._find_room(conversation, decision),
+            compact=compact_history,
+        )
+
+    def _find_room(self, conversation: Conversation, decision: Decision) -> int:
+        """Return the bytes that recalls may return."""
+        return find_room(conversation.window.usable_tokens(self._request.max_output), decision.tokens_after)
+
+    def _find_forwarded_tokens(self) -> int | None:
+        """Return the upstream's count of the history as forwarded last; None if its usage is that of one round."""
+        rounds = self.own_tools
+        forwarding = self._instead or self._forwarding
+        if rounds is None or not rounds.number or forwarding is None or forwarding.conversation is None:
+            return None
+        reported = delivery.read_usage(rounds.rounds.find_usage(rounds.base_number)).prompt
+        return max(0, reported - sum(map(forwarding.conversation.count, rounds.added)))
+
+    async def _compact_for_model(
+        self, forwarding: Forwarding, focus: str, *, asks_usage: bool
+    ) -> tuple[str, CompactedHistory | None]:
+        """Compact the history because the model has called `Compact` in its answer to this request.
+
+        This decides about the same request once more, as if the client had asked by name. The new decision takes the
+        place of the first one once the upstream has accepted it.
+        """
+        context = self._gather(self._outgoing.options.with_force(focus), answer_has_begun=True)
+        try:
+            step = await self._drive(decide(context))
+        except ProxyError as fault:  # of a request that began well, the client hears no error
+            return f"Nothing was compacted: {fault.message}.", None
+        compacted: Forwarding = step.value  # type: ignore[union-attr]
+        decision = compacted.decision
+        report = report_compaction(decision, focus)
+        conversation = compacted.conversation
+        if conversation is None or decision.plan is None or decision.plan.block is None:
+            return report, None
+        block = decision.plan.block
+        decision = replace(decision, max_answer_tokens=forwarding.decision.max_answer_tokens, asks_usage=asks_usage)
+        write = partial(write_body, self._format, self._request, decision)
+        body, _ = await self._run_apart(self._new_work, write)
+        compacted = replace(compacted, decision=decision)
+        return report, CompactedHistory(
+            body=body,
+            room_bytes=self._find_room(conversation, decision),
+            binds_reasoning=block.reasoning_until > len(self._request.body),
+            decision=decision,
+            accept=partial(self._adopt, compacted, body),
+            reject=partial(self._reject, compacted),
+        )
+
+    async def _adopt(self, compacted: Forwarding, body: bytes) -> None:
+        """Remember the compacted history that the upstream has accepted, and go on with it."""
+        await self._drive(remember(compacted), is_heavy=True)
+        self._instead, self._body = compacted, body
+
+    async def _reject(self, compacted: Forwarding, status: int) -> None:
+        """Remember that the upstream calls the compacted history invalid."""
+        if status in http.INVALID_STATUSES:
+            await self._drive(give_up_summary(compacted))
+
+    def keep_unchanged(self) -> SubmittedHistory | None:
+        """Keep the original of a request of which nothing was folded away. Its identity is known."""
+        if self.identity is None:
+            return None
+        return self._services.keeper.keep(self.identity, self._request, self.policy.rules.label)
+
+    # The actions
+
+    async def _perform(self, action: Action) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 (one case per action)
+        services = self._services
+        match action:
+            case actions.CountTokens(pieces):
+                return await self._tokenizer.count_all(pieces)
+            case LookUp():
+                return await self._look_up(action)
+            case actions.Identify():
+                secret = await services.secret.get()
+                return actions.Owner(find_tenant(self._call, secret), secret)
+            case actions.ProbeWindow():
+                services.window_probe.start(self._client, self._call, self._scope)
+            case actions.NoteLocalWindow(window):
+                services.learned.note(self._scope, window)
+            case actions.ShareProbedWindow(key):
+                if (window := services.learned.take_probed(self._scope)) is not None:
+                    await self._store_fact(actions.StoreFact(key, encode_window(window), LEARNED_SECONDS))
+            case actions.CanSummarize(conversation):
+                client = self.policy.summary_client or self._client
+                return not services.summarizer.is_resting((conversation.identified.tenant, client.settings.name))
+            case actions.StartSummary(question, conversation):
+                services.summarizer.start(self._order(question, conversation))
+            case actions.AwaitSummary():
+                return await self._await_summary(action)
+            case actions.KeepOriginals(writing, conversation):
+                return await self._keep_originals(writing, conversation.identified)
+            case actions.BeginCompaction():
+                self._announce_beginning(action)
+            case actions.EndCompaction(decision):
+                self._announce_end(decision)
+            case actions.ReportRefusal():
+                report_refusal(action, self._call, self._client, services.emit)
+            case actions.NoteAccepted(refused_usage_option):
+                self._note_accepted(refused_usage_option=refused_usage_option)
+            case actions.StoreBlock():
+                return await self._store_block(action)
+            case actions.StoreFact():
+                await self._store_fact(action)
+            case actions.RecountByProbe():
+                return await self._recount()
+            case actions.Report(turn):
+                self._report(turn)
+        return None
+
+    def _note_accepted(self, *, refused_usage_option: bool) -> None:
+        services = self._services
+        services.accepted.add(self._scope.caller)
+        if refused_usage_option:
+            services.usage_refusals.add(self._scope)
+        if len(self._request.source) >= WORTHWHILE_BYTES:
+            services.known_requests.add(self._scope.caller, self._request, self._prefix)
+
+    async def _keep_originals(self, writing: Writing, identity: Identity) -> bool:
+        keeper = self._services.keeper
+        if writing is Writing.CHECK:
+            return await keeper.check_writable()
+        self.kept, is_written = await keeper.write(identity, self._request, self.policy.rules.label, writing)
+        if writing is not Writing.HAND_OVER and is_written and self.kept is not None:
+            path = keeper.locate(identity)
+            self._services.emit(events.OriginalKept(identity.conversation, path, self._call.request_id))
+        return is_written
+
+    async def _look_up(self, keys: LookUp) -> FoundValues | None:
+        try:
+            return await self._services.store.find_first(keys.blocks, keys.facts, keys.windows, keys.summaries)
+        except StoreUnavailable as fault:
+            self._services.emit(events.StoreFailed(str(fault)))
+            return None
+
+    async def _store_block(self, action: actions.StoreBlock) -> bytes | None:
+        try:
+            return await self._services.store.put_block(action.key, action.block, over=action.replaces)
+        except StoreUnavailable as fault:
+            self._services.emit(events.StoreFailed(str(fault)))
+            return None
+
+    async def _store_fact(self, action: actions.StoreFact) -> None:
+        try:
+            await self._services.store.write_fact(action.key, action.value, action.seconds)
+        except StoreUnavailable as fault:
+            self._services.emit(events.StoreFailed(str(fault)))
+
+    async def _await_summary(self, action: actions.AwaitSummary) -> Summary | None:
+        summarizer, conversation = self._services.summarizer, action.conversation
+        if action.question is None:
+            call_seconds = self.policy.settings.summary.seconds
+            return await summarizer.await_pending(conversation.identified, action.covers, action.seconds, call_seconds)
+        return await summarizer.await_new(self._order(action.question, conversation), action.seconds)
+
+    def _order(self, question: Question, conversation: Conversation) -> SummaryOrder:
+        """Return the order for a summary: which upstream and model to ask, and how."""
+        policy = self.policy.settings
+        window = conversation.window
+        if policy.summary.model:
+            window = resolve_window(policy.summary.model)
+        client = self.policy.summary_client or self._client
+        call = SummaryCall(
+            question=question,
+            request=self._request,
+            call=_with_span(self._call),
+            client=client,
+            count=conversation.count,
+            redaction=self._services.redaction,
+            model=policy.summary.model,
+            is_other_upstream=client is not self._client,
+            room=window.usable_tokens(question.rules.max_tokens),
+            longest_answer=window.output,
+            usage_refusals=self._services.usage_refusals if policy.ask_usage else None,
+        )
+        candidate = conversation.memory.candidate
+        failures = candidate.failures if candidate is not None else 0
+        return SummaryOrder(call, conversation.identified, self.policy.rules.policy, policy.summary.seconds, failures)
+
+    async def _recount(self) -> int:
+        """The upstream's token count of the shortened history, from a request for a minimal answer."""
+        most = RECOUNT_ANSWER_TOKENS + self._request.least_thinking
+        body = self._format.answer_within(self._format.disable_streaming(self._body), most)
+        try:
+            whole = await fetch_whole_answer(self._client, replace(self._call, body=body), self._request.model)
+        except ProxyError:
+            return 0  # what the client asked for was answered: nothing is lost but a figure
+        return delivery.read_usage(whole.answer.usage).prompt
+
+    def _warn_of_unknown_window(self) -> None:
+        """Warn at the second request: the first one has only started the probe that may find the window."""
+        upstream, model = self._client.settings.name, self.model
+        if self._services.warning_counts.count(f"window {upstream} {model}") == UNKNOWN_WINDOW_REQUESTS:
+            self._services.emit(events.WindowUnknown(upstream, model, self.policy.rules.policy))
+
+    def _announce_beginning(self, action: actions.BeginCompaction) -> None:
+        identity = action.conversation.identified
+        path = self._services.keeper.locate(identity) if action.is_kept else ""
+        policy, request_id = self.policy.rules.policy, self._call.request_id
+        self._services.emit(
+            events.CompactionStarted(identity.conversation, policy, action.reason, action.tokens, path, request_id)
+        )
+
+    def _announce_end(self, decision: Decision) -> None:
+        plan, rules = decision.plan, self.policy.rules
+        if plan is None:
+            return
+        threshold = ""
+        if plan.threshold_tokens:
+            threshold = rules.describe_clearing(plan.threshold_tokens, is_cold=plan.reason == "cold")
+        self._services.emit(
+            events.CompactionEnded(
+                decision.conversation,
+                rules.policy,
+                plan.reason,
+                plan.tokens_without_block,
+                plan.tokens_after,
+                tuple((report.step, report.messages, report.saved) for report in plan.reports),
+                is_observed=decision.outcome == "observed",
+                turns=plan.turns,
+                request_id=self._call.request_id,
+                threshold=threshold,
+            )
+        )
+
+    def _report(self, turn: TurnReport) -> None:
+        decision, caller, upstream = turn.decision, self._call.caller, self._client.settings.name
+        emit = self._services.emit
+        if turn.silently_cut is not None:
+            sent, read = turn.silently_cut
+            is_repeated = self._services.warning_counts.count(decision.conversation) > 1
+            emit(events.PromptTruncated(decision.conversation, upstream, sent, read, is_repeated))
+        if turn.breaker_opened:
+            emit(events.BreakerOpened(decision.conversation, decision.policy))
+        emit(
+            events.TurnEnded(
+                conversation=decision.conversation,
+                tenant=turn.tenant,
+                link=turn.link,
+                team=caller.team,
+                key=caller.key_id,
+                tag=caller.tag[:TAG_MAX_CHARS],
+                model=self.model,
+                upstream=upstream,
+                policy=decision.policy,
+                policy_version=decision.version,
+                action=decision.outcome,
+                reason=decision.reason,
+                messages=turn.messages,
+                tokens_before=decision.tokens_before,
+                tokens_after=decision.tokens_after,
+                tokens_would_be=decision.tokens_would_be,
+                prompt_tokens=turn.usage.prompt,
+                cached_tokens=turn.usage.cached,
+                output_tokens=turn.usage.written,
+                paid_dollars=turn.dollars_paid,
+                plain_dollars=turn.dollars_unchanged,
+                would_be_dollars=turn.dollars_would_be,
+                user=self._redact_name(self._request.user),
+                session=self._redact_name(
+                    find_session(self._call.headers, self._outgoing.options, self._request.session)
+                ),
+                request_id=self._call.request_id,
+            )
+        )
+
+    def _redact_name(self, name: str) -> str:
+        """The name of a user or session for the activity log, without known kinds of keys: some clients put one in."""
+        return name and self._services.redaction.of_text(name)[0][:NAME_MAX_CHARS]
+
+
+class BypassedDriver:
+    """Drives a request whose own bytes are forwarded in any case."""
+
+    def __init__(self, outgoing: OutgoingRequest, decision: Decision, client: Client, emit: events.Listener) -> None:
+        self.own_tools: OwnToolRounds | None = None
+        self.kept: SubmittedHistory | None = None
+        self.model = ""
+        self._outgoing = replace(outgoing, decision=decision, driver=self)
+        self._client = client
+        self._emit = emit
+        self._life = run_bypassed(decision)
+
+    async def advance(self, opening: Opening | None) -> OutgoingRequest | Deliver:
+        result: object = opening
+        while True:
+            action = _advance(self._life, result)
+            match action:
+                case Deliver():
+                    return action
+                case Send(forwarding) if not forwarding.decision.removes_reasoning:
+                    return self._outgoing
+                case Send(forwarding):
+                    call = self._outgoing.call
+                    if isinstance(call.body, bytes):
+                        remove = partial(remove_reasoning, REQUEST_FORMATS[call.path], call.body)
+                        body = await run_apart(estimate_work(call.body), remove)
+                        if body != call.body:
+                            return replace(self._outgoing, call=replace(call, body=body), decision=forwarding.decision)
+                    result = Opening(is_good=False, was_sent=False)
+                case actions.ReportRefusal():
+                    report_refusal(action, self._outgoing.call, self._client, self._emit)
+                    result = None
+                case _:
+                    raise TypeError("nothing else is done for a request that is bypassed")
+
+    async def finish(self, tail: delivery.Tail, *, is_whole: bool) -> None:
+        """Nothing is noted of it."""
+
+
+def report_refusal(action: actions.ReportRefusal, call: Call, client: Client, emit: events.Listener) -> None:
+    """Report a refusal, and whether a retry helped."""
+    refusal, upstream = action.refusal, client.settings.name
+    if refusal is None:
+        if action.was_retried:
+            emit(events.ViewRefused(call.request_id, upstream, action.helped))
+    elif refusal.kind != "usage-option":
+        emit(events.SizeRefused(call.request_id, upstream, refusal.kind, refusal.limit, action.helped))
+    elif action.helped:
+        emit(events.UpstreamRetried(upstream, refusal.kind, attempt=1))
+
+
+def _with_span(call: Call) -> Call:
+    """Return the call with a span of its own in the trace of the request."""
+    return call if call.trace is None else replace(call, trace=call.trace.child(token_hex(8)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Finished:
+    value: Any
+
+
+def _advance(life: Actions[Any], result: object) -> Action | _Finished:
+    """Return the next action. A value instead of StopIteration, which no future may carry out of a thread."""
+    try:
+        return life.send(result)
+    except StopIteration as stop:
+        return _Finished(stop.value)

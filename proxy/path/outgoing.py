@@ -1,0 +1,54 @@
+"""The request as it leaves: its body with what was decided in place of the client's history."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from proxy.history.messages import Request
+from proxy.path.context import RequestOptions
+from proxy.path.conversation import Decision
+from proxy.path.local_answers import LocalAnswer
+from proxy.path.recovery import strip_signed
+from proxy.upstream import Call
+from proxy.wire.delivery import UsageView
+from proxy.wire.formats import RequestFormat
+
+if TYPE_CHECKING:
+    from proxy.path.driver import Driver
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingRequest:
+    """A request as it leaves: the call, what was decided, and how its answer is shown to the client."""
+
+    call: Call
+    decision: Decision | None
+    """None: a call of another API, of which nothing could be compacted."""
+    options: RequestOptions = field(default_factory=RequestOptions)
+    driver: "Driver | None" = None
+    """Serves the request from here on. None if nothing can be decided about it: not understood, failed open."""
+    usage_view: UsageView | None = None
+    """None: the figures as the upstream reports them."""
+    answer: LocalAnswer | None = None
+    """The answer of this proxy itself: then nothing is sent."""
+    keeps_originals: bool = True
+
+
+def write_body(requests: RequestFormat, request: Request, decision: Decision) -> tuple[bytes, bool]:
+    """Write the body of a decision. The second value: it asks for the usage of its stream in the client's place."""
+    body, plan = request.source, decision.plan
+    if plan is not None and decision.rewrites:
+        body = requests.render(request, plan.view, plan.tools, plan.shared)
+    asking = requests.request_usage(body) if decision.asks_usage else None
+    if asking is not None:
+        body = asking
+    if decision.max_answer_tokens is not None:
+        body = requests.answer_within(body, decision.max_answer_tokens)
+    return body, asking is not None
+
+
+def remove_reasoning(requests: RequestFormat, body: bytes) -> bytes:
+    """Remove all signed reasoning from a body. *body* itself if it is not understood."""
+    request = requests.parse(body, None)
+    if request is None:
+        return body
+    return requests.render(request, strip_signed(request.messages))
