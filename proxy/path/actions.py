@@ -40,11 +40,6 @@ class Forwarding:
     is_untouched_retry: bool = False
     """The client's own history, after the upstream called the shortened one invalid."""
 
-    @property
-    def is_identified(self) -> bool:
-        """Return True if something was decided about the conversation, and is to be remembered."""
-        return self.conversation is not None and self.conversation.identity is not None
-
 
 @dataclass(frozen=True, slots=True)
 class AnswerReport:

@@ -12,6 +12,7 @@ from proxy import events
 from proxy.history import agents
 from proxy.history.messages import Request
 from proxy.path import local_answers
+from proxy.path.bypassed import BypassedDriver
 from proxy.path.context import (
     CompiledPolicy,
     PolicyChoice,
@@ -21,7 +22,7 @@ from proxy.path.context import (
     find_tenant,
 )
 from proxy.path.conversation import Decision
-from proxy.path.driver import BypassedDriver, RequestDriver
+from proxy.path.driver import RequestDriver
 from proxy.path.history_threads import estimate_work, run_apart
 from proxy.path.known_requests import WORTHWHILE_BYTES
 from proxy.path.local_answers import JSON, LocalAnswer

@@ -10,47 +10,35 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from secrets import token_hex
 from types import NoneType
-from typing import Any, Protocol
+from typing import Any
 
-from proxy import events
 from proxy.errors import ProxyError
 from proxy.history.identity import Identity
 from proxy.history.messages import Request
-from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import resolve_window
 from proxy.path import actions
-from proxy.path.actions import Action, Actions, Deliver, Delivered, Forwarding, Opening, Rewrite, Send, TurnReport
-from proxy.path.context import CompiledPolicy, RequestOptions, find_session, find_tenant, make_window_scope
+from proxy.path.actions import Action, Actions, Deliver, Delivered, Forwarding, Opening, Rewrite, Send
+from proxy.path.context import CompiledPolicy, RequestOptions, make_window_scope
 from proxy.path.conversation import WINDOW_UNKNOWN, Context, Conversation, Decision
 from proxy.path.history_threads import estimate_work, run_apart
 from proxy.path.known_requests import WORTHWHILE_BYTES
 from proxy.path.local_answers import report_compaction
-from proxy.path.originals_rule import Writing, choose_originals
+from proxy.path.originals_rule import choose_originals
 from proxy.path.outgoing import OutgoingRequest, remove_reasoning, write_body
+from proxy.path.performer import MODEL_MAX_CHARS, ActionPerformer
 from proxy.path.remember import give_up_summary, remember
-from proxy.path.run import compact, decide, run, run_bypassed
+from proxy.path.run import compact, decide, run
 from proxy.path.services import Services
 from proxy.recall.answering import CompactedHistory, OwnToolRounds, find_room, list_tools
-from proxy.shorten.memory import FoundValues, LookUp
-from proxy.shorten.summary import Summary
-from proxy.shorten.window import LEARNED_SECONDS, encode_window
-from proxy.store.contract import StoreUnavailable
+from proxy.shorten.memory import LookUp
 from proxy.store.transcripts.writer import SubmittedHistory
-from proxy.summary.calls import SummaryCall, SummaryOrder, fetch_whole_answer
-from proxy.summary.question import Question
 from proxy.upstream import Call, Client
 from proxy.wire import delivery, http
 from proxy.wire.delivery import UsageView
 from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
 from proxy.wire.outline import Prefix
 
-UNKNOWN_WINDOW_REQUESTS = 2
-RECOUNT_ANSWER_TOKENS = 16
-TAG_MAX_CHARS = 64
-NAME_MAX_CHARS = 200
-MODEL_MAX_CHARS = 128
 HEAVY_AFTER = (
     NoneType,
     actions.CountTokens,
@@ -61,23 +49,6 @@ HEAVY_AFTER = (
     actions.AwaitSummary,
 )
 """Actions after which a history is searched, added up, hashed, its block read, or a decision made. None: the first."""
-
-
-class Driver(Protocol):
-    """Drives one request from its first `Send` on."""
-
-    own_tools: OwnToolRounds | None
-    """The rounds that the proxy's own tools may bring; None if the request offers none of them."""
-    kept: SubmittedHistory | None
-    """The history on its way to the transcripts."""
-    model: str
-    """The model that the client names, cut to a length that events may carry; empty if the request was not read."""
-
-    async def advance(self, opening: Opening | None) -> OutgoingRequest | Deliver:
-        """Go on after the upstream's answer began (None: from the start), to the next request or the delivery."""
-
-    async def finish(self, tail: delivery.Tail, *, is_whole: bool) -> None:
-        """Go on to the end, after the answer was delivered."""
 
 
 def _locate_nothing(_identity: Identity) -> str:
@@ -104,7 +75,6 @@ class RequestDriver:
         offers_compact: bool = False,
     ) -> None:
         call = outgoing.call
-        self.kept: SubmittedHistory | None = None
         self.own_tools: OwnToolRounds | None = None
         self.model = request.model[:MODEL_MAX_CHARS]
         self.policy = policy
@@ -121,14 +91,13 @@ class RequestDriver:
         self._scope = make_window_scope(client.settings, request.model, call)
         self._profile = services.profiles.find(client.settings, request.model, policy.settings.estimator)
         self._is_small = self._can_be_left_alone(outgoing.options)
+        self._made_performer: ActionPerformer | None = None
         self._life = run(self.gather, is_small=self._is_small)
         self._forwarding: Forwarding | None = None
         """The request as it was sent last."""
-        self._body: bytes = request.source
-        """Its body, without cache marks."""
         self._instead: Forwarding | None = None
         """The forwarding that was accepted after the model had its history compacted in the answer."""
-        self._pending: Action | _Finished | None = None
+        self._pending: Action | Finished | None = None
         """The last action of this life."""
         self._is_delivered = False
         self._is_advancing = False
@@ -144,8 +113,25 @@ class RequestDriver:
         return estimate_work(source if self._prefix is None else source[self._prefix.stop :])
 
     @property
-    def _tokenizer(self) -> Tokenizer:
-        return self._profile.tokenizer.of_owner(self._scope.caller)
+    def _performer(self) -> ActionPerformer:
+        """Made when it is needed: not for a small request that the upstream accepts."""
+        if self._made_performer is None:
+            self._made_performer = ActionPerformer(
+                self._services,
+                self._call,
+                self._request,
+                options=self._outgoing.options,
+                policy=self.policy,
+                client=self._client,
+                profile=self._profile,
+                scope=self._scope,
+            )
+        return self._made_performer
+
+    @property
+    def kept(self) -> SubmittedHistory | None:
+        """The history on its way to the transcripts."""
+        return None if self._made_performer is None else self._made_performer.kept
 
     @property
     def identity(self) -> Identity | None:
@@ -191,7 +177,7 @@ class RequestDriver:
         return Context(
             request=request,
             rules=rules,
-            count=self._tokenizer.count,
+            count=self._performer.tokenizer.count,
             now=time.time(),
             mode=mode,
             focus=options.focus,
@@ -240,7 +226,7 @@ class RequestDriver:
             if outgoing.call.body != earlier:
                 self._outgoing = outgoing
                 if earlier is None and action.forwarding.decision.reason == WINDOW_UNKNOWN:
-                    self._warn_of_unknown_window()
+                    self._performer.warn_of_unknown_window()
                 return outgoing
             opening = Opening(is_good=False, was_sent=False)
 
@@ -255,7 +241,7 @@ class RequestDriver:
             return  # the client left while a thread worked on the history: nothing is noted of this turn
         if not self._is_delivered:
             # The client left while an action was performed: the accepted request is remembered all the same.
-            if self._pending is None or isinstance(self._pending, Send | _Finished):
+            if self._pending is None or isinstance(self._pending, Send | Finished):
                 return
             result = await self._perform(self._pending)
             if not isinstance(await self._drive(self._life, result), Deliver):
@@ -273,7 +259,7 @@ class RequestDriver:
 
     async def _drive_for_client(
         self, life: Actions[Any], result: object = None, *, is_heavy: bool = False
-    ) -> "Send | Deliver | _Finished":
+    ) -> "Send | Deliver | Finished":
         """Perform the actions of a request that is not answered yet. If its client leaves, its thread stops."""
         try:
             return await self._drive(life, result, is_heavy=is_heavy)
@@ -283,7 +269,7 @@ class RequestDriver:
 
     async def _drive(
         self, life: Actions[Any], result: object = None, *, is_heavy: bool = False
-    ) -> "Send | Deliver | _Finished":
+    ) -> "Send | Deliver | Finished":
         """Perform these actions, one after the other, up to the next `Send` or `Deliver` or the end.
 
         The work of the generator between two actions runs off the event loop if it goes over all of a large history:
@@ -298,15 +284,28 @@ class RequestDriver:
             is_own = life is self._life
             self._is_advancing = self._is_advancing or is_own
             if work:
-                following = await run_apart(work, partial(_advance, life, result), is_known=self._is_known)
+                following = await run_apart(work, partial(advance_actions, life, result), is_known=self._is_known)
             else:
-                following = _advance(life, result)
+                following = advance_actions(life, result)
             if is_own:
                 self._is_advancing, self._pending = False, following
-            if isinstance(following, Send | Deliver | _Finished):
+            if isinstance(following, Send | Deliver | Finished):
                 return following
             action = following
             result = await self._perform(action)
+
+    async def _perform(self, action: Action) -> Any:  # noqa: ANN401 (each action has a result of its own)
+        if isinstance(action, actions.NoteAccepted):
+            return self._note_accepted(refused_usage_option=action.refused_usage_option)
+        return await self._performer.perform(action)
+
+    def _note_accepted(self, *, refused_usage_option: bool) -> None:
+        services = self._services
+        services.accepted.add(self._scope.caller)
+        if refused_usage_option:
+            services.usage_refusals.add(self._scope)
+        if len(self._request.source) >= WORTHWHILE_BYTES:
+            services.known_requests.add(self._scope.caller, self._request, self._prefix)
 
     def _go_on(self) -> None:
         """Called between two steps, in the thread that works on the history."""
@@ -326,7 +325,8 @@ class RequestDriver:
         if decision.plan is not None:
             write = partial(write_body, self._format, self._request, decision)
             body, asks_usage = await self._run_apart(self._new_work, write)
-        self._body = body
+        if decision.plan is not None:
+            self._performer.sent_body = body
         if self.policy.settings.cache_marks != "off" and not forwarding.is_untouched_retry:
             add_marks = partial(self._format.add_marks, body, self._request.model)
             body = await self._run_apart(estimate_work(body), add_marks)
@@ -423,7 +423,7 @@ class RequestDriver:
     async def _adopt(self, compacted: Forwarding, body: bytes) -> None:
         """Remember the compacted history that the upstream has accepted, and go on with it."""
         await self._drive(remember(compacted), is_heavy=True)
-        self._instead, self._body = compacted, body
+        self._instead, self._performer.sent_body = compacted, body
 
     async def _reject(self, compacted: Forwarding, status: int) -> None:
         """Remember that the upstream calls the compacted history invalid."""
@@ -436,277 +436,15 @@ class RequestDriver:
             return None
         return self._services.keeper.keep(self.identity, self._request, self.policy.rules.label)
 
-    # The actions
-
-    async def _perform(self, action: Action) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 (one case per action)
-        services = self._services
-        match action:
-            case actions.CountTokens(pieces):
-                return await self._tokenizer.count_all(pieces)
-            case LookUp():
-                return await self._look_up(action)
-            case actions.Identify():
-                secret = await services.secret.get()
-                return actions.Owner(find_tenant(self._call, secret), secret)
-            case actions.ProbeWindow():
-                services.window_probe.start(self._client, self._call, self._scope)
-            case actions.NoteLocalWindow(window):
-                services.learned.note(self._scope, window)
-            case actions.ShareProbedWindow(key):
-                if (window := services.learned.take_probed(self._scope)) is not None:
-                    await self._store_fact(actions.StoreFact(key, encode_window(window), LEARNED_SECONDS))
-            case actions.CanSummarize(conversation):
-                client = self.policy.summary_client or self._client
-                return not services.summarizer.is_resting((conversation.identified.tenant, client.settings.name))
-            case actions.StartSummary(question, conversation):
-                services.summarizer.start(self._order(question, conversation))
-            case actions.AwaitSummary():
-                return await self._await_summary(action)
-            case actions.KeepOriginals(writing, conversation):
-                return await self._keep_originals(writing, conversation.identified)
-            case actions.BeginCompaction():
-                self._announce_beginning(action)
-            case actions.EndCompaction(decision):
-                self._announce_end(decision)
-            case actions.ReportRefusal():
-                report_refusal(action, self._call, self._client, services.emit)
-            case actions.NoteAccepted(refused_usage_option):
-                self._note_accepted(refused_usage_option=refused_usage_option)
-            case actions.StoreBlock():
-                return await self._store_block(action)
-            case actions.StoreFact():
-                await self._store_fact(action)
-            case actions.RecountByProbe():
-                return await self._recount()
-            case actions.Report(turn):
-                self._report(turn)
-        return None
-
-    def _note_accepted(self, *, refused_usage_option: bool) -> None:
-        services = self._services
-        services.accepted.add(self._scope.caller)
-        if refused_usage_option:
-            services.usage_refusals.add(self._scope)
-        if len(self._request.source) >= WORTHWHILE_BYTES:
-            services.known_requests.add(self._scope.caller, self._request, self._prefix)
-
-    async def _keep_originals(self, writing: Writing, identity: Identity) -> bool:
-        keeper = self._services.keeper
-        if writing is Writing.CHECK:
-            return await keeper.check_writable()
-        self.kept, is_written = await keeper.write(identity, self._request, self.policy.rules.label, writing)
-        if writing is not Writing.HAND_OVER and is_written and self.kept is not None:
-            path = keeper.locate(identity)
-            self._services.emit(events.OriginalKept(identity.conversation, path, self._call.request_id))
-        return is_written
-
-    async def _look_up(self, keys: LookUp) -> FoundValues | None:
-        try:
-            return await self._services.store.find_first(keys.blocks, keys.facts, keys.windows, keys.summaries)
-        except StoreUnavailable as fault:
-            self._services.emit(events.StoreFailed(str(fault)))
-            return None
-
-    async def _store_block(self, action: actions.StoreBlock) -> bytes | None:
-        try:
-            return await self._services.store.put_block(action.key, action.block, over=action.replaces)
-        except StoreUnavailable as fault:
-            self._services.emit(events.StoreFailed(str(fault)))
-            return None
-
-    async def _store_fact(self, action: actions.StoreFact) -> None:
-        try:
-            await self._services.store.write_fact(action.key, action.value, action.seconds)
-        except StoreUnavailable as fault:
-            self._services.emit(events.StoreFailed(str(fault)))
-
-    async def _await_summary(self, action: actions.AwaitSummary) -> Summary | None:
-        summarizer, conversation = self._services.summarizer, action.conversation
-        if action.question is None:
-            call_seconds = self.policy.settings.summary.seconds
-            return await summarizer.await_pending(conversation.identified, action.covers, action.seconds, call_seconds)
-        return await summarizer.await_new(self._order(action.question, conversation), action.seconds)
-
-    def _order(self, question: Question, conversation: Conversation) -> SummaryOrder:
-        """Return the order for a summary: which upstream and model to ask, and how."""
-        policy = self.policy.settings
-        window = conversation.window
-        if policy.summary.model:
-            window = resolve_window(policy.summary.model)
-        client = self.policy.summary_client or self._client
-        call = SummaryCall(
-            question=question,
-            request=self._request,
-            call=_with_span(self._call),
-            client=client,
-            count=conversation.count,
-            redaction=self._services.redaction,
-            model=policy.summary.model,
-            is_other_upstream=client is not self._client,
-            room=window.usable_tokens(question.rules.max_tokens),
-            longest_answer=window.output,
-            usage_refusals=self._services.usage_refusals if policy.ask_usage else None,
-        )
-        candidate = conversation.memory.candidate
-        failures = candidate.failures if candidate is not None else 0
-        return SummaryOrder(call, conversation.identified, self.policy.rules.policy, policy.summary.seconds, failures)
-
-    async def _recount(self) -> int:
-        """The upstream's token count of the shortened history, from a request for a minimal answer."""
-        most = RECOUNT_ANSWER_TOKENS + self._request.least_thinking
-        body = self._format.answer_within(self._format.disable_streaming(self._body), most)
-        try:
-            whole = await fetch_whole_answer(self._client, replace(self._call, body=body), self._request.model)
-        except ProxyError:
-            return 0  # what the client asked for was answered: nothing is lost but a figure
-        return delivery.read_usage(whole.answer.usage).prompt
-
-    def _warn_of_unknown_window(self) -> None:
-        """Warn at the second request: the first one has only started the probe that may find the window."""
-        upstream, model = self._client.settings.name, self.model
-        if self._services.warning_counts.count(f"window {upstream} {model}") == UNKNOWN_WINDOW_REQUESTS:
-            self._services.emit(events.WindowUnknown(upstream, model, self.policy.rules.policy))
-
-    def _announce_beginning(self, action: actions.BeginCompaction) -> None:
-        identity = action.conversation.identified
-        path = self._services.keeper.locate(identity) if action.is_kept else ""
-        policy, request_id = self.policy.rules.policy, self._call.request_id
-        self._services.emit(
-            events.CompactionStarted(identity.conversation, policy, action.reason, action.tokens, path, request_id)
-        )
-
-    def _announce_end(self, decision: Decision) -> None:
-        plan, rules = decision.plan, self.policy.rules
-        if plan is None:
-            return
-        threshold = ""
-        if plan.threshold_tokens:
-            threshold = rules.describe_clearing(plan.threshold_tokens, is_cold=plan.reason == "cold")
-        self._services.emit(
-            events.CompactionEnded(
-                decision.conversation,
-                rules.policy,
-                plan.reason,
-                plan.tokens_without_block,
-                plan.tokens_after,
-                tuple((report.step, report.messages, report.saved) for report in plan.reports),
-                is_observed=decision.outcome == "observed",
-                turns=plan.turns,
-                request_id=self._call.request_id,
-                threshold=threshold,
-            )
-        )
-
-    def _report(self, turn: TurnReport) -> None:
-        decision, caller, upstream = turn.decision, self._call.caller, self._client.settings.name
-        emit = self._services.emit
-        if turn.silently_cut is not None:
-            sent, read = turn.silently_cut
-            is_repeated = self._services.warning_counts.count(decision.conversation) > 1
-            emit(events.PromptTruncated(decision.conversation, upstream, sent, read, is_repeated))
-        if turn.breaker_opened:
-            emit(events.BreakerOpened(decision.conversation, decision.policy))
-        emit(
-            events.TurnEnded(
-                conversation=decision.conversation,
-                tenant=turn.tenant,
-                link=turn.link,
-                team=caller.team,
-                key=caller.key_id,
-                tag=caller.tag[:TAG_MAX_CHARS],
-                model=self.model,
-                upstream=upstream,
-                policy=decision.policy,
-                policy_version=decision.version,
-                action=decision.outcome,
-                reason=decision.reason,
-                messages=turn.messages,
-                tokens_before=decision.tokens_before,
-                tokens_after=decision.tokens_after,
-                tokens_would_be=decision.tokens_would_be,
-                prompt_tokens=turn.usage.prompt,
-                cached_tokens=turn.usage.cached,
-                output_tokens=turn.usage.written,
-                paid_dollars=turn.dollars_paid,
-                plain_dollars=turn.dollars_unchanged,
-                would_be_dollars=turn.dollars_would_be,
-                user=self._redact_name(self._request.user),
-                session=self._redact_name(
-                    find_session(self._call.headers, self._outgoing.options, self._request.session)
-                ),
-                request_id=self._call.request_id,
-            )
-        )
-
-    def _redact_name(self, name: str) -> str:
-        """The name of a user or session for the activity log, without known kinds of keys: some clients put one in."""
-        return name and self._services.redaction.of_text(name)[0][:NAME_MAX_CHARS]
-
-
-class BypassedDriver:
-    """Drives a request whose own bytes are forwarded in any case."""
-
-    def __init__(self, outgoing: OutgoingRequest, decision: Decision, client: Client, emit: events.Listener) -> None:
-        self.own_tools: OwnToolRounds | None = None
-        self.kept: SubmittedHistory | None = None
-        self.model = ""
-        self._outgoing = replace(outgoing, decision=decision, driver=self)
-        self._client = client
-        self._emit = emit
-        self._life = run_bypassed(decision)
-
-    async def advance(self, opening: Opening | None) -> OutgoingRequest | Deliver:
-        result: object = opening
-        while True:
-            action = _advance(self._life, result)
-            match action:
-                case Deliver():
-                    return action
-                case Send(forwarding) if not forwarding.decision.removes_reasoning:
-                    return self._outgoing
-                case Send(forwarding):
-                    call = self._outgoing.call
-                    if isinstance(call.body, bytes):
-                        remove = partial(remove_reasoning, REQUEST_FORMATS[call.path], call.body)
-                        body = await run_apart(estimate_work(call.body), remove)
-                        if body != call.body:
-                            return replace(self._outgoing, call=replace(call, body=body), decision=forwarding.decision)
-                    result = Opening(is_good=False, was_sent=False)
-                case actions.ReportRefusal():
-                    report_refusal(action, self._outgoing.call, self._client, self._emit)
-                    result = None
-                case _:
-                    raise TypeError("nothing else is done for a request that is bypassed")
-
-    async def finish(self, tail: delivery.Tail, *, is_whole: bool) -> None:
-        """Nothing is noted of it."""
-
-
-def report_refusal(action: actions.ReportRefusal, call: Call, client: Client, emit: events.Listener) -> None:
-    """Report a refusal, and whether a retry helped."""
-    refusal, upstream = action.refusal, client.settings.name
-    if refusal is None:
-        if action.was_retried:
-            emit(events.ViewRefused(call.request_id, upstream, action.helped))
-    elif refusal.kind != "usage-option":
-        emit(events.SizeRefused(call.request_id, upstream, refusal.kind, refusal.limit, action.helped))
-    elif action.helped:
-        emit(events.UpstreamRetried(upstream, refusal.kind, attempt=1))
-
-
-def _with_span(call: Call) -> Call:
-    """Return the call with a span of its own in the trace of the request."""
-    return call if call.trace is None else replace(call, trace=call.trace.child(token_hex(8)))
-
 
 @dataclass(frozen=True, slots=True)
-class _Finished:
+class Finished:
     value: Any
 
 
-def _advance(life: Actions[Any], result: object) -> Action | _Finished:
+def advance_actions(life: Actions[Any], result: object) -> Action | Finished:
     """Return the next action. A value instead of StopIteration, which no future may carry out of a thread."""
     try:
         return life.send(result)
     except StopIteration as stop:
-        return _Finished(stop.value)
+        return Finished(stop.value)

@@ -32,10 +32,10 @@ from proxy.path.actions import Deliver, Forwarding, Opening
 from proxy.path.compactor import Compactor
 from proxy.path.context import PolicySelector
 from proxy.path.conversation import LEFT_ALONE, Decision
-from proxy.path.driver import MODEL_MAX_CHARS, Driver
 from proxy.path.history_threads import run_apart
 from proxy.path.local_answers import LocalAnswer
-from proxy.path.outgoing import OutgoingRequest
+from proxy.path.outgoing import Driver, OutgoingRequest
+from proxy.path.performer import MODEL_MAX_CHARS
 from proxy.path.recovery import SMALLEST_OVERFLOW_TOKENS, Refusal
 from proxy.recall.answering import OwnToolRounds
 from proxy.store.transcripts.writer import Recording

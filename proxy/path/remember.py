@@ -11,7 +11,6 @@ from proxy.path.actions import (
     EndCompaction,
     Forwarding,
     KeepOriginals,
-    NoteAccepted,
     NoteLocalWindow,
     ShareProbedWindow,
     StoreBlock,
@@ -59,8 +58,7 @@ def _write_original(forwarding: Forwarding, *, is_known_caller: bool) -> Actions
 
 def remember(forwarding: Forwarding) -> Actions[None]:
     """Remember a request that the upstream has accepted."""
-    yield NoteAccepted(refused_usage_option=forwarding.drops_usage_option)
-    if not forwarding.is_identified:
+    if not _is_identified(forwarding):
         return
     conversation, plan = _read(forwarding)
     if conversation.is_observed and plan.action != "none" and conversation.context.originals is not Originals.OFF:
@@ -106,7 +104,7 @@ def learn_window(conversation: Conversation, limit: LearnedLimit) -> Actions[Non
 
 def give_up_summary(forwarding: Forwarding) -> Actions[None]:
     """Mark a new summary as failed: the upstream calls the request invalid, and the summary may be the cause."""
-    if not forwarding.is_identified:
+    if not _is_identified(forwarding):
         return
     conversation, plan = _read(forwarding)
     if plan.block is None or plan.block.summary is None:
@@ -116,6 +114,11 @@ def give_up_summary(forwarding: Forwarding) -> Actions[None]:
         given_up = SummaryCandidate("failed", failures=MAX_FAILURES).to_bytes()
         key = conversation.identified.summary_key(summary.covers, plan.block.focus)
         yield StoreFact(key, given_up, DAY_SECONDS)
+
+
+def _is_identified(forwarding: Forwarding) -> bool:
+    """Return True if something was decided about the conversation, and is to be remembered."""
+    return forwarding.conversation is not None and forwarding.conversation.identity is not None
 
 
 def _read(forwarding: Forwarding) -> tuple[Conversation, Plan]:

@@ -28,6 +28,7 @@ from proxy.path.actions import (
     Deliver,
     Delivered,
     Forwarding,
+    NoteAccepted,
     Opening,
     Rewrite,
     Send,
@@ -55,14 +56,17 @@ def run(gather: Callable[[], Context], *, is_small: bool = False) -> Actions[Non
     if not opening.is_good:
         forwarding, opening = yield from try_remedies(gather, forwarding, opening)
     if opening.is_good:
-        yield from remember(forwarding)
+        yield NoteAccepted(refused_usage_option=forwarding.drops_usage_option)
+        if forwarding.conversation is not None:
+            yield from remember(forwarding)
     elif opening.is_invalid:
         yield from give_up_summary(forwarding)
     delivered: Delivered = yield Deliver(forwarding, opening)
-    forwarding = delivered.instead or forwarding
-    last = yield from account(forwarding, delivered)
-    if last is not None:
-        yield from prepare_next_summary(forwarding, last)
+    if forwarding.conversation is not None:
+        forwarding = delivered.instead or forwarding
+        last = yield from account(forwarding, delivered)
+        if last is not None:
+            yield from prepare_next_summary(forwarding, last)
 
 
 def run_bypassed(decision: Decision) -> Actions[None]:
