@@ -53,7 +53,8 @@ LAYER = {part: number for number, parts in enumerate(LAYERS) for part in parts}
 PURE_PARTS = (
     "history/", "shorten/", "recall/own_tools.py", "recall/tool.py", "summary/question.py", "models/names.py",
     "models/thinking.py", "path/planning.py", "path/originals_rule.py", "path/recovery.py", "path/conversation.py",
-    "path/actions.py", "path/recognition.py", "path/remember.py", "path/remedies.py", "path/accounting.py", "path/run.py",
+    "path/actions.py", "path/recognition.py", "path/remember.py", "path/remedies.py",
+    "path/accounting.py", "path/run.py",
 )  # fmt: skip
 NOT_CODE = {"__init__", "py.typed"}
 

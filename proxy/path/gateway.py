@@ -21,12 +21,12 @@ from proxy.errors import (
     NotFound,
     PathNotAllowed,
     ProxyError,
-    ShuttingDown,
     UpgradeRefused,
     UpstreamBroke,
     UpstreamTimeout,
     as_error,
 )
+from proxy.events import RequestFinished
 from proxy.lifetime import BackgroundTasks, Containment, Lease, Leases
 from proxy.path.actions import Deliver, Forwarding, Opening
 from proxy.path.compactor import Compactor
@@ -49,92 +49,6 @@ from proxy.wire.trace_context import Trace
 
 TOO_LONG_KINDS = ("input", "tpm-hard")
 """Refusals after which a round is asked again without what was recalled."""
-
-# --- request record ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class RequestRecord:
-    """The facts of one request: filled in while it is served, and made an event at its end."""
-
-    request_id: str
-    method: str
-    route: str
-    received_at: float
-    team: str = ""
-    upstream: str | None = None
-    model: str = ""
-    conversation: str = ""
-    reason: str | None = None
-    compaction: str | None = None
-    client: str = ""
-    trace: Trace | None = None
-    tokens_before: int = 0
-    tokens_after: int = 0
-    tokens_would_be: int = 0
-    status: int = 0
-    outcome: str = "failed"
-    bytes_in: int = 0
-    bytes_out: int = 0
-    sent_at: float | None = None
-    headers_at: float | None = None
-    first_byte_at: float | None = None
-
-    def note_model(self, model: str | None) -> None:
-        """The request names this model, at most so much of it as events may carry."""
-        self.model = (model or "")[:MODEL_MAX_CHARS]
-
-    def note_decision(self, decision: Decision) -> None:
-        self.conversation = decision.conversation
-        self.compaction = decision.outcome
-        self.reason = decision.reason or None
-        if decision.plan is not None:
-            self.tokens_before, self.tokens_after = decision.tokens_before, decision.tokens_after
-            self.tokens_would_be = decision.tokens_would_be
-
-    def note_departure(self) -> None:
-        """The client closed its connection; after the last event of a stream it had its whole answer."""
-        if self.outcome != "completed":
-            self.outcome = "client-left"
-
-    def note_shutdown(self) -> None:
-        """The proxy cut the request off to end itself; after the last event of a stream the client had it all."""
-        if self.outcome != "completed":
-            self.outcome, self.reason = "failed", ShuttingDown.code
-            self.status = self.status or ShuttingDown.status
-
-    def to_event(self, now: float) -> events.RequestFinished:
-        """The event that ends the request. Its overhead is the time that the proxy added before the first byte."""
-        overhead = None
-        if self.sent_at is not None and self.headers_at is not None and self.first_byte_at is not None:
-            overhead = (self.sent_at - self.received_at) + (self.first_byte_at - self.headers_at)
-        return events.RequestFinished(
-            request_id=self.request_id,
-            method=self.method,
-            route=self.route,
-            status=self.status,
-            outcome=self.outcome,
-            team=self.team,
-            upstream=self.upstream,
-            model=self.model,
-            conversation=self.conversation,
-            reason=self.reason,
-            compaction=self.compaction,
-            tokens_before=self.tokens_before,
-            tokens_after=self.tokens_after,
-            tokens_would_be=self.tokens_would_be,
-            bytes_in=self.bytes_in,
-            bytes_out=self.bytes_out,
-            seconds=now - self.received_at,
-            first_byte_seconds=self.first_byte_at - self.received_at if self.first_byte_at is not None else None,
-            overhead_seconds=overhead,
-            sent_seconds=self.sent_at - self.received_at if self.sent_at is not None else None,
-            client=self.client,
-            trace=self.trace,
-        )
-
-
-# --- gateway ----------------------------------------------------------------------------------------------------------
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
@@ -240,13 +154,13 @@ class IncomingRequest(Protocol[R_co]):
     def split_target(self) -> tuple[str, str]:
         """The path below /v1 in its normal form, and the query as it came."""
 
-    async def read_body(self, limits: Listen, record: RequestRecord) -> bytes | None:
+    async def read_body(self, limits: Listen, record: RequestFinished) -> bytes | None:
         """The whole body, decompressed; None where there is none."""
 
-    def stream_body(self, limits: Listen, record: RequestRecord) -> AsyncIterator[bytes] | None:
+    def stream_body(self, limits: Listen, record: RequestFinished) -> AsyncIterator[bytes] | None:
         """The body as it arrives."""
 
-    async def deliver(self, answer: RelayedAnswer, limits: Listen, record: RequestRecord) -> R_co:
+    async def deliver(self, answer: RelayedAnswer, limits: Listen, record: RequestFinished) -> R_co:
         """Send the answer to the client."""
 
 
@@ -317,7 +231,7 @@ class Gateway:
         """No new request will come: release the clients after the last one that is under way."""
         self._in_force.release()
 
-    async def serve(self, request: IncomingRequest[R_co], record: RequestRecord) -> R_co:
+    async def serve(self, request: IncomingRequest[R_co], record: RequestFinished) -> R_co:
         """Serve one request. ProxyError: it is refused, and why."""
         # Leased before the body is read: a reload at that time would close the connections of this gateway.
         with self.lease():
@@ -336,7 +250,7 @@ class Gateway:
                 answer = await self._answer(outgoing, UpstreamCalls(route, owned), record)
                 return await request.deliver(answer, self.config.listen, record)
 
-    def _admit(self, request: IncomingRequest[R_co], query: str, record: RequestRecord) -> Admitted:
+    def _admit(self, request: IncomingRequest[R_co], query: str, record: RequestFinished) -> Admitted:
         """Identify the caller before any of the body is read. ProxyError: access denied."""
         record.client = self._authenticator.find_client(request.headers, request.peer)
         registry = self._records.current
@@ -348,7 +262,7 @@ class Gateway:
         return admitted
 
     async def _read(
-        self, request: IncomingRequest[R_co], path: str, query: str, admitted: Admitted, record: RequestRecord
+        self, request: IncomingRequest[R_co], path: str, query: str, admitted: Admitted, record: RequestFinished
     ) -> Call:
         """The call that the request makes: its body whole where that decides where it goes, else as a stream."""
         headers, caller, limits = admitted.headers, admitted.caller, self.config.listen
@@ -374,7 +288,7 @@ class Gateway:
             self._begin_trace(record, headers),
         )
 
-    def _begin_trace(self, record: RequestRecord, headers: Headers) -> Trace | None:
+    def _begin_trace(self, record: RequestFinished, headers: Headers) -> Trace | None:
         """Begin the spans of a request, in the client's trace or in a new one; None where traces are not sent."""
         settings = self.config.otel
         if settings.endpoint and settings.traces:
@@ -382,12 +296,12 @@ class Gateway:
             record.trace = trace_context.continue_trace(parent, token_hex(32), settings.sample)
         return record.trace
 
-    def _route(self, call: Call, record: RequestRecord) -> UpstreamRoute:
+    def _route(self, call: Call, record: RequestFinished) -> UpstreamRoute:
         """The upstream that serves the model of this call. ProxyError: none does, or the caller may not use it so."""
         model = http.find_model(call.body) if self._model_decides and isinstance(call.body, bytes) else None
         settings = self._only_upstream or self.config.upstream_for(model, call.caller.team)
         if settings is None:
-            record.note_model(model)
+            record.model = (model or "")[:MODEL_MAX_CHARS]
             raise NotFound("no upstream serves this model: its operator can add it to `upstreams.models` of the proxy")
         if (settings.key or call.credential) and not http.is_inference(call.method, call.path, settings.paths):
             raise PathNotAllowed(
@@ -397,7 +311,7 @@ class Gateway:
         record.upstream = settings.name
         return UpstreamRoute(self.clients[settings.name], model)
 
-    async def _prepare(self, call: Call, route: UpstreamRoute, record: RequestRecord) -> OutgoingRequest:
+    async def _prepare(self, call: Call, route: UpstreamRoute, record: RequestFinished) -> OutgoingRequest:
         """Build the request to forward: with a shortened history, or with the client's own bytes."""
         if not _is_compacted(call.method, call.path) or not isinstance(call.body, bytes):
             return OutgoingRequest(call, self._decide_relayed(call))
@@ -412,7 +326,7 @@ class Gateway:
         # Nothing has read a body that is bypassed, say; a count of tokens is no request of the model.
         is_read = outgoing.driver is not None and outgoing.driver.model
         if not is_read and call.path != http.COUNT_TOKENS:
-            record.note_model(route.model or http.find_model(call.body))
+            record.model = (route.model or http.find_model(call.body) or "")[:MODEL_MAX_CHARS]
         return outgoing
 
     def _decide_relayed(self, call: Call) -> Decision | None:
@@ -424,14 +338,14 @@ class Gateway:
             self._emit(events.PathNotCompacted(call.path))
         return Decision("none", "path-not-compacted")
 
-    async def _answer(self, outgoing: OutgoingRequest, calls: UpstreamCalls, record: RequestRecord) -> RelayedAnswer:
+    async def _answer(self, outgoing: OutgoingRequest, calls: UpstreamCalls, record: RequestFinished) -> RelayedAnswer:
         """The answer to a request: the proxy's own, or the upstream's."""
         if outgoing.answer is None:
             return await self._ask(outgoing, calls, record)
         _record_decision(outgoing, record)
         return RelayedAnswer(outgoing.answer, render_decision(outgoing.decision, record.request_id), None)
 
-    async def _ask(self, outgoing: OutgoingRequest, calls: UpstreamCalls, record: RequestRecord) -> RelayedAnswer:
+    async def _ask(self, outgoing: OutgoingRequest, calls: UpstreamCalls, record: RequestFinished) -> RelayedAnswer:
         """Ask the upstream, as often as the driver sends, and prepare the delivery of the answer that counts."""
         record.sent_at = perf_counter()
         reply = await calls.send(outgoing.call)
@@ -463,7 +377,7 @@ class Gateway:
         return RelayedAnswer(answer, render_decision(decision, record.request_id), watch, tap, shown)
 
     async def _follow(
-        self, driver: Driver, outgoing: OutgoingRequest, reply: Reply, calls: UpstreamCalls, record: RequestRecord
+        self, driver: Driver, outgoing: OutgoingRequest, reply: Reply, calls: UpstreamCalls, record: RequestFinished
     ) -> tuple[OutgoingRequest, Reply, ResponseTap | None]:
         """Send what the driver sends, until it delivers an answer. A tap follows the answer if the turn is noted."""
         hold_seconds, replies, tap = self.config.listen.heartbeat_seconds, [reply], None
@@ -499,7 +413,7 @@ class Gateway:
         reply: Reply,
         watch: delivery.StreamWatch | None,
         calls: UpstreamCalls,
-        record: RequestRecord,
+        record: RequestFinished,
     ) -> Reply | LocalAnswer | StreamOfRounds:
         """The answers of all rounds as one: a stream as it comes, a whole one once it is there."""
         if watch is not None:
@@ -516,7 +430,7 @@ class Gateway:
         reply: Reply,
         watch: delivery.StreamWatch,
         calls: UpstreamCalls,
-        record: RequestRecord,
+        record: RequestFinished,
     ) -> AsyncGenerator[bytes]:
         """The streams of all rounds as the client gets them. Raises where one of them did not end well."""
         rounds, is_read = own_tools.rounds, True
@@ -544,7 +458,7 @@ class Gateway:
             yield rest
 
     async def _gather_rounds(
-        self, own_tools: OwnToolRounds, reply: Reply, calls: UpstreamCalls, record: RequestRecord
+        self, own_tools: OwnToolRounds, reply: Reply, calls: UpstreamCalls, record: RequestFinished
     ) -> Reply | LocalAnswer:
         """The whole answers of all rounds as one; the refusal of a later one where it was refused."""
         following: Reply | None = reply
@@ -560,7 +474,7 @@ class Gateway:
         return reply if whole is None else LocalAnswer(http.remove(reply.headers, "content-length"), whole)
 
     async def _ask_next_round(
-        self, own_tools: OwnToolRounds, calls: UpstreamCalls, record: RequestRecord
+        self, own_tools: OwnToolRounds, calls: UpstreamCalls, record: RequestFinished
     ) -> Reply | None:
         """Send the next round of a request. None: the model calls none of the proxy's own tools any more."""
         answer = await self._fail_open(_run(own_tools.rounds.end_round), None, record)
@@ -582,11 +496,11 @@ class Gateway:
         if reply.is_good and own_tools.compacted is not None:
             await self._fail_open(own_tools.accept(), None, record)
             if own_tools.accepted is not None:
-                record.note_decision(own_tools.accepted.decision)
+                _note_decision(own_tools.accepted.decision, record)
         return reply
 
     async def _ask_round_again(
-        self, own_tools: OwnToolRounds, refused: Reply, calls: UpstreamCalls, record: RequestRecord
+        self, own_tools: OwnToolRounds, refused: Reply, calls: UpstreamCalls, record: RequestFinished
     ) -> Reply:
         """Send a refused round once more, without what was recalled, and with its history as it was."""
         was_compacted = own_tools.compacted is not None
@@ -602,7 +516,7 @@ class Gateway:
             self._emit(events.ViewRefused(record.request_id, calls.route.client.settings.name, reply.is_good))
         return reply
 
-    async def _fail_open(self, act: Coroutine[Any, Any, T], otherwise: T, record: RequestRecord) -> T:
+    async def _fail_open(self, act: Coroutine[Any, Any, T], otherwise: T, record: RequestFinished) -> T:
         """Invariant 7, and the only place that keeps it: a fault of the proxy is counted, and the request goes on."""
         # A ProxyError is the client's fault, which the client is to hear of.
         with Containment(partial(self._report_fault, record.request_id), passes=ProxyError):
@@ -612,7 +526,7 @@ class Gateway:
     def _report_fault(self, request_id: str, fault: Exception) -> None:
         self._emit(events.FailedOpen(request_id, *events.locate_fault(fault)))
 
-    def _start_note(self, driver: Driver, record: RequestRecord, tap: ResponseTap) -> None:
+    def _start_note(self, driver: Driver, record: RequestFinished, tap: ResponseTap) -> None:
         """Note the turn in the background: the client does not wait, the worker's end does.
 
         The note holds a lease of its own, because it may call the upstream after the request has released its own.
@@ -621,7 +535,7 @@ class Gateway:
         if self._notes.start(work, self.lease()) is None:
             self._emit(events.StoreFailed(f"{len(self._notes)} turns wait to be noted; this one is not remembered"))
 
-    async def _note_turn(self, driver: Driver, record: RequestRecord, tap: ResponseTap) -> None:
+    async def _note_turn(self, driver: Driver, record: RequestFinished, tap: ResponseTap) -> None:
         await self._fail_open(driver.finish(tap.tail, is_whole=tap.is_whole), None, record)
 
 
@@ -735,11 +649,20 @@ def _may_help_round(own_tools: OwnToolRounds, refusal: Refusal | None, status: i
     return own_tools.compacted is not None and (refusal is not None or status in http.INVALID_STATUSES)
 
 
-def _record_decision(outgoing: OutgoingRequest, record: RequestRecord) -> None:
+def _record_decision(outgoing: OutgoingRequest, record: RequestFinished) -> None:
     if outgoing.driver is not None and outgoing.driver.model:
         record.model = outgoing.driver.model
     if outgoing.decision is not None:
-        record.note_decision(outgoing.decision)
+        _note_decision(outgoing.decision, record)
+
+
+def _note_decision(decision: Decision, record: RequestFinished) -> None:
+    record.conversation = decision.conversation
+    record.compaction = decision.outcome
+    record.reason = decision.reason or None
+    if decision.plan is not None:
+        record.tokens_before, record.tokens_after = decision.tokens_before, decision.tokens_after
+        record.tokens_would_be = decision.tokens_would_be
 
 
 def _is_bypassed(decision: Decision | None) -> bool:

@@ -29,7 +29,7 @@ from proxy.errors import (
     UpstreamBroke,
     UpstreamTimeout,
 )
-from proxy.path.gateway import Gateway, RelayedAnswer, RequestRecord
+from proxy.path.gateway import Gateway, RelayedAnswer
 from proxy.telemetry.metrics import CONTENT_TYPE, Metrics, WorkerSnapshots
 from proxy.wire import delivery, http
 from proxy.wire.http import Headers, are_text, find
@@ -162,9 +162,7 @@ class HttpServer(web.Server):
 
 
 def _make_refusal_event(request_id: str, fault: errors.ProxyError) -> events.RequestFinished:
-    now = perf_counter()
-    record = RequestRecord(request_id, "other", "other", now, reason=fault.code, status=fault.status, outcome="refused")
-    return record.to_event(now)
+    return events.RequestFinished(request_id, "other", "other", fault.status, "refused", reason=fault.code)
 
 
 def _as_proxy_error(exc: BaseException | None) -> errors.ProxyError:
@@ -226,7 +224,7 @@ class ClientRequest:
             )
         return below, query
 
-    async def read_body(self, limits: Listen, record: RequestRecord) -> bytes | None:
+    async def read_body(self, limits: Listen, record: events.RequestFinished) -> bytes | None:
         """The whole body, decompressed; None where there is none."""
         limit = int(limits.max_body_mib * MIB)
         if (self._request.content_length or 0) > limit:  # before it is asked to send it
@@ -238,11 +236,13 @@ class ClientRequest:
         encoding = ",".join(self._request.headers.getall("Content-Encoding", ()))  # lines of one name are one list
         return await _decompress(body, encoding, limit) if encoding else body
 
-    def stream_body(self, limits: Listen, record: RequestRecord) -> AsyncIterator[bytes] | None:
+    def stream_body(self, limits: Listen, record: events.RequestFinished) -> AsyncIterator[bytes] | None:
         """The body as it arrives; None where there is none."""
         return _stream(self._request, record, limits.body_silence_seconds) if self._expect_body() else None
 
-    async def deliver(self, answer: RelayedAnswer, limits: Listen, record: RequestRecord) -> web.StreamResponse:
+    async def deliver(
+        self, answer: RelayedAnswer, limits: Listen, record: events.RequestFinished
+    ) -> web.StreamResponse:
         return await Delivery(self._request, answer, record, limits.heartbeat_seconds).send(last=self._is_draining())
 
     def _expect_body(self) -> bool:
@@ -275,7 +275,9 @@ async def _read_whole(request: web.BaseRequest, limit: int, silence_seconds: flo
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-async def _stream(request: web.BaseRequest, record: RequestRecord, silence_seconds: float) -> AsyncIterator[bytes]:
+async def _stream(
+    request: web.BaseRequest, record: events.RequestFinished, silence_seconds: float
+) -> AsyncIterator[bytes]:
     try:
         while piece := await _read_piece(request, silence_seconds):
             record.bytes_in += len(piece)
@@ -346,7 +348,7 @@ class Delivery:
     __slots__ = ("_answer", "_heartbeat_seconds", "_last_at", "_record", "_request", "_response")
 
     def __init__(
-        self, request: web.BaseRequest, answer: RelayedAnswer, record: RequestRecord, heartbeat_seconds: float
+        self, request: web.BaseRequest, answer: RelayedAnswer, record: events.RequestFinished, heartbeat_seconds: float
     ) -> None:
         self._request = request
         self._answer = answer
@@ -516,9 +518,8 @@ class App:
     # --- the API -----------------------------------------------------------------------------------------------------
 
     async def _answer_api(self, request: web.BaseRequest) -> web.StreamResponse:
-        record = RequestRecord(
-            new_request_id(), _label_method(request.method), _label_route(request.raw_path), perf_counter()
-        )
+        method, route = _label_method(request.method), _label_route(request.raw_path)
+        record = events.RequestFinished(new_request_id(), method, route, received_at=perf_counter())
         request[REQUEST_ID] = record.request_id
         task = asyncio.current_task()
         self._running.add(task)
@@ -529,7 +530,7 @@ class App:
             if not self._has_ended:
                 record.note_departure()
                 raise
-            record.note_shutdown()
+            record.note_shutdown(ShuttingDown.code, ShuttingDown.status)
             # An answer that has begun is closed early, so that no client takes it for a whole one.
             if task is None or request.transport is None or request.writer.output_size > 0:
                 raise
@@ -543,9 +544,10 @@ class App:
                 self._idle.set()
             if record.outcome == "failed" and not record.status:
                 record.status = Internal.status  # aiohttp's error handler will send this status
-            self._emit(record.to_event(perf_counter()))
+            _compute_durations(record, perf_counter())
+            self._emit(record)
 
-    async def _serve(self, request: web.BaseRequest, record: RequestRecord) -> web.StreamResponse:
+    async def _serve(self, request: web.BaseRequest, record: events.RequestFinished) -> web.StreamResponse:
         if self._has_ended:
             raise _make_shutdown()
         gateway = self.gateway
@@ -588,7 +590,19 @@ class App:
         return web.Response(body=self._metrics.render_page(self._snapshots), headers={"Content-Type": CONTENT_TYPE})
 
 
-def _refuse(request: web.BaseRequest, record: RequestRecord, fault: ProxyError) -> web.Response:
+def _compute_durations(record: events.RequestFinished, now: float) -> None:
+    record.seconds = now - record.received_at
+    if record.sent_at is not None:
+        record.sent_seconds = record.sent_at - record.received_at
+    if record.first_byte_at is None:
+        return
+    record.first_byte_seconds = record.first_byte_at - record.received_at
+    if record.sent_at is not None and record.headers_at is not None:
+        # What the proxy added: before the call to the upstream, and between the upstream's headers and the first byte.
+        record.overhead_seconds = (record.sent_at - record.received_at) + (record.first_byte_at - record.headers_at)
+
+
+def _refuse(request: web.BaseRequest, record: events.RequestFinished, fault: ProxyError) -> web.Response:
     record.status = fault.status
     record.outcome = "refused" if fault.is_refusal else "failed"
     record.reason = fault.code
