@@ -29,26 +29,22 @@ from proxy.errors import (
 from proxy.events import RequestFinished
 from proxy.lifetime import BackgroundTasks, Containment, Lease, Leases
 from proxy.path.actions import Deliver, Forwarding, Opening
+from proxy.path.answer_rounds import AnswerRounds, StreamOfRounds
 from proxy.path.compactor import Compactor
 from proxy.path.context import PolicySelector
 from proxy.path.conversation import LEFT_ALONE, Decision
-from proxy.path.history_threads import run_apart
 from proxy.path.local_answers import LocalAnswer
 from proxy.path.outgoing import Driver, OutgoingRequest
 from proxy.path.performer import MODEL_MAX_CHARS
 from proxy.path.recovery import SMALLEST_OVERFLOW_TOKENS, Refusal
-from proxy.recall.answering import OwnToolRounds
 from proxy.store.transcripts.writer import Recording
 from proxy.upstream import Call, Client, Reply
 from proxy.wire import delivery, http, trace_context
 from proxy.wire.assembly import ANSWER_MAX_BYTES
 from proxy.wire.chat import refusals
-from proxy.wire.delivery import StreamOpening, find_refusal
+from proxy.wire.delivery import StreamOpening
 from proxy.wire.http import Headers
 from proxy.wire.trace_context import Trace
-
-TOO_LONG_KINDS = ("input", "tpm-hard")
-"""Refusals after which a round is asked again without what was recalled."""
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
@@ -89,30 +85,6 @@ class ResponseTap:
         on_end, self.on_end = self.on_end, None
         if on_end is not None:
             on_end(self)
-
-
-@dataclass(frozen=True, slots=True)
-class StreamOfRounds:
-    """The streams of several rounds, to be read like one reply (see `wire.rounds`)."""
-
-    reply: Reply
-    """The first of them."""
-    read: Callable[[], AsyncGenerator[bytes]]
-
-    @property
-    def status(self) -> int:
-        return self.reply.status
-
-    @property
-    def reason(self) -> str:
-        return self.reply.reason
-
-    @property
-    def headers(self) -> Headers:
-        return self.reply.headers
-
-    def chunks(self) -> AsyncGenerator[bytes]:
-        return self.read()
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +343,17 @@ class Gateway:
         answer: Reply | LocalAnswer | StreamOfRounds = reply
         if own_tools is not None:
             own_tools.start(outgoing.call, stream=watch is not None)
-            answer = await self._join_rounds(own_tools, reply, watch, calls, record)
+            rounds = AnswerRounds(
+                own_tools,
+                record,
+                upstream=calls.route.client.settings.name,
+                send=calls.send,
+                read_refusal=_read_refusal,
+                fail_open=partial(self._fail_open, record=record),
+                note_decision=partial(_note_decision, record=record),
+                emit=self._emit,
+            )
+            answer = await rounds.join(reply, watch)
             decision = decision if own_tools.accepted is None else own_tools.accepted.decision
         shown = _build_usage_rewriter(outgoing.usage_view, answer) if outgoing.usage_view is not None else None
         return RelayedAnswer(answer, render_decision(decision, record.request_id), watch, tap, shown)
@@ -407,115 +389,6 @@ class Gateway:
                 other.close()  # its connection is of no more use, and the answer may take minutes
         return outgoing, reply, tap
 
-    async def _join_rounds(
-        self,
-        own_tools: OwnToolRounds,
-        reply: Reply,
-        watch: delivery.StreamWatch | None,
-        calls: UpstreamCalls,
-        record: RequestFinished,
-    ) -> Reply | LocalAnswer | StreamOfRounds:
-        """The answers of all rounds as one: a stream as it comes, a whole one once it is there."""
-        if watch is not None:
-            return StreamOfRounds(reply, partial(self._stream_rounds, own_tools, reply, watch, calls, record))
-        if _is_encoded(reply):
-            return reply
-        answer = await self._gather_rounds(own_tools, reply, calls, record)
-        record.headers_at = perf_counter()  # of the last round: what came before is no overhead of the proxy
-        return answer
-
-    async def _stream_rounds(
-        self,
-        own_tools: OwnToolRounds,
-        reply: Reply,
-        watch: delivery.StreamWatch,
-        calls: UpstreamCalls,
-        record: RequestFinished,
-    ) -> AsyncGenerator[bytes]:
-        """The streams of all rounds as the client gets them. Raises where one of them did not end well."""
-        rounds, is_read = own_tools.rounds, True
-        following: Reply | None = reply
-        while following is not None:
-            async with aclosing(following.chunks()) as chunks:
-                async for chunk in chunks:
-                    shown = await self._fail_open(_run(partial(rounds.feed, chunk)), None, record) if is_read else chunk
-                    if shown is None:  # from the fault on as it comes: nothing may be lost of an answer
-                        is_read, shown = False, rounds.held + chunk
-                    if shown:
-                        yield shown
-            try:
-                following = await self._ask_next_round(own_tools, calls, record) if is_read else None
-            except ProxyError as fault:
-                raise UpstreamBroke(fault.message) from None
-            if following is not None and not following.is_good:
-                beginning = await following.peek(_is_larger_than_opening) or b""
-                error = delivery.read_error(find_refusal(beginning) or beginning)
-                watch.error = error if error["message"] else None
-                raise UpstreamBroke(f"the upstream refused to go on with its answer: status {following.status}")
-            if following is not None and not _is_stream(following):
-                raise UpstreamBroke("the upstream went on with a stream by an answer that is none")
-        if is_read and (rest := rounds.close()):
-            yield rest
-
-    async def _gather_rounds(
-        self, own_tools: OwnToolRounds, reply: Reply, calls: UpstreamCalls, record: RequestFinished
-    ) -> Reply | LocalAnswer:
-        """The whole answers of all rounds as one; the refusal of a later one where it was refused."""
-        following: Reply | None = reply
-        while following is not None:
-            reply = following
-            body = await reply.peek(_is_larger_than_answer) if reply.is_good else None
-            if body is None or _is_larger_than_answer(body):
-                return reply
-            if await self._fail_open(_run(partial(own_tools.rounds.feed, body)), None, record) is None:
-                return reply
-            following = await self._ask_next_round(own_tools, calls, record)
-        whole = await self._fail_open(_run(own_tools.rounds.close), None, record)
-        return reply if whole is None else LocalAnswer(http.remove(reply.headers, "content-length"), whole)
-
-    async def _ask_next_round(
-        self, own_tools: OwnToolRounds, calls: UpstreamCalls, record: RequestFinished
-    ) -> Reply | None:
-        """Send the next round of a request. None: the model calls none of the proxy's own tools any more."""
-        answer = await self._fail_open(_run(own_tools.rounds.end_round), None, record)
-        if answer is None:
-            return None
-        await self._fail_open(own_tools.compact_if_called(answer), None, record)
-        go_on = run_apart(own_tools.estimate_work(answer), partial(own_tools.go_on, answer))
-        call = await self._fail_open(go_on, None, record)
-        if call is None:
-            return None
-        if own_tools.answered_calls:
-            facts = own_tools.number, own_tools.answered_calls, own_tools.returned_bytes
-            self._emit(events.RecallAnswered(record.request_id, record.conversation, *facts))
-        reply = await calls.send(call)
-        await reply.decompress(ANSWER_MAX_BYTES)
-        refusal = await _read_refusal(reply, call)
-        if not reply.is_good and _may_help_round(own_tools, refusal, reply.status):
-            reply = await self._ask_round_again(own_tools, reply, calls, record)
-        if reply.is_good and own_tools.compacted is not None:
-            await self._fail_open(own_tools.accept(), None, record)
-            if own_tools.accepted is not None:
-                _note_decision(own_tools.accepted.decision, record)
-        return reply
-
-    async def _ask_round_again(
-        self, own_tools: OwnToolRounds, refused: Reply, calls: UpstreamCalls, record: RequestFinished
-    ) -> Reply:
-        """Send a refused round once more, without what was recalled, and with its history as it was."""
-        was_compacted = own_tools.compacted is not None
-        await self._fail_open(own_tools.reject(refused.status), None, record)
-        again = await self._fail_open(_run(own_tools.go_on_without_results), None, record)
-        if again is None:
-            return refused
-        refused.close()
-        reply = await calls.send(again)
-        await reply.decompress(ANSWER_MAX_BYTES)
-        await _read_refusal(reply, again)
-        if was_compacted:
-            self._emit(events.ViewRefused(record.request_id, calls.route.client.settings.name, reply.is_good))
-        return reply
-
     async def _fail_open(self, act: Coroutine[Any, Any, T], otherwise: T, record: RequestFinished) -> T:
         """Invariant 7, and the only place that keeps it: a fault of the proxy is counted, and the request goes on."""
         # A ProxyError is the client's fault, which the client is to hear of.
@@ -539,19 +412,6 @@ class Gateway:
         await self._fail_open(driver.finish(tap.tail, is_whole=tap.is_whole), None, record)
 
 
-async def _run(act: Callable[[], T]) -> T:
-    """Do work without I/O where an awaitable is asked for (`_fail_open`)."""
-    return act()
-
-
-def _is_encoded(reply: Reply) -> bool:
-    return bool(http.find_encoding(reply.headers))
-
-
-def _is_larger_than_answer(body: bytes | bytearray) -> bool:
-    return len(body) > ANSWER_MAX_BYTES
-
-
 async def _read_opening(outgoing: OutgoingRequest, reply: Reply, hold_seconds: float) -> Opening:
     """Read how an answer begins, before the client sees any of it."""
     refusal = await _read_refusal(reply, outgoing.call, hold_seconds)
@@ -565,7 +425,7 @@ async def _read_refusal(reply: Reply, call: Call, hold_seconds: float | None = N
     The first events of a stream are held back for at most `hold_seconds`; None: where the client's stream has begun,
     so that it gets heartbeats.
     """
-    if reply.is_good and _is_stream(reply):
+    if reply.is_good and http.is_event_stream(reply.headers):
         opening = StreamOpening(first_decides=call.path == http.CHAT)
         return await _read_late_refusal(reply, opening, hold_seconds) if _may_overflow(call) else None
     beginning = (
@@ -597,12 +457,6 @@ async def _read_late_refusal(reply: Reply, opening: StreamOpening, hold_seconds:
     return fault if fault is not None and fault.kind in refusals.RECOVERABLE_KINDS else None
 
 
-def _is_stream(reply: Reply) -> bool:
-    """True for an event stream that can be read along: it is not compressed."""
-    kind = http.find(reply.headers, "content-type") or ""
-    return kind.startswith("text/event-stream") and not http.find_encoding(reply.headers)
-
-
 def _may_refuse(reply: Reply) -> bool:
     """Some routers wrap an error in a good answer; it is no stream then."""
     return not reply.is_good or "json" in (http.find(reply.headers, "content-type") or "")
@@ -614,10 +468,6 @@ def _can_be_classified(beginning: bytes | bytearray) -> bool:
 
 def _is_larger_than_refusal(beginning: bytes | bytearray) -> bool:
     return len(beginning) > refusals.BODY_MAX_BYTES
-
-
-def _is_larger_than_opening(beginning: bytes | bytearray) -> bool:
-    return len(beginning) > delivery.OPENING_MAX_BYTES
 
 
 def render_decision(decision: Decision | None, request_id: str) -> Headers:
@@ -640,13 +490,6 @@ def render_decision(decision: Decision | None, request_id: str) -> Headers:
     if decision.reason:
         pairs.append(("x-compaction-reason", decision.reason))
     return tuple(pairs)
-
-
-def _may_help_round(own_tools: OwnToolRounds, refusal: Refusal | None, status: int) -> bool:
-    """Whether a round that was refused may be accepted without what was recalled, or with its history as it was."""
-    if refusal is not None and refusal.kind in TOO_LONG_KINDS:
-        return True
-    return own_tools.compacted is not None and (refusal is not None or status in http.INVALID_STATUSES)
 
 
 def _record_decision(outgoing: OutgoingRequest, record: RequestFinished) -> None:
@@ -689,7 +532,7 @@ def _build_watch(call: Call, reply: Reply) -> delivery.StreamWatch | None:
 
     None for HEAD, too: its answer has the headers of a stream, and no body that could be finished.
     """
-    if call.method == "HEAD" or not _is_stream(reply):
+    if call.method == "HEAD" or not http.is_event_stream(reply.headers):
         return None
     must_finish = reply.status == HTTPStatus.OK and call.path in http.WITH_FINISH_REASON
     names_events, flat_errors = call.path == http.MESSAGES, call.path == http.RESPONSES
