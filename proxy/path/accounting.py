@@ -48,7 +48,7 @@ def account(forwarding: Forwarding, delivered: Delivered) -> Actions[LastRequest
         return None
     identity, memory = conversation.identity, conversation.memory
     counted = yield from _count_forwarded(forwarding, conversation, plan)
-    reported = answer.prompt_tokens
+    reported = _find_prompt_tokens(answer)
     if not reported and conversation.context.recounts and plan.action == "created":
         reported = yield RecountByProbe()
     read_tokens = 0
@@ -68,6 +68,13 @@ def account(forwarding: Forwarding, delivered: Delivered) -> Actions[LastRequest
     is_last_useless = useless == USELESS_BLOCKS_MAX and plan.action == "created"
     yield Report(replace(turn, breaker_opened=is_last_useless and not conversation.is_observed))
     return None if conversation.observes else last
+
+
+def _find_prompt_tokens(answer: AnswerReport) -> int:
+    """Return the tokens of the request as it was forwarded; 0: not reported."""
+    if answer.forwarded_tokens is None:
+        return answer.usage.prompt
+    return answer.forwarded_tokens
 
 
 def _find_size(conversation: Conversation, plan: Plan, read_tokens: int) -> int:
@@ -91,7 +98,7 @@ def is_silently_cut(counted: int, answer: AnswerReport) -> bool:
     if answer.says_truncated:
         return True
     # Some servers report only the uncached part as prompt tokens: that is no cut.
-    read = max(answer.prompt_tokens, answer.usage.cached or 0)
+    read = max(_find_prompt_tokens(answer), answer.usage.cached or 0)
     return bool(answer.usage.prompt) and counted >= SILENT_CUT_MIN_TOKENS and read < counted * SILENT_CUT_SHARE
 
 

@@ -52,11 +52,6 @@ class AnswerReport:
     forwarded_tokens: int | None = None
     """Tokens of the request as it was forwarded, if that is not the prompt in `usage`."""
 
-    @property
-    def prompt_tokens(self) -> int:
-        """Tokens of the request as it was forwarded; 0: not reported."""
-        return self.usage.prompt if self.forwarded_tokens is None else self.forwarded_tokens
-
 
 @dataclass(frozen=True, slots=True)
 class Opening:

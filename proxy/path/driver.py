@@ -25,7 +25,7 @@ from proxy.path.history_threads import estimate_work, run_apart
 from proxy.path.known_requests import WORTHWHILE_BYTES
 from proxy.path.local_answers import report_compaction
 from proxy.path.originals_rule import choose_originals
-from proxy.path.outgoing import OutgoingRequest, remove_reasoning, write_body
+from proxy.path.outgoing import OutgoingRequest, remove_reasoning
 from proxy.path.performer import MODEL_MAX_CHARS, ActionPerformer
 from proxy.path.remember import give_up_summary, remember
 from proxy.path.run import compact, decide, run
@@ -36,7 +36,7 @@ from proxy.store.transcripts.writer import SubmittedHistory
 from proxy.upstream import Call, Client
 from proxy.wire import delivery, http
 from proxy.wire.delivery import UsageView
-from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
+from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS, RequestFormat
 from proxy.wire.outline import Prefix
 
 HEAVY_AFTER = (
@@ -323,7 +323,7 @@ class RequestDriver:
         """Write the request with the decision in place of its history."""
         decision, asks_usage, body = forwarding.decision, False, self._request.source
         if decision.plan is not None:
-            write = partial(write_body, self._format, self._request, decision)
+            write = partial(_write_body, self._format, self._request, decision)
             body, asks_usage = await self._run_apart(self._new_work, write)
         if decision.plan is not None:
             self._performer.sent_body = body
@@ -408,7 +408,7 @@ class RequestDriver:
             return report, None
         block = decision.plan.block
         decision = replace(decision, max_answer_tokens=forwarding.decision.max_answer_tokens, asks_usage=asks_usage)
-        write = partial(write_body, self._format, self._request, decision)
+        write = partial(_write_body, self._format, self._request, decision)
         body, _ = await self._run_apart(self._new_work, write)
         compacted = replace(compacted, decision=decision)
         return report, CompactedHistory(
@@ -435,6 +435,19 @@ class RequestDriver:
         if self.identity is None:
             return None
         return self._services.keeper.keep(self.identity, self._request, self.policy.rules.label)
+
+
+def _write_body(requests: RequestFormat, request: Request, decision: Decision) -> tuple[bytes, bool]:
+    """Write the body of a decision. The second value: it asks for the usage of its stream in the client's place."""
+    body, plan = request.source, decision.plan
+    if plan is not None and decision.rewrites:
+        body = requests.render(request, plan.view, plan.tools, plan.shared)
+    asking = requests.request_usage(body) if decision.asks_usage else None
+    if asking is not None:
+        body = asking
+    if decision.max_answer_tokens is not None:
+        body = requests.answer_within(body, decision.max_answer_tokens)
+    return body, asking is not None
 
 
 @dataclass(frozen=True, slots=True)

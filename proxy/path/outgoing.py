@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from proxy.history.messages import Request
 from proxy.path.actions import Deliver, Opening
 from proxy.path.context import RequestOptions
 from proxy.path.conversation import Decision
@@ -50,19 +49,6 @@ class OutgoingRequest:
     answer: LocalAnswer | None = None
     """The answer of this proxy itself: then nothing is sent."""
     keeps_originals: bool = True
-
-
-def write_body(requests: RequestFormat, request: Request, decision: Decision) -> tuple[bytes, bool]:
-    """Write the body of a decision. The second value: it asks for the usage of its stream in the client's place."""
-    body, plan = request.source, decision.plan
-    if plan is not None and decision.rewrites:
-        body = requests.render(request, plan.view, plan.tools, plan.shared)
-    asking = requests.request_usage(body) if decision.asks_usage else None
-    if asking is not None:
-        body = asking
-    if decision.max_answer_tokens is not None:
-        body = requests.answer_within(body, decision.max_answer_tokens)
-    return body, asking is not None
 
 
 def remove_reasoning(requests: RequestFormat, body: bytes) -> bytes:

@@ -389,6 +389,25 @@ def test_a_summary_for_a_request_called_invalid_is_dropped():
     assert prepared(SHORT, Driver()).refuse() is None
 
 
+def failed_summaries(driver):
+    facts = [fact for fact in driver.actions_of(StoreFact) if "/summary/" in fact.key]
+    return [SummaryCandidate.from_bytes(fact.value).failures for fact in facts]
+
+
+def test_a_second_bad_summary_is_given_up_as_well_and_one_that_was_accepted_before_is_not():
+    stored = {}
+    answered(LONGER, Driver(stored, summary=write), FOLDING, mode="force")
+    again = Driver(stored, summary=lambda covers: Summary(covers, f"{TEXT} And more."))
+    made = prepared([*LONGER, *reading(30)[len(LONGER) :]], again, FOLDING, mode="force")
+    assert made.memory.block.summary.text == TEXT
+    assert made.decision.plan.block.summary.text != TEXT
+    made.refuse()
+    assert failed_summaries(again) == [MAX_FAILURES]
+    applied = Driver(stored)
+    assert prepared([*LONGER, *user("And now?")], applied, FOLDING).refuse().reason == SHORTENED_REFUSED
+    assert failed_summaries(applied) == []
+
+
 def test_compacting_by_name_stores_the_block_at_once_where_that_was_asked_for():
     for store in (False, True):
         driver = Driver(summary=write)
@@ -562,6 +581,22 @@ def test_a_turn_is_reported_with_what_it_cost_and_would_have_cost():
     cold = Driver(driver.stored)
     answered(LONGER, cold, usage=Usage(prompt=6_000, cached=0), window=window, now=NOW + 10**6)
     assert cold.actions_of(Report)[0].turn.dollars_unchanged is not None
+
+
+def test_after_a_pause_the_longer_history_is_priced_without_a_cache():
+    prices = TokenPrices(input=1.0, cache_read=0.1, cache_write=None, output=2.0)
+    window = Window(total=1_000_000, origin="config", prices=prices)
+    driver, unchanged = Driver(), {}
+    answered(WORK, driver, usage=Usage(prompt=5_000, cached=0), window=window)
+    for seconds in (1, 10**6):
+        later = Driver(dict(driver.stored))
+        made = answered(
+            [*WORK, *user("And now?")], later, usage=Usage(prompt=5_000, cached=4_000), window=window, now=NOW + seconds
+        )
+        (report,) = later.actions_of(Report)
+        unchanged[seconds] = report.turn.dollars_unchanged
+    assert unchanged[10**6] == pytest.approx(made.decision.tokens_before / 10**6)
+    assert unchanged[1] < unchanged[10**6] / 2
 
 
 def test_an_answer_that_broke_off_is_still_a_turn():

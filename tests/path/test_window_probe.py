@@ -6,7 +6,7 @@ import json
 import pytest
 
 from proxy.config import Upstream as Settings
-from proxy.path import context, window_probe
+from proxy.path import window_probe
 from proxy.path.context import LearnedWindows, make_window_scope
 from proxy.path.window_probe import WindowProbe
 from proxy.shorten.window import Window
