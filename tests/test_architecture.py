@@ -38,7 +38,7 @@ LAYERS = (
     {"telemetry"},
     {"access"},
     {"path.context"},
-    {"summary.calls"},
+    {"summary.call", "summary.pending"},
     {"recall.answering"},
     {"path"},
     {"assembly"},

@@ -20,7 +20,8 @@ from proxy.shorten.memory import FoundValues, LookUp
 from proxy.shorten.summary import Summary
 from proxy.shorten.window import LEARNED_SECONDS, encode_window
 from proxy.store.contract import StoreUnavailable
-from proxy.summary.calls import SummaryCall, SummaryOrder, fetch_whole_answer
+from proxy.summary.call import SummaryCall, fetch_whole_answer
+from proxy.summary.pending import SummaryOrder
 from proxy.summary.question import Question
 from proxy.upstream import Call, Client
 from proxy.wire import delivery

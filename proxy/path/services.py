@@ -14,7 +14,7 @@ from proxy.path.originals import Keeper
 from proxy.path.window_probe import WindowProbe
 from proxy.shorten.block import Block
 from proxy.store.contract import SECRET_BYTES, ReportedUnavailable, Store, StoreUnavailable
-from proxy.summary.calls import Summarizer
+from proxy.summary.pending import Summarizer
 from proxy.wire.redaction import Redaction
 
 SECRET_CHECK_SECONDS = 1.0
