@@ -31,13 +31,13 @@ LAYERS = (
     {"path.actions"},
     {"path.recognition", "path.remember"},
     {"path.remedies", "path.accounting"},
-    {"path.run"},
+    {"path.program"},
     {"wire"},
     {"config", "events", "errors", "models.windows"},
     {"models.tokenizer", "store", "upstream"},
     {"telemetry"},
     {"access"},
-    {"path.context"},
+    {"path.request_context"},
     {"summary.call", "summary.pending"},
     {"recall.answering"},
     {"path"},
@@ -54,7 +54,7 @@ PURE_PARTS = (
     "history/", "shorten/", "recall/own_tools.py", "recall/tool.py", "summary/question.py", "models/names.py",
     "models/thinking.py", "path/planning.py", "path/originals_rule.py", "path/recovery.py", "path/conversation.py",
     "path/actions.py", "path/recognition.py", "path/remember.py", "path/remedies.py",
-    "path/accounting.py", "path/run.py",
+    "path/accounting.py", "path/program.py",
 )  # fmt: skip
 NOT_CODE = {"__init__", "py.typed"}
 

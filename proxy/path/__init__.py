@@ -32,11 +32,11 @@ recognition      is the history large enough to matter, whose is it, what is rem
 remember         originals before a lossy act; blocks and windows once a request is accepted
 remedies         what is sent once more after a refusal
 accounting       what a turn cost, what the upstream counted, the next summary
-run              the whole life of a request as one generator. Read this first.
+program          `run`: the whole life of a request as one generator. Read this first.
 
 Performed:
 
-context          what is known besides the conversation: request headers, tenant, policy, facts of the model
+request_context  what is known besides the conversation: request headers, tenant, policy, facts of the model
 services         what the requests of a worker share: store, secret, blocks that were read, tokenizers, originals
 window_probe     asks upstreams how large their windows are
 history_threads  where the work on large histories is done

@@ -12,7 +12,7 @@ from proxy.path.driver import advance_actions
 from proxy.path.history_threads import estimate_work, run_apart
 from proxy.path.outgoing import OutgoingRequest, remove_reasoning
 from proxy.path.performer import report_refusal
-from proxy.path.run import run_bypassed
+from proxy.path.program import run_bypassed
 from proxy.upstream import Client
 from proxy.wire import delivery
 from proxy.wire.formats import REQUEST_FORMATS

@@ -1,7 +1,7 @@
 """The compactor: makes the outgoing request in place of a client's, and remembers what the upstream accepted.
 
 A request comes in as the client's bytes and becomes an `OutgoingRequest`; the gateway sends it, and its `Driver` goes
-on from there. The compactor raises what it raises: the gateway is the one place that fails open. Read next: `run.py`.
+on from there. Faults are raised: the gateway is the one place that fails open. Read next: `program.py`.
 """
 
 import asyncio
@@ -13,14 +13,6 @@ from proxy.history import agents
 from proxy.history.messages import Request
 from proxy.path import local_answers
 from proxy.path.bypassed import BypassedDriver
-from proxy.path.context import (
-    CompiledPolicy,
-    PolicyChoice,
-    RequestOptions,
-    compute_fingerprint,
-    compute_rollout_position,
-    find_tenant,
-)
 from proxy.path.conversation import Decision
 from proxy.path.driver import RequestDriver
 from proxy.path.history_threads import estimate_work, run_apart
@@ -28,6 +20,14 @@ from proxy.path.known_requests import WORTHWHILE_BYTES
 from proxy.path.local_answers import JSON, LocalAnswer
 from proxy.path.originals import Keeper, read_history
 from proxy.path.outgoing import OutgoingRequest
+from proxy.path.request_context import (
+    CompiledPolicy,
+    PolicyChoice,
+    RequestOptions,
+    compute_fingerprint,
+    compute_rollout_position,
+    find_tenant,
+)
 from proxy.path.services import Services
 from proxy.recall.own_tools import COMPACT
 from proxy.store.contract import Store

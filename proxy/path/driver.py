@@ -1,4 +1,4 @@
-"""The driver of the proxy that serves: performs the actions of one request (`run.py`).
+"""The driver of the proxy that serves: performs the actions of one request (`program.py`).
 
 Counts come from the tokenizer, blocks and facts from the store, summaries from models, originals go to the transcripts.
 `Send` and `Deliver` are the gateway's: `advance` goes on to the next of them. The work of the generator between two
@@ -19,7 +19,6 @@ from proxy.history.messages import Request
 from proxy.models.windows import resolve_window
 from proxy.path import actions
 from proxy.path.actions import Action, Actions, Deliver, Delivered, Forwarding, Opening, Rewrite, Send
-from proxy.path.context import CompiledPolicy, RequestOptions, make_window_scope
 from proxy.path.conversation import WINDOW_UNKNOWN, Context, Conversation, Decision
 from proxy.path.history_threads import estimate_work, run_apart
 from proxy.path.known_requests import WORTHWHILE_BYTES
@@ -27,8 +26,9 @@ from proxy.path.local_answers import report_compaction
 from proxy.path.originals_rule import choose_originals
 from proxy.path.outgoing import OutgoingRequest, remove_reasoning
 from proxy.path.performer import MODEL_MAX_CHARS, ActionPerformer
+from proxy.path.program import compact, decide, run
 from proxy.path.remember import give_up_summary, remember
-from proxy.path.run import compact, decide, run
+from proxy.path.request_context import CompiledPolicy, RequestOptions, make_window_scope
 from proxy.path.services import Services
 from proxy.recall.answering import CompactedHistory, OwnToolRounds, find_room, list_tools
 from proxy.shorten.memory import LookUp

@@ -31,12 +31,12 @@ from proxy.lifetime import BackgroundTasks, Containment, Lease, Leases
 from proxy.path.actions import Deliver, Forwarding, Opening
 from proxy.path.answer_rounds import AnswerRounds, StreamOfRounds
 from proxy.path.compactor import Compactor
-from proxy.path.context import PolicySelector
 from proxy.path.conversation import LEFT_ALONE, Decision
 from proxy.path.local_answers import LocalAnswer
 from proxy.path.outgoing import Driver, OutgoingRequest
 from proxy.path.performer import MODEL_MAX_CHARS
 from proxy.path.recovery import SMALLEST_OVERFLOW_TOKENS, Refusal
+from proxy.path.request_context import PolicySelector
 from proxy.store.transcripts.writer import Recording
 from proxy.upstream import Call, Client, Reply
 from proxy.wire import delivery, http, trace_context

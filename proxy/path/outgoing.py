@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from proxy.path.actions import Deliver, Opening
-from proxy.path.context import RequestOptions
 from proxy.path.conversation import Decision
 from proxy.path.local_answers import LocalAnswer
 from proxy.path.recovery import strip_signed
+from proxy.path.request_context import RequestOptions
 from proxy.recall.answering import OwnToolRounds
 from proxy.store.transcripts.writer import SubmittedHistory
 from proxy.upstream import Call

@@ -12,9 +12,16 @@ from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import resolve_window
 from proxy.path import actions
 from proxy.path.actions import Action, TurnReport
-from proxy.path.context import CompiledPolicy, ModelProfile, RequestOptions, WindowScope, find_session, find_tenant
 from proxy.path.conversation import Conversation, Decision
 from proxy.path.originals_rule import Writing
+from proxy.path.request_context import (
+    CompiledPolicy,
+    ModelProfile,
+    RequestOptions,
+    WindowScope,
+    find_session,
+    find_tenant,
+)
 from proxy.path.services import Services
 from proxy.shorten.memory import FoundValues, LookUp
 from proxy.shorten.summary import Summary

@@ -8,9 +8,9 @@ from threading import Lock
 from proxy import events
 from proxy.lru import ByteBoundedCache
 from proxy.models.tokenizer import Tokenizers
-from proxy.path.context import AcceptedCallers, LearnedWindows, ModelProfiles, UsageRefusals
 from proxy.path.known_requests import KnownRequests
 from proxy.path.originals import Keeper
+from proxy.path.request_context import AcceptedCallers, LearnedWindows, ModelProfiles, UsageRefusals
 from proxy.path.window_probe import WindowProbe
 from proxy.shorten.block import Block
 from proxy.store.contract import SECRET_BYTES, ReportedUnavailable, Store, StoreUnavailable

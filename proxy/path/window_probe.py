@@ -13,7 +13,7 @@ from proxy.errors import ProxyError
 from proxy.lifetime import BackgroundTasks
 from proxy.lru import ByteBoundedCache
 from proxy.models.windows import PROBES, is_known_model
-from proxy.path.context import REMEMBERED_MAX_BYTES, LearnedWindows, WindowScope, find_caller
+from proxy.path.request_context import REMEMBERED_MAX_BYTES, LearnedWindows, WindowScope, find_caller
 from proxy.shorten.window import Window
 from proxy.upstream import Call, Client
 from proxy.wire.http import is_credential

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from proxy.errors import ProxyError, UpstreamTimeout
 from proxy.history.messages import Request, read_message
 from proxy.models.names import plain_name
-from proxy.path.context import UsageRefusals, WindowScope, make_window_scope
+from proxy.path.request_context import UsageRefusals, WindowScope, make_window_scope
 from proxy.shorten.pipeline import Count
 from proxy.shorten.summary import SummaryReply, Verdict
 from proxy.shorten.window import NOT_REPORTED, Usage

@@ -2,7 +2,7 @@
 
 from proxy.lru import ENTRY_BYTES
 from proxy.path import context
-from proxy.path.context import AcceptedCallers, compute_fingerprint
+from proxy.path.request_context import AcceptedCallers, compute_fingerprint
 from proxy.upstream import Call
 from proxy.wire.http import UNIDENTIFIED, Caller
 

@@ -23,10 +23,10 @@ from proxy.models.tokenizer import CountCache
 from proxy.path import history_threads, planning
 from proxy.path.actions import Opening
 from proxy.path.compactor import Compactor
-from proxy.path.context import CompiledPolicy, PolicyChoice
 from proxy.path.gateway import render_decision
 from proxy.path.originals import Keeper
 from proxy.path.outgoing import OutgoingRequest
+from proxy.path.request_context import CompiledPolicy, PolicyChoice
 from proxy.store.memory import MemoryStore
 from proxy.store.sqlite import SqliteStore
 from proxy.store.transcripts.writer import Originals

@@ -36,8 +36,8 @@ from proxy.path.actions import (
 )
 from proxy.path.conversation import Context
 from proxy.path.originals_rule import Originals
+from proxy.path.program import compact, run
 from proxy.path.recovery import REASON, SHORTENED_REFUSED, Refusal
-from proxy.path.run import compact, run
 from proxy.shorten.memory import MAX_FAILURES, LookUp, SummaryCandidate
 from proxy.shorten.rules import Keep, Rules
 from proxy.shorten.summary import Summary, SummaryRules

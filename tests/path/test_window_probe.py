@@ -7,7 +7,7 @@ import pytest
 
 from proxy.config import Upstream as Settings
 from proxy.path import window_probe
-from proxy.path.context import LearnedWindows, make_window_scope
+from proxy.path.request_context import LearnedWindows, make_window_scope
 from proxy.path.window_probe import WindowProbe
 from proxy.shorten.window import Window
 from proxy.upstream import Call, Client

@@ -31,9 +31,9 @@ from proxy.path.actions import (
 from proxy.path.conversation import Context, Conversation
 from proxy.path.known_requests import KnownRequests
 from proxy.path.planning import Plan
+from proxy.path.program import run
 from proxy.path.recognition import load_memory
 from proxy.path.recovery import plan_untouched
-from proxy.path.run import run
 from proxy.shorten.memory import LastRequest, LookUp, SummaryCandidate
 from proxy.shorten.pipeline import Count, estimate_tokens
 from proxy.shorten.rules import Anchor, Facts, Rules

@@ -1,8 +1,8 @@
 """Simulation of a conversation under one policy, turn by turn, in the conversation's own time.
 
-It drives the same generator as the running proxy (`path.run`), with a store in memory, a token count of a quarter of
-the bytes, and summaries that are ready after the time that writing them takes. Only the world is left out: no socket,
-and an upstream that accepts everything, or refuses whatever is over a window that the policy does not know.
+It drives the same generator as the running proxy (`path.program`), with a store in memory, a token count of a quarter
+of the bytes, and summaries that are ready after the time that writing them takes. Only the world is left out: no
+socket, and an upstream that accepts everything, or refuses each history over a window that the policy does not know.
 `through.py` sends the same turns to a running proxy.
 """
 
@@ -34,8 +34,8 @@ from proxy.path.actions import (
     drive_until,
 )
 from proxy.path.conversation import Context, Conversation, list_forwarded_pieces
+from proxy.path.program import run
 from proxy.path.recovery import Refusal
-from proxy.path.run import run
 from proxy.shorten.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, FoundValues, LookUp, SummaryCandidate
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Rules
