@@ -3,7 +3,7 @@
 A fault of the client's carries a 4xx, of the upstream's 502 or 504, of the proxy's 500 or 503.
 All of them leave as an OpenAI error object whose `type` is `proxy_error`, so that a person who
 reads a trace knows at once that it was not the model's API that spoke. A message never quotes a
-header, a query or a body: what a client sends may hold its key.
+header, a query or a body: a client's bytes may hold its key.
 """
 
 import json
@@ -127,7 +127,7 @@ class ShuttingDown(ProxyError):
 
 
 class TranscriptsUnavailable(ProxyError):
-    """The original of what would be folded away cannot be written, and the operator demands that it is."""
+    """The original of a history cannot be written, and the operator demands that it is."""
 
     status, code = 503, "transcripts_unavailable"
 

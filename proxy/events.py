@@ -1,4 +1,4 @@
-"""Events: frozen values that say what happened, and the dispatcher that delivers them to listeners.
+"""Events: values that report an occurrence, and the dispatcher that delivers them to listeners.
 
 The part that acts emits an event and knows no listener; log, metrics, hooks, audit log and activity log listen
 (proxy/telemetry). No event holds a header, a query or a body, so that no listener can leak one. They are structs
@@ -116,14 +116,14 @@ class TurnEnded(Event, frozen=True):
     reason: str
     messages: int
     tokens_before: int
-    tokens_after: int  # of what was forwarded
+    tokens_after: int  # of the forwarded history
     tokens_would_be: int  # the same if no policy only observed
     prompt_tokens: int  # as the upstream counted it; 0: not reported
     cached_tokens: int | None
     output_tokens: int
     paid_dollars: float | None  # for the prompt as the upstream read it
     plain_dollars: float | None  # for the history as the client sent it, without the proxy
-    would_be_dollars: float | None  # for what would have been forwarded if the policy did not only observe
+    would_be_dollars: float | None  # for the history as it would have been forwarded if the policy did not only observe
     user: str = ""  # as the client names it in the body
     session: str = ""  # as the client names it, in a header or the body
     request_id: str = ""

@@ -14,8 +14,8 @@ Theory of operation
 3. The driver performs the actions. At `Send` it hands an outgoing request to the gateway, which sends it and returns
    how the answer began. At `Deliver` the gateway delivers the answer to the client, and the driver goes on in the
    background.
-4. What is tried after a refusal is the list in `remedies`. What is written before a lossy act is the table in
-   `originals_rule`.
+4. After a refusal, `remedies` lists the retries. Before a lossy act, the table in `originals_rule` says whether the
+   original is written.
 5. If anything in 2 or 3 fails, the gateway forwards the client's own bytes, or delivers the answer that is there.
 
 To be kept in sync: a new action is declared in `actions`, and performed by `performer`, by `lab.replay.simulation` and
@@ -23,21 +23,21 @@ by `tests/support/compaction_worker.py`.
 
 Decided without I/O:
 
-planning         `decide()`: what to forward, and whether to make a new block
+planning         `decide()`: the plan for a history, and whether to make a new block
 originals_rule   whether originals are written before a lossy act: a truth table
-conversation     one request, what is remembered of its conversation, and the facts from both
+conversation     one request, the memory of its conversation, and the facts from both
 recovery         how short a refused request has to become: figures only
-actions          what a request asks of its driver
-recognition      is the history large enough to matter, whose is it, what is remembered of it?
+actions          the actions that a request asks its driver for
+recognition      is the history large enough to matter, whose is it, is it remembered?
 remember         originals before a lossy act; blocks and windows once a request is accepted
-remedies         what is sent once more after a refusal
-accounting       what a turn cost, what the upstream counted, the next summary
+remedies         the retries after a refusal
+accounting       the cost of a turn, the upstream's count, the next summary
 program          `run`: the whole life of a request as one generator. Read this first.
 
 Performed:
 
-request_context  what is known besides the conversation: request headers, tenant, policy, facts of the model
-services         what the requests of a worker share: store, secret, blocks that were read, tokenizers, originals
+request_context  the context besides the conversation: request headers, tenant, policy, facts of the model
+services         shared by the requests of a worker: store, secret, blocks that were read, tokenizers, originals
 window_probe     asks upstreams how large their windows are
 history_threads  where the work on large histories is done
 known_requests   requests that were read lately, so that only what follows them is read

@@ -1,4 +1,4 @@
-"""After the answer: what the request cost, what the upstream counted, and the summary that is asked for ahead."""
+"""After the answer: the cost of the request, the upstream's count, and the summary that is asked for ahead."""
 
 from dataclasses import replace
 from itertools import takewhile
@@ -38,7 +38,7 @@ AHEAD_STRIDE_SHARE = 1 / 16
 
 
 def account(forwarding: Forwarding, delivered: Delivered) -> Actions[LastRequest | None]:
-    """Report the turn, and remember what the upstream counted. None: there is nothing to go on from."""
+    """Report the turn, and remember the upstream's count. None: no summary is to be prepared."""
     conversation, plan, answer = forwarding.conversation, forwarding.decision.plan, delivered.answer
     if conversation is None or conversation.identity is None or plan is None:
         return None
@@ -61,7 +61,7 @@ def account(forwarding: Forwarding, delivered: Delivered) -> Actions[LastRequest
     last = LastRequest(anchor, delivered.now, identity.counter, calibration, useless, since, refused_views)
     yield StoreFact(identity.anchor_key(identity.links[-1]), last.to_bytes(), FACT_SECONDS)
     if memory.last is None and calibration.observations:
-        # The next conversation begins with what the first request of this one taught.
+        # The next conversation begins with the calibration that the first request of this one taught.
         yield StoreFact(identity.scale_key, calibration.to_bytes(), FACT_SECONDS)
     if is_silently_cut(counted, answer):
         turn = replace(turn, silently_cut=(counted, reported))
@@ -129,7 +129,7 @@ def _rate_block(conversation: Conversation, plan: Plan, size: int) -> tuple[int,
 def _report_turn(
     forwarding: Forwarding, conversation: Conversation, plan: Plan, usage: Usage, now: float
 ) -> TurnReport:
-    """Return the report of a turn: what was paid, and what it would have cost without the proxy."""
+    """Return the report of a turn: the price paid, and the price without the proxy."""
     decision, identity = forwarding.decision, conversation.identified
     paid = unchanged = would_be = None
     if usage.cached is not None and usage.prompt:

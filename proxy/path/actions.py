@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Forwarding:
-    """One way to forward a request, and what is remembered of it once the upstream has accepted it."""
+    """One way to forward a request, with the facts to remember once the upstream has accepted it."""
 
     decision: Decision
     conversation: Conversation | None = None
@@ -46,7 +46,7 @@ class AnswerReport:
     """Facts about the prompt that an answer reports."""
 
     usage: Usage = NOT_REPORTED
-    """The sum of all rounds: what was paid for."""
+    """The sum of all rounds, which was paid for."""
     says_truncated: bool = False
     """It ended in a way that some servers end when they had to cut the prompt."""
     forwarded_tokens: int | None = None
@@ -199,7 +199,7 @@ class KeepOriginals:
 
 @dataclass(frozen=True, slots=True)
 class BeginCompaction:
-    """Report that a compaction begins, before any of its work: a listener may still read what will be removed."""
+    """Report that a compaction begins, before any of its work: a listener may still read the original."""
 
     reason: str
     tokens: int

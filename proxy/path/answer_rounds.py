@@ -22,7 +22,7 @@ from proxy.wire.delivery import find_refusal
 from proxy.wire.http import Headers
 
 TOO_LONG_KINDS = ("input", "tpm-hard")
-"""Refusals after which a round is asked again without what was recalled."""
+"""Refusals after which a round is asked again without recalled messages."""
 
 T = TypeVar("T")
 
@@ -156,7 +156,7 @@ class AnswerRounds:
         return reply
 
     async def _ask_again(self, refused: Reply) -> Reply:
-        """Send a refused round once more, without what was recalled, and with its history as it was."""
+        """Send a refused round once more, without recalled messages, and with its history as it was."""
         was_compacted = self._own_tools.compacted is not None
         await self._fail_open(self._own_tools.reject(refused.status), None)
         again = await self._fail_open(_run(self._own_tools.go_on_without_results), None)
@@ -185,7 +185,7 @@ def _is_larger_than_opening(beginning: bytes | bytearray) -> bool:
 
 
 def _may_help_round(own_tools: OwnToolRounds, refusal: Refusal | None, status: int) -> bool:
-    """Whether a round that was refused may be accepted without what was recalled, or with its history as it was."""
+    """Return True if a refused round may be accepted without recalled messages, or with its history as it was."""
     if refusal is not None and refusal.kind in TOO_LONG_KINDS:
         return True
     return own_tools.compacted is not None and (refusal is not None or status in http.INVALID_STATUSES)

@@ -1,4 +1,4 @@
-"""The compactor: makes the outgoing request in place of a client's, and remembers what the upstream accepted.
+"""The compactor: makes the outgoing request in place of a client's, and its driver.
 
 A request comes in as the client's bytes and becomes an `OutgoingRequest`; the gateway sends it, and its `Driver` goes
 on from there. Faults are raised: the gateway is the one place that fails open. Read next: `program.py`.
@@ -170,7 +170,7 @@ class Compactor:
     async def _prepare_count(
         self, outgoing: OutgoingRequest, request: Request, policy: CompiledPolicy, client: Client
     ) -> OutgoingRequest:
-        """The request for a count of tokens: of what would be forwarded. Counting creates and keeps nothing."""
+        """Count the tokens of the history that would be forwarded. Counting creates and keeps nothing."""
         counting = replace(policy, rules=replace(policy.rules, new_blocks=False))
         counted = await _start(self._drive(outgoing, request, counting, client))
         is_off = not policy.rules.new_blocks or outgoing.options.mode == "off" or outgoing.call.caller.halted

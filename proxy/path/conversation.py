@@ -1,6 +1,6 @@
-"""One request of a conversation: what it is judged by, what is remembered, and the facts that follow from both.
+"""One request of a conversation: its context, its memory, and the facts that follow from both.
 
-`Context` is what arrives with a request. `recognition.recognize` adds what is remembered and returns a `Conversation`,
+`Context` is known when a request arrives. `recognition.recognize` adds the memory and returns a `Conversation`,
 which decides nothing: it answers questions ("does this fit?") and makes the values that `planning` reads.
 """
 
@@ -33,7 +33,7 @@ Outcome = Literal["none", "applied", "created", "observed", "off", "bypassed", "
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to forward in place of a history, and what to report to the client."""
+    """The plan for a history, and the report to the client."""
 
     outcome: Outcome
     reason: str = ""
@@ -47,7 +47,7 @@ class Decision:
     asks_usage: bool = False
     """Ask for the usage of a stream in the client's place (`stream_options`)."""
     removes_reasoning: bool = False
-    """Remove all signed reasoning from what is forwarded otherwise."""
+    """Remove all signed reasoning from the forwarded history."""
 
     @property
     def rewrites(self) -> bool:
@@ -129,7 +129,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A request, and what is remembered of its conversation."""
+    """A request, and the memory of its conversation."""
 
     context: Context
     rules: Rules
@@ -182,7 +182,7 @@ class Conversation:
         return usable is None or size <= usable
 
     def serves(self, block: Block | None) -> bool:
-        """Return True if a block may be used under this head: a summary may repeat what its own head says."""
+        """Return True if a block may be used under this head: a summary may repeat its own head."""
         return block is None or block.serves(self.identified.head)
 
     @property

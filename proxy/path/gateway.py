@@ -62,7 +62,7 @@ class ResponseTap:
 
     @property
     def is_whole(self) -> bool:
-        """True where the answer has come to its end: clients close after `[DONE]`, before the upstream has."""
+        """Return True if the answer has come to its end: clients close after `[DONE]`, before the upstream has."""
         return self.has_ended or (self.watch is not None and self.watch.is_done)
 
     async def listen(self, chunks: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
@@ -75,7 +75,7 @@ class ResponseTap:
                     yield chunk
             self.has_ended = True
         finally:
-            # Before the client sees the end of its answer: its next request may need what is noted now.
+            # Before the client sees the end of its answer: its next request may need the note.
             self.end()
 
     def end(self) -> None:
@@ -108,7 +108,7 @@ class RelayedAnswer:
         return (*headers, *self.own_headers)
 
     def body(self) -> AsyncGenerator[bytes]:
-        """The bytes for the client. Raises where the answer did not end well."""
+        """Yield the bytes for the client. Raise if the answer did not end well."""
         chunks = self.reply.chunks() if self.tap is None else self.tap.listen(self.reply.chunks())
         chunks = chunks if self.shown is None else _rewrite_usage(chunks, self.shown)
         return chunks if self.watch is None else _watch_stream(chunks, self.watch)
@@ -127,7 +127,7 @@ class IncomingRequest(Protocol[R_co]):
         """The path below /v1 in its normal form, and the query as it came."""
 
     async def read_body(self, limits: Listen, record: RequestFinished) -> bytes | None:
-        """The whole body, decompressed; None where there is none."""
+        """The whole body, decompressed; None if there is none."""
 
     def stream_body(self, limits: Listen, record: RequestFinished) -> AsyncIterator[bytes] | None:
         """The body as it arrives."""
@@ -138,7 +138,7 @@ class IncomingRequest(Protocol[R_co]):
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRoute:
-    """The upstream that serves the model of a call. `model` is None where nothing depends on it."""
+    """The upstream that serves the model of a call. `model` is None if nothing depends on it."""
 
     client: Client
     model: str | None
@@ -236,7 +236,7 @@ class Gateway:
     async def _read(
         self, request: IncomingRequest[R_co], path: str, query: str, admitted: Admitted, record: RequestFinished
     ) -> Call:
-        """The call that the request makes: its body whole where that decides where it goes, else as a stream."""
+        """The call that the request makes: its body whole if that decides the upstream, else as a stream."""
         headers, caller, limits = admitted.headers, admitted.caller, self.config.listen
         team = self.config.teams.get(caller.team)
         is_json = "json" in (http.find(headers, "content-type") or "")
@@ -261,7 +261,7 @@ class Gateway:
         )
 
     def _begin_trace(self, record: RequestFinished, headers: Headers) -> Trace | None:
-        """Begin the spans of a request, in the client's trace or in a new one; None where traces are not sent."""
+        """Begin the spans of a request, in the client's trace or in a new one; None if traces are not sent."""
         settings = self.config.otel
         if settings.endpoint and settings.traces:
             parent = http.find(headers, trace_context.HEADER)
@@ -361,7 +361,7 @@ class Gateway:
     async def _follow(
         self, driver: Driver, outgoing: OutgoingRequest, reply: Reply, calls: UpstreamCalls, record: RequestFinished
     ) -> tuple[OutgoingRequest, Reply, ResponseTap | None]:
-        """Send what the driver sends, until it delivers an answer. A tap follows the answer if the turn is noted."""
+        """Send the driver's requests, until it delivers an answer. A tap follows the answer if the turn is noted."""
         hold_seconds, replies, tap = self.config.listen.heartbeat_seconds, [reply], None
         opening = await _read_opening(outgoing, reply, hold_seconds)
         fallback = Deliver(Forwarding(LEFT_ALONE), opening)
@@ -422,7 +422,7 @@ async def _read_opening(outgoing: OutgoingRequest, reply: Reply, hold_seconds: f
 async def _read_refusal(reply: Reply, call: Call, hold_seconds: float | None = None) -> Refusal | None:
     """Read a refusal before the client sees any of it. None: accepted, or a refusal without a remedy.
 
-    The first events of a stream are held back for at most `hold_seconds`; None: where the client's stream has begun,
+    The first events of a stream are held back for at most `hold_seconds`; None: the client's stream has begun,
     so that it gets heartbeats.
     """
     if reply.is_good and http.is_event_stream(reply.headers):
@@ -522,7 +522,7 @@ def _serves_all_alike(settings: Upstream) -> bool:
 
 
 def _keep_or_open(settings: Upstream, kept: Mapping[str, Client], emit: events.Listener) -> Client:
-    """The client of an upstream: the one before a reload, where its settings are the same, else a new one."""
+    """The client of an upstream: the one before a reload, if its settings are the same, else a new one."""
     before = kept.get(settings.name)
     return before if before is not None and before.settings == settings else Client(settings, emit)
 
@@ -542,7 +542,7 @@ def _build_watch(call: Call, reply: Reply) -> delivery.StreamWatch | None:
 def _build_usage_rewriter(
     view: delivery.UsageView, reply: Reply | LocalAnswer | StreamOfRounds
 ) -> delivery.Rewriter | None:
-    """The rewriter of the usage figures of an answer; None where the answer is compressed."""
+    """The rewriter of the usage figures of an answer; None if the answer is compressed."""
     if http.find_encoding(reply.headers):
         return None
     kind = http.find(reply.headers, "content-type") or ""
@@ -560,7 +560,7 @@ async def _rewrite_usage(chunks: AsyncGenerator[bytes], shown: delivery.Rewriter
 
 
 async def _watch_stream(chunks: AsyncGenerator[bytes], watch: delivery.StreamWatch) -> AsyncGenerator[bytes]:
-    """The stream; where it was cut off or failed, it ends with an error that clients raise on."""
+    """The stream; if it was cut off or failed, it ends with an error that clients raise on."""
     try:
         async with aclosing(chunks):
             async for chunk in chunks:

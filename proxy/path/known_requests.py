@@ -1,7 +1,7 @@
 """Requests that were read lately, by caller: of the next one, which says all of it again, only the end is read.
 
 What is remembered decides nothing: a request that is read from its first byte becomes the same value. Callers share
-nothing, not even where they send the same bytes.
+nothing, not even if they send the same bytes.
 """
 
 from bisect import bisect_right
@@ -28,14 +28,14 @@ DEPTHS = tuple(int(LEAST_DEPTH_BYTES * DEPTH_FACTOR**number) for number in range
 """Bytes behind the first message's start, up to which a history is compared by samples."""
 
 Key = tuple[tuple[int, str], int, bytes]
-"""The caller's fingerprint and the API, and what a history looks like up to a depth."""
+"""The caller's fingerprint and the API, a depth, and samples of the history up to it."""
 
 
 class KnownRequests:
     """The requests that were read lately.
 
     A gateway that asks for all its users with one key is one caller with thousands of conversations. So they are found
-    by what they look like: each is kept under samples of its bytes, taken up to the greatest of `DEPTHS` within the
+    by samples: each is kept under samples of its bytes, taken up to the greatest of `DEPTHS` within the
     part that a client does not change any more; and a body is looked up at each of its own depths.
     """
 
@@ -89,7 +89,7 @@ def _take_newest(requests: Iterable[Request]) -> Iterator[Request]:
 
 
 def _weigh(request: Request) -> int:
-    """Messages and Responses are kept as chat messages beside what they came from, and as they were forwarded."""
+    """Messages and Responses are kept as chat messages beside their source, and as they were forwarded."""
     copies = 5 if request.wire else 2
     return copies * len(request.source) + BYTES_PER_MESSAGE * len(request.messages)
 

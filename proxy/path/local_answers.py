@@ -50,7 +50,7 @@ def without_command(request: Request, requests: RequestFormat) -> Request:
 
 
 def describe_compaction(decision: Decision, request: Request, focus: str, answers: AnswerFormat) -> LocalAnswer:
-    """The answer to `/compact`: what became of it, whether the focus was of use, and the summary."""
+    """Return the answer to `/compact`: the result, whether the focus was of use, and the summary."""
     block = _plan(decision).block
     text = report_compaction(decision, focus)
     if block is not None and block.summary is not None:
@@ -95,7 +95,7 @@ def read_compact_request(body: bytes) -> tuple[Request, str]:
 
 
 def render_compacted(decision: Decision) -> LocalAnswer:
-    """The messages that would be forwarded, each kept one in its own bytes, and what was done."""
+    """The messages that would be forwarded, each unchanged one in its own bytes, and a report."""
     plan = _plan(decision)
     block = plan.block
     report: dict[str, Any] = {

@@ -1,9 +1,9 @@
-"""Originals: what of a request is handed to the transcripts, and when.
+"""Originals: which histories are handed to the transcripts, and how long a request waits for it.
 
 The history, before anything of it is folded away (invariant 8 of docs/why.md): a request of which something is folded
-for the first time waits until it is written. What happens where it cannot be is for the policy to say
-(`without_originals`); where transcripts are `required`, the request is refused. Where `all` is kept, every other
-history too, once the upstream has accepted the request. Where a history is kept, so is the answer to it.
+for the first time waits until it is written. What happens if it cannot be is for the policy to say
+(`without_originals`); if transcripts are `required`, the request is refused. If `all` is kept, every other
+history too, once the upstream has accepted the request. If a history is kept, so is the answer to it.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ from proxy.wire.http import Headers, find, find_encoding
 REQUIRED_TIMEOUT_SECONDS = 5.0
 """How long a request waits for its history to be written before it is refused."""
 WRITE_TIMEOUT_SECONDS = 2.0
-"""How long it waits where it goes on unfolded instead."""
+"""How long it waits if it goes on unfolded instead."""
 FAILING_TIMEOUT_SECONDS = 0.2
 """The same while the disk is known to fail: then a queue before it is no reason to wait for each request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keeper:
-    """The originals, and what is to be kept there; without originals, nothing is."""
+    """The transcripts of a worker, if it keeps any."""
 
     originals: Originals | None = None
     everything: bool = False
@@ -39,17 +39,17 @@ class Keeper:
 
     @property
     def is_writable(self) -> bool:
-        """True where originals can be written now, as far as is known."""
+        """Return True if originals can be written now, as far as is known."""
         return self.originals is None or not self.originals.problem
 
     def locate(self, identity: Identity) -> str:
-        """The place of a conversation's originals; empty where none are kept."""
+        """The place of a conversation's originals; empty if none are kept."""
         if self.originals is None or len(identity.links) < 2:  # noqa: PLR2004 (the chain begins with the owner)
             return ""
         return self.originals.locate(identity.tenant, identity.links[1].hex())
 
     def keep(self, identity: Identity, request: Request, policy: str) -> SubmittedHistory | None:
-        """Hand over what is new of a history. There may be none: a request can be a system prompt alone."""
+        """Hand over the new messages of a history. There may be none: a request can be a system prompt alone."""
         if self.originals is None or not request.body:
             return None
         return self.originals.keep(_history(identity.tenant, identity.links, request, policy))

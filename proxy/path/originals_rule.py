@@ -1,7 +1,7 @@
-"""Whether originals are written before a lossy act, and what may be done if they cannot be: one truth table.
+"""Whether originals are written before a lossy act, and whether it may happen without: one truth table.
 
-A *lossy act* makes a new block. The policy says how much its original is worth (`Originals`); the table says what that
-means for one request, and `may_fold_unwritten` what follows if the write fails.
+A *lossy act* makes a new block. The policy says how much its original is worth (`Originals`); the table makes that
+a duty for one request, and `may_fold_unwritten` decides if the write fails.
 
                  a new block,          a new block,           a block that is
                  of a known caller     of an unknown caller   applied again
@@ -80,7 +80,7 @@ def choose_originals(*, is_kept: bool, is_required: bool, without_originals: str
 
 
 def choose_writing(originals: Originals, *, is_new_block: bool, is_known_caller: bool) -> Writing:
-    """Return what has to be done before a shortened history is forwarded."""
+    """Return the duty to fulfil before a shortened history is forwarded."""
     if not is_new_block:
         return _APPLIED_BLOCK[originals]
     if is_known_caller:

@@ -1,4 +1,4 @@
-"""The request as it leaves: its body with what was decided in place of the client's history."""
+"""The request as it leaves: its body with the plan in place of the client's history."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -36,7 +36,7 @@ class Driver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OutgoingRequest:
-    """A request as it leaves: the call, what was decided, and how its answer is shown to the client."""
+    """A request as it leaves: the call, the decision, and how its answer is shown to the client."""
 
     call: Call
     decision: Decision | None

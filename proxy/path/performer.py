@@ -187,7 +187,7 @@ class ActionPerformer:
         try:
             whole = await fetch_whole_answer(self._client, replace(self._call, body=body), self._request.model)
         except ProxyError:
-            return 0  # what the client asked for was answered: nothing is lost but a figure
+            return 0  # the client has its answer: nothing is lost but a figure
         return delivery.read_usage(whole.answer.usage).prompt
 
     def warn_of_unknown_window(self) -> None:

@@ -1,10 +1,10 @@
-"""Planning: `decide()` says what to forward for one request, and whether a new block is made.
+"""Planning: `decide()` makes the plan of one request, and with it perhaps a new block.
 
 1. The state already shows the block in place of the messages it covers, the always-steps over the tail.
 2. A new block has one of five causes: the client asked for it, the window is nearly full, a price cliff is near, the
    cache is cold anyway, or enough old results have piled up to be worth one rewrite (a stride).
-3. The when-full steps then shorten what is old. Near the window, what clearing cannot reach is folded. A block that
-   would not free enough, or not pay for itself, is not made, and the view stays as it is.
+3. The when-full steps then shorten old messages. Near the window, messages that clearing cannot reach are folded. A
+   block that would not free enough, or not pay for itself, is not made, and the view stays as it is.
 
 All of it is pure. A plan may carry a block, which is stored once the upstream has accepted the request, so deciding
 twice changes nothing. Read `state.py` first; then `attempts.py`, which needs no model, and `question.py`, which does.
@@ -28,7 +28,7 @@ from proxy.summary.question import Question, build_note_question, find_question,
 
 COUNT_ERROR_RATIO = 2
 """An upstream may count twice as many tokens as our tokenizer does."""
-# How far over its limit a view may grow until a summary is there, where the window is not known.
+# How far over its limit a view may grow until a summary is there, if the window is not known.
 SUMMARY_OVERSHOOT_RATIO = 1.1
 # A model is asked only about a prefix that was forwarded before, so a history must be looked at one request earlier:
 # from this share of the size at which a model would be asked.
@@ -59,7 +59,7 @@ class Plan:
     tokens_before: int
     """Tokens of the history as it came, tools and head included."""
     tokens_after: int
-    """Tokens of what is forwarded."""
+    """Tokens of the forwarded history."""
     block: Block | None = None
     """The new block, to be stored under `link` once the upstream has accepted this request."""
     link: bytes = b""
@@ -69,7 +69,7 @@ class Plan:
     shared: int = 0
     """How many messages of `view`, from the first on, are as they would be without the new block."""
     tokens_without_block: int = 0
-    """Tokens of what would have been forwarded without the new block."""
+    """Tokens of the history as it would have been forwarded without the new block."""
     turns: tuple[int, int] | None = None
     """The first and the last turn that the new block covers and the one before did not, from 1 on."""
     threshold_tokens: int = 0
@@ -81,13 +81,13 @@ class NeedSummary:
     """Clearing is not enough, so a model should summarize the old part. Without an answer `without_model` is used."""
 
     question: Question | None
-    """None where a summary is in progress already."""
+    """None if a summary is in progress already."""
     current: Plan
     """The view without a new block, to be used while the summary is written."""
     without_model: Plan
     """The view with a block that needs no model."""
     if_call_fails: Plan
-    """The plan where the call fails: the current view, as long as that fits."""
+    """The plan if the call fails: the current view, as long as that fits."""
     urgent: bool
     """Wait for the summary: the view may no longer fit, or the client asked for it."""
     is_about_notes: bool = False
@@ -100,7 +100,7 @@ def choose_without_model(plan: Plan | NeedSummary) -> Plan:
 
 
 def is_below_threshold(size: int, rules: Rules, facts: Facts, *, count_error: float = 1.0) -> bool:
-    """True where a history of about this size is too small to act on: its bytes go out without a look-up.
+    """Return True if a history of about this size is too small to act on: its bytes go out without a look-up.
 
     `count_error`: how many times our count the upstream's may be.
     """
@@ -115,18 +115,18 @@ def is_below_threshold(size: int, rules: Rules, facts: Facts, *, count_error: fl
 
 
 def is_near_limit(size: int, rules: Rules, facts: Facts) -> bool:
-    """True where a view of about this size is so near its limit that a summary may be needed soon."""
+    """Return True if a view of about this size is so near its limit that a summary may be needed soon."""
     limits = rules.limits(facts)
     return may_ask(rules, facts) and bool(limits) and size > limits[0][0] * rules.summary.prepare
 
 
 def decide(state: ConversationState) -> Plan | NeedSummary:
-    """Decide what to forward for this request."""
+    """Return the plan for this request."""
     return plan_without_rewrite(state) or plan_rewrite(state)
 
 
 def plan_without_rewrite(state: ConversationState) -> Plan | None:
-    """The plan that makes no new block, where a look at what is new shows that none is due; None where one may be."""
+    """Return the plan without a new block if a look at the new messages shows that none is due. None: one may be."""
     size = state.size()
     if not state.rules.new_blocks or _is_side_question(state, size):
         return _keep_view(state, size)
@@ -136,7 +136,7 @@ def plan_without_rewrite(state: ConversationState) -> Plan | None:
     if crossed is not None:
         return _keep_view(state, size, SUMMARY_PENDING) if _may_wait(state, size, crossed[0]) else None
     least = _count_least(state)
-    # In the order of what it costs to find out.
+    # The cheapest question first.
     is_due = state.count_request() >= least and state.may_reach(least, state.rules.when_full) and not state.is_short
     return None if is_due else _keep_view(state, size)
 
@@ -167,12 +167,12 @@ def plan_next_summary(state: ConversationState) -> Question | None:
 
 
 def _is_side_question(state: ConversationState, size: int) -> bool:
-    """True where the client only asks something about the conversation, and the view fits."""
+    """Return True if the client only asks something about the conversation, and the view fits."""
     return _fits(state, size) and not state.facts.force and is_aside(state.body, state.rules.asides)
 
 
 def _plan_stride(state: ConversationState, size: int) -> Plan | NeedSummary:
-    """Clear old results once enough of them can go, and sooner where the prompt cache is cold."""
+    """Clear old results once enough of them can go, and sooner if the prompt cache is cold."""
     rules, cold, least = state.rules, _is_cold(state), _count_least(state)
     draft = state.draft(rules.keep)
     if sum(step.reach(draft) for step in rules.when_full) < least:
@@ -208,7 +208,7 @@ def _is_cold(state: ConversationState) -> bool:
 
 
 def _count_least(state: ConversationState) -> int:
-    """The tokens that must go for a stride to be made: by default fewer where rewriting costs little."""
+    """The tokens that must go for a stride to be made: by default fewer if rewriting costs little."""
     return state.rules.clear_cold_tokens if _is_cold(state) else state.rules.find_clearing(state.facts.prices)
 
 
@@ -231,7 +231,7 @@ def _plan_fold(state: ConversationState, size: int, limit: int, reason: str) -> 
 
 
 def _plan_forced(state: ConversationState, size: int, limit: int) -> Plan | NeedSummary:
-    """The plan for a client that asks to compact: a summary, even where clearing would do; else what needs no model."""
+    """Return the plan for a client that asks to compact: a summary if possible, even if clearing would do."""
     if _fits(state, size) and _is_repeated_force(state):
         return _keep_view(state, size)
     summarized = summarize_forced(state, limit)
@@ -274,7 +274,7 @@ def _find_objection(state: ConversationState, size: int) -> str | None:
 
 
 def _plan_summary_first(state: ConversationState, without_model: Plan, size: int, limit: int) -> Plan | NeedSummary:
-    """Ask a model for a summary, or wait for one in progress; the plan without a model is used where neither helps."""
+    """Ask a model for a summary, or wait for one in progress; the plan without a model is used if neither helps."""
     question = None if state.awaits_summary else find_question(state, size, limit)
     if_call_fails = _plan_without_summary(state, size, without_model)
     if question is None and not state.awaits_summary:
@@ -296,20 +296,20 @@ def _say_why_not_asked(state: ConversationState, plan: Plan) -> Plan:
 
 
 def _is_urgent(state: ConversationState, size: int, limit: int) -> bool:
-    """True where a request has to wait for its summary: the next one may no longer fit."""
+    """Return True if a request has to wait for its summary: the next one may no longer fit."""
     usable = state.facts.usable_tokens
     room = limit * SUMMARY_OVERSHOOT_RATIO if usable is None else (limit + usable) / 2
     return not state.rules.summary.ahead or size > room
 
 
 def _may_wait(state: ConversationState, size: int, limit: int) -> bool:
-    """True where a model is writing the summary that is due, and there is room until it is there."""
+    """Return True if a model is writing the summary that is due, and there is room until it is there."""
     is_due = state.awaits_summary and state.newer_summary is None
     return is_due and state.facts.useless_blocks < USELESS_BLOCKS_MAX and not _is_urgent(state, size, limit)
 
 
 def _is_repeated_force(state: ConversationState) -> bool:
-    """True where the forced block is there already, because this is the same request again."""
+    """Return True if the forced block is there already, because this is the same request again."""
     draft = state.draft(state.rules.keep)
     covers = draft.after[0].start if draft.after else len(state.body)
     is_same = state.facts.focus in ("", state.block.focus)
@@ -327,7 +327,7 @@ def _count_required(state: ConversationState, size: int, limit: int) -> int:
 
 
 def _is_useless(state: ConversationState, size: int, after: int, limit: int) -> bool:
-    """True where the block would be one of many in a row, because what must stay is over the limit by itself.
+    """Return True if the block would be one of many in a row, because the remaining part is over the limit by itself.
 
     A second block in a row with a view over its limit must make the request fit, or free `REPEATED_BLOCK_SHARE` of it.
     """

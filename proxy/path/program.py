@@ -1,12 +1,12 @@
 """One request, from its first byte to its last note, as one generator.
 
-    recognize      is the history large enough to matter, whose is it, what is remembered of it?
-    shorten        what to forward in its place; may ask a model for a summary
+    recognize      is the history large enough to matter, whose is it, is it remembered?
+    shorten        the plan; may ask a model for a summary
     Send           the driver sends it and reads how the answer begins
     try_remedies   after a refusal: once more, with something changed
     remember       after an acceptance: the block is stored, the originals of a new caller are written
     Deliver        the driver delivers the answer to the client
-    account        what it cost; what the upstream counted
+    account        its cost, and the upstream's count
     prepare_next   ask now for the summary that the next requests will need
 
 `run` performs nothing. It yields actions and is sent the result of each. Its drivers are the proxy that serves
@@ -100,7 +100,7 @@ def compact(context: Context, *, store: bool) -> Actions[Decision]:
 
 
 def decide(context: Context) -> Actions[Forwarding]:
-    """Decide what to forward. A history below every threshold is left alone, unless a block stands for it."""
+    """Decide on a request. A history below every threshold is left alone, unless a block stands for it."""
     conversation = yield from recognize(context)
     if conversation.identity is None:
         is_large = guess_tokens(context) > SMALLEST_WINDOW_TOKENS
@@ -115,7 +115,7 @@ def decide(context: Context) -> Actions[Forwarding]:
 
 
 def shorten(conversation: Conversation, wait_seconds: float) -> Actions[Forwarding]:
-    """Decide what to forward in place of a history that was looked up."""
+    """Decide on a history that was looked up."""
     facts = conversation.gather_facts(can_summarize=True)
     state = conversation.build_state(facts)
     conversation.context.request.columns.view = state.known_view
@@ -134,7 +134,7 @@ def shorten(conversation: Conversation, wait_seconds: float) -> Actions[Forwardi
             yield StartSummary(plan.question, conversation)
         plan = replace(plan.current, reason=planning.SUMMARY_PENDING)
     elif isinstance(plan, NeedSummary):
-        # Written and announced before the model is asked: a hook may want to read what is about to go.
+        # Written and announced before the model is asked: a hook may want to read the messages before they go.
         provisional = replace(plan.without_model, action="created")
         begun = yield from begin(replace(forwarding, decision=conversation.describe(provisional)))
         if begun is None:

@@ -1,4 +1,4 @@
-"""Recognition: is a history large enough to matter, whose is it, and what is remembered of it?
+"""Recognition: is a history large enough to matter, whose is it, and is it remembered?
 
 A small history is left alone after a guess or a count. Any other is looked up in one round trip.
 """
@@ -83,7 +83,7 @@ def _count_request(context: Context) -> Actions[int]:
 
 
 def load_memory(conversation: Conversation, size: int) -> Actions[Conversation]:
-    """Identify the conversation and look up what is remembered of it, in one round trip."""
+    """Identify the conversation and look up its memory, in one round trip."""
     context = conversation.context
     owner: Owner = yield Identify()
     identity = Identity.of(context.request, owner.tenant, owner.secret, context.name, context.counter)
@@ -106,7 +106,7 @@ def _fill_pointer(conversation: Conversation) -> Conversation:
 
 
 def _look_up(conversation: Conversation, size: int) -> Actions[Conversation]:
-    """Look up what is remembered of a conversation."""
+    """Look up the memory of a conversation."""
     context, identity = conversation.context, conversation.identified
     spaces = (False, True) if conversation.observes else (False,)
     look_up = LookUp(

@@ -1,10 +1,10 @@
-"""Recovery from a refusal: what may be tried once more, and only once. Decisions only; `Exchange` acts on them.
+"""Figures for a retry: how short a refused history or its answer has to become. `remedies` acts on them.
 
 A history that was too long is brought well below the limit, more harshly than the policy would: otherwise the request
-is lost, and the cache with it. Where only the answer would have been too long, a shorter one is asked for and the
+is lost, and the cache with it. If only the answer would have been too long, a shorter one is asked for and the
 history is left alone. Reasoning whose signature is refused goes whole. A shortened history that is called invalid is
-sent as the client wrote it, where that fits. Where none of this can help nothing is tried, and the client hears what
-the upstream said.
+sent as the client wrote it, if that fits. If none of this can help nothing is tried, and the client gets the
+upstream's refusal.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,19 +25,19 @@ REASONING_REMOVED = "reasoning-removed"
 SHORTENED_REFUSED = "shortened-refused"
 REFUSED_VIEWS_MAX = 2
 """After so many shortened histories of a conversation that were called invalid, it is left alone while it fits."""
-FILL_SHARE = 0.85  # of what fits: counts are estimates, and the next turn should fit, too
-GUESSED_SHARE = 0.5  # of what was refused, where the refusal does not say what would fit
-LARGEST_RETRY_SHARE = 0.9  # of what was refused: then, less than a tenth gone is no try
+FILL_SHARE = 0.85  # of the room: counts are estimates, and the next turn should fit, too
+GUESSED_SHARE = 0.5  # of the refused size, if the refusal states no limit
+LARGEST_RETRY_SHARE = 0.9  # of the refused size: then, less than a tenth gone is no try
 _ALL_REASONING = StripReasoning(with_calls=True, signed=True)
 SLACK_TOKENS = 16  # tokens: some servers count the beginning of the answer, some want less and not at most
 SMALLEST_OVERFLOW_TOKENS = 1_500  # tokens: a request so short did not overflow, whatever the error says
 
 
 RefusalKind = Literal["input", "output", "tpm-hard", "rate", "bytes", "signature", "usage-option"]
-# At most this part of the window is kept for the answer; less of it where the history cannot be made so short.
+# At most this part of the window is kept for the answer; less of it if the history cannot be made so short.
 ANSWER_DIVISOR = 2
 SMALLER_ANSWER_DIVISORS = (4, 8)
-LEAST_ANSWER_TOKENS = 1_024  # where less is left for an answer, it is the history that is too long
+LEAST_ANSWER_TOKENS = 1_024  # if less is left for an answer, it is the history that is too long
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Cure:
-    """A cure for a refusal: called with a history it returns what to forward, or None if it cannot help."""
+    """A cure for a refusal: called with a history it returns a plan, or None if it cannot help."""
 
     most_tokens: int | None = None
     """What the history may take at most, in the upstream's tokens; None: its length is not the trouble."""
@@ -167,7 +167,7 @@ def _shorten_history(
 
 
 def limit_of(fault: Refusal, wanted: int | None = None) -> LearnedLimit | None:
-    """The limit that the upstream stated, to be remembered; not where mostly the answer was too long."""
+    """The limit that the upstream stated, to be remembered; not if mostly the answer was too long."""
     if fault.kind == "output" and not (wanted and fault.limit and 2 * wanted <= fault.limit):
         return None
     return make_learned_limit(fault.limit, fault.covers) if fault.kind in ("input", "output", "tpm-hard") else None

@@ -1,4 +1,4 @@
-"""Remedies for a refused request: what is tried once more, and only once.
+"""Remedies for a refused request: one of them is tried, once.
 
     the upstream says                     the remedies, in this order
     too long (input, tpm-hard, output)    a shorter history, or a shorter answer
@@ -47,7 +47,7 @@ Gather = Callable[[], Context]
 
 
 def try_remedies(gather: Gather | None, first: Forwarding, refused: Opening) -> Actions[tuple[Forwarding, Opening]]:
-    """Send a refused request once more if something may help. Return what the client gets, and how it was forwarded.
+    """Send a refused request once more if something may help. Return the forwarding and the answer that count.
 
     `gather` is None for a request that is bypassed: nothing but refused reasoning may be removed from it.
     """

@@ -40,7 +40,7 @@ def report_end(decision: Decision) -> Actions[None]:
 
 
 def _write_original(forwarding: Forwarding, *, is_known_caller: bool) -> Actions[Forwarding | None]:
-    """Do what the table says about the original of a shortened history. None: it may not be forwarded."""
+    """Fulfil the table's duty about the original of a shortened history. None: it may not be forwarded."""
     conversation, plan = _read(forwarding)
     if not forwarding.decision.rewrites or forwarding.originals_are_written:
         return forwarding

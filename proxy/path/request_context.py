@@ -1,4 +1,4 @@
-"""What a request is judged by besides its conversation: its options, its tenant, its policy, the facts of its model.
+"""The context of a request besides its conversation: its options, its tenant, its policy, the facts of its model.
 
 A conversation has a position between 0 and 100 from its first message on, the same on every replica. A policy rolled
 out to 5 percent gets the conversations below 5, and keeps them when it is raised to 10.
@@ -118,7 +118,7 @@ class CompiledPolicy:
     settings: Policy
     rules: Rules
     summary_client: Client | None = None
-    """The upstream that makes the summaries, where it is not the one of the request."""
+    """The upstream that makes the summaries, if it is not the one of the request."""
     acts_from_bytes: int = 0
     """A shorter body needs no decision."""
 
@@ -130,7 +130,7 @@ class CompiledPolicy:
     def leaves_alone(self, request: Request, window: Window) -> bool:
         """True for a request so small that nothing is looked up for it and nothing can become of it.
 
-        Not in a small window, nor where the request asks for compaction by whatever word.
+        Not in a small window, nor if the request asks for compaction by whatever word.
         """
         if len(request.source) >= self.acts_from_bytes or b"compact" in request.source.lower():
             return False
@@ -150,7 +150,7 @@ class PolicyChoice:
 
     @property
     def only(self) -> CompiledPolicy | None:
-        """The policy, where there is only one."""
+        """The policy, if there is only one."""
         return self.policies[0][1] if len(self.policies) == 1 else None
 
     def choose(self, position: float) -> CompiledPolicy:
@@ -192,7 +192,7 @@ def compute_rollout_position(request: Request | None, tenant: str, key: bytes, c
 
 
 REMEMBERED_MAX_BYTES = 4 * 1024 * 1024
-"""For each kind of what is remembered here: some ten thousand callers with models of ordinary names."""
+"""For each kind of memory here: some ten thousand callers with models of ordinary names."""
 PROFILES_MAX_BYTES = 1024 * 1024
 
 
@@ -209,7 +209,7 @@ find_caller = attrgetter("caller")
 
 
 def make_window_scope(upstream: Upstream, model: str, call: Call) -> WindowScope:
-    """The scope of what an upstream says."""
+    """Return the scope of an upstream's statements."""
     return WindowScope(upstream.base_url, model, compute_fingerprint(call))
 
 
@@ -301,14 +301,14 @@ class LearnedWindows:
         return self._hints.get(scope)
 
     def note(self, scope: WindowScope, window: Window | None) -> None:
-        """Remember what the store says; None: nothing, so that an expired limit is forgotten here as well."""
+        """Remember the window of the store; None: nothing, so that an expired limit is forgotten here as well."""
         if window is None:
             self._hints.pop(scope)
         else:
             self._hints[scope] = window
 
     def note_probed(self, scope: WindowScope, window: Window) -> None:
-        """Remember what an upstream told this worker until it is stored for the others."""
+        """Remember a probed window until it is stored for the other workers."""
         self._probed[scope] = window
 
     def take_probed(self, scope: WindowScope) -> Window | None:

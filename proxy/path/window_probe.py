@@ -26,8 +26,8 @@ PROBE_ANSWER_MAX_BYTES = 4 * 1024 * 1024
 class WindowProbe:
     """Asks upstreams how large their windows are.
 
-    A private server reads only what it was started with, whatever the model could read, so it is asked before the table
-    of models is believed. A public API is asked only about models that the table does not know.
+    A private server may read less than its model could, so it is asked before the table of models is believed. A
+    public API is asked only about models that the table does not know.
     """
 
     def __init__(self, learned: LearnedWindows) -> None:
@@ -54,7 +54,7 @@ class WindowProbe:
         await self._probing.wait_idle()
 
     async def close(self) -> None:
-        """Cancel the probes under way: what they would have found is asked for again."""
+        """Cancel the probes under way: their answers are asked for again."""
         await self._probing.close(0)
 
     async def _probe(self, client: Client, model: str, call: Call, scope: WindowScope) -> None:

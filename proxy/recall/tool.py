@@ -1,6 +1,6 @@
 """Recall: the tool by which a model reads earlier messages again, word for word, and the search in a conversation.
 
-The client sends its whole history with every request, so what was shortened is still there: a call of the tool is
+The client sends its whole history with every request, so the shortened messages are still there: a call of the tool is
 answered from the request that it belongs to. Messages are numbered from 1, without the head, in placeholders, in notes
 and by `transcripts show` alike. Operators and models search by the same function.
 """
@@ -98,7 +98,7 @@ def list_searched_texts(message: Message) -> Iterator[str]:
 
 
 def _list_escaped_texts(call: ToolCall) -> Iterator[str]:
-    """The texts inside the arguments, where JSON escapes any of them."""
+    """The texts inside the arguments, if JSON escapes any of them."""
     if "\\" in call.arguments:
         try:
             yield from list_argument_texts(call)
@@ -177,7 +177,7 @@ class EarlierMessages:
         return _cut("\n".join(lines[found[0] - 1 : found[1]]), room_bytes, first_line=found[0])
 
     def read(self, number: int) -> str:
-        """One message; of a result exactly its text. A sentence where there is none, as of an image alone."""
+        """One message; of a result exactly its text. A sentence if there is none, as of an image alone."""
         return self._find_text(number) or f"Message {number} holds no text: it cannot be recalled."
 
     def _find_text(self, number: int) -> str:
@@ -225,7 +225,7 @@ def _read_arguments(arguments: str) -> dict[str, Any]:
 
 
 def _read_range(asked: object, most: int) -> tuple[int, int] | None:
-    """The first and the last number of a range, within 1 and `most`; None where it names none of these."""
+    """The first and the last number of a range, within 1 and `most`; None if it names none of these."""
     match asked:
         case bool():
             return None

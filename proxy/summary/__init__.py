@@ -7,7 +7,7 @@
 3. `pending` keeps at most one call for each history under way, in this worker by its table of calls, across workers by
    a claim in the store. A request that waits takes part in that call.
 
-question  what a model is asked for a summary, and how the question is made to fit
+question  the question for a summary, and how it is made to fit
 call      one call of a model for a summary
 pending   the calls that are under way, in this worker and in others
 """

@@ -89,7 +89,7 @@ class AnswerBound:
         return replace(self, wanted=wanted)
 
     def after(self, refusal: Refused | None) -> "AnswerBound | None":
-        """The bound to try after this refusal; None where it is not about the bound."""
+        """The bound to try after this refusal; None if it is not about the bound."""
         if refusal is None:
             return None
         if refusal.longest_answer is not None and refusal.longest_answer < self.tokens:
@@ -166,7 +166,7 @@ class SummaryCall:
         return body if self.question.rules.stream else self._format.disable_streaming(body)
 
     def _redact(self, attempt: Try) -> Try:
-        """A retold history is sent without its secrets; what the upstream has read before is sent as it was."""
+        """Remove secrets from a retold history; messages that the upstream has read before are sent as they were."""
         if attempt.aligned:
             return attempt
         messages = (replace(message, raw=self.redaction.of_json(message.raw)[0]) for message in attempt.messages)
@@ -215,7 +215,7 @@ class SummaryOutcome:
     verdict: Verdict = field(default_factory=lambda: Verdict(why="no-room"))
     cost: SummaryCost = field(default_factory=SummaryCost)
     refusal: Refused | None = None
-    """What the upstream said where it refused the last try."""
+    """The upstream's statement if it refused the last try."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +244,7 @@ def choose_bound_name(model: str) -> str:
 
 
 async def classify_refusal(reply: Reply) -> tuple[str, Refused | None]:
-    """The kind of this refusal, and what it says about the bound of the answer."""
+    """Return the kind of this refusal, and its statement about the bound of the answer."""
     beginning = await reply.peek(lambda read: len(read) > refusals.BODY_MAX_BYTES)
     refusal = None if beginning is None else refusals.classify(reply.status, reply.headers, beginning)
     if refusal is not None and refusal.kind == "usage-option":

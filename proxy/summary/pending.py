@@ -186,7 +186,7 @@ class Summarizer:
         self._resting[scope] = time.monotonic() + seconds
 
     async def _claim(self, order: SummaryOrder, claim: SummaryCandidate) -> bool:
-        """Claim the question for this worker; True where it may ask. Without a store, each worker asks for itself."""
+        """Claim the question for this worker; True if it may ask. Without a store, each worker asks for itself."""
         try:
             # The claim outlives the work, so that no other worker starts it again.
             return await self._store.claim_fact(order.key, claim.to_bytes(), order.seconds + CLAIM_MARGIN_SECONDS)
@@ -209,7 +209,7 @@ class Summarizer:
         return None
 
     def _has_outlived(self, key: str, claim: bytes, seconds: float) -> bool:
-        """True where a claim is found for longer than it lasts: its worker died while its clock was ahead."""
+        """Return True if a claim is found for longer than it lasts: its worker died while its clock was ahead."""
         known, since = self._found_claims.get(key) or (b"", 0.0)
         if known != claim:
             self._found_claims[key] = claim, time.monotonic()

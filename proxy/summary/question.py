@@ -63,9 +63,9 @@ AGAIN = "\n\nAnswer with the summary itself, at once and in full."
 SLACK_RATIO = 1.1
 """How much larger than our count a request may turn out: counts are estimates."""
 MIN_ASKED_TOKENS = 200
-"""Less than this is not worth a model's call, even where the client asks for it."""
+"""Less than this is not worth a model's call, even if the client asks for it."""
 UNDERSTOOD = "Understood."
-"""Said for the model where its history ends with a result: some templates take no user's words right after one."""
+"""Said for the model if its history ends with a result: some templates take no user's words right after one."""
 MIN_NEW_SHARE = 0.25
 """A question that came to nothing is put again only once there is this share of the view more to tell."""
 
@@ -85,7 +85,7 @@ class Question:
     words: str
     """What the user said: the summary shall be in the same language."""
     weight: int
-    """Tokens of what the answer replaces: one that is not shorter is none."""
+    """Tokens of the replaced messages: one that is not shorter is none."""
     rules: SummaryRules
     focus: str
     boundary: str = ""
@@ -121,11 +121,13 @@ class Try:
     tools: bytes | None
     aligned: bool
     again: bool = False
-    """The same once more with more room: only worth it where the answer had too little."""
+    """The same once more with more room: only worth it if the answer had too little."""
 
 
 def may_ask(rules: Rules, facts: Facts) -> bool:
-    """True where a model may be asked for a summary: only about what was sent before, unless the client asks for one.
+    """Return True if a model may be asked for a summary.
+
+    Only about messages that were sent before, unless the client asks for one.
 
     So a one-shot prompt, or a client whose history begins differently each time, never pays for a summary.
     """
@@ -134,12 +136,12 @@ def may_ask(rules: Rules, facts: Facts) -> bool:
 
 
 def find_question(state: ConversationState, size: int, limit: int) -> Question | None:
-    """The question for this view, where the answer would be worth its price. Half of the target stays as it is."""
+    """The question for this view, if the answer would be worth its price. Half of the target stays as it is."""
     rules, facts = state.rules, state.facts
     if not may_ask(rules, facts):
         return None
     tokens = max(rules.keep.tokens, int(rules.find_goal(limit) * rules.summary.verbatim))
-    # Another focus than that of the current summary: what it needs is in the originals only.
+    # Another focus than that of the current summary: its facts are in the originals only.
     covered_before, is_refocused = state.block.covers, state.is_refocused
     state = state.without_block() if is_refocused else state
     draft = state.draft(rules.keep if facts.force else replace(rules.keep, tokens=tokens))
@@ -233,7 +235,7 @@ def _quote_start(text: str) -> str:
 def list_tries(question: Question, room: int | None, count: Count) -> Iterator[Try]:
     """The ways to put it that fit: as it is, the same with more room for the answer, then each smaller.
 
-    `room`: what a request may hold beside an answer of `max_tokens`, if that is known.
+    `room`: the tokens that a request may hold beside an answer of `max_tokens`, if that is known.
     """
     most = question.rules.max_tokens
     if question.rules.call == "aligned":
@@ -278,7 +280,7 @@ def _quote(texts: Sequence[str]) -> str:
 
 
 def _retell(question: Question, clip: int, room: int | None, count: Count) -> str | None:
-    """The old part as one text, the oldest groups left out where there is no room for them; None: no room for any."""
+    """The old part as one text, the oldest groups left out if there is no room for them; None: no room for any."""
     old = [message for message in question.old if not (question.earlier and _is_known(message))]
     restored = _restore(question, clip or CLIP_CHARACTERS, RESTORED_TOKENS, count)
     lines = [restored.get(id(message)) or summaries.retell([message], clip) for message in old]
@@ -311,7 +313,7 @@ def _take_characters(texts: Sequence[str], room: int) -> list[str]:
 
 
 def _is_known(message: Message) -> bool:
-    """True where a message only repeats the earlier summary, which the question quotes first."""
+    """Return True if a message only repeats the earlier summary, which the question quotes first."""
     return is_of_summary(message) or (message.made == NOTE and message.text in (*GO_ONS, NOTED))
 
 
