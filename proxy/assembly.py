@@ -63,7 +63,9 @@ def _can_write_file(folder: Path) -> bool:
 def state_url(config: Config) -> str:
     """The URL of the state that replicas share; empty without replicas."""
     url = config.state.url
-    return url.value if isinstance(url, Secret) else url
+    if isinstance(url, Secret):
+        return url.value
+    return url
 
 
 def check_extras(config: Config) -> None:
@@ -161,7 +163,9 @@ def read_blocks(config: Config, keys: Sequence[str]) -> dict[str, bytes]:
 def build_redaction(config: Config) -> Redaction:
     """The patterns of secrets that are removed from transcripts and summaries."""
     settings = config.transcripts
-    return redaction(settings.patterns) if settings.redact else Redaction()
+    if settings.redact:
+        return redaction(settings.patterns)
+    return Redaction()
 
 
 def open_object_store(config: Config) -> ObjectStore | None:
@@ -199,6 +203,8 @@ def build_keeper(config: Config, slot: int | None, warn: Warn, report: Warn) -> 
         upload_seconds=settings.upload_seconds,
         spool_bytes=settings.spool_mib * MEBIBYTE,
     )
-    uploads = None if store is None else Uploads(store, config.originals, how, warn, report)
+    uploads = None
+    if store is not None:
+        uploads = Uploads(store, config.originals, how, warn, report)
     originals = Originals(config.originals, how, warn, uploads=uploads)
     return Keeper(originals, everything=settings.keep == "all", required=settings.required)

@@ -67,7 +67,9 @@ def account(forwarding: Forwarding, delivered: Delivered) -> Actions[LastRequest
         turn = replace(turn, silently_cut=(counted, reported))
     is_last_useless = useless == USELESS_BLOCKS_MAX and plan.action == "created"
     yield Report(replace(turn, breaker_opened=is_last_useless and not conversation.is_observed))
-    return None if conversation.observes else last
+    if conversation.observes:
+        return None
+    return last
 
 
 def _find_prompt_tokens(answer: AnswerReport) -> int:
@@ -205,7 +207,9 @@ def prepare_next_summary(forwarding: Forwarding, last: LastRequest) -> Actions[N
         return
     keys = conversation.identified.summary_keys()
     values: FoundValues | None = yield LookUp(facts=keys)
-    candidate = None if values is None else read_candidate(values[1], keys)
+    candidate = None
+    if values is not None:
+        candidate = read_candidate(values[1], keys)
     memory = conversation.memory
     memory = replace(memory, block=plan.block or memory.block, candidate=candidate)
     conversation = replace(conversation, memory=memory)

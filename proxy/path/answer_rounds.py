@@ -122,14 +122,18 @@ class AnswerRounds:
         following: Reply | None = reply
         while following is not None:
             reply = following
-            body = await reply.peek(_is_larger_than_answer) if reply.is_good else None
+            body = None
+            if reply.is_good:
+                body = await reply.peek(_is_larger_than_answer)
             if body is None or _is_larger_than_answer(body):
                 return reply
             if await self._fail_open(_run(partial(self._own_tools.rounds.feed, body)), None) is None:
                 return reply
             following = await self._ask_next()
         whole = await self._fail_open(_run(self._own_tools.rounds.close), None)
-        return reply if whole is None else LocalAnswer(http.remove(reply.headers, "content-length"), whole)
+        if whole is None:
+            return reply
+        return LocalAnswer(http.remove(reply.headers, "content-length"), whole)
 
     async def _ask_next(self) -> Reply | None:
         """Send the next round of a request. None: the model calls none of the proxy's own tools any more."""

@@ -104,7 +104,9 @@ class Compactor:
         self._start_loading()
         prefix = self._find_prefix(call, body)
         # What is known was not a reason when it was new: to search a megabyte takes half a millisecond.
-        new_bytes = body if prefix is None else body[: prefix.start] + body[prefix.stop :]
+        new_bytes = body
+        if prefix is not None:
+            new_bytes = body[: prefix.start] + body[prefix.stop :]
         may_act = policy.settings.mode == "auto" and options.mode in ("auto", "force") and not call.caller.halted
         left_alone = self._leave_alone(outgoing, new_bytes, may_act=may_act)
         offers_compact = False
@@ -156,9 +158,13 @@ class Compactor:
         """
         call = outgoing.call
         reason = REQUEST_FORMATS[call.path].why_relayed(new_bytes)
-        thread_use = threads.find_thread_use(new_bytes) if call.path in THREAD_PATHS and not reason else ""
+        thread_use = ""
+        if call.path in THREAD_PATHS and not reason:
+            thread_use = threads.find_thread_use(new_bytes)
         if not thread_use:
-            return replace(outgoing, decision=Decision("none", reason)) if reason else None
+            if not reason:
+                return None
+            return replace(outgoing, decision=Decision("none", reason))
         client = threads.find_client(call.headers)
         if client is not None and thread_use in client.refused and may_act and call.path == http.MESSAGES:
             answer = LocalAnswer(JSON, threads.render_refusal(client, call.request_id), client.status)
@@ -191,7 +197,9 @@ class Compactor:
 
     async def start_recording(self, outgoing: OutgoingRequest, answer: Headers) -> Recording | None:
         """Record the answer that begins, if the history before it is kept."""
-        history = None if outgoing.driver is None else outgoing.driver.kept
+        history = None
+        if outgoing.driver is not None:
+            history = outgoing.driver.kept
         if history is None:
             history = await self._keep_unchanged(outgoing)
         if history is None:
@@ -232,7 +240,9 @@ def _offer_compact(call: Call, body: bytes) -> bytes:
     """The body with the tool `Compact`. *body* itself if a call of it could not be answered, or it is the client's."""
     answers = ANSWER_FORMATS[call.path]
     offered = offer_own_tool(body, answers.COMPACT_TOOL, COMPACT)
-    return offered if offered is not body and answers.allows_rounds(body) else body
+    if offered is not body and answers.allows_rounds(body):
+        return offered
+    return body
 
 
 async def _start(driver: BypassedDriver | RequestDriver) -> OutgoingRequest:

@@ -60,17 +60,23 @@ class Decision:
 
     @property
     def tokens_before(self) -> int:
-        return self.plan.tokens_before if self.plan is not None else 0
+        if self.plan is None:
+            return 0
+        return self.plan.tokens_before
 
     @property
     def tokens_after(self) -> int:
         """Tokens of the forwarded history."""
-        return self.tokens_before if self.outcome == "observed" else self.tokens_would_be
+        if self.outcome == "observed":
+            return self.tokens_before
+        return self.tokens_would_be
 
     @property
     def tokens_would_be(self) -> int:
         """Tokens of the forwarded history if the policy did not only observe."""
-        return self.plan.tokens_after if self.plan is not None else 0
+        if self.plan is None:
+            return 0
+        return self.plan.tokens_after
 
 
 LEFT_ALONE = Decision("none")
@@ -174,7 +180,9 @@ class Conversation:
 
     def choose_calibration(self, learned: Calibration) -> Calibration:
         """Return the calibration that the policy counts by: the learned one, or none."""
-        return learned if self.rules.trusts_usage else UNCALIBRATED
+        if self.rules.trusts_usage:
+            return learned
+        return UNCALIBRATED
 
     def fits(self, size: int) -> bool:
         """Return True if a history of this many tokens fits the window, or if the window is not known."""
@@ -229,7 +237,9 @@ class Conversation:
         """Return the facts that follow from the request alone."""
         context, rules = self.context, self.rules
         usable = window.usable_tokens(context.request.max_output)
-        base = window.tokens if rules.trigger_of == "window" else usable
+        base = usable
+        if rules.trigger_of == "window":
+            base = window.tokens
         if usable is not None and not rules.trusts_usage:
             # What fits is known in the upstream's tokens; the estimate is in others.
             usable = int(usable / self.memory.calibration.ratio)
@@ -337,7 +347,9 @@ class Conversation:
     def _ignores_focus(self, plan: Plan) -> bool:
         """Return True if the client named a focus, and no summary of the view was asked for with it."""
         block = plan.block or self.memory.block
-        focus = self.context.focus if self.context.mode == "force" else ""
+        focus = ""
+        if self.context.mode == "force":
+            focus = self.context.focus
         return focus != "" and (block is None or block.focus != focus)
 
     def _asks_usage(self, plan: Plan) -> bool:

@@ -131,7 +131,9 @@ class RequestDriver:
     @property
     def kept(self) -> SubmittedHistory | None:
         """The history on its way to the transcripts."""
-        return None if self._made_performer is None else self._made_performer.kept
+        if self._made_performer is None:
+            return None
+        return self._made_performer.kept
 
     @property
     def identity(self) -> Identity | None:
@@ -220,7 +222,9 @@ class RequestDriver:
                 return action
             if not isinstance(action, Send):
                 raise TypeError("a request is sent before it ends")
-            earlier = None if self._forwarding is None else self._outgoing.call.body
+            earlier = self._outgoing.call.body
+            if self._forwarding is None:
+                earlier = None
             self._forwarding = action.forwarding
             outgoing = await self._write(action.forwarding)
             if outgoing.call.body != earlier:
@@ -278,7 +282,9 @@ class RequestDriver:
         """
         action: Action | None = None
         while True:
-            work = self._new_work if isinstance(action, HEAVY_AFTER) else 0
+            work = 0
+            if isinstance(action, HEAVY_AFTER):
+                work = self._new_work
             if is_heavy or isinstance(action, Rewrite):
                 work = estimate_work(self._request.source)
             is_own = life is self._life
@@ -332,7 +338,9 @@ class RequestDriver:
             body = await self._run_apart(estimate_work(body), add_marks)
         if decision.removes_reasoning:
             body = await self._run_apart(estimate_work(body), partial(remove_reasoning, self._format, body))
-        call = self._call if body is self._request.source else replace(self._call, body=body)
+        call = self._call
+        if body is not self._request.source:
+            call = replace(self._call, body=body)
         self.own_tools = self._start_own_tools(call, forwarding, asks_usage=asks_usage)
         extra_tokens = 0
         if self.policy.settings.usage == "client_view":
@@ -348,7 +356,9 @@ class RequestDriver:
     def _find_first_usage(self) -> Mapping[str, Any] | None:
         """Return the usage of the first of several rounds: the sum of them is no size of a request."""
         rounds = self.own_tools
-        return rounds.rounds.find_usage(0) if rounds is not None and rounds.number else None
+        if rounds is not None and rounds.number:
+            return rounds.rounds.find_usage(0)
+        return None
 
     def _start_own_tools(self, call: Call, forwarding: Forwarding, *, asks_usage: bool) -> OwnToolRounds | None:
         """Return the rounds that this request may bring; None if it offers none of the proxy's own tools."""
@@ -358,7 +368,9 @@ class RequestDriver:
         recall_tool = conversation.rules.recall_tool
         if not (recall_tool or self._offers_compact):
             return None
-        changed = decision.plan.tools if decision.plan is not None and decision.rewrites else None
+        changed = None
+        if decision.plan is not None and decision.rewrites:
+            changed = decision.plan.tools
         tools = list_tools(
             self._answers, self._request.tools, changed, recall_tool, offers_compact=self._offers_compact
         )
@@ -442,7 +454,9 @@ def _write_body(requests: RequestFormat, request: Request, decision: Decision) -
     body, plan = request.source, decision.plan
     if plan is not None and decision.rewrites:
         body = requests.render(request, plan.view, plan.tools, plan.shared)
-    asking = requests.request_usage(body) if decision.asks_usage else None
+    asking = None
+    if decision.asks_usage:
+        asking = requests.request_usage(body)
     if asking is not None:
         body = asking
     if decision.max_answer_tokens is not None:

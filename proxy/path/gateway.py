@@ -109,9 +109,14 @@ class RelayedAnswer:
 
     def body(self) -> AsyncGenerator[bytes]:
         """Yield the bytes for the client. Raise if the answer did not end well."""
-        chunks = self.reply.chunks() if self.tap is None else self.tap.listen(self.reply.chunks())
-        chunks = chunks if self.shown is None else _rewrite_usage(chunks, self.shown)
-        return chunks if self.watch is None else _watch_stream(chunks, self.watch)
+        chunks = self.reply.chunks()
+        if self.tap is not None:
+            chunks = self.tap.listen(chunks)
+        if self.shown is not None:
+            chunks = _rewrite_usage(chunks, self.shown)
+        if self.watch is None:
+            return chunks
+        return _watch_stream(chunks, self.watch)
 
 
 class IncomingRequest(Protocol[R_co]):
@@ -270,7 +275,9 @@ class Gateway:
 
     def _route(self, call: Call, record: RequestFinished) -> UpstreamRoute:
         """The upstream that serves the model of this call. ProxyError: none does, or the caller may not use it so."""
-        model = http.find_model(call.body) if self._model_decides and isinstance(call.body, bytes) else None
+        model = None
+        if self._model_decides and isinstance(call.body, bytes):
+            model = http.find_model(call.body)
         settings = self._only_upstream or self.config.upstream_for(model, call.caller.team)
         if settings is None:
             record.model = (model or "")[:MODEL_MAX_CHARS]
@@ -354,8 +361,11 @@ class Gateway:
                 emit=self._emit,
             )
             answer = await rounds.join(reply, watch)
-            decision = decision if own_tools.accepted is None else own_tools.accepted.decision
-        shown = _build_usage_rewriter(outgoing.usage_view, answer) if outgoing.usage_view is not None else None
+            if own_tools.accepted is not None:
+                decision = own_tools.accepted.decision
+        shown = None
+        if outgoing.usage_view is not None:
+            shown = _build_usage_rewriter(outgoing.usage_view, answer)
         return RelayedAnswer(answer, render_decision(decision, record.request_id), watch, tap, shown)
 
     async def _follow(
@@ -427,17 +437,19 @@ async def _read_refusal(reply: Reply, call: Call, hold_seconds: float | None = N
     """
     if reply.is_good and http.is_event_stream(reply.headers):
         opening = StreamOpening(first_decides=call.path == http.CHAT)
-        return await _read_late_refusal(reply, opening, hold_seconds) if _may_overflow(call) else None
-    beginning = (
-        await reply.peek(_can_be_classified if reply.is_good else _is_larger_than_refusal)
-        if _may_refuse(reply)
-        else None
-    )
+        if not _may_overflow(call):
+            return None
+        return await _read_late_refusal(reply, opening, hold_seconds)
+    beginning = None
+    if _may_refuse(reply):
+        beginning = await reply.peek(_can_be_classified if reply.is_good else _is_larger_than_refusal)
     if beginning is None:
         return None
     reply.is_good = reply.is_good and not refusals.begins_as_error(beginning)
     fault = refusals.classify(reply.status, reply.headers, beginning)
-    return fault if fault is not None and fault.kind in refusals.RECOVERABLE_KINDS else None
+    if fault is not None and fault.kind in refusals.RECOVERABLE_KINDS:
+        return fault
+    return None
 
 
 def _may_overflow(call: Call) -> bool:
@@ -449,12 +461,16 @@ async def _read_late_refusal(reply: Reply, opening: StreamOpening, hold_seconds:
     """The refusal in a stream that began well."""
     # Held back without a bound, the client would get neither headers nor heartbeats while the model reads or waits.
     beginning = await reply.peek(opening.is_decided, hold_seconds)
-    error = None if beginning is None else opening.find_refusal(beginning)
+    error = None
+    if beginning is not None:
+        error = opening.find_refusal(beginning)
     if error is None:
         return None
     reply.is_good = False
     fault = refusals.classify(HTTPStatus.BAD_REQUEST, (), error)
-    return fault if fault is not None and fault.kind in refusals.RECOVERABLE_KINDS else None
+    if fault is not None and fault.kind in refusals.RECOVERABLE_KINDS:
+        return fault
+    return None
 
 
 def _may_refuse(reply: Reply) -> bool:
@@ -524,7 +540,9 @@ def _serves_all_alike(settings: Upstream) -> bool:
 def _keep_or_open(settings: Upstream, kept: Mapping[str, Client], emit: events.Listener) -> Client:
     """The client of an upstream: the one before a reload, if its settings are the same, else a new one."""
     before = kept.get(settings.name)
-    return before if before is not None and before.settings == settings else Client(settings, emit)
+    if before is not None and before.settings == settings:
+        return before
+    return Client(settings, emit)
 
 
 def _build_watch(call: Call, reply: Reply) -> delivery.StreamWatch | None:
@@ -546,7 +564,9 @@ def _build_usage_rewriter(
     if http.find_encoding(reply.headers):
         return None
     kind = http.find(reply.headers, "content-type") or ""
-    return delivery.StreamRewriter(view) if kind.startswith("text/event-stream") else delivery.BodyRewriter(view)
+    if kind.startswith("text/event-stream"):
+        return delivery.StreamRewriter(view)
+    return delivery.BodyRewriter(view)
 
 
 async def _rewrite_usage(chunks: AsyncGenerator[bytes], shown: delivery.Rewriter) -> AsyncGenerator[bytes]:

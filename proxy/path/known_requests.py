@@ -97,7 +97,9 @@ def _weigh(request: Request) -> int:
 def _key_of(caller: int, request: Request) -> Key | None:
     """The place of a request; None for one that nothing goes on from."""
     count, start = count_stable(request), request.offsets[0]
-    depths = bisect_right(DEPTHS, request.find_cut(count) - start) if count else 0
+    depths = 0
+    if count:
+        depths = bisect_right(DEPTHS, request.find_cut(count) - start)
     if not depths:
         return None
     depth = DEPTHS[depths - 1]

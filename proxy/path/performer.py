@@ -198,7 +198,9 @@ class ActionPerformer:
 
     def _announce_beginning(self, action: actions.BeginCompaction) -> None:
         identity = action.conversation.identified
-        path = self._services.keeper.locate(identity) if action.is_kept else ""
+        path = ""
+        if action.is_kept:
+            path = self._services.keeper.locate(identity)
         policy, request_id = self.policy.rules.policy, self._call.request_id
         self._services.emit(
             events.CompactionStarted(identity.conversation, policy, action.reason, action.tokens, path, request_id)
@@ -284,4 +286,6 @@ def report_refusal(action: actions.ReportRefusal, call: Call, client: Client, em
 
 def _with_span(call: Call) -> Call:
     """Return the call with a span of its own in the trace of the request."""
-    return call if call.trace is None else replace(call, trace=call.trace.child(token_hex(8)))
+    if call.trace is None:
+        return call
+    return replace(call, trace=call.trace.child(token_hex(8)))

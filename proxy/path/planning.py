@@ -96,7 +96,9 @@ class NeedSummary:
 
 def choose_without_model(plan: Plan | NeedSummary) -> Plan:
     """The plan to use when no summary is available."""
-    return plan.without_model if isinstance(plan, NeedSummary) else plan
+    if isinstance(plan, NeedSummary):
+        return plan.without_model
+    return plan
 
 
 def is_below_threshold(size: int, rules: Rules, facts: Facts, *, count_error: float = 1.0) -> bool:
@@ -105,7 +107,9 @@ def is_below_threshold(size: int, rules: Rules, facts: Facts, *, count_error: fl
     `count_error`: how many times our count the upstream's may be.
     """
     limits = rules.limits(facts)
-    soon = rules.summary.prepare * NOTICE_SHARE if rules.summary.enabled else 1.0
+    soon = 1.0
+    if rules.summary.enabled:
+        soon = rules.summary.prepare * NOTICE_SHARE
     # Only a history that is followed has a count by the upstream, and that may be far over ours.
     error = count_error if rules.trusts_usage else 1.0
     least = [rules.find_clearing(facts.prices), *(limit * soon / error for limit, _ in limits)]
@@ -134,11 +138,15 @@ def plan_without_rewrite(state: ConversationState) -> Plan | None:
         return None
     crossed = state.find_exceeded_limit(size)
     if crossed is not None:
-        return _keep_view(state, size, SUMMARY_PENDING) if _may_wait(state, size, crossed[0]) else None
+        if not _may_wait(state, size, crossed[0]):
+            return None
+        return _keep_view(state, size, SUMMARY_PENDING)
     least = _count_least(state)
     # The cheapest question first.
     is_due = state.count_request() >= least and state.may_reach(least, state.rules.when_full) and not state.is_short
-    return None if is_due else _keep_view(state, size)
+    if is_due:
+        return None
+    return _keep_view(state, size)
 
 
 def plan_rewrite(state: ConversationState) -> Plan | NeedSummary:
@@ -148,7 +156,9 @@ def plan_rewrite(state: ConversationState) -> Plan | NeedSummary:
     # Who asks for a summary by name waits for it at any size; who only forces a block gets the one that is due.
     if facts.insists or (facts.force and crossed is None):
         return _plan_forced(state, size, size if crossed is None else crossed[0])
-    return _plan_stride(state, size) if crossed is None else _plan_fold(state, size, *crossed)
+    if crossed is None:
+        return _plan_stride(state, size)
+    return _plan_fold(state, size, *crossed)
 
 
 def plan_next_summary(state: ConversationState) -> Question | None:
@@ -163,7 +173,9 @@ def plan_next_summary(state: ConversationState) -> Question | None:
         return None
     limit, reason = rules.limits(facts)[0]
     attempt = clear_old(state, state.draft(rules.keep), reason)
-    return find_question(state, size, limit) if size - attempt.freed > rules.find_goal(limit) else None
+    if size - attempt.freed <= rules.find_goal(limit):
+        return None
+    return find_question(state, size, limit)
 
 
 def _is_side_question(state: ConversationState, size: int) -> bool:
@@ -185,7 +197,9 @@ def _plan_stride(state: ConversationState, size: int) -> Plan | NeedSummary:
         return stride
     # With a cold cache the question would be read at full price.
     is_in_time = not cold and attempt.freed < NOTES_PATIENCE_RATIO * least
-    question = build_note_question(state, draft, attempt.freed) if is_in_time else None
+    question = None
+    if is_in_time:
+        question = build_note_question(state, draft, attempt.freed)
     current = _keep_view(state, size, NOTES_PENDING)
     return NeedSummary(question, current, stride, stride, urgent=False, is_about_notes=True)
 
@@ -209,7 +223,9 @@ def _is_cold(state: ConversationState) -> bool:
 
 def _count_least(state: ConversationState) -> int:
     """The tokens that must go for a stride to be made: by default fewer if rewriting costs little."""
-    return state.rules.clear_cold_tokens if _is_cold(state) else state.rules.find_clearing(state.facts.prices)
+    if _is_cold(state):
+        return state.rules.clear_cold_tokens
+    return state.rules.find_clearing(state.facts.prices)
 
 
 def _plan_fold(state: ConversationState, size: int, limit: int, reason: str) -> Plan | NeedSummary:
@@ -226,7 +242,9 @@ def _plan_fold(state: ConversationState, size: int, limit: int, reason: str) -> 
     is_enough = makes_it_fit or (attempt.freed >= least and not _is_useless(state, size, size - attempt.freed, limit))
     if is_enough and attempt.way != "folded":
         return _use_block(state, attempt, size)
-    without_model = _use_block(state, attempt, size) if is_enough else _keep_view(state, size, "floor")
+    without_model = _keep_view(state, size, "floor")
+    if is_enough:
+        without_model = _use_block(state, attempt, size)
     return _plan_summary_first(state, without_model, size, limit)
 
 
@@ -239,11 +257,17 @@ def _plan_forced(state: ConversationState, size: int, limit: int) -> Plan | Need
         return _use_block(state, summarized, size)
     facts = state.facts
     attempt = find_best_attempt(state, size, limit, "forced")
-    without_model = _use_block(state, attempt, size) if attempt.freed > 0 else _keep_view(state, size, "floor")
+    without_model = _keep_view(state, size, "floor")
+    if attempt.freed > 0:
+        without_model = _use_block(state, attempt, size)
     is_awaited = state.awaits_summary and not facts.insists
-    question = None if is_awaited else find_question(state, size, limit)
+    question = None
+    if not is_awaited:
+        question = find_question(state, size, limit)
     if question is None and not is_awaited:
-        return _plan_without_summary(state, size, without_model) if facts.summary_failed else without_model
+        if facts.summary_failed:
+            return _plan_without_summary(state, size, without_model)
+        return without_model
     return NeedSummary(
         question, _keep_view(state, size), without_model, _plan_without_summary(state, size, without_model), urgent=True
     )
@@ -275,7 +299,9 @@ def _find_objection(state: ConversationState, size: int) -> str | None:
 
 def _plan_summary_first(state: ConversationState, without_model: Plan, size: int, limit: int) -> Plan | NeedSummary:
     """Ask a model for a summary, or wait for one in progress; the plan without a model is used if neither helps."""
-    question = None if state.awaits_summary else find_question(state, size, limit)
+    question = None
+    if not state.awaits_summary:
+        question = find_question(state, size, limit)
     if_call_fails = _plan_without_summary(state, size, without_model)
     if question is None and not state.awaits_summary:
         return _say_why_not_asked(state, if_call_fails if state.facts.summary_failed else without_model)
@@ -292,13 +318,17 @@ def _say_why_not_asked(state: ConversationState, plan: Plan) -> Plan:
         return replace(plan, reason=NO_SUMMARY)
     if facts.useless_blocks >= USELESS_BLOCKS_MAX:
         return replace(plan, reason=BREAKER_OPEN)
-    return replace(plan, reason=SUMMARY_NO_GAIN) if may_ask(rules, facts) else plan
+    if may_ask(rules, facts):
+        return replace(plan, reason=SUMMARY_NO_GAIN)
+    return plan
 
 
 def _is_urgent(state: ConversationState, size: int, limit: int) -> bool:
     """Return True if a request has to wait for its summary: the next one may no longer fit."""
     usable = state.facts.usable_tokens
-    room = limit * SUMMARY_OVERSHOOT_RATIO if usable is None else (limit + usable) / 2
+    room = limit * SUMMARY_OVERSHOOT_RATIO
+    if usable is not None:
+        room = (limit + usable) / 2
     return not state.rules.summary.ahead or size > room
 
 
@@ -323,7 +353,9 @@ def _count_required(state: ConversationState, size: int, limit: int) -> int:
     """
     least = int(size * state.rules.min_progress)
     again = state.has_block and state.block.reason in WINDOW_REASONS
-    return max(least, (limit - state.rules.find_goal(limit)) // 2) if again else least
+    if again:
+        return max(least, (limit - state.rules.find_goal(limit)) // 2)
+    return least
 
 
 def _is_useless(state: ConversationState, size: int, after: int, limit: int) -> bool:
@@ -394,4 +426,6 @@ def _find_covered_turns(state: ConversationState, covers: int) -> tuple[int, int
     numbers = [
         number for number, turn in enumerate(find_turns(state.body), 1) if turn.start < covers and turn.stop > start
     ]
-    return (numbers[0], numbers[-1]) if numbers else None
+    if not numbers:
+        return None
+    return (numbers[0], numbers[-1])

@@ -151,7 +151,9 @@ def shorten(conversation: Conversation, wait_seconds: float) -> Actions[Forwardi
 
 def _await_summary(conversation: Conversation, need: NeedSummary, facts: Facts, wait_seconds: float) -> Actions[Plan]:
     """Wait for a summary, but no longer than `wait_seconds`."""
-    covers = facts.summary_in_progress_covers if need.question is None else need.question.covers
+    covers = facts.summary_in_progress_covers
+    if need.question is not None:
+        covers = need.question.covers
     summary = yield AwaitSummary(need.question, covers, wait_seconds, conversation)
     if summary is None:
         return need.if_call_fails

@@ -78,14 +78,18 @@ class Cure:
 
     def harden(self, rules: Rules) -> Rules:
         """The rules for the second try."""
-        return rules if self.strip_signed else rules.for_overflow()
+        if self.strip_signed:
+            return rules
+        return rules.for_overflow()
 
     def __call__(self, state: ConversationState) -> Plan | None:
         if self.strip_signed:
             return _without_reasoning(state)
         plan = planning.choose_without_model(planning.decide(state))
         fits = plan.action != "none" and self.most_tokens is not None and plan.tokens_after <= self.most_tokens
-        return replace(plan, reason=REASON) if fits else None
+        if not fits:
+            return None
+        return replace(plan, reason=REASON)
 
 
 def find_cures(
@@ -118,7 +122,9 @@ def find_cure(fault: Refusal, counted: int, ratio: float, wanted: int | None, le
         room = LEAST_ANSWER_TOKENS + least_thinking - SLACK_TOKENS
         if cure is None or cure.most_answer_tokens is None or cure.most_answer_tokens >= room:
             return cure
-        return _shorten_history(fault, counted, ratio, wanted) if fault.limit is not None else None
+        if fault.limit is None:
+            return None
+        return _shorten_history(fault, counted, ratio, wanted)
     size = counted * ratio
     if fault.size is not None and is_plausible(counted, fault.size):
         size = max(size, fault.size)  # usage, which gave the ratio, may be far below the size that is refused
@@ -161,7 +167,9 @@ def _shorten_history(
     if is_plausible(counted, reported):
         ratio = reported / counted
     # It did not fit beside the answer that was asked for, so it is larger than that.
-    excluded = room if divisor == ANSWER_DIVISOR else (fault.limit or 0) - (wanted or 0)
+    excluded = room
+    if divisor != ANSWER_DIVISOR:
+        excluded = (fault.limit or 0) - (wanted or 0)
     ratio = max(ratio, (excluded + 1) / counted)
     return Cure(room, int(room * FILL_SHARE), ratio=ratio, most_answer_tokens=answer)
 
@@ -170,7 +178,9 @@ def limit_of(fault: Refusal, wanted: int | None = None) -> LearnedLimit | None:
     """The limit that the upstream stated, to be remembered; not if mostly the answer was too long."""
     if fault.kind == "output" and not (wanted and fault.limit and 2 * wanted <= fault.limit):
         return None
-    return make_learned_limit(fault.limit, fault.covers) if fault.kind in ("input", "output", "tpm-hard") else None
+    if fault.kind not in ("input", "output", "tpm-hard"):
+        return None
+    return make_learned_limit(fault.limit, fault.covers)
 
 
 def plan_untouched(request: Request, size: int, reason: str = "") -> Plan:

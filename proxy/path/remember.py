@@ -52,7 +52,9 @@ def _write_original(forwarding: Forwarding, *, is_known_caller: bool) -> Actions
     if not is_written:
         fits = not forwarding.was_refused and conversation.fits(plan.tokens_before)
         may_fold = may_fold_unwritten(originals, is_new_block=is_new_block, fits=fits)
-        return forwarding if may_fold else None
+        if not may_fold:
+            return None
+        return forwarding
     return replace(forwarding, originals_are_written=writing is not Writing.CHECK)
 
 
@@ -89,7 +91,9 @@ def _store_block(conversation: Conversation, plan: Plan) -> Actions[None]:
     identity, memory = conversation.identified, conversation.memory
     block = plan.block.bound_to(identity.head).to_bytes()
     for key in identity.block_keys(plan.link, observed=conversation.is_observed):
-        replaces = memory.block_bytes if memory.block_key == key else None
+        replaces = None
+        if memory.block_key == key:
+            replaces = memory.block_bytes
         stored: bytes | None = yield StoreBlock(key, block, replaces)
         if stored is None or conversation.serves(conversation.context.read_block(stored)):
             return

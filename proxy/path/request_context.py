@@ -151,7 +151,9 @@ class PolicyChoice:
     @property
     def only(self) -> CompiledPolicy | None:
         """The policy, if there is only one."""
-        return self.policies[0][1] if len(self.policies) == 1 else None
+        if len(self.policies) != 1:
+            return None
+        return self.policies[0][1]
 
     def choose(self, position: float) -> CompiledPolicy:
         return next(policy for rollout, policy in self.policies if position < rollout or rollout == ALL_PERCENT)
@@ -168,7 +170,9 @@ class PolicySelector:
 
     def select(self, occasion: Occasion) -> PolicyChoice:
         is_short = len(occasion.model) + len(occasion.tag) <= CACHED_CHARS_MAX
-        return self._cached(occasion) if is_short else self._select(occasion)
+        if is_short:
+            return self._cached(occasion)
+        return self._select(occasion)
 
     @property
     def cached_count(self) -> int:
@@ -249,7 +253,9 @@ class ModelProfile:
 
     @classmethod
     def of(cls, settings: Upstream, model: str, tokenizer: Tokenizer) -> "ModelProfile":
-        configured = Window(total=settings.window, origin="config") if settings.window else None
+        configured = None
+        if settings.window:
+            configured = Window(total=settings.window, origin="config")
         window = resolve_window(model, configured)
         counter = make_counter_name(settings.name, model)
         return cls(window, compute_relative_prices(window), counter, find_prior_calibration(model), tokenizer)

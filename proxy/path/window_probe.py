@@ -60,7 +60,9 @@ class WindowProbe:
     async def _probe(self, client: Client, model: str, call: Call, scope: WindowScope) -> None:
         for path, read in PROBES.items():
             answer = await _fetch(client, path, call)
-            window = read(answer, model) if answer is not None else None
+            window = None
+            if answer is not None:
+                window = read(answer, model)
             if window is not None:
                 self._windows[scope] = window
                 self._learned.note_probed(scope, window)
@@ -73,8 +75,12 @@ async def _fetch(client: Client, path: str, call: Call) -> object:
     request = replace(call, method="GET", path=path.removeprefix("/v1"), query="", headers=headers, body=None)
     try:
         async with client.send(request, None, at_server_root=not path.startswith("/v1/")) as reply:
-            body = b"".join([chunk async for chunk in reply.chunks()]) if reply.is_good else b""
-        return json.loads(body) if 0 < len(body) < PROBE_ANSWER_MAX_BYTES else None
+            body = b""
+            if reply.is_good:
+                body = b"".join([chunk async for chunk in reply.chunks()])
+        if not 0 < len(body) < PROBE_ANSWER_MAX_BYTES:
+            return None
+        return json.loads(body)
     except (ProxyError, ValueError):
         return None
 

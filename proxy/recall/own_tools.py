@@ -86,4 +86,6 @@ def read_focus(arguments: str) -> str:
     except (ValueError, RecursionError):
         return ""
     focus = value.get("focus") if isinstance(value, dict) else None
-    return focus if isinstance(focus, str) else ""
+    if not isinstance(focus, str):
+        return ""
+    return focus

@@ -21,7 +21,9 @@ TOOL = RECALL.name
 
 def render_handle(start: int, stop: int) -> str:
     """How the model calls the tool for `body[start:stop]`."""
-    numbers = f"{start + 1}" if stop <= start + 1 else f"{start + 1}-{stop}"
+    numbers = f"{start + 1}"
+    if stop > start + 1:
+        numbers = f"{start + 1}-{stop}"
     return f'{TOOL} with messages "{numbers}"'
 
 
@@ -55,7 +57,9 @@ def find_text(wanted: str, *, distinguish_case: bool = False) -> Finder:
 
     def find(text: str) -> Match | None:
         start = (text if distinguish_case else _fold_case(text)).find(folded)
-        return Match(text, start, start + len(wanted)) if start >= 0 else None
+        if start < 0:
+            return None
+        return Match(text, start, start + len(wanted))
 
     return find
 
@@ -65,7 +69,9 @@ def find_pattern(pattern: re.Pattern[str]) -> Finder:
 
     def find(text: str) -> Match | None:
         match = pattern.search(text)
-        return Match(text, match.start(), match.end()) if match is not None else None
+        if match is None:
+            return None
+        return Match(text, match.start(), match.end())
 
     return find
 
@@ -153,7 +159,9 @@ class EarlierMessages:
             return NO_ROOM
         values = _read_arguments(arguments)
         asked, pattern = values.get("messages"), values.get("search")
-        numbers = (1, len(self.body)) if asked in (None, "") else _read_range(asked, len(self.body))
+        numbers: tuple[int, int] | None = (1, len(self.body))
+        if asked not in (None, ""):
+            numbers = _read_range(asked, len(self.body))
         if numbers is None:
             return f'There are no such messages: give a number or a range such as "12-48", from 1 to {len(self.body)}.'
         if isinstance(pattern, str) and pattern.strip():
@@ -182,7 +190,9 @@ class EarlierMessages:
 
     def _find_text(self, number: int) -> str:
         message = self.body[number - 1]
-        return message.text if message.is_result else write_out(message)
+        if message.is_result:
+            return message.text
+        return write_out(message)
 
     def _write(self, number: int) -> str:
         return f"[{number}] {self._name(number)}:\n{self.read(number)}"
@@ -192,8 +202,12 @@ class EarlierMessages:
         message = self.body[number - 1]
         call = self._calls[number - 1]
         if message.is_result:
-            return f"result of {call.name}" if call is not None else "result"
-        return "instruction" if message.role in HEAD else message.role
+            if call is not None:
+                return f"result of {call.name}"
+            return "result"
+        if message.role in HEAD:
+            return "instruction"
+        return message.role
 
     @cached_property
     def _calls(self) -> Sequence[ToolCall | None]:
@@ -221,7 +235,9 @@ def _read_arguments(arguments: str) -> dict[str, Any]:
         value = json.loads(arguments or "{}")
     except (ValueError, RecursionError):
         return {}
-    return value if isinstance(value, dict) else {}
+    if isinstance(value, dict):
+        return value
+    return {}
 
 
 def _read_range(asked: object, most: int) -> tuple[int, int] | None:
@@ -240,7 +256,9 @@ def _read_range(asked: object, most: int) -> tuple[int, int] | None:
         return None
     first = int(found[1])
     last = min(most, int(found[2] or first))
-    return (first, last) if 1 <= first <= last else None
+    if not 1 <= first <= last:
+        return None
+    return (first, last)
 
 
 def _cut(text: str, room_bytes: int, *, first_line: int = 1) -> str:

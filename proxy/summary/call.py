@@ -79,7 +79,9 @@ class AnswerBound:
 
     @property
     def tokens(self) -> int:
-        return self.wanted if self.longest is None else min(self.wanted, self.longest)
+        if self.longest is None:
+            return self.wanted
+        return min(self.wanted, self.longest)
 
     def widen(self, wanted: int) -> "AnswerBound":
         """The bound after an answer that had too little room, perhaps because the model has reasoned first.
@@ -163,7 +165,9 @@ class SummaryCall:
         """The body that asks in this way."""
         clean, bounds = self._redact(attempt), dict.fromkeys(bound.names, bound.tokens)
         body = self._format.render_question(self.request, clean, bounds, self.model, foreign=self.is_other_upstream)
-        return body if self.question.rules.stream else self._format.disable_streaming(body)
+        if self.question.rules.stream:
+            return body
+        return self._format.disable_streaming(body)
 
     def _redact(self, attempt: Try) -> Try:
         """Remove secrets from a retold history; messages that the upstream has read before are sent as they were."""
@@ -182,7 +186,9 @@ class SummaryCall:
                 if not whole.refused:
                     self.usage_refusals.add(self._scope)
         except ProxyError as fault:
-            why = "timeout" if isinstance(fault, UpstreamTimeout) else "unreachable"
+            why = "unreachable"
+            if isinstance(fault, UpstreamTimeout):
+                why = "timeout"
             return SummaryOutcome(Verdict(why=why), cost.plus(NOT_REPORTED))
         cost = cost.plus(delivery.read_usage(whole.answer.usage))
         if whole.refused or whole.answer.error is not None:
@@ -240,16 +246,22 @@ async def fetch_whole_answer(client: Client, call: Call, model: str) -> WholeAns
 
 def choose_bound_name(model: str) -> str:
     """The parameter of Chat Completions that bounds the answers of this kind of model."""
-    return "max_completion_tokens" if _REASONING_MODEL.match(plain_name(model)) is not None else "max_tokens"
+    if _REASONING_MODEL.match(plain_name(model)) is not None:
+        return "max_completion_tokens"
+    return "max_tokens"
 
 
 async def classify_refusal(reply: Reply) -> tuple[str, Refused | None]:
     """Return the kind of this refusal, and its statement about the bound of the answer."""
     beginning = await reply.peek(lambda read: len(read) > refusals.BODY_MAX_BYTES)
-    refusal = None if beginning is None else refusals.classify(reply.status, reply.headers, beginning)
+    refusal = None
+    if beginning is not None:
+        refusal = refusals.classify(reply.status, reply.headers, beginning)
     if refusal is not None and refusal.kind == "usage-option":
         return refusal.kind, None
-    longest = refusal.answer_room if refusal is not None and refusal.kind == "output" else None
+    longest = None
+    if refusal is not None and refusal.kind == "output":
+        longest = refusal.answer_room
     wants_other_name = beginning is not None and _OTHER_NAME.search(beginning) is not None
     return _classify_status(reply.status), Refused(longest, wants_other_name=wants_other_name)
 
@@ -259,7 +271,9 @@ def _classify_status(status: int) -> str:
         return "auth"
     if status in _QUOTA:
         return "quota"
-    return "unreachable" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "refused"
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return "unreachable"
+    return "refused"
 
 
 def _read_answer(answer: Answer) -> SummaryReply:

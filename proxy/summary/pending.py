@@ -99,7 +99,9 @@ class Summarizer:
     async def await_new(self, order: SummaryOrder, seconds: float) -> Summary | None:
         """Ask, and wait this long."""
         pending = self._begin(order)
-        return None if pending is None else await self._await(pending, seconds)
+        if pending is None:
+            return None
+        return await self._await(pending, seconds)
 
     async def await_pending(
         self, identity: Identity, covers: int, seconds: float, call_seconds: float
@@ -151,7 +153,9 @@ class Summarizer:
             outcome = await self._run(order)
             kept, seconds = _candidate_of(order, outcome.verdict) or (kept, seconds)
             text = outcome.verdict.text
-            return Summary(order.call.question.covers, text) if text else None
+            if not text:
+                return None
+            return Summary(order.call.question.covers, text)
         finally:
             with suppress(StoreUnavailable):
                 await self._store.write_fact(order.key, kept.to_bytes(), seconds, over=claim.to_bytes())
@@ -201,7 +205,9 @@ class Summarizer:
                 while (value := await self._store.read_fact(key)) is not None:
                     found = SummaryCandidate.from_bytes(value)
                     if found is None or found.state != "making":
-                        return Summary(covers, found.text) if found is not None and found.text else None
+                        if found is not None and found.text:
+                            return Summary(covers, found.text)
+                        return None
                     if self._has_outlived(key, value, call_seconds + CLAIM_MARGIN_SECONDS):
                         await self._store.write_fact(key, value, 0.0, over=value)
                         return None

@@ -103,7 +103,9 @@ class Question:
     @property
     def label(self) -> str:
         """What tells its answer from other answers about the same messages."""
-        return NOTES if self.is_about_notes else self.focus
+        if self.is_about_notes:
+            return NOTES
+        return self.focus
 
     def verdict(self, reply: SummaryReply, count: Count) -> Verdict:
         """The verdict on an answer to this question."""
@@ -152,7 +154,9 @@ def find_question(state: ConversationState, size: int, limit: int) -> Question |
     kept = find_kept_beside(replace(draft, goal=goal), rules.summary)
     weight = state.count_tokens(message for message in draft.middle if id(message) not in kept)
     if facts.insists:
-        return build_question(state, draft, covers, weight) if weight >= MIN_ASKED_TOKENS else None
+        if not (weight >= MIN_ASKED_TOKENS):
+            return None
+        return build_question(state, draft, covers, weight)
     ledger = replace(draft, goal=goal).bytes_within(LEDGER_SHARE, rules.summary.ledger) // BYTES_PER_TOKEN
     gain = weight - rules.summary.max_tokens - ledger
     more = state.count_tokens(state.body[facts.failed_summary_covers : covers])
@@ -215,7 +219,9 @@ def _describe_boundary(draft: Draft) -> str:
 def _describe_message(message: Message, call: ToolCall | None) -> str:
     """The message in a few words: `the result of Bash(make test)`, `the user's message "Mend the tests."`."""
     if message.is_bulk:
-        return "a result" if call is None else f"the result of {_quote_start(render_call(call))}"
+        if call is None:
+            return "a result"
+        return f"the result of {_quote_start(render_call(call))}"
     words = f"the {message.role}'s message"
     if message.text.strip():
         words += f' "{_quote_start(message.text)}"'
@@ -243,7 +249,9 @@ def list_tries(question: Question, room: int | None, count: Count) -> Iterator[T
         taken = sum(count(message.raw) for message in messages) + (count(question.tools) if question.tools else 0)
         restored = ""
         if room is None or taken * SLACK_RATIO <= room:
-            left = RESTORED_TOKENS if room is None else min(RESTORED_TOKENS, int(room / SLACK_RATIO) - taken - most)
+            left = RESTORED_TOKENS
+            if room is not None:
+                left = min(RESTORED_TOKENS, int(room / SLACK_RATIO) - taken - most)
             restored = _quote([*_restore(question, CLIP_CHARACTERS, left, count).values()])
             messages = (*question.view, _make_user_message(question.instruction + restored))
             yield Try(messages, question.tools, aligned=True)
@@ -276,7 +284,9 @@ def _restore(question: Question, clip: int, room: int, count: Count) -> dict[int
 
 def _quote(texts: Sequence[str]) -> str:
     """What follows the instruction if results are quoted; empty if none are."""
-    return f"{RESTORED}\n\n{summaries.frame_transcript(texts)}\n\n{summaries.NOW}" if texts else ""
+    if not texts:
+        return ""
+    return f"{RESTORED}\n\n{summaries.frame_transcript(texts)}\n\n{summaries.NOW}"
 
 
 def _retell(question: Question, clip: int, room: int | None, count: Count) -> str | None:
@@ -298,7 +308,9 @@ def _retell(question: Question, clip: int, room: int | None, count: Count) -> st
             left += 1
     omitted = len(texts) - left
     request = summaries.render_request(question.instruction, question.earlier, texts[omitted:], omitted=omitted)
-    return request if left else None
+    if not left:
+        return None
+    return request
 
 
 def _take_characters(texts: Sequence[str], room: int) -> list[str]:
