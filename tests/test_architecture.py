@@ -22,7 +22,7 @@ LAYERS = (
     {"lru", "lifetime", "models.names"},
     {"models.thinking"},
     {"history"},
-    {"recall.own_tools"},
+    {"recall.own_tools", "recall.search"},
     {"recall.tool"},
     {"shorten"},
     {"summary.question"},
@@ -51,7 +51,8 @@ LAYERS = (
 LAYER = {part: number for number, parts in enumerate(LAYERS) for part in parts}
 # Decided without I/O. A room may hold both, so modules are named where not all of a room is pure.
 PURE_PARTS = (
-    "history/", "shorten/", "recall/own_tools.py", "recall/tool.py", "summary/question.py", "models/names.py",
+    "history/", "shorten/", "recall/own_tools.py", "recall/search.py",
+    "recall/tool.py", "summary/question.py", "models/names.py",
     "models/thinking.py", "path/planning.py", "path/originals_rule.py", "path/recovery.py", "path/conversation.py",
     "path/actions.py", "path/recognition.py", "path/remember.py", "path/remedies.py",
     "path/accounting.py", "path/program.py",

@@ -19,7 +19,7 @@ from proxy.admin.context import AdminContext, AdminRequest, Json, Route, run_in_
 from proxy.admin.history import ConversationBranch, open_history, shorten
 from proxy.config import Config
 from proxy.errors import NotFound, Overloaded
-from proxy.recall.tool import Finder, find_text
+from proxy.recall.search import Finder, find_text
 from proxy.store.activity_log import ActivityLog
 from proxy.store.transcripts.archive import SHORT_NAME_CHARACTERS, Transcript, read_transcript, role_and_text
 from proxy.store.transcripts.files import MessageLine, file_name, list_files, parse

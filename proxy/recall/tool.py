@@ -1,20 +1,29 @@
-"""Recall: the tool by which a model reads earlier messages again, word for word, and the search in a conversation.
+"""Recall: the tool by which a model reads earlier messages again, word for word.
 
 The client sends its whole history with every request, so the shortened messages are still there: a call of the tool is
 answered from the request that it belongs to. Messages are numbered from 1, without the head, in placeholders, in notes
-and by `transcripts show` alike. Operators and models search by the same function.
+and by `transcripts show` alike.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from proxy.history.grouping import find_callers
-from proxy.history.messages import HEAD, Message, ToolCall, list_argument_texts
+from proxy.history.messages import HEAD, Message, ToolCall
 from proxy.recall.own_tools import RECALL
+from proxy.recall.search import (
+    SEARCHED_CHARACTERS,
+    find_line,
+    find_text,
+    list_searched_texts,
+    render_match,
+    search,
+    write_out,
+)
 
 TOOL = RECALL.name
 
@@ -26,120 +35,6 @@ def render_handle(start: int, stop: int) -> str:
         numbers = f"{start + 1}-{stop}"
     return f'{TOOL} with messages "{numbers}"'
 
-
-# --- search -----------------------------------------------------------------------------------------------------------
-
-T = TypeVar("T")
-CONTEXT_BEFORE_CHARACTERS, CONTEXT_AFTER_CHARACTERS = 40, 60
-SEARCHED_CHARACTERS = 200
-"""How much of a text a model may search for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """A stretch of a text that was found."""
-
-    text: str
-    start: int
-    stop: int
-
-
-Finder = Callable[[str], Match | None]
-"""Finds the first match in a text."""
-
-
-def find_text(wanted: str, *, distinguish_case: bool = False) -> Finder:
-    """A finder of this text. Its time grows with the length of the text that is searched, and with no product.
-
-    An expression that ignores case takes the product of both lengths, and holds the interpreter for that time.
-    """
-    folded = wanted if distinguish_case else _fold_case(wanted)
-
-    def find(text: str) -> Match | None:
-        start = (text if distinguish_case else _fold_case(text)).find(folded)
-        if start < 0:
-            return None
-        return Match(text, start, start + len(wanted))
-
-    return find
-
-
-def find_pattern(pattern: re.Pattern[str]) -> Finder:
-    """A finder of this expression."""
-
-    def find(text: str) -> Match | None:
-        match = pattern.search(text)
-        if match is None:
-            return None
-        return Match(text, match.start(), match.end())
-
-    return find
-
-
-def _fold_case(text: str) -> str:
-    """The text in small letters, of the same length: places in it are places in the text.
-
-    `str.lower` makes two characters of the Turkish capital I, and writes a sigma at the end of a word differently.
-    """
-    return text.replace("\u0130", "i").lower().replace("\u03c2", "\u03c3")
-
-
-def write_out(message: Message) -> str:
-    """The text of a message with its calls, as it is recalled."""
-    return "\n".join(filter(None, [message.text, *map(_write_call, message.calls)]))
-
-
-def _write_call(call: ToolCall) -> str:
-    return f"{call.name}({call.arguments})"
-
-
-def list_searched_texts(message: Message) -> Iterator[str]:
-    """The texts of a message that are searched: all that is recalled, then the texts in its calls that JSON escapes.
-
-    A line of a file is searched for as it is in the file, without the escapes of JSON.
-    """
-    yield write_out(message)
-    for call in message.calls:
-        yield from _list_escaped_texts(call)
-
-
-def _list_escaped_texts(call: ToolCall) -> Iterator[str]:
-    """The texts inside the arguments, if JSON escapes any of them."""
-    if "\\" in call.arguments:
-        try:
-            yield from list_argument_texts(call)
-        except RecursionError:
-            return  # arguments that are nested too deep are searched as they were sent only
-
-
-def search(messages: Iterable[tuple[T, Iterable[str]]], find: Finder) -> Iterator[tuple[T, Match]]:
-    """Each message, given by its texts, in which something is found, with its first match."""
-    for about, texts in messages:
-        match = next(filter(None, map(find, texts)), None)
-        if match is not None:
-            yield about, match
-
-
-def find_line(message: Message, match: Match) -> int:
-    """The number of the line of the recalled message that holds a match; of a text in a call, that of the call."""
-    written = write_out(message)
-    if match.text == written:
-        return written.count("\n", 0, match.start) + 1
-    lines = message.text.count("\n") + 1 if message.text else 0
-    for call in message.calls:
-        if match.text in _list_escaped_texts(call):
-            break
-        lines += _write_call(call).count("\n") + 1
-    return lines + 1
-
-
-def render_match(match: Match) -> str:
-    """A match in one line, with the words around it."""
-    start = max(0, match.start - CONTEXT_BEFORE_CHARACTERS)
-    return " ".join(match.text[start : match.stop + CONTEXT_AFTER_CHARACTERS].split())
-
-
-# --- answers ----------------------------------------------------------------------------------------------------------
 
 _RANGE = re.compile(r"\D{0,20}(\d{1,9})(?:\s{0,3}(?:-|\u2013|\.\.|to)\s{0,3}(\d{1,9}))?\D{0,5}")
 HITS_MAX = 100
