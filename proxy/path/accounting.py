@@ -47,15 +47,15 @@ def account(forwarding: Forwarding, delivered: Delivered) -> Actions[LastRequest
         yield Report(turn)
         return None
     identity, memory = conversation.identity, conversation.memory
-    counted = yield from _count_forwarded(forwarding, conversation, plan)
-    reported = _find_prompt_tokens(answer)
-    if not reported and conversation.context.recounts and plan.action == "created":
-        reported = yield RecountByProbe()
+    forwarded_tokens = yield from _count_forwarded(forwarding, conversation, plan)
+    reported_tokens = _find_prompt_tokens(answer)
+    if not reported_tokens and conversation.context.recounts and plan.action == "created":
+        reported_tokens = yield RecountByProbe()
     read_tokens = 0
-    if is_plausible(counted, reported) and not conversation.is_observed:
-        read_tokens = reported
+    if is_plausible(forwarded_tokens, reported_tokens) and not conversation.is_observed:
+        read_tokens = reported_tokens
     useless, since = _rate_block(conversation, plan, _find_size(conversation, plan, read_tokens))
-    calibration = memory.calibration.learn(counted, read_tokens)
+    calibration = memory.calibration.learn(forwarded_tokens, read_tokens)
     refused_views = conversation.count_refused_views() + forwarding.is_untouched_retry
     anchor = Anchor(identity.links[-1], read_tokens, plan.view_id)
     last = LastRequest(anchor, delivered.now, identity.counter, calibration, useless, since, refused_views)
@@ -63,8 +63,8 @@ def account(forwarding: Forwarding, delivered: Delivered) -> Actions[LastRequest
     if memory.last is None and calibration.observations:
         # The next conversation begins with the calibration that the first request of this one taught.
         yield StoreFact(identity.scale_key, calibration.to_bytes(), FACT_SECONDS)
-    if is_silently_cut(counted, answer):
-        turn = replace(turn, silently_cut=(counted, reported))
+    if is_silently_cut(forwarded_tokens, answer):
+        turn = replace(turn, silently_cut=(forwarded_tokens, reported_tokens))
     is_last_useless = useless == USELESS_BLOCKS_MAX and plan.action == "created"
     yield Report(replace(turn, breaker_opened=is_last_useless and not conversation.is_observed))
     if conversation.observes:
@@ -95,13 +95,17 @@ def _count_forwarded(forwarding: Forwarding, conversation: Conversation, plan: P
     return sum(map(count, outside)) + count_all(state.columns, state.view, count)
 
 
-def is_silently_cut(counted: int, answer: AnswerReport) -> bool:
+def is_silently_cut(counted_tokens: int, answer: AnswerReport) -> bool:
     """Return True if the upstream answered without reading all of its prompt (some servers cut and do not say so)."""
     if answer.says_truncated:
         return True
     # Some servers report only the uncached part as prompt tokens: that is no cut.
     read = max(_find_prompt_tokens(answer), answer.usage.cached or 0)
-    return bool(answer.usage.prompt) and counted >= SILENT_CUT_MIN_TOKENS and read < counted * SILENT_CUT_SHARE
+    return (
+        bool(answer.usage.prompt)
+        and counted_tokens >= SILENT_CUT_MIN_TOKENS
+        and read < counted_tokens * SILENT_CUT_SHARE
+    )
 
 
 def _rate_block(conversation: Conversation, plan: Plan, size: int) -> tuple[int, int]:
@@ -133,52 +137,54 @@ def _report_turn(
 ) -> TurnReport:
     """Return the report of a turn: the price paid, and the price without the proxy."""
     decision, identity = forwarding.decision, conversation.identified
-    paid = unchanged = would_be = None
+    dollars_paid = dollars_unchanged = dollars_would_be = None
     if usage.cached is not None and usage.prompt:
-        paid = unchanged = would_be = price_prompt(conversation.window, usage.prompt, usage.cached)
+        dollars_paid = dollars_unchanged = dollars_would_be = price_prompt(
+            conversation.window, usage.prompt, usage.cached
+        )
         if decision.tokens_after != decision.tokens_before:
-            cached = 0
+            cached_tokens = 0
             # An upstream whose cache was empty would have found nothing of the longer history either.
             if usage.cached or plan.action == "created":
-                cached = _count_cached_unchanged(conversation, plan, now)
-            unchanged = price_prompt(conversation.window, plan.tokens_before, cached)
+                cached_tokens = _count_cached_unchanged(conversation, plan, now)
+            dollars_unchanged = price_prompt(conversation.window, plan.tokens_before, cached_tokens)
         if decision.tokens_after != decision.tokens_would_be:
-            would_be = _price_observed(conversation, plan, usage, now)
+            dollars_would_be = _price_observed(conversation, plan, usage, now)
     return TurnReport(
         decision=decision,
         tenant=identity.tenant,
         link=identity.links[-1].hex(),
         messages=len(conversation.context.request.body),
         usage=usage,
-        dollars_paid=paid,
-        dollars_unchanged=unchanged,
-        dollars_would_be=would_be,
+        dollars_paid=dollars_paid,
+        dollars_unchanged=dollars_unchanged,
+        dollars_would_be=dollars_would_be,
     )
 
 
 def _price_observed(conversation: Conversation, plan: Plan, usage: Usage, now: float) -> float | None:
     """Return the dollars for a view that was only tried out, scaled by the upstream's count of the real one."""
     ratio = usage.prompt / max(1, plan.tokens_before)
-    cached = 0
+    cached_tokens = 0
     # An upstream whose cache was empty would have found nothing of the shorter history either.
     if usage.cached:
-        cached = _count_cached_observed(conversation, plan, now)
-    return price_prompt(conversation.window, round(plan.tokens_after * ratio), round(cached * ratio))
+        cached_tokens = _count_cached_observed(conversation, plan, now)
+    return price_prompt(conversation.window, round(plan.tokens_after * ratio), round(cached_tokens * ratio))
 
 
 def _count_cached_observed(conversation: Conversation, plan: Plan, now: float) -> int:
     """Count the tokens of a view that was only tried out that would have been in the upstream's cache."""
-    unchanged = _count_cached_unchanged(conversation, plan, now)
-    if not unchanged:
+    unchanged_tokens = _count_cached_unchanged(conversation, plan, now)
+    if not unchanged_tokens:
         return 0
-    cached = max(0, plan.tokens_after - (plan.tokens_before - unchanged))
-    if plan.action != "created" or not cached:
-        return cached
+    cached_tokens = max(0, plan.tokens_after - (plan.tokens_before - unchanged_tokens))
+    if plan.action != "created" or not cached_tokens:
+        return cached_tokens
     state = conversation.build_state(conversation.gather_facts(can_summarize=False))
     before, count = conversation.context.request.head + state.view, conversation.count
     pairs = zip(before, plan.view, strict=False)
-    shared = takewhile(lambda pair: pair[0].raw == pair[1].raw, pairs)
-    return min(cached, count(plan.tools or b"") + sum(count(message.raw) for message, _ in shared))
+    shared_pairs = takewhile(lambda pair: pair[0].raw == pair[1].raw, pairs)
+    return min(cached_tokens, count(plan.tools or b"") + sum(count(message.raw) for message, _ in shared_pairs))
 
 
 def _count_cached_unchanged(conversation: Conversation, plan: Plan, now: float) -> int:

@@ -98,11 +98,11 @@ class AnswerRounds:
         while following is not None:
             async with aclosing(following.chunks()) as chunks:
                 async for chunk in chunks:
-                    shown = await self._fail_open(_run(partial(rounds.feed, chunk)), None) if is_read else chunk
-                    if shown is None:  # from the fault on as it comes: nothing may be lost of an answer
-                        is_read, shown = False, rounds.held + chunk
-                    if shown:
-                        yield shown
+                    piece = await self._fail_open(_run(partial(rounds.feed, chunk)), None) if is_read else chunk
+                    if piece is None:  # from the fault on as it comes: nothing may be lost of an answer
+                        is_read, piece = False, rounds.held + chunk
+                    if piece:
+                        yield piece
             try:
                 following = await self._ask_next() if is_read else None
             except ProxyError as fault:
@@ -130,10 +130,10 @@ class AnswerRounds:
             if await self._fail_open(_run(partial(self._own_tools.rounds.feed, body)), None) is None:
                 return reply
             following = await self._ask_next()
-        whole = await self._fail_open(_run(self._own_tools.rounds.close), None)
-        if whole is None:
+        body_of_all = await self._fail_open(_run(self._own_tools.rounds.close), None)
+        if body_of_all is None:
             return reply
-        return LocalAnswer(http.remove(reply.headers, "content-length"), whole)
+        return LocalAnswer(http.remove(reply.headers, "content-length"), body_of_all)
 
     async def _ask_next(self) -> Reply | None:
         """Send the next round of a request. None: the model calls none of the proxy's own tools any more."""
@@ -159,14 +159,14 @@ class AnswerRounds:
                 self._note_decision(self._own_tools.accepted.decision)
         return reply
 
-    async def _ask_again(self, refused: Reply) -> Reply:
+    async def _ask_again(self, refused_reply: Reply) -> Reply:
         """Send a refused round once more, without recalled messages, and with its history as it was."""
         was_compacted = self._own_tools.compacted is not None
-        await self._fail_open(self._own_tools.reject(refused.status), None)
+        await self._fail_open(self._own_tools.reject(refused_reply.status), None)
         again = await self._fail_open(_run(self._own_tools.go_on_without_results), None)
         if again is None:
-            return refused
-        refused.close()
+            return refused_reply
+        refused_reply.close()
         reply = await self._send(again)
         await reply.decompress(ANSWER_MAX_BYTES)
         await self._read_refusal(reply, again)

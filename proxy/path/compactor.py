@@ -111,9 +111,13 @@ class Compactor:
         left_alone = self._leave_alone(outgoing, new_bytes, may_act=may_act)
         offers_compact = False
         if left_alone is None and may_act and policy.settings.compact_tool:
-            offered = _offer_compact(call, body)
-            offers_compact = offered is not body
-            call, body, prefix = replace(call, body=offered), offered, self._find_prefix(call, offered)
+            body_with_tool = _offer_compact(call, body)
+            offers_compact = body_with_tool is not body
+            call, body, prefix = (
+                replace(call, body=body_with_tool),
+                body_with_tool,
+                self._find_prefix(call, body_with_tool),
+            )
         request = None if left_alone is not None else await self._read(call, body, prefix)
         if request is None:
             return left_alone or replace(outgoing, decision=Decision("none", "not-understood"))
@@ -127,8 +131,8 @@ class Compactor:
                     replace(outgoing, options=options.with_force(focus)), request, policy, client
                 )
             if (focus := agents.find_compact_call(request)) is not None:
-                asked = replace(outgoing, options=options.with_force(focus))
-                driver = self._drive(asked, request, policy, client, prefix, offers_compact=offers_compact)
+                forced = replace(outgoing, options=options.with_force(focus))
+                driver = self._drive(forced, request, policy, client, prefix, offers_compact=offers_compact)
         return await _start(driver)
 
     def _drive(
@@ -178,12 +182,12 @@ class Compactor:
     ) -> OutgoingRequest:
         """Count the tokens of the history that would be forwarded. Counting creates and keeps nothing."""
         counting = replace(policy, rules=replace(policy.rules, new_blocks=False))
-        counted = await _start(self._drive(outgoing, request, counting, client))
+        outgoing_count = await _start(self._drive(outgoing, request, counting, client))
         is_off = not policy.rules.new_blocks or outgoing.options.mode == "off" or outgoing.call.caller.halted
-        if counted.decision is not None and counted.decision.outcome == "off" and not is_off:
+        if outgoing_count.decision is not None and outgoing_count.decision.outcome == "off" and not is_off:
             # Off for the count only: for the request itself, compaction is on.
-            counted = replace(counted, decision=replace(counted.decision, outcome="none"))
-        return replace(counted, driver=None, keeps_originals=False)
+            outgoing_count = replace(outgoing_count, decision=replace(outgoing_count.decision, outcome="none"))
+        return replace(outgoing_count, driver=None, keeps_originals=False)
 
     async def _answer_command(
         self, outgoing: OutgoingRequest, request: Request, policy: CompiledPolicy, client: Client
@@ -239,9 +243,9 @@ class Compactor:
 def _offer_compact(call: Call, body: bytes) -> bytes:
     """The body with the tool `Compact`. *body* itself if a call of it could not be answered, or it is the client's."""
     answers = ANSWER_FORMATS[call.path]
-    offered = offer_own_tool(body, answers.COMPACT_TOOL, COMPACT)
-    if offered is not body and answers.allows_rounds(body):
-        return offered
+    body_with_tool = offer_own_tool(body, answers.COMPACT_TOOL, COMPACT)
+    if body_with_tool is not body and answers.allows_rounds(body):
+        return body_with_tool
     return body
 
 

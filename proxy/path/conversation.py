@@ -178,10 +178,10 @@ class Conversation:
         """Return the count of this upstream's tokens."""
         return partial(count_calibrated, self.context.count, calibration)
 
-    def choose_calibration(self, learned: Calibration) -> Calibration:
+    def choose_calibration(self, calibration: Calibration) -> Calibration:
         """Return the calibration that the policy counts by: the learned one, or none."""
         if self.rules.trusts_usage:
-            return learned
+            return calibration
         return UNCALIBRATED
 
     def fits(self, size: int) -> bool:
@@ -210,13 +210,13 @@ class Conversation:
             return 0
         return last.refused_views
 
-    def narrow(self, learned: Window | None) -> Window:
+    def narrow(self, limit: Window | None) -> Window:
         """Return the window with a learned limit, which overrules table and probe but not the operator."""
         window = self.context.window
-        if learned is None or window.origin == "config":
+        if limit is None or window.origin == "config":
             return window
-        output = learned.output or window.output
-        return replace(window, total=learned.total, input=learned.input, output=output, origin=learned.origin)
+        output = limit.output or window.output
+        return replace(window, total=limit.total, input=limit.input, output=output, origin=limit.origin)
 
     def window_keys(self, tenant: str) -> tuple[str, str]:
         """Return the keys of the window in the store: per tenant, because limits may depend on the credential."""
@@ -271,13 +271,13 @@ class Conversation:
         if facts.insists:
             # A client that asks by name is not answered with an older summary, or an older failure.
             candidate, may_ask = NO_CANDIDATE, True
-        summary, in_progress, failed = None, 0, 0
+        summary, in_progress, failed_covers = None, 0, 0
         if candidate.state == "ready":
             summary = Summary(candidate.covers, candidate.text)
         elif candidate.state == "making" and not self.observes:
             in_progress = candidate.covers
         elif candidate.state == "failed":
-            failed = candidate.covers
+            failed_covers = candidate.covers
         return replace(
             facts,
             was_forwarded=last is not None,
@@ -286,7 +286,7 @@ class Conversation:
             useless_blocks=useless_blocks,
             summary_in_progress_covers=in_progress,
             summary=summary,
-            failed_summary_covers=failed,
+            failed_summary_covers=failed_covers,
             anchor=anchor,
             idle_seconds=idle_seconds,
         )

@@ -162,10 +162,10 @@ class RequestDriver:
 
     def _gather(self, options: RequestOptions, *, answer_has_begun: bool = False) -> Context:
         services, policy, profile, request = self._services, self.policy.settings, self._profile, self._request
-        probed = services.window_probe.find(self._scope)
+        probed_window = services.window_probe.find(self._scope)
         window = profile.window
-        if probed is not None and window.origin != "config":
-            window = resolve_window(request.model, probed)
+        if probed_window is not None and window.origin != "config":
+            window = resolve_window(request.model, probed_window)
         mode = "auto" if options.mode == "bypass" else options.mode
         if policy.mode == "observe" and mode == "auto":
             mode = "observe"
@@ -368,11 +368,11 @@ class RequestDriver:
         recall_tool = conversation.rules.recall_tool
         if not (recall_tool or self._offers_compact):
             return None
-        changed = None
+        forwarded_tools = None
         if decision.plan is not None and decision.rewrites:
-            changed = decision.plan.tools
+            forwarded_tools = decision.plan.tools
         tools = list_tools(
-            self._answers, self._request.tools, changed, recall_tool, offers_compact=self._offers_compact
+            self._answers, self._request.tools, forwarded_tools, recall_tool, offers_compact=self._offers_compact
         )
         if not tools:
             return None
@@ -396,8 +396,8 @@ class RequestDriver:
         forwarding = self._instead or self._forwarding
         if rounds is None or not rounds.number or forwarding is None or forwarding.conversation is None:
             return None
-        reported = delivery.read_usage(rounds.rounds.find_usage(rounds.base_number)).prompt
-        return max(0, reported - sum(map(forwarding.conversation.count, rounds.added)))
+        prompt_tokens = delivery.read_usage(rounds.rounds.find_usage(rounds.base_number)).prompt
+        return max(0, prompt_tokens - sum(map(forwarding.conversation.count, rounds.added)))
 
     async def _compact_for_model(
         self, forwarding: Forwarding, focus: str, *, asks_usage: bool
@@ -412,35 +412,35 @@ class RequestDriver:
             step = await self._drive(decide(context))
         except ProxyError as fault:  # of a request that began well, the client hears no error
             return f"Nothing was compacted: {fault.message}.", None
-        compacted: Forwarding = step.value  # type: ignore[union-attr]
-        decision = compacted.decision
+        new_forwarding: Forwarding = step.value  # type: ignore[union-attr]
+        decision = new_forwarding.decision
         report = report_compaction(decision, focus)
-        conversation = compacted.conversation
+        conversation = new_forwarding.conversation
         if conversation is None or decision.plan is None or decision.plan.block is None:
             return report, None
         block = decision.plan.block
         decision = replace(decision, max_answer_tokens=forwarding.decision.max_answer_tokens, asks_usage=asks_usage)
         write = partial(_write_body, self._format, self._request, decision)
         body, _ = await self._run_apart(self._new_work, write)
-        compacted = replace(compacted, decision=decision)
+        new_forwarding = replace(new_forwarding, decision=decision)
         return report, CompactedHistory(
             body=body,
             room_bytes=self._find_room(conversation, decision),
             binds_reasoning=block.reasoning_until > len(self._request.body),
             decision=decision,
-            accept=partial(self._adopt, compacted, body),
-            reject=partial(self._reject, compacted),
+            accept=partial(self._adopt, new_forwarding, body),
+            reject=partial(self._reject, new_forwarding),
         )
 
-    async def _adopt(self, compacted: Forwarding, body: bytes) -> None:
+    async def _adopt(self, new_forwarding: Forwarding, body: bytes) -> None:
         """Remember the compacted history that the upstream has accepted, and go on with it."""
-        await self._drive(remember(compacted), is_heavy=True)
-        self._instead, self._performer.sent_body = compacted, body
+        await self._drive(remember(new_forwarding), is_heavy=True)
+        self._instead, self._performer.sent_body = new_forwarding, body
 
-    async def _reject(self, compacted: Forwarding, status: int) -> None:
+    async def _reject(self, new_forwarding: Forwarding, status: int) -> None:
         """Remember that the upstream calls the compacted history invalid."""
         if status in http.INVALID_STATUSES:
-            await self._drive(give_up_summary(compacted))
+            await self._drive(give_up_summary(new_forwarding))
 
     def keep_unchanged(self) -> SubmittedHistory | None:
         """Keep the original of a request of which nothing was folded away. Its identity is known."""

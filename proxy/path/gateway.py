@@ -193,10 +193,10 @@ class Gateway:
         )
         self._only_upstream = config.upstreams[0] if len(config.upstreams) == 1 and not self._model_decides else None
         self.clients = {settings.name: _keep_or_open(settings, kept or {}, emit) for settings in config.upstreams}
-        shared = ExitStack()
+        leases = ExitStack()
         for client in self.clients.values():
-            shared.enter_context(client.lease())
-        self._leases = Leases(shared.close)
+            leases.enter_context(client.lease())
+        self._leases = Leases(leases.close)
         self._in_force = self._leases.take()
         self._policies = PolicySelector(config, self.clients)
         self._authenticator = Authenticator.of(config)
@@ -223,8 +223,8 @@ class Gateway:
             # The block owns the upstream's replies. Leaving it closes them and starts the note about the turn, at
             # whatever point the client left: while its answer is relayed, or while the store still hears that the
             # upstream accepted the call.
-            with ExitStack() as owned:
-                answer = await self._answer(outgoing, UpstreamCalls(route, owned), record)
+            with ExitStack() as replies:
+                answer = await self._answer(outgoing, UpstreamCalls(route, replies), record)
                 return await request.deliver(answer, self.config.listen, record)
 
     def _admit(self, request: IncomingRequest[R_co], query: str, record: RequestFinished) -> Admitted:
@@ -232,11 +232,11 @@ class Gateway:
         record.client = self._authenticator.find_client(request.headers, request.peer)
         registry = self._records.current
         now = time()
-        admitted = self._authenticator.admit(request.headers, request.peer, registry, now, query)
-        if admitted.caller.key_id:
-            self._records.uses.note(admitted.caller.key_id, now)
-        record.team = admitted.caller.team if admitted.caller.team in self.config.teams else ""
-        return admitted
+        caller_and_headers = self._authenticator.admit(request.headers, request.peer, registry, now, query)
+        if caller_and_headers.caller.key_id:
+            self._records.uses.note(caller_and_headers.caller.key_id, now)
+        record.team = caller_and_headers.caller.team if caller_and_headers.caller.team in self.config.teams else ""
+        return caller_and_headers
 
     async def _read(
         self, request: IncomingRequest[R_co], path: str, query: str, admitted: Admitted, record: RequestFinished
@@ -299,9 +299,9 @@ class Gateway:
         choice = self._policies.select(occasion)
         if call.path == http.COMPACT:
             return await self._compactor.compact(call, call.body, route.client, choice)
-        unchanged = OutgoingRequest(call, Decision("failed-open"))
+        fallback = OutgoingRequest(call, Decision("failed-open"))
         prepare = self._compactor.prepare(call, call.body, route.client, choice)
-        outgoing = await self._fail_open(prepare, unchanged, record)
+        outgoing = await self._fail_open(prepare, fallback, record)
         # Nothing has read a body that is bypassed, say; a count of tokens is no request of the model.
         is_read = outgoing.driver is not None and outgoing.driver.model
         if not is_read and call.path != http.COUNT_TOKENS:
@@ -363,10 +363,10 @@ class Gateway:
             answer = await rounds.join(reply, watch)
             if own_tools.accepted is not None:
                 decision = own_tools.accepted.decision
-        shown = None
+        usage_rewriter = None
         if outgoing.usage_view is not None:
-            shown = _build_usage_rewriter(outgoing.usage_view, answer)
-        return RelayedAnswer(answer, render_decision(decision, record.request_id), watch, tap, shown)
+            usage_rewriter = _build_usage_rewriter(outgoing.usage_view, answer)
+        return RelayedAnswer(answer, render_decision(decision, record.request_id), watch, tap, usage_rewriter)
 
     async def _follow(
         self, driver: Driver, outgoing: OutgoingRequest, reply: Reply, calls: UpstreamCalls, record: RequestFinished
@@ -394,9 +394,9 @@ class Gateway:
                 replies.append(reply)
                 opening = await _read_opening(outgoing, reply, hold_seconds)
         outgoing, reply = step.opening.reply
-        for other in replies:
-            if other is not reply:
-                other.close()  # its connection is of no more use, and the answer may take minutes
+        for losing_reply in replies:
+            if losing_reply is not reply:
+                losing_reply.close()  # its connection is of no more use, and the answer may take minutes
         return outgoing, reply, tap
 
     async def _fail_open(self, act: Coroutine[Any, Any, T], otherwise: T, record: RequestFinished) -> T:
@@ -569,13 +569,13 @@ def _build_usage_rewriter(
     return delivery.BodyRewriter(view)
 
 
-async def _rewrite_usage(chunks: AsyncGenerator[bytes], shown: delivery.Rewriter) -> AsyncGenerator[bytes]:
+async def _rewrite_usage(chunks: AsyncGenerator[bytes], rewriter: delivery.Rewriter) -> AsyncGenerator[bytes]:
     """Rewrite the usage figures of an answer to those that the client is to see."""
     async with aclosing(chunks):
         async for chunk in chunks:
-            if rewritten := shown.feed(chunk):
+            if rewritten := rewriter.feed(chunk):
                 yield rewritten
-    if rest := shown.close():
+    if rest := rewriter.close():
         yield rest
 
 

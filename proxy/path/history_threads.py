@@ -55,9 +55,9 @@ class Lane:
         work.add_done_callback(lambda _: self._count(-1))
         return await asyncio.wrap_future(work)
 
-    def _count(self, more: int) -> None:
+    def _count(self, change: int) -> None:
         with self._lock:
-            self._unfinished += more
+            self._unfinished += change
 
 
 _LARGE = Lane("large-histories", threads=2)

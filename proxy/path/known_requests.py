@@ -53,9 +53,9 @@ class KnownRequests:
             return None
         for depth in reversed(DEPTHS[: bisect_right(DEPTHS, len(source) - start)]):
             alike = self._requests.get(((caller, wire.NAME), depth, _sample(source, start, depth)), ())
-            found = [prefix for request in alike if (prefix := find_prefix(request, source, start)) is not None]
-            if found:  # one of a smaller depth is shorter, but perhaps for its newest messages
-                return max(found, key=lambda prefix: prefix.count)
+            prefixes = [prefix for request in alike if (prefix := find_prefix(request, source, start)) is not None]
+            if prefixes:  # one of a smaller depth is shorter, but perhaps for its newest messages
+                return max(prefixes, key=lambda prefix: prefix.count)
         return None
 
     @property
@@ -67,15 +67,15 @@ class KnownRequests:
         if prefix is not None:
             self._remove(caller, prefix.request)
         if (key := _key_of(caller, request)) is not None:
-            others = (each for each in self._requests.get(key, ()) if each.source != request.source)
-            self._requests[key] = tuple(_take_newest(chain((request,), others)))
+            neighbours = (neighbour for neighbour in self._requests.get(key, ()) if neighbour.source != request.source)
+            self._requests[key] = tuple(_take_newest(chain((request,), neighbours)))
 
     def _remove(self, caller: int, request: Request) -> None:
         if (key := _key_of(caller, request)) is None:
             return
-        others = tuple(each for each in self._requests.pop(key) or () if each is not request)
-        if others:
-            self._requests[key] = others
+        neighbours = tuple(neighbour for neighbour in self._requests.pop(key) or () if neighbour is not request)
+        if neighbours:
+            self._requests[key] = neighbours
 
 
 def _take_newest(requests: Iterable[Request]) -> Iterator[Request]:

@@ -104,14 +104,14 @@ def render_compacted(decision: Decision) -> LocalAnswer:
         "policy": decision.policy,
         "tokens_before": plan.tokens_before,
         "tokens_after": plan.tokens_after,
-        "steps": [{"step": each.step, "messages": each.messages, "saved": each.saved} for each in plan.reports],
+        "steps": [{"step": step.step, "messages": step.messages, "saved": step.saved} for step in plan.reports],
         "summary": block.summary.text if block is not None and block.summary is not None else None,
     }
     messages = b", ".join(message.raw for message in plan.view)
-    written = json.dumps(report, ensure_ascii=False).encode(
+    report_json = json.dumps(report, ensure_ascii=False).encode(
         "utf-8", "replace"
     )  # a model may write half a surrogate pair
-    content = b'{"messages": [' + messages + b'], "report": ' + written + b"}"
+    content = b'{"messages": [' + messages + b'], "report": ' + report_json + b"}"
     return LocalAnswer(JSON, content)
 
 

@@ -94,12 +94,12 @@ class Keeper:
             return None
         return self.originals.keep_later(size, read)
 
-    def record_answer(self, kept: SubmittedHistory, answer: Headers, reader: AnswerFormat) -> Recording | None:
+    def record_answer(self, history: SubmittedHistory, answer: Headers, reader: AnswerFormat) -> Recording | None:
         """A recording of the answer that now begins."""
         if self.originals is None:
             return None
         kind, encoding = find(answer, "content-type") or "", find_encoding(answer)
-        return self.originals.record(kept, Assembly(kind, encoding, reader=reader))
+        return self.originals.record(history, Assembly(kind, encoding, reader=reader))
 
     async def close(self) -> None:
         if self.originals is not None:
@@ -119,11 +119,11 @@ def read_history(
 def _history(tenant: str, links: Sequence[bytes], request: Request, policy: str) -> History:
     origin, *rest = links
 
-    def write_links(known: Sequence[str]) -> list[str]:
-        return [link.hex() for link in rest[len(known) :]]
+    def write_links(known_links: Sequence[str]) -> list[str]:
+        return [link.hex() for link in rest[len(known_links) :]]
 
-    def list_bytes(known: Sequence[bytes]) -> list[bytes]:
-        return [message.raw for message in request.body[len(known) :]]
+    def list_bytes(known_bytes: Sequence[bytes]) -> list[bytes]:
+        return [message.raw for message in request.body[len(known_bytes) :]]
 
     steps = request.columns.extend(("links as text", origin), len(rest), write_links)
     messages = request.columns.extend("bytes", len(request.body), list_bytes)

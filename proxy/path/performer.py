@@ -182,13 +182,15 @@ class ActionPerformer:
     async def _recount(self) -> int:
         """The upstream's token count of the shortened history, from a request for a minimal answer."""
         requests = REQUEST_FORMATS[self._call.path]
-        most = RECOUNT_ANSWER_TOKENS + self._request.least_thinking
-        body = requests.answer_within(requests.disable_streaming(self.sent_body), most)
+        max_tokens = RECOUNT_ANSWER_TOKENS + self._request.least_thinking
+        body = requests.answer_within(requests.disable_streaming(self.sent_body), max_tokens)
         try:
-            whole = await fetch_whole_answer(self._client, replace(self._call, body=body), self._request.model)
+            answer_to_probe = await fetch_whole_answer(
+                self._client, replace(self._call, body=body), self._request.model
+            )
         except ProxyError:
             return 0  # the client has its answer: nothing is lost but a figure
-        return delivery.read_usage(whole.answer.usage).prompt
+        return delivery.read_usage(answer_to_probe.answer.usage).prompt
 
     def warn_of_unknown_window(self) -> None:
         """Warn at the second request: the first one has only started the probe that may find the window."""
@@ -232,9 +234,9 @@ class ActionPerformer:
         decision, caller, upstream = turn.decision, self._call.caller, self._client.settings.name
         emit = self._services.emit
         if turn.silently_cut is not None:
-            sent, read = turn.silently_cut
+            sent_tokens, read_tokens = turn.silently_cut
             is_repeated = self._services.warning_counts.count(decision.conversation) > 1
-            emit(events.PromptTruncated(decision.conversation, upstream, sent, read, is_repeated))
+            emit(events.PromptTruncated(decision.conversation, upstream, sent_tokens, read_tokens, is_repeated))
         if turn.breaker_opened:
             emit(events.BreakerOpened(decision.conversation, decision.policy))
         emit(

@@ -112,10 +112,10 @@ def is_below_threshold(size: int, rules: Rules, facts: Facts, *, count_error: fl
         soon = rules.summary.prepare * NOTICE_SHARE
     # Only a history that is followed has a count by the upstream, and that may be far over ours.
     error = count_error if rules.trusts_usage else 1.0
-    least = [rules.find_clearing(facts.prices), *(limit * soon / error for limit, _ in limits)]
+    thresholds = [rules.find_clearing(facts.prices), *(limit * soon / error for limit, _ in limits)]
     if rules.always and rules.always_at_least:
-        least.append(rules.always_at_least)
-    return not facts.force and size < min(least)
+        thresholds.append(rules.always_at_least)
+    return not facts.force and size < min(thresholds)
 
 
 def is_near_limit(size: int, rules: Rules, facts: Facts) -> bool:
@@ -136,14 +136,18 @@ def plan_without_rewrite(state: ConversationState) -> Plan | None:
         return _keep_view(state, size)
     if state.facts.force:
         return None
-    crossed = state.find_exceeded_limit(size)
-    if crossed is not None:
-        if not _may_wait(state, size, crossed[0]):
+    limit_and_reason = state.find_exceeded_limit(size)
+    if limit_and_reason is not None:
+        if not _may_wait(state, size, limit_and_reason[0]):
             return None
         return _keep_view(state, size, SUMMARY_PENDING)
-    least = _count_least(state)
+    required_tokens = _count_least(state)
     # The cheapest question first.
-    is_due = state.count_request() >= least and state.may_reach(least, state.rules.when_full) and not state.is_short
+    is_due = (
+        state.count_request() >= required_tokens
+        and state.may_reach(required_tokens, state.rules.when_full)
+        and not state.is_short
+    )
     if is_due:
         return None
     return _keep_view(state, size)
@@ -152,13 +156,13 @@ def plan_without_rewrite(state: ConversationState) -> Plan | None:
 def plan_rewrite(state: ConversationState) -> Plan | NeedSummary:
     """Decide whether a new block is made, and which: this goes over the whole history."""
     size, facts = state.size(), state.facts
-    crossed = state.find_exceeded_limit(size)
+    limit_and_reason = state.find_exceeded_limit(size)
     # Who asks for a summary by name waits for it at any size; who only forces a block gets the one that is due.
-    if facts.insists or (facts.force and crossed is None):
-        return _plan_forced(state, size, size if crossed is None else crossed[0])
-    if crossed is None:
+    if facts.insists or (facts.force and limit_and_reason is None):
+        return _plan_forced(state, size, size if limit_and_reason is None else limit_and_reason[0])
+    if limit_and_reason is None:
         return _plan_stride(state, size)
-    return _plan_fold(state, size, *crossed)
+    return _plan_fold(state, size, *limit_and_reason)
 
 
 def plan_next_summary(state: ConversationState) -> Question | None:
@@ -185,18 +189,18 @@ def _is_side_question(state: ConversationState, size: int) -> bool:
 
 def _plan_stride(state: ConversationState, size: int) -> Plan | NeedSummary:
     """Clear old results once enough of them can go, and sooner if the prompt cache is cold."""
-    rules, cold, least = state.rules, _is_cold(state), _count_least(state)
+    rules, cold, required_tokens = state.rules, _is_cold(state), _count_least(state)
     draft = state.draft(rules.keep)
-    if sum(step.reach(draft) for step in rules.when_full) < least:
+    if sum(step.reach(draft) for step in rules.when_full) < required_tokens:
         return _keep_view(state, size)
     attempt = clear_old(state, draft, "cold" if cold else "stride")
-    if attempt.freed < least or (not cold and _estimate_payback(state, attempt) > rules.horizon):
+    if attempt.freed < required_tokens or (not cold and _estimate_payback(state, attempt) > rules.horizon):
         return _keep_view(state, size)
-    stride = replace(_use_block(state, attempt, size), threshold_tokens=least)
+    stride = replace(_use_block(state, attempt, size), threshold_tokens=required_tokens)
     if not (rules.summary.notes and may_ask(rules, state.facts)):
         return stride
     # With a cold cache the question would be read at full price.
-    is_in_time = not cold and attempt.freed < NOTES_PATIENCE_RATIO * least
+    is_in_time = not cold and attempt.freed < NOTES_PATIENCE_RATIO * required_tokens
     question = None
     if is_in_time:
         question = build_note_question(state, draft, attempt.freed)
@@ -209,9 +213,9 @@ def plan_stride_with_notes(state: ConversationState, covers: int, notes: str) ->
     draft = state.draft_up_to(covers)
     if draft is None:
         return None
-    cleared, reports = run(state.rules.when_full, draft)
-    new = state.with_draft(append_note(cleared, f"{NOTES_HEADING}\n{notes}"), "stride")
-    attempt = Attempt("cleared", new, state.count_view() - new.count_view(), reports)
+    draft_without_results, reports = run(state.rules.when_full, draft)
+    new_state = state.with_draft(append_note(draft_without_results, f"{NOTES_HEADING}\n{notes}"), "stride")
+    attempt = Attempt("cleared", new_state, state.count_view() - new_state.count_view(), reports)
     if attempt.freed <= 0:
         return None
     return replace(_use_block(state, attempt, state.size()), threshold_tokens=_count_least(state))
@@ -233,13 +237,15 @@ def _plan_fold(state: ConversationState, size: int, limit: int, reason: str) -> 
     against = _find_objection(state, size)
     if against is not None:
         return _keep_view(state, size, against)
-    least = max(1, _count_required(state, size, limit))
-    if _count_reachable(state) < (least if _fits(state, size) else 1):
+    required_tokens = max(1, _count_required(state, size, limit))
+    if _count_reachable(state) < (required_tokens if _fits(state, size) else 1):
         return _keep_view(state, size, "floor")
     attempt = find_best_attempt(state, size, limit, reason)
     # What neither frees much nor makes the request fit would break the cache for a request that is refused anyway.
     makes_it_fit = not _fits(state, size) and _fits(state, size - attempt.freed)
-    is_enough = makes_it_fit or (attempt.freed >= least and not _is_useless(state, size, size - attempt.freed, limit))
+    is_enough = makes_it_fit or (
+        attempt.freed >= required_tokens and not _is_useless(state, size, size - attempt.freed, limit)
+    )
     if is_enough and attempt.way != "folded":
         return _use_block(state, attempt, size)
     without_model = _keep_view(state, size, "floor")
@@ -252,9 +258,9 @@ def _plan_forced(state: ConversationState, size: int, limit: int) -> Plan | Need
     """Return the plan for a client that asks to compact: a summary if possible, even if clearing would do."""
     if _fits(state, size) and _is_repeated_force(state):
         return _keep_view(state, size)
-    summarized = summarize_forced(state, limit)
-    if summarized is not None and _fits(state, size - summarized.freed):
-        return _use_block(state, summarized, size)
+    summary_attempt = summarize_forced(state, limit)
+    if summary_attempt is not None and _fits(state, size - summary_attempt.freed):
+        return _use_block(state, summary_attempt, size)
     facts = state.facts
     attempt = find_best_attempt(state, size, limit, "forced")
     without_model = _keep_view(state, size, "floor")
@@ -351,11 +357,11 @@ def _count_required(state: ConversationState, size: int, limit: int) -> int:
 
     One that follows another must go half way to the target, or every turn would make a block.
     """
-    least = int(size * state.rules.min_progress)
+    min_tokens = int(size * state.rules.min_progress)
     again = state.has_block and state.block.reason in WINDOW_REASONS
     if again:
-        return max(least, (limit - state.rules.find_goal(limit)) // 2)
-    return least
+        return max(min_tokens, (limit - state.rules.find_goal(limit)) // 2)
+    return min_tokens
 
 
 def _is_useless(state: ConversationState, size: int, after: int, limit: int) -> bool:
@@ -382,41 +388,41 @@ def _estimate_payback(state: ConversationState, attempt: Attempt) -> float:
 
 def _keep_view(state: ConversationState, size: int, reason: str = "") -> Plan:
     """The plan that makes no new block. Only the first time an always-step acts, the opening block is made here."""
-    untouched = state.is_untouched
-    opening = not state.has_block and not untouched
-    stored = state.with_opening_block() if opening else state
+    is_untouched = state.is_untouched
+    is_opening = not state.has_block and not is_untouched
+    stored_state = state.with_opening_block() if is_opening else state
     before = size + state.count_body() - state.count_view()
     return Plan(
-        view=state.request.messages if untouched else state.request.head + stored.view,
-        tools=stored.tools,
-        action="none" if untouched else "created" if opening else "applied",
-        reason=OPENING_REASON if opening else reason,
+        view=state.request.messages if is_untouched else state.request.head + stored_state.view,
+        tools=stored_state.tools,
+        action="none" if is_untouched else "created" if is_opening else "applied",
+        reason=OPENING_REASON if is_opening else reason,
         tokens_before=before,
         tokens_after=size,
-        block=stored.block if opening else None,
+        block=stored_state.block if is_opening else None,
         tokens_without_block=before,
-        link=stored.link if opening else b"",
-        view_id=stored.view_id,
+        link=stored_state.link if is_opening else b"",
+        view_id=stored_state.view_id,
     )
 
 
 def _use_block(state: ConversationState, attempt: Attempt, size: int) -> Plan:
     """The plan with the new block of this attempt."""
-    new = attempt.state
+    new_state = attempt.state
     return Plan(
-        view=new.request.head + new.view,
-        tools=new.tools,
+        view=new_state.request.head + new_state.view,
+        tools=new_state.tools,
         action="created",
-        reason=new.block.reason,
+        reason=new_state.block.reason,
         tokens_before=size + state.count_body() - state.count_view(),
         tokens_after=max(0, size - attempt.freed),  # an upstream may count far less than we do
-        block=new.block,
-        shared=len(new.request.head) + window.count_shared(state.view, new.view),
-        link=new.link,
-        view_id=new.view_id,
+        block=new_state.block,
+        shared=len(new_state.request.head) + window.count_shared(state.view, new_state.view),
+        link=new_state.link,
+        view_id=new_state.view_id,
         reports=attempt.reports,
         tokens_without_block=size,
-        turns=_find_covered_turns(state, new.block.covers),
+        turns=_find_covered_turns(state, new_state.block.covers),
     )
 
 

@@ -136,17 +136,17 @@ def shorten(conversation: Conversation, wait_seconds: float) -> Actions[Forwardi
     elif isinstance(plan, NeedSummary):
         # Written and announced before the model is asked: a hook may want to read the messages before they go.
         provisional = replace(plan.without_model, action="created")
-        begun = yield from begin(replace(forwarding, decision=conversation.describe(provisional)))
-        if begun is None:
+        next_forwarding = yield from begin(replace(forwarding, decision=conversation.describe(provisional)))
+        if next_forwarding is None:
             plan = replace(plan.current, reason=ORIGINALS_UNWRITABLE)
         else:
-            forwarding = begun
+            forwarding = next_forwarding
             plan = yield from _await_summary(conversation, plan, facts, wait_seconds)
-    begun = yield from begin(replace(forwarding, decision=conversation.describe(plan)))
-    if begun is None:
+    next_forwarding = yield from begin(replace(forwarding, decision=conversation.describe(plan)))
+    if next_forwarding is None:
         return _apply_only(conversation)
-    yield from report_end(begun.decision)
-    return begun
+    yield from report_end(next_forwarding.decision)
+    return next_forwarding
 
 
 def _await_summary(conversation: Conversation, need: NeedSummary, facts: Facts, wait_seconds: float) -> Actions[Plan]:
@@ -178,9 +178,9 @@ def _take_notes(conversation: Conversation, need: NeedSummary, state: Conversati
     values: FoundValues | None = yield LookUp(facts=keys)
     if values is None:
         return need.without_model
-    stored, candidate = values[1], None
-    if stored is not None:
-        candidate = SummaryCandidate.from_bytes(stored.value, places[keys.index(stored.key)])
+    stored_value, candidate = values[1], None
+    if stored_value is not None:
+        candidate = SummaryCandidate.from_bytes(stored_value.value, places[keys.index(stored_value.key)])
     if candidate is not None and candidate.state == "ready":
         return planning.plan_stride_with_notes(state, candidate.covers, candidate.text) or need.without_model
     if need.question is None or (candidate is not None and candidate.state == "failed"):

@@ -76,9 +76,9 @@ def _measure(conversation: Conversation, guess: int) -> Actions[int | None]:
 def _count_request(context: Context) -> Actions[int]:
     """Count the tokens of the request. Messages that were counted for an earlier request are not counted again."""
     request, count = context.request, context.count
-    counted = len(request.columns.extend(count, 0, tuple))
+    counted_messages = len(request.columns.extend(count, 0, tuple))
     outside = [*(message.raw for message in request.head), request.tools or b""]
-    counts: list[int] = yield CountTokens([*outside, *(message.raw for message in request.body[counted:])])
+    counts: list[int] = yield CountTokens([*outside, *(message.raw for message in request.body[counted_messages:])])
     return sum(counts[: len(outside)]) + count_all(request.columns, request.body, count)
 
 
@@ -143,17 +143,17 @@ def _find_other_block(conversation: Conversation, places: Sequence[tuple[bytes, 
     for _ in range(MAX_LOOK_UPS):
         look_up = LookUp(blocks=keys)
         values: FoundValues | None = yield look_up
-        other = Memory.read(values, look_up, identity, context.prior, context.read_block)
-        if conversation.serves(other.block):
+        other_memory = Memory.read(values, look_up, identity, context.prior, context.read_block)
+        if conversation.serves(other_memory.block):
             break
-        keys = keys[keys.index(other.block_key) + 1 :]
+        keys = keys[keys.index(other_memory.block_key) + 1 :]
     else:
-        other = Memory()
+        other_memory = Memory()
     memory = replace(
         memory,
-        block=other.block,
-        block_key=other.block_key,
-        block_bytes=other.block_bytes,
-        observed=other.observed,
+        block=other_memory.block,
+        block_key=other_memory.block_key,
+        block_bytes=other_memory.block_bytes,
+        observed=other_memory.observed,
     )
     return replace(conversation, memory=memory)

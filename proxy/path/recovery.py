@@ -93,23 +93,25 @@ class Cure:
 
 
 def find_cures(
-    fault: Refusal, counted: int, ratio: float, wanted: int | None, least_thinking: int = 0
+    fault: Refusal, counted_tokens: int, ratio: float, max_output: int | None, least_thinking: int = 0
 ) -> Iterator[Cure]:
     """The cures for a refused request, mildest first: the first that can be applied is tried, and no other.
 
     A request that asks for a large answer may be mostly instructions and tools, which stay: then less of the window is
     kept for the answer, and more of the history fits.
     """
-    found = find_cure(fault, counted, ratio, wanted, least_thinking)
-    if found is None:
+    cure = find_cure(fault, counted_tokens, ratio, max_output, least_thinking)
+    if cure is None:
         return
-    yield found
-    for divisor in SMALLER_ANSWER_DIVISORS if found.most_answer_tokens is not None and found.changes_history else ():
+    yield cure
+    for divisor in SMALLER_ANSWER_DIVISORS if cure.most_answer_tokens is not None and cure.changes_history else ():
         if fault.limit is not None and fault.limit // divisor >= LEAST_ANSWER_TOKENS + least_thinking:
-            yield _shorten_history(fault, counted, ratio, wanted, divisor)
+            yield _shorten_history(fault, counted_tokens, ratio, max_output, divisor)
 
 
-def find_cure(fault: Refusal, counted: int, ratio: float, wanted: int | None, least_thinking: int = 0) -> Cure | None:
+def find_cure(
+    fault: Refusal, counted_tokens: int, ratio: float, max_output: int | None, least_thinking: int = 0
+) -> Cure | None:
     """The mildest cure for a refused request, or None.
 
     We count it as `counted` tokens, the upstream as about `ratio` times that; `wanted` is the client's bound, of which
@@ -118,37 +120,37 @@ def find_cure(fault: Refusal, counted: int, ratio: float, wanted: int | None, le
     if fault.kind == "signature":
         return Cure(strip_signed=True, ratio=ratio)
     if fault.kind == "output":
-        cure = _shorten_answer(fault, round(counted * ratio), wanted)
+        cure = _shorten_answer(fault, round(counted_tokens * ratio), max_output)
         room = LEAST_ANSWER_TOKENS + least_thinking - SLACK_TOKENS
         if cure is None or cure.most_answer_tokens is None or cure.most_answer_tokens >= room:
             return cure
         if fault.limit is None:
             return None
-        return _shorten_history(fault, counted, ratio, wanted)
-    size = counted * ratio
-    if fault.size is not None and is_plausible(counted, fault.size):
+        return _shorten_history(fault, counted_tokens, ratio, max_output)
+    size = counted_tokens * ratio
+    if fault.size is not None and is_plausible(counted_tokens, fault.size):
         size = max(size, fault.size)  # usage, which gave the ratio, may be far below the size that is refused
     if fault.kind in ("input", "tpm-hard") and size >= SMALLEST_OVERFLOW_TOKENS:
-        return _shorten_history(fault, counted, ratio, wanted)
+        return _shorten_history(fault, counted_tokens, ratio, max_output)
     return None
 
 
-def _shorten_answer(fault: Refusal, size: int, wanted: int | None) -> Cure | None:
+def _shorten_answer(fault: Refusal, size: int, max_output: int | None) -> Cure | None:
     room = fault.answer_room
     if room is None and fault.limit is not None:
         room = int((fault.limit - size) * FILL_SHARE)
     elif room is not None and fault.limit is not None:
         room -= SLACK_TOKENS
-    if room is None or room < LEAST_ANSWER_TOKENS - SLACK_TOKENS or (wanted is not None and wanted <= room):
+    if room is None or room < LEAST_ANSWER_TOKENS - SLACK_TOKENS or (max_output is not None and max_output <= room):
         return None
     return Cure(most_answer_tokens=room)
 
 
 def _shorten_history(
-    fault: Refusal, counted: int, ratio: float, wanted: int | None, divisor: int = ANSWER_DIVISOR
+    fault: Refusal, counted_tokens: int, ratio: float, max_output: int | None, divisor: int = ANSWER_DIVISOR
 ) -> Cure:
     if fault.limit is None:
-        size = round(counted * ratio)
+        size = round(counted_tokens * ratio)
         return Cure(
             int(size * LARGEST_RETRY_SHARE),
             int(size * GUESSED_SHARE),
@@ -158,25 +160,25 @@ def _shorten_history(
     if fault.covers == "input":
         room, answer = fault.limit, None
     else:
-        reserve = min(Window(total=fault.limit).answer_tokens(wanted), fault.limit // divisor)
+        reserve = min(Window(total=fault.limit).answer_tokens(max_output), fault.limit // divisor)
         room = fault.limit - reserve
-        answer = reserve if wanted and wanted > reserve else None
-    reported = (fault.size or 0) - (
-        wanted or 0 if fault.kind == "tpm-hard" else 0
+        answer = reserve if max_output and max_output > reserve else None
+    reported_tokens = (fault.size or 0) - (
+        max_output or 0 if fault.kind == "tpm-hard" else 0
     )  # a minute's budget covers the answer
-    if is_plausible(counted, reported):
-        ratio = reported / counted
+    if is_plausible(counted_tokens, reported_tokens):
+        ratio = reported_tokens / counted_tokens
     # It did not fit beside the answer that was asked for, so it is larger than that.
-    excluded = room
+    excluded_tokens = room
     if divisor != ANSWER_DIVISOR:
-        excluded = (fault.limit or 0) - (wanted or 0)
-    ratio = max(ratio, (excluded + 1) / counted)
+        excluded_tokens = (fault.limit or 0) - (max_output or 0)
+    ratio = max(ratio, (excluded_tokens + 1) / counted_tokens)
     return Cure(room, int(room * FILL_SHARE), ratio=ratio, most_answer_tokens=answer)
 
 
-def limit_of(fault: Refusal, wanted: int | None = None) -> LearnedLimit | None:
+def limit_of(fault: Refusal, max_output: int | None = None) -> LearnedLimit | None:
     """The limit that the upstream stated, to be remembered; not if mostly the answer was too long."""
-    if fault.kind == "output" and not (wanted and fault.limit and 2 * wanted <= fault.limit):
+    if fault.kind == "output" and not (max_output and fault.limit and 2 * max_output <= fault.limit):
         return None
     if fault.kind not in ("input", "output", "tpm-hard"):
         return None
@@ -194,22 +196,22 @@ def _without_reasoning(state: ConversationState) -> Plan | None:
     Unsigned reasoning stays, because some upstreams demand it back.
     """
     head, view = state.request.head, state.view
-    unsigned = frozenset(message.start for message in view if not message.signed)
-    draft = Draft(head, view, tools=state.tools, fixed=unsigned, origin=state.body, count=state.count)
+    unsigned_starts = frozenset(message.start for message in view if not message.signed)
+    draft = Draft(head, view, tools=state.tools, fixed=unsigned_starts, origin=state.body, count=state.count)
     bare, reports = run((_ALL_REASONING,), draft)
     if bare.middle == draft.middle:
         return None
-    new, size = state.with_draft(bare, REASONING_REFUSED), state.size()
+    new_state, size = state.with_draft(bare, REASONING_REFUSED), state.size()
     return Plan(
-        view=head + new.view,
-        tools=new.tools,
+        view=head + new_state.view,
+        tools=new_state.tools,
         action="created",
         reason=REASONING_REMOVED,
         tokens_before=size,
         tokens_after=max(0, size - sum(report.saved for report in reports)),
-        block=new.block,
-        link=new.link,
-        view_id=new.view_id,
+        block=new_state.block,
+        link=new_state.link,
+        view_id=new_state.view_id,
         reports=reports,
         tokens_without_block=size,
     )

@@ -51,7 +51,7 @@ def try_remedies(gather: Gather | None, first: Forwarding, refused: Opening) -> 
 
     `gather` is None for a request that is bypassed: nothing but refused reasoning may be removed from it.
     """
-    refusal, was_retried, helped = refused.refusal, False, False
+    refusal, was_retried, has_helped = refused.refusal, False, False
     if refusal is None and not refused.is_invalid:
         return first, refused
     result = first, refused
@@ -62,11 +62,11 @@ def try_remedies(gather: Gather | None, first: Forwarding, refused: Opening) -> 
         opening: Opening = yield Send(retry)
         if not opening.was_sent:
             continue
-        was_retried, helped = True, opening.is_good
-        if helped:
+        was_retried, has_helped = True, opening.is_good
+        if has_helped:
             result = retry, opening
         break
-    yield ReportRefusal(refusal, was_retried=was_retried, helped=helped)
+    yield ReportRefusal(refusal, was_retried=was_retried, helped=has_helped)
     return result
 
 
@@ -144,8 +144,8 @@ def _change_history(gather: Gather, first: Forwarding, refusal: Refusal) -> Acti
     if conversation.identity is None:
         first = yield from _look_closer(conversation)
         conversation = first.conversation or conversation
-    refused = first.decision.plan
-    if refused is None:
+    refused_plan = first.decision.plan
+    if refused_plan is None:
         return None
     request = conversation.context.request
     limit = limit_of(refusal, request.max_output)
@@ -153,12 +153,12 @@ def _change_history(gather: Gather, first: Forwarding, refusal: Refusal) -> Acti
     if limit is not None:
         yield from learn_window(conversation, limit)
         window = conversation.narrow(limit.window())
-    counted = sum((yield CountTokens(list_forwarded_pieces(refused))))
+    counted_tokens = sum((yield CountTokens(list_forwarded_pieces(refused_plan))))
     ratio = conversation.memory.calibration.ratio
-    for cure in find_cures(refusal, counted, ratio, request.max_output, request.least_thinking):
+    for cure in find_cures(refusal, counted_tokens, ratio, request.max_output, request.least_thinking):
         if not cure.changes_history:
             return _bound_answer(replace(first, was_refused=True, learned=cure.learned), cure)
-        plan = _apply(cure, conversation, refused, window)
+        plan = _apply(cure, conversation, refused_plan, window)
         if plan is not None:
             return (yield from _use_cure(first, conversation, cure, plan, window))
     return None
@@ -174,7 +174,7 @@ def _look_closer(conversation: Conversation) -> Actions[Forwarding]:
 
 
 def _apply(
-    cure: Cure, conversation: Conversation, refused: Plan, window: Window, summary: Summary | None = None
+    cure: Cure, conversation: Conversation, refused_plan: Plan, window: Window, summary: Summary | None = None
 ) -> Plan | None:
     """Return the history that a cure makes, or None if it does not help. `window`: narrowed by this refusal."""
     if cure.learned is not None:
@@ -186,17 +186,17 @@ def _apply(
         summary=summary,
     )
     state = conversation.build_state(facts, Calibration(cure.ratio), cure.harden(conversation.rules))
-    if not cure.strip_signed or refused.block is None:
+    if not cure.strip_signed or refused_plan.block is None:
         return cure(state)
     # Only its reasoning was refused: the rest of the new block stays, or the next request would do it again.
-    plan = cure(state.with_block(refused.block, has_block=True))
+    plan = cure(state.with_block(refused_plan.block, has_block=True))
     if plan is None:
         return None
     return replace(
         plan,
-        tokens_before=refused.tokens_before,
-        tokens_without_block=refused.tokens_without_block,
-        reports=refused.reports + plan.reports,
+        tokens_before=refused_plan.tokens_before,
+        tokens_without_block=refused_plan.tokens_without_block,
+        reports=refused_plan.reports + plan.reports,
     )
 
 
@@ -212,9 +212,9 @@ def _use_cure(
         return None
     summary = yield from _await_summary(conversation, cure, window)
     if summary is not None and first.decision.plan is not None:
-        summarized = _apply(cure, conversation, first.decision.plan, window, summary)
-        if summarized is not None:
-            retry = replace(retry, decision=conversation.describe(summarized))
+        plan_with_summary = _apply(cure, conversation, first.decision.plan, window, summary)
+        if plan_with_summary is not None:
+            retry = replace(retry, decision=conversation.describe(plan_with_summary))
     yield from report_end(retry.decision)
     return _bound_answer(retry, cure)
 

@@ -26,11 +26,11 @@ from proxy.shorten.window import LEARNED_SECONDS, LearnedLimit
 def begin(forwarding: Forwarding) -> Actions[Forwarding | None]:
     """Write the original, and report that a compaction begins. None: without the original it may not begin."""
     conversation, plan = _read(forwarding)
-    begun = yield from _write_original(forwarding, is_known_caller=conversation.may_store(plan))
-    if begun is None or plan.action != "created" or begun.is_announced:
-        return begun
-    yield BeginCompaction(plan.reason, plan.tokens_without_block, begun.originals_are_written, conversation)
-    return replace(begun, is_announced=True)
+    next_forwarding = yield from _write_original(forwarding, is_known_caller=conversation.may_store(plan))
+    if next_forwarding is None or plan.action != "created" or next_forwarding.is_announced:
+        return next_forwarding
+    yield BeginCompaction(plan.reason, plan.tokens_without_block, next_forwarding.originals_are_written, conversation)
+    return replace(next_forwarding, is_announced=True)
 
 
 def report_end(decision: Decision) -> Actions[None]:
@@ -94,8 +94,8 @@ def _store_block(conversation: Conversation, plan: Plan) -> Actions[None]:
         replaces = None
         if memory.block_key == key:
             replaces = memory.block_bytes
-        stored: bytes | None = yield StoreBlock(key, block, replaces)
-        if stored is None or conversation.serves(conversation.context.read_block(stored)):
+        stored_block: bytes | None = yield StoreBlock(key, block, replaces)
+        if stored_block is None or conversation.serves(conversation.context.read_block(stored_block)):
             return
 
 

@@ -52,8 +52,8 @@ class RequestOptions:
     @classmethod
     def read(cls, headers: Headers) -> "RequestOptions":
         words = read_own(headers)
-        asked = words.get("x-compaction", "").strip().lower() or "auto"
-        mode = next((mode for mode in MODES if mode == asked), None)
+        mode_text = words.get("x-compaction", "").strip().lower() or "auto"
+        mode = next((mode for mode in MODES if mode == mode_text), None)
         if mode is None:
             raise BadRequest(f"x-compaction must be one of {', '.join(MODES)}")
         return cls(mode, words.get("x-compaction-focus", ""), words.get("x-conversation-id", ""))
@@ -63,10 +63,10 @@ SESSION_HEADERS = ("x-session-id", "session_id", "session-id", "x-claude-code-se
 """Headers in which agents name their session, in the order in which they count."""
 
 
-def find_session(headers: Headers, options: RequestOptions, named: str) -> str:
+def find_session(headers: Headers, options: RequestOptions, name_in_body: str) -> str:
     """The session of a request as its client names it: in a header, else in the body. For the activity log only."""
-    found = (find(headers, name) for name in SESSION_HEADERS)
-    return options.conversation or next(filter(None, found), named)
+    names = (find(headers, name) for name in SESSION_HEADERS)
+    return options.conversation or next(filter(None, names), name_in_body)
 
 
 ANONYMOUS = "anonymous"
@@ -82,16 +82,16 @@ def find_tenant(call: Call, secret: bytes) -> str:
     """
     if call.caller.tenant:
         return call.caller.tenant
-    shown = make_identity(call)
-    if not shown:
+    credentials = make_identity(call)
+    if not credentials:
         return ANONYMOUS
-    if len(shown) == 1 and shown[0][0] in _HASHED_ALONE:
-        return blake2b(_encode_text(shown[0][1]), key=secret, digest_size=TENANT_BYTES).hexdigest()
-    hashed = blake2b(key=secret, digest_size=TENANT_BYTES, person=b"credentials")
-    for text in (text for pair in shown for text in pair):
-        encoded = _encode_text(text)
-        hashed.update(len(encoded).to_bytes(8, "big") + encoded)
-    return hashed.hexdigest()
+    if len(credentials) == 1 and credentials[0][0] in _HASHED_ALONE:
+        return blake2b(_encode_text(credentials[0][1]), key=secret, digest_size=TENANT_BYTES).hexdigest()
+    digest = blake2b(key=secret, digest_size=TENANT_BYTES, person=b"credentials")
+    for text in (text for pair in credentials for text in pair):
+        data = _encode_text(text)
+        digest.update(len(data).to_bytes(8, "big") + data)
+    return digest.hexdigest()
 
 
 def make_identity(call: Call) -> Headers:
@@ -253,10 +253,10 @@ class ModelProfile:
 
     @classmethod
     def of(cls, settings: Upstream, model: str, tokenizer: Tokenizer) -> "ModelProfile":
-        configured = None
+        configured_window = None
         if settings.window:
-            configured = Window(total=settings.window, origin="config")
-        window = resolve_window(model, configured)
+            configured_window = Window(total=settings.window, origin="config")
+        window = resolve_window(model, configured_window)
         counter = make_counter_name(settings.name, model)
         return cls(window, compute_relative_prices(window), counter, find_prior_calibration(model), tokenizer)
 

@@ -77,17 +77,17 @@ class BlockCache:
         )
         self._lock = Lock()
 
-    def read(self, caller: int, stored: bytes) -> Block | None:
+    def read(self, caller: int, stored_bytes: bytes) -> Block | None:
         """The block in these bytes, remembered for this caller."""
-        key = caller, len(stored), stored[:BLOCK_SAMPLE_BYTES], stored[-BLOCK_SAMPLE_BYTES:]
+        key = caller, len(stored_bytes), stored_bytes[:BLOCK_SAMPLE_BYTES], stored_bytes[-BLOCK_SAMPLE_BYTES:]
         with self._lock:
-            known, found = self._blocks.get(key, (b"", None))
-        if known == stored:
-            return found
-        block = Block.from_bytes(stored)
+            known_bytes, known_block = self._blocks.get(key, (b"", None))
+        if known_bytes == stored_bytes:
+            return known_block
+        block = Block.from_bytes(stored_bytes)
         if block is not None:
             with self._lock:
-                self._blocks[key] = stored, block
+                self._blocks[key] = stored_bytes, block
         return block
 
 

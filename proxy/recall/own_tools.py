@@ -70,7 +70,7 @@ def _has_tool(tools: bytes, name: str) -> bool:
     # Reading the names takes longer than searching the bytes.
     if f'"{name}"'.encode() not in tools.lower():
         return False
-    return any(offered.lower() == name for offered in list_tool_names(tools))
+    return any(tool_name.lower() == name for tool_name in list_tool_names(tools))
 
 
 def withdraw_tool(tools: bytes, definition: bytes) -> bytes:

@@ -26,18 +26,18 @@ Finder = Callable[[str], Match | None]
 """Finds the first match in a text."""
 
 
-def find_text(wanted: str, *, distinguish_case: bool = False) -> Finder:
+def find_text(text_to_find: str, *, distinguish_case: bool = False) -> Finder:
     """A finder of this text. Its time grows with the length of the text that is searched, and with no product.
 
     An expression that ignores case takes the product of both lengths, and holds the interpreter for that time.
     """
-    folded = wanted if distinguish_case else _fold_case(wanted)
+    folded_text = text_to_find if distinguish_case else _fold_case(text_to_find)
 
     def find(text: str) -> Match | None:
-        start = (text if distinguish_case else _fold_case(text)).find(folded)
+        start = (text if distinguish_case else _fold_case(text)).find(folded_text)
         if start < 0:
             return None
-        return Match(text, start, start + len(wanted))
+        return Match(text, start, start + len(text_to_find))
 
     return find
 
@@ -100,9 +100,9 @@ def search(messages: Iterable[tuple[T, Iterable[str]]], find: Finder) -> Iterato
 
 def find_line(message: Message, match: Match) -> int:
     """The number of the line of the recalled message that holds a match; of a text in a call, that of the call."""
-    written = write_out(message)
-    if match.text == written:
-        return written.count("\n", 0, match.start) + 1
+    message_text = write_out(message)
+    if match.text == message_text:
+        return message_text.count("\n", 0, match.start) + 1
     lines = message.text.count("\n") + 1 if message.text else 0
     for call in message.calls:
         if match.text in _list_escaped_texts(call):

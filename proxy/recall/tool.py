@@ -53,31 +53,31 @@ class EarlierMessages:
         if room_bytes < LEAST_BYTES:
             return NO_ROOM
         values = _read_arguments(arguments)
-        asked, pattern = values.get("messages"), values.get("search")
+        range_text, pattern = values.get("messages"), values.get("search")
         numbers: tuple[int, int] | None = (1, len(self.body))
-        if asked not in (None, ""):
-            numbers = _read_range(asked, len(self.body))
+        if range_text not in (None, ""):
+            numbers = _read_range(range_text, len(self.body))
         if numbers is None:
             return f'There are no such messages: give a number or a range such as "12-48", from 1 to {len(self.body)}.'
         if isinstance(pattern, str) and pattern.strip():
             return _cut(self._search(pattern, numbers), room_bytes)
-        if asked in (None, ""):
+        if range_text in (None, ""):
             return 'Nothing to recall: give `messages`, such as "17" or "12-48", or a text to `search` for.'
         first, last = numbers
         if first < last:
             return _cut("\n\n".join(map(self._write, range(first, last + 1))), room_bytes)
         return self._read_lines(first, values.get("lines"), room_bytes)
 
-    def _read_lines(self, number: int, asked: object, room_bytes: int) -> str:
+    def _read_lines(self, number: int, range_text: object, room_bytes: int) -> str:
         """These lines of a message, or all of them."""
         text = self.read(number)
-        if asked in (None, "") or not self._find_text(number):
+        if range_text in (None, "") or not self._find_text(number):
             return _cut(text, room_bytes)
         lines = text.split("\n")
-        found = _read_range(asked, len(lines))
-        if found is None:
+        line_range = _read_range(range_text, len(lines))
+        if line_range is None:
             return f"There are no such lines: message {number} has {len(lines):,}."
-        return _cut("\n".join(lines[found[0] - 1 : found[1]]), room_bytes, first_line=found[0])
+        return _cut("\n".join(lines[line_range[0] - 1 : line_range[1]]), room_bytes, first_line=line_range[0])
 
     def read(self, number: int) -> str:
         """One message; of a result exactly its text. A sentence if there is none, as of an image alone."""
@@ -135,22 +135,22 @@ def _read_arguments(arguments: str) -> dict[str, Any]:
     return {}
 
 
-def _read_range(asked: object, most: int) -> tuple[int, int] | None:
+def _read_range(value: object, upper_bound: int) -> tuple[int, int] | None:
     """The first and the last number of a range, within 1 and `most`; None if it names none of these."""
-    match asked:
+    match value:
         case bool():
             return None
         case [first, *_, last] if isinstance(first, int) and isinstance(last, int):
-            asked = f"{first}-{last}"
+            value = f"{first}-{last}"
         case [str(only)] | [int(only)]:
-            asked = only
-    if not isinstance(asked, str | int):
+            value = only
+    if not isinstance(value, str | int):
         return None
-    found = _RANGE.fullmatch(str(asked))
-    if found is None:
+    match = _RANGE.fullmatch(str(value))
+    if match is None:
         return None
-    first = int(found[1])
-    last = min(most, int(found[2] or first))
+    first = int(match[1])
+    last = min(upper_bound, int(match[2] or first))
     if not 1 <= first <= last:
         return None
     return (first, last)

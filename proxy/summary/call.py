@@ -51,12 +51,12 @@ class SummaryCost:
     cached: int = 0
     written: int = 0
 
-    def plus(self, reported: Usage) -> "SummaryCost":
+    def plus(self, usage: Usage) -> "SummaryCost":
         return SummaryCost(
             self.tries + 1,
-            self.read + reported.prompt,
-            self.cached + (reported.cached or 0),
-            self.written + reported.written,
+            self.read + usage.prompt,
+            self.cached + (usage.cached or 0),
+            self.written + usage.written,
         )
 
 
@@ -83,12 +83,12 @@ class AnswerBound:
             return self.wanted
         return min(self.wanted, self.longest)
 
-    def widen(self, wanted: int) -> "AnswerBound":
+    def widen(self, max_tokens: int) -> "AnswerBound":
         """The bound after an answer that had too little room, perhaps because the model has reasoned first.
 
         `wanted`: at most twice the first one, for which `list_tries` leaves room in the window.
         """
-        return replace(self, wanted=wanted)
+        return replace(self, wanted=max_tokens)
 
     def after(self, refusal: Refused | None) -> "AnswerBound | None":
         """The bound to try after this refusal; None if it is not about the bound."""
@@ -135,25 +135,25 @@ class SummaryCall:
 
     async def run(self) -> "SummaryOutcome":
         """Ask up to three times, each time with another body."""
-        outcome, bound = SummaryOutcome(), self._first_bound()
-        sent = set[bytes]()
+        outcome, answer_bound = SummaryOutcome(), self._first_bound()
+        sent_bodies = set[bytes]()
         ways = list_tries(self.question, self.room, self.count)
         # In a thread: writing the body of a large history would hold up every other request.
-        while (attempt := await asyncio.to_thread(next, ways, None)) is not None and len(sent) < MAX_TRIES:
+        while (attempt := await asyncio.to_thread(next, ways, None)) is not None and len(sent_bodies) < MAX_TRIES:
             if attempt.again and outcome.verdict.why not in TRUNCATED_OUTCOMES:
                 continue
-            body = await asyncio.to_thread(self._write, attempt, bound)
-            if body in sent:
+            body = await asyncio.to_thread(self._write, attempt, answer_bound)
+            if body in sent_bodies:
                 continue
-            sent.add(body)
+            sent_bodies.add(body)
             outcome = await self._try(body, outcome.cost)
-            if (other := bound.after(outcome.refusal)) is not None:
-                bound = other  # the same question, bounded as this upstream wants it
-                outcome = await self._try(await asyncio.to_thread(self._write, attempt, bound), outcome.cost)
+            if (next_bound := answer_bound.after(outcome.refusal)) is not None:
+                answer_bound = next_bound  # the same question, bounded as this upstream wants it
+                outcome = await self._try(await asyncio.to_thread(self._write, attempt, answer_bound), outcome.cost)
             if outcome.verdict.text or outcome.verdict.why in FINAL_FAULTS:
                 break
             if outcome.verdict.why in TRUNCATED_OUTCOMES:
-                bound = bound.widen(2 * self.question.rules.max_tokens)
+                answer_bound = answer_bound.widen(2 * self.question.rules.max_tokens)
         return outcome
 
     def _first_bound(self) -> AnswerBound:
@@ -161,9 +161,9 @@ class SummaryCall:
         names = self._format.find_bounds(self.request.source) or (choose_bound_name(self.model_name),)
         return AnswerBound(self.question.rules.max_tokens, self.longest_answer, names)
 
-    def _write(self, attempt: Try, bound: AnswerBound) -> bytes:
+    def _write(self, attempt: Try, answer_bound: AnswerBound) -> bytes:
         """The body that asks in this way."""
-        clean, bounds = self._redact(attempt), dict.fromkeys(bound.names, bound.tokens)
+        clean, bounds = self._redact(attempt), dict.fromkeys(answer_bound.names, answer_bound.tokens)
         body = self._format.render_question(self.request, clean, bounds, self.model, foreign=self.is_other_upstream)
         if self.question.rules.stream:
             return body
@@ -179,21 +179,21 @@ class SummaryCall:
     async def _try(self, body: bytes, cost: SummaryCost) -> "SummaryOutcome":
         asking = self._request_usage(body)
         try:
-            whole = await fetch_whole_answer(self.client, self._call_with(asking or body), self.model_name)
-            if whole.refused == "usage-option" and asking is not None and self.usage_refusals is not None:
+            whole_answer = await fetch_whole_answer(self.client, self._call_with(asking or body), self.model_name)
+            if whole_answer.refused == "usage-option" and asking is not None and self.usage_refusals is not None:
                 cost = cost.plus(NOT_REPORTED)
-                whole = await fetch_whole_answer(self.client, self._call_with(body), self.model_name)
-                if not whole.refused:
+                whole_answer = await fetch_whole_answer(self.client, self._call_with(body), self.model_name)
+                if not whole_answer.refused:
                     self.usage_refusals.add(self._scope)
         except ProxyError as fault:
             why = "unreachable"
             if isinstance(fault, UpstreamTimeout):
                 why = "timeout"
             return SummaryOutcome(Verdict(why=why), cost.plus(NOT_REPORTED))
-        cost = cost.plus(delivery.read_usage(whole.answer.usage))
-        if whole.refused or whole.answer.error is not None:
-            return SummaryOutcome(Verdict(why=whole.refused or "refused"), cost, whole.refusal)
-        return SummaryOutcome(self._judge(whole.answer), cost)
+        cost = cost.plus(delivery.read_usage(whole_answer.answer.usage))
+        if whole_answer.refused or whole_answer.answer.error is not None:
+            return SummaryOutcome(Verdict(why=whole_answer.refused or "refused"), cost, whole_answer.refusal)
+        return SummaryOutcome(self._judge(whole_answer.answer), cost)
 
     def _request_usage(self, body: bytes) -> bytes | None:
         """The body of a stream with the request for its usage: without it, a streamed summary would seem free."""
@@ -236,12 +236,12 @@ class WholeAnswer:
 async def fetch_whole_answer(client: Client, call: Call, model: str) -> WholeAnswer:
     """Send a call, and read its answer to the end."""
     async with client.send(call, model) as reply:
-        refused, refusal = ("", None) if reply.is_good else await classify_refusal(reply)
+        refusal_kind, refusal = ("", None) if reply.is_good else await classify_refusal(reply)
         kind = http.find(reply.headers, "content-type") or ""
         assembly = Assembly(kind, http.find_encoding(reply.headers), reader=ANSWER_FORMATS[call.path])
         async for chunk in reply.chunks():
             assembly.feed(chunk)
-        return WholeAnswer(assembly.answer(ended=True), refused, refusal)
+        return WholeAnswer(assembly.answer(ended=True), refusal_kind, refusal)
 
 
 def choose_bound_name(model: str) -> str:

@@ -148,20 +148,20 @@ class Summarizer:
             return await self._await_other_worker(
                 order.key, order.call.question.covers, order.seconds + CLAIM_MARGIN_SECONDS, order.seconds
             )
-        kept, seconds = claim, 0.0
+        candidate, seconds = claim, 0.0
         try:
             outcome = await self._run(order)
-            kept, seconds = _candidate_of(order, outcome.verdict) or (kept, seconds)
+            candidate, seconds = _candidate_of(order, outcome.verdict) or (candidate, seconds)
             text = outcome.verdict.text
             if not text:
                 return None
             return Summary(order.call.question.covers, text)
         finally:
             with suppress(StoreUnavailable):
-                await self._store.write_fact(order.key, kept.to_bytes(), seconds, over=claim.to_bytes())
+                await self._store.write_fact(order.key, candidate.to_bytes(), seconds, over=claim.to_bytes())
 
     async def _run(self, order: SummaryOrder) -> SummaryOutcome:
-        started, outcome = perf_counter(), SummaryOutcome(Verdict(why="timeout"))
+        started_at, outcome = perf_counter(), SummaryOutcome(Verdict(why="timeout"))
         with suppress(TimeoutError):
             async with asyncio.timeout(order.seconds):
                 outcome = await order.call.run()
@@ -179,7 +179,7 @@ class Summarizer:
                 tokens_read=cost.read,
                 tokens_cached=cost.cached,
                 tokens_written=cost.written,
-                seconds=perf_counter() - started,
+                seconds=perf_counter() - started_at,
                 request_id=order.call.call.request_id,
                 trace=order.call.call.trace,
             )
@@ -203,10 +203,10 @@ class Summarizer:
         with suppress(TimeoutError, StoreUnavailable):
             async with asyncio.timeout(seconds):
                 while (value := await self._store.read_fact(key)) is not None:
-                    found = SummaryCandidate.from_bytes(value)
-                    if found is None or found.state != "making":
-                        if found is not None and found.text:
-                            return Summary(covers, found.text)
+                    candidate = SummaryCandidate.from_bytes(value)
+                    if candidate is None or candidate.state != "making":
+                        if candidate is not None and candidate.text:
+                            return Summary(covers, candidate.text)
                         return None
                     if self._has_outlived(key, value, call_seconds + CLAIM_MARGIN_SECONDS):
                         await self._store.write_fact(key, value, 0.0, over=value)
@@ -216,8 +216,8 @@ class Summarizer:
 
     def _has_outlived(self, key: str, claim: bytes, seconds: float) -> bool:
         """Return True if a claim is found for longer than it lasts: its worker died while its clock was ahead."""
-        known, since = self._found_claims.get(key) or (b"", 0.0)
-        if known != claim:
+        known_claim, since = self._found_claims.get(key) or (b"", 0.0)
+        if known_claim != claim:
             self._found_claims[key] = claim, time.monotonic()
             return False
         return time.monotonic() - since > seconds
@@ -229,5 +229,5 @@ def _candidate_of(order: SummaryOrder, verdict: Verdict) -> tuple[SummaryCandida
         return SummaryCandidate("ready", verdict.text), DAY_SECONDS
     if verdict.why in REST_SECONDS:
         return None
-    failed = SummaryCandidate("failed", failures=order.failures + 1)
-    return failed, FAILED_SECONDS if failed.failures < MAX_FAILURES else DAY_SECONDS
+    candidate = SummaryCandidate("failed", failures=order.failures + 1)
+    return candidate, FAILED_SECONDS if candidate.failures < MAX_FAILURES else DAY_SECONDS

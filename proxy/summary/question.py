@@ -151,17 +151,21 @@ def find_question(state: ConversationState, size: int, limit: int) -> Question |
         draft = state.draft_up_to(covered_before) or draft  # the longest block of a history is the one that is found
     covers = draft.after[0].start if draft.after else len(state.body)
     goal = rules.find_goal(limit, "forced" if facts.force else "")
-    kept = find_kept_beside(replace(draft, goal=goal), rules.summary)
-    weight = state.count_tokens(message for message in draft.middle if id(message) not in kept)
+    kept_tokens = find_kept_beside(replace(draft, goal=goal), rules.summary)
+    weight = state.count_tokens(message for message in draft.middle if id(message) not in kept_tokens)
     if facts.insists:
         if not (weight >= MIN_ASKED_TOKENS):
             return None
         return build_question(state, draft, covers, weight)
     ledger = replace(draft, goal=goal).bytes_within(LEDGER_SHARE, rules.summary.ledger) // BYTES_PER_TOKEN
     gain = weight - rules.summary.max_tokens - ledger
-    more = state.count_tokens(state.body[facts.failed_summary_covers : covers])
-    least = int(size * rules.min_progress)
-    if gain < least or size - gain > limit or (facts.failed_summary_covers and more < size * MIN_NEW_SHARE):
+    extra_tokens = state.count_tokens(state.body[facts.failed_summary_covers : covers])
+    min_tokens = int(size * rules.min_progress)
+    if (
+        gain < min_tokens
+        or size - gain > limit
+        or (facts.failed_summary_covers and extra_tokens < size * MIN_NEW_SHARE)
+    ):
         return None
     return build_question(state, draft, covers, weight)
 
@@ -191,9 +195,9 @@ def build_question(state: ConversationState, draft: Draft, covers: int, weight: 
 def build_note_question(state: ConversationState, draft: Draft, weight: int) -> Question:
     """The question for notes on the middle of this draft, before that is shortened by so many tokens."""
     summary = state.rules.summary
-    most = min(summary.notes, summary.max_tokens)
+    max_tokens = min(summary.notes, summary.max_tokens)
     question = build_question(state, draft, draft.after[0].start if draft.after else len(state.body), weight)
-    rules = replace(summary, prompt=NOTES_PROMPT, headings=(), max_tokens=most)
+    rules = replace(summary, prompt=NOTES_PROMPT, headings=(), max_tokens=max_tokens)
     return replace(question, rules=rules, earlier="", focus="", originals={}, is_about_notes=True)
 
 
@@ -243,24 +247,26 @@ def list_tries(question: Question, room: int | None, count: Count) -> Iterator[T
 
     `room`: the tokens that a request may hold beside an answer of `max_tokens`, if that is known.
     """
-    most = question.rules.max_tokens
+    max_tokens = question.rules.max_tokens
     if question.rules.call == "aligned":
         messages = (*question.view, _make_user_message(question.instruction))
-        taken = sum(count(message.raw) for message in messages) + (count(question.tools) if question.tools else 0)
-        restored = ""
-        if room is None or taken * SLACK_RATIO <= room:
-            left = RESTORED_TOKENS
+        taken_tokens = sum(count(message.raw) for message in messages) + (
+            count(question.tools) if question.tools else 0
+        )
+        restored_text = ""
+        if room is None or taken_tokens * SLACK_RATIO <= room:
+            remaining_tokens = RESTORED_TOKENS
             if room is not None:
-                left = min(RESTORED_TOKENS, int(room / SLACK_RATIO) - taken - most)
-            restored = _quote([*_restore(question, CLIP_CHARACTERS, left, count).values()])
-            messages = (*question.view, _make_user_message(question.instruction + restored))
+                remaining_tokens = min(RESTORED_TOKENS, int(room / SLACK_RATIO) - taken_tokens - max_tokens)
+            restored_text = _quote([*_restore(question, CLIP_CHARACTERS, remaining_tokens, count).values()])
+            messages = (*question.view, _make_user_message(question.instruction + restored_text))
             yield Try(messages, question.tools, aligned=True)
-        if room is None or taken * SLACK_RATIO + most <= room:
-            messages = (*question.view, _make_user_message(question.instruction + restored + AGAIN))
+        if room is None or taken_tokens * SLACK_RATIO + max_tokens <= room:
+            messages = (*question.view, _make_user_message(question.instruction + restored_text + AGAIN))
             yield Try(messages, question.tools, aligned=True, again=True)
     texts = set[str]()
     for clip, share in ((0, 0.9), (CLIP_CHARACTERS, 0.9), (CLIP_CHARACTERS // 4, 0.45)):
-        text = _retell(question, clip, None if room is None else int(room * share) - most, count)
+        text = _retell(question, clip, None if room is None else int(room * share) - max_tokens, count)
         if text is not None and text not in texts:
             texts.add(text)
             yield Try((_make_user_message(text),), None, aligned=False)
@@ -291,37 +297,39 @@ def _quote(texts: Sequence[str]) -> str:
 
 def _retell(question: Question, clip: int, room: int | None, count: Count) -> str | None:
     """The old part as one text, the oldest groups left out if there is no room for them; None: no room for any."""
-    old = [message for message in question.old if not (question.earlier and _is_known(message))]
-    restored = _restore(question, clip or CLIP_CHARACTERS, RESTORED_TOKENS, count)
-    lines = [restored.get(id(message)) or summaries.retell([message], clip) for message in old]
-    texts = ["\n".join(filter(None, [lines[place] for place in group])) for group in find_groups(old)]
+    old_messages = [message for message in question.old if not (question.earlier and _is_known(message))]
+    restored_text = _restore(question, clip or CLIP_CHARACTERS, RESTORED_TOKENS, count)
+    lines = [restored_text.get(id(message)) or summaries.retell([message], clip) for message in old_messages]
+    texts = ["\n".join(filter(None, [lines[place] for place in group])) for group in find_groups(old_messages)]
     if question.rules.input_chars:
         texts = _take_characters(texts, question.rules.input_chars)
-    left = len(texts)
+    remaining_tokens = len(texts)
     if room is not None:
-        room -= count(_encode(summaries.render_request(question.instruction, question.earlier, (), omitted=left)))
-        left = 0
+        room -= count(
+            _encode(summaries.render_request(question.instruction, question.earlier, (), omitted=remaining_tokens))
+        )
+        remaining_tokens = 0
         for text in reversed(texts):
             room -= count(_encode(text))
             if room < 0:
                 break
-            left += 1
-    omitted = len(texts) - left
-    request = summaries.render_request(question.instruction, question.earlier, texts[omitted:], omitted=omitted)
-    if not left:
+            remaining_tokens += 1
+    is_cut = len(texts) - remaining_tokens
+    request = summaries.render_request(question.instruction, question.earlier, texts[is_cut:], omitted=is_cut)
+    if not remaining_tokens:
         return None
     return request
 
 
 def _take_characters(texts: Sequence[str], room: int) -> list[str]:
     """The first texts, up to so many characters in all."""
-    taken: list[str] = []
+    taken_characters: list[str] = []
     for text in texts:
         if room <= 0:
             break
-        taken.append(text[:room])
+        taken_characters.append(text[:room])
         room -= len(text) + 1
-    return taken
+    return taken_characters
 
 
 def _is_known(message: Message) -> bool:
