@@ -79,6 +79,8 @@ class BodyTimeout(ProxyError):
 
 
 class BodyTooLarge(ProxyError):
+    """https://www.rfc-editor.org/rfc/rfc9110#status.413."""
+
     status, code = 413, "body_too_large"
 
 
@@ -91,12 +93,17 @@ class NotJson(ProxyError):
 
 
 class UpgradeRefused(ProxyError):
-    """A WebSocket: clients that ask for one take plain HTTP when they are refused, Codex for its whole session."""
+    """A WebSocket: clients that ask for one take plain HTTP when they are refused, Codex for its whole session.
+
+    RFC 6455: https://www.rfc-editor.org/rfc/rfc6455; the status: https://www.rfc-editor.org/rfc/rfc9110#status.426
+    """
 
     status, code = 426, "upgrade_refused"
 
 
 class HeadersTooLarge(ProxyError):
+    """https://www.rfc-editor.org/rfc/rfc6585#section-5."""
+
     status, code = 431, "headers_too_large"
 
 
@@ -137,7 +144,10 @@ class UpstreamTimeout(ProxyError):
 
 
 def as_error(fault: ProxyError) -> dict[str, Any]:
-    """The error object of a fault, as OpenAI's API writes them."""
+    """Return the error object of a fault, as OpenAI's API writes them.
+
+    https://platform.openai.com/docs/guides/error-codes
+    """
     return {"message": fault.message, "type": TYPE, "param": None, "code": fault.code}
 
 
@@ -154,7 +164,10 @@ ANTHROPIC_TYPES = {
 
 
 def as_anthropic_error(fault: ProxyError) -> dict[str, Any]:
-    """The error of a fault, as Anthropic's API writes them; its clients know these types only."""
+    """Return the error of a fault, as Anthropic's API writes them; its clients know these types only.
+
+    https://docs.anthropic.com/en/api/errors
+    """
     kind = ANTHROPIC_TYPES.get(fault.status, "invalid_request_error" if fault.is_refusal else "api_error")
     return {"type": "error", "error": {"type": kind, "message": fault.message, "code": fault.code}}
 

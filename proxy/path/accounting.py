@@ -99,7 +99,8 @@ def is_silently_cut(counted_tokens: int, answer: AnswerReport) -> bool:
     """Return True if the upstream answered without reading all of its prompt (some servers cut and do not say so)."""
     if answer.says_truncated:
         return True
-    # Some servers report only the uncached part as prompt tokens: that is no cut.
+    # Some servers report only the uncached part as prompt tokens, as Anthropic does: that is no cut.
+    # https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching
     read = max(_find_prompt_tokens(answer), answer.usage.cached or 0)
     return (
         bool(answer.usage.prompt)

@@ -213,7 +213,8 @@ class Gateway:
         # Leased before the body is read: a reload at that time would close the connections of this gateway.
         with self.lease():
             path, query = request.split_target()
-            # Java's client offers HTTP/2 by `Upgrade: h2c` with every plain request, and goes on without it.
+            # Java's client offers HTTP/2 by `Upgrade: h2c` with every plain request, and takes HTTP/1.1 as well:
+            # https://www.rfc-editor.org/rfc/rfc7540#section-3.2
             if path == http.RESPONSES and "websocket" in (http.find(request.headers, "upgrade") or "").lower():
                 raise UpgradeRefused("WebSockets are not served: send the request by HTTP")
             admitted = self._admit(request, query, record)

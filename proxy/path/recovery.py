@@ -114,7 +114,7 @@ def find_cure(
 ) -> Cure | None:
     """The mildest cure for a refused request, or None.
 
-    We count it as `counted` tokens, the upstream as about `ratio` times that; `wanted` is the client's bound, of which
+    We count `counted_tokens`, the upstream about `ratio` times that; `max_output` is the client's bound, of which
     thinking takes `least_thinking` at least.
     """
     if fault.kind == "signature":

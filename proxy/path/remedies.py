@@ -9,6 +9,9 @@
 A remedy is a generator that returns a `Forwarding`, or None if it cannot help. The first one whose request differs from
 the refused one is sent. If that is refused as well, the client gets the first refusal, and nothing is remembered of it.
 The figures (how short, which window) are computed in `recovery.py`.
+
+Signatures: https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking
+`stream_options`: https://platform.openai.com/docs/api-reference/chat/create#chat-create-stream_options
 """
 
 from collections.abc import Callable, Sequence

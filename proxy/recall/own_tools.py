@@ -50,7 +50,7 @@ COMPACT = OwnTool(
 PENDING = "This call is under way: its result comes with the next message. Do not repeat it."
 """The result of a call of the client's own tools beside one of these, within the rounds of one request."""
 TOOLS_MAX = 128
-"""OpenAI refuses more tools than this."""
+"""OpenAI refuses more tools than this: https://platform.openai.com/docs/api-reference/chat/create#chat-create-tools"""
 
 
 def offer_tool(tools: bytes | None, definition: bytes, name: str) -> bytes | None:

@@ -136,7 +136,7 @@ def _read_arguments(arguments: str) -> dict[str, Any]:
 
 
 def _read_range(value: object, upper_bound: int) -> tuple[int, int] | None:
-    """The first and the last number of a range, within 1 and `most`; None if it names none of these."""
+    """The first and the last number of a range, within 1 and `upper_bound`; None if it names none of these."""
     match value:
         case bool():
             return None

@@ -24,7 +24,7 @@ from proxy.wire.redaction import Redaction
 
 MAX_TRIES = 3
 BOUND_NAMES = ("max_tokens", "max_completion_tokens")
-# These refuse `max_tokens`; most other servers know only that.
+# These refuse `max_tokens` (https://platform.openai.com/docs/guides/reasoning); most other servers know only that.
 _REASONING_MODEL = re.compile(r"o\d|gpt-(?:[5-9]|\d\d)")
 _OTHER_NAME = re.compile(
     rb"(?:unsupported|unknown|unrecognized|not supported|extra)[^}]{0,120}max_(?:completion_)?tokens", re.IGNORECASE
@@ -86,7 +86,7 @@ class AnswerBound:
     def widen(self, max_tokens: int) -> "AnswerBound":
         """The bound after an answer that had too little room, perhaps because the model has reasoned first.
 
-        `wanted`: at most twice the first one, for which `list_tries` leaves room in the window.
+        `max_tokens`: at most twice the first one, for which `list_tries` leaves room in the window.
         """
         return replace(self, wanted=max_tokens)
 
