@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 def estimate_work(source: bytes) -> int:
     """The work that a request with this body is, in bytes of plain text that are as much work.
 
-    Commas are counted, which separate messages, parts, calls and members alike (RFC 8259). Those within texts are counted as well:
+    Commas are counted, which separate messages, parts, calls and members alike. Those within texts are counted as well:
     the worst that comes of it is that a smaller history is worked on in a thread.
     """
     return len(source) + BYTES_PER_ELEMENT * source.count(b",")
