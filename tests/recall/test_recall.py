@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from proxy.recall import tool as recall
+from proxy.recall import search as recall
 from proxy.recall.own_tools import COMPACT, RECALL, TOOLS_MAX, offer_tool, withdraw_tool
 from proxy.recall.tool import TOOL, EarlierMessages
 from proxy.shorten.fold import Stretch

@@ -188,7 +188,7 @@ def works(worker, messages):
 
 def body_before(sent):
     """The messages as they were read: a block of a text-style history stays what it was after the first tool call."""
-    blocks = (sent.driver.exchange.memory.block, sent.plan.block)
+    blocks = (sent.driver.forwarding.conversation.memory.block, sent.plan.block)
     text_style = any(block is not None and block.text_style for block in blocks)
     return mark_observations(parse_request(sent.came).body, OBSERVATIONS, text_style=text_style)
 

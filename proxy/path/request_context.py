@@ -1,35 +1,33 @@
-"""Context of a request: its options, its tenant, its policy, and the window of its model."""
+"""The context of a request besides its conversation: its options, its tenant, its policy, the facts of its model.
 
-import ipaddress
-import json
+A conversation has a position between 0 and 100 from its first message on, the same on every replica. A policy rolled
+out to 5 percent gets the conversations below 5, and keeps them when it is raised to 10.
+
+The windows in the store are used for every decision but one. A history so short that the store is not asked may still
+be too long for a small window; for that case each worker keeps a few windows in memory.
+"""
+
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from hashlib import blake2b
-from math import inf
 from operator import attrgetter
-from time import monotonic
 from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
-from urllib.parse import urlsplit
 
 from proxy.config import Config, Occasion, Policy, RolloutChoice, Upstream
 from proxy.config.values import ALL_PERCENT
-from proxy.errors import BadRequest, ProxyError
+from proxy.errors import BadRequest
 from proxy.history.identity import compute_beginning
 from proxy.history.messages import Request
-from proxy.lifetime import BackgroundTasks
 from proxy.lru import ByteBoundedCache
 from proxy.models.tokenizer import Estimator, Tokenizer, Tokenizers, find_prior_calibration, make_counter_name
-from proxy.models.windows import PROBES, is_known_model, resolve_window
-from proxy.path.conversation import LOOK_UP_MIN_TOKENS, find_smallest_bytes
+from proxy.models.windows import resolve_window
+from proxy.path.recognition import LOOK_UP_MIN_TOKENS, find_smallest_bytes
 from proxy.shorten.rules import Rules
 from proxy.shorten.window import Calibration, Prices, Window, compute_relative_prices
 from proxy.upstream import Call, Client
-from proxy.wire.http import Caller, Headers, find, find_credentials, is_credential, read_own
-
-# --- request options --------------------------------------------------------------------------------------------------
-# Options of one request, read from headers that are not forwarded.
+from proxy.wire.http import Caller, Headers, find, find_credentials, read_own
 
 Mode = Literal["auto", "off", "force", "observe", "bypass"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -54,8 +52,8 @@ class RequestOptions:
     @classmethod
     def read(cls, headers: Headers) -> "RequestOptions":
         words = read_own(headers)
-        asked = words.get("x-compaction", "").strip().lower() or "auto"
-        mode = next((mode for mode in MODES if mode == asked), None)
+        mode_text = words.get("x-compaction", "").strip().lower() or "auto"
+        mode = next((mode for mode in MODES if mode == mode_text), None)
         if mode is None:
             raise BadRequest(f"x-compaction must be one of {', '.join(MODES)}")
         return cls(mode, words.get("x-compaction-focus", ""), words.get("x-conversation-id", ""))
@@ -65,38 +63,35 @@ SESSION_HEADERS = ("x-session-id", "session_id", "session-id", "x-claude-code-se
 """Headers in which agents name their session, in the order in which they count."""
 
 
-def find_session(headers: Headers, options: RequestOptions, named: str) -> str:
+def find_session(headers: Headers, options: RequestOptions, name_in_body: str) -> str:
     """The session of a request as its client names it: in a header, else in the body. For the activity log only."""
-    found = (find(headers, name) for name in SESSION_HEADERS)
-    return options.conversation or next(filter(None, found), named)
+    names = (find(headers, name) for name in SESSION_HEADERS)
+    return options.conversation or next(filter(None, names), name_in_body)
 
-
-# --- tenants ----------------------------------------------------------------------------------------------------------
-# Tenants: the owner of a conversation, from its team or a keyed hash of its credentials.
-#
-# Every key of the store begins with the tenant.
 
 ANONYMOUS = "anonymous"
 TENANT_BYTES = 12
-# Version 0.1 knew these three and hashed the value alone. Who shows one of them and nothing else keeps that tenant, or
-# an upgrade would lose the blocks of every conversation.
+# One of these, and no other credential, is hashed alone.
 _HASHED_ALONE = frozenset({"authorization", "api-key", "x-api-key"})
 
 
 def find_tenant(call: Call, secret: bytes) -> str:
-    """The team, or a keyed hash of all credentials that the request shows. They themselves are kept nowhere."""
+    """Return the team, or a keyed hash of all credentials that the request shows. They themselves are kept nowhere.
+
+    Every key of the store begins with the tenant.
+    """
     if call.caller.tenant:
         return call.caller.tenant
-    shown = make_identity(call)
-    if not shown:
+    credentials = make_identity(call)
+    if not credentials:
         return ANONYMOUS
-    if len(shown) == 1 and shown[0][0] in _HASHED_ALONE:
-        return blake2b(_encode_text(shown[0][1]), key=secret, digest_size=TENANT_BYTES).hexdigest()
-    hashed = blake2b(key=secret, digest_size=TENANT_BYTES, person=b"credentials")
-    for text in (text for pair in shown for text in pair):
-        encoded = _encode_text(text)
-        hashed.update(len(encoded).to_bytes(8, "big") + encoded)
-    return hashed.hexdigest()
+    if len(credentials) == 1 and credentials[0][0] in _HASHED_ALONE:
+        return blake2b(_encode_text(credentials[0][1]), key=secret, digest_size=TENANT_BYTES).hexdigest()
+    digest = blake2b(key=secret, digest_size=TENANT_BYTES, person=b"credentials")
+    for text in (text for pair in credentials for text in pair):
+        data = _encode_text(text)
+        digest.update(len(data).to_bytes(8, "big") + data)
+    return digest.hexdigest()
 
 
 def make_identity(call: Call) -> Headers:
@@ -107,12 +102,6 @@ def make_identity(call: Call) -> Headers:
 def _encode_text(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
-
-# --- policy selection -------------------------------------------------------------------------------------------------
-# Policy selection: which policies may apply to a request. Usually one; while one is rolled out, several.
-#
-# A conversation has a position between 0 and 100 from its first message on, the same on every replica. A policy rolled
-# out to 5 percent gets the conversations below 5, and keeps them when it is raised to 10.
 
 ROOMY_WINDOW_TOKENS = 4 * LOOK_UP_MIN_TOKENS
 """With this much room for the prompt, no limit of a policy is as low as the smallest history that is looked up."""
@@ -129,7 +118,7 @@ class CompiledPolicy:
     settings: Policy
     rules: Rules
     summary_client: Client | None = None
-    """The upstream that makes the summaries, where it is not the one of the request."""
+    """The upstream that makes the summaries, if it is not the one of the request."""
     acts_from_bytes: int = 0
     """A shorter body needs no decision."""
 
@@ -141,7 +130,7 @@ class CompiledPolicy:
     def leaves_alone(self, request: Request, window: Window) -> bool:
         """True for a request so small that nothing is looked up for it and nothing can become of it.
 
-        Not in a small window, nor where the request asks for compaction by whatever word.
+        Not in a small window, nor if the request asks for compaction by whatever word.
         """
         if len(request.source) >= self.acts_from_bytes or b"compact" in request.source.lower():
             return False
@@ -161,8 +150,10 @@ class PolicyChoice:
 
     @property
     def only(self) -> CompiledPolicy | None:
-        """The policy, where there is only one."""
-        return self.policies[0][1] if len(self.policies) == 1 else None
+        """The policy, if there is only one."""
+        if len(self.policies) != 1:
+            return None
+        return self.policies[0][1]
 
     def choose(self, position: float) -> CompiledPolicy:
         return next(policy for rollout, policy in self.policies if position < rollout or rollout == ALL_PERCENT)
@@ -179,7 +170,9 @@ class PolicySelector:
 
     def select(self, occasion: Occasion) -> PolicyChoice:
         is_short = len(occasion.model) + len(occasion.tag) <= CACHED_CHARS_MAX
-        return self._cached(occasion) if is_short else self._select(occasion)
+        if is_short:
+            return self._cached(occasion)
+        return self._select(occasion)
 
     @property
     def cached_count(self) -> int:
@@ -202,18 +195,9 @@ def compute_rollout_position(request: Request | None, tenant: str, key: bytes, c
     return int.from_bytes(compute_beginning(request, tenant, key, conversation)[:4], "big") * ALL_PERCENT / 2**32
 
 
-# --- windows ----------------------------------------------------------------------------------------------------------
-# Context windows that this worker knows, learned from overflows and probes, and the callers that may teach it.
-#
-# The windows in the store are used for every decision but one. A history so short that the store is not asked may still
-# be too long for a small window; for that case each worker keeps a few windows in memory.
-
 REMEMBERED_MAX_BYTES = 4 * 1024 * 1024
-"""For each kind of what is remembered here: some ten thousand callers with models of ordinary names."""
+"""For each kind of memory here: some ten thousand callers with models of ordinary names."""
 PROFILES_MAX_BYTES = 1024 * 1024
-PROBE_INTERVAL_SECONDS = 3600.0
-PROBES_AT_ONCE_MAX = 100
-PROBE_ANSWER_MAX_BYTES = 4 * 1024 * 1024
 
 
 class WindowScope(NamedTuple):
@@ -225,11 +209,11 @@ class WindowScope(NamedTuple):
     """The fingerprint of the caller."""
 
 
-_find_caller = attrgetter("caller")
+find_caller = attrgetter("caller")
 
 
 def make_window_scope(upstream: Upstream, model: str, call: Call) -> WindowScope:
-    """The scope of what an upstream says."""
+    """Return the scope of an upstream's statements."""
     return WindowScope(upstream.base_url, model, compute_fingerprint(call))
 
 
@@ -269,8 +253,10 @@ class ModelProfile:
 
     @classmethod
     def of(cls, settings: Upstream, model: str, tokenizer: Tokenizer) -> "ModelProfile":
-        configured = Window(total=settings.window, origin="config") if settings.window else None
-        window = resolve_window(model, configured)
+        configured_window = None
+        if settings.window:
+            configured_window = Window(total=settings.window, origin="config")
+        window = resolve_window(model, configured_window)
         counter = make_counter_name(settings.name, model)
         return cls(window, compute_relative_prices(window), counter, find_prior_calibration(model), tokenizer)
 
@@ -301,7 +287,7 @@ class UsageRefusals:
     """
 
     def __init__(self) -> None:
-        self._refused = ByteBoundedCache[WindowScope, bool](USAGE_REFUSALS_MAX_BYTES, owner_of=_find_caller)
+        self._refused = ByteBoundedCache[WindowScope, bool](USAGE_REFUSALS_MAX_BYTES, owner_of=find_caller)
 
     def add(self, scope: WindowScope) -> None:
         self._refused[scope] = True
@@ -314,91 +300,23 @@ class LearnedWindows:
     """Windows learned from overflows and probes. The store keeps the same for a day, per credential."""
 
     def __init__(self) -> None:
-        self._hints = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=_find_caller)
-        self._probed = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=_find_caller)
+        self._hints = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=find_caller)
+        self._probed = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=find_caller)
 
     def find_hint(self, scope: WindowScope) -> Window | None:
         return self._hints.get(scope)
 
     def note(self, scope: WindowScope, window: Window | None) -> None:
-        """Remember what the store says; None: nothing, so that an expired limit is forgotten here as well."""
+        """Remember the window of the store; None: nothing, so that an expired limit is forgotten here as well."""
         if window is None:
             self._hints.pop(scope)
         else:
             self._hints[scope] = window
 
     def note_probed(self, scope: WindowScope, window: Window) -> None:
-        """Remember what an upstream told this worker until it is stored for the others."""
+        """Remember a probed window until it is stored for the other workers."""
         self._probed[scope] = window
 
     def take_probed(self, scope: WindowScope) -> Window | None:
         """Remove and return the probed window that is still to be stored, so that other workers decide alike."""
         return self._probed.pop(scope)
-
-
-class WindowProbe:
-    """Asks upstreams how large their windows are: now and then, in the background.
-
-    A private server reads only what it was started with, whatever the model could read, so it is asked before the table
-    of models is believed. A public API is asked only about models that the table does not know.
-    """
-
-    def __init__(self, learned: LearnedWindows) -> None:
-        self._learned = learned
-        self._found = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=_find_caller)
-        self._probed_at = ByteBoundedCache[WindowScope, float](REMEMBERED_MAX_BYTES, owner_of=_find_caller)
-        self._probing = BackgroundTasks(PROBES_AT_ONCE_MAX)
-
-    def find(self, scope: WindowScope) -> Window | None:
-        return self._found.get(scope)
-
-    def start(self, client: Client, call: Call, scope: WindowScope) -> None:
-        """Probe in the background, where it is worth it and was not done lately."""
-        model = scope.model
-        is_recent = self._probed_at.get(scope, -inf) + PROBE_INTERVAL_SECONDS > monotonic()
-        if is_recent or not _is_worth_probing(client.settings, model):
-            return
-        # The request that starts the probe does not wait for it, so the probe holds the connections itself.
-        if self._probing.start(partial(self._probe, client, model, call, scope), client.lease()) is not None:
-            self._probed_at[scope] = monotonic()
-
-    async def wait_idle(self) -> None:
-        """Return once no upstream is being probed."""
-        await self._probing.wait_idle()
-
-    async def close(self) -> None:
-        """Cancel the probes under way: what they would have found is asked for again."""
-        await self._probing.close(0)
-
-    async def _probe(self, client: Client, model: str, call: Call, scope: WindowScope) -> None:
-        for path, read in PROBES.items():
-            answer = await _fetch(client, path, call)
-            window = read(answer, model) if answer is not None else None
-            if window is not None:
-                self._found[scope] = window
-                self._learned.note_probed(scope, window)
-                return
-
-
-async def _fetch(client: Client, path: str, call: Call) -> object:
-    """The answer to a probe, sent with the caller's credential and no other header of it."""
-    headers = tuple(pair for pair in call.headers if is_credential(pair[0]))
-    request = replace(call, method="GET", path=path.removeprefix("/v1"), query="", headers=headers, body=None)
-    try:
-        async with client.send(request, None, at_server_root=not path.startswith("/v1/")) as reply:
-            body = b"".join([chunk async for chunk in reply.chunks()]) if reply.is_good else b""
-        return json.loads(body) if 0 < len(body) < PROBE_ANSWER_MAX_BYTES else None
-    except (ProxyError, ValueError):
-        return None
-
-
-def _is_worth_probing(settings: Upstream, model: str) -> bool:
-    return settings.window is None and (_is_private(settings.base_url) or not is_known_model(model))
-
-
-def _is_private(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_private
-    except ValueError:
-        return "." not in host or host.endswith((".local", ".internal", ".lan"))
