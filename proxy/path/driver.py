@@ -99,8 +99,11 @@ class RequestDriver:
         """The forwarding that was accepted after the model had its history compacted in the answer."""
         self._pending: Action | Finished | None = None
         """The last action of this life."""
-        self._is_delivered = False
         self._is_advancing = False
+        self._is_accepted = False
+        """The upstream has accepted the request."""
+        self._stretch: asyncio.Future[Action | Finished] | None = None
+        """The work of a thread on an accepted request."""
         self._has_left = False
         """The client has left before its request was answered."""
 
@@ -215,10 +218,10 @@ class RequestDriver:
 
     async def advance(self, opening: Opening | None) -> OutgoingRequest | Deliver:
         while True:
+            self._is_accepted = opening is not None and opening.is_good
             is_heavy = opening is not None and not self._is_small and self._needs_whole_history(opening)
             action = await self._drive_for_client(self._life, opening, is_heavy=is_heavy)
             if isinstance(action, Deliver):
-                self._is_delivered = True
                 return action
             if not isinstance(action, Send):
                 raise TypeError("a request is sent before it ends")
@@ -242,9 +245,12 @@ class RequestDriver:
 
     async def finish(self, tail: delivery.Tail, *, is_whole: bool) -> None:
         if self._is_advancing:
-            return  # the client left while a thread worked on the history: nothing is noted of this turn
-        if not self._is_delivered:
-            # The client left while an action was performed: the accepted request is remembered all the same.
+            stretch = self._stretch
+            if stretch is None or (stretch.done() and stretch.exception() is not None):
+                return  # the generator has failed
+            self._pending = await stretch
+        if not isinstance(self._pending, Deliver):
+            # The client left while an action was performed: the accepted request is remembered, too.
             if self._pending is None or isinstance(self._pending, Send | Finished):
                 return
             result = await self._perform(self._pending)
@@ -290,7 +296,7 @@ class RequestDriver:
             is_own = life is self._life
             self._is_advancing = self._is_advancing or is_own
             if work:
-                following = await run_apart(work, partial(advance_actions, life, result), is_known=self._is_known)
+                following = await self._advance_apart(work, life, result)
             else:
                 following = advance_actions(life, result)
             if is_own:
@@ -299,6 +305,14 @@ class RequestDriver:
                 return following
             action = following
             result = await self._perform(action)
+
+    async def _advance_apart(self, work: int, life: Actions[Any], result: object) -> "Action | Finished":
+        """Advance in a thread. Once the upstream has accepted the request, it goes on if the client leaves."""
+        stretch = run_apart(work, partial(advance_actions, life, result), is_known=self._is_known)
+        if not self._is_accepted or life is not self._life:
+            return await stretch
+        self._stretch = asyncio.ensure_future(stretch)
+        return await asyncio.shield(self._stretch)
 
     async def _perform(self, action: Action) -> Any:  # noqa: ANN401 (each action has a result of its own)
         if isinstance(action, actions.NoteAccepted):

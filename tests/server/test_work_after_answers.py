@@ -4,12 +4,14 @@ import asyncio
 import json
 import signal
 import sqlite3
+import threading
 from dataclasses import replace
 from time import perf_counter
 
 import pytest
 
 from proxy.events import RequestFinished
+from proxy.shorten.block import Block
 from proxy.store.memory import MemoryStore
 from tests.support.agent import Agent, reading
 from tests.support.compacting_proxy import WORK, settings
@@ -47,6 +49,29 @@ async def test_a_client_that_leaves_between_headers_and_relay_leaves_no_connecti
         await connections_closed(up)
         store.allowed.set()
     assert len(served.turns) == 1, "the turn is accounted for"
+    assert served.faults == []
+
+
+@pytest.mark.seconds
+async def test_a_client_that_leaves_while_a_thread_writes_the_block_is_accounted_for(up, tmp_path, monkeypatch):
+    up.script = stream(delta(content="Hi"), hang())
+    reached, allowed = threading.Event(), threading.Event()
+    to_bytes = Block.to_bytes
+
+    def write_slowly(block):
+        reached.set()
+        allowed.wait(20)
+        return to_bytes(block)
+
+    monkeypatch.setattr(Block, "to_bytes", write_slowly)
+    async with GatewayInProcess(up, tmp_path) as served:
+        relaying = asyncio.create_task(served.relay(served.call(BIG)))
+        assert await asyncio.to_thread(reached.wait, 20)  # the upstream has accepted, and the block is written
+        relaying.cancel()
+        await asyncio.wait({relaying})
+        await connections_closed(up)
+        allowed.set()
+    assert [turn.action for turn in served.turns] == ["created"]
     assert served.faults == []
 
 
