@@ -13,9 +13,9 @@ from typing import Any
 from proxy import assembly
 from proxy.admin.context import AdminContext, Json, run_in_admin_thread
 from proxy.config import Config
-from proxy.history.grouping import find_last_assistant
 from proxy.history.identity import make_block_key
-from proxy.history.messages import NOTE, Message, Request
+from proxy.history.messages import NOTE, Message, find_last_assistant
+from proxy.history.request import Request
 from proxy.shorten.block import Block
 from proxy.shorten.fold import is_of_summary
 from proxy.shorten.pipeline import estimate_tokens

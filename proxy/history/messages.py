@@ -1,113 +1,20 @@
-"""A request and its messages: parsed just enough to decide, wire bytes kept.
+"""One message of a history: the client's bytes, and the little that deciding needs.
 
-A `Message` is the client's own bytes plus the little that deciding needs: who speaks, what it calls, what it answers,
-and which stretch of the client's history it stands for. Everything else (reasoning, images, unknown keys) stays in
-the bytes and is looked at only by the step that cares. A message that was rewritten is the same value with other
-bytes and the name of the step that `made` it.
+That is: who speaks, what it calls, what it answers, and the stretch of the client's history that it stands for.
+Everything else (reasoning, images, unknown keys) stays in the bytes and is read only by the step that needs it. A
+message that was rewritten has other bytes and the name of the step that `made` it.
 
-Wire formats build these values (`proxy/wire`); `make_literal` builds one from the proxy's own bytes, with the standard
-library only.
+Wire formats build these values (`proxy/wire`); `make_literal` builds one from the proxy's own bytes.
 """
 
 import json
 import re
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import compress, count
-from operator import is_, is_not
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from proxy.history import splice
-
-# --- columns ----------------------------------------------------------------------------------------------------------
-# Values computed for the messages of a history, carried on to the next request that begins with them.
-#
-# A client sends its whole history with every request, and only its end is new. What follows from a message and those
-# before it (its link, its size, who it answers) is computed once, kept in a column beside the messages, and continued
-# where the next history goes on. A column holds nothing that does not follow from the messages and its own name: with
-# these values forgotten, everything is decided alike, only later.
-
-T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class Columns:
-    """Values computed for the messages of one history, one for each, by the name of their column.
-
-    Each column is a function of its name and of the messages up to its value's own. Only those that are used here are
-    kept for the next history: names that clients choose (of conversations, say) must not pile up.
-    """
-
-    earlier: Mapping[Hashable, tuple[Any, ...]] = field(default_factory=dict)
-    """The columns of a history that shares its first messages with this one."""
-    shared: int = 0
-    """How many messages the two share."""
-    values: dict[Hashable, tuple[Any, ...]] = field(default_factory=dict)
-    """The columns that were used here, by their names."""
-    view: "KnownView | None" = None
-    """The view that was last forwarded for the history; None where it is not known."""
-
-    def extend(self, name: Hashable, length: int, compute: Callable[[Sequence[T]], Iterable[T]]) -> Sequence[T]:
-        """The values of this column: `compute` is given those that are known, and returns the others."""
-        known = self.values.get(name)
-        if known is None:
-            known = self.earlier.get(name, ())[: self.shared]
-            self.values[name] = known
-        if len(known) < length:
-            known = self.values[name] = known + tuple(compute(known))
-        return known
-
-    def follow(self, other: "Columns", shared: int) -> "Columns":
-        """These columns, to be continued from those of another history that has the first messages in common."""
-        self.earlier, self.shared = other.values, shared
-        self.view = other.view and other.view.limit(shared)
-        return self
-
-    def continue_view(self, messages: "Sequence[Message]") -> "Columns":
-        """Columns for a view of this history, continued from the last one as far as both hold the same messages."""
-        known = self.view
-        if known is None:
-            return Columns()
-        length = min(len(known.messages), len(messages))
-        shared = next(compress(count(), map(is_not, known.messages, messages)), length)
-        while shared and messages[shared - 1].stop > known.stands_for:
-            shared -= 1
-        return Columns().follow(known.columns, shared)
-
-    def find_covered(self, block: object, covers: int) -> "tuple[Message, ...] | None":
-        """The messages that this block put in place of the first `covers` last time; None where that is not known."""
-        known = self.view
-        if known is None or known.block is not block or known.stands_for < covers:
-            return None
-        return known.messages[: known.covered]
-
-    def of_view(self, messages: "Sequence[Message]") -> "Columns":
-        """The columns of these messages where they are the view of this history, new ones for others."""
-        known = self.view
-        is_same = known is not None and len(known.messages) == len(messages) and all(map(is_, known.messages, messages))
-        return known.columns if known is not None and is_same else Columns()
-
-
-@dataclass(frozen=True, slots=True)
-class KnownView:
-    """The messages that were last forwarded for a history, the head left out, and their own columns."""
-
-    messages: "tuple[Message, ...]"
-    columns: Columns
-    stands_for: int
-    """How many messages of the history they stand for, as far as it is the same."""
-    block: object = None
-    """The block that was applied; None where what it made of the history depends on more than its messages."""
-    covered: int = 0
-    """How many of the messages are in place of those that the block covers."""
-
-    def limit(self, shared: int) -> "KnownView":
-        """The same for a history that has only so many messages in common."""
-        return self if shared >= self.stands_for else replace(self, stands_for=shared)
-
-
-# --- messages ---------------------------------------------------------------------------------------------------------
 
 HEAD = ("system", "developer")
 RESULTS = ("tool", "function")
@@ -292,70 +199,6 @@ def _is_claude_thinking(part: Any) -> bool:  # noqa: ANN401 - any JSON a client 
     return kind == "redacted_thinking" or _as_string(part.get("format")).startswith("anthropic-")
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A whole request: its messages, and what is needed to put it together again byte for byte."""
-
-    source: bytes
-    messages: tuple[Message, ...]
-    offsets: tuple[int, ...]
-    """Where each of them begins in the source."""
-    model: str = ""
-    tools: bytes | None = None
-    tools_at: int = 0
-    forced_tool: str = ""
-    """The tool that the model must call, by `tool_choice`."""
-    user: str = ""
-    session: str = ""
-    """The session that the client names in the body. No part of the identity: a resumed history is known again."""
-    max_output: int | None = None
-    least_thinking: int = 0
-    """Tokens of the answer that go to thinking at least, where the client sets a budget for it."""
-    stream: bool = False
-    asks_usage: bool = False
-    """The client wants the usage at the end of the stream."""
-    wire: str = ""
-    """The API that it came by, where it is not Chat Completions."""
-    has_thinking_budget: bool = False
-    """The client asks for thinking with a budget, as older models of Anthropic have it."""
-    columns: Columns = field(default_factory=Columns, init=False, compare=False, repr=False)
-    """Values computed for the history, message by message."""
-
-    _bodies: list[tuple[Message, ...]] = field(default_factory=list, init=False, compare=False, repr=False)
-    """The body, once it was asked for."""
-
-    @property
-    def head(self) -> tuple[Message, ...]:
-        """The leading system and developer messages."""
-        return self.messages[: self.head_size]
-
-    @property
-    def body(self) -> tuple[Message, ...]:
-        """The history proper: everything after the head. Always the same value: it is asked for again and again."""
-        if not self._bodies:
-            self._bodies.append(self.messages[self.head_size :])
-        return self._bodies[0]
-
-    @property
-    def head_size(self) -> int:
-        """The number of messages in the head."""
-        behind_head = (place for place, message in enumerate(self.messages) if message.role not in HEAD)
-        return next(behind_head, len(self.messages))
-
-    def find_end(self, count: int) -> int:
-        """The end of the first `count` messages in the source."""
-        return self.offsets[count - 1] + len(self.messages[count - 1].raw)
-
-    def find_cut(self, count: int) -> int:
-        """The same where another history may go on behind these messages otherwise; 0 where it may not."""
-        return self.find_end(count)
-
-    def is_changed_by(self, view: Sequence[Message]) -> bool:
-        """True where this view is not what the client sent."""
-        messages = self.messages
-        return view is not messages and (len(view) != len(messages) or any(map(is_different, view, messages)))
-
-
 def is_different(one: Message, other: Message) -> bool:
     """True where the two have other bytes."""
     return one is not other and one.raw != other.raw
@@ -450,74 +293,12 @@ def _as_string(value: Any) -> str:  # noqa: ANN401 - any JSON a client sends
     return value if isinstance(value, str) else ""
 
 
-# --- calls ------------------------------------------------------------------------------------------------------------
-# Change the calls of an assistant message inside its bytes: other arguments, or fewer calls.
-
-_WORDED = {"function": "arguments", "custom": "input"}
-
-
-def change_arguments(message: Message, change: Callable[[ToolCall], str], made: str) -> Message:
-    """Each call with the arguments that `change` gives it; everything else keeps its bytes."""
-    changes: list[tuple[int, int, bytes]] = []
-    for call, (start, stop) in zip(message.calls, _find_argument_places(message.raw), strict=False):
-        text = change(call)
-        if text != call.arguments and stop:
-            changes.append((start, stop, splice.quote(text)))
-    raw = splice.replace_spans(message.raw, sorted(changes))
-    return message if raw == message.raw else make_literal(raw, message.start, message.stop, made)
+def find_last_assistant(messages: Sequence[Message], stop: int | None = None) -> int | None:
+    """The index of the newest answer of the model, of those before `stop`."""
+    places = reversed(range(len(messages) if stop is None else min(stop, len(messages))))
+    return next((place for place in places if messages[place].role == "assistant"), None)
 
 
-def remove_calls(message: Message, removed: Collection[int], made: str) -> Message | None:
-    """The message without the calls at these places; None when nothing would be left of it."""
-    raw = message.raw
-    listed = splice.find_member(raw, "tool_calls")
-    spans = [] if listed is None else list(splice.iterate_elements(raw, listed.start))
-    kept = [raw[start:stop] for place, (start, stop) in enumerate(spans) if place not in removed]
-    dropped = {"tool_calls"} if spans and not kept else set()
-    dropped |= {"function_call"} if len(spans) in removed else set()
-    if listed is not None and 0 < len(kept) < len(spans):
-        raw = splice.replace_bytes(raw, listed.start, listed.stop, b"[" + b", ".join(kept) + b"]")
-    left = make_literal(splice.remove_members(raw, frozenset(dropped)), message.start, message.stop, made)
-    return left if left.calls or left.text.strip() else None
-
-
-def list_argument_texts(call: ToolCall) -> Iterator[str]:
-    """The texts inside the arguments; the arguments as one text where they are not JSON."""
-    value = call.value
-    yield from (call.arguments,) if value is None else iterate_strings(value)
-
-
-def iterate_strings(value: object) -> Iterator[str]:
-    """Every text in a JSON value; the names of members are none."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list | dict):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from iterate_strings(each)
-
-
-def _find_argument_places(raw: bytes) -> list[tuple[int, int]]:
-    """The byte ranges of each call's arguments, in the order of `Message.calls`; (0, 0) for one without."""
-    places = []
-    listed = splice.find_member(raw, "tool_calls")
-    if listed is not None and raw[listed.start : listed.start + 1] == b"[":
-        places = [_find_arguments(raw, start) for start, _ in splice.iterate_elements(raw, listed.start)]
-    legacy = splice.find_member(raw, "function_call")
-    if legacy is not None and raw[legacy.start : legacy.start + 1] == b"{":
-        places.append(_find_text(raw, legacy.start, "arguments"))
-    return places
-
-
-def _find_arguments(raw: bytes, start: int) -> tuple[int, int]:
-    if raw[start : start + 1] != b"{":
-        return 0, 0
-    for kind in ("custom", "function"):
-        inner = splice.find_member(raw, kind, start)
-        if inner is not None and raw[inner.start : inner.start + 1] == b"{":
-            return _find_text(raw, inner.start, _WORDED[kind])
-    return 0, 0
-
-
-def _find_text(raw: bytes, start: int, key: str) -> tuple[int, int]:
-    found = splice.find_member(raw, key, start)
-    return (0, 0) if found is None else (found.start, found.stop)
+def find_last_user(messages: Sequence[Message]) -> int | None:
+    """The index of the newest message of a real user."""
+    return next((place for place in reversed(range(len(messages))) if messages[place].is_user), None)

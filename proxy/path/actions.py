@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from proxy.path.planning import Plan
+from proxy.shorten.calibration import Usage
 from proxy.shorten.memory import LookUp
-from proxy.shorten.window import Usage, Window
+from proxy.shorten.window import Window
 from proxy.summary.question import Question
 
 T = TypeVar("T")

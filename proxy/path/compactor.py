@@ -10,8 +10,8 @@ from dataclasses import replace
 from functools import partial
 
 from proxy import events
-from proxy.history import agents
-from proxy.history.messages import Request
+from proxy.history import asides
+from proxy.history.request import Request
 from proxy.path import local_answers
 from proxy.path.actions import Decision
 from proxy.path.context import (
@@ -130,11 +130,11 @@ class Compactor:
         if session.is_small():
             return await session.with_marks(replace(outgoing, session=session))  # the client's own bytes
         if may_act and policy.settings.compact_command:
-            if (focus := agents.find_command(request, policy.rules.observations)) is not None:
+            if (focus := asides.find_command(request, policy.rules.observations)) is not None:
                 return await self._answer_command(
                     replace(outgoing, options=options.with_force(focus)), request, policy, client
                 )
-            if (focus := agents.find_compact_call(request)) is not None:
+            if (focus := asides.find_compact_call(request)) is not None:
                 session.force(focus)
         return await session.prepare(replace(outgoing, session=session))
 

@@ -16,15 +16,17 @@ from urllib.parse import urlsplit
 from proxy.config import Config, Occasion, Policy, RolloutChoice, Upstream
 from proxy.config.values import ALL_PERCENT
 from proxy.errors import BadRequest, ProxyError
-from proxy.history.identity import compute_beginning
-from proxy.history.messages import Request
+from proxy.history.chain import compute_beginning
+from proxy.history.request import Request
 from proxy.lifetime import BackgroundTasks
 from proxy.lru import ByteBoundedCache
 from proxy.models.tokenizer import Estimator, Tokenizer, Tokenizers, find_prior_calibration, make_counter_name
 from proxy.models.windows import PROBES, is_known_model, resolve_window
 from proxy.path.conversation import LOOK_UP_MIN_TOKENS, find_smallest_bytes
+from proxy.shorten.calibration import Calibration
+from proxy.shorten.economics import Prices
 from proxy.shorten.rules import Rules
-from proxy.shorten.window import Calibration, Prices, Window, compute_relative_prices
+from proxy.shorten.window import Window, compute_relative_prices
 from proxy.upstream import Call, Client
 from proxy.wire.http import Caller, Headers, find, find_credentials, is_credential, read_own
 

@@ -21,10 +21,10 @@ from functools import partial
 from itertools import chain, takewhile
 from typing import Literal
 
-from proxy.history import agents
-from proxy.history.grouping import find_last_assistant
-from proxy.history.identity import CanonicalForm, Identity, canonicalize_as_0_1
-from proxy.history.messages import Request
+from proxy.history import asides
+from proxy.history.identity import Identity
+from proxy.history.messages import find_last_assistant
+from proxy.history.request import Request
 from proxy.path import planning, recovery
 from proxy.path.actions import (
     Actions,
@@ -50,14 +50,15 @@ from proxy.path.actions import (
     TurnReport,
 )
 from proxy.path.planning import COUNT_ERROR_RATIO, USELESS_BLOCKS_MAX, NeedSummary, Plan
-from proxy.shorten import window
+from proxy.shorten import economics
 from proxy.shorten.block import Block
+from proxy.shorten.calibration import NOT_REPORTED, UNCALIBRATED, Calibration, Usage, is_plausible
+from proxy.shorten.economics import Prices
 from proxy.shorten.memory import (
     DAY_SECONDS,
     FACT_SECONDS,
     MAX_FAILURES,
     NO_CANDIDATE,
-    VERSION_0_1_SECRET_BYTES,
     FoundValues,
     LastRequest,
     LookUp,
@@ -70,20 +71,7 @@ from proxy.shorten.pipeline import Count
 from proxy.shorten.rules import Anchor, Facts, Rules
 from proxy.shorten.state import WINDOW_REASONS, ConversationState, count_all, count_calibrated
 from proxy.shorten.summary import Summary
-from proxy.shorten.window import (
-    LEARNED_SECONDS,
-    NOT_REPORTED,
-    UNCALIBRATED,
-    UNKNOWN,
-    Calibration,
-    LearnedLimit,
-    Prices,
-    Usage,
-    Window,
-    is_plausible,
-    make_window_keys,
-    price_prompt,
-)
+from proxy.shorten.window import LEARNED_SECONDS, UNKNOWN, LearnedLimit, Window, make_window_keys, price_prompt
 from proxy.summary.question import NOTES
 
 MAX_LOOK_UPS = 8
@@ -278,7 +266,7 @@ class Exchange:
         """Tokens of the request by our count; None where it is below every threshold by any count."""
         context = self.context
         facts = self._gather_request_facts(self._narrow(context.local_window))
-        if agents.was_asked(context.request):
+        if asides.was_asked(context.request):
             facts = replace(facts, force=True)
         if planning.is_below_threshold(guess, self.rules, facts, count_error=COUNT_ERROR_RATIO):
             return None
@@ -292,7 +280,7 @@ class Exchange:
     def _count_request(self) -> Actions[int]:
         """Tokens of the request by our count. Messages that were counted for an earlier request are not asked for."""
         request, count = self.context.request, self.context.count
-        counted = len(request.columns.extend(count, 0, tuple))
+        counted = request.columns.count_summed(count)
         outside = [*(message.raw for message in request.head), request.tools or b""]
         counts: list[int] = yield CountTokens([*outside, *(message.raw for message in request.body[counted:])])
         return sum(counts[: len(outside)]) + count_all(request.columns, request.body, count)
@@ -311,24 +299,14 @@ class Exchange:
         owner: Owner = yield Identify()
         names = owner.tenant, owner.secret, context.name, context.counter
         yield from self._look_up(Identity.of(context.request, *names), size)
-        if self.memory.is_new and len(owner.secret) <= VERSION_0_1_SECRET_BYTES:
-            # Version 0.1 knew a history by its very bytes, so another way of writing JSON made another conversation.
-            # A store with a longer secret began with a later version: it holds nothing under such keys.
-            form = canonicalize_as_0_1
-            old = Identity.of(context.request, *names, form=form)
-            if old.links != self.identified.links:
-                new, memory = self.identified, self.memory
-                yield from self._look_up(old, size, form)
-                if self.memory.is_new:
-                    self.identity, self.memory = new, memory
         if self.memory.answered:
             yield NoteLocalWindow(self.memory.window)
         self.window = self._narrow(self.memory.window)
 
-    def _look_up(self, identity: Identity, size: int, form: CanonicalForm | None = None) -> Actions[None]:
-        """Look up what is remembered of a conversation under one identity. `form`: of the messages that it hashes."""
+    def _look_up(self, identity: Identity, size: int) -> Actions[None]:
+        """Look up what is remembered of a conversation."""
         context = self.context
-        list_keys = partial(self._list_keys, identity, form)
+        list_keys = partial(self._list_keys, identity)
         spaces = (False, True) if self.observes else (False,)
         look_up = LookUp(
             blocks=[*chain.from_iterable(list_keys(partial(identity.block_key, space)) for space in spaces)],
@@ -345,15 +323,12 @@ class Exchange:
             places = [(link, observed) for observed in spaces for link in reversed(identity.links)]
             yield from self._find_other_block(places[look_up.blocks.index(self.memory.block_key) :])
 
-    def _list_keys(
-        self, identity: Identity, form: CanonicalForm | None, key_of: Callable[[bytes], str]
-    ) -> Sequence[str]:
+    def _list_keys(self, identity: Identity, key_of: Callable[[bytes], str]) -> Sequence[str]:
         """Keys of all links, the newest first. Only those of links that are new in this request are written."""
         first, *links = identity.links
-        # The key of the first link tells whose they are, and what for.
-        name = key_of(first), form
-        keys = self.context.request.columns.extend(name, len(links), lambda known: map(key_of, links[len(known) :]))
-        return [*reversed(keys), key_of(first)]
+        first_key = key_of(first)
+        keys = self.context.request.columns.store_keys(first_key, links, key_of)
+        return [*reversed(keys), first_key]
 
     def _fill_pointer(self, identity: Identity) -> None:
         """Say in the summary's pointer where the originals are. Where none are kept there is nothing to point to."""
@@ -395,7 +370,6 @@ class Exchange:
         facts = self._gather_facts(can_summarize=True)
         state = self._state(facts)
         self._state_before = state
-        self.context.request.columns.view = state.known_view
         plan: Plan | NeedSummary | None = planning.plan_without_rewrite(state)
         if plan is None:
             if not (yield CanSummarize()):
@@ -501,7 +475,6 @@ class Exchange:
         rules = replace(self.rules, new_blocks=False)
         state = self._state(self._gather_facts(can_summarize=True), rules=rules)
         self._state_before = state
-        self.context.request.columns.view = state.known_view
         plan = planning.plan_without_rewrite(state)
         self.decision = replace(self._describe(plan), reason=ORIGINALS_UNWRITABLE)
 
@@ -800,7 +773,7 @@ class Exchange:
     def _cached_unchanged(self, now: float) -> int:
         """Tokens that the upstream would have had in its cache, had the history been forwarded as it came."""
         last, body, links = self.memory.last, self.context.request.body, self.identified.links
-        if last is not None and window.is_cold(now - last.forwarded_at, self.context.prices):
+        if last is not None and economics.is_cold(now - last.forwarded_at, self.context.prices):
             return 0
         is_here = last is not None and last.anchor.link in links
         known = links.index(last.anchor.link) if last is not None and is_here else find_last_assistant(body) or 0

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from proxy import events
 from proxy.errors import ProxyError
 from proxy.history.identity import Identity
-from proxy.history.messages import Request
+from proxy.history.request import Request
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import resolve_window
 from proxy.path.actions import (

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from proxy.history.grouping import find_callers
-from proxy.history.messages import HEAD, Message, ToolCall, list_argument_texts
+from proxy.history.calls import list_argument_texts
+from proxy.history.messages import HEAD, Message, ToolCall
+from proxy.history.pairing import find_callers
 from proxy.recall.own_tools import RECALL
 
 TOOL = RECALL.name

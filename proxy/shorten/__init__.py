@@ -2,7 +2,9 @@
 
 pipeline     `Draft` and `Step`; `run()` checks the invariants after every step
 steps/       the ways to shorten a history
-window       context window, prices, whether a rewrite pays, calibration of token counts
+economics    relative prices: after how many requests a rewrite has paid for itself
+window       context windows and prices of models
+calibration  token counts as the upstream reports them, and how they relate to ours
 rules        `Rules` (a compiled policy) and `Facts` (what is known of a request)
 
 output       the output of a call without the frames that harnesses put around it

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from itertools import groupby
 from typing import Any
 
-from proxy.history.identity import remove_cache_marker
+from proxy.history.canonical import remove_cache_marker
 from proxy.history.messages import NOTE, Message, as_read_back, make_literal
 from proxy.shorten.pipeline import Step
 from proxy.shorten.steps import step_from_json, step_to_json

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from proxy.history import agents
+from proxy.history import agents, commands
 from proxy.history.agents import find_value, render_value
 from proxy.history.messages import ToolCall
 from proxy.shorten.acts import acts_on_world
@@ -227,10 +227,10 @@ def find_touched_files(command: str) -> tuple[list[Deed], bool]:
         return list(find_patched_files(command)), command.lstrip().startswith("apply_patch")
     found: list[Deed] = []
     folder, is_all = "", True
-    for segment in agents.split_commands(_remove_bodies(command)[:_COMMAND_LINE_CHARACTERS]):
+    for segment in commands.split_commands(_remove_bodies(command)[:_COMMAND_LINE_CHARACTERS]):
         written = [Deed(CHANGED, path) for path in _WRITTEN.findall(segment) if not _ABROAD.search(path)]
         bare = _REDIRECTION.sub(" ", segment).split()
-        words = agents.skip_words_before_command(bare)
+        words = commands.skip_words_before_command(bare)
         if not words:
             continue
         if words[0] == "cd":
@@ -253,7 +253,7 @@ def is_file_text(call: ToolCall) -> bool:
     values = call.named
     if agents.is_read(call):
         return not _LOG.search(render_value(find_value(values, agents.PATHS) or ""))
-    touched, is_all = find_touched_files(agents.find_command_line(values))
+    touched, is_all = find_touched_files(commands.find_command_line(values))
     return is_all and all(deed.section is READ and not _LOG.search(deed.key) for deed in touched)
 
 
@@ -264,7 +264,7 @@ def list_read_paths(call: ToolCall) -> list[str]:
         value = find_value(values, agents.PATHS)
         paths = value if isinstance(value, list) else [value]
         return [path for path in paths if isinstance(path, str)]
-    command = agents.find_command_line(values)
+    command = commands.find_command_line(values)
     if not command:
         return []
     touched, _ = find_touched_files(command)
@@ -468,8 +468,8 @@ def _describe_failure(act: Act, files: Sequence[Deed]) -> Iterator[Deed]:
 
 
 def _find_command_deeds(act: Act) -> Iterator[Deed]:
-    command, has_failed = agents.find_command_line(act.values), act.outcome.has_failed
-    lines = agents.remove_folder_change(command)[:_COMMAND_CHARACTERS].split("\n")
+    command, has_failed = commands.find_command_line(act.values), act.outcome.has_failed
+    lines = commands.remove_folder_change(command)[:_COMMAND_CHARACTERS].split("\n")
     label = cut_excerpt(" ".join(line.strip() for line in lines if line.strip() and not line.startswith("#")))
     if act.going_on and (started := _STARTED.search(act.result[:_END_CHARACTERS])):
         yield Deed(TASKS, started[1], f"{label} [{started[1]}]", "running")

@@ -10,9 +10,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, pairwise
 
-from proxy.history.agents import Hint, find_modes, is_harness_note, matches_any
-from proxy.history.grouping import find_groups, find_last_assistant, pair_results
-from proxy.history.messages import HEAD, NOTE, REPEATED, RESULTS, Message, ToolCall, make_literal, remove_other_breaks
+from proxy.history.agents import Hint, find_modes, matches_any
+from proxy.history.asides import is_harness_note
+from proxy.history.grouping import find_groups
+from proxy.history.messages import (
+    HEAD,
+    NOTE,
+    REPEATED,
+    RESULTS,
+    Message,
+    ToolCall,
+    find_last_assistant,
+    make_literal,
+    remove_other_breaks,
+)
+from proxy.history.pairing import pair_results
 from proxy.recall.tool import render_handle
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Draft
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from proxy.history import agents
-from proxy.history.grouping import list_callers
+from proxy.history import observations
 from proxy.history.messages import Message, ToolCall
+from proxy.history.pairing import list_callers
 from proxy.shorten import deeds
 from proxy.shorten.deeds import (
     CHANGED,
@@ -230,6 +230,6 @@ def _find_answer_deeds(message: Message, after: Message | None) -> Iterator[Deed
     edits = deeds.find_text_edits(text)
     yield from edits
     answer = after.text if after is not None and after.is_observation and after.role != "assistant" else None
-    answer = text[agents.find_output_within(text) :] if message.is_observation else answer
+    answer = text[observations.find_output_within(text) :] if message.is_observation else answer
     if not edits and (call := deeds.find_described_call(text, answered=answer is not None)):
         yield from deeds.find_call_deeds(call, answer or "")

@@ -12,16 +12,15 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from proxy.history.identity import OBSERVED, Identity
 from proxy.shorten.block import Block
+from proxy.shorten.calibration import UNCALIBRATED, Calibration
 from proxy.shorten.rules import Anchor
-from proxy.shorten.window import UNCALIBRATED, Calibration, Window, decode_window
+from proxy.shorten.window import Window, decode_window
 
 DAY_SECONDS = 24 * 3600.0
 FACT_SECONDS = 7 * DAY_SECONDS
 FAILED_SECONDS = 600.0
 MAX_FAILURES = 2
 """After this many failed calls for a summary in a row, no model is asked again for a day."""
-VERSION_0_1_SECRET_BYTES = 32
-"""The length of the secret of a store that version 0.1 has made."""
 LAST_REQUEST_FORMAT_VERSION = 4
 CANDIDATE_FORMAT_VERSION = 1
 

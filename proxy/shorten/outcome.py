@@ -17,13 +17,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Literal
 
-from proxy.history.agents import (
-    find_command_line,
-    find_kind,
-    is_read_only,
-    matches_any,
-    split_commands,
-)
+from proxy.history.agents import find_kind, is_read_only, matches_any
+from proxy.history.commands import find_command_line, split_commands
 from proxy.history.messages import ToolCall, find_first_line
 from proxy.shorten.acts import acts_on_world
 from proxy.shorten.output import Output, read_output

@@ -13,19 +13,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from proxy.history.agents import (
-    COMMANDS,
-    PATHS,
-    find_command_line,
-    find_kind,
-    find_output_within,
-    find_value,
-    is_plan_mode,
-    is_read_only,
-    remove_folder_change,
-    render_value,
-)
-from proxy.history.messages import Message, ToolCall, iterate_strings
+from proxy.history.agents import COMMANDS, PATHS, find_kind, find_value, is_plan_mode, is_read_only, render_value
+from proxy.history.calls import iterate_strings
+from proxy.history.commands import find_command_line, remove_folder_change
+from proxy.history.messages import Message, ToolCall
+from proxy.history.observations import find_output_within
 from proxy.shorten.acts import acts_on_world, shows_present_state
 from proxy.shorten.deeds import find_patched_files, is_file_text
 from proxy.shorten.outcome import ResultOutcome, cut_first_line, find_outcome

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from proxy.history.agents import ASIDES, OBSERVATIONS
-from proxy.history.grouping import Pins
+from proxy.history.asides import ASIDES
+from proxy.history.observations import OBSERVATIONS
+from proxy.history.pins import Pins
+from proxy.shorten.economics import Prices, find_share_worth_clearing
 from proxy.shorten.pipeline import GoOn, Step, always_go_on
 from proxy.shorten.steps.standard import (
     ClearObservations,
@@ -20,7 +22,6 @@ from proxy.shorten.steps.standard import (
     StripReasoning,
 )
 from proxy.shorten.summary import Summary, SummaryRules
-from proxy.shorten.window import Prices, find_share_worth_clearing
 
 LARGE_TRIGGER, SMALL_TRIGGER, SPARED_TOKENS = 0.5, 0.8, 48_000
 """The trigger `auto`: it saves cost before large windows, but of small ones a history may use more: the tokens spared,

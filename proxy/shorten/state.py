@@ -11,24 +11,19 @@ from itertools import accumulate, islice, takewhile
 from math import inf
 from operator import is_
 
-from proxy.history import grouping
-from proxy.history.agents import find_pruned_tools, is_text_style, mark_observations, remove_pruned_tools
-from proxy.history.grouping import (
-    Groups,
-    find_callers,
-    find_group_starts,
-    find_last_assistant,
-    find_last_user,
-    find_turns,
-    repair,
-    snap,
-)
-from proxy.history.identity import remove_wrapping
-from proxy.history.messages import Columns, KnownView, Message, Request, ToolCall, make_literal
-from proxy.history.rereads import PROMISE, RESTORED, Reread, correct_rereads, find_rereads, leave_out_promise
+from proxy.history import pins
+from proxy.history.columns import Columns
+from proxy.history.grouping import Groups, find_group_starts, find_turns, snap
+from proxy.history.messages import Message, ToolCall, find_last_assistant, find_last_user, make_literal
+from proxy.history.observations import is_text_style, mark_observations
+from proxy.history.offered_tools import find_pruned_tools, remove_pruned_tools
+from proxy.history.pairing import repair
+from proxy.history.request import Request
+from proxy.history.rereads import PROMISE, RESTORED, Reread, correct_rereads, leave_out_promise
 from proxy.models.thinking import find_binding
 from proxy.recall.own_tools import RECALL, offer_tool
 from proxy.shorten.block import Block, Part, close
+from proxy.shorten.calibration import UNCALIBRATED, Calibration
 from proxy.shorten.documents import find_documents
 from proxy.shorten.fold import find_speaker, make_notes
 from proxy.shorten.pipeline import (
@@ -45,7 +40,6 @@ from proxy.shorten.pipeline import (
 from proxy.shorten.rules import NOTHING_KNOWN, Facts, Keep, Rules
 from proxy.shorten.steps.standard import StripReasoning, restore_repeated
 from proxy.shorten.summary import Summary
-from proxy.shorten.window import UNCALIBRATED, Calibration
 
 WINDOW_REASONS = ("window", "cliff")
 OPENING_REASON = "opening"
@@ -135,7 +129,8 @@ class ConversationState:
                 _strip_reasoning(tail, block.reasoning_until),
             )
         view = covered + tail
-        columns = self.request.columns.continue_view(view)
+        lasting = block if self.is_unmarked and not block.reasoning_until else None
+        columns = self.request.columns.continue_view(view, len(self.body), lasting, len(covered))
         return replace(self, block=block, has_block=has_block, covered=covered, tail=tail, view=view, columns=columns)
 
     def _apply_always_steps(self, block: Block, covered: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -174,8 +169,8 @@ class ConversationState:
             is_unchanged = new and all(map(is_, new, arrived))
             return new if is_unchanged else (*body[:covers], *run_steps(covers))[len(known) :]
 
-        name = ("always", block.digest, covers, block.always, block.window, recalls)
-        return tuple(self.request.columns.extend(name, len(body), forward_new)[covers:])
+        key = (block.digest, covers, block.always, block.window, recalls)
+        return tuple(self.request.columns.after_always_steps(key, len(body), forward_new)[covers:])
 
     def _correct_rereads(
         self, block: Block, covered: tuple[Message, ...], tail: tuple[Message, ...]
@@ -197,8 +192,8 @@ class ConversationState:
             corrected = correct_rereads((*known[covers:], *new), body, rereads, whole, saved)
             return (*body[len(known) : start], *islice(corrected, start - covers, None))
 
-        name = ("rereads", block.digest, covers, block.always, block.window, self.recalls)
-        return tuple(columns.extend(name, len(body), correct_new)[covers:])
+        key = (block.digest, covers, block.always, block.window, self.recalls)
+        return tuple(columns.after_rereads(key, len(body), correct_new)[covers:])
 
     def _leave_out_false_promises(self, parts: Sequence[Message]) -> tuple[Message, ...]:
         """The parts of a block without promises that a file is in the context which this block shortens."""
@@ -218,21 +213,18 @@ class ConversationState:
     @property
     def _rereads(self) -> Sequence[Reread | None]:
         """For each message of the client's history, the earlier result that it says is in the context."""
-        body, callers = self.body, self._body_callers
-        return self.request.columns.extend(find_rereads, len(body), partial(find_rereads, body, callers))
+        return self.request.columns.rereads(self.body)
 
     @property
     def _body_callers(self) -> Sequence[ToolCall | None]:
         """The call that each message of the client's history answers."""
         columns = self.request.columns if self.is_unmarked else Columns()
-        return columns.extend(find_callers, len(self.body), partial(find_callers, self.body))
+        return columns.callers(self.body)
 
     def _are_spared(self, block: Block, start: int) -> bool:
         """True where each always-step surely leaves the messages from here on as they are."""
         body = self.body
-        hashes = self.request.columns.extend(
-            hash, len(body), lambda known: [hash(remove_wrapping(message.content)) for message in body[len(known) :]]
-        )
+        hashes = self.request.columns.content_hashes(body)
         return len(body) - start <= FEW_MESSAGES and all(
             is_spared(step, body[place], block.window, hashes[:place])
             for place in range(start, len(body))
@@ -244,14 +236,7 @@ class ConversationState:
         body = self.body
         if not self.is_unmarked:
             return find_last_user(body)
-
-        def find_on(known: Sequence[int | None]) -> Iterator[int | None]:
-            last = known[-1] if known else None
-            for place in range(len(known), len(body)):
-                last = place if body[place].is_user else last
-                yield last
-
-        return self.request.columns.extend(find_last_user, len(body), find_on)[len(body) - 1] if body else None
+        return self.request.columns.last_users(body)[len(body) - 1] if body else None
 
     @property
     def is_unmarked(self) -> bool:
@@ -279,13 +264,6 @@ class ConversationState:
         return definition != b"" and offer_tool(tools, definition, RECALL.name) is not tools
 
     @property
-    def known_view(self) -> KnownView:
-        """The view, for the next request that begins with this history."""
-        keeps = self.is_unmarked and not self.block.reasoning_until
-        block = self.block if keeps else None
-        return KnownView(self.view, self.columns, len(self.body), block, len(self.covered))
-
-    @property
     def link(self) -> bytes:
         """The chain link under which the current block is stored; empty where there is none."""
         return self.chain[self.block.covers] if self.has_block else b""
@@ -304,7 +282,7 @@ class ConversationState:
             return pins.find_in_each(body[len(known) :])
 
         # Which messages are observations is looked at afterwards: their texts are the same.
-        return pins.choose(body, self.request.columns.extend(pins, len(body), find_new))
+        return pins.choose(body, self.request.columns.pinned_passages(pins, len(body), find_new))
 
     @property
     def newer_summary(self) -> Summary | None:
@@ -425,18 +403,18 @@ class ConversationState:
             worth = find_worth(step)
             if worth is None:
                 return inf
-            sums = self.columns.extend((step, estimate), len(view), partial(add_up, worth))
+            sums = self.columns.worth_sums(step, estimate, len(view), partial(add_up, worth))
             most += self.calibration.ratio * (sums[cut - 1] if cut else 0.0)
         return most
 
     @property
     def _groups(self) -> Groups:
-        return Groups(self.columns.extend(find_group_starts, len(self.view), partial(find_group_starts, self.view)))
+        return Groups(self.columns.group_starts(self.view))
 
     @property
     def _calls(self) -> Sequence[ToolCall | None]:
         """The call that each message of the view answers."""
-        return self.columns.extend(find_callers, len(self.view), partial(find_callers, self.view))
+        return self.columns.callers(self.view)
 
     def draft_up_to(self, covers: int) -> Draft | None:
         """The view divided where `body[:covers]` ends; None where that is inside a group or inside a note."""
@@ -545,7 +523,7 @@ class ConversationState:
             tools=self.tools,
             wire=self.request.wire,
             forced_tool=self.request.forced_tool,
-            fixed=grouping.find_fixed(view, self.pinned_passages) | self._newest_user_message,
+            fixed=pins.find_fixed(view, self.pinned_passages) | self._newest_user_message,
             documents=self._find_documents(self.facts.usable_tokens),
             origin=self.body,
             window=self.facts.usable_tokens,
@@ -561,7 +539,7 @@ class ConversationState:
         if not self.rules.keep_documents:
             return frozenset()
         body, columns = self.body, self.request.columns if self.is_unmarked else Columns()
-        readings = columns.extend(find_documents, len(body), partial(find_documents, body, self._body_callers))
+        readings = columns.documents(len(body), partial(find_documents, body, self._body_callers))
         limit = inf if window is None else DOCUMENT_SHARE * window * BYTES_PER_TOKEN
         return frozenset(
             message.start
@@ -579,7 +557,7 @@ class ConversationState:
         """The setting by which the conversation is too short to be compacted by choice; empty if it is long enough."""
         rules, body = self.rules, self.body
         if self.is_unmarked:
-            known = self.request.columns.extend(find_group_starts, len(body), partial(find_group_starts, body))
+            known = self.request.columns.group_starts(body)
         else:
             known = tuple(find_group_starts(body))
         if Groups(known).are_fewer_than(rules.min_groups):
@@ -598,7 +576,7 @@ class ConversationState:
         self, parts: Sequence[Message], covers: int, after: Sequence[Message]
     ) -> tuple[Message, ...]:
         """Notes that repeat the pinned passages that the view would lose."""
-        lost = grouping.find_missing_passages(self.pinned_passages, (*parts, *self.body[covers:]))
+        lost = pins.find_missing_passages(self.pinned_passages, (*parts, *self.body[covers:]))
         if not lost:
             return ()
         return make_notes(
@@ -631,12 +609,7 @@ def count_all(columns: Columns, messages: Sequence[Message], estimate: Count) ->
 
 def sum_up(columns: Columns, messages: Sequence[Message], estimate: Count) -> Sequence[int]:
     """Tokens of each of these messages and all before it."""
-
-    def add_up(sums: Sequence[int]) -> Iterator[int]:
-        counts = (estimate(message.raw) for message in messages[len(sums) :])
-        return islice(accumulate(counts, initial=sums[-1] if sums else 0), 1, None)
-
-    return columns.extend(estimate, len(messages), add_up)
+    return columns.token_sums(messages, estimate)
 
 
 def _build_opening_block(body: tuple[Message, ...], rules: Rules, facts: Facts) -> Block:

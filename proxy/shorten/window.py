@@ -1,89 +1,16 @@
-"""A model's window and what its tokens cost: limits, prices, payback, our counts beside the provider's, savings."""
+"""Windows and prices of models: how much one can read and write, and the budget of a request that follows.
+
+Two limits go by one name. A *total* is shared by prompt and answer, an *input* limit is for the prompt alone. Taking a
+total for an input limit overflows, the other way round wastes a third of a window. Unknown is None everywhere. Table
+and probes, from which the figures come, are in `proxy/models/windows.py`.
+"""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
-from math import sqrt
 from typing import Literal
 
-from proxy.history.messages import Message
-from proxy.shorten.pipeline import Count
-
-# --- economics --------------------------------------------------------------------------------------------------------
-# Economics of a rewrite: after how many requests it has paid for itself.
-#
-# A prefix that an upstream has read before costs a tenth of the price or less when it is sent again. Editing an old
-# message makes everything after it new, and that must be paid back by what every later request saves. So rewrites are
-# rare and deep, and best made while the cache is cold anyway: then they cost nothing.
-
-
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """Prices of input relative to its plain price, and the sizes at which they jump."""
-
-    read: float = 0.1
-    """A token that is in the upstream's cache."""
-    write: float = 1.25
-    """A token that is not, the storing included."""
-    lifetime: float = 300.0
-    """Seconds until an unused cache is forgotten."""
-    cliffs: tuple[int, ...] = ()
-    """Input sizes above which every token of a request costs more."""
-    ends_only: bool = False
-    """The cache finds a prefix only where an earlier request ended: a rewrite makes all of the next request new."""
-
-
-USUAL_PRICE_RATIO = 9.0
-"""What rewriting a token costs over reading it, in reads, where they cost .1 and 1: most models."""
-
-
-def count_shared(old: Sequence[Message], new: Sequence[Message]) -> int:
-    """How many messages both begin with."""
-    shared = 0
-    for one, other in zip(old, new, strict=False):
-        if one is not other and one.raw != other.raw:
-            break
-        shared += 1
-    return shared
-
-
-def estimate_payback(old: Sequence[Message], new: Sequence[Message], count: Count, prices: Prices) -> float:
-    """The number of requests after which the rewrite from `old` to `new` has paid for itself; infinite if never."""
-    shared = count_shared(old, new)
-    # What is rewritten begins behind the last block, and no request has ended there since that was made.
-    written = sum(count(message.raw) for message in new[:shared]) if prices.ends_only else 0
-    rest = sum(count(message.raw) for message in new[shared:])
-    freed = sum(count(message.raw) for message in old[shared:]) - rest
-    saved = freed * prices.read
-    if saved <= 0:
-        return 0.0 if freed > 0 else float("inf")
-    return (written + rest) * max(0.0, prices.write - prices.read) / saved
-
-
-def find_share_worth_clearing(prices: Prices) -> float:
-    """The share of the usual amount at which a clearing is worth its rewrite: 1, or less where cached tokens are dear.
-
-    Rewriting costs the same whatever is cleared, and waiting costs the reads of what could have gone: the best amount
-    grows with the root of their ratio. It does not grow over 1: where reads are cheaper, waiting for more saved nothing
-    on recorded conversations, which end before that.
-    """
-    if prices.read <= 0:
-        return 1.0
-    return min(1.0, sqrt(max(0.0, prices.write - prices.read) / prices.read / USUAL_PRICE_RATIO))
-
-
-def is_cold(idle: float | None, prices: Prices) -> bool:
-    """True where the upstream's cache of this conversation has expired; False where the idle time is unknown."""
-    return idle is not None and idle > prices.lifetime
-
-
-# --- window -----------------------------------------------------------------------------------------------------------
-# Windows and prices of models: how much one can read and write, and the budget of a request that follows.
-#
-# Two limits go by one name in the wild. A *total* is shared by prompt and answer, an *input* limit is for the prompt
-# alone. Taking a total for an input limit overflows, the other way round wastes a third of a window; so both are
-# here. Unknown is None all the way. Where the figures come from (table, probes) is `proxy/models/windows.py`.
+from proxy.shorten.economics import Prices
 
 Origin = Literal["config", "learned", "live", "bundled", "unknown"]
 Covers = Literal["total", "input"]
@@ -231,71 +158,7 @@ def compute_relative_prices(window: Window) -> Prices:
     return Prices(read=read, write=write, cliffs=cliffs, ends_only=window.ends_only)
 
 
-# --- calibration ------------------------------------------------------------------------------------------------------
-# Calibration: how an upstream's token counts relate to the proxy's, learned from the usage that it reports.
-
-MIN_WEIGHT = 0.2  # of a new observation, once there are five
-LEAST_TRUSTED_TOKENS = 2_000  # tokens: below, markup drowns the ratio
-# Reported / counted: outside, the prompt was cut silently, or only its uncached part is reported.
-PLAUSIBLE = (0.5, 3.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """The ratio of the upstream's token count to the proxy's: a bounded moving average."""
-
-    ratio: float = 1.0
-    observations: int = 0
-
-    def calibrate(self, counted: int) -> int:
-        return round(counted * self.ratio)
-
-    def learn(self, counted: int, reported: int) -> "Calibration":
-        if counted < LEAST_TRUSTED_TOKENS or not is_plausible(counted, reported):
-            return self
-        weight = max(MIN_WEIGHT, 1 / (self.observations + 1))
-        return replace(
-            self, ratio=self.ratio + weight * (reported / counted - self.ratio), observations=self.observations + 1
-        )
-
-    def to_bytes(self) -> bytes:
-        return json.dumps([1, self.ratio, self.observations]).encode()
-
-    @classmethod
-    def from_bytes(cls, value: bytes) -> "Calibration":
-        _, ratio, seen = json.loads(value)
-        return cls(ratio, seen)
-
-
-def is_plausible(counted: int, reported: int) -> bool:
-    low, high = PLAUSIBLE
-    return low <= reported / max(counted, 1) <= high
-
-
-UNCALIBRATED = Calibration()
-
-# --- accounting -------------------------------------------------------------------------------------------------------
-# Cost of a request: token counts as the upstream reports them, and their price in dollars.
-#
-# What it would have cost without compaction is stated cautiously: everything the client had sent before, within the
-# lifetime of a cache, counts as read from the cache.
-
 PER_MILLION_TOKENS = 1_000_000
-LARGEST_COUNT = 10**9
-"""A larger number of tokens is a broken answer, not a count."""
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Token counts of one answer, as the upstream reported them."""
-
-    prompt: int = 0
-    """0: not reported."""
-    cached: int | None = None
-    written: int = 0
-
-
-NOT_REPORTED = Usage()
 
 
 def price_prompt(window: Window, tokens: int, cached: int) -> float | None:

@@ -20,15 +20,16 @@ from time import perf_counter
 from proxy import events
 from proxy.errors import ProxyError, UpstreamTimeout
 from proxy.history.identity import Identity
-from proxy.history.messages import Request, read_message
+from proxy.history.messages import read_message
+from proxy.history.request import Request
 from proxy.lifetime import BackgroundTasks
 from proxy.lru import ByteBoundedCache
 from proxy.models.names import plain_name
 from proxy.path.context import UsageRefusals, WindowScope, make_window_scope
+from proxy.shorten.calibration import NOT_REPORTED, Usage
 from proxy.shorten.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, SummaryCandidate
 from proxy.shorten.pipeline import Count
 from proxy.shorten.summary import Summary, SummaryReply, Verdict
-from proxy.shorten.window import NOT_REPORTED, Usage
 from proxy.store.contract import Store, StoreUnavailable
 from proxy.summary.question import Question, Try, list_tries
 from proxy.upstream import Call, Client, Reply

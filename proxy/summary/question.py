@@ -16,8 +16,9 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from proxy.history.grouping import find_groups, list_callers, repair
+from proxy.history.grouping import find_groups
 from proxy.history.messages import NOTE, REPEATED, Message, ToolCall
+from proxy.history.pairing import list_callers, repair
 from proxy.shorten import summary as summaries
 from proxy.shorten.fold import GO_ONS, is_of_summary
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count, Draft

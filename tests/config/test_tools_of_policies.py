@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from proxy.config import Config, find_warnings
 from proxy.config.policies import Policy, shipped_policies
-from proxy.history.grouping import count_flaws
+from proxy.history.pairing import count_flaws
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.steps.compat import ToolHints

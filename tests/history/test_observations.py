@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from proxy.history.agents import OBSERVATIONS, find_pattern_fault, find_words_beside_output, mark_observations
-from proxy.history.grouping import Pins
+from proxy.history.observations import OBSERVATIONS, find_pattern_fault, find_words_beside_output, mark_observations
+from proxy.history.pins import Pins
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import SummaryRules
 from tests.support.compaction_worker import Worker, turns

@@ -2,9 +2,9 @@
 
 import pytest
 
-from proxy.history.agents import OBSERVATIONS, mark_observations
-from proxy.history.grouping import Pins, find_fixed, find_missing_passages, find_pin_fault
 from proxy.history.messages import NOTE, make_literal
+from proxy.history.observations import OBSERVATIONS, mark_observations
+from proxy.history.pins import Pins, find_fixed, find_missing_passages, find_pin_fault
 from proxy.shorten.rules import Facts, Rules
 from tests.support.compaction_worker import Worker
 from tests.support.messages import assistant, call, history, request, system, user

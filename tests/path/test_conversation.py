@@ -28,10 +28,11 @@ from proxy.path.actions import (
 )
 from proxy.path.conversation import AnswerReport, Context, Exchange, is_silently_cut
 from proxy.path.recovery import REASON, SHORTENED_REFUSED, Refusal
+from proxy.shorten.calibration import NOT_REPORTED, Usage
 from proxy.shorten.memory import MAX_FAILURES, LookUp, SummaryCandidate
 from proxy.shorten.rules import Keep, Rules
 from proxy.shorten.summary import Summary, SummaryRules
-from proxy.shorten.window import NOT_REPORTED, PriceCliff, TokenPrices, Usage, Window, decode_window
+from proxy.shorten.window import PriceCliff, TokenPrices, Window, decode_window
 from tests.support.agent import reading
 from tests.support.messages import body, call, parse_request, user
 
@@ -127,10 +128,8 @@ def test_a_history_that_makes_a_block_is_counted_looked_up_decided_on_and_stored
     decision = drive(made.prepare(), driver)
     assert decision.outcome == "created"
     assert decision.rewrites
-    # A new conversation whose JSON is not in the usual form is looked up once more, as version 0.1 stored it.
-    looked_up = [LookUp, LookUp]
     assert driver.kinds() == [
-        *(CountTokens, ProbeWindow, Identify, *looked_up, NoteLocalWindow, CanSummarize, Rewrite, KeepOriginals),
+        *(CountTokens, ProbeWindow, Identify, LookUp, NoteLocalWindow, CanSummarize, Rewrite, KeepOriginals),
         BeginCompaction,
     ]
     assert driver.stored == {}

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.history.identity import compute_chain
+from proxy.history.chain import compute_chain
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Anchor, Facts, Rules
 from proxy.shorten.steps.compat import OneLiners, ToolHints

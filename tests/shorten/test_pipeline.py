@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from hypothesis import given
 
-from proxy.history.agents import OBSERVATIONS, mark_observations
+from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.pipeline import Draft, StepReport, estimate_tokens, run
 from proxy.shorten.steps.compat import StripAttachments, ToolHints
 from proxy.shorten.steps.standard import ClipOutput, DedupArrivals, DropMiddle, StripReasoning

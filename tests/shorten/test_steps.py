@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.history.agents import OBSERVATIONS, mark_observations
-from proxy.history.grouping import Flaws
+from proxy.history.observations import OBSERVATIONS, mark_observations
+from proxy.history.pairing import Flaws
 from proxy.shorten.block import Block, close
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.rules import Facts, Keep, Rules

@@ -8,9 +8,11 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from proxy.history.agents import OBSERVATIONS, mark_observations
-from proxy.history.grouping import Pins, find_groups, find_last_assistant
-from proxy.history.messages import NOTE
+from proxy.history.grouping import find_groups
+from proxy.history.messages import NOTE, find_last_assistant
+from proxy.history.observations import OBSERVATIONS, mark_observations
+from proxy.history.pins import Pins
+from proxy.shorten.economics import Prices
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.steps.compat import OneLiners, StripAttachments, ToolHints
 from proxy.shorten.steps.standard import (
@@ -24,7 +26,6 @@ from proxy.shorten.steps.standard import (
     StripReasoning,
 )
 from proxy.shorten.summary import HEADING, Summary, SummaryRules
-from proxy.shorten.window import Prices
 from tests.support.compaction_worker import Worker, turns
 from tests.support.histories import any_history, asked_and_answered, legal
 from tests.support.messages import calls, parse_request, user

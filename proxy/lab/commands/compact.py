@@ -16,7 +16,8 @@ from itertools import islice
 from proxy.cli import options
 from proxy.cli.options import add_command, has_colours, parse_path, print_error
 from proxy.config import Config
-from proxy.history.messages import Message, Request
+from proxy.history.messages import Message
+from proxy.history.request import Request
 from proxy.lab import saved
 from proxy.lab.commands import strategies, tangents
 from proxy.lab.commands.strategies import AUTO, JP, SUMMARY, Strategy

@@ -13,7 +13,8 @@ from typing import Any
 
 from proxy.config import Policy
 from proxy.history.identity import Identity
-from proxy.history.messages import Message, Request
+from proxy.history.messages import Message
+from proxy.history.request import Request
 from proxy.lab.replay.history import OWNER, ReplayHistory, RequestTurn
 from proxy.lab.replay.summaries import ReplaySummarizer, SummaryRequest
 from proxy.path.actions import (
@@ -28,11 +29,13 @@ from proxy.path.actions import (
     drive,
 )
 from proxy.path.conversation import AnswerReport, Context, Exchange
+from proxy.shorten.calibration import NOT_REPORTED
+from proxy.shorten.economics import Prices
 from proxy.shorten.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, FoundValues, LookUp, SummaryCandidate
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Rules
 from proxy.shorten.summary import Summary, SummaryRules
-from proxy.shorten.window import NOT_REPORTED, Prices, Window
+from proxy.shorten.window import Window
 from proxy.summary.question import Question
 from proxy.wire.chat.answers import RECALL_TOOL
 from proxy.wire.formats import ANSWER_FORMATS

@@ -8,10 +8,12 @@ from itertools import groupby
 from typing import ClassVar
 
 from proxy.history import splice
-from proxy.history.agents import EXEMPT, Hint, find_modes, list_tool_names, matches_any, remove_pruned_tools
-from proxy.history.grouping import find_groups, find_turns, list_callers
-from proxy.history.identity import remove_wrapping
+from proxy.history.agents import EXEMPT, Hint, find_modes, matches_any
+from proxy.history.canonical import remove_wrapping
+from proxy.history.grouping import find_groups, find_turns
 from proxy.history.messages import Message, ToolCall, find_part_type
+from proxy.history.offered_tools import list_tool_names, remove_pruned_tools
+from proxy.history.pairing import list_callers
 from proxy.recall import own_tools
 from proxy.shorten.fold import Stretch, find_kept_words, fold_stretches, keep_shorter
 from proxy.shorten.outcome import cut_first_line

@@ -19,18 +19,10 @@ from proxy.history.agents import (
     is_read,
     matches_any,
 )
-from proxy.history.grouping import list_callers
-from proxy.history.identity import remove_wrapping
-from proxy.history.messages import (
-    NOTE,
-    REPEATED,
-    Message,
-    ToolCall,
-    change_arguments,
-    find_part_type,
-    make_literal,
-    remove_calls,
-)
+from proxy.history.calls import change_arguments, remove_calls
+from proxy.history.canonical import remove_wrapping
+from proxy.history.messages import NOTE, REPEATED, Message, ToolCall, find_part_type, make_literal
+from proxy.history.pairing import list_callers
 from proxy.history.rereads import RESTORED
 from proxy.recall.tool import render_handle
 from proxy.shorten import placeholder

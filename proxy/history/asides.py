@@ -1,0 +1,153 @@
+"""`/compact` inside a conversation, and questions of a client about the conversation.
+
+- `/compact` as the last message is meant for this proxy if a person wrote it. A file may say that, too, and an agent
+  without tools sends the file as a user message.
+- A call of an offered tool named `Compact` is a request by the model.
+- An *aside* is the whole history once more with another question at its end: a client summarizes the conversation or
+  gives it a title. The current block applies to that, too, but no new one is made for it.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, islice
+from operator import or_
+
+from proxy.history.messages import Message, ToolCall
+from proxy.history.observations import _RUNS_SOMETHING, is_text_style, mark_observations
+from proxy.history.offered_tools import list_tool_names
+from proxy.history.request import Request
+
+_TALK = "(?:conversation|session|transcript|chat|context|discussion)"
+ASIDES = (
+    rf"(?i)summar[^\n]{{0,160}}\b(?:this|our|the above|the entire|the whole|partial|current|chat) {_TALK}\b",
+    rf"(?i)summar[^\n]{{0,160}}\b{_TALK}(?: history)?(?: so far| above| until now| to date|[.,:;!?\n]|$)",
+    r"(?i)\btitle\b[^\n]{0,80}\b(?:conversation|session|chat|thread)\b",
+    r"(?i)\bname (?:for|of|to)? ?(?:this|our|the) (?:conversation|session|chat|thread)\b",
+    r"(?i)\bcompact[^\n]{0,80}\b(?:(?:this|our) (?:context|history)|(?:this|our|the) (?:conversation|chat|session))\b",
+    r"(?i)context (?:checkpoint|compaction)",
+    r"(?i)\b(?:prompt|handoff|handover)\b[^\n]{0,80}\b(?:this|our|the) (?:conversation|session|chat)\b",
+    r"(?i)<state_snapshot>",
+    r"(?i)\b(?:write|generate|create|suggest)[^\n]{0,60}commit message",
+)
+COMPACT = "compact"
+_COMMAND = re.compile(r"\s*/compact(?:[ \t]+([^\n]*))?\s*\Z", re.IGNORECASE)
+# What agents put beside a person's words, in the same message.
+_REMINDER_START, _REMINDER_END = "<system-reminder>", "</system-reminder>"
+_REMINDER_CHARACTERS = 50_000
+_HARNESS_OPENING = re.compile(
+    r"\s*<(system-reminder|task-notification|turn_aborted|local-command-[a-z]{1,20}|bash-std(?:out|err))>"
+)
+_RULES_IN_FORCE = re.compile(r"skill|plan mode|(?:agents|claude|gemini|qwen)(?:\.\w{1,10})?\.md|rules", re.IGNORECASE)
+_COMMANDS = (b"/compact", b"/Compact", b"/COMPACT")
+_CALLS = (b'"Compact"', b'"compact"')
+# A command begins a text, or follows a reminder that the client put before it; `What does /compact do?` is none.
+_COMMAND_PLACE = re.compile(rb'(?:"|\\n|>) *(?:/compact|/Compact|/COMPACT)')
+_END_CHARACTERS = 2_000
+_MOSTLY_OUTPUT_RATIO = 3
+
+
+def find_command(request: Request, observations: tuple[str, ...] = ()) -> str | None:
+    """The focus of a `/compact` that ends the history and is a person's own; None where there is none.
+
+    `observations`: the patterns by which output is known in the role of a user.
+    """
+    last = request.messages[-1]
+    if last.role != "user" or len(last.raw) > _REMINDER_CHARACTERS:
+        return None
+    text = remove_reminders(last.text)
+    found = _COMMAND.match(text) if len(text) < _END_CHARACTERS else None
+    return None if found is None or _may_be_output(request.body, observations) else (found[1] or "").strip()
+
+
+def is_harness_note(text: str) -> bool:
+    """Whether a message in the user's role holds nothing but what a client says by itself, and no rules in force.
+
+    <system-reminder>The file a.py was changed.</system-reminder>
+    """
+    end = 0
+    while opening := _HARNESS_OPENING.match(text, end):
+        closing = f"</{opening[1]}>"
+        stop = text.find(closing, opening.end())
+        if stop < 0:
+            return False
+        end = stop + len(closing)
+    return end > 0 and not text[end:].strip() and _RULES_IN_FORCE.search(text) is None
+
+
+def remove_reminders(text: str) -> str:
+    """Return the text without its reminders; one that does not end stays, with all that follows it."""
+    remaining: list[str] = []
+    start, opening = 0, text.find(_REMINDER_START)
+    while opening >= 0:
+        end = text.find(_REMINDER_END, opening)
+        if end < 0:
+            break
+        remaining.append(text[start:opening])
+        start = end + len(_REMINDER_END)
+        opening = text.find(_REMINDER_START, start)
+    remaining.append(text[start:])
+    return "".join(remaining)
+
+
+def find_compact_call(request: Request) -> str | None:
+    """The focus of a call of `Compact` in the newest answer of the model, where the client offers such a tool."""
+    newest = next((message for message in reversed(request.messages) if message.role == "assistant"), None)
+    calls = newest.calls if newest is not None else ()
+    focus = next((_find_focus(call) for call in calls if call.name.lower() == COMPACT), None)
+    is_offered = focus is not None and any(name.lower() == COMPACT for name in list_tool_names(request.tools))
+    return focus if is_offered else None
+
+
+def _may_be_output(body: tuple[Message, ...], observations: tuple[str, ...]) -> bool:
+    """True where the last message, in the role of a user, may be output of an environment.
+
+    Where tools are called, their output comes as results. Without tools it may be if it matches a pattern, if the
+    answer before it holds something to be run, or if what the user says outweighs what the model says by far: then it
+    is an agent that sends what it read, and not a person who chats.
+    """
+    if not is_text_style(body):
+        return False
+    if mark_observations(body, observations)[-1].is_observation:
+        return True
+    first = next((place for place, message in enumerate(body) if message.role == "assistant"), len(body))
+    user_size = sum(len(message.content) for message in body[first:-1] if message.role == "user")
+    answers = [message for message in body[first:] if message.role == "assistant"]
+    answer_size = sum(len(message.content) for message in answers)
+    is_fed = user_size > max(_END_CHARACTERS, _MOSTLY_OUTPUT_RATIO * answer_size)
+    return is_fed or any(_RUNS_SOMETHING.search(answer.text) for answer in answers[-1:])
+
+
+def was_asked(request: Request) -> bool:
+    """True where the history holds a request for compaction: then there may be a block, however short it is."""
+    body, source = request.body, request.source
+    if not body:
+        return _asks(source)
+
+    def look(known: Sequence[bool]) -> Iterator[bool]:
+        found = accumulate((_asks(message.raw) for message in body[len(known) :]), or_, initial=known[-1:] == (True,))
+        return islice(found, 1, None)
+
+    before, behind = source[: request.offsets[request.head_size]], source[request.find_end(len(request.messages)) :]
+    return request.columns.compact_requests(len(body), look)[-1] or _asks(before) or _asks(behind)
+
+
+def _asks(source: bytes) -> bool:
+    if b"ompact" not in source and b"COMPACT" not in source:
+        return False
+    if any(call in source for call in _CALLS):
+        return True
+    return any(command in source for command in _COMMANDS) and _COMMAND_PLACE.search(source) is not None
+
+
+def is_aside(body: tuple[Message, ...], patterns: tuple[str, ...]) -> bool:
+    """True where the last message is a question about the conversation itself."""
+    if not body or not body[-1].is_user:
+        return False
+    text = body[-1].text
+    ends = text if len(text) <= 2 * _END_CHARACTERS else f"{text[:_END_CHARACTERS]}\n{text[-_END_CHARACTERS:]}"
+    return any(re.search(pattern, ends) for pattern in patterns)
+
+
+def _find_focus(call: ToolCall) -> str:
+    focus = call.named.get("focus")
+    return focus if isinstance(focus, str) else ""
