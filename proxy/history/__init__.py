@@ -29,7 +29,7 @@ change of the canonical form makes all stored keys unknown.
 messages       one message: the client's bytes, and the little that deciding needs
 calls          changes of the calls inside a message
 splice         changes inside JSON bytes that leave all other bytes as they are
-grouping       groups: and turns: where a history may be cut
+grouping       groups and turns: where a history may be cut
 pairing        which result answers which call; flaws for which an upstream refuses a history, and their repair
 pins           passages that must survive verbatim
 agents         tools of agents by name and arguments: tables

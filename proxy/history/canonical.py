@@ -1,9 +1,9 @@
-"""The canonical form of a message: the bytes that it is known by, however a client writes its JSON.
+r"""The canonical form of a message: the bytes that it is known by, however a client writes its JSON.
 
 A gateway or another version of a client may write a message with other spaces, another order of keys or other escapes,
 and clients move their cache markers every turn:
 
-    {"content": [{"text": "gr\\u00fc\\u00df", "type": "text", "cache_control": {}}], "role": "user"}
+    {"content": [{"text": "gr\u00fc\u00df", "type": "text", "cache_control": {}}], "role": "user"}
     {"role":"user","content":"grüß"}
 
 The first becomes the second. What cannot be read as JSON stays as it is. Changing this form changes the keys of all
@@ -26,7 +26,7 @@ _ORDER = ("role", "tool_call_id", "content", "tool_calls", "id", "type", "functi
 _RANKS = {key: rank for rank, key in enumerate(_ORDER)}
 _CONTENT = b'"content"'
 _CONTENT_KEY = re.compile(_CONTENT + rb"\s*:\s*")
-# An escape follows an odd number of backslashes. Control characters without a short form can be written in one way only.
+# An escape follows an odd number of backslashes. Control characters without a short form can be written in one way.
 _ESCAPE = re.compile(rb"(?<!\\)(\\++)u(?!00(?:0[0-7be-f]|1[0-9a-f]))")
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _PARSED_WHOLE_BYTES = 1_024

@@ -47,10 +47,14 @@ def compute_chain(request: Request, tenant: str, secret: bytes, conversation: st
 
 def compute_beginning(request: Request, tenant: str, secret: bytes, conversation: str = "") -> bytes:
     """Return h(1), which identifies a conversation from its first message on; h(0) if it has none."""
-    link = _compute_origin(request, tenant, secret, conversation)
+    origin = _compute_origin(request, tenant, secret, conversation)
     if not request.body:
-        return link
-    return compute_link(link, request.body[0], secret)
+        return origin
+
+    def compute_first(_: Sequence[bytes]) -> tuple[bytes]:
+        return (compute_link(origin, request.body[0], secret),)
+
+    return request.columns.links(origin, secret, 1, compute_first)[0]
 
 
 def compute_link(link: bytes, message: Message, secret: bytes, *, form: CanonicalForm = canonicalize) -> bytes:
