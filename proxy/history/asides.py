@@ -13,7 +13,7 @@ from itertools import accumulate, islice
 from operator import or_
 
 from proxy.history.messages import Message, ToolCall
-from proxy.history.observations import _RUNS_SOMETHING, is_text_style, mark_observations
+from proxy.history.observations import RUNS_SOMETHING, is_text_style, mark_observations
 from proxy.history.offered_tools import list_tool_names
 from proxy.history.request import Request
 
@@ -114,7 +114,7 @@ def _may_be_output(body: tuple[Message, ...], observations: tuple[str, ...]) -> 
     answers = [message for message in body[first:] if message.role == "assistant"]
     answer_size = sum(len(message.content) for message in answers)
     is_fed = user_size > max(_END_CHARACTERS, _MOSTLY_OUTPUT_RATIO * answer_size)
-    return is_fed or any(_RUNS_SOMETHING.search(answer.text) for answer in answers[-1:])
+    return is_fed or any(RUNS_SOMETHING.search(answer.text) for answer in answers[-1:])
 
 
 def was_asked(request: Request) -> bool:

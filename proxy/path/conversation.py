@@ -54,6 +54,7 @@ from proxy.shorten import economics
 from proxy.shorten.block import Block
 from proxy.shorten.calibration import NOT_REPORTED, UNCALIBRATED, Calibration, Usage, is_plausible
 from proxy.shorten.economics import Prices
+from proxy.shorten.marked_history import count_all, count_calibrated
 from proxy.shorten.memory import (
     DAY_SECONDS,
     FACT_SECONDS,
@@ -69,7 +70,7 @@ from proxy.shorten.memory import (
 )
 from proxy.shorten.pipeline import Count
 from proxy.shorten.rules import Anchor, Facts, Rules
-from proxy.shorten.state import WINDOW_REASONS, ConversationState, count_all, count_calibrated
+from proxy.shorten.state import WINDOW_REASONS, ConversationState
 from proxy.shorten.summary import Summary
 from proxy.shorten.window import LEARNED_SECONDS, UNKNOWN, LearnedLimit, Window, make_window_keys, price_prompt
 from proxy.summary.question import NOTES

@@ -20,6 +20,8 @@ summary      a summary by a model: its settings, the check of the answer, its pl
 
 block        `Block`: the replacement for the first messages of a history
 memory       the values that a store keeps of a conversation
-state        one history with its block, its view, rules and facts
+marked_history  a client's history as a policy reads it, under rules and facts
+tail         the messages behind a block, as they are forwarded
+state        one history with a block in place, and the view that is forwarded; how a draft becomes a block
 attempts     ways to bring a full view down to its target, without a model
 """

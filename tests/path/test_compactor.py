@@ -168,15 +168,6 @@ async def test_below_every_threshold_a_look_up_finds_no_block_and_nothing_is_rem
     assert [act for act, *_ in compactor_under_test.store.asked] == ["find_first"]
 
 
-async def test_a_store_that_version_0_1_has_made_is_asked_for_its_keys_as_well(compactor_under_test):
-    """It knew a history by its very bytes, and this JSON has spaces."""
-    await compactor_under_test.store.load_secret(b"k" * 32)
-    await compactor_under_test.send(reading(3))
-    ((_, new, _), (_, old, _)) = compactor_under_test.store.asked
-    assert len(new) == len(old)
-    assert new[0] != old[0]
-
-
 async def test_identical_bytes_are_as_much_work_for_a_second_tenant(compactor_under_test, monkeypatch):
     """Else the time that an answer takes would tell what other tenants have sent."""
     work = []
