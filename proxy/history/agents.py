@@ -71,17 +71,17 @@ PATHS = (
 COMMANDS = ("command", "cmd", "commands", "script")
 PLANS = ("todos", "plan", "task_list", "todoList", "todo_list", "tasks", "items")
 IDS = ("task_id", "taskId", "agent_id", "bash_id", "shell_id", "session_id", "process_id", "id", "ids", "target")
-"""Arguments that name something still going on."""
+"""Arguments that name something that still runs."""
 _FIRST_LINES = ("start_line", "startLine", "line_start", "start_line_one_indexed", "offset")
 _LAST_LINES = ("end_line", "endLine", "line_end", "end_line_one_indexed_inclusive")
-"""Arguments that say from which line to which."""
+"""Arguments that hold the first and the last line."""
 
 Kind = Literal["plan", "task", "step", "agent", "wait", "ask", "read", "change", "patch", "run", "silent", "other"]
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Calls of one kind: by globs of the tool's name, one of the arguments they have, and what its `command` is."""
+    """Calls of one kind: globs of the tool's name, one of the arguments they have, and values of `command`."""
 
     kind: Kind
     tools: str
@@ -116,8 +116,8 @@ PATTERNS = (
     Pattern("run", "*exec* *run* *python* *interpreter* *jupyter* *eval*", ("code",)),
     Pattern("change", "edit insert"),
 )
-"""The first that fits says what a call does. A name alone says little (`create_issue`, `modify_order`): most patterns
-ask for an argument as well.
+"""The first that fits tells the kind of a call. Names alone tell little (`create_issue`, `modify_order`), so most
+patterns ask for an argument, too.
 """
 
 
@@ -147,30 +147,35 @@ _NAME_CHARACTERS = 256
 
 @lru_cache(maxsize=1_024)
 def _compile_globs(globs: tuple[str, ...]) -> re.Pattern[str]:
-    """The globs as one pattern for names in lower case; no glob matches no name.
+    """Return the globs as one pattern for names in lower case; without globs it matches no name.
 
-    Globs come from policies. What comes from requests is not cached here: the time that it takes to match a name must
-    not tell which names the tools of other tenants have.
+    Globs come from policies. Names from requests are not cached: the time that a match takes must not tell which names
+    the tools of other tenants have.
     """
     return re.compile("|".join(translate(glob.lower()) for glob in globs) or r"(?!)")
 
 
-_COMPILED_PATTERNS = tuple((each, _compile_globs(tuple(each.tools.split())), frozenset(each.by)) for each in PATTERNS)
+_COMPILED_PATTERNS = tuple(
+    (pattern, _compile_globs(tuple(pattern.tools.split())), frozenset(pattern.by)) for pattern in PATTERNS
+)
 
 
 def find_kind(tool: str, values: Mapping[str, Any]) -> Kind:
-    """The kind of a call with these arguments; `other` where no pattern matches, as for most tools."""
+    """Return the kind of a call with these arguments; `other` if no pattern matches, as for most tools."""
     name = remove_server_name(tool[:_NAME_CHARACTERS]).lower()
-    given = {key for key, value in values.items() if value}
+    arguments = {key for key, value in values.items() if value}
     for pattern, names, by in _COMPILED_PATTERNS:
-        fits = not by or not given.isdisjoint(by)
-        if fits and (not pattern.commands or values.get("command") in pattern.commands) and names.match(name):
+        if by and arguments.isdisjoint(by):
+            continue
+        if pattern.commands and values.get("command") not in pattern.commands:
+            continue
+        if names.match(name):
             return pattern.kind
     return "other"
 
 
 def is_read_only(tool: str) -> bool:
-    """True where a tool, by its name, returns something and changes nothing, so that it may be called again."""
+    """Whether a tool, by its name, returns something and changes nothing, so that it may be called again."""
     words = {word.lower() for word in _NAME_WORD.findall(remove_server_name(tool[:_NAME_CHARACTERS]))}
     return not words.isdisjoint(_READING_WORDS) and words.isdisjoint(_ACTING_WORDS)
 
@@ -181,12 +186,12 @@ def is_plan_mode(call: ToolCall) -> bool:
 
 
 def remove_server_name(tool: str) -> str:
-    """The tool's own name: `read_file` of `mcp__fs__read_file` and of `fs.read_file`."""
+    """Return the tool's own name: `read_file` of `mcp__fs__read_file` and of `fs.read_file`."""
     return re.split(r"__|[./:]", tool)[-1]
 
 
 def matches_any(tool: str, globs: tuple[str, ...]) -> bool:
-    """True where one of the globs matches this tool, with or without the server that it comes from."""
+    """Whether one of the globs matches this tool, with or without the name of its server."""
     name, pattern = tool[:_NAME_CHARACTERS], _compile_globs(globs)
     return bool(pattern.match(name.lower()) or pattern.match(remove_server_name(name).lower()))
 
@@ -196,25 +201,31 @@ Hint = tuple[str, str, str]
 
 
 def find_modes(tool: str, hints: tuple[Hint, ...]) -> tuple[str, str]:
-    """The modes of the request and of the response of this tool's calls: for each, of the first hint that names it."""
-    if not hints:
-        return "", ""
-    matching = [hint for hint in hints if matches_any(tool, hint[:1])]
-    return next((hint[1] for hint in matching if hint[1]), ""), next((hint[2] for hint in matching if hint[2]), "")
+    """Return the modes of the request and of the response of this tool's calls, each of the first hint that sets it."""
+    request_mode, response_mode = "", ""
+    for glob, hint_request_mode, hint_response_mode in hints:
+        if matches_any(tool, (glob,)):
+            request_mode = request_mode or hint_request_mode
+            response_mode = response_mode or hint_response_mode
+    return request_mode, response_mode
 
 
 def is_read(call: ToolCall) -> bool:
-    """True where the call reads a file; one editor for everything is taken to, where its arguments are not known."""
+    """Whether the call reads a file. An editor for everything is taken for a reader if it has no arguments."""
     return find_kind(call.name, {"path": ".", "command": "view", **call.named}) == "read"
 
 
 def find_value(values: Mapping[str, Any], names: Iterable[str]) -> Any:  # noqa: ANN401 - JSON
-    """The first of these arguments that says something; None where none does."""
-    return next((values[name] for name in names if values.get(name)), None)
+    """Return the value of the first of these arguments that is not empty."""
+    for name in names:
+        value = values.get(name)
+        if value:
+            return value
+    return None
 
 
 def render_value(value: Any) -> str:  # noqa: ANN401 - JSON
-    """A JSON value as text; a string without its quotes."""
+    """Return a JSON value as text; a string without its quotes."""
     if isinstance(value, str):
         return value
     try:
@@ -224,13 +235,22 @@ def render_value(value: Any) -> str:  # noqa: ANN401 - JSON
 
 
 def find_requested_lines(values: Mapping[str, Any]) -> tuple[int, int] | None:
-    """The first and the last line that a call asks for, 0 for the last there is; None where it names none."""
+    """Return the first and the last line that a call asks for, 0 for the end of the file; None if it names none."""
     match values:
         case {"view_range": [int(first), int(last)]} | {"read_range": [int(first), int(last)]}:
             return first, max(0, last)
-    first, last, count = (
-        value if isinstance(value := find_value(values, names), int) else 0
-        for names in (_FIRST_LINES, _LAST_LINES, ("limit",))
-    )
-    first = max(first, int(count > 0))
-    return (first, first + count - 1 if count > 0 else max(0, last)) if first > 0 else None
+    first, last = _find_number(values, _FIRST_LINES), _find_number(values, _LAST_LINES)
+    count = _find_number(values, ("limit",))
+    if count > 0:
+        first = max(first, 1)
+        last = first + count - 1
+    if first <= 0:
+        return None
+    return first, max(0, last)
+
+
+def _find_number(values: Mapping[str, Any], names: Iterable[str]) -> int:
+    value = find_value(values, names)
+    if isinstance(value, int):
+        return value
+    return 0

@@ -8,11 +8,9 @@
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from itertools import accumulate, islice
-from operator import or_
+from collections.abc import Sequence
 
-from proxy.history.messages import Message, ToolCall
+from proxy.history.messages import Message, ToolCall, find_last_assistant
 from proxy.history.observations import RUNS_SOMETHING, is_text_style, mark_observations
 from proxy.history.offered_tools import list_tool_names
 from proxy.history.request import Request
@@ -31,7 +29,7 @@ ASIDES = (
 )
 COMPACT = "compact"
 _COMMAND = re.compile(r"\s*/compact(?:[ \t]+([^\n]*))?\s*\Z", re.IGNORECASE)
-# What agents put beside a person's words, in the same message.
+# Agents add these to a person's words, in the same message.
 _REMINDER_START, _REMINDER_END = "<system-reminder>", "</system-reminder>"
 _REMINDER_CHARACTERS = 50_000
 _HARNESS_OPENING = re.compile(
@@ -47,20 +45,24 @@ _MOSTLY_OUTPUT_RATIO = 3
 
 
 def find_command(request: Request, observations: tuple[str, ...] = ()) -> str | None:
-    """The focus of a `/compact` that ends the history and is a person's own; None where there is none.
+    """Return the focus of a `/compact` that ends the history if a person wrote it.
 
-    `observations`: the patterns by which output is known in the role of a user.
+    *observations* are the patterns of output in the role of a user.
     """
     last = request.messages[-1]
     if last.role != "user" or len(last.raw) > _REMINDER_CHARACTERS:
         return None
     text = remove_reminders(last.text)
-    found = _COMMAND.match(text) if len(text) < _END_CHARACTERS else None
-    return None if found is None or _may_be_output(request.body, observations) else (found[1] or "").strip()
+    if len(text) >= _END_CHARACTERS:
+        return None
+    command = _COMMAND.match(text)
+    if command is None or _may_be_output(request.body, observations):
+        return None
+    return (command[1] or "").strip()
 
 
 def is_harness_note(text: str) -> bool:
-    """Whether a message in the user's role holds nothing but what a client says by itself, and no rules in force.
+    """Whether a message in the user's role holds only a client's own notes, and no rules in force.
 
     <system-reminder>The file a.py was changed.</system-reminder>
     """
@@ -90,45 +92,71 @@ def remove_reminders(text: str) -> str:
 
 
 def find_compact_call(request: Request) -> str | None:
-    """The focus of a call of `Compact` in the newest answer of the model, where the client offers such a tool."""
-    newest = next((message for message in reversed(request.messages) if message.role == "assistant"), None)
-    calls = newest.calls if newest is not None else ()
-    focus = next((_find_focus(call) for call in calls if call.name.lower() == COMPACT), None)
-    is_offered = focus is not None and any(name.lower() == COMPACT for name in list_tool_names(request.tools))
-    return focus if is_offered else None
+    """Return the focus of a call of `Compact` in the newest answer of the model if the client offers such a tool."""
+    newest = find_last_assistant(request.messages)
+    if newest is None:
+        return None
+    for call in request.messages[newest].calls:
+        if call.name.lower() == COMPACT:
+            if any(name.lower() == COMPACT for name in list_tool_names(request.tools)):
+                return _find_focus(call)
+            return None
+    return None
+
+
+def was_asked(request: Request) -> bool:
+    """Whether the history holds a request for compaction: then there may be a block, however short it is."""
+    body, source = request.body, request.source
+    if not body:
+        return _asks(source)
+
+    def look(values: Sequence[bool]) -> list[bool]:
+        has_asked, new_values = False, []
+        if values:
+            has_asked = values[-1]
+        for message in body[len(values) :]:
+            has_asked = has_asked or _asks(message.raw)
+            new_values.append(has_asked)
+        return new_values
+
+    if request.columns.compact_requests(len(body), look)[-1]:
+        return True
+    before, after = source[: request.offsets[request.head_size]], source[request.find_end(len(request.messages)) :]
+    return _asks(before) or _asks(after)
+
+
+def is_aside(body: tuple[Message, ...], patterns: tuple[str, ...]) -> bool:
+    """Whether the last message is a question about the conversation itself."""
+    if not body or not body[-1].is_user:
+        return False
+    text = body[-1].text
+    if len(text) > 2 * _END_CHARACTERS:
+        text = f"{text[:_END_CHARACTERS]}\n{text[-_END_CHARACTERS:]}"
+    return any(re.search(pattern, text) for pattern in patterns)
 
 
 def _may_be_output(body: tuple[Message, ...], observations: tuple[str, ...]) -> bool:
-    """True where the last message, in the role of a user, may be output of an environment.
+    """Whether the last message, in the role of a user, may be output of an environment.
 
-    Where tools are called, their output comes as results. Without tools it may be if it matches a pattern, if the
-    answer before it holds something to be run, or if what the user says outweighs what the model says by far: then it
-    is an agent that sends what it read, and not a person who chats.
+    If tools are called, their output comes as results. Without tools it may be output if it matches a pattern, if the
+    answer before it holds something to be run, or if the user's messages are far larger than the model's: then it is
+    an agent that sends its output, and not a person who chats.
     """
     if not is_text_style(body):
         return False
     if mark_observations(body, observations)[-1].is_observation:
         return True
-    first = next((place for place, message in enumerate(body) if message.role == "assistant"), len(body))
-    user_size = sum(len(message.content) for message in body[first:-1] if message.role == "user")
-    answers = [message for message in body[first:] if message.role == "assistant"]
-    answer_size = sum(len(message.content) for message in answers)
-    is_fed = user_size > max(_END_CHARACTERS, _MOSTLY_OUTPUT_RATIO * answer_size)
-    return is_fed or any(RUNS_SOMETHING.search(answer.text) for answer in answers[-1:])
-
-
-def was_asked(request: Request) -> bool:
-    """True where the history holds a request for compaction: then there may be a block, however short it is."""
-    body, source = request.body, request.source
-    if not body:
-        return _asks(source)
-
-    def look(known: Sequence[bool]) -> Iterator[bool]:
-        found = accumulate((_asks(message.raw) for message in body[len(known) :]), or_, initial=known[-1:] == (True,))
-        return islice(found, 1, None)
-
-    before, behind = source[: request.offsets[request.head_size]], source[request.find_end(len(request.messages)) :]
-    return request.columns.compact_requests(len(body), look)[-1] or _asks(before) or _asks(behind)
+    user_size, answer_size = 0, 0
+    last_answer: Message | None = None
+    for message in body[:-1]:
+        if message.role == "assistant":
+            last_answer = message
+            answer_size += len(message.content)
+        elif message.role == "user" and last_answer is not None:
+            user_size += len(message.content)
+    if user_size > max(_END_CHARACTERS, _MOSTLY_OUTPUT_RATIO * answer_size):
+        return True
+    return last_answer is not None and RUNS_SOMETHING.search(last_answer.text) is not None
 
 
 def _asks(source: bytes) -> bool:
@@ -139,15 +167,8 @@ def _asks(source: bytes) -> bool:
     return any(command in source for command in _COMMANDS) and _COMMAND_PLACE.search(source) is not None
 
 
-def is_aside(body: tuple[Message, ...], patterns: tuple[str, ...]) -> bool:
-    """True where the last message is a question about the conversation itself."""
-    if not body or not body[-1].is_user:
-        return False
-    text = body[-1].text
-    ends = text if len(text) <= 2 * _END_CHARACTERS else f"{text[:_END_CHARACTERS]}\n{text[-_END_CHARACTERS:]}"
-    return any(re.search(pattern, ends) for pattern in patterns)
-
-
 def _find_focus(call: ToolCall) -> str:
     focus = call.named.get("focus")
-    return focus if isinstance(focus, str) else ""
+    if isinstance(focus, str):
+        return focus
+    return ""

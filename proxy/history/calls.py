@@ -5,71 +5,94 @@ from collections.abc import Callable, Collection, Iterator
 from proxy.history import splice
 from proxy.history.messages import Message, ToolCall, make_literal
 
-_WORDED = {"function": "arguments", "custom": "input"}
-
 
 def change_arguments(message: Message, change: Callable[[ToolCall], str], made: str) -> Message:
-    """Each call with the arguments that `change` gives it; everything else keeps its bytes."""
+    """Return a message with the arguments that *change* returns for each call; everything else keeps its bytes."""
     changes: list[tuple[int, int, bytes]] = []
-    for call, (start, stop) in zip(message.calls, _find_argument_places(message.raw), strict=False):
+    for call, (start, stop) in zip(message.calls, _find_argument_spans(message.raw), strict=False):
         text = change(call)
         if text != call.arguments and stop:
             changes.append((start, stop, splice.quote(text)))
     raw = splice.replace_spans(message.raw, sorted(changes))
-    return message if raw == message.raw else make_literal(raw, message.start, message.stop, made)
+    if raw == message.raw:
+        return message
+    return make_literal(raw, message.start, message.stop, made)
 
 
 def remove_calls(message: Message, removed: Collection[int], made: str) -> Message | None:
-    """The message without the calls at these places; None when nothing would be left of it."""
+    """Return a message without the calls of these numbers; None if nothing would be left of it.
+
+    A legacy `function_call` is numbered after the others.
+    """
     raw = message.raw
-    listed = splice.find_member(raw, "tool_calls")
-    spans = [] if listed is None else list(splice.iterate_elements(raw, listed.start))
-    kept = [raw[start:stop] for place, (start, stop) in enumerate(spans) if place not in removed]
-    dropped = {"tool_calls"} if spans and not kept else set()
-    dropped |= {"function_call"} if len(spans) in removed else set()
-    if listed is not None and 0 < len(kept) < len(spans):
-        raw = splice.replace_bytes(raw, listed.start, listed.stop, b"[" + b", ".join(kept) + b"]")
-    left = make_literal(splice.remove_members(raw, frozenset(dropped)), message.start, message.stop, made)
-    return left if left.calls or left.text.strip() else None
+    calls = splice.find_member(raw, "tool_calls")
+    count = 0
+    empty_members = set()
+    if calls is not None:
+        spans = list(splice.iterate_elements(raw, calls.start))
+        count = len(spans)
+        remaining = []
+        for number, (start, stop) in enumerate(spans):
+            if number not in removed:
+                remaining.append(raw[start:stop])
+        if spans and not remaining:
+            empty_members.add("tool_calls")
+        elif len(remaining) < count:
+            raw = splice.replace_bytes(raw, calls.start, calls.stop, b"[" + b", ".join(remaining) + b"]")
+    if count in removed:
+        empty_members.add("function_call")
+    shorter = make_literal(splice.remove_members(raw, frozenset(empty_members)), message.start, message.stop, made)
+    if shorter.calls or shorter.text.strip():
+        return shorter
+    return None
 
 
 def list_argument_texts(call: ToolCall) -> Iterator[str]:
-    """The texts inside the arguments; the arguments as one text where they are not JSON."""
+    """Yield the texts inside the arguments; the arguments as one text if they are not JSON."""
     value = call.value
-    yield from (call.arguments,) if value is None else iterate_strings(value)
+    if value is None:
+        yield call.arguments
+    else:
+        yield from iterate_strings(value)
 
 
 def iterate_strings(value: object) -> Iterator[str]:
-    """Every text in a JSON value; the names of members are none."""
+    """Yield every text in a JSON value, without the names of members."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, list | dict):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from iterate_strings(each)
+    elif isinstance(value, dict):
+        for member in value.values():
+            yield from iterate_strings(member)
+    elif isinstance(value, list):
+        for element in value:
+            yield from iterate_strings(element)
 
 
-def _find_argument_places(raw: bytes) -> list[tuple[int, int]]:
-    """The byte ranges of each call's arguments, in the order of `Message.calls`; (0, 0) for one without."""
-    places = []
-    listed = splice.find_member(raw, "tool_calls")
-    if listed is not None and raw[listed.start : listed.start + 1] == b"[":
-        places = [_find_arguments(raw, start) for start, _ in splice.iterate_elements(raw, listed.start)]
+def _find_argument_spans(raw: bytes) -> list[tuple[int, int]]:
+    """Return the byte range of each call's arguments, in the order of `Message.calls`; (0, 0) for one without."""
+    spans = []
+    calls = splice.find_member(raw, "tool_calls")
+    if calls is not None and raw[calls.start : calls.start + 1] == b"[":
+        for start, _ in splice.iterate_elements(raw, calls.start):
+            spans.append(_find_arguments(raw, start))
     legacy = splice.find_member(raw, "function_call")
     if legacy is not None and raw[legacy.start : legacy.start + 1] == b"{":
-        places.append(_find_text(raw, legacy.start, "arguments"))
-    return places
+        spans.append(_find_span(raw, legacy.start, "arguments"))
+    return spans
 
 
 def _find_arguments(raw: bytes, start: int) -> tuple[int, int]:
     if raw[start : start + 1] != b"{":
         return 0, 0
-    for kind in ("custom", "function"):
+    for kind, key in (("custom", "input"), ("function", "arguments")):
         inner = splice.find_member(raw, kind, start)
         if inner is not None and raw[inner.start : inner.start + 1] == b"{":
-            return _find_text(raw, inner.start, _WORDED[kind])
+            return _find_span(raw, inner.start, key)
     return 0, 0
 
 
-def _find_text(raw: bytes, start: int, key: str) -> tuple[int, int]:
-    found = splice.find_member(raw, key, start)
-    return (0, 0) if found is None else (found.start, found.stop)
+def _find_span(raw: bytes, start: int, key: str) -> tuple[int, int]:
+    member = splice.find_member(raw, key, start)
+    if member is None:
+        return 0, 0
+    return member.start, member.stop

@@ -19,7 +19,7 @@ from proxy.history import splice
 from proxy.history.messages import Message
 
 MARKERS = frozenset({"cache_control", "prompt_cache_breakpoint"})
-"""https://platform.claude.com/docs/en/build-with-claude/prompt-caching and, of OpenAI, `prompt_cache_breakpoint`."""
+"""`cache_control` is Anthropic's: https://platform.claude.com/docs/en/build-with-claude/prompt-caching."""
 _MARKER_NAME_PART = b"cache_"
 # The order of keys in which most clients write a message; other keys follow by name.
 _ORDER = ("role", "tool_call_id", "content", "tool_calls", "id", "type", "function", "name", "arguments")
