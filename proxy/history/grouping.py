@@ -27,11 +27,11 @@ from proxy.history.messages import Message, find_last_assistant
 from proxy.history.pairing import pair_results
 
 CONTINUED_WITHIN_MESSAGES = 400
-"""How far back an answer is looked for that began a use of the provider's own tools: no history may make it slow."""
+"""An answer continues only uses of the provider's tools that began within this distance, so that no history is slow."""
 _USE_IDS = re.compile(rb'"(?:id|tool_use_id|tool_id)"\s*+:\s*+("(?:[^"\\]++|\\.)*+")', re.DOTALL)
 """Ids of uses in an answer: of the tool's, of its result's, and of the program's that calls a tool of the client."""
 LATE_WITHIN_MESSAGES = 32
-"""How large a group may become by a late result. Where each result comes one answer late, all answers are linked, and
+"""Upper bound of a group that a late result extends. If each result comes one answer late, all answers are linked, and
 without a bound the whole history would be one group. A fold keeps calls that it would part from their results."""
 
 
@@ -40,7 +40,7 @@ class Groups:
     """The atomic groups of a history, as ranges of places."""
 
     starts: Sequence[int]
-    """The place where the group of each message begins, as far as the history goes up to that message."""
+    """The start of each message's group, as it is while that message is the last one."""
 
     @classmethod
     def of(cls, messages: Sequence[Message]) -> "Groups":
@@ -48,31 +48,32 @@ class Groups:
 
     def newest_first(self) -> Iterator[range]:
         stop = len(self.starts)
-        while stop:  # a late result draws what is between into its group, so the last message of each tells
+        while stop:  # a late result draws all before it into its group, so the last message of each group decides
             start = self.starts[stop - 1]
             yield range(start, stop)
             stop = start
 
     def snap(self, cut: int) -> int:
-        """The last place at or before `cut` where the history may be parted."""
+        """Return the last place at or before *cut* where the history may be parted."""
         if cut >= len(self.starts):
             return len(self.starts)
         return next(group.start for group in self.newest_first() if group.start <= cut)
 
     def are_fewer_than(self, number: int) -> bool:
-        return sum(1 for _ in islice(self.newest_first(), number)) < number
+        return len(list(islice(self.newest_first(), number))) < number
 
 
 def find_group_starts(messages: Sequence[Message], known: Sequence[int] = ()) -> Iterator[int]:
-    """The values of `Groups.starts`, behind those of the first messages that are known."""
+    """Yield the values of `Groups.starts`, starting after the *known* ones of the first messages."""
     first = find_last_assistant(messages, len(known)) or 0
     starts, start, answer_start = [*known[:first]], -1, -1
     pairs, answers = pair_results(messages, first), _AnswersByUse(messages)
     for place in range(first, len(messages)):
-        message, pair = messages[place], next(pairs)
-        origin = None if pair is None else _find_origin(starts, pair[0])
+        message, pair, origin = messages[place], next(pairs), None
+        if pair is not None:
+            origin = _find_origin(starts, pair[0])
         if origin is not None:
-            # It answers a call of this group, or of an earlier one, to which all that is between belongs from here on.
+            # It answers a call of this group, or of an earlier one, which then holds everything in between.
             start = answer_start = origin
         elif not (message.is_bulk and message.role != "assistant" and 0 <= start == answer_start):
             start = place
@@ -85,10 +86,10 @@ def find_group_starts(messages: Sequence[Message], known: Sequence[int] = ()) ->
 
 
 def _find_origin(starts: Sequence[int], caller: int) -> int | None:
-    """The place where the group begins that the next message belongs to, as a result of the message at `caller`; None
-    where the group would become too large.
+    """Find the start of the group of the next message, a result of the message at *caller*.
 
-    Another answer may be between the two, as where an unknown item parts parallel calls of one response.
+    None if the group would become too large. Another answer may stand between the two: an unknown item may part the
+    parallel calls of one response.
     """
     if caller >= starts[-1]:
         return starts[-1]
@@ -96,11 +97,13 @@ def _find_origin(starts: Sequence[int], caller: int) -> int | None:
     if place - caller >= LATE_WITHIN_MESSAGES:
         return None
     start = _find_start(starts, caller)
-    return start if place - start < LATE_WITHIN_MESSAGES else None
+    if place - start >= LATE_WITHIN_MESSAGES:
+        return None
+    return start
 
 
 def _find_start(starts: Sequence[int], place: int) -> int:
-    """The place where the group of this message begins: what came behind it may have drawn it into a larger one."""
+    """Find the start of the group of this message: a later result may have drawn it into a larger one."""
     stop = len(starts)
     while stop > place:
         stop = starts[stop - 1]
@@ -116,12 +119,12 @@ class _AnswersByUse:
     def __init__(self, messages: Sequence[Message]) -> None:
         self._messages = messages
         self._stop = 0
-        """The messages before this place were read, as far as they are needed."""
+        """The messages before this place were read if they are needed."""
         self._places: dict[bytes, int] = {}
-        """Under each id, as it stands in JSON."""
+        """The place of the newest answer by each id, written as JSON."""
 
     def find_continued(self, place: int) -> Iterator[int]:
-        """The places of the answers that this one goes on with: without one of them an upstream refuses the others."""
+        """Yield the places of the answers that this one continues: an upstream refuses it without them."""
         ids = self._messages[place].continues
         if not ids:
             return
@@ -141,17 +144,20 @@ class _AnswersByUse:
 
 
 def find_groups(messages: Sequence[Message]) -> list[range]:
-    """The atomic groups, in order."""
-    return [*Groups.of(messages).newest_first()][::-1]
+    """Return the atomic groups, in order."""
+    groups = list(Groups.of(messages).newest_first())
+    groups.reverse()
+    return groups
 
 
 def snap(messages: Sequence[Message], cut: int) -> int:
-    """The last place at or before `cut` where the history may be parted."""
+    """Return the last place at or before *cut* where the history may be parted."""
     return Groups.of(messages).snap(cut)
 
 
 def find_turns(messages: Sequence[Message]) -> list[range]:
-    """Each stretch from one message of a real user to the next; what comes before the first is a turn too."""
-    starts = [place for place, message in enumerate(messages) if message.is_user]
-    bounds = [*dict.fromkeys([0, *starts]), len(messages)] if messages else []
-    return [range(start, stop) for start, stop in pairwise(bounds)]
+    """Return each stretch from one message of a person to the next; the messages before the first are a turn, too."""
+    if not messages:
+        return []
+    starts = [place for place in range(1, len(messages)) if messages[place].is_user]
+    return [range(start, stop) for start, stop in pairwise((0, *starts, len(messages)))]

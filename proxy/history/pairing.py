@@ -13,9 +13,9 @@ from proxy.history.messages import RESULTS, Message, ToolCall, find_last_assista
 
 MISSING = "[No result of this call was recorded.]"
 ANSWERED_WITHIN_MESSAGES = 400
-"""How far back a result finds a call that is not one of the newest answer."""
+"""A result finds a call of an earlier answer within this distance."""
 PAIRS_AT_ANY_DISTANCE = frozenset({"responses"})
-"""APIs that take a result behind other messages: in the others it comes right behind the message that calls."""
+"""APIs that take a result after other messages; in all others it comes right after the message that calls."""
 
 
 Pair = tuple[int, ToolCall]
@@ -23,21 +23,24 @@ Pair = tuple[int, ToolCall]
 
 
 def list_callers(messages: Sequence[Message]) -> list[ToolCall | None]:
-    """The call that each message answers, if any."""
-    return [*find_callers(messages)]
+    """Return the call that each message answers, if any."""
+    return list(find_callers(messages))
 
 
 def find_callers(messages: Sequence[Message], known: Sequence[ToolCall | None] = ()) -> Iterator[ToolCall | None]:
-    """The same, behind those of the first messages that are known."""
-    return (None if pair is None else pair[1] for pair in pair_results(messages, len(known)))
+    """Like `list_callers`, starting after the *known* ones of the first messages."""
+    for pair in pair_results(messages, len(known)):
+        if pair is None:
+            yield None
+        else:
+            yield pair[1]
 
 
 def pair_results(messages: Sequence[Message], first: int = 0) -> Iterator[Pair | None]:
-    """The call that each message answers, from this place on; None where it answers none.
+    """Yield the call that each message from *first* on answers, if any.
 
-    Ids repeat in real conversations, so a result answers the newest open call of its id, and of several in one message
-    the first. A call of an earlier answer is open for `ANSWERED_WITHIN_MESSAGES` only. So what is found follows from
-    these messages alone, wherever the reading began.
+    A result answers the newest open call of its id, and of several in one message the first. A call of an earlier
+    answer is open for `ANSWERED_WITHIN_MESSAGES` only. So the pairs are the same wherever the reading began.
     """
     start = find_last_assistant(messages, first) or 0
     newest, open_calls, earlier_calls = start, _OpenCalls(), _EarlierCalls(messages, start)
@@ -74,7 +77,7 @@ class _OpenCalls:
         self._by_id: dict[str, list[_OpenCall]] = {}
         """Under each id, the call that is answered next comes last."""
         self.newest: deque[_OpenCall] = deque()
-        """Those of the newest answer, in their order."""
+        """The calls of the newest answer, in their order."""
 
     def add(self, place: int, calls: Sequence[ToolCall]) -> None:
         """Add the calls of an answer, the newest so far."""
@@ -83,18 +86,25 @@ class _OpenCalls:
             self._by_id.setdefault(call.call.answered_by, []).append(call)
 
     def take(self, answers: str) -> _OpenCall | None:
-        """The call that a result with this id answers; one that names none answers the first of the newest answer."""
-        calls = self._by_id.get(answers) if answers else self.newest
+        """Take the call that a result with this id answers; without an id it is the first of the newest answer."""
+        if not answers:
+            while self.newest:
+                call = self.newest.popleft()
+                if call.is_open:  # it may have been taken by its id
+                    call.is_open = False
+                    return call
+            return None
+        calls = self._by_id.get(answers)
         while calls:
-            call = calls.pop() if answers else self.newest.popleft()
-            if call.is_open:  # else it was taken in the other way
+            call = calls.pop()
+            if call.is_open:  # it may have been taken without an id
                 call.is_open = False
                 return call
         return None
 
 
 class _EarlierCalls:
-    """The calls before a place that are open there, read from the newest on as far as needed.
+    """The calls before a place that are open there, read from the newest on until the wanted one appears.
 
     Hardly any history needs them, and a client whose results come one answer late needs the last ones only.
     """
@@ -102,22 +112,24 @@ class _EarlierCalls:
     def __init__(self, messages: Sequence[Message], stop: int) -> None:
         self._messages = messages
         self._stop = stop
-        """What is before this place is not read yet."""
+        """Messages before this place are not read yet."""
         self._closing = Counter[str]()
-        """The ids of results that were read and answer calls that are not."""
+        """The ids of results that were read and whose calls are before them, not read yet."""
         self._by_id: dict[str, deque[_OpenCall]] = {}
 
     def take(self, answers: str, place: int) -> _OpenCall | None:
-        """The call that the result at this place answers, if it is open and not too far back."""
-        least = max(0, place - ANSWERED_WITHIN_MESSAGES)
-        while not self._by_id.get(answers) and self._stop > least:
-            self._read_answer(least)
+        """Take the call that the result at this place answers, if it is open and not too far back."""
+        earliest = max(0, place - ANSWERED_WITHIN_MESSAGES)
+        while not self._by_id.get(answers) and self._stop > earliest:
+            self._read_answer(earliest)
         calls = self._by_id.get(answers)
-        return calls.popleft() if calls else None
+        if not calls:
+            return None
+        return calls.popleft()
 
-    def _read_answer(self, least: int) -> None:
-        """Read the newest answer that was not read, with the results behind it."""
-        start = max(least, find_last_assistant(self._messages, self._stop) or 0)
+    def _read_answer(self, earliest: int) -> None:
+        """Read the newest answer that was not read, with its results."""
+        start = max(earliest, find_last_assistant(self._messages, self._stop) or 0)
         calls = _OpenCalls()
         if self._messages[start].role == "assistant":
             calls.add(start, self._messages[start].calls)
@@ -143,11 +155,11 @@ class Flaws:
     unanswered: int = 0
     """Calls without a result."""
     late: int = 0
-    """Results that do not come right behind the message that calls and its other results."""
+    """Results that do not come right after the message that calls and its other results."""
     leading: int = 0
-    """1 where it does not begin with a user."""
+    """1 if it does not begin with a user."""
     userless: int = 0
-    """1 where there is no user message."""
+    """1 if there is no user message."""
 
     def worse_than(self, other: "Flaws") -> bool:
         return (
@@ -162,6 +174,7 @@ class Flaws:
 def count_flaws(messages: Sequence[Message]) -> Flaws:
     """Count the flaws of this history."""
     orphans = unanswered = late = speaker = 0
+    leading = userless = 0
     for place, (message, pair) in enumerate(zip(messages, pair_results(messages), strict=True)):
         unanswered += len(message.calls)
         if not message.is_result:
@@ -170,44 +183,54 @@ def count_flaws(messages: Sequence[Message]) -> Flaws:
             orphans += 1
         else:
             unanswered -= 1
-            late += pair[0] != speaker
-    leading = bool(messages) and (messages[0].role == "assistant" or messages[0].is_result)
-    userless = not any(message.role == "user" for message in messages)
-    return Flaws(orphans, unanswered, late, int(leading), int(userless))
+            if pair[0] != speaker:
+                late += 1
+    if messages and (messages[0].role == "assistant" or messages[0].is_result):
+        leading = 1
+    if not any(message.role == "user" for message in messages):
+        userless = 1
+    return Flaws(orphans, unanswered, late, leading, userless)
 
 
 def repair(messages: Sequence[Message], api: str = "") -> tuple[Message, ...]:
-    """The same history with missing results filled in and stray ones left out, and with late ones right behind their
-    call, unless this API takes them where they are: what was forwarded before is in its cache.
+    """Return the history with results for all calls, without stray results, and with late results after their calls.
 
+    Late results stay if this API takes them where they are: the bytes that were forwarded before are in its cache.
     Results of one message's calls stay in the order in which they came: no upstream asks for that of the calls.
     """
-    pairs = [*pair_results(messages)]
-    moves = api not in PAIRS_AT_ANY_DISTANCE
-    answered_calls, results = set[tuple[int, int]](), dict[int, list[Message]]()
+    pairs = list(pair_results(messages))
+    moves_late_results = api not in PAIRS_AT_ANY_DISTANCE
+    answered_calls = set[tuple[int, int]]()
+    results_of: dict[int, list[Message]] = {}
     for message, pair in zip(messages, pairs, strict=True):
         if pair is not None:
             answered_calls.add((pair[0], id(pair[1])))
-            results.setdefault(pair[0], []).append(message)
+            results_of.setdefault(pair[0], []).append(message)
     repaired: list[Message] = []
-    missing: list[Message] = []
+    missing_results: list[Message] = []
     for place, message in enumerate(messages):
         if message.is_result:
-            repaired += (message,) if pairs[place] is not None and not moves else ()
+            if pairs[place] is not None and not moves_late_results:
+                repaired.append(message)
             continue
-        repaired += missing
+        repaired += missing_results
         repaired.append(message)
-        repaired += results.get(place, ()) if moves else ()
-        unanswered = (call for call in message.calls if (place, id(call)) not in answered_calls)
-        missing = [_make_missing_result(message, call) for call in unanswered]
-    repaired += missing
-    unchanged = len(repaired) == len(messages) and all(map(is_, repaired, messages))
-    return tuple(messages) if unchanged else tuple(repaired)
+        if moves_late_results:
+            repaired += results_of.get(place, ())
+        missing_results = []
+        for call in message.calls:
+            if (place, id(call)) not in answered_calls:
+                missing_results.append(_make_missing_result(message, call))
+    repaired += missing_results
+    if len(repaired) == len(messages) and all(map(is_, repaired, messages)):
+        return tuple(messages)
+    return tuple(repaired)
 
 
 def _make_missing_result(message: Message, call: ToolCall) -> Message:
-    names = (
-        {"role": "function", "name": call.name} if call.kind == "legacy" else {"role": "tool", "tool_call_id": call.id}
-    )
-    raw = json.dumps({**names, "content": MISSING}, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    if call.kind == "legacy":
+        value = {"role": "function", "name": call.name, "content": MISSING}
+    else:
+        value = {"role": "tool", "tool_call_id": call.id, "content": MISSING}
+    raw = json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
     return make_literal(raw, message.stop, message.stop, "repair")

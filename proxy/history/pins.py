@@ -18,7 +18,7 @@ from functools import lru_cache
 from proxy.history.messages import HEAD, NOTE, Message, find_last_user
 
 MAX_PASSAGES = 250
-"""Each passage is looked for in each message that may hold it, several times for a block."""
+"""Each passage is searched in each message that may hold it, several times for a block."""
 _PINNING = ("user", *HEAD)
 _LINE_CHARACTERS = 2_000
 _LOOPS = re.compile(r"(?<!\\)(?:[*+]|\{\d*,\d*\})")
@@ -30,73 +30,80 @@ class Pins:
     """The pins of a policy: tags, markers and patterns."""
 
     tags: tuple[str, ...] = ()
-    """Everything between `<tag>` and `</tag>`, the tags included."""
+    """Everything between `<tag>` and `</tag>` is pinned, with the tags."""
     markers: tuple[str, ...] = ()
-    """Lines that hold this text."""
+    """Lines that hold this text are pinned."""
     patterns: tuple[str, ...] = ()
-    """Lines in which this pattern is found (see `fault`)."""
+    """Lines that match this pattern are pinned (see `find_pin_fault`)."""
     budget: int = 16_000
-    """Bytes of pinned passages in all; where there are more, or more than `MAX_PASSAGES`, the oldest are no longer
-    pinned."""
+    """Bytes of pinned passages in all. Above that, or above `MAX_PASSAGES`, the oldest are no longer pinned."""
 
     def passages(self, messages: Sequence[Message]) -> tuple[str, ...]:
-        """The pinned passages, in order, each once; the newest that fit the budget."""
+        """Return the pinned passages, in order, each once; the newest that fit the budget."""
         return self.choose(messages, self.find_in_each(messages))
 
     def find_in_each(self, messages: Sequence[Message]) -> list[tuple[str, ...]]:
         """Return the passages in each message that a person or the system may have written."""
-        if not (self.tags or self.markers or self.patterns):
-            return [()] * len(messages)
-        return [tuple(self._of(message.text)) if message.role in _PINNING else () for message in messages]
+        passages: list[tuple[str, ...]] = []
+        has_pins = bool(self.tags or self.markers or self.patterns)
+        for message in messages:
+            if has_pins and message.role in _PINNING:
+                passages.append(tuple(self._find(message.text)))
+            else:
+                passages.append(())
+        return passages
 
     def choose(self, messages: Sequence[Message], passages_of_each: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
         """Return the newest of these passages that fit the budget, in order, each once."""
-        pairs = zip(messages, passages_of_each, strict=True)
-        found = [passage for message, passages in pairs if passages and _may_pin(message) for passage in passages]
-        room, passages = self.budget, dict[str, None]()
-        for passage in reversed(found):
+        candidates: list[str] = []
+        for message, passages in zip(messages, passages_of_each, strict=True):
+            if passages and _may_pin(message):
+                candidates += passages
+        remaining_bytes = self.budget
+        chosen: dict[str, None] = {}
+        for passage in reversed(candidates):
             size = len(passage.encode("utf-8", "surrogatepass"))
-            if passage not in passages and size <= room and len(passages) < MAX_PASSAGES:
-                passages[passage] = None
-                room -= size
-        return tuple(reversed(passages))
+            if passage not in chosen and size <= remaining_bytes and len(chosen) < MAX_PASSAGES:
+                chosen[passage] = None
+                remaining_bytes -= size
+        return tuple(reversed(chosen))
 
     def stand_in(self, text: str) -> bool:
-        """True where this text holds a pinned passage."""
-        return any(True for _ in self._of(text))
+        """Whether this text holds a pinned passage."""
+        return any(True for _ in self._find(text))
 
-    def _of(self, text: str) -> Iterable[str]:
+    def _find(self, text: str) -> Iterable[str]:
         for tag in self.tags:
             yield from _find_between(text, f"<{tag}>", f"</{tag}>")
         rules = tuple(map(_compile, self.patterns))
-        if rules or any(marker in text for marker in self.markers):
-            for line in text.split("\n"):
-                short = line[:_LINE_CHARACTERS]
-                if any(marker in short for marker in self.markers) or any(rule.search(short) for rule in rules):
-                    yield line
+        if not rules and not any(marker in text for marker in self.markers):
+            return
+        for line in text.split("\n"):
+            start = line[:_LINE_CHARACTERS]
+            if any(marker in start for marker in self.markers) or any(rule.search(start) for rule in rules):
+                yield line
 
 
 def find_fixed(messages: Sequence[Message], passages: Sequence[str]) -> frozenset[int]:
-    """The starts of messages that no step may touch: instructions and tools in the midst, what an API needs beside
-    them, last words, pins.
+    """Return the starts of messages that no step may touch.
+
+    These are mid-conversation instructions and tool definitions, messages that an API needs with them, the last words
+    of the user, and pins.
     """
-    last = find_last_user(messages)
-    return frozenset(
-        message.start
-        for place, message in enumerate(messages)
-        if not message.literal
-        and (
-            message.is_fixed
-            or (message.role in HEAD and not message.is_observation)
-            or message.declares_tools
-            or place == last
-            or (passages and _may_pin(message) and _contains_passage(message, passages))
-        )
-    )
+    last_user = find_last_user(messages)
+    starts = set()
+    for place, message in enumerate(messages):
+        if message.literal:
+            continue
+        is_fixed = message.is_fixed or message.declares_tools or place == last_user
+        is_instruction = message.role in HEAD and not message.is_observation
+        if is_fixed or is_instruction or (passages and _may_pin(message) and _contains_passage(message, passages)):
+            starts.add(message.start)
+    return frozenset(starts)
 
 
 def find_missing_passages(passages: Sequence[str], view: Sequence[Message]) -> tuple[str, ...]:
-    """The pinned passages that are nowhere in what will be forwarded. None may be missing."""
+    """Return the pinned passages that no message of the view holds. None may be missing."""
     if not passages:
         return ()
     texts = [message.text for message in view if _may_pin(message) or message.made == NOTE]
@@ -104,7 +111,7 @@ def find_missing_passages(passages: Sequence[str], view: Sequence[Message]) -> t
 
 
 def find_pin_fault(pattern: str, *, repetitions: int = 1) -> str | None:
-    """The fault of a pattern, or None: patterns that could be slow are refused."""
+    """Return the fault of a pattern, if any: patterns that could be slow are refused."""
     if _RISKY.search(pattern):
         return "a pattern may not repeat a group, look around or refer back: it could be made slow"
     if len(_LOOPS.findall(pattern)) > repetitions:

@@ -1,12 +1,14 @@
 """Token counts as an upstream reports them, and how they relate to the proxy's own counts."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-MIN_WEIGHT = 0.2  # of a new observation, once there are five
-LEAST_TRUSTED_TOKENS = 2_000  # tokens: below, markup drowns the ratio
-# Reported / counted: outside, the prompt was cut silently, or only its uncached part is reported.
+MIN_WEIGHT = 0.2
+"""Weight of a new observation, once there are five."""
+LEAST_TRUSTED_TOKENS = 2_000
+"""In smaller prompts, markup drowns the ratio."""
 PLAUSIBLE = (0.5, 3.0)
+"""Reported / counted. Outside, the prompt was cut silently, or only its uncached part is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,29 +18,30 @@ class Calibration:
     ratio: float = 1.0
     observations: int = 0
 
-    def calibrate(self, counted: int) -> int:
-        return round(counted * self.ratio)
+    def calibrate(self, tokens: int) -> int:
+        """Return our count as the upstream would report it."""
+        return round(tokens * self.ratio)
 
-    def learn(self, counted: int, reported: int) -> "Calibration":
-        if counted < LEAST_TRUSTED_TOKENS or not is_plausible(counted, reported):
+    def learn(self, our_tokens: int, reported_tokens: int) -> "Calibration":
+        """Return the ratio after one more observation; implausible ones change nothing."""
+        if our_tokens < LEAST_TRUSTED_TOKENS or not is_plausible(our_tokens, reported_tokens):
             return self
         weight = max(MIN_WEIGHT, 1 / (self.observations + 1))
-        return replace(
-            self, ratio=self.ratio + weight * (reported / counted - self.ratio), observations=self.observations + 1
-        )
+        ratio = self.ratio + weight * (reported_tokens / our_tokens - self.ratio)
+        return Calibration(ratio, self.observations + 1)
 
     def to_bytes(self) -> bytes:
         return json.dumps([1, self.ratio, self.observations]).encode()
 
     @classmethod
     def from_bytes(cls, value: bytes) -> "Calibration":
-        _, ratio, seen = json.loads(value)
-        return cls(ratio, seen)
+        _, ratio, observations = json.loads(value)
+        return cls(ratio, observations)
 
 
-def is_plausible(counted: int, reported: int) -> bool:
+def is_plausible(our_tokens: int, reported_tokens: int) -> bool:
     low, high = PLAUSIBLE
-    return low <= reported / max(counted, 1) <= high
+    return low <= reported_tokens / max(our_tokens, 1) <= high
 
 
 UNCALIBRATED = Calibration()

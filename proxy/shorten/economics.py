@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 
-from proxy.history.messages import Message
+from proxy.history.messages import Message, is_different
 from proxy.shorten.pipeline import Count
 
 
@@ -30,44 +30,44 @@ class Prices:
 
 
 USUAL_PRICE_RATIO = 9.0
-"""What rewriting a token costs over reading it, in reads, where they cost .1 and 1: most models."""
+"""The cost of rewriting a token minus reading it, in reads, for most models: they cost 1 and 0.1."""
 
 
-def count_shared(old: Sequence[Message], new: Sequence[Message]) -> int:
-    """How many messages both begin with."""
-    shared = 0
-    for one, other in zip(old, new, strict=False):
-        if one is not other and one.raw != other.raw:
-            break
-        shared += 1
-    return shared
+def count_shared(before: Sequence[Message], after: Sequence[Message]) -> int:
+    """Return the number of messages that both begin with."""
+    for place, (message, other) in enumerate(zip(before, after, strict=False)):
+        if is_different(message, other):
+            return place
+    return min(len(before), len(after))
 
 
-def estimate_payback(old: Sequence[Message], new: Sequence[Message], count: Count, prices: Prices) -> float:
-    """The number of requests after which the rewrite from `old` to `new` has paid for itself; infinite if never."""
-    shared = count_shared(old, new)
-    # What is rewritten begins behind the last block, and no request has ended there since that was made.
-    written = sum(count(message.raw) for message in new[:shared]) if prices.ends_only else 0
-    rest = sum(count(message.raw) for message in new[shared:])
-    freed = sum(count(message.raw) for message in old[shared:]) - rest
-    saved = freed * prices.read
-    if saved <= 0:
-        return 0.0 if freed > 0 else float("inf")
-    return (written + rest) * max(0.0, prices.write - prices.read) / saved
+def estimate_payback(before: Sequence[Message], after: Sequence[Message], count: Count, prices: Prices) -> float:
+    """Return the number of requests after which a rewrite has paid for itself; infinite if it never does."""
+    start = count_shared(before, after)
+    new_tokens = sum(count(message.raw) for message in after[start:])
+    saved_tokens = sum(count(message.raw) for message in before[start:]) - new_tokens
+    if prices.ends_only:
+        # The rewrite begins after the last block, where no request has ended since that was made.
+        new_tokens += sum(count(message.raw) for message in after[:start])
+    if saved_tokens * prices.read > 0:
+        return new_tokens * max(0.0, prices.write - prices.read) / (saved_tokens * prices.read)
+    if saved_tokens > 0:
+        return 0.0
+    return float("inf")
 
 
 def find_share_worth_clearing(prices: Prices) -> float:
-    """The share of the usual amount at which a clearing is worth its rewrite: 1, or less where cached tokens are dear.
+    """Return the share of the usual amount at which a clearing is worth its rewrite: 1, or less if reads are dear.
 
-    Rewriting costs the same whatever is cleared, and waiting costs the reads of what could have gone: the best amount
-    grows with the root of their ratio. It does not grow over 1: where reads are cheaper, waiting for more saved nothing
-    on recorded conversations, which end before that.
+    Rewriting costs the same for any amount, and waiting costs the reads of what could have gone: the best amount grows
+    with the root of their ratio. It stays at 1 if reads are cheaper than usual: waiting for more saved nothing on
+    recorded conversations, which end before that.
     """
     if prices.read <= 0:
         return 1.0
     return min(1.0, sqrt(max(0.0, prices.write - prices.read) / prices.read / USUAL_PRICE_RATIO))
 
 
-def is_cold(idle: float | None, prices: Prices) -> bool:
-    """True where the upstream's cache of this conversation has expired; False where the idle time is unknown."""
-    return idle is not None and idle > prices.lifetime
+def is_cold(idle_seconds: float | None, prices: Prices) -> bool:
+    """Whether the upstream's cache of this conversation has expired; False if the idle time is unknown."""
+    return idle_seconds is not None and idle_seconds > prices.lifetime

@@ -15,11 +15,16 @@ from proxy.shorten.economics import Prices
 Origin = Literal["config", "learned", "live", "bundled", "unknown"]
 Covers = Literal["total", "input"]
 
-MARGIN_SHARE = 0.05  # counts are estimates; a twentieth of the window forgives them
-LEAST_BUDGET_DIVISOR = 8  # a budget is never less than an eighth of the window, whatever a client asks to be written
-DEFAULT_ANSWER_TOKENS = 8_192  # reserved where neither the client nor the model says how long an answer may be
-MOST_ANSWER_TOKENS = 32_000  # reserved at most where the client does not say: models allow 128k and write 2k
-PLAUSIBLE_LIMITS = range(2_048, 10_000_001)  # a number outside is not a window but a misread sentence
+MARGIN_SHARE = 0.05
+"""Counts are estimates; a twentieth of the window forgives them."""
+LEAST_BUDGET_DIVISOR = 8
+"""A budget is never less than an eighth of the window, for any answer that a client reserves."""
+DEFAULT_ANSWER_TOKENS = 8_192
+"""Reserved if neither the client nor the model limits the answer."""
+MOST_ANSWER_TOKENS = 32_000
+"""Reserved at most if the client does not limit the answer: models allow 128k and write 2k."""
+PLAUSIBLE_LIMITS = range(2_048, 10_000_001)
+"""A number outside is not a window but a misread sentence."""
 LEARNED_SECONDS = 24 * 3600
 
 
@@ -35,12 +40,16 @@ class TokenPrices:
     @property
     def cached(self) -> float:
         """The price of tokens that the upstream has in its cache."""
-        return self.input if self.cache_read is None else self.cache_read
+        if self.cache_read is None:
+            return self.input
+        return self.cache_read
 
     @property
     def fresh(self) -> float:
-        """The price of tokens that it has not, the storing included."""
-        return self.input if self.cache_write is None else self.cache_write
+        """The price of all other tokens, with the storing."""
+        if self.cache_write is None:
+            return self.input
+        return self.cache_write
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +72,7 @@ class Window:
     prices: TokenPrices | None = None
     cliffs: tuple[PriceCliff, ...] = ()
     origin: Origin = "unknown"
-    """Who says so."""
+    """The source of the limits."""
     ends_only: bool = False
     """See `Prices`."""
 
@@ -73,27 +82,38 @@ class Window:
 
     @property
     def tokens(self) -> int | None:
-        """The whole window, or what it takes of a prompt where only that is known."""
+        """The whole window, or the limit of a prompt if only that is known."""
         return self.total or self.input
 
     def usable_tokens(self, wanted: int | None = None) -> int | None:
-        """Tokens a request may hold when the client asks for up to `wanted` tokens of answer. None: unknown."""
-        limits = [self.input] if self.input else []
+        """Return the tokens that a request may hold if the client asks for up to *wanted* tokens of answer."""
+        limits = []
+        if self.input:
+            limits.append(self.input)
         if self.total:
             limits.append(max(self.total - self.answer_tokens(wanted), self.total // LEAST_BUDGET_DIVISOR))
-        return max(1, int(min(limits) * (1 - MARGIN_SHARE))) if limits else None
+        if not limits:
+            return None
+        return max(1, int(min(limits) * (1 - MARGIN_SHARE)))
 
     def prices_at(self, size: int) -> TokenPrices | None:
-        """The prices of a prompt of this size: all of it at those of the highest cliff it is over."""
-        over = [cliff for cliff in self.cliffs if size > cliff.above]
-        return max(over, key=lambda cliff: cliff.above).prices if self.prices and over else self.prices
+        """Return the prices of a prompt of this size: all of it has those of the highest cliff below the size."""
+        prices, highest = self.prices, 0
+        if prices is None:
+            return None
+        for cliff in self.cliffs:
+            if size > cliff.above >= highest:
+                prices, highest = cliff.prices, cliff.above
+        return prices
 
     def answer_tokens(self, wanted: int | None = None) -> int:
-        """Tokens of a total window to reserve for the answer: as the client asks, else the model's cap, bounded."""
+        """Return the tokens to reserve for the answer: as the client asks, else the model's cap, bounded."""
         if wanted:
             return wanted
-        likely = min(self.output or DEFAULT_ANSWER_TOKENS, MOST_ANSWER_TOKENS)
-        return min(likely, self.total // 4) if self.total else likely
+        tokens = min(self.output or DEFAULT_ANSWER_TOKENS, MOST_ANSWER_TOKENS)
+        if self.total:
+            return min(tokens, self.total // 4)
+        return tokens
 
 
 UNKNOWN = Window()
@@ -122,11 +142,13 @@ class LearnedLimit:
 
 
 def make_learned_limit(limit: int | None, covers: Covers = "total") -> LearnedLimit | None:
-    return LearnedLimit(limit, covers) if limit is not None and limit in PLAUSIBLE_LIMITS else None
+    if limit is None or limit not in PLAUSIBLE_LIMITS:
+        return None
+    return LearnedLimit(limit, covers)
 
 
 def make_window_keys(tenant: str, upstream: str, model: str, credential: str) -> tuple[str, str]:
-    """The keys of a learned window, one credential each (its hash): accounts may differ, 1M here and 128k there."""
+    """Return the keys of a learned window. Each account has its own, by the hash of its credential: windows differ."""
     scope = f"{upstream}\0{model}\0{credential}"
     # Half a surrogate pair is legal in JSON and not in UTF-8: a model's name may hold one.
     name = blake2b(scope.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
@@ -134,12 +156,12 @@ def make_window_keys(tenant: str, upstream: str, model: str, credential: str) ->
 
 
 def encode_window(window: Window) -> bytes:
-    """The bytes of a window that an upstream stated, kept for other workers."""
+    """Return the bytes of a window that an upstream stated, for other workers."""
     return json.dumps([2, window.total, window.input, window.output]).encode()
 
 
 def decode_window(value: bytes) -> Window:
-    """The window stored under either key: learned from an overflow, or stated by an upstream."""
+    """Read a window stored under either key: learned from an overflow, or stated by an upstream."""
     version, *sizes = json.loads(value)
     if version == 1:
         return LearnedLimit.from_bytes(value).window()
@@ -148,13 +170,16 @@ def decode_window(value: bytes) -> Window:
 
 
 def compute_relative_prices(window: Window) -> Prices:
-    """The model's own prices relative to its plain input price, and the sizes at which they jump."""
+    """Return the model's prices relative to its plain input price, and the sizes at which they jump."""
     cliffs = tuple(cliff.above for cliff in window.cliffs)
     prices = window.prices
     if prices is None or not prices.input:
         return Prices(cliffs=cliffs, ends_only=window.ends_only)
-    read = _DEFAULT_PRICES.read if prices.cache_read is None else prices.cache_read / prices.input
-    write = 1.0 if prices.cache_write is None else prices.cache_write / prices.input
+    read, write = _DEFAULT_PRICES.read, 1.0
+    if prices.cache_read is not None:
+        read = prices.cache_read / prices.input
+    if prices.cache_write is not None:
+        write = prices.cache_write / prices.input
     return Prices(read=read, write=write, cliffs=cliffs, ends_only=window.ends_only)
 
 
@@ -162,7 +187,7 @@ PER_MILLION_TOKENS = 1_000_000
 
 
 def price_prompt(window: Window, tokens: int, cached: int) -> float | None:
-    """The price of a prompt of this size, `cached` of it read from the cache; None where prices are unknown."""
+    """Return the price of a prompt of this size, *cached* tokens of it read from the cache; None if unknown."""
     prices = window.prices_at(tokens)
     if prices is None:
         return None
