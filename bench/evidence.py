@@ -27,7 +27,7 @@ from proxy.lab.replay.intervals import find_interval
 from proxy.lab.replay.prices import PRICES, cost_forwarded, cost_unchanged, cost_with_rereads
 from proxy.lab.replay.scorecard import Row, group_rows
 from proxy.lab.replay.values import Result, Scores
-from proxy.shorten.window import Prices
+from proxy.shorten.economics import Prices
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("docs/evidence.md", "README.md")

@@ -31,8 +31,8 @@ from scores import Scenario
 from tables import figure, provenance, table
 
 from proxy import events
-from proxy.history.identity import compute_chain
-from proxy.history.messages import Request
+from proxy.history.chain import compute_chain
+from proxy.history.request import Request
 from proxy.models.tokenizer import Tokenizers
 from proxy.path.known_requests import KnownRequests
 from proxy.store.activity_log import ActivityLog

@@ -22,8 +22,8 @@ from proxy.lab.replay.history import ReplayHistory
 from proxy.lab.replay.simulation import Simulation, Trial
 from proxy.lab.replay.truth import ASPECTS, Finding, judge_outcomes
 from proxy.lab.replay.values import Conversation
+from proxy.shorten.economics import Prices
 from proxy.shorten.rules import Keep, Rules
-from proxy.shorten.window import Prices
 
 WINDOW = 100_000_000
 """Larger than any conversation: nothing is folded."""

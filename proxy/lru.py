@@ -1,8 +1,8 @@
-"""A cache bounded in bytes: what was used longest ago is dropped, and no owner can fill it for the others.
+"""A cache bounded in bytes: the least recently used entries go first, and no owner can fill it for the others.
 
-Everything that the proxy remembers of what clients sent or named is in one of these. A bound on the number of
-entries bounds nothing, because a client chooses how long its entries are. Emptying a full cache would let the client
-that invents the most names remove the entries of all others.
+Everything that the proxy remembers of clients is in one of these. A bound on the number of entries bounds nothing, as a
+client chooses how long its entries are. Emptying a full cache would let the client that invents the most names remove
+the entries of all others.
 """
 
 from collections import OrderedDict
@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Generic, TypeVar, overload
 
 ENTRY_BYTES = 200
-"""Counted for each entry beside its content: the key, its place in two dictionaries, small values."""
+"""Counted for each entry in addition to its content: the key, its nodes in two dictionaries, small values."""
 ONE_OWNER_SHARE = 0.25
 """The share of a cache that one owner may fill; from then on it displaces only its own entries."""
 
@@ -20,40 +20,47 @@ T = TypeVar("T")
 
 
 def weigh_text(value: Any) -> int:  # noqa: ANN401 - any key or value
-    """The bytes of the strings in a value, tuples looked into; 0 for everything of fixed size."""
+    """Return the bytes of the strings in a value and in its tuples; everything else counts 0."""
+    if isinstance(value, str):
+        if value.isascii():
+            return len(value)
+        return 4 * len(value)
+    if isinstance(value, bytes):
+        return len(value)
     if isinstance(value, tuple):
         return sum(map(weigh_text, value))
-    if isinstance(value, str):
-        return len(value) if value.isascii() else 4 * len(value)
-    return len(value) if isinstance(value, bytes) else 0
+    return 0
 
 
-def _no_owner(_key: Hashable) -> Hashable:
-    return None
+class _OwnEntries(Generic[K]):
+    """The keys of one owner, the least recently used first, and the bytes of their entries."""
+
+    def __init__(self) -> None:
+        self.keys: OrderedDict[K, None] = OrderedDict()
+        self.bytes = 0
 
 
 class ByteBoundedCache(Generic[K, V]):
-    """Entries up to `most_bytes`, the least recently used dropped first.
+    """Entries up to *max_bytes*.
 
-    `owner_of` names whose entry a key is (a tenant): one owner fills at most a quarter. Without it all is one owner's,
-    who may fill everything. `weigh` tells the bytes of a key and its value beside `ENTRY_BYTES`. An entry that is
+    *owner_of* returns the owner of a key (a tenant), who fills at most a quarter. Without it there is one owner, who
+    may fill everything. *weigh* returns the bytes of a key and its value, without `ENTRY_BYTES`. An entry that is
     larger than its owner's share is not kept at all. For one thread.
     """
 
     def __init__(
         self,
-        most_bytes: int,
+        max_bytes: int,
         *,
         owner_of: Callable[[K], Hashable] | None = None,
         weigh: Callable[[K, V], int] = lambda key, value: weigh_text((key, value)),
     ) -> None:
-        self._most_bytes = most_bytes
-        self._most_for_one = most_bytes if owner_of is None else int(most_bytes * ONE_OWNER_SHARE)
-        self._owner_of: Callable[[K], Hashable] = owner_of or _no_owner
+        self._max_bytes = max_bytes
+        self._max_owner_bytes = int(max_bytes * ONE_OWNER_SHARE)
+        self._owner_of = owner_of
         self._weigh = weigh
         self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
-        self._of_owner: dict[Hashable, OrderedDict[K, None]] = {}
-        self._bytes_of_owner: dict[Hashable, int] = {}
+        self._owners: dict[Hashable, _OwnEntries[K]] = {}
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -63,7 +70,7 @@ class ByteBoundedCache(Generic[K, V]):
         return key in self._entries
 
     def find_known(self, keys: Iterable[K]) -> Iterator[K]:
-        """Those of these keys that have an entry, in their order; none of them counts as used."""
+        """Return those of these keys that have an entry, in their order; none of them counts as used."""
         return filter(self._entries.__contains__, keys)
 
     @overload
@@ -73,38 +80,53 @@ class ByteBoundedCache(Generic[K, V]):
     def get(self, key: K, default: T) -> V | T: ...
 
     def get(self, key: K, default: T | None = None) -> V | T | None:
-        """The value under this key, which counts as used now."""
+        """Return the value under this key, which counts as used now."""
         entry = self._entries.get(key)
         if entry is None:
             return default
         self._entries.move_to_end(key)
-        self._of_owner[self._owner_of(key)].move_to_end(key)
+        if self._owner_of is not None:
+            self._owners[self._owner_of(key)].keys.move_to_end(key)
         return entry[0]
 
     def __setitem__(self, key: K, value: V) -> None:
         self.pop(key)
-        owner, size = self._owner_of(key), ENTRY_BYTES + self._weigh(key, value)
-        if size > self._most_for_one:
+        size = ENTRY_BYTES + self._weigh(key, value)
+        if self._owner_of is None:
+            if size > self._max_bytes:
+                return
+        elif not self._add_to_owner(key, size):
             return
-        while self._bytes_of_owner.get(owner, 0) + size > self._most_for_one:
-            self.pop(next(iter(self._of_owner[owner])))
-        while self.bytes + size > self._most_bytes:
+        while self.bytes + size > self._max_bytes:
             self.pop(next(iter(self._entries)))
         self._entries[key] = value, size
-        self._of_owner.setdefault(owner, OrderedDict())[key] = None
-        self._bytes_of_owner[owner] = self._bytes_of_owner.get(owner, 0) + size
         self.bytes += size
 
+    def _add_to_owner(self, key: K, size: int) -> bool:
+        """Make room for an entry in the share of its owner; False if the entry is larger than that."""
+        assert self._owner_of is not None  # noqa: S101 (the caller has asked)
+        if size > self._max_owner_bytes:
+            return False
+        owner = self._owner_of(key)
+        while owner in self._owners and self._owners[owner].bytes + size > self._max_owner_bytes:
+            self.pop(next(iter(self._owners[owner].keys)))
+        entries = self._owners.setdefault(owner, _OwnEntries())
+        entries.keys[key] = None
+        entries.bytes += size
+        return True
+
     def pop(self, key: K) -> V | None:
-        """Take an entry out."""
+        """Remove an entry and return its value."""
         entry = self._entries.pop(key, None)
         if entry is None:
             return None
         value, size = entry
-        owner = self._owner_of(key)
         self.bytes -= size
-        self._bytes_of_owner[owner] -= size
-        del self._of_owner[owner][key]
-        if not self._of_owner[owner]:
-            del self._of_owner[owner], self._bytes_of_owner[owner]
+        if self._owner_of is not None:
+            owner = self._owner_of(key)
+            entries = self._owners[owner]
+            del entries.keys[key]
+            entries.bytes -= size
+            if not entries.keys:
+                del self._owners[owner]
         return value

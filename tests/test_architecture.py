@@ -28,6 +28,7 @@ LAYERS = (
     {"designs"},
     {"shorten.step_registry"},
     {"shorten.block"},
+    {"shorten.tail"},
     {"shorten.memory"},
     {"shorten.state"},
     {"shorten.attempts"},

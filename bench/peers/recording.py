@@ -11,7 +11,8 @@ tells of everything up to the last message found there: an earlier summary that 
 
 from collections.abc import Sequence
 
-from proxy.history.messages import Message, Request
+from proxy.history.messages import Message
+from proxy.history.request import Request
 from proxy.lab.replay import standin
 from proxy.lab.replay.scoring import UpstreamModel
 from proxy.lab.replay.through import TELLING_CHARACTERS, PlayedTurn, Recorder

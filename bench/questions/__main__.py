@@ -32,8 +32,8 @@ from proxy.lab.replay.designs import DESIGNS
 from proxy.lab.replay.history import ReplayHistory
 from proxy.lab.replay.simulation import Simulation, Trial, build_rules
 from proxy.lab.replay.values import Conversation
+from proxy.shorten.economics import Prices
 from proxy.shorten.rules import Rules
-from proxy.shorten.window import Prices
 from questions.judge import KINDS, Checkpoint, Question, Verdict, judge, judge_bounds, read_checkpoints
 
 WINDOW = 128_000

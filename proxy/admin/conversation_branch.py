@@ -14,9 +14,9 @@ from proxy import assembly
 from proxy.admin.routes import AdminContext, Json, run_in_admin_thread
 from proxy.admin.views import MessageStatus, View, show_with_block, show_without_block
 from proxy.config import Config
-from proxy.history.grouping import find_last_assistant
 from proxy.history.identity import make_block_key
-from proxy.history.messages import Message, Request
+from proxy.history.messages import Message, find_last_assistant
+from proxy.history.request import Request
 from proxy.shorten.block import Block
 from proxy.shorten.rules import Rules
 from proxy.store.contract import StoreUnavailable

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from proxy.history.messages import NOTE, Message, Request
+from proxy.history.messages import NOTE, Message
+from proxy.history.request import Request
 from proxy.shorten.block import Block
 from proxy.shorten.notes import is_of_summary
 from proxy.shorten.pipeline import estimate_tokens

@@ -37,8 +37,9 @@ from proxy.designs.one_liners import OneLiners
 from proxy.designs.prune_tools import PruneTools
 from proxy.designs.strip_attachments import StripAttachments
 from proxy.designs.tool_hints import ToolHints
-from proxy.history import grouping
-from proxy.history.agents import Hint, find_pattern_fault
+from proxy.history.agents import Hint
+from proxy.history.observations import find_pattern_fault
+from proxy.history.pins import Pins, find_pin_fault
 from proxy.shorten import rules
 from proxy.shorten.pipeline import Step
 from proxy.shorten.step_registry import STEPS
@@ -100,7 +101,7 @@ def _check_step(entry: dict[str, Any]) -> dict[str, Any]:
     return entry
 
 
-Pattern = Annotated[str, refuse_if(grouping.find_pin_fault)]
+Pattern = Annotated[str, refuse_if(find_pin_fault)]
 ObservationPattern = Annotated[str, refuse_if(find_pattern_fault)]
 
 
@@ -441,7 +442,7 @@ class Policy(ConfigModel):
         build = partial(_build_step_for, self.tools)
         values |= {lists: tuple(map(build, getattr(self.change_steps(), lists))) for lists in STEP_LISTS}
         values["when_full"] = _add_steps_for(self.tools, values["when_full"])
-        values |= {"keep": rules.Keep(**self.keep.model_dump()), "pins": grouping.Pins(**self.pins.model_dump())}
+        values |= {"keep": rules.Keep(**self.keep.model_dump()), "pins": Pins(**self.pins.model_dump())}
         values |= {"policy": name, "summary": summary, "new_blocks": self.mode != "off"}
         values["trusts_usage"] = self.estimator == "tokens"
         return rules.Rules(**values)

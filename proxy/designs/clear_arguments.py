@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from proxy.history.agents import Hint, find_modes, matches_any
-from proxy.history.messages import Message, ToolCall, change_arguments
+from proxy.history.calls import change_arguments
+from proxy.history.messages import Message, ToolCall
 from proxy.shorten.outcome import cut_line
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.placeholder import replace_texts

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from proxy.history.agents import EXEMPT, matches_any
-from proxy.history.messages import REPEATED, Message, ToolCall, remove_calls
+from proxy.history.calls import remove_calls
+from proxy.history.messages import REPEATED, Message, ToolCall
 from proxy.shorten.call_labels import render_call
 from proxy.shorten.pipeline import Count, Draft
 

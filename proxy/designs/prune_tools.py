@@ -6,7 +6,8 @@ Implements a strategy of document 003 (RFD 036). Tools come before everything el
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from proxy.history.agents import list_tool_names, matches_any, remove_pruned_tools
+from proxy.history.agents import matches_any
+from proxy.history.offered_tools import list_tool_names, remove_pruned_tools
 from proxy.recall import own_tools
 from proxy.shorten.pipeline import Draft
 

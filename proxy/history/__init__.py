@@ -1,9 +1,47 @@
-"""The history of a conversation as the client sent it: its messages, their groups, and how it is recognized.
+"""The history that a client sends: its messages, the groups it may be cut into, and how it is recognized.
 
-messages   a request and its messages, with their bytes; values computed per message
-splice     changes inside JSON bytes that leave all other bytes as they are
-grouping   groups and turns: where a history may be cut; pinned text
-agents     conventions of agents: names of tools, output in user messages, side questions
-identity   what a conversation is known by: a chain of hashes, the digest of its head, the keys of a store
-rereads    second reads that a harness refuses: the text comes again once it was shortened
+Theory of operation, of this room and of `shorten/state.py`:
+
+1. A request holds a *head* (system messages) and a *body*, the history proper. Its client sends all of it every time.
+2. The body falls into *groups*: a user's message, or an answer with the results of its calls. Cuts are made between
+   groups only, or an upstream refuses the request (`grouping.py`, `pairing.py`).
+3. Each message has a *link*: a hash over it and all before it (`chain.py`). A *block* is stored under the link of the
+   last message that it covers. It lists *parts*: stretches of the client's own messages, or bytes of the proxy.
+4. The block's messages (*covered*) and the messages after it (*tail*) are the *view*, which is forwarded after the
+   head. The same block and the same body make the same bytes, on any worker.
+5. To make a new block, the view is cut before its newest part. The *draft* is what stands before that *cut*: steps
+   shorten it, except the messages that are fixed. The shortened draft becomes the new block, which covers all that the
+   old one covers.
+
+    body:       m0 m1 m2 m3 m4 m5 | m6 m7 m8 m9 m10
+    groups:     [m0] [m1 m2 m3] [m4 m5] [m6 m7] [m8 m9 m10]
+    block:      covers 6: part m0, part "[shortened ...]" for m1-m5                      stored under h(6)
+    view:       m0 s1 | m6 m7 m8 m9 m10                                                  covered | tail
+    draft:      m0 s1   m6 m7 | m8 m9 m10                                                cut before the last answer
+    new block:  covers 8: part m0, part s1, part "[shortened ...]" for m6-m7             stored under h(8)
+
+6. Values per message (groups, links, sizes) are kept in *columns* and continued with the next request, as only the end
+   of a history is new.
+
+Keep in sync: whatever changes the bytes of a view for the same block and body breaks the upstream's prompt cache. A
+change of the canonical form makes all stored keys unknown.
+
+messages       one message: the client's bytes, and the little that deciding needs
+calls          changes of the calls inside a message
+splice         changes inside JSON bytes that leave all other bytes as they are
+grouping       groups and turns: where a history may be cut
+pairing        which result answers which call; flaws for which an upstream refuses a history, and their repair
+pins           passages that must survive verbatim
+agents         tools of agents by name and arguments: tables
+commands       command lines that agents run
+offered_tools  the tools that a request offers
+observations   output of an environment in the role of a user
+asides         `/compact`, and questions of a client about the conversation itself
+rereads        second reads that a harness refuses: the text comes again once it was shortened
+canonical      the form of a message that it is known by
+columns        values computed message by message, continued from one request to the next
+request        a request: its head and body, with their bytes
+chain          a keyed hash per message, each over the one before it
+head_digest    what a summary is bound to
+identity       the owner, chain and head of a history, and the keys of a store
 """

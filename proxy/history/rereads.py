@@ -7,8 +7,8 @@ Some agents answer a repeated read with a pointer to the earlier result, and end
     Read(a.py)  -> Wasted call — file unchanged since your last Read. Refer to that earlier tool_result instead.
 
 Once the first result is shortened, the model cannot get the text back: each new read brings the pointer again. The
-client's own history still holds the text, so it is forwarded in place of the first pointer behind the shortened result,
-and the promise is left out. Both depend on the block and the messages so far only, so the bytes stay the same.
+client's own history still holds the text, so it replaces the first pointer after the shortened result, and the promise
+is removed. Both follow from the block and the messages so far, so the bytes stay the same.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -18,8 +18,9 @@ from proxy.history import agents
 from proxy.history.messages import Message, ToolCall
 
 RESTORED = "restore_reread"
-"""What was done to a pointer in whose place the text stands that it points to."""
+"""The step that replaces a pointer by the text that it points to."""
 CORRECTED = "leave_out_promise"
+"""The step that removes a promise."""
 POINTER_CHARACTERS = 1_000
 
 
@@ -53,7 +54,7 @@ POINTERS = (
     ),
 )
 PROMISE = " (file state is current in your context — no need to Read it back)"
-"""What Claude Code adds to the result of an edit."""
+"""Claude Code adds it to the result of an edit."""
 LATER_EDITS = "[From the context proxy: the text as it was read; later edits of the file are not in it.]\n"
 
 
@@ -62,7 +63,7 @@ class Reread:
     """A message that relies on an earlier result being in the context."""
 
     target: int
-    """The place of that result."""
+    """The index of that result."""
     was_edited: bool
     """The file was edited between the two."""
 
@@ -70,7 +71,7 @@ class Reread:
 def find_rereads(
     messages: Sequence[Message], callers: Sequence[ToolCall | None], known: Sequence[Reread | None] = ()
 ) -> Iterator[Reread | None]:
-    """Find which of the messages behind the known ones rely on an earlier result."""
+    """Find the messages that rely on an earlier result, starting after the *known* ones of the first messages."""
     for place in range(len(known), len(messages)):
         message, call = messages[place], callers[place]
         target = None
@@ -80,7 +81,10 @@ def find_rereads(
                 target = _find_read(messages, callers, place, same_lines=True)
             elif PROMISE in text:
                 target = _find_read(messages, callers, place, same_lines=False)
-        yield None if target is None else Reread(target, _was_edited(callers, target, place))
+        if target is None:
+            yield None
+        else:
+            yield Reread(target, _was_edited(callers, target, place))
 
 
 def is_pointer(text: str) -> bool:
@@ -97,8 +101,8 @@ def correct_rereads(
 ) -> Iterator[Message]:
     """Correct the messages behind a block that rely on a result which the view does not hold whole.
 
-    `whole`: the places whose text stands in the view. `room`: bytes that the block saves; texts are restored while they
-    take no more.
+    *whole* are the results whose text stands in the view. *room* are the bytes that the block saves: no more than these
+    are restored.
     """
     restored = set[int]()
     for message in tail:
@@ -112,14 +116,16 @@ def correct_rereads(
             yield leave_out_promise(message)
             continue
         text = body[reread.target].text
-        longer = message.with_text(LATER_EDITS + text if reread.was_edited else text, RESTORED)
-        added = len(longer.raw) - len(message.raw)
-        if added > room:
+        if reread.was_edited:
+            text = LATER_EDITS + text
+        restored_message = message.with_text(text, RESTORED)
+        added_bytes = len(restored_message.raw) - len(message.raw)
+        if added_bytes > room:
             yield message
             continue
-        room -= added
+        room -= added_bytes
         restored.add(reread.target)
-        yield longer
+        yield restored_message
 
 
 def leave_out_promise(message: Message) -> Message:
@@ -130,7 +136,7 @@ def leave_out_promise(message: Message) -> Message:
 def _find_read(
     messages: Sequence[Message], callers: Sequence[ToolCall | None], place: int, *, same_lines: bool
 ) -> int | None:
-    """Return the place of the newest result before *place* that holds the text of the same file."""
+    """Return the index of the newest result before *place* that holds the text of the same file."""
     call = callers[place]
     path = _find_path(call)
     if call is None or not path or _writes_whole_file(call):
@@ -156,8 +162,12 @@ def _was_edited(callers: Sequence[ToolCall | None], start: int, stop: int) -> bo
 
 
 def _find_path(call: ToolCall | None) -> str:
-    value = agents.find_value(call.named, agents.PATHS) if call is not None else None
-    return value if isinstance(value, str) else ""
+    if call is None:
+        return ""
+    value = agents.find_value(call.named, agents.PATHS)
+    if isinstance(value, str):
+        return value
+    return ""
 
 
 def _writes_whole_file(call: ToolCall) -> bool:

@@ -1,8 +1,8 @@
 """Change one value inside JSON bytes and leave every other byte as it was.
 
-A JSON parser loses what its language cannot hold: big integers, `1e400`, repeated keys, lone surrogates, the spacing.
-What an agent sent must leave as it came, so nothing here parses and dumps: it finds where a value begins and ends,
-and cuts there. All functions take JSON that a real parser has accepted before.
+A JSON parser loses whatever its language cannot hold: big integers, `1e400`, repeated keys, lone surrogates, spacing.
+Bytes of an agent must leave as they came, so nothing here parses and dumps: it finds the beginning and the end of a
+value, and cuts there. All functions take JSON that a real parser has accepted before.
 """
 
 import json
@@ -20,7 +20,7 @@ _SCALAR = re.compile(rb"[^\s,\]}]++")
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One `"key": value` of an object: where the pair starts, where its value starts and stops."""
+    """One `"key": value` of an object: the start of the pair, and the start and stop of its value."""
 
     key: str
     at: int
@@ -29,7 +29,7 @@ class Member:
 
 
 def find_value_end(raw: bytes, start: int) -> int:
-    """The end of the value that starts at `start`."""
+    """Return the end of the value that starts at *start*."""
     opening = raw[start : start + 1]
     if opening == b'"':
         return _find_text_end(raw, start)
@@ -48,7 +48,7 @@ def find_value_end(raw: bytes, start: int) -> int:
 
 
 def iterate_members(raw: bytes, start: int = 0) -> Iterator[Member]:
-    """The members of the object at `start`, in order, repeated keys included."""
+    """Yield the members of the object at *start*, in order, with repeated keys."""
     at = _skip(raw, _skip(raw, start) + 1)
     while raw[at] != ord("}"):
         key_end = _find_text_end(raw, at)
@@ -59,7 +59,7 @@ def iterate_members(raw: bytes, start: int = 0) -> Iterator[Member]:
 
 
 def iterate_elements(raw: bytes, start: int = 0) -> Iterator[tuple[int, int]]:
-    """The start and the end of each element of the array at `start`."""
+    """Yield the start and the end of each element of the array at *start*."""
     at = _skip(raw, _skip(raw, start) + 1)
     while raw[at] != ord("]"):
         stop = find_value_end(raw, at)
@@ -68,21 +68,21 @@ def iterate_elements(raw: bytes, start: int = 0) -> Iterator[tuple[int, int]]:
 
 
 def find_member(raw: bytes, key: str, start: int = 0) -> Member | None:
-    """The member that counts under this key: the last one, as every JSON parser has it."""
-    found = None
-    for each in iterate_members(raw, start):
-        if each.key == key:
-            found = each
-    return found
+    """Return the last member with this key: that is the one which JSON parsers take."""
+    last = None
+    for member in iterate_members(raw, start):
+        if member.key == key:
+            last = member
+    return last
 
 
 def replace_bytes(raw: bytes, start: int, stop: int, value: bytes) -> bytes:
-    """`raw` with the bytes from `start` to `stop` exchanged for `value`."""
+    """Return *raw* with the bytes from *start* to *stop* replaced by *value*."""
     return raw[:start] + value + raw[stop:]
 
 
 def replace_spans(raw: bytes, changes: Iterable[tuple[int, int, bytes]]) -> bytes:
-    """`raw` with several stretches exchanged, given in order. Joined once: a message may have 100,000 parts."""
+    """Return *raw* with several stretches replaced, in order. Joined once: a message may have 100,000 parts."""
     pieces, at = [], 0
     for start, stop, value in changes:
         pieces += [raw[at:start], value]
@@ -91,40 +91,42 @@ def replace_spans(raw: bytes, changes: Iterable[tuple[int, int, bytes]]) -> byte
 
 
 def set_members(raw: bytes, values: Mapping[str, bytes]) -> bytes:
-    """An object with these members: each in the place of its own value, or else behind all others.
+    """Return an object with these members: a new value takes the place of the old one, new members come last.
 
-    So what an upstream has cached begins with the same bytes.
+    So the bytes begin as those that an upstream has cached.
     """
-    given = [member for member in iterate_members(raw) if member.key in values]
-    raw = replace_spans(raw, ((member.start, member.stop, values[member.key]) for member in given))
-    missing = sorted(values.keys() - {member.key for member in given})
+    members = [member for member in iterate_members(raw) if member.key in values]
+    raw = replace_spans(raw, ((member.start, member.stop, values[member.key]) for member in members))
+    missing = sorted(values.keys() - {member.key for member in members})
     end = raw.rindex(b"}")
     return raw[:end] + b"".join(b',"%b":%b' % (key.encode(), values[key]) for key in missing) + raw[end:]
 
 
 def replace_elements(raw: bytes, start: int, change: Callable[[bytes], bytes]) -> bytes:
-    """`raw` with each element of the array at `start` replaced by what `change` makes of it."""
+    """Return *raw* with each element of the array at *start* replaced by the result of *change*."""
     return replace_spans(raw, ((at, stop, change(raw[at:stop])) for at, stop in iterate_elements(raw, start)))
 
 
 def remove_members(raw: bytes, keys: AbstractSet[str]) -> bytes:
-    """The object without these members, each gone with the comma that belonged to it."""
-    found = list(iterate_members(raw))
-    kept = [each for each in found if each.key not in keys]
-    if len(kept) == len(found):
-        return raw
+    """Return the object without these members and their commas."""
+    members = list(iterate_members(raw))
     opening = _skip(raw, 0) + 1
-    if not kept:
-        return raw[:opening] + raw[found[-1].stop :]
-    lead = raw[opening : found[0].at]
-    pieces = [lead + raw[kept[0].at : kept[0].stop]]
-    follows = {each.at: found[place - 1].stop for place, each in enumerate(found) if place}
-    pieces += [raw[follows[each.at] : each.stop] for each in kept[1:]]
-    return raw[:opening] + b"".join(pieces) + raw[found[-1].stop :]
+    pieces: list[bytes] = []
+    before = opening  # the end of the member before, so that each piece begins with its own comma and spacing
+    for member in members:
+        if member.key not in keys:
+            if pieces:
+                pieces.append(raw[before : member.stop])
+            else:
+                pieces.append(raw[opening : members[0].at] + raw[member.at : member.stop])
+        before = member.stop
+    if len(pieces) == len(members):
+        return raw
+    return raw[:opening] + b"".join(pieces) + raw[before:]
 
 
 def quote(text: str) -> bytes:
-    """A string as JSON: plain UTF-8, or escapes where it holds half a surrogate pair and UTF-8 cannot."""
+    """Return a string as JSON: plain UTF-8, or escapes if it holds half a surrogate pair, which UTF-8 cannot."""
     try:
         return json.dumps(text, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -132,12 +134,14 @@ def quote(text: str) -> bytes:
 
 
 def _read_key(text: bytes) -> str:
-    # A key hardly ever has an escape. Without one it is read at a tenth of the cost.
-    return json.loads(text) if b"\\" in text else text[1:-1].decode("utf-8", "surrogatepass")
+    if b"\\" in text:
+        return str(json.loads(text))
+    # Hardly any key has an escape, and this takes a tenth of the time.
+    return text[1:-1].decode("utf-8", "surrogatepass")
 
 
 def _find_text_end(raw: bytes, start: int) -> int:
-    # To search for the next quote takes a tenth of the time of the expression, which knows escaped ones.
+    # Searching for the next quote takes a tenth of the time of the expression, which handles escaped ones.
     end = raw.find(b'"', start + 1)
     if end > 0 and raw[end - 1] != ord("\\") and raw[start] == ord('"'):
         return end + 1
@@ -150,7 +154,9 @@ def _skip(raw: bytes, at: int) -> int:
 
 def _find_next(raw: bytes, stop: int) -> int:
     at = _skip(raw, stop)
-    return _skip(raw, at + 1) if raw[at] == ord(",") else at
+    if raw[at] == ord(","):
+        return _skip(raw, at + 1)
+    return at
 
 
 def _find_end(match: re.Match[bytes] | None) -> int:

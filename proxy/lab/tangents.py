@@ -12,10 +12,12 @@ from hashlib import blake2b
 from itertools import accumulate, pairwise
 from typing import ClassVar
 
-from proxy.history import grouping
-from proxy.history.agents import mark_observations
-from proxy.history.grouping import find_groups, find_last_assistant, find_turns, pair_results
-from proxy.history.messages import Message, Request
+from proxy.history.grouping import find_groups, find_turns
+from proxy.history.messages import Message, find_last_assistant
+from proxy.history.observations import mark_observations
+from proxy.history.pairing import pair_results
+from proxy.history.pins import find_fixed
+from proxy.history.request import Request
 from proxy.shorten import transcript_text
 from proxy.shorten.pipeline import Count, Draft, StepReport, run
 from proxy.shorten.rules import Rules
@@ -88,7 +90,7 @@ class Turns:
     @classmethod
     def of(cls, request: Request, rules: Rules) -> "Turns":
         body = mark_observations(request.body, rules.observations, rules.pins)
-        fixed = grouping.find_fixed(body, rules.pins.passages(body))
+        fixed = find_fixed(body, rules.pins.passages(body))
         held, bound = _reasons_to_stay(body, fixed, max(1, rules.keep.turns)), _linked_turns(body)
         found = zip(find_turns(body), held, bound, strict=True)
         return cls(request, body, tuple(TurnSpan(number, *each) for number, each in enumerate(found, 1)))

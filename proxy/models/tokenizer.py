@@ -26,7 +26,7 @@ import tiktoken
 
 from proxy.lru import ByteBoundedCache
 from proxy.models.names import model_family, plain_name
-from proxy.shorten.window import Calibration
+from proxy.shorten.calibration import Calibration
 from proxy.wire.weight import weigh
 
 Estimator = Literal["tokens", "chars"]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from itertools import takewhile
 
-from proxy.history.grouping import find_last_assistant
+from proxy.history.messages import find_last_assistant
 from proxy.path import planning
 from proxy.path.actions import (
     Actions,
@@ -22,11 +22,13 @@ from proxy.path.actions import (
 from proxy.path.conversation import Conversation, list_forwarded_pieces
 from proxy.path.planning import USELESS_BLOCKS_MAX, Plan
 from proxy.path.recovery import REASON
-from proxy.shorten import window
+from proxy.shorten import economics
+from proxy.shorten.calibration import Usage, is_plausible
+from proxy.shorten.marked_history import count_all
 from proxy.shorten.memory import FACT_SECONDS, FoundValues, LastRequest, LookUp, read_candidate
 from proxy.shorten.rules import Anchor, Facts
-from proxy.shorten.state import WINDOW_REASONS, count_all
-from proxy.shorten.window import Usage, is_plausible, price_prompt
+from proxy.shorten.state import WINDOW_REASONS
+from proxy.shorten.window import price_prompt
 
 LASTING_REQUESTS = 5
 """A block that needs the next one within fewer requests than this was of no use."""
@@ -193,7 +195,7 @@ def _count_cached_unchanged(conversation: Conversation, plan: Plan, now: float) 
     last, body, links = conversation.memory.last, conversation.context.request.body, conversation.identified.links
     start = find_last_assistant(body) or 0
     if last is not None:
-        if window.is_cold(now - last.forwarded_at, conversation.context.prices):
+        if economics.is_cold(now - last.forwarded_at, conversation.context.prices):
             return 0
         if last.anchor.link in links:
             start = links.index(last.anchor.link)

@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 from proxy.path.conversation import Conversation, Decision
 from proxy.path.originals_rule import Writing
 from proxy.path.recovery import Refusal
+from proxy.shorten.calibration import NOT_REPORTED, Usage
 from proxy.shorten.memory import LookUp
 from proxy.shorten.state import ConversationState
-from proxy.shorten.window import NOT_REPORTED, LearnedLimit, Usage, Window
+from proxy.shorten.window import LearnedLimit, Window
 from proxy.summary.question import Question
 
 T = TypeVar("T")

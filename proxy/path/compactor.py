@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import partial
 
 from proxy import events
-from proxy.history import agents
-from proxy.history.messages import Request
+from proxy.history.asides import find_command, find_compact_call
+from proxy.history.request import Request
 from proxy.path import local_answers
 from proxy.path.bypassed import BypassedDriver
 from proxy.path.conversation import Decision
@@ -126,11 +126,11 @@ class Compactor:
             return await self._prepare_count(outgoing, request, policy, client)
         driver = self._drive(outgoing, request, policy, client, prefix, offers_compact=offers_compact)
         if not driver.is_small and may_act and policy.settings.compact_command:
-            if (focus := agents.find_command(request, policy.rules.observations)) is not None:
+            if (focus := find_command(request, policy.rules.observations)) is not None:
                 return await self._answer_command(
                     replace(outgoing, options=options.with_force(focus)), request, policy, client
                 )
-            if (focus := agents.find_compact_call(request)) is not None:
+            if (focus := find_compact_call(request)) is not None:
                 forced = replace(outgoing, options=options.with_force(focus))
                 driver = self._drive(forced, request, policy, client, prefix, offers_compact=offers_compact)
         return await _start(driver)

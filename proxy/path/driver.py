@@ -15,7 +15,7 @@ from typing import Any
 
 from proxy.errors import ProxyError
 from proxy.history.identity import Identity
-from proxy.history.messages import Request
+from proxy.history.request import Request
 from proxy.models.windows import resolve_window
 from proxy.path import actions
 from proxy.path.actions import Action, Actions, Deliver, Delivered, Forwarding, Opening, Rewrite, Send

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from proxy.history.messages import Request
+from proxy.history.request import Request
 from proxy.lru import ByteBoundedCache
 from proxy.wire.formats import RequestFormat
 from proxy.wire.outline import Prefix, count_stable, find_prefix

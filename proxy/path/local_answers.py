@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import Any, ClassVar
 
 from proxy.errors import BadRequest
-from proxy.history.messages import Request
+from proxy.history.request import Request
 from proxy.path.conversation import FOCUS_UNUSED, ORIGINALS_UNWRITABLE, Decision
 from proxy.path.planning import NO_SUMMARY, Plan
 from proxy.wire.chat.requests import parse

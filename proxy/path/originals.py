@@ -12,8 +12,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from proxy.errors import TranscriptsUnavailable
-from proxy.history.identity import Identity, compute_chain
-from proxy.history.messages import Request
+from proxy.history.chain import compute_chain
+from proxy.history.identity import Identity
+from proxy.history.request import Request
 from proxy.path.originals_rule import Writing
 from proxy.store.transcripts.files import History
 from proxy.store.transcripts.writer import Originals, Recording, SubmittedHistory
@@ -125,8 +126,8 @@ def _history(tenant: str, links: Sequence[bytes], request: Request, policy: str)
     def list_bytes(known_bytes: Sequence[bytes]) -> list[bytes]:
         return [message.raw for message in request.body[len(known_bytes) :]]
 
-    steps = request.columns.extend(("links as text", origin), len(rest), write_links)
-    messages = request.columns.extend("bytes", len(request.body), list_bytes)
+    steps = request.columns.links_as_text(origin, rest)
+    messages = request.columns.raw_messages(request.body)
     head = [message.raw for message in request.head]
     return History(
         tenant, steps[0], steps, messages, head, origin.hex(), policy, request.wire, size=len(request.source)

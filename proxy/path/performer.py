@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from proxy import events
 from proxy.errors import ProxyError
 from proxy.history.identity import Identity
-from proxy.history.messages import Request
+from proxy.history.request import Request
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import resolve_window
 from proxy.path import actions

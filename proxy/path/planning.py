@@ -13,12 +13,13 @@ twice changes nothing. Read `state.py` first; then `attempts.py`, which needs no
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from proxy.history.agents import is_aside
+from proxy.history.asides import is_aside
 from proxy.history.grouping import find_turns
 from proxy.history.messages import Message
-from proxy.shorten import window
+from proxy.shorten import economics
 from proxy.shorten.attempts import DEEPEST, Attempt, clear_old, find_best_attempt, summarize_forced
 from proxy.shorten.block import Block
+from proxy.shorten.economics import count_shared
 from proxy.shorten.fold import append_note
 from proxy.shorten.pipeline import StepReport, run
 from proxy.shorten.rules import Facts, Rules
@@ -222,7 +223,7 @@ def plan_stride_with_notes(state: ConversationState, covers: int, notes: str) ->
 
 
 def _is_cold(state: ConversationState) -> bool:
-    return window.is_cold(state.facts.idle_seconds, state.facts.prices)
+    return economics.is_cold(state.facts.idle_seconds, state.facts.prices)
 
 
 def _count_least(state: ConversationState) -> int:
@@ -383,7 +384,7 @@ def _count_reachable(state: ConversationState) -> int:
 
 
 def _estimate_payback(state: ConversationState, attempt: Attempt) -> float:
-    return window.estimate_payback(state.view, attempt.state.view, state.count, state.facts.prices)
+    return economics.estimate_payback(state.view, attempt.state.view, state.count, state.facts.prices)
 
 
 def _keep_view(state: ConversationState, size: int, reason: str = "") -> Plan:
@@ -417,7 +418,7 @@ def _use_block(state: ConversationState, attempt: Attempt, size: int) -> Plan:
         tokens_before=size + state.count_body() - state.count_view(),
         tokens_after=max(0, size - attempt.freed),  # an upstream may count far less than we do
         block=new_state.block,
-        shared=len(new_state.request.head) + window.count_shared(state.view, new_state.view),
+        shared=len(new_state.request.head) + count_shared(state.view, new_state.view),
         link=new_state.link,
         view_id=new_state.view_id,
         reports=attempt.reports,

@@ -118,7 +118,6 @@ def shorten(conversation: Conversation, wait_seconds: float) -> Actions[Forwardi
     """Decide on a history that was looked up."""
     facts = conversation.gather_facts(can_summarize=True)
     state = conversation.build_state(facts)
-    conversation.context.request.columns.view = state.known_view
     forwarding = Forwarding(LEFT_ALONE, conversation, state)
     plan: Plan | NeedSummary | None = planning.plan_without_rewrite(state)
     if plan is None:
@@ -194,7 +193,6 @@ def _apply_only(conversation: Conversation) -> Forwarding:
     """Decide again without a new block, because the original of a new one could not be written."""
     rules = replace(conversation.rules, new_blocks=False)
     state = conversation.build_state(conversation.gather_facts(can_summarize=True), rules=rules)
-    conversation.context.request.columns.view = state.known_view
     plan = planning.plan_without_rewrite(state)
     if plan is None:
         raise ValueError("without new blocks there is always a plan")

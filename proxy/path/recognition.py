@@ -8,15 +8,15 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 
-from proxy.history import agents
+from proxy.history import asides
 from proxy.history.identity import Identity
 from proxy.path import planning
 from proxy.path.actions import Actions, CountTokens, Identify, NoteLocalWindow, Owner, ProbeWindow
 from proxy.path.conversation import Context, Conversation
 from proxy.path.planning import COUNT_ERROR_RATIO
+from proxy.shorten.marked_history import count_all
 from proxy.shorten.memory import FoundValues, LookUp, Memory
 from proxy.shorten.rules import Rules
-from proxy.shorten.state import count_all
 
 MAX_LOOK_UPS = 8
 """Blocks of other heads that are passed over in one history; each costs a look-up."""
@@ -61,7 +61,7 @@ def _measure(conversation: Conversation, guess: int) -> Actions[int | None]:
     """Count the tokens of the request. Return None if it is below every threshold by any count."""
     context, rules = conversation.context, conversation.rules
     facts = conversation.gather_request_facts(conversation.narrow(context.local_window))
-    if agents.was_asked(context.request):
+    if asides.was_asked(context.request):
         facts = replace(facts, force=True)
     if planning.is_below_threshold(guess, rules, facts, count_error=COUNT_ERROR_RATIO):
         return None
@@ -76,7 +76,7 @@ def _measure(conversation: Conversation, guess: int) -> Actions[int | None]:
 def _count_request(context: Context) -> Actions[int]:
     """Count the tokens of the request. Messages that were counted for an earlier request are not counted again."""
     request, count = context.request, context.count
-    counted_messages = len(request.columns.extend(count, 0, tuple))
+    counted_messages = request.columns.count_summed(count)
     outside = [*(message.raw for message in request.head), request.tools or b""]
     counts: list[int] = yield CountTokens([*outside, *(message.raw for message in request.body[counted_messages:])])
     return sum(counts[: len(outside)]) + count_all(request.columns, request.body, count)
@@ -129,9 +129,7 @@ def _list_keys(conversation: Conversation, key_of: Callable[[bytes], str]) -> Se
     """Return the keys of all links, the newest first. Only those of links that are new in this request are written."""
     first, *links = conversation.identified.links
     # The key of the first link says whose they are, and of which kind.
-    keys = conversation.context.request.columns.extend(
-        key_of(first), len(links), lambda known: map(key_of, links[len(known) :])
-    )
+    keys = conversation.context.request.columns.store_keys(key_of(first), links, key_of)
     return [*reversed(keys), key_of(first)]
 
 

@@ -42,9 +42,10 @@ from proxy.path.recovery import (
     plan_untouched,
 )
 from proxy.path.remember import begin, give_up_summary, learn_window, report_end
+from proxy.shorten.calibration import Calibration
 from proxy.shorten.rules import Facts
 from proxy.shorten.summary import Summary
-from proxy.shorten.window import Calibration, Window
+from proxy.shorten.window import Window
 
 Gather = Callable[[], Context]
 

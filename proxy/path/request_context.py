@@ -18,14 +18,16 @@ from typing import Literal, NamedTuple, get_args
 from proxy.config import Config, Occasion, Policy, RolloutChoice, Upstream
 from proxy.config.values import ALL_PERCENT
 from proxy.errors import BadRequest
-from proxy.history.identity import compute_beginning
-from proxy.history.messages import Request
+from proxy.history.chain import compute_beginning
+from proxy.history.request import Request
 from proxy.lru import ByteBoundedCache
 from proxy.models.tokenizer import Estimator, Tokenizer, Tokenizers, find_prior_calibration, make_counter_name
 from proxy.models.windows import resolve_window
 from proxy.path.recognition import LOOK_UP_MIN_TOKENS, find_smallest_bytes
+from proxy.shorten.calibration import Calibration
+from proxy.shorten.economics import Prices
 from proxy.shorten.rules import Rules
-from proxy.shorten.window import Calibration, Prices, Window, compute_relative_prices
+from proxy.shorten.window import Window, compute_relative_prices
 from proxy.upstream import Call, Client
 from proxy.wire.http import Caller, Headers, find, find_credentials, read_own
 

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from proxy.history.messages import Message, ToolCall, list_argument_texts
+from proxy.history.calls import list_argument_texts
+from proxy.history.messages import Message, ToolCall
 
 T = TypeVar("T")
 CONTEXT_BEFORE_CHARACTERS, CONTEXT_AFTER_CHARACTERS = 40, 60

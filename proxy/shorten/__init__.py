@@ -2,7 +2,9 @@
 
 pipeline     `Draft` and `Step`; `run()` checks the invariants after every step
 steps/       the ways to shorten a history
-window       context window, prices, whether a rewrite pays, calibration of token counts
+economics    relative prices: after how many requests a rewrite has paid for itself
+window       context windows and prices of models
+calibration  token counts as the upstream reports them, and how they relate to ours
 rules        `Rules` (a compiled policy) and `Facts` (what is known of a request)
 
 output       the output of a call without the frames that harnesses put around it
@@ -24,6 +26,8 @@ summary      a summary by a model: its settings and its place in the history
 step_registry  all steps by name, those of `designs` too
 block        `Block`: the replacement for the first messages of a history
 memory       the values that a store keeps of a conversation
-state        one history with its block, its view, rules and facts
+marked_history  a client's history as a policy reads it, under rules and facts
+tail         the messages behind a block, as they are forwarded
+state        one history with a block in place, and the view that is forwarded; how a draft becomes a block
 attempts     ways to bring a full view down to its target, without a model
 """

@@ -1,9 +1,13 @@
-"""Attempts to bring a full view down to its target. No model is needed for any of them.
+"""Attempts to bring a full view down to its target. None of them needs a model.
 
-First, what is old is cleared. If that is not enough, a summary takes its place, where one is at hand; else the oldest
-part is folded to the user's own words and a ledger, only as much of it as it takes. If even that is not enough, less
-of the newest is left alone. Each attempt starts from the view as it is: the first to reach the target is taken, and
-if none does, the one that comes nearest.
+1. Clear old results.
+2. Put the summary at hand, if any, in place of the messages that it covers.
+3. Fold the oldest part to the user's own words and a ledger: as little of it as reaches the target.
+4. Do the same with a smaller newest part, and last with the smallest.
+5. If the request would still not fit, fold with bare notes, then without the user's older words.
+
+Each attempt starts from the current view. The first to reach the target is taken; if none does, the one that frees
+most.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,14 +22,14 @@ from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summarize, join_summaries
 
 _ENOUGH_SHARE = 0.9
-# How many times less than all of the middle is folded, before all of it is.
-TRIES = 3
+PARTIAL_FOLDS_MAX = 3
+"""Folds of less than all of the middle, before all of it is folded."""
 DEEPEST = Keep(tokens=0, groups=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The result of one try at shortening the view."""
+    """One way to shorten the view, and its result."""
 
     way: Literal["cleared", "summarized", "folded"]
     state: ConversationState
@@ -34,47 +38,49 @@ class Attempt:
 
 
 def find_best_attempt(state: ConversationState, size: int, limit: int, reason: str) -> Attempt:
-    """The first attempt that reaches the target, else the one that frees most.
+    """Return the first attempt that reaches the target, else the one that frees most.
 
-    An attempt that summarizes or folds loses something: one that brings the view well under the limit is enough.
+    Summaries and folds lose something, so bringing the view well under the limit is enough for them.
     """
     goal = state.rules.find_goal(limit, reason)
     attempts: list[Attempt] = []
     for attempt in _make_attempts(state, size, goal, reason, attempts):
         attempts.append(attempt)
-        if size - attempt.freed <= (goal if attempt.way == "cleared" else limit * _ENOUGH_SHARE):
+        target = limit * _ENOUGH_SHARE
+        if attempt.way == "cleared":
+            target = goal
+        if size - attempt.freed <= target:
             break
-    best = max(attempts, key=_freed_tokens)
-    # Everything else is better than a request that is refused: the lines and names of what goes are lost, and where
-    # that is not enough, the user's older words.
-    for bare in (replace(state.draft(DEEPEST), bare=True), replace(state.draft(DEEPEST), bare=True, wordless=True)):
+    best = max(attempts, key=_get_freed_tokens)
+    for is_wordless in (False, True):
         if _makes_it_fit(state, size, best):
             return best
-        best = max(best, _fold_oldest(state, bare, reason, size - goal, goal), key=_freed_tokens)
+        draft = replace(state.draft(DEEPEST), bare=True, wordless=is_wordless)
+        best = max(best, _fold_oldest(state, draft, reason, size - goal, goal), key=_get_freed_tokens)
     return best
 
 
-def _freed_tokens(attempt: Attempt) -> int:
+def _get_freed_tokens(attempt: Attempt) -> int:
     return attempt.freed
 
 
 def clear_old(state: ConversationState, draft: Draft, reason: str) -> Attempt:
-    """The attempt that only clears."""
+    """Return the attempt that only clears."""
     return _build_attempt("cleared", state, *run(state.rules.when_full, draft), reason)
 
 
 def _makes_it_fit(state: ConversationState, size: int, attempt: Attempt) -> bool:
-    usable = state.facts.usable_tokens
-    return usable is None or size - attempt.freed <= usable
+    usable_tokens = state.facts.usable_tokens
+    return usable_tokens is None or size - attempt.freed <= usable_tokens
 
 
 def _make_attempts(
-    state: ConversationState, size: int, goal: int, reason: str, tried: Sequence[Attempt]
+    state: ConversationState, size: int, goal: int, reason: str, earlier: Sequence[Attempt]
 ) -> Iterator[Attempt]:
-    """The attempts, one after the other; `tried` are those that were used by then."""
+    """Yield the attempts; *earlier* are those that were taken by then."""
     for number, keep in enumerate(_list_keeps(state.rules.keep, goal)):
-        if keep is DEEPEST and any(_makes_it_fit(state, size, attempt) for attempt in tried):
-            return  # what the policy keeps is given up only for a request that would not fit otherwise
+        if keep is DEEPEST and any(_makes_it_fit(state, size, attempt) for attempt in earlier):
+            return  # the policy's `keep` is given up only for a request that would not fit otherwise
         draft = state.draft(keep)
         yield clear_old(state, draft, reason)
         if number == 0:
@@ -83,29 +89,34 @@ def _make_attempts(
 
 
 def summarize_forced(state: ConversationState, limit: int) -> Attempt | None:
-    """The attempt that uses the summary which the client asked for; None where there is none, or it is not shorter."""
-    attempt = next(_use_summary(state, "forced", state.rules.find_goal(limit, "forced")), None)
-    is_shorter = attempt is not None and attempt.state.count_view() < state.count_body()
-    return attempt if is_shorter else None
+    """Return the attempt that uses the summary which the client asked for, if there is one and it is shorter."""
+    for attempt in _use_summary(state, "forced", state.rules.find_goal(limit, "forced")):
+        if attempt.state.count_view() < state.count_body():
+            return attempt
+    return None
 
 
 def _use_summary(state: ConversationState, reason: str, goal: int) -> Iterator[Attempt]:
-    """The attempt that puts the summary at hand in place of what it covers, and clears what is old behind it."""
-    summary, before = state.newer_summary, state.count_view()
-    state = state.without_block() if state.is_refocused else state
-    draft = state.draft_up_to(summary.covers) if summary is not None else None
-    if summary is None or draft is None:
+    """Yield the attempt that uses the summary at hand, and clears old messages after it."""
+    summary, tokens_before = state.newer_summary, state.count_view()
+    if summary is None:
+        return
+    if state.is_refocused:
+        state = state.without_block()
+    draft = state.draft_up_to(summary.covers)
+    if draft is None:
         return
     rules = state.rules.summary
     joined = join_summaries(state.block.summary, summary, rules, state.count)
     summarized, reports = run((Summarize(joined.text, rules, state.facts.force),), replace(draft, goal=goal))
     if summarized.middle == draft.middle:
         return
-    new = state.with_draft(summarized, reason, joined)
-    behind = new.draft(state.rules.keep)
-    shorter, more = run(state.rules.when_full, behind)
-    new = new if shorter.middle == behind.middle else new.with_draft(shorter, reason)
-    yield Attempt("summarized", new, before - new.count_view(), reports + more)
+    new_state = state.with_draft(summarized, reason, joined)
+    after_summary = new_state.draft(state.rules.keep)
+    cleared, clear_reports = run(state.rules.when_full, after_summary)
+    if cleared.middle != after_summary.middle:
+        new_state = new_state.with_draft(cleared, reason)
+    yield Attempt("summarized", new_state, tokens_before - new_state.count_view(), reports + clear_reports)
 
 
 def _list_keeps(keep: Keep, goal: int) -> tuple[Keep, ...]:
@@ -115,28 +126,34 @@ def _list_keeps(keep: Keep, goal: int) -> tuple[Keep, ...]:
 
 def _fold_oldest(state: ConversationState, draft: Draft, reason: str, excess: int, goal: int) -> Attempt:
     """Clear, then fold the oldest of the middle: as little as frees the excess, or else all of it."""
-    shorter, reports = run(state.rules.when_full, replace(draft, goal=goal))
-    room = state.count_tokens(draft.middle) - excess
+    cleared, reports = run(state.rules.when_full, replace(draft, goal=goal))
+    middle = cleared.middle
+    remaining_tokens = state.count_tokens(draft.middle) - excess
     attempts: list[Attempt] = []
-    while not attempts or attempts[-1].freed < excess:
-        is_last = state.rules.fold_all or len(attempts) == TRIES
-        stop = len(shorter.middle) if is_last else snap(shorter.middle, _find_tail(state, shorter.middle, room))
-        oldest = replace(shorter, middle=shorter.middle[:stop], after=shorter.middle[stop:] + shorter.after)
-        folded, more = run(state.rules.fold, oldest)
-        whole = replace(shorter, middle=folded.middle + shorter.middle[stop:])
-        attempts.append(_build_attempt("folded", state, whole, reports + more, reason))
-        if stop == len(shorter.middle):
-            break
-        room -= 2 * (excess - attempts[-1].freed)  # what folding leaves behind takes room as well, and more each time
-    return max(attempts, key=_freed_tokens) if attempts[-1].freed < excess else attempts[-1]
+    stop = 0
+    while stop < len(middle) or not attempts:
+        stop = len(middle)
+        if not state.rules.fold_all and len(attempts) < PARTIAL_FOLDS_MAX:
+            stop = snap(middle, _find_tail(state, middle, remaining_tokens))
+        folded, fold_reports = run(
+            state.rules.fold, replace(cleared, middle=middle[:stop], after=middle[stop:] + cleared.after)
+        )
+        shorter = replace(cleared, middle=folded.middle + middle[stop:])
+        attempt = _build_attempt("folded", state, shorter, reports + fold_reports, reason)
+        attempts.append(attempt)
+        if attempt.freed >= excess:
+            return attempt
+        remaining_tokens -= 2 * (excess - attempt.freed)  # notes take tokens as well, and more each time
+    return max(attempts, key=_get_freed_tokens)
 
 
-def _find_tail(state: ConversationState, messages: Sequence[Message], room: int) -> int:
-    """The place from which on the messages fit into the room."""
-    place = len(messages)
-    while place and (room := room - state.count(messages[place - 1].raw)) >= 0:
-        place -= 1
-    return place
+def _find_tail(state: ConversationState, messages: Sequence[Message], tokens: int) -> int:
+    """Find the start of the newest messages that take no more than *tokens*."""
+    for place in reversed(range(len(messages))):
+        tokens -= state.count(messages[place].raw)
+        if tokens < 0:
+            return place + 1
+    return 0
 
 
 def _build_attempt(
@@ -146,8 +163,8 @@ def _build_attempt(
     reports: tuple[StepReport, ...],
     reason: str,
 ) -> Attempt:
-    new = state.with_draft(draft, reason)
-    freed = state.count_view() - new.count_view()
-    if state.tools is not None and new.tools is not None:
-        freed += state.count(state.tools) - state.count(new.tools)
-    return Attempt(way, new, freed, reports)
+    new_state = state.with_draft(draft, reason)
+    freed = state.count_view() - new_state.count_view()
+    if state.tools is not None and new_state.tools is not None:
+        freed += state.count(state.tools) - state.count(new_state.tools)
+    return Attempt(way, new_state, freed, reports)

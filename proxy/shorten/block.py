@@ -1,20 +1,21 @@
-"""Blocks: "a history that begins with this chain link is forwarded as these parts, and then the rest of it".
+r"""A block: "a history that begins with this chain link is forwarded as these parts, then its other messages".
 
-The client sends the whole history every time, and the upstream caches what it has read. So what was once forwarded in a
-shorter form must be forwarded again with the same bytes, by any worker, after any restart. A part is a stretch of the
-client's own messages, or bytes of the proxy, so a block is small. It is self-contained: a later one covers what an
-earlier one covered, and nothing else has to be found to use it. It also carries the always-steps, as they were set
-when it was made, for the messages that come after it.
+The client sends the whole history every time, and the upstream caches what it has read. So a shorter form must have
+the same bytes each time it is forwarded, by any worker, after any restart. A part is a stretch of the client's own
+messages, or bytes of the proxy, so a block is small. It is self-contained: a later one covers all that an
+earlier one covered. It also carries the always-steps for the messages after it, with their settings of that time.
+
+As JSON: {"format":2,"covers":6,"parts":[[0,1],[1,6,"{\"role\":...}","clear_results"]],"always":[...],...}
 """
 
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from hashlib import blake2b
-from itertools import groupby
 from typing import Any
 
-from proxy.history.identity import remove_cache_marker
+from proxy.history.canonical import remove_cache_marker
 from proxy.history.messages import NOTE, Message, as_read_back, make_literal
 from proxy.shorten.pipeline import Step
 from proxy.shorten.step_registry import step_from_json, step_to_json
@@ -35,7 +36,7 @@ class Part:
     """The literal bytes, parsed. Kept with them because a block is applied on every turn."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: its digest is computed once
 class Block:
     """The stored replacement for the first `covers` messages of a body."""
 
@@ -43,29 +44,31 @@ class Block:
     parts: tuple[Part, ...]
     always: tuple[Step, ...] = ()
     window: int | None = None
-    """The usable window of the request that it was made for, by which the always-steps go on to act."""
+    """The usable window of the request that it was made for; the always-steps use it for later messages, too."""
     reason: str = ""
     policy: str = ""
     pruned: tuple[str, ...] = ()
     summary: Summary | None = None
-    """The newest summary in it, as the model wrote it: the next one goes on from there."""
+    """The newest summary in it, as the model wrote it: the next one continues it."""
     head: str = ""
-    """The digest of the head that this summary was written under; empty: of any (no summary, or a block of 0.1)."""
+    """The digest of the head that this summary was written under; empty if it serves any head, without a summary."""
     focus: str = ""
-    """What the client wanted its summary to keep above all."""
+    """The focus that the client set for its summary."""
     reasoning_until: int = 0
-    """Messages before this place leave without their reasoning, which is bound to the history that it was written
-    under."""
+    """Messages before this place leave without their reasoning: it is bound to the history before it."""
     is_reasoning_refused: bool = False
     """The upstream has refused signed reasoning in this conversation, whose model is not known to bind it."""
     text_style: bool = False
     """It was made before the first tool call: user messages before that call may be observations."""
     nominal_tokens: int | None = None
     """`Facts.nominal_tokens` when it was made; None in a block of an earlier version."""
-    _digests: list[bytes] = field(default_factory=list, init=False, compare=False, repr=False)
 
     def to_bytes(self) -> bytes:
-        value = {
+        """Return the block as it is stored. Later members are written only if they are set."""
+        summary = None
+        if self.summary is not None:
+            summary = [self.summary.covers, self.summary.text]
+        value: dict[str, Any] = {
             "format": FORMAT_VERSION,
             "covers": self.covers,
             "parts": [_write_part(part) for part in self.parts],
@@ -74,24 +77,22 @@ class Block:
             "reason": self.reason,
             "policy": self.policy,
             "pruned": self.pruned,
-            "summary": None if self.summary is None else [self.summary.covers, self.summary.text],
-            **({"text_style": True} if self.text_style else {}),
-            **({"head": self.head} if self.head else {}),
-            **({"focus": self.focus} if self.focus else {}),
-            **({"reasoning_until": self.reasoning_until} if self.reasoning_until else {}),
-            **({"is_reasoning_refused": True} if self.is_reasoning_refused else {}),
-            **({} if self.nominal_tokens is None else {"nominal_tokens": self.nominal_tokens}),
+            "summary": summary,
         }
+        for name in ("text_style", "head", "focus", "reasoning_until", "is_reasoning_refused"):
+            if getattr(self, name):
+                value[name] = getattr(self, name)
+        if self.nominal_tokens is not None:
+            value["nominal_tokens"] = self.nominal_tokens
         try:
             return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-        except (
-            UnicodeEncodeError
-        ):  # a model may write half a surrogate pair, which JSON can escape and UTF-8 cannot hold
+        except UnicodeEncodeError:
+            # A model may write half a surrogate pair, which JSON can escape and UTF-8 cannot hold.
             return json.dumps(value, separators=(",", ":")).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Block | None":
-        """The block again; None for one of another format, for garbage, and for a step that a later release knows."""
+        """Read a stored block; None for another format, for garbage, and for a step that only a later release has."""
         try:
             value = json.loads(data)
             if value["format"] != FORMAT_VERSION:
@@ -99,31 +100,33 @@ class Block:
             block = cls._of(value)
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
             return None
-        return block if block._is_sound() else None  # noqa: SLF001 (its own class)
+        if not block._is_sound():  # noqa: SLF001 (its own class)
+            return None
+        return block
 
     def _is_sound(self) -> bool:
-        """True where its values have valid types and ranges: what a damaged block forwards would be refused."""
-        summary = self.summary
-        figures = [self.covers, *(figure for part in self.parts for figure in (part.start, part.stop))]
-        figures += [] if summary is None else [summary.covers]
-        texts = [
-            self.reason,
-            self.policy,
-            self.head,
-            self.focus,
-            *self.pruned,
-            *([] if summary is None else [summary.text]),
-        ]
-        return (
-            all(type(figure) is int and 0 <= figure <= self.covers for figure in figures)
-            and all(part.start <= part.stop for part in self.parts)
-            and all(isinstance(text, str) for text in texts)
-            and all(size is None or type(size) is int for size in (self.window, self.nominal_tokens))
-            and type(self.reasoning_until) is int
-        )
+        """Whether its values have valid types and ranges: a history under a damaged block would be refused."""
+        places, texts = [self.covers], [self.reason, self.policy, self.head, self.focus, *self.pruned]
+        for part in self.parts:
+            places += [part.start, part.stop]
+            if part.start > part.stop:
+                return False
+        if self.summary is not None:
+            places.append(self.summary.covers)
+            texts.append(self.summary.text)
+        for place in places:
+            if type(place) is not int or not 0 <= place <= self.covers:
+                return False
+        for size in (self.window, self.nominal_tokens):
+            if size is not None and type(size) is not int:
+                return False
+        return all(isinstance(text, str) for text in texts) and type(self.reasoning_until) is int
 
     @classmethod
     def _of(cls, value: dict[str, Any]) -> "Block":
+        summary = value["summary"]
+        if summary is not None:
+            summary = Summary(*summary)
         return cls(
             covers=value["covers"],
             parts=tuple(_read_part(*part) for part in value["parts"]),
@@ -132,7 +135,7 @@ class Block:
             reason=value["reason"],
             policy=value["policy"],
             pruned=tuple(value["pruned"]),
-            summary=None if value["summary"] is None else Summary(*value["summary"]),
+            summary=summary,
             text_style=value.get("text_style") is True,
             head=value.get("head", ""),
             focus=value.get("focus", ""),
@@ -141,34 +144,33 @@ class Block:
             nominal_tokens=value.get("nominal_tokens"),
         )
 
-    @property
+    @cached_property
     def digest(self) -> bytes:
-        """Identifies a block by what it forwards. Computed once: a block is applied on every turn."""
-        if not self._digests:
-            found = blake2b(digest_size=8)
-            for part in self.parts:
-                found.update(b"%d %d %d " % (part.start, part.stop, len(part.literal)))
-                found.update(part.literal)
-            self._digests.append(found.digest())
-        return self._digests[0]
+        """A hash of the messages that it forwards."""
+        digest = blake2b(digest_size=8)
+        for part in self.parts:
+            digest.update(b"%d %d %d " % (part.start, part.stop, len(part.literal)))
+            digest.update(part.literal)
+        return digest.digest()
 
     def bound_to(self, head: str) -> "Block":
-        """The block as it is stored: with what a model wrote bound to the head that the model had read."""
-        return replace(self, head=head) if self.summary is not None or self._holds_notes else self
+        """Return the block as it is stored: text that a model wrote is bound to the head that the model had read."""
+        if self.summary is None and not self._holds_notes():
+            return self
+        return replace(self, head=head)
 
-    @property
     def _holds_notes(self) -> bool:
         """Whether a model has written notes on results that are shortened."""
         return any(part.made == NOTE and NOTES_HEADING.encode() in part.literal for part in self.parts)
 
     def serves(self, head: str) -> bool:
-        """True where it may be used under this head: a summary may repeat what its own head says."""
+        """Whether it may be used under this head: a summary may repeat its own head."""
         return self.head in ("", head)
 
     def fits(self, length: int, last: int | None) -> bool:
-        """True where it may be used for a body of this length: after a rewind it may have folded the user's last words.
+        """Whether it may be used for a body of this length: after a rewind it may have folded the user's last words.
 
-        `last`: the place of the newest message of a real user.
+        *last* is the place of the newest message of a person.
         """
         if self.covers > length:
             return False
@@ -177,43 +179,46 @@ class Block:
         return any(part.start <= last < part.stop and not part.literal for part in self.parts)
 
     def apply(self, body: Sequence[Message]) -> tuple[Message, ...]:
-        """The messages that stand for `body[:covers]`."""
+        """Return the messages in place of `body[:covers]`."""
         view: list[Message] = []
         for part in self.parts:
-            if part.literal:
-                view.append(part.message or make_literal(part.literal, part.start, part.stop, part.made))
-            else:
+            if not part.literal:
                 view += body[part.start : part.stop]
+            elif part.message is not None:
+                view.append(part.message)
+            else:
+                view.append(make_literal(part.literal, part.start, part.stop, part.made))
         return tuple(view)
 
 
 def close(view: Iterable[Message]) -> tuple[Part, ...]:
-    """The parts of a block that shows these messages; untouched neighbours become one part."""
-    numbered = enumerate(view)
-    runs = groupby(numbered, key=lambda pair: pair[0] if pair[1].literal else pair[1].start - pair[0] + 0.5)
-    return tuple(_part([message for _, message in run]) for _, run in runs)
-
-
-def _part(run: list[Message]) -> Part:
-    first = run[0]
-    if first.literal:
-        return _literal_part(first.raw, first.start, first.stop, first.made, first)
-    return Part(first.start, run[-1].stop)
+    """Return the parts of a block that shows these messages; untouched neighbours become one part."""
+    parts: list[Part] = []
+    for message in view:
+        if message.literal:
+            parts.append(_make_literal_part(message.raw, message.start, message.stop, message.made, message))
+        elif parts and not parts[-1].literal and parts[-1].stop == message.start:
+            parts[-1] = Part(parts[-1].start, message.stop)
+        else:
+            parts.append(Part(message.start, message.stop))
+    return tuple(parts)
 
 
 def _write_part(part: Part) -> list[Any]:
-    return [part.start, part.stop, part.literal.decode(), part.made] if part.literal else [part.start, part.stop]
+    if not part.literal:
+        return [part.start, part.stop]
+    return [part.start, part.stop, part.literal.decode(), part.made]
 
 
 def _read_part(start: int, stop: int, raw: str = "", made: str = "") -> Part:
     if not raw:
         return Part(start, stop)
-    return _literal_part(raw.encode(), start, stop, made)
+    return _make_literal_part(raw.encode(), start, stop, made)
 
 
-def _literal_part(raw: bytes, start: int, stop: int, made: str, message: Message | None = None) -> Part:
-    """A part with these bytes, without cache markers: clients move theirs every turn, and an API takes four at most."""
-    unmarked = remove_cache_marker(raw)
-    if message is None or unmarked != raw:
-        return Part(start, stop, unmarked, made, make_literal(unmarked, start, stop, made))
+def _make_literal_part(raw: bytes, start: int, stop: int, made: str, message: Message | None = None) -> Part:
+    """Make a part of these bytes, without cache markers: clients move theirs, and an API takes four at most."""
+    unmarked_raw = remove_cache_marker(raw)
+    if message is None or unmarked_raw != raw:
+        return Part(start, stop, unmarked_raw, made, make_literal(unmarked_raw, start, stop, made))
     return Part(start, stop, raw, made, as_read_back(message))

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, pairwise
 
-from proxy.history.grouping import find_groups, find_last_assistant
-from proxy.history.messages import NOTE, RESULTS, Message, remove_other_breaks
+from proxy.history.grouping import find_groups
+from proxy.history.messages import NOTE, RESULTS, Message, find_last_assistant, remove_other_breaks
 from proxy.recall.tool import render_handle
 from proxy.shorten.notes import GO_ON, find_speaker, is_of_summary, make_notes, make_separators
 from proxy.shorten.pipeline import Draft

@@ -17,8 +17,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from proxy.history import agents
-from proxy.history.grouping import list_callers
+from proxy.history.commands import find_command_line, remove_folder_change
 from proxy.history.messages import Message, ToolCall
+from proxy.history.observations import find_output_within
+from proxy.history.pairing import list_callers
 from proxy.shorten.acts import acts_on_world
 from proxy.shorten.call_labels import render_call
 from proxy.shorten.outcome import ResultOutcome, cut_first_line, find_outcome, find_words_of_user
@@ -175,7 +177,7 @@ def _find_text_entries(message: Message, following: Message | None) -> Iterator[
     text = message.text
     output = None
     if message.is_observation:
-        output = text[agents.find_output_within(text) :]
+        output = text[find_output_within(text) :]
     elif following is not None and following.is_observation:
         output = following.text
     if output is None or text.count(_FENCE) < 2:  # noqa: PLR2004 (opened and closed)
@@ -219,7 +221,7 @@ def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator
 
 def _render_command(call: ToolCall) -> str:
     """The command line in one line, without comments and the change of folder before it."""
-    command = agents.remove_folder_change(agents.find_command_line(call.named))[:COMMAND_CHARACTERS]
+    command = remove_folder_change(find_command_line(call.named))[:COMMAND_CHARACTERS]
     lines = (line.strip() for line in command.split("\n"))
     return cut_first_line(" ".join(line for line in lines if line and not line.startswith("#")), EXCERPT_CHARACTERS)
 

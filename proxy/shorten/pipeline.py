@@ -1,18 +1,18 @@
 """Drafts, and steps that make them shorter. A step is a frozen dataclass: its fields are its settings, and calling it
-maps a draft to a shorter one. `run()` is the for-loop over them.
+maps a draft to a shorter one.
 
-Steps need not be trusted. After each one `run()` checks the invariants: it touched nothing before or after the middle
-and nothing fixed, it made nothing longer, it parted no call from its result. The work of a step that broke one is
-thrown away, and the report says so.
+Steps need not be trusted. After each one `run()` checks that it touched nothing before or after the middle and nothing
+fixed, made nothing longer, and parted no call from its result. If it did, its work is thrown away, and the report says
+so.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
-from proxy.history.grouping import count_flaws, find_callers
-from proxy.history.identity import remove_wrapping
+from proxy.history.canonical import remove_wrapping
 from proxy.history.messages import Message, ToolCall
+from proxy.history.pairing import count_flaws, find_callers
 
 BYTES_PER_TOKEN = 4
 Count = Callable[[bytes], int]
@@ -24,11 +24,11 @@ def estimate_tokens(raw: bytes) -> int:
 
 
 GoOn = Callable[[], None]
-"""Called before each step; raises if nobody waits for the result any more."""
+"""Called before each step; raises if the client has left."""
 
 
 def always_go_on() -> None:
-    """Go on to the end, as all do for whom nobody can leave."""
+    """Never raise: no client can leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +40,15 @@ class Draft:
     after: tuple[Message, ...] = ()
     tools: bytes | None = None
     fixed: frozenset[int] = frozenset()
-    """Where in the body the fixed messages start."""
+    """The starts of the fixed messages."""
     documents: frozenset[int] = frozenset()
-    """Where the documents in force start (see `documents.py`): only a fold may take them."""
+    """The starts of the documents in force (see `documents.py`): only a fold may take them."""
     origin: tuple[Message, ...] = ()
     """The body as the client sent it."""
     window: int | None = None
     """The usable window, if it is known."""
     goal: int | None = None
-    """Tokens that the whole view should come down to, where something is folded: notes take a share of them only."""
+    """Tokens that the whole view should come down to if something is folded: notes take only a share of them."""
     wire: str = ""
     """The API by which the history came; empty: chat completions."""
     forced_tool: str = ""
@@ -56,23 +56,25 @@ class Draft:
     bare: bool = False
     """The view fits no window otherwise: notes hold as little as possible."""
     wordless: bool = False
-    """Even so it does not fit: of the user's messages only the newest stays."""
+    """Bare notes are still too long: of the user's messages only the newest stays."""
     pointer: str = ""
-    """Where the originals are, as a sentence of the policy; empty: it has none."""
+    """A sentence of the policy that tells the place of the originals; may be empty."""
     recalls: bool = False
-    """The model can read what goes again, by the tool of `recall`."""
+    """The model can read removed messages again, by the tool of `recall`."""
     count: Count = estimate_tokens
     calls: Sequence[ToolCall | None] | None = None
-    """The call that each message of the middle answers, where that is known already."""
+    """The call that each message of the middle answers, if that is known."""
     go_on: GoOn = always_go_on
 
     @property
     def view(self) -> tuple[Message, ...]:
         return self.before + self.middle + self.after
 
-    def bytes_within(self, share: float, at_most: int) -> int:
-        """A budget of bytes: `at_most`, but no more than this share of the goal."""
-        return at_most if self.goal is None else min(at_most, int(self.goal * share * BYTES_PER_TOKEN))
+    def bytes_within(self, share: float, max_bytes: int) -> int:
+        """Return a budget: *max_bytes*, but no more than this share of the goal."""
+        if self.goal is None:
+            return max_bytes
+        return min(max_bytes, int(self.goal * share * BYTES_PER_TOKEN))
 
     def free(self, message: Message) -> bool:
         """Whether a step may touch this message of the middle."""
@@ -85,29 +87,31 @@ class Draft:
         return message.literal or message.start not in self.fixed
 
     def pair_with_calls(self) -> tuple[tuple[Message, ToolCall | None], ...]:
-        """Each message of the middle, with the call it answers."""
+        """Return each message of the middle with the call it answers."""
         calls = self.calls
-        if calls is None:  # only the newest answer of the model before the middle has calls that wait for a result
+        if calls is None:
             calls = tuple(find_callers(self.before + self.middle, known=(None,) * len(self.before)))
         return tuple(zip(self.middle, calls, strict=True))
 
     def rewrite(self, change: Callable[[Message, ToolCall | None], Message]) -> "Draft":
-        """The draft with each free message of the middle changed by itself; one that would not get shorter stays."""
-        return self.with_middle(
-            self._shorter(message, change(message, call)) if self.free(message) else message
-            for message, call in self.pair_with_calls()
-        )
+        """Return the draft with each free message of the middle changed; one that would not get shorter stays."""
+        middle = []
+        for message, call in self.pair_with_calls():
+            changed = message
+            if self.free(message):
+                changed = change(message, call)
+            if changed is message or _count_bytes((changed,)) >= _count_bytes((message,)):
+                middle.append(message)
+            else:
+                middle.append(changed)
+        return self.with_middle(middle)
 
     def exchange(self, shorter: Mapping[int, Message]) -> "Draft":
-        """The draft with some messages of the middle exchanged; `shorter` has the new ones by the id() of the old."""
+        """Return the draft with some messages of the middle exchanged for those under their id() in *shorter*."""
         return self.rewrite(lambda message, _: shorter.get(id(message), message))
 
     def with_middle(self, middle: Iterable[Message]) -> "Draft":
         return replace(self, middle=tuple(middle), calls=None)
-
-    @staticmethod
-    def _shorter(old: Message, new: Message) -> Message:
-        return new if new is not old and _count_bytes((new,)) < _count_bytes((old,)) else old
 
 
 class Step(Protocol):
@@ -116,7 +120,7 @@ class Step(Protocol):
     name: ClassVar[str]
 
     def reach(self, draft: Draft) -> int:
-        """A cheap estimate of the tokens that could go; 0 only where nothing would."""
+        """A cheap estimate of the tokens that could go; 0 only if nothing would."""
 
     def __call__(self, draft: Draft) -> Draft: ...
 
@@ -125,18 +129,18 @@ Worth = Callable[[Message, ToolCall | None, Count], float]
 
 
 def find_worth(step: Step) -> Worth | None:
-    """The most tokens that a step could clear of one message, in any place; None for a step that cannot say.
+    """Return the method `worth` of a step, if it has one: the most tokens that it could clear of one message.
 
-    Steps that shorten each message by itself have this as a method `worth`. The call is the one that it answers.
+    Steps that shorten each message by itself have it. The call is the one that the message answers.
     """
     # By name: to ask a protocol takes longer than to decide on a request.
     return getattr(step, "worth", None)
 
 
 def is_spared(step: Step, message: Message, window: int | None, earlier: Sequence[int]) -> bool:
-    """True where a step surely leaves a new message as it is. `earlier`: hashes of what those before it say.
+    """Whether a step surely leaves a new message as it is, by its method `spares`, if it has one.
 
-    Steps that can tell have this as a method `spares`.
+    *earlier* are the hashes of the contents before it.
     """
     spares = getattr(step, "spares", None)
     return spares is not None and bool(spares(message, window, earlier))
@@ -144,7 +148,7 @@ def is_spared(step: Step, message: Message, window: int | None, earlier: Sequenc
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """Report of one step: how many messages it touched and tokens it saved, or why its work was thrown away."""
+    """Report of one step: the messages it touched and tokens it saved, or why its work was thrown away."""
 
     step: str
     messages: int
@@ -155,45 +159,56 @@ class StepReport:
 
 
 def run(steps: Iterable[Step], draft: Draft) -> tuple[Draft, tuple[StepReport, ...]]:
-    """The steps in their order, each on what the one before it left."""
+    """Run the steps in their order, each on the draft that the one before it returned."""
     reports = []
     for step in steps:
         draft.go_on()
         shorter = step(draft)
-        refused = _find_breach(draft, shorter)
-        reports.append(_report(step.name, draft, draft if refused else shorter, refused))
-        draft = draft if refused else shorter
+        breach = _find_breach(draft, shorter)
+        if breach:
+            reports.append(StepReport(step.name, 0, 0, breach))
+        else:
+            reports.append(_report(step.name, draft, shorter))
+            draft = shorter
     return draft, tuple(reports)
 
 
-def _find_breach(old: Draft, new: Draft) -> str:
-    """The invariant that the step broke; empty for none."""
-    if new is old or (new.middle == old.middle and new.tools == old.tools):
+def _find_breach(before: Draft, after: Draft) -> str:
+    """Return the invariant that a step broke; empty if none."""
+    if after is before or (after.middle == before.middle and after.tools == before.tools):
         return ""
-    if new.before is not old.before or new.after is not old.after:
+    if after.before is not before.before or after.after is not before.after:
         return "it touched what stands outside the middle"
-    if _count_bytes(new.middle) + len(new.tools or b"") > _count_bytes(old.middle) + len(old.tools or b""):
+    if _count_bytes(after.middle) + len(after.tools or b"") > _count_bytes(before.middle) + len(before.tools or b""):
         return "it made the history longer"
-    kept = {id(message) for message in new.middle}
-    if any(id(message) not in kept for message in old.middle if not old.may_fold(message)):
+    remaining = {id(message) for message in after.middle}
+    if any(id(message) not in remaining for message in before.middle if not before.may_fold(message)):
         return "it touched a fixed message"
-    if len(new.middle) != len(old.middle) and count_flaws(new.view).worse_than(count_flaws(old.view)):
+    if len(after.middle) != len(before.middle) and count_flaws(after.view).worse_than(count_flaws(before.view)):
         return "it left a call without its result"
     return ""
 
 
-def _report(name: str, old: Draft, new: Draft, refused: str) -> StepReport:
-    if new is old:
-        return StepReport(name, 0, 0, refused)
-    known, kept = {id(message) for message in old.middle}, {id(message) for message in new.middle}
-    removed = [message for message in old.middle if id(message) not in kept]
-    added = [message for message in new.middle if id(message) not in known]
-    saved = sum(old.count(message.raw) for message in removed) - sum(old.count(message.raw) for message in added)
-    if new.tools is not None and old.tools is not None and new.tools != old.tools:
-        saved += old.count(old.tools) - old.count(new.tools)
-    return StepReport(name, len(removed), saved, refused)
+def _report(name: str, before: Draft, after: Draft) -> StepReport:
+    if after is before:
+        return StepReport(name, 0, 0)
+    earlier_ids, remaining_ids = {id(message) for message in before.middle}, {id(message) for message in after.middle}
+    touched_count, saved_tokens = 0, 0
+    for message in before.middle:
+        if id(message) not in remaining_ids:
+            touched_count += 1
+            saved_tokens += before.count(message.raw)
+    for message in after.middle:
+        if id(message) not in earlier_ids:
+            saved_tokens -= before.count(message.raw)
+    if after.tools is not None and before.tools is not None and after.tools != before.tools:
+        saved_tokens += before.count(before.tools) - before.count(after.tools)
+    return StepReport(name, touched_count, saved_tokens)
 
 
 def _count_bytes(messages: Iterable[Message]) -> int:
-    """Bytes of these messages, without cache markers and what is there only for them: clients move these on."""
-    return sum(len(each.raw) - len(each.content) + len(remove_wrapping(each.content)) for each in messages)
+    """Count the bytes of these messages without cache markers and their wrapping: clients move these."""
+    total = 0
+    for message in messages:
+        total += len(message.raw) - len(message.content) + len(remove_wrapping(message.content))
+    return total

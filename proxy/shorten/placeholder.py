@@ -18,8 +18,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from proxy.history.agents import find_kind, find_output_within, is_plan_mode, is_read_only
-from proxy.history.messages import Message, ToolCall, iterate_strings
+from proxy.history.agents import find_kind, is_plan_mode, is_read_only
+from proxy.history.calls import iterate_strings
+from proxy.history.messages import Message, ToolCall
+from proxy.history.observations import find_output_within
 from proxy.shorten.acts import acts_on_world, shows_present_state
 from proxy.shorten.call_labels import GAP, LABEL_CHARACTERS, choose_argument
 from proxy.shorten.outcome import ResultOutcome, cut_first_line, find_outcome

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from proxy.history.agents import ASIDES, OBSERVATIONS
-from proxy.history.grouping import Pins
+from proxy.history.asides import ASIDES
+from proxy.history.observations import OBSERVATIONS
+from proxy.history.pins import Pins
+from proxy.shorten.economics import Prices, find_share_worth_clearing
 from proxy.shorten.pipeline import GoOn, Step, always_go_on
 from proxy.shorten.steps.clear_observations import ClearObservations
 from proxy.shorten.steps.clear_results import ClearResults
@@ -18,7 +20,6 @@ from proxy.shorten.steps.dedup_arrivals import DedupArrivals
 from proxy.shorten.steps.drop_middle import DropMiddle
 from proxy.shorten.steps.strip_reasoning import StripReasoning
 from proxy.shorten.summary import Summary, SummaryRules
-from proxy.shorten.window import Prices, find_share_worth_clearing
 
 LARGE_TRIGGER, SMALL_TRIGGER, SPARED_TOKENS = 0.5, 0.8, 48_000
 """The trigger `auto`: it saves cost before large windows, but of small ones a history may use more: the tokens spared,

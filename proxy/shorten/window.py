@@ -1,98 +1,30 @@
-"""A model's window and what its tokens cost: limits, prices, payback, our counts beside the provider's, savings."""
+"""Windows and prices of models: how much one can read and write, and the budget of a request that follows.
+
+Two limits go by one name. A *total* is shared by prompt and answer, an *input* limit is for the prompt alone. Taking a
+total for an input limit overflows, the other way round wastes a third of a window. Unknown is None everywhere. Table
+and probes, from which the figures come, are in `proxy/models/windows.py`.
+"""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
-from math import sqrt
 from typing import Literal
 
-from proxy.history.messages import Message
-from proxy.shorten.pipeline import Count
-
-# --- economics --------------------------------------------------------------------------------------------------------
-# Economics of a rewrite: after how many requests it has paid for itself.
-#
-# A prefix that an upstream has read before costs a tenth of the price or less when it is sent again. Editing an old
-# message makes everything after it new, and that must be paid back by what every later request saves. So rewrites are
-# rare and deep, and best made while the cache is cold anyway: then they cost nothing.
-
-
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """Prices of input relative to its plain price, and the sizes at which they jump."""
-
-    read: float = 0.1
-    """A token that is in the upstream's cache."""
-    write: float = 1.25
-    """A token that is not, the storing included."""
-    lifetime: float = 300.0
-    """Seconds until an unused cache is forgotten."""
-    cliffs: tuple[int, ...] = ()
-    """Input sizes above which every token of a request costs more."""
-    ends_only: bool = False
-    """The cache finds a prefix only where an earlier request ended: a rewrite makes all of the next request new."""
-
-
-USUAL_PRICE_RATIO = 9.0
-"""What rewriting a token costs over reading it, in reads, where they cost .1 and 1: most models."""
-
-
-def count_shared(old: Sequence[Message], new: Sequence[Message]) -> int:
-    """How many messages both begin with."""
-    shared = 0
-    for one, other in zip(old, new, strict=False):
-        if one is not other and one.raw != other.raw:
-            break
-        shared += 1
-    return shared
-
-
-def estimate_payback(old: Sequence[Message], new: Sequence[Message], count: Count, prices: Prices) -> float:
-    """The number of requests after which the rewrite from `old` to `new` has paid for itself; infinite if never."""
-    shared = count_shared(old, new)
-    # What is rewritten begins behind the last block, and no request has ended there since that was made.
-    written = sum(count(message.raw) for message in new[:shared]) if prices.ends_only else 0
-    rest = sum(count(message.raw) for message in new[shared:])
-    freed = sum(count(message.raw) for message in old[shared:]) - rest
-    saved = freed * prices.read
-    if saved <= 0:
-        return 0.0 if freed > 0 else float("inf")
-    return (written + rest) * max(0.0, prices.write - prices.read) / saved
-
-
-def find_share_worth_clearing(prices: Prices) -> float:
-    """The share of the usual amount at which a clearing is worth its rewrite: 1, or less where cached tokens are dear.
-
-    Rewriting costs the same whatever is cleared, and waiting costs the reads of what could have gone: the best amount
-    grows with the root of their ratio. It does not grow over 1: where reads are cheaper, waiting for more saved nothing
-    on recorded conversations, which end before that.
-    """
-    if prices.read <= 0:
-        return 1.0
-    return min(1.0, sqrt(max(0.0, prices.write - prices.read) / prices.read / USUAL_PRICE_RATIO))
-
-
-def is_cold(idle: float | None, prices: Prices) -> bool:
-    """True where the upstream's cache of this conversation has expired; False where the idle time is unknown."""
-    return idle is not None and idle > prices.lifetime
-
-
-# --- window -----------------------------------------------------------------------------------------------------------
-# Windows and prices of models: how much one can read and write, and the budget of a request that follows.
-#
-# Two limits go by one name in the wild. A *total* is shared by prompt and answer, an *input* limit is for the prompt
-# alone. Taking a total for an input limit overflows, the other way round wastes a third of a window; so both are
-# here. Unknown is None all the way. Where the figures come from (table, probes) is `proxy/models/windows.py`.
+from proxy.shorten.economics import Prices
 
 Origin = Literal["config", "learned", "live", "bundled", "unknown"]
 Covers = Literal["total", "input"]
 
-MARGIN_SHARE = 0.05  # counts are estimates; a twentieth of the window forgives them
-LEAST_BUDGET_DIVISOR = 8  # a budget is never less than an eighth of the window, whatever a client asks to be written
-DEFAULT_ANSWER_TOKENS = 8_192  # reserved where neither the client nor the model says how long an answer may be
-MOST_ANSWER_TOKENS = 32_000  # reserved at most where the client does not say: models allow 128k and write 2k
-PLAUSIBLE_LIMITS = range(2_048, 10_000_001)  # a number outside is not a window but a misread sentence
+MARGIN_SHARE = 0.05
+"""Counts are estimates; a twentieth of the window forgives them."""
+LEAST_BUDGET_DIVISOR = 8
+"""A budget is never less than an eighth of the window, for any answer that a client reserves."""
+DEFAULT_ANSWER_TOKENS = 8_192
+"""Reserved if neither the client nor the model limits the answer."""
+MOST_ANSWER_TOKENS = 32_000
+"""Reserved at most if the client does not limit the answer: models allow 128k and write 2k."""
+PLAUSIBLE_LIMITS = range(2_048, 10_000_001)
+"""A number outside is not a window but a misread sentence."""
 LEARNED_SECONDS = 24 * 3600
 
 
@@ -108,12 +40,16 @@ class TokenPrices:
     @property
     def cached(self) -> float:
         """The price of tokens that the upstream has in its cache."""
-        return self.input if self.cache_read is None else self.cache_read
+        if self.cache_read is None:
+            return self.input
+        return self.cache_read
 
     @property
     def fresh(self) -> float:
-        """The price of tokens that it has not, the storing included."""
-        return self.input if self.cache_write is None else self.cache_write
+        """The price of all other tokens, with the storing."""
+        if self.cache_write is None:
+            return self.input
+        return self.cache_write
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +72,7 @@ class Window:
     prices: TokenPrices | None = None
     cliffs: tuple[PriceCliff, ...] = ()
     origin: Origin = "unknown"
-    """Who says so."""
+    """The source of the limits."""
     ends_only: bool = False
     """See `Prices`."""
 
@@ -146,27 +82,38 @@ class Window:
 
     @property
     def tokens(self) -> int | None:
-        """The whole window, or what it takes of a prompt where only that is known."""
+        """The whole window, or the limit of a prompt if only that is known."""
         return self.total or self.input
 
     def usable_tokens(self, wanted: int | None = None) -> int | None:
-        """Tokens a request may hold when the client asks for up to `wanted` tokens of answer. None: unknown."""
-        limits = [self.input] if self.input else []
+        """Return the tokens that a request may hold if the client asks for up to *wanted* tokens of answer."""
+        limits = []
+        if self.input:
+            limits.append(self.input)
         if self.total:
             limits.append(max(self.total - self.answer_tokens(wanted), self.total // LEAST_BUDGET_DIVISOR))
-        return max(1, int(min(limits) * (1 - MARGIN_SHARE))) if limits else None
+        if not limits:
+            return None
+        return max(1, int(min(limits) * (1 - MARGIN_SHARE)))
 
     def prices_at(self, size: int) -> TokenPrices | None:
-        """The prices of a prompt of this size: all of it at those of the highest cliff it is over."""
-        over = [cliff for cliff in self.cliffs if size > cliff.above]
-        return max(over, key=lambda cliff: cliff.above).prices if self.prices and over else self.prices
+        """Return the prices of a prompt of this size: all of it has those of the highest cliff below the size."""
+        prices, highest = self.prices, 0
+        if prices is None:
+            return None
+        for cliff in self.cliffs:
+            if size > cliff.above >= highest:
+                prices, highest = cliff.prices, cliff.above
+        return prices
 
     def answer_tokens(self, wanted: int | None = None) -> int:
-        """Tokens of a total window to reserve for the answer: as the client asks, else the model's cap, bounded."""
+        """Return the tokens to reserve for the answer: as the client asks, else the model's cap, bounded."""
         if wanted:
             return wanted
-        likely = min(self.output or DEFAULT_ANSWER_TOKENS, MOST_ANSWER_TOKENS)
-        return min(likely, self.total // 4) if self.total else likely
+        tokens = min(self.output or DEFAULT_ANSWER_TOKENS, MOST_ANSWER_TOKENS)
+        if self.total:
+            return min(tokens, self.total // 4)
+        return tokens
 
 
 UNKNOWN = Window()
@@ -195,11 +142,13 @@ class LearnedLimit:
 
 
 def make_learned_limit(limit: int | None, covers: Covers = "total") -> LearnedLimit | None:
-    return LearnedLimit(limit, covers) if limit is not None and limit in PLAUSIBLE_LIMITS else None
+    if limit is None or limit not in PLAUSIBLE_LIMITS:
+        return None
+    return LearnedLimit(limit, covers)
 
 
 def make_window_keys(tenant: str, upstream: str, model: str, credential: str) -> tuple[str, str]:
-    """The keys of a learned window, one credential each (its hash): accounts may differ, 1M here and 128k there."""
+    """Return the keys of a learned window. Each account has its own, by the hash of its credential: windows differ."""
     scope = f"{upstream}\0{model}\0{credential}"
     # Half a surrogate pair is legal in JSON and not in UTF-8: a model's name may hold one.
     name = blake2b(scope.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
@@ -207,12 +156,12 @@ def make_window_keys(tenant: str, upstream: str, model: str, credential: str) ->
 
 
 def encode_window(window: Window) -> bytes:
-    """The bytes of a window that an upstream stated, kept for other workers."""
+    """Return the bytes of a window that an upstream stated, for other workers."""
     return json.dumps([2, window.total, window.input, window.output]).encode()
 
 
 def decode_window(value: bytes) -> Window:
-    """The window stored under either key: learned from an overflow, or stated by an upstream."""
+    """Read a window stored under either key: learned from an overflow, or stated by an upstream."""
     version, *sizes = json.loads(value)
     if version == 1:
         return LearnedLimit.from_bytes(value).window()
@@ -221,85 +170,24 @@ def decode_window(value: bytes) -> Window:
 
 
 def compute_relative_prices(window: Window) -> Prices:
-    """The model's own prices relative to its plain input price, and the sizes at which they jump."""
+    """Return the model's prices relative to its plain input price, and the sizes at which they jump."""
     cliffs = tuple(cliff.above for cliff in window.cliffs)
     prices = window.prices
     if prices is None or not prices.input:
         return Prices(cliffs=cliffs, ends_only=window.ends_only)
-    read = _DEFAULT_PRICES.read if prices.cache_read is None else prices.cache_read / prices.input
-    write = 1.0 if prices.cache_write is None else prices.cache_write / prices.input
+    read, write = _DEFAULT_PRICES.read, 1.0
+    if prices.cache_read is not None:
+        read = prices.cache_read / prices.input
+    if prices.cache_write is not None:
+        write = prices.cache_write / prices.input
     return Prices(read=read, write=write, cliffs=cliffs, ends_only=window.ends_only)
 
 
-# --- calibration ------------------------------------------------------------------------------------------------------
-# Calibration: how an upstream's token counts relate to the proxy's, learned from the usage that it reports.
-
-MIN_WEIGHT = 0.2  # of a new observation, once there are five
-LEAST_TRUSTED_TOKENS = 2_000  # tokens: below, markup drowns the ratio
-# Reported / counted: outside, the prompt was cut silently, or only its uncached part is reported.
-PLAUSIBLE = (0.5, 3.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """The ratio of the upstream's token count to the proxy's: a bounded moving average."""
-
-    ratio: float = 1.0
-    observations: int = 0
-
-    def calibrate(self, counted: int) -> int:
-        return round(counted * self.ratio)
-
-    def learn(self, counted: int, reported: int) -> "Calibration":
-        if counted < LEAST_TRUSTED_TOKENS or not is_plausible(counted, reported):
-            return self
-        weight = max(MIN_WEIGHT, 1 / (self.observations + 1))
-        return replace(
-            self, ratio=self.ratio + weight * (reported / counted - self.ratio), observations=self.observations + 1
-        )
-
-    def to_bytes(self) -> bytes:
-        return json.dumps([1, self.ratio, self.observations]).encode()
-
-    @classmethod
-    def from_bytes(cls, value: bytes) -> "Calibration":
-        _, ratio, seen = json.loads(value)
-        return cls(ratio, seen)
-
-
-def is_plausible(counted: int, reported: int) -> bool:
-    low, high = PLAUSIBLE
-    return low <= reported / max(counted, 1) <= high
-
-
-UNCALIBRATED = Calibration()
-
-# --- accounting -------------------------------------------------------------------------------------------------------
-# Cost of a request: token counts as the upstream reports them, and their price in dollars.
-#
-# What it would have cost without compaction is stated cautiously: everything the client had sent before, within the
-# lifetime of a cache, counts as read from the cache.
-
 PER_MILLION_TOKENS = 1_000_000
-LARGEST_COUNT = 10**9
-"""A larger number of tokens is a broken answer, not a count."""
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Token counts of one answer, as the upstream reported them."""
-
-    prompt: int = 0
-    """0: not reported."""
-    cached: int | None = None
-    written: int = 0
-
-
-NOT_REPORTED = Usage()
 
 
 def price_prompt(window: Window, tokens: int, cached: int) -> float | None:
-    """The price of a prompt of this size, `cached` of it read from the cache; None where prices are unknown."""
+    """Return the price of a prompt of this size, *cached* tokens of it read from the cache; None if unknown."""
     prices = window.prices_at(tokens)
     if prices is None:
         return None

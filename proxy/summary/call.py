@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 
 from proxy.errors import ProxyError, UpstreamTimeout
-from proxy.history.messages import Request, read_message
+from proxy.history.messages import read_message
+from proxy.history.request import Request
 from proxy.models.names import plain_name
 from proxy.path.request_context import UsageRefusals, WindowScope, make_window_scope
+from proxy.shorten.calibration import NOT_REPORTED, Usage
 from proxy.shorten.pipeline import Count
 from proxy.shorten.summary_check import SummaryReply, Verdict
-from proxy.shorten.window import NOT_REPORTED, Usage
 from proxy.summary.question import Question, Try, list_tries
 from proxy.upstream import Call, Client, Reply
 from proxy.wire import delivery, http

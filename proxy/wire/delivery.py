@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from proxy.history import splice
-from proxy.shorten.window import LARGEST_COUNT, Usage
+from proxy.shorten.calibration import LARGEST_COUNT, Usage
 from proxy.wire.event_lines import DATA, LINE_END, LINES
 from proxy.wire.lenient import as_object, as_text, read_object
 

@@ -3,7 +3,8 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from proxy.history.messages import Message, Request
+from proxy.history.messages import Message
+from proxy.history.request import Request
 from proxy.summary.question import Try
 from proxy.wire import http
 from proxy.wire.assembly import AnswerReader

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from proxy.history import splice
-from proxy.history.messages import Request
+from proxy.history.request import Request
 
 Places = Mapping[str, tuple[int, int]]
 """Where each top-level value of a body begins and ends."""

@@ -11,7 +11,8 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 
 from proxy.history import splice
-from proxy.history.messages import HEAD, NOTE, Message, Request
+from proxy.history.messages import HEAD, NOTE, Message
+from proxy.history.request import Request
 from proxy.wire.lenient import as_text
 from proxy.wire.outline import Places, Prefix, find_values, locate, read_elements
 

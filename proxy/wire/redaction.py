@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
 
-from proxy.history import grouping, splice
+from proxy.history import pins, splice
 
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _MEDIA = re.compile(rb'"data:[a-z0-9.+-]{1,40}\\?/[a-z0-9.+-]{1,80};base64,')
@@ -125,7 +125,7 @@ def redaction(patterns: Iterable[str] = ()) -> Redaction:
 
 def fault(pattern: str) -> str | None:
     """Why a pattern is not taken, or None."""
-    if grouping.find_pin_fault(pattern):
+    if pins.find_pin_fault(pattern):
         return "a pattern may hold one of * + {n,} only, repeat no group, not look around and not refer back"
     if "|" in _outside_groups(pattern):
         return "a pattern is one kind of secret: write two instead of a | between them, or put it into a group"

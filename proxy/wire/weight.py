@@ -13,7 +13,7 @@ from math import ceil
 
 import msgspec
 
-from proxy.history.messages import iterate_strings
+from proxy.history.calls import iterate_strings
 
 MESSAGE_TOKENS = 3  # the markup around each message
 TOOL_CALL_TOKENS = 8  # the markup around each tool call

@@ -3,8 +3,8 @@
 import json
 
 from proxy.admin.views import show_with_block, show_without_block
-from proxy.history.grouping import Pins
-from proxy.history.identity import compute_chain
+from proxy.history.chain import compute_chain
+from proxy.history.pins import Pins
 from proxy.path.planning import Plan, decide
 from proxy.shorten.block import Block, Part
 from proxy.shorten.rules import NOTHING_KNOWN, Facts, Keep, Rules

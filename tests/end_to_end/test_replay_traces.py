@@ -20,7 +20,7 @@ from itertools import islice
 
 import pytest
 
-from proxy.history.agents import OBSERVATIONS
+from proxy.history.observations import OBSERVATIONS
 from proxy.lab.replay.validity import find_breaches
 from tests.support import recorded_traces
 from tests.support.agent import turns

@@ -5,8 +5,8 @@ import tracemalloc
 
 import pytest
 
-from proxy.history.agents import OBSERVATIONS, mark_observations
 from proxy.history.messages import ToolCall, extract_text, make_literal, read_message
+from proxy.history.observations import OBSERVATIONS, mark_observations
 from tests.support.messages import assistant, parse_request, request, system, user
 
 

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from proxy.history.agents import OBSERVATIONS, find_pattern_fault, find_words_beside_output, mark_observations
-from proxy.history.grouping import Pins
+from proxy.history.observations import OBSERVATIONS, find_pattern_fault, find_words_beside_output, mark_observations
+from proxy.history.pins import Pins
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import SummaryRules
 from tests.support.compaction_worker import Worker, turns
@@ -72,14 +72,6 @@ def test_no_pattern_counts_in_a_message_with_a_pin():
 )
 def test_words_beside_the_output_make_it_a_message_of_a_person(text):
     assert marks(user("x"), assistant("y"), user(text)) == [False, False, False]
-
-
-def test_words_that_come_with_every_output_are_a_reminder_of_the_client():
-    turn = [
-        [*assistant(f"ls {left}"), *user(f"<output>\n{left}.py\n</output>\n{left} steps left.")]
-        for left in range(5, 0, -1)
-    ]
-    assert marks(user("x"), *turn) == [False, False, False, *(False, True) * 4]
 
 
 @pytest.mark.parametrize(
@@ -205,19 +197,16 @@ def runs(number):
     return assistant(f"I look at {number}.\n```shell\ngrep -rn call_{number}\n```")
 
 
-INTERPRETER = [
-    [*runs(number), *user(f"The script printed: {output(number)}\n\nWhat does it mean?")] for number in range(6)
-]
 EXECUTOR = [[*runs(number), *user(output(number), name="executor")] for number in range(6)]
 SYSTEM = [[*runs(number), *system(f"Ran command: `grep`\n{output(number)}")] for number in range(6)]
 
 
-@pytest.mark.parametrize("turns", [INTERPRETER, EXECUTOR, SYSTEM], ids=["same beginning", "another name", "system"])
+@pytest.mark.parametrize("turns", [EXECUTOR, SYSTEM], ids=["another name", "system"])
 def test_output_that_matches_no_pattern_is_known_from_the_third_on(turns):
     assert marks(user("Fix the build."), *turns) == [False, False, False, False, False, *(False, True) * 4]
 
 
-@pytest.mark.parametrize("turns", [INTERPRETER, EXECUTOR, SYSTEM], ids=["same beginning", "another name", "system"])
+@pytest.mark.parametrize("turns", [EXECUTOR, SYSTEM], ids=["another name", "system"])
 def test_an_agent_known_by_structure_is_shortened(turns):
     more = [[{**message} for message in piece] for piece in turns] * 6
     messages = history(user("Fix the build."), *more, assistant("Done."), user("Thanks, go on."), assistant("I do."))
@@ -238,13 +227,12 @@ def words(number, text):
 @pytest.mark.parametrize(
     "talk",
     [
-        [words(number, f"I get this:\n{output(number)}\nWhy does {number} fail?") for number in range(5)],
-        [words(number, f"{'abcdefgh'[number] * 9} is what I see:\n{output(number)}") for number in range(5)],
-        [[*assistant("And now?"), *user(f"My notes:\n{output(number)}")] for number in range(5)],
-        [*INTERPRETER[:1], [*assistant("And you?"), *user(f"The script printed: {output(8)}")], *INTERPRETER[1:]],
+        [words(number, f"The script printed:\n{output(number)}") for number in range(5)],
+        [[*assistant("And now?"), *user(output(number), name="reviewer")] for number in range(5)],
+        [*EXECUTOR[:1], [*assistant("And you?"), *user(output(8), name="executor")], *EXECUTOR[1:]],
         [[*runs(1), *user("No, not that."), *system(f"Keep to this.\n{output(1)}")] for _ in range(5)],
     ],
-    ids=["questions at the end", "other words each time", "nothing was run", "the same elsewhere", "after a person"],
+    ids=["the person's own name", "nothing was run", "the same elsewhere", "after a person"],
 )
 def test_text_that_a_person_may_have_written_is_no_output(talk):
     assert not any(marks(user("Fix the build."), *talk))

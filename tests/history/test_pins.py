@@ -2,9 +2,9 @@
 
 import pytest
 
-from proxy.history.agents import OBSERVATIONS, mark_observations
-from proxy.history.grouping import Pins, find_fixed, find_missing_passages, find_pin_fault
 from proxy.history.messages import NOTE, make_literal
+from proxy.history.observations import OBSERVATIONS, mark_observations
+from proxy.history.pins import Pins, find_fixed, find_missing_passages, find_pin_fault
 from proxy.shorten.rules import Facts, Rules
 from tests.support.compaction_worker import Worker
 from tests.support.messages import assistant, call, history, request, system, user
@@ -73,17 +73,17 @@ def test_a_pattern_that_repeats_one_thing_is_taken(pattern):
     assert find_pin_fault(pattern) is None
 
 
-def test_pins_are_looked_for_once_in_each_message_of_a_request(monkeypatch):
-    """They were looked for in the whole history each time a part of it was drafted: 16 times in one request."""
-    texts, look = [], Pins._of
+def test_pins_are_searched_once_in_each_message_of_a_request(monkeypatch):
+    """They were searched in the whole history each time a part of it was drafted: 16 times in one request."""
+    searched, find_in_each = [], Pins.find_in_each
 
-    def note_text(self, text):
-        texts.append(text)
-        return look(self, text)
+    def note_messages(self, messages):
+        searched.extend(message.start for message in messages)
+        return find_in_each(self, messages)
 
-    monkeypatch.setattr(Pins, "_of", note_text)
+    monkeypatch.setattr(Pins, "find_in_each", note_messages)
     work = [message for number in range(40) for message in call("Read", path=f"/{number}", out="words " * 900)]
     Worker(rules=Rules(pins=RULES, clear_at_least=1_000), facts=Facts(usable_tokens=20_000)).send(
         history(system("Be good."), user("IMPORTANT: keep this"), work, assistant("Done."), user("Go on."))
     )
-    assert sorted(texts) == sorted(("IMPORTANT: keep this", "Go on."))
+    assert len(searched) == len(set(searched)) == 83

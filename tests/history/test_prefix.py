@@ -1,18 +1,22 @@
 """What is computed message by message is the same, continued from any prefix as from the first message."""
 
+import re
 from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.history.grouping import find_callers, find_group_starts, find_groups, list_callers
-from proxy.history.identity import compute_chain
-from proxy.history.messages import Columns, KnownView, Message
+from proxy.history.chain import compute_chain
+from proxy.history.columns import Columns
+from proxy.history.grouping import find_group_starts, find_groups
+from proxy.history.messages import Message
+from proxy.history.pairing import find_callers, list_callers
 from proxy.shorten.pipeline import Draft, find_worth, is_spared
 from proxy.shorten.rules import Rules
 from proxy.shorten.state import ConversationState
 from proxy.wire.chat.requests import find_first_message, parse
 from proxy.wire.outline import find_prefix
+from tests import ROOT
 from tests.support.histories import any_history
 from tests.support.messages import KEY, TENANT, body, parse_request
 
@@ -34,7 +38,6 @@ def test_a_history_that_goes_on_has_the_same_columns(messages, cut):
     whole, begun = body(messages), parse_request(body(messages[:cut]))
     state = ConversationState.of(begun, compute_chain(begun, TENANT, KEY), None, Rules())
     state.bound_reach(Rules().when_full)
-    begun.columns.view = KnownView(state.view, state.columns, len(state.body))
     prefix = find_prefix(begun, whole, find_first_message(whole))
     cold, warm = (
         ConversationState.of(request, compute_chain(request, TENANT, KEY), None, Rules())
@@ -77,24 +80,53 @@ def test_steps_that_do_not_say_what_a_message_is_worth_are_always_tried():
     assert state.bound_reach(Rules().fold) == float("inf")
 
 
-def test_columns_of_names_that_come_no_more_are_forgotten():
+def count_tokens(raw):
+    return len(raw)
+
+
+def weigh(raw):
+    return 2 * len(raw)
+
+
+def test_columns_that_a_request_did_not_use_are_forgotten():
     columns = Columns()
-    columns.extend("one", 2, lambda known: range(len(known), 2))
-    columns.extend("other", 2, lambda known: range(len(known), 2))
+    columns.token_sums((NOTHING, NOTHING), count_tokens)
+    columns.token_sums((NOTHING, NOTHING), weigh)
     later = Columns().follow(columns, 1)
-    assert later.extend("one", 3, lambda known: range(len(known), 3)) == (0, 1, 2)
-    assert Columns().follow(later, 3).extend("other", 0, tuple) == ()
+    assert later.count_summed(count_tokens) == 1
+    assert later.token_sums((NOTHING, NOTHING, NOTHING), count_tokens) == (2, 4, 6)
+    assert Columns().follow(later, 3).count_summed(weigh) == 0
 
 
-def test_a_view_is_continued_as_far_as_it_holds_the_same_messages():
+def test_a_view_is_continued_up_to_its_first_other_message():
     one, other, new = (replace(NOTHING, start=place, stop=place + 1) for place in range(3))
-    columns, view = Columns(), Columns()
-    view.extend("x", 2, lambda known: ["a", "b"][len(known) :])
-    columns.view = KnownView((one, other), view, 2)
-    for messages, shared in (((one, other, new), ("a", "b")), ((one, new), ("a",)), ((new,), ()), ((one,), ("a",))):
-        assert columns.continue_view(messages).extend("x", 0, tuple) == shared
-    # Where the second message is another one now, what stood for it may still be there.
-    assert Columns().follow(columns, 1).continue_view((one, other)).extend("x", 0, tuple) == ("a",)
+    for messages, shared in (((one, other, new), 2), ((one, new), 1), ((new,), 0), ((one,), 1)):
+        columns = Columns()
+        columns.continue_view((one, other), 2, None, 0).token_sums((one, other), count_tokens)
+        assert columns.continue_view(messages, 3, None, 0).count_summed(count_tokens) == shared
+    # If the second message of the history is another one now, its part of the view may still be the same.
+    columns = Columns()
+    columns.continue_view((one, other), 2, None, 0).token_sums((one, other), count_tokens)
+    later = Columns().follow(columns, 1)
+    assert later.continue_view((one, other), 2, None, 0).count_summed(count_tokens) == 1
+
+
+def test_the_messages_of_a_block_are_found_again_in_the_last_view():
+    one, other = (replace(NOTHING, start=place, stop=place + 1) for place in range(2))
+    block, columns = object(), Columns()
+    columns.continue_view((one, other), 2, block, 1)
+    assert columns.find_covered(block, 2) == (one,)
+    assert columns.find_covered(object(), 2) is None
+    assert Columns().follow(columns, 1).find_covered(block, 2) is None
+    assert columns.find_view((one, other)) is columns.find_view((one, other))
+    assert columns.find_view((one,)) is not columns.find_view((one,))
+
+
+def test_columns_are_continued_by_their_own_methods_only():
+    """The list of columns is complete: no other module keeps values beside them, or writes to them."""
+    pattern = re.compile(r"columns\._|columns\.\w+ = |columns\.extend")
+    written = [path.name for path in (ROOT / "proxy").rglob("*.py") if pattern.search(path.read_text(encoding="utf-8"))]
+    assert written == []
 
 
 def test_a_draft_that_changed_forgets_its_calls():

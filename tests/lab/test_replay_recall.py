@@ -1,7 +1,7 @@
 """What was in a history and still is in the view."""
 
-from proxy.history.agents import OBSERVATIONS, mark_observations
-from proxy.history.grouping import Pins
+from proxy.history.observations import OBSERVATIONS, mark_observations
+from proxy.history.pins import Pins
 from proxy.lab.replay.recall import measure_recall
 from proxy.lab.replay.values import Recall
 from tests.support.messages import assistant, call, history, system, user

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from proxy.history.identity import compute_chain
+from proxy.history.chain import compute_chain
 from proxy.lab.demo.model import find_breach
 from proxy.lab.demo.run import TASK, encode_request, sample
 from proxy.wire.chat import requests as chat

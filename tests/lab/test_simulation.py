@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from proxy.history import identity
+from proxy.history import canonical
 from proxy.lab.replay.cache import PROVIDER
 from proxy.lab.replay.designs import DESIGNS, NOTHING
 from proxy.lab.replay.history import same
@@ -60,7 +60,7 @@ def count_hashes(turns):
 
     def note(frame, event, _):
         nonlocal calls
-        calls += event == "call" and frame.f_code is identity._remove_markers.__code__
+        calls += event == "call" and frame.f_code is canonical._remove_markers.__code__
 
     sys.setprofile(note)
     try:

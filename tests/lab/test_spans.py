@@ -1,6 +1,6 @@
 """Needed spans: of the text that an agent writes next, the part that only an earlier output can have given it."""
 
-from proxy.history.agents import OBSERVATIONS, mark_observations
+from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.lab.replay.spans import NeededSpans, choose_requests, normalize
 from tests.support.messages import assistant, call, history, user
 from tests.support.replay_cases import view_of

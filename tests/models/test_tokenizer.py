@@ -13,7 +13,7 @@ import tiktoken_ext.openai_public as published
 from proxy.models import tokenizer as counting
 from proxy.models.names import model_family
 from proxy.models.tokenizer import Tokenizers, find_prior_calibration, ranks
-from proxy.shorten.window import Calibration, is_plausible
+from proxy.shorten.calibration import Calibration, is_plausible
 from proxy.wire.delivery import read_usage
 from proxy.wire.weight import MESSAGE_TOKENS
 

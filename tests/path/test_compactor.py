@@ -17,7 +17,7 @@ from proxy.config import Policy
 from proxy.config import Upstream as Settings
 from proxy.config.policies import shipped_policies
 from proxy.errors import BadRequest
-from proxy.history import identity
+from proxy.history import chain
 from proxy.models import tokenizer
 from proxy.models.tokenizer import CountCache
 from proxy.path import history_threads, planning
@@ -188,7 +188,7 @@ async def test_identical_bytes_are_as_much_work_for_a_second_tenant(compactor_un
 
     watch(tokenizer, "_tokens")
     watch(chat_requests, "_read_message")
-    watch(identity, "compute_link")
+    watch(chain, "compute_link")
     steps = []
     for team in ("a", "b", "a", "b"):
         work.clear()

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from proxy.designs.clear_arguments import ClearArguments
 from proxy.designs.one_liners import OneLiners
 from proxy.designs.tool_hints import ToolHints
-from proxy.history.identity import compute_chain
+from proxy.history.chain import compute_chain
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Anchor, Facts, Rules
 from proxy.shorten.steps.drop_middle import DropMiddle

@@ -5,8 +5,9 @@ import json
 import pytest
 
 from proxy.designs.dedup_old import DedupOld
-from proxy.history.grouping import Pins, repair
-from proxy.history.identity import compute_chain
+from proxy.history.chain import compute_chain
+from proxy.history.pairing import repair
+from proxy.history.pins import Pins
 from proxy.path import planning
 from proxy.shorten.block import Block
 from proxy.shorten.ledger import write_ledger

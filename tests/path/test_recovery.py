@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.history.identity import compute_chain
+from proxy.history.chain import compute_chain
 from proxy.path.recovery import Cure, Refusal, find_cure, limit_of
 from proxy.shorten.rules import Rules
 from proxy.shorten.state import ConversationState

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.history.grouping import Pins
+from proxy.history.pins import Pins
 from proxy.shorten import notes
 from proxy.shorten.notes import HEADING
 from proxy.shorten.pipeline import estimate_tokens

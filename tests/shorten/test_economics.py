@@ -2,8 +2,8 @@
 
 import pytest
 
+from proxy.shorten.economics import Prices, estimate_payback, find_share_worth_clearing, is_cold
 from proxy.shorten.pipeline import estimate_tokens
-from proxy.shorten.window import Prices, estimate_payback, find_share_worth_clearing, is_cold
 from tests.support.messages import call, request, user
 
 OLD = request(user("x"), call("Read", out="a" * 4_000), call("Read", out="b" * 4_000)).body

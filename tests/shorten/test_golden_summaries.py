@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from proxy.config.policies import read_prompt
-from proxy.history.grouping import Pins
 from proxy.history.messages import read_message
+from proxy.history.pins import Pins
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import Summary, SummaryRules

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.history.agents import OBSERVATIONS, mark_observations, render_value
+from proxy.history.agents import render_value
+from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.ledger import write_ledger
 from proxy.shorten.outcome import cut_first_line
 from proxy.wire.redaction import redaction

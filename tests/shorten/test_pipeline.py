@@ -7,7 +7,7 @@ from hypothesis import given
 
 from proxy.designs.strip_attachments import StripAttachments
 from proxy.designs.tool_hints import ToolHints
-from proxy.history.agents import OBSERVATIONS, mark_observations
+from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.pipeline import Draft, StepReport, estimate_tokens, run
 from proxy.shorten.steps.clip_output import ClipOutput
 from proxy.shorten.steps.dedup_arrivals import DedupArrivals

@@ -9,8 +9,8 @@ from statistics import median
 
 import pytest
 
-from proxy.history.agents import OBSERVATIONS, mark_observations
 from proxy.history.messages import ToolCall
+from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.call_labels import GAP, LABEL_CHARACTERS, render_call
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.placeholder import join_lines, render_placeholder

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.history.agents import OBSERVATIONS, mark_observations
+from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.notes import GO_ON, HEADING, OPENING
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.rules import Facts, Keep, Rules

@@ -5,8 +5,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.history.agents import OBSERVATIONS, mark_observations
 from proxy.history.messages import NOTE, make_literal
+from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten import transcript_text
 from tests.support.messages import assistant, call, request, system, user
 

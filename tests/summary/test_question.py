@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.history.agents import OBSERVATIONS, mark_observations
 from proxy.history.messages import make_literal
+from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.path.planning import NeedSummary
 from proxy.shorten import transcript_text
 from proxy.shorten.pipeline import estimate_tokens

@@ -3,7 +3,7 @@
 import json
 from itertools import count
 
-from proxy.history.messages import Request
+from proxy.history.request import Request
 from proxy.wire.chat.requests import parse
 
 TENANT, KEY = "team-a", b"k" * 32

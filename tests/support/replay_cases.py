@@ -4,7 +4,7 @@ case = recorded(user("Fix it."), call("Read", path="a.py", out="x = 1"), says("D
 scores = judged(case, AS_SENT, history(user("Fix it."), says("[folded]")))      # what was forwarded, turn by turn
 """
 
-from proxy.history.grouping import Pins
+from proxy.history.pins import Pins
 from proxy.lab.replay.cache import FOREVER
 from proxy.lab.replay.history import ReplayHistory, encode
 from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from proxy.history.identity import canonicalize, canonicalize_as_0_1, compute_link
+from proxy.history.canonical import canonicalize, keep_as_written
+from proxy.history.chain import compute_link
 from proxy.history.messages import read_message
 from proxy.store.transcripts.archive import Transcript
 from proxy.store.transcripts.files import MessageLine, find_ids, hash_head, parse
@@ -66,7 +67,7 @@ def _derive_links(line: MessageLine, key: bytes) -> Iterator[str]:
     """The link of a message, as this version derives it and as version 0.1 did."""
     with suppress(ValueError, RecursionError):
         message = read_message(json.loads(line.message), line.message)
-        for form in (canonicalize, canonicalize_as_0_1):
+        for form in (canonicalize, keep_as_written):
             yield compute_link(bytes.fromhex(line.after), message, key, form=form).hex()
 
 

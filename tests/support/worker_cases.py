@@ -13,9 +13,11 @@ from proxy.designs.dedup_old import DedupOld
 from proxy.designs.one_liners import OneLiners
 from proxy.designs.strip_attachments import StripAttachments
 from proxy.designs.tool_hints import ToolHints
-from proxy.history.agents import OBSERVATIONS, mark_observations
-from proxy.history.grouping import Pins, find_groups, find_last_assistant
-from proxy.history.messages import NOTE
+from proxy.history.grouping import find_groups
+from proxy.history.messages import NOTE, find_last_assistant
+from proxy.history.observations import OBSERVATIONS, mark_observations
+from proxy.history.pins import Pins
+from proxy.shorten.economics import Prices
 from proxy.shorten.notes import HEADING
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.steps.clear_observations import ClearObservations
@@ -25,7 +27,6 @@ from proxy.shorten.steps.dedup_arrivals import DedupArrivals
 from proxy.shorten.steps.drop_middle import DropMiddle
 from proxy.shorten.steps.strip_reasoning import StripReasoning
 from proxy.shorten.summary import Summary, SummaryRules
-from proxy.shorten.window import Prices
 from tests.support.compaction_worker import Worker, turns
 from tests.support.histories import any_history, asked_and_answered, legal
 from tests.support.messages import calls, parse_request, user

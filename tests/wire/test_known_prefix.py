@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.history.identity import compute_chain
+from proxy.history.chain import compute_chain
 from proxy.path.known_requests import KnownRequests
 from proxy.wire.chat import requests as chat_wire
 from proxy.wire.chat.requests import find_first_message, parse

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.history.messages import change_arguments
+from proxy.history.calls import change_arguments
 from proxy.summary.question import Try
 from proxy.wire.messages import requests as messages
 from tests.support.messages import assistant, calls, history, system, user

@@ -17,7 +17,8 @@ from proxy.cli import options
 from proxy.cli.options import add_command, has_colours, parse_path, print_error
 from proxy.config import Config
 from proxy.designs.prune_tools import PruneTools
-from proxy.history.messages import Message, Request
+from proxy.history.messages import Message
+from proxy.history.request import Request
 from proxy.lab import saved
 from proxy.lab.commands import strategies, tangents
 from proxy.lab.commands.strategies import AUTO, JP, SUMMARY, Strategy

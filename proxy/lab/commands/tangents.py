@@ -16,7 +16,8 @@ from proxy.assembly import build_redaction
 from proxy.cli.options import format_table, list_client_headers, name_key_variable, print_error
 from proxy.config import Config, Upstream
 from proxy.errors import ProxyError
-from proxy.history.messages import Request, read_message
+from proxy.history.messages import read_message
+from proxy.history.request import Request
 from proxy.lab.tangents import Tangent, Turns
 from proxy.shorten.pipeline import Count
 from proxy.shorten.summary_check import Verdict

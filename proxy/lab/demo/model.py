@@ -14,7 +14,8 @@ from itertools import cycle
 from time import perf_counter
 from typing import Literal
 
-from proxy.history.messages import Message, Request
+from proxy.history.messages import Message
+from proxy.history.request import Request
 from proxy.lab.demo.run import NUDGE, TASK, Run, encode
 from proxy.lab.demo.speech import DemoUsage, ModelReply, refusal
 from proxy.lab.demo.summaries import Turnout, answer_demand

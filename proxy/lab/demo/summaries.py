@@ -4,7 +4,7 @@ import re
 from itertools import chain
 from typing import Any, Literal
 
-from proxy.history.messages import Request
+from proxy.history.request import Request
 from proxy.lab.demo.speech import ModelReply, refusal
 
 Turnout = Literal["good", "down", "slow", "empty", "cut", "tool", "long", "hostile"]

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from proxy.history.agents import OBSERVATIONS, mark_observations
-from proxy.history.messages import Message, Request
+from proxy.history.messages import Message
+from proxy.history.observations import OBSERVATIONS, mark_observations
+from proxy.history.request import Request
 from proxy.lab.replay.cache import Marked
 from proxy.lab.replay.values import Conversation, Json, RecordedUsage
 from proxy.lab.saved import UnreadableError

@@ -11,7 +11,8 @@ removed, lambda is 150 / 50 = 3. An agent that needs fewer extra steps gains.
 from collections.abc import Mapping
 
 from proxy.lab.replay.values import PICO_PER_DOLLAR, Scores, Tokens
-from proxy.shorten.window import Prices, Window
+from proxy.shorten.economics import Prices
+from proxy.shorten.window import Window
 
 PRICES: Mapping[str, Prices] = {
     "tenth": Prices(0.1, 1.25),

@@ -8,8 +8,8 @@ Asked once per conversation, of its last request, about all but the head:
 
 from collections.abc import Iterable, Sequence
 
-from proxy.history.grouping import Pins
 from proxy.history.messages import HEAD, Message
+from proxy.history.pins import Pins
 from proxy.lab.replay.values import Recall
 
 

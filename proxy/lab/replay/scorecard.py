@@ -21,7 +21,7 @@ from proxy.lab.replay.prices import (
 )
 from proxy.lab.replay.scoring import sum_scores
 from proxy.lab.replay.values import DIALECTS, PICO_PER_DOLLAR, RECALLED, Result, Scores
-from proxy.shorten.window import Prices
+from proxy.shorten.economics import Prices
 
 Cell = Decimal | int | str
 NONE = "-"

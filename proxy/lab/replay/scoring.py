@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from proxy.history.grouping import Pins
 from proxy.history.messages import Message
+from proxy.history.pins import Pins
 from proxy.lab.replay.cache import MARKS, PROVIDER, Cache, Habit
 from proxy.lab.replay.documents import find_documents, is_whole
 from proxy.lab.replay.history import Forwarded, ReplayHistory, RequestTurn, same
@@ -25,8 +25,8 @@ from proxy.lab.replay.validity import BY_DIALECT, shape_of
 from proxy.lab.replay.values import RECALLED, Estimate, Needed, Point, Recall, Result, Scores, Tokens
 from proxy.models.tokenizer import Tokenizers, find_prior_calibration
 from proxy.models.windows import resolve_window
+from proxy.shorten.calibration import Calibration
 from proxy.shorten.pipeline import Count, estimate_tokens
-from proxy.shorten.window import Calibration
 from proxy.wire import http
 
 UNPINNED = Pins()

@@ -14,7 +14,8 @@ from typing import Any
 
 from proxy.config import Policy
 from proxy.history.identity import Identity
-from proxy.history.messages import Message, Request
+from proxy.history.messages import Message
+from proxy.history.request import Request
 from proxy.lab.replay.history import OWNER, ReplayHistory, RequestTurn
 from proxy.lab.replay.summaries import ReplaySummarizer, SummaryRequest
 from proxy.path.actions import (
@@ -36,11 +37,12 @@ from proxy.path.actions import (
 from proxy.path.conversation import Context, Conversation, list_forwarded_pieces
 from proxy.path.program import run
 from proxy.path.recovery import Refusal
+from proxy.shorten.economics import Prices
 from proxy.shorten.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, FoundValues, LookUp, SummaryCandidate
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Rules
 from proxy.shorten.summary import Summary, SummaryRules
-from proxy.shorten.window import Prices, Window
+from proxy.shorten.window import Window
 from proxy.summary.question import Question
 from proxy.wire.chat.answers import RECALL_TOOL
 from proxy.wire.formats import ANSWER_FORMATS

@@ -26,7 +26,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from proxy.history.messages import Message, ToolCall, iterate_strings
+from proxy.history.calls import iterate_strings
+from proxy.history.messages import Message, ToolCall
 
 SPAN_CHARACTERS = 24
 EVERY_REQUESTS = 5

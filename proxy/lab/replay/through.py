@@ -20,7 +20,8 @@ from typing import Any
 
 from proxy.config import Upstream as Address
 from proxy.errors import ProxyError
-from proxy.history.messages import Message, Request, read_message
+from proxy.history.messages import Message, read_message
+from proxy.history.request import Request
 from proxy.lab.demo.speech import DemoUsage, ModelReply, refusal
 from proxy.lab.replay import standin
 from proxy.lab.replay.cache import Cache

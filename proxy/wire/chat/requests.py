@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 from proxy.history import splice
-from proxy.history.messages import HEAD, Message, Request, ToolCall, read_message
+from proxy.history.messages import HEAD, Message, ToolCall, read_message
+from proxy.history.request import Request
 from proxy.summary.question import Try
 from proxy.wire import marks
 from proxy.wire.outline import Prefix, find_first_element, find_values, list_named, locate, read_elements
@@ -156,7 +157,7 @@ def _is_evenly_spaced(request: Request, comma: bytes) -> bool:
             so_far = so_far and is_even(number)
             yield so_far
 
-    return all(request.columns.extend(_is_evenly_spaced, len(body), look)[-1:])
+    return all(request.columns.even_spacing(len(body), look)[-1:])
 
 
 def _cut_stretches(request: Request, view: Sequence[Message]) -> Iterator[bytes]:

@@ -19,7 +19,9 @@ from typing import Any
 import msgspec
 
 from proxy.history import splice
-from proxy.history.messages import Columns, Message, Request, ToolCall, is_different, read_message
+from proxy.history.columns import Columns
+from proxy.history.messages import Message, ToolCall, is_different, read_message
+from proxy.history.request import Request
 from proxy.summary.question import Try
 from proxy.wire import marks
 from proxy.wire.chat.requests import (
@@ -274,7 +276,7 @@ def render(request: Request, view: Sequence[Message], tools: bytes | None = None
 def _write_list(request: PiecedRequest, view: Sequence[Message], shared: int) -> Iterator[bytes]:
     """The messages of this view. Those that were written for the request before are not written again."""
     head, body = view[: request.head_size], view[request.head_size :]
-    columns = request.columns.of_view(body) if all(map(is_, head, request.head)) else Columns()
+    columns = request.columns.find_view(body) if all(map(is_, head, request.head)) else Columns()
 
     def begin() -> _Writer:
         writer = _Writer(request)
@@ -286,7 +288,7 @@ def _write_list(request: PiecedRequest, view: Sequence[Message], shared: int) ->
         start = _find_fresh(known)
         return islice(map(begin().add, body[start:]), len(known) - start, None)
 
-    steps: Sequence[_Step] = columns.extend(_write_list, len(body), write_new)
+    steps: Sequence[_Step] = columns.written(len(body), write_new)
     writer = begin()
     for message in body[_find_fresh(steps) :]:
         writer.add(message)
@@ -461,7 +463,7 @@ def _count_marks(request: PiecedRequest) -> int:
         counts = map(count, range(head + len(known), head + len(request.body)))
         return islice(accumulate(counts, initial=known[-1] if known else 0), 1, None)
 
-    of_body = request.columns.extend(_count_marks, len(request.body), add_up)[-1:]
+    of_body = request.columns.cache_marks(len(request.body), add_up)[-1:]
     return sum(of_body) + sum(map(count, range(head))) + source.count(_MARK, 0, start) + source.count(_MARK, stop)
 
 

@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 
 from proxy.history import splice
-from proxy.history.messages import Message, Request, ToolCall, is_different, read_message
+from proxy.history.messages import Message, ToolCall, is_different, read_message
+from proxy.history.request import Request
 from proxy.summary.question import Try
 from proxy.wire.chat.requests import bound_answer, write_bounds
 from proxy.wire.lenient import as_text
@@ -331,7 +332,7 @@ def _write_list(request: PiecedRequest, view: Sequence[Message]) -> Iterator[byt
     def write_new(known: Sequence[bytes]) -> Iterator[bytes]:
         return write(body[len(known) :])
 
-    return filter(None, (*write(head), *request.columns.of_view(body).extend(_write_list, len(body), write_new)))
+    return filter(None, (*write(head), *request.columns.find_view(body).written(len(body), write_new)))
 
 
 def _write_items(request: PiecedRequest, message: Message) -> Iterator[bytes]:

@@ -1,0 +1,98 @@
+"""Change the calls of an assistant message inside its bytes: other arguments, or fewer calls."""
+
+from collections.abc import Callable, Collection, Iterator
+
+from proxy.history import splice
+from proxy.history.messages import Message, ToolCall, make_literal
+
+
+def change_arguments(message: Message, change: Callable[[ToolCall], str], made: str) -> Message:
+    """Return a message with the arguments that *change* returns for each call; everything else keeps its bytes."""
+    changes: list[tuple[int, int, bytes]] = []
+    for call, (start, stop) in zip(message.calls, _find_argument_spans(message.raw), strict=False):
+        text = change(call)
+        if text != call.arguments and stop:
+            changes.append((start, stop, splice.quote(text)))
+    raw = splice.replace_spans(message.raw, sorted(changes))
+    if raw == message.raw:
+        return message
+    return make_literal(raw, message.start, message.stop, made)
+
+
+def remove_calls(message: Message, removed: Collection[int], made: str) -> Message | None:
+    """Return a message without the calls of these numbers; None if nothing would be left of it.
+
+    A legacy `function_call` is numbered after the others.
+    """
+    raw = message.raw
+    calls = splice.find_member(raw, "tool_calls")
+    count = 0
+    empty_members = set()
+    if calls is not None:
+        spans = list(splice.iterate_elements(raw, calls.start))
+        count = len(spans)
+        remaining = []
+        for number, (start, stop) in enumerate(spans):
+            if number not in removed:
+                remaining.append(raw[start:stop])
+        if spans and not remaining:
+            empty_members.add("tool_calls")
+        elif len(remaining) < count:
+            raw = splice.replace_bytes(raw, calls.start, calls.stop, b"[" + b", ".join(remaining) + b"]")
+    if count in removed:
+        empty_members.add("function_call")
+    shorter = make_literal(splice.remove_members(raw, frozenset(empty_members)), message.start, message.stop, made)
+    if shorter.calls or shorter.text.strip():
+        return shorter
+    return None
+
+
+def list_argument_texts(call: ToolCall) -> Iterator[str]:
+    """Yield the texts inside the arguments; the arguments as one text if they are not JSON."""
+    value = call.value
+    if value is None:
+        yield call.arguments
+    else:
+        yield from iterate_strings(value)
+
+
+def iterate_strings(value: object) -> Iterator[str]:
+    """Yield every text in a JSON value, without the names of members."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for member in value.values():
+            yield from iterate_strings(member)
+    elif isinstance(value, list):
+        for element in value:
+            yield from iterate_strings(element)
+
+
+def _find_argument_spans(raw: bytes) -> list[tuple[int, int]]:
+    """Return the byte range of each call's arguments, in the order of `Message.calls`; (0, 0) for one without."""
+    spans = []
+    calls = splice.find_member(raw, "tool_calls")
+    if calls is not None and raw[calls.start : calls.start + 1] == b"[":
+        for start, _ in splice.iterate_elements(raw, calls.start):
+            spans.append(_find_arguments(raw, start))
+    legacy = splice.find_member(raw, "function_call")
+    if legacy is not None and raw[legacy.start : legacy.start + 1] == b"{":
+        spans.append(_find_span(raw, legacy.start, "arguments"))
+    return spans
+
+
+def _find_arguments(raw: bytes, start: int) -> tuple[int, int]:
+    if raw[start : start + 1] != b"{":
+        return 0, 0
+    for kind, key in (("custom", "input"), ("function", "arguments")):
+        inner = splice.find_member(raw, kind, start)
+        if inner is not None and raw[inner.start : inner.start + 1] == b"{":
+            return _find_span(raw, inner.start, key)
+    return 0, 0
+
+
+def _find_span(raw: bytes, start: int, key: str) -> tuple[int, int]:
+    member = splice.find_member(raw, key, start)
+    if member is None:
+        return 0, 0
+    return member.start, member.stop

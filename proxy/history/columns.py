@@ -1,0 +1,266 @@
+"""Columns: values computed message by message, continued from one request of a conversation to the next.
+
+A client sends its whole history with every request, and only the end of it is new. What follows from a message and
+those before it (its link, its size, the call it answers) is computed once and kept in a column.
+
+    request 1    m0 m1 m2 m3          group starts    0 1 1 1
+    request 2    m0 m1 m2 m3 m4 m5    group starts    0 1 1 1 4 4     only the last two are computed
+
+1. Value *i* of a column follows from messages 0 to *i* and from the key of the column. If all columns were forgotten,
+   the same would be decided, only later.
+2. `Request.columns` are those of the client's history. Each view of it (the messages that are forwarded) has columns
+   of its own, which continue those of the last view.
+3. Only columns that a request used are kept for the next one: keys hold names that clients choose.
+
+Every column is a method of `Columns`; `_extend` is the one way to continue them.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress, count
+from operator import is_, is_not
+from typing import Any, TypeVar
+
+from proxy.history.canonical import remove_wrapping
+from proxy.history.grouping import find_group_starts
+from proxy.history.messages import Message, ToolCall
+from proxy.history.pairing import find_callers
+from proxy.history.rereads import Reread, find_rereads
+
+V = TypeVar("V")
+Compute = Callable[[Sequence[V]], Iterable[V]]
+"""It is given the known values of a column and returns those that follow."""
+CountTokens = Callable[[bytes], int]
+
+
+class Columns:
+    """The columns of one history, or of one view."""
+
+    __slots__ = ("_earlier", "_shared", "_values", "_view")
+
+    def __init__(self) -> None:
+        self._earlier: Mapping[Hashable, tuple[Any, ...]] = {}
+        self._shared = 0
+        self._values: dict[Hashable, tuple[Any, ...]] = {}
+        self._view: _View | None = None
+
+    def follow(self, earlier: "Columns", shared: int) -> "Columns":
+        """Continue those of a history that has the first *shared* messages in common with this one."""
+        self._earlier = earlier._values  # noqa: SLF001 (its own class)
+        self._shared = shared
+        view = earlier._view  # noqa: SLF001
+        if view is not None and view.body_length > shared:
+            view = _View(view.messages, view.columns, shared, view.block, view.covered_count)
+        self._view = view
+        return self
+
+    def _extend(self, column: Hashable, length: int, compute: Compute[V]) -> Sequence[V]:
+        values = self._values.get(column)
+        if values is None:
+            values = self._earlier.get(column, ())[: self._shared]
+            self._values[column] = values
+        if len(values) < length:
+            values += tuple(compute(values))
+            self._values[column] = values
+        return values
+
+    # Views
+
+    def continue_view(
+        self, messages: tuple[Message, ...], body_length: int, block: object, covered_count: int
+    ) -> "Columns":
+        """Return the columns of this view of the history. It takes the place of the last view.
+
+        Of that, all messages before the first difference are continued. *block* is None if the messages in place of
+        those that it covers depend on more than the block.
+        """
+        last, columns = self._view, Columns()
+        if last is not None:
+            length = min(len(last.messages), len(messages))
+            shared = next(compress(count(), map(is_not, last.messages, messages)), length)
+            while shared and messages[shared - 1].stop > last.body_length:
+                shared -= 1
+            columns.follow(last.columns, shared)
+        self._view = _View(messages, columns, body_length, block, covered_count)
+        return columns
+
+    def find_view(self, messages: Sequence[Message]) -> "Columns":
+        """Return the columns of the last view if it holds these messages, else new ones."""
+        view = self._view
+        if view is None or len(view.messages) != len(messages) or not all(map(is_, view.messages, messages)):
+            return Columns()
+        return view.columns
+
+    def find_covered(self, block: object, covers: int) -> tuple[Message, ...] | None:
+        """Return the messages that stood for the first *covers* ones in the last view, if it was made by this block."""
+        view = self._view
+        if view is None or view.block is not block or view.body_length < covers:
+            return None
+        return view.messages[: view.covered_count]
+
+    # Columns of any messages: a history or a view
+
+    def group_starts(self, messages: Sequence[Message]) -> Sequence[int]:
+        """The start of each message's group, see `Groups.starts`."""
+
+        def compute(values: Sequence[int]) -> Iterator[int]:
+            return find_group_starts(messages, values)
+
+        return self._extend("group starts", len(messages), compute)
+
+    def callers(self, messages: Sequence[Message]) -> Sequence[ToolCall | None]:
+        """The call that each message answers."""
+
+        def compute(values: Sequence[ToolCall | None]) -> Iterator[ToolCall | None]:
+            return find_callers(messages, values)
+
+        return self._extend("callers", len(messages), compute)
+
+    def token_sums(self, messages: Sequence[Message], estimate: CountTokens) -> Sequence[int]:
+        """The tokens of each message and all before it."""
+
+        def compute(values: Sequence[int]) -> list[int]:
+            total = 0
+            if values:
+                total = values[-1]
+            sums = []
+            for message in messages[len(values) :]:
+                total += estimate(message.raw)
+                sums.append(total)
+            return sums
+
+        return self._extend(("token sums", estimate), len(messages), compute)
+
+    def count_summed(self, estimate: CountTokens) -> int:
+        """The number of messages whose tokens are known."""
+        return len(self._extend(("token sums", estimate), 0, tuple))
+
+    def worth_sums(self, step: object, estimate: CountTokens, length: int, compute: Compute[float]) -> Sequence[float]:
+        """The tokens that a step could clear of each message and all before it."""
+        return self._extend(("worth sums", step, estimate), length, compute)
+
+    # Columns of the client's history
+
+    def links(self, origin: bytes, secret: bytes, length: int, compute: Compute[bytes]) -> Sequence[bytes]:
+        """The link of each message."""
+        return self._extend(("links", origin, secret), length, compute)
+
+    def links_as_text(self, origin: bytes, links: Sequence[bytes]) -> Sequence[str]:
+        """The links in hexadecimal digits, as transcripts have them."""
+
+        def compute(values: Sequence[str]) -> list[str]:
+            return [link.hex() for link in links[len(values) :]]
+
+        return self._extend(("links as text", origin), len(links), compute)
+
+    def store_keys(self, first_key: str, links: Sequence[bytes], make_key: Callable[[bytes], str]) -> Sequence[str]:
+        """The key of each link in a store. *first_key* says whose keys they are, and of which kind."""
+
+        def compute(values: Sequence[str]) -> Iterable[str]:
+            return map(make_key, links[len(values) :])
+
+        return self._extend(("store keys", first_key), len(links), compute)
+
+    def usual_forms(self, length: int, compute: Compute[V]) -> Sequence[V]:
+        """Up to each message, the kinds of messages that this client writes in canonical form."""
+        return self._extend("usual forms", length, compute)
+
+    def head_digest(self, key: Hashable, compute: Callable[[], str]) -> str:
+        """The digest of the head, which *key* holds."""
+
+        def compute_first(values: Sequence[str]) -> Sequence[str]:
+            if values:
+                return ()
+            return (compute(),)
+
+        return self._extend(("head digest", key), 1, compute_first)[0]
+
+    def raw_messages(self, messages: Sequence[Message]) -> Sequence[bytes]:
+        """The bytes of each message."""
+
+        def compute(values: Sequence[bytes]) -> list[bytes]:
+            return [message.raw for message in messages[len(values) :]]
+
+        return self._extend("raw messages", len(messages), compute)
+
+    def content_hashes(self, messages: Sequence[Message]) -> Sequence[int]:
+        """A hash of each content without cache markers."""
+
+        def compute(values: Sequence[int]) -> list[int]:
+            return [hash(remove_wrapping(message.content)) for message in messages[len(values) :]]
+
+        return self._extend("content hashes", len(messages), compute)
+
+    def last_users(self, messages: Sequence[Message]) -> Sequence[int | None]:
+        """Up to each message, the index of the newest message of a person."""
+
+        def compute(values: Sequence[int | None]) -> list[int | None]:
+            last = None
+            if values:
+                last = values[-1]
+            places = []
+            for place in range(len(values), len(messages)):
+                if messages[place].is_user:
+                    last = place
+                places.append(last)
+            return places
+
+        return self._extend("last users", len(messages), compute)
+
+    def rereads(self, messages: Sequence[Message]) -> Sequence[Reread | None]:
+        """The earlier result that each message says is in the context."""
+        callers = self.callers(messages)
+
+        def compute(values: Sequence[Reread | None]) -> Iterator[Reread | None]:
+            return find_rereads(messages, callers, values)
+
+        return self._extend("rereads", len(messages), compute)
+
+    def documents(self, length: int, compute: Compute[V]) -> Sequence[V]:
+        """Whether each message is a document in force, see `shorten/documents.py`."""
+        return self._extend("documents", length, compute)
+
+    def pinned_passages(
+        self, pins: Hashable, length: int, compute: Compute[tuple[str, ...]]
+    ) -> Sequence[tuple[str, ...]]:
+        """The pinned passages of each message."""
+        return self._extend(("pinned passages", pins), length, compute)
+
+    def compact_requests(self, length: int, compute: Compute[bool]) -> Sequence[bool]:
+        """Up to each message, whether one of them may ask for compaction."""
+        return self._extend("compact requests", length, compute)
+
+    def after_always_steps(self, key: Hashable, length: int, compute: Compute[Message]) -> Sequence[Message]:
+        """Each message as the always-steps of a block leave it."""
+        return self._extend(("after always steps", key), length, compute)
+
+    def after_rereads(self, key: Hashable, length: int, compute: Compute[Message]) -> Sequence[Message]:
+        """Each message behind a block with its claims about earlier results corrected."""
+        return self._extend(("after rereads", key), length, compute)
+
+    def even_spacing(self, length: int, compute: Compute[bool]) -> Sequence[bool]:
+        """Up to each message of a chat, whether the same bytes stand between all of them."""
+        return self._extend("even spacing", length, compute)
+
+    def cache_marks(self, length: int, compute: Compute[int]) -> Sequence[int]:
+        """The cache marks of a Messages request up to each message."""
+        return self._extend("cache marks", length, compute)
+
+    # Columns of a view
+
+    def written(self, length: int, compute: Compute[V]) -> Sequence[V]:
+        """What is written for each message in another API than Chat Completions."""
+        return self._extend("written", length, compute)
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """The messages that were last forwarded for a history, without the head."""
+
+    messages: tuple[Message, ...]
+    columns: Columns
+    body_length: int
+    """The number of messages of the history that it stands for."""
+    block: object
+    covered_count: int
+    """The number of messages in place of those that the block covers."""

@@ -1,0 +1,147 @@
+"""Pins: passages that must survive verbatim, and the check that they did.
+
+A rule given in turn three may be missing from a summary and broken in turn ninety. So a policy names tags, markers and
+patterns, and each passage that they find stays, byte for byte, through any number of blocks:
+
+    tags: [rules]      <rules>Never touch production.</rules>
+    markers: [MUST]    Answers MUST be in French.
+
+Only a user or a system message can hold a pin: a web page that a tool fetched cannot pin itself. Patterns are matched
+line by line, on lines of bounded length, and may repeat one thing only, so that no text can make them slow.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from proxy.history.messages import HEAD, NOTE, Message, find_last_user
+
+MAX_PASSAGES = 250
+"""Each passage is searched in each message that may hold it, several times for a block."""
+_PINNING = ("user", *HEAD)
+_LINE_CHARACTERS = 2_000
+_LOOPS = re.compile(r"(?<!\\)(?:[*+]|\{\d*,\d*\})")
+_RISKY = re.compile(r"(?<!\\)(?:\)[*+{]|\(\?[=!<P(])|\\[1-9]")
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """The pins of a policy: tags, markers and patterns."""
+
+    tags: tuple[str, ...] = ()
+    """Everything between `<tag>` and `</tag>` is pinned, with the tags."""
+    markers: tuple[str, ...] = ()
+    """Lines that hold this text are pinned."""
+    patterns: tuple[str, ...] = ()
+    """Lines that match this pattern are pinned (see `find_pin_fault`)."""
+    budget: int = 16_000
+    """Bytes of pinned passages in all. Above that, or above `MAX_PASSAGES`, the oldest are no longer pinned."""
+
+    def passages(self, messages: Sequence[Message]) -> tuple[str, ...]:
+        """Return the pinned passages, in order, each once; the newest that fit the budget."""
+        return self.choose(messages, self.find_in_each(messages))
+
+    def find_in_each(self, messages: Sequence[Message]) -> list[tuple[str, ...]]:
+        """Return the passages in each message that a person or the system may have written."""
+        passages: list[tuple[str, ...]] = []
+        has_pins = bool(self.tags or self.markers or self.patterns)
+        for message in messages:
+            if has_pins and message.role in _PINNING:
+                passages.append(tuple(self._find(message.text)))
+            else:
+                passages.append(())
+        return passages
+
+    def choose(self, messages: Sequence[Message], passages_of_each: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+        """Return the newest of these passages that fit the budget, in order, each once."""
+        candidates: list[str] = []
+        for message, passages in zip(messages, passages_of_each, strict=True):
+            if passages and _may_pin(message):
+                candidates += passages
+        remaining_bytes = self.budget
+        chosen: dict[str, None] = {}
+        for passage in reversed(candidates):
+            size = len(passage.encode("utf-8", "surrogatepass"))
+            if passage not in chosen and size <= remaining_bytes and len(chosen) < MAX_PASSAGES:
+                chosen[passage] = None
+                remaining_bytes -= size
+        return tuple(reversed(chosen))
+
+    def stand_in(self, text: str) -> bool:
+        """Whether this text holds a pinned passage."""
+        return any(True for _ in self._find(text))
+
+    def _find(self, text: str) -> Iterable[str]:
+        for tag in self.tags:
+            yield from _find_between(text, f"<{tag}>", f"</{tag}>")
+        rules = tuple(map(_compile, self.patterns))
+        if not rules and not any(marker in text for marker in self.markers):
+            return
+        for line in text.split("\n"):
+            start = line[:_LINE_CHARACTERS]
+            if any(marker in start for marker in self.markers) or any(rule.search(start) for rule in rules):
+                yield line
+
+
+def find_fixed(messages: Sequence[Message], passages: Sequence[str]) -> frozenset[int]:
+    """Return the starts of messages that no step may touch.
+
+    These are mid-conversation instructions and tool definitions, messages that an API needs with them, the last words
+    of the user, and pins.
+    """
+    last_user = find_last_user(messages)
+    starts = set()
+    for place, message in enumerate(messages):
+        if message.literal:
+            continue
+        is_fixed = message.is_fixed or message.declares_tools or place == last_user
+        is_instruction = message.role in HEAD and not message.is_observation
+        if is_fixed or is_instruction or (passages and _may_pin(message) and _contains_passage(message, passages)):
+            starts.add(message.start)
+    return frozenset(starts)
+
+
+def find_missing_passages(passages: Sequence[str], view: Sequence[Message]) -> tuple[str, ...]:
+    """Return the pinned passages that no message of the view holds. None may be missing."""
+    if not passages:
+        return ()
+    texts = [message.text for message in view if _may_pin(message) or message.made == NOTE]
+    return tuple(passage for passage in passages if not any(passage in text for text in texts))
+
+
+def find_pin_fault(pattern: str, *, repetitions: int = 1) -> str | None:
+    """Return the fault of a pattern, if any: patterns that could be slow are refused."""
+    if _RISKY.search(pattern):
+        return "a pattern may not repeat a group, look around or refer back: it could be made slow"
+    if len(_LOOPS.findall(pattern)) > repetitions:
+        return f"a pattern may hold {repetitions} of * + {{n,}} only: more could be made slow"
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        return f"not a regular expression: {error}"
+    return None
+
+
+@lru_cache(maxsize=1_024)
+def _compile(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+def _may_pin(message: Message) -> bool:
+    return message.role in HEAD or message.is_user
+
+
+def _contains_passage(message: Message, passages: Sequence[str]) -> bool:
+    text = message.text
+    return any(passage in text for passage in passages)
+
+
+def _find_between(text: str, opening: str, closing: str) -> Iterable[str]:
+    start = text.find(opening)
+    while start >= 0:
+        stop = text.find(closing, start)
+        if stop < 0:
+            return
+        yield text[start : stop + len(closing)]
+        start = text.find(opening, stop)

@@ -1,0 +1,74 @@
+"""A request: its messages, and all that is needed to put it together again byte for byte."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from proxy.history.columns import Columns
+from proxy.history.messages import HEAD, Message, is_different
+
+
+@dataclass(frozen=True)  # without slots: head, body and columns are made once
+class Request:
+    """A whole request, in any of the APIs."""
+
+    source: bytes
+    messages: tuple[Message, ...]
+    offsets: tuple[int, ...]
+    """The start of each message in the source."""
+    model: str = ""
+    tools: bytes | None = None
+    tools_at: int = 0
+    forced_tool: str = ""
+    """The tool that the model must call, by `tool_choice`."""
+    user: str = ""
+    session: str = ""
+    """The session that the client names in the body. No part of the identity: a resumed history is known again."""
+    max_output: int | None = None
+    least_thinking: int = 0
+    """Tokens of the answer that go to thinking at least, if the client sets a budget for it."""
+    stream: bool = False
+    asks_usage: bool = False
+    """The client wants the usage at the end of the stream."""
+    wire: str = ""
+    """The API that it came by, if that is not Chat Completions."""
+    has_thinking_budget: bool = False
+    """The client asks for thinking with a budget, as older models of Anthropic have it."""
+
+    @cached_property
+    def columns(self) -> Columns:
+        """Values computed for the body, message by message."""
+        return Columns()
+
+    @cached_property
+    def head_size(self) -> int:
+        """The number of messages in the head."""
+        for place, message in enumerate(self.messages):
+            if message.role not in HEAD:
+                return place
+        return len(self.messages)
+
+    @cached_property
+    def head(self) -> tuple[Message, ...]:
+        """The leading system and developer messages."""
+        return self.messages[: self.head_size]
+
+    @cached_property
+    def body(self) -> tuple[Message, ...]:
+        """The history proper: everything after the head."""
+        return self.messages[self.head_size :]
+
+    def find_end(self, count: int) -> int:
+        """Return the end of the first *count* messages in the source."""
+        return self.offsets[count - 1] + len(self.messages[count - 1].raw)
+
+    def find_cut(self, count: int) -> int:
+        """Return the same if another history may continue differently after these messages, else 0."""
+        return self.find_end(count)
+
+    def is_changed_by(self, view: Sequence[Message]) -> bool:
+        """Whether this view differs from the client's messages."""
+        messages = self.messages
+        if view is messages:
+            return False
+        return len(view) != len(messages) or any(map(is_different, view, messages))

@@ -1,0 +1,112 @@
+"""How much happens for a request: calls of Python functions of the package, the same on every machine.
+
+The history is that of an agent that lists files: each result is a list of names, no two alike, as in recorded work.
+"""
+
+import sys
+import threading
+from collections import Counter, defaultdict
+from contextlib import contextmanager
+
+import pytest
+import pytest_asyncio
+
+from tests import ROOT
+from tests.support import http_client
+from tests.support.gateway_in_process import GatewayInProcess, Listening
+from tests.support.messages import body, call, history, system, user
+from tests.support.proxy_client import request
+from tests.support.scripted_upstream import Upstream, text_turn
+
+PACKAGE = str(ROOT / "proxy")
+USUAL_CALLS = {"left alone": 260, "applied": 1_350, "created": 23_000}
+"""The aims are 200, 1,200 and 30,000; what is reached, plus 10 %, stands here."""
+MOST_CALLS_APPLIED = 2_100
+"""Once between two blocks, the view is divided into groups for the first time."""
+NAMES_PER_RESULT = 60
+BEFORE_BYTES, MOST_BYTES = 85_000, 115_000
+
+
+class CallCounter:
+    """Counts the calls of functions of the package in all threads that start while it is on."""
+
+    def __init__(self):
+        self.counts = Counter()
+
+    def note(self, frame, event, _):
+        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
+            self.counts[frame.f_code.co_qualname] += 1
+
+    @contextmanager
+    def counting(self):
+        threading.setprofile(self.note)
+        sys.setprofile(self.note)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)
+
+
+def list_files(number):
+    return "\n".join(
+        f"src/module_{number}_{line}/handler_{number * 7919 % 997}_{line}.py" for line in range(NAMES_PER_RESULT)
+    )
+
+
+def working(steps):
+    """The history of an agent after this many steps."""
+    calls = [call("Bash", command=f"ls -R src/part_{step}", out=list_files(step)) for step in range(steps)]
+    messages = history(system("You are a coding agent. " * 20), user("Mend the failing tests."), *calls)
+    for number, message in enumerate(messages):
+        for tool_call in message.get("tool_calls", ()):
+            tool_call["id"] = f"call_{number}"
+        if message["role"] == "tool":
+            message["tool_call_id"] = f"call_{number - 1}"
+    return messages
+
+
+async def ask(origin, messages):
+    sent = request(headers={"authorization": "Bearer sk-a"}, body=body(messages, stream=True))
+    answer = await http_client.send(origin, sent)
+    assert answer.status == 200
+    return answer.head.first("x-compaction")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def calls(tmp_path_factory):
+    """The calls of each request of about 100 kB, by what was done to it."""
+    counter, requests = CallCounter(), defaultdict(list)
+    async with (
+        Upstream(text_turn("Hi").using(prompt=100)) as up,
+        GatewayInProcess(up, tmp_path_factory.mktemp("state")) as served,
+        Listening(served).listening() as origin,
+    ):
+        with counter.counting():
+            await ask(origin, user("Hello?"))  # policies are compiled once
+            await served.notes.wait_idle()
+            counter.counts.clear()
+            await ask(origin, user("Hello?"))
+            await served.notes.wait_idle()
+            requests["left alone"].append(Counter(counter.counts))
+            for steps in range(2, 60):
+                messages = working(steps)
+                size = len(body(messages))
+                counter.counts.clear()
+                outcome = await ask(origin, messages)
+                await served.notes.wait_idle()
+                if BEFORE_BYTES < size < MOST_BYTES:
+                    requests[outcome].append(Counter(counter.counts))
+        assert not served.faults
+    return requests
+
+
+@pytest.mark.parametrize("outcome", USUAL_CALLS)
+def test_a_request_usually_takes_few_calls(calls, outcome):
+    usual = sorted(calls[outcome], key=Counter.total)[len(calls[outcome]) // 2]
+    assert usual.total() <= USUAL_CALLS[outcome], usual.most_common(8)
+
+
+def test_no_request_under_a_block_goes_over_its_history_again_and_again(calls):
+    dearest = max(calls["applied"], key=Counter.total)
+    assert dearest.total() <= MOST_CALLS_APPLIED, dearest.most_common(8)
