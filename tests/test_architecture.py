@@ -25,6 +25,12 @@ LAYERS = (
     {"recall.own_tools", "recall.search"},
     {"recall.tool"},
     {"shorten"},
+    {"designs"},
+    {"shorten.step_registry"},
+    {"shorten.block"},
+    {"shorten.memory"},
+    {"shorten.state"},
+    {"shorten.attempts"},
     {"summary.question"},
     {"path.planning", "path.originals_rule"},
     {"path.recovery", "path.conversation"},
@@ -52,7 +58,7 @@ LAYERS = (
 LAYER = {part: number for number, parts in enumerate(LAYERS) for part in parts}
 # Decided without I/O. A room may hold both, so modules are named where not all of a room is pure.
 PURE_PARTS = (
-    "history/", "shorten/", "recall/own_tools.py", "recall/search.py",
+    "history/", "shorten/", "designs/", "recall/own_tools.py", "recall/search.py",
     "recall/tool.py", "summary/question.py", "models/names.py",
     "models/thinking.py", "path/planning.py", "path/originals_rule.py", "path/recovery.py", "path/conversation.py",
     "path/actions.py", "path/recognition.py", "path/remember.py", "path/remedies.py",

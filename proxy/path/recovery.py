@@ -17,7 +17,7 @@ from proxy.path.planning import Plan
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.rules import Rules
 from proxy.shorten.state import REASONING_REFUSED, ConversationState
-from proxy.shorten.steps.standard import StripReasoning
+from proxy.shorten.steps.strip_reasoning import StripReasoning
 from proxy.shorten.window import Covers, LearnedLimit, Window, is_plausible, make_learned_limit
 
 REASON = "overflow_retry"

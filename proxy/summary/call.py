@@ -12,7 +12,7 @@ from proxy.history.messages import Request, read_message
 from proxy.models.names import plain_name
 from proxy.path.request_context import UsageRefusals, WindowScope, make_window_scope
 from proxy.shorten.pipeline import Count
-from proxy.shorten.summary import SummaryReply, Verdict
+from proxy.shorten.summary_check import SummaryReply, Verdict
 from proxy.shorten.window import NOT_REPORTED, Usage
 from proxy.summary.question import Question, Try, list_tries
 from proxy.upstream import Call, Client, Reply

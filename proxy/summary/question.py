@@ -18,21 +18,14 @@ from dataclasses import dataclass, field, replace
 
 from proxy.history.grouping import find_groups, list_callers, repair
 from proxy.history.messages import NOTE, REPEATED, Message, ToolCall
-from proxy.shorten import summary as summaries
-from proxy.shorten.fold import GO_ONS, is_of_summary
+from proxy.shorten import transcript_text
+from proxy.shorten.call_labels import render_call
+from proxy.shorten.notes import GO_ON, is_of_summary
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count, Draft
-from proxy.shorten.placeholder import render_call
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.state import ConversationState
-from proxy.shorten.summary import (
-    LEDGER_SHARE,
-    NOTED,
-    SummaryReply,
-    SummaryRules,
-    Verdict,
-    find_kept_beside,
-    judge_answer,
-)
+from proxy.shorten.summary import LEDGER_SHARE, NOTED, SummaryRules, find_kept_beside
+from proxy.shorten.summary_check import SummaryReply, Verdict, judge_answer
 
 BOUNDARY = (
     "\n\nDescribe the state as of one place in this conversation: right after {last}. What follows, from {first} on,"
@@ -253,16 +246,16 @@ def list_tries(question: Question, room: int | None, count: Count) -> Iterator[T
         taken_tokens = sum(count(message.raw) for message in messages) + (
             count(question.tools) if question.tools else 0
         )
-        restored_text = ""
+        restored = ""
         if room is None or taken_tokens * SLACK_RATIO <= room:
-            remaining_tokens = RESTORED_TOKENS
+            text_count = RESTORED_TOKENS
             if room is not None:
-                remaining_tokens = min(RESTORED_TOKENS, int(room / SLACK_RATIO) - taken_tokens - max_tokens)
-            restored_text = _quote([*_restore(question, CLIP_CHARACTERS, remaining_tokens, count).values()])
-            messages = (*question.view, _make_user_message(question.instruction + restored_text))
+                text_count = min(RESTORED_TOKENS, int(room / SLACK_RATIO) - taken_tokens - max_tokens)
+            restored = _quote([*_restore(question, CLIP_CHARACTERS, text_count, count).values()])
+            messages = (*question.view, _make_user_message(question.instruction + restored))
             yield Try(messages, question.tools, aligned=True)
         if room is None or taken_tokens * SLACK_RATIO + max_tokens <= room:
-            messages = (*question.view, _make_user_message(question.instruction + restored_text + AGAIN))
+            messages = (*question.view, _make_user_message(question.instruction + restored + AGAIN))
             yield Try(messages, question.tools, aligned=True, again=True)
     texts = set[str]()
     for clip, share in ((0, 0.9), (CLIP_CHARACTERS, 0.9), (CLIP_CHARACTERS // 4, 0.45)):
@@ -280,7 +273,7 @@ def _restore(question: Question, clip: int, room: int, count: Count) -> dict[int
     """
     texts: list[tuple[int, str]] = []
     for place, original in reversed(question.originals.items()):
-        text = summaries.retell([original], clip)
+        text = transcript_text.retell([original], clip)
         room -= count(_encode(text))
         if room < 0:
             break
@@ -292,31 +285,31 @@ def _quote(texts: Sequence[str]) -> str:
     """What follows the instruction if results are quoted; empty if none are."""
     if not texts:
         return ""
-    return f"{RESTORED}\n\n{summaries.frame_transcript(texts)}\n\n{summaries.NOW}"
+    return f"{RESTORED}\n\n{transcript_text.frame_transcript(texts)}\n\n{transcript_text.NOW}"
 
 
 def _retell(question: Question, clip: int, room: int | None, count: Count) -> str | None:
     """The old part as one text, the oldest groups left out if there is no room for them; None: no room for any."""
     old_messages = [message for message in question.old if not (question.earlier and _is_known(message))]
-    restored_text = _restore(question, clip or CLIP_CHARACTERS, RESTORED_TOKENS, count)
-    lines = [restored_text.get(id(message)) or summaries.retell([message], clip) for message in old_messages]
+    restored = _restore(question, clip or CLIP_CHARACTERS, RESTORED_TOKENS, count)
+    lines = [restored.get(id(message)) or transcript_text.retell([message], clip) for message in old_messages]
     texts = ["\n".join(filter(None, [lines[place] for place in group])) for group in find_groups(old_messages)]
     if question.rules.input_chars:
         texts = _take_characters(texts, question.rules.input_chars)
-    remaining_tokens = len(texts)
+    text_count = len(texts)
     if room is not None:
         room -= count(
-            _encode(summaries.render_request(question.instruction, question.earlier, (), omitted=remaining_tokens))
+            _encode(transcript_text.render_request(question.instruction, question.earlier, (), omitted=text_count))
         )
-        remaining_tokens = 0
+        text_count = 0
         for text in reversed(texts):
             room -= count(_encode(text))
             if room < 0:
                 break
-            remaining_tokens += 1
-    is_cut = len(texts) - remaining_tokens
-    request = summaries.render_request(question.instruction, question.earlier, texts[is_cut:], omitted=is_cut)
-    if not remaining_tokens:
+            text_count += 1
+    omitted = len(texts) - text_count
+    request = transcript_text.render_request(question.instruction, question.earlier, texts[omitted:], omitted=omitted)
+    if not text_count:
         return None
     return request
 
@@ -334,7 +327,7 @@ def _take_characters(texts: Sequence[str], room: int) -> list[str]:
 
 def _is_known(message: Message) -> bool:
     """Return True if a message only repeats the earlier summary, which the question quotes first."""
-    return is_of_summary(message) or (message.made == NOTE and message.text in (*GO_ONS, NOTED))
+    return is_of_summary(message) or (message.made == NOTE and message.text in (GO_ON, NOTED))
 
 
 def _encode(text: str) -> bytes:

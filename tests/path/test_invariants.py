@@ -17,7 +17,7 @@ from proxy.lab.replay.validity import check_alternation, shape_of
 from proxy.path.known_requests import KnownRequests
 from proxy.shorten.block import Block
 from proxy.shorten.rules import Facts
-from proxy.shorten.steps.standard import DedupArrivals
+from proxy.shorten.steps.dedup_arrivals import DedupArrivals
 from proxy.shorten.summary import SummaryRules
 from proxy.wire.chat.requests import render
 from tests.support import worker_cases
