@@ -35,8 +35,8 @@ from proxy.store.transcripts.archive import StoreFault
 from proxy.summary.calls import BOUND_NAMES, choose_bound_name, classify_refusal
 from proxy.upstream import Call, Client, Reply
 from proxy.wire.chat import refusals
-from proxy.wire.delivery import read_error
 from proxy.wire.http import CHAT, MESSAGES, Headers
+from proxy.wire.stream_errors import read_error
 
 MODELS = "/v1/models"
 ADVICE_FOR_UNKNOWN = "set `window` where it reports none and its models are not known by name"

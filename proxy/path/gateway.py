@@ -38,12 +38,16 @@ from proxy.path.session import MODEL_MAX_CHARS, OutgoingRequest, Session
 from proxy.recall.answering import OwnToolRounds
 from proxy.store.transcripts.writer import Recording
 from proxy.upstream import Call, Client, Reply
-from proxy.wire import delivery, http, trace_context
-from proxy.wire.assembly import ANSWER_MAX_BYTES
+from proxy.wire import http, trace_context
+from proxy.wire.answer_assembly import ANSWER_MAX_BYTES
 from proxy.wire.chat import refusals
-from proxy.wire.delivery import StreamOpening, find_refusal
 from proxy.wire.http import Headers
+from proxy.wire.stream_errors import make_error_event, read_error
+from proxy.wire.stream_opening import OPENING_MAX_BYTES, StreamOpening, find_refusal
+from proxy.wire.stream_watch import StreamWatch
 from proxy.wire.trace_context import Trace
+from proxy.wire.usage import Tail
+from proxy.wire.usage_view import BodyRewriter, Rewriter, StreamRewriter, UsageView
 
 TOO_LONG_KINDS = ("input", "tpm-hard")
 """Refusals after which a round is asked again without what was recalled."""
@@ -143,9 +147,9 @@ class ResponseTap:
     """Listens to an answer while it passes: records it, and knows its usage. `on_end` is called exactly once."""
 
     on_end: Callable[["ResponseTap"], None] | None
-    watch: delivery.StreamWatch | None = None
+    watch: StreamWatch | None = None
     recording: Recording | None = None
-    tail: delivery.Tail = field(default_factory=delivery.Tail)
+    tail: Tail = field(default_factory=Tail)
     has_ended: bool = False
 
     @property
@@ -206,10 +210,10 @@ class RelayedAnswer:
     reply: Reply | LocalAnswer | StreamOfRounds
     own_headers: Headers
     """What the proxy adds: the decision, and the id of the request."""
-    watch: delivery.StreamWatch | None
+    watch: StreamWatch | None
     tap: ResponseTap | None = None
     """Optional tap on the upstream's raw bytes: recording and usage."""
-    shown: delivery.Rewriter | None = None
+    shown: Rewriter | None = None
     """The figures as the client is to see them."""
 
     @property
@@ -465,7 +469,7 @@ class Gateway:
         self,
         own_tools: OwnToolRounds,
         reply: Reply,
-        watch: delivery.StreamWatch | None,
+        watch: StreamWatch | None,
         calls: UpstreamCalls,
         record: RequestRecord,
     ) -> Reply | LocalAnswer | StreamOfRounds:
@@ -482,7 +486,7 @@ class Gateway:
         self,
         own_tools: OwnToolRounds,
         reply: Reply,
-        watch: delivery.StreamWatch,
+        watch: StreamWatch,
         calls: UpstreamCalls,
         record: RequestRecord,
     ) -> AsyncGenerator[bytes]:
@@ -494,7 +498,7 @@ class Gateway:
                 async for chunk in chunks:
                     shown = await self._fail_open(_run(partial(rounds.feed, chunk)), None, record) if is_read else chunk
                     if shown is None:  # from the fault on as it comes: nothing may be lost of an answer
-                        is_read, shown = False, rounds.held + chunk
+                        is_read, shown = False, rounds.held
                     if shown:
                         yield shown
             try:
@@ -503,7 +507,7 @@ class Gateway:
                 raise UpstreamBroke(fault.message) from None
             if following is not None and not following.is_good:
                 beginning = await following.peek(_is_larger_than_opening) or b""
-                error = delivery.read_error(find_refusal(beginning) or beginning)
+                error = read_error(find_refusal(beginning) or beginning)
                 watch.error = error if error["message"] else None
                 raise UpstreamBroke(f"the upstream refused to go on with its answer: status {following.status}")
             if following is not None and not _is_stream(following):
@@ -713,7 +717,7 @@ def _is_larger_than_refusal(beginning: bytes | bytearray) -> bool:
 
 
 def _is_larger_than_opening(beginning: bytes | bytearray) -> bool:
-    return len(beginning) > delivery.OPENING_MAX_BYTES
+    return len(beginning) > OPENING_MAX_BYTES
 
 
 def render_decision(decision: Decision | None, request_id: str) -> Headers:
@@ -771,7 +775,7 @@ def _keep_or_open(settings: Upstream, kept: Mapping[str, Client], emit: events.L
     return before if before is not None and before.settings == settings else Client(settings, emit)
 
 
-def _build_watch(call: Call, reply: Reply) -> delivery.StreamWatch | None:
+def _build_watch(call: Call, reply: Reply) -> StreamWatch | None:
     """The watch over an event stream; None for other answers, and for a compressed stream, which cannot be read.
 
     None for HEAD, too: its answer has the headers of a stream, and no body that could be finished.
@@ -780,20 +784,18 @@ def _build_watch(call: Call, reply: Reply) -> delivery.StreamWatch | None:
         return None
     must_finish = reply.status == HTTPStatus.OK and call.path in http.WITH_FINISH_REASON
     names_events, flat_errors = call.path == http.MESSAGES, call.path == http.RESPONSES
-    return delivery.StreamWatch(must_finish=must_finish, names_events=names_events, flat_errors=flat_errors)
+    return StreamWatch(must_finish=must_finish, names_events=names_events, flat_errors=flat_errors)
 
 
-def _build_usage_rewriter(
-    view: delivery.UsageView, reply: Reply | LocalAnswer | StreamOfRounds
-) -> delivery.Rewriter | None:
+def _build_usage_rewriter(view: UsageView, reply: Reply | LocalAnswer | StreamOfRounds) -> Rewriter | None:
     """The rewriter of the usage figures of an answer; None where the answer is compressed."""
     if http.find_encoding(reply.headers):
         return None
     kind = http.find(reply.headers, "content-type") or ""
-    return delivery.StreamRewriter(view) if kind.startswith("text/event-stream") else delivery.BodyRewriter(view)
+    return StreamRewriter(view) if kind.startswith("text/event-stream") else BodyRewriter(view)
 
 
-async def _rewrite_usage(chunks: AsyncGenerator[bytes], shown: delivery.Rewriter) -> AsyncGenerator[bytes]:
+async def _rewrite_usage(chunks: AsyncGenerator[bytes], shown: Rewriter) -> AsyncGenerator[bytes]:
     """Rewrite the usage figures of an answer to those that the client is to see."""
     async with aclosing(chunks):
         async for chunk in chunks:
@@ -803,7 +805,7 @@ async def _rewrite_usage(chunks: AsyncGenerator[bytes], shown: delivery.Rewriter
         yield rest
 
 
-async def _watch_stream(chunks: AsyncGenerator[bytes], watch: delivery.StreamWatch) -> AsyncGenerator[bytes]:
+async def _watch_stream(chunks: AsyncGenerator[bytes], watch: StreamWatch) -> AsyncGenerator[bytes]:
     """The stream; where it was cut off or failed, it ends with an error that clients raise on."""
     try:
         async with aclosing(chunks):
@@ -817,16 +819,16 @@ async def _watch_stream(chunks: AsyncGenerator[bytes], watch: delivery.StreamWat
             yield rest
     except (UpstreamBroke, UpstreamTimeout) as fault:
         error = watch.error or as_error(fault)
-        yield delivery.make_error_event(error, at_boundary=watch.at_boundary, named=watch.names_events)
+        yield make_error_event(error, at_boundary=watch.at_boundary, named=watch.names_events)
         raise
 
 
-def _refuse_error(watch: delivery.StreamWatch) -> None:
+def _refuse_error(watch: StreamWatch) -> None:
     if watch.error is not None:
         raise UpstreamBroke("the upstream reported an error in the middle of its answer")
 
 
-def _refuse_unfinished(watch: delivery.StreamWatch) -> None:
+def _refuse_unfinished(watch: StreamWatch) -> None:
     _refuse_error(watch)
     if not watch.finished:
         raise UpstreamBroke("the upstream ended its answer before it was finished")

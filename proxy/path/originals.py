@@ -16,7 +16,7 @@ from proxy.history.identity import Identity, compute_chain
 from proxy.history.messages import Request
 from proxy.store.transcripts.files import History
 from proxy.store.transcripts.writer import Originals, Recording, SubmittedHistory
-from proxy.wire.assembly import Assembly
+from proxy.wire.answer_assembly import Assembly
 from proxy.wire.formats import AnswerFormat, RequestFormat
 from proxy.wire.http import Headers, find, find_encoding
 

@@ -58,10 +58,11 @@ from proxy.store.transcripts.writer import SubmittedHistory
 from proxy.summary.calls import SummaryCall, SummaryOrder, fetch_whole_answer
 from proxy.summary.question import Question
 from proxy.upstream import Call, Client
-from proxy.wire import delivery, http
-from proxy.wire.delivery import UsageView
+from proxy.wire import http
 from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
 from proxy.wire.outline import Prefix
+from proxy.wire.usage import Tail, read_usage, says_truncated
+from proxy.wire.usage_view import UsageView
 
 T = TypeVar("T")
 UNKNOWN_WINDOW_REQUESTS = 2
@@ -296,22 +297,22 @@ class Session:
             plan = self.exchange.decision.plan
             await self.drive(self.exchange.accept(), is_heavy=plan is not None and plan.block is not None)
 
-    async def complete(self, tail: delivery.Tail) -> None:
+    async def complete(self, tail: Tail) -> None:
         """The answer is through: what it says is for the next request of the conversation."""
-        usage = delivery.read_usage(tail.usage())
-        answer = AnswerReport(usage, delivery.says_truncated(tail.end), self._find_forwarded_tokens())
+        usage = read_usage(tail.usage())
+        answer = AnswerReport(usage, says_truncated(tail.end), self._find_forwarded_tokens())
         await self.drive(self.exchange.complete(answer, time.time()))
 
-    async def abort(self, tail: delivery.Tail) -> None:
+    async def abort(self, tail: Tail) -> None:
         """The answer did not come to its end."""
-        await self.drive(self.exchange.abort(delivery.read_usage(tail.usage()), time.time()))
+        await self.drive(self.exchange.abort(read_usage(tail.usage()), time.time()))
 
     def _find_forwarded_tokens(self) -> int | None:
         """The upstream's count of the history as it was forwarded last; None if its usage is that of one round."""
         rounds = self.own_tools
         if rounds is None or not rounds.number:
             return None
-        reported = delivery.read_usage(rounds.rounds.find_usage(rounds.base_number)).prompt
+        reported = read_usage(rounds.rounds.find_usage(rounds.base_number)).prompt
         return max(0, reported - sum(map(self.exchange.count, rounds.added)))
 
     async def _render(self, outgoing: OutgoingRequest, decision: Decision) -> OutgoingRequest:
@@ -588,7 +589,7 @@ class Session:
             whole = await fetch_whole_answer(self._client, replace(self._call, body=body), self._request.model)
         except ProxyError:
             return 0  # what the client asked for was answered: nothing is lost but a figure
-        return delivery.read_usage(whole.answer.usage).prompt
+        return read_usage(whole.answer.usage).prompt
 
     def _announce(self, decision: Decision) -> None:
         plan, rules = decision.plan, self.policy.rules

@@ -31,8 +31,9 @@ from proxy.errors import (
 )
 from proxy.path.gateway import Gateway, RelayedAnswer, RequestRecord
 from proxy.telemetry.metrics import CONTENT_TYPE, Metrics, WorkerSnapshots
-from proxy.wire import delivery, http
+from proxy.wire import http
 from proxy.wire.http import Headers, are_text, find
+from proxy.wire.stream_watch import StreamWatch
 
 # --- protocol ---------------------------------------------------------------------------------------------------------
 # The HTTP server and its client connections: aiohttp's, but their errors are OpenAI error objects that quote nothing.
@@ -423,7 +424,7 @@ class Delivery:
         finally:
             heartbeats.cancel()
 
-    async def _send_heartbeats(self, watch: delivery.StreamWatch) -> None:
+    async def _send_heartbeats(self, watch: StreamWatch) -> None:
         writer: Any = self._request.writer  # its type in aiohttp does not have `drain`
         while True:
             await asyncio.sleep(self._last_at + self._heartbeat_seconds - perf_counter())

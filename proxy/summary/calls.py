@@ -32,11 +32,12 @@ from proxy.shorten.window import NOT_REPORTED, Usage
 from proxy.store.contract import Store, StoreUnavailable
 from proxy.summary.question import Question, Try, list_tries
 from proxy.upstream import Call, Client, Reply
-from proxy.wire import delivery, http
-from proxy.wire.assembly import Answer, Assembly
+from proxy.wire import http
+from proxy.wire.answer_assembly import Answer, Assembly
 from proxy.wire.chat import refusals
 from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS, RequestFormat
 from proxy.wire.redaction import Redaction
+from proxy.wire.usage import read_usage
 
 MAX_TRIES = 3
 BOUND_NAMES = ("max_tokens", "max_completion_tokens")
@@ -200,7 +201,7 @@ class SummaryCall:
         except ProxyError as fault:
             why = "timeout" if isinstance(fault, UpstreamTimeout) else "unreachable"
             return SummaryOutcome(Verdict(why=why), cost.plus(NOT_REPORTED))
-        cost = cost.plus(delivery.read_usage(whole.answer.usage))
+        cost = cost.plus(read_usage(whole.answer.usage))
         if whole.refused or whole.answer.error is not None:
             return SummaryOutcome(Verdict(why=whole.refused or "refused"), cost, whole.refusal)
         return SummaryOutcome(self._judge(whole.answer), cost)

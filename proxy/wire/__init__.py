@@ -16,10 +16,14 @@ What every API shares:
 
 http            headers, credentials, the caller, paths, the model of a body, encodings
 lenient         JSON as clients and servers send it
-event_lines     lines of an event stream, by all ends that they have
-assembly        an answer put together: its messages, its usage, whether it is whole
+sse             event streams: cut into lines and events, an event read and written
+stream_watch    a stream that is relayed: its line ends, its finish, its errors
+stream_errors   errors of a server, read from a stream and written to one
+stream_opening  the first events of a stream: an answer, or a late refusal
+usage           token counts of an answer
+usage_view      the token counts as the client is to see them
+answer_assembly  an answer put together: its messages, its usage, whether it is whole
 weight          what a model reads of a message, and the fixed prices of markup and media
-delivery        answers on their way to the client: streams, late refusals, usage
 redaction       secrets in messages and texts
 trace_context   the `traceparent` header
 """

@@ -6,7 +6,7 @@ from typing import Protocol
 from proxy.history.messages import Message, Request
 from proxy.summary.question import Try
 from proxy.wire import http
-from proxy.wire.assembly import AnswerReader
+from proxy.wire.answer_assembly import AnswerReader
 from proxy.wire.chat import answers as chat_answers
 from proxy.wire.chat import requests as chat_requests
 from proxy.wire.messages import answers as messages_answers

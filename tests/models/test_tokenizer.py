@@ -14,7 +14,7 @@ from proxy.models import tokenizer as counting
 from proxy.models.names import model_family
 from proxy.models.tokenizer import Tokenizers, find_prior_calibration, ranks
 from proxy.shorten.window import Calibration, is_plausible
-from proxy.wire.delivery import read_usage
+from proxy.wire.usage import read_usage
 from proxy.wire.weight import MESSAGE_TOKENS
 
 SHA256 = {

@@ -31,9 +31,9 @@ from proxy.store.sqlite import SqliteStore
 from proxy.store.transcripts.writer import Originals
 from proxy.upstream import Call, Client
 from proxy.wire.chat import requests as chat_requests
-from proxy.wire.delivery import Tail
 from proxy.wire.http import UNIDENTIFIED, Caller, find
 from proxy.wire.redaction import redaction
+from proxy.wire.usage import Tail
 from tests.support import messages_api, responses_api
 from tests.support.agent import reading, turns
 from tests.support.messages import assistant, body, call, history, system, user

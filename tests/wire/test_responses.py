@@ -5,9 +5,9 @@ import json
 import pytest
 
 from proxy.history.messages import make_literal
-from proxy.wire.delivery import find_refusal
 from proxy.wire.responses.answers import read_body, read_event
 from proxy.wire.responses.requests import parse, render, why_relayed
+from proxy.wire.stream_opening import find_refusal
 from tests.support.messages import history, user
 from tests.support.responses_api import request
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from proxy.wire.chat import requests as chat
 from proxy.wire.chat.requests import request_usage
-from proxy.wire.delivery import BodyRewriter, StreamRewriter, UsageView
+from proxy.wire.usage_view import BodyRewriter, StreamRewriter, UsageView
 from tests.support.completions import text_turn
 from tests.support.cost_growth import assert_grows_in_proportion
 

@@ -17,7 +17,7 @@ from typing import Any
 from aiohttp import ClientError, ClientResponse, ClientSession
 
 from proxy.lab.demo.run import Run, encode, encode_request
-from proxy.wire.assembly import Answer, Assembly
+from proxy.wire.answer_assembly import Answer, Assembly
 from proxy.wire.http import Headers, find
 
 KEY = "sk-simulated-agent"

@@ -8,10 +8,12 @@ from typing import Any
 from proxy.history import splice
 from proxy.history.messages import read_message
 from proxy.recall.own_tools import COMPACT, RECALL, OwnTool
-from proxy.wire.assembly import Assembly
+from proxy.wire.answer_assembly import Assembly
 from proxy.wire.lenient import read_object, write_json
 from proxy.wire.outline import find_values
-from proxy.wire.rounds import Round, Rounds, add_usage, extend_request, read_data, write_event
+from proxy.wire.rounds import Round, Rounds, add_usage, extend_request
+from proxy.wire.sse import read_event as read_data
+from proxy.wire.sse import write_event
 
 ID = "chatcmpl-compaction-proxy"
 _FREE = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}

@@ -9,7 +9,9 @@ from proxy.history import splice
 from proxy.history.messages import ToolCall
 from proxy.recall.own_tools import COMPACT, RECALL, OwnTool
 from proxy.wire.lenient import as_object, read_object, write_json
-from proxy.wire.rounds import Round, Rounds, add_usage, extend_request, read_data, write_event
+from proxy.wire.rounds import Round, Rounds, add_usage, extend_request
+from proxy.wire.sse import read_event as read_data
+from proxy.wire.sse import write_event
 
 _STOPS = {
     "end_turn": "stop",

@@ -6,11 +6,12 @@ from typing import Any
 
 from proxy.history.messages import ToolCall
 from proxy.recall.own_tools import COMPACT, RECALL, OwnTool
-from proxy.wire.event_lines import EVENT_NAME
 from proxy.wire.lenient import as_object, read_object, write_json
 from proxy.wire.outline import find_values
 from proxy.wire.responses.calls import CALLS, is_call, write_output
-from proxy.wire.rounds import Round, Rounds, add_usage, extend_request, read_data, write_event
+from proxy.wire.rounds import Round, Rounds, add_usage, extend_request
+from proxy.wire.sse import has_name, write_event
+from proxy.wire.sse import read_event as read_data
 
 ID = "resp_compaction_proxy"
 _BEGUN = frozenset({"response.created", "response.in_progress", "response.queued"})
@@ -266,7 +267,7 @@ class ResponsesRounds(Rounds):
         elif isinstance(number, int):
             self._sequence += 1
             value["sequence_number"] = self._sequence
-        return write_event(self._without_tools(value), named=EVENT_NAME.search(event) is not None)
+        return write_event(self._without_tools(value), named=has_name(event))
 
     # --- a body ------------------------------------------------------------------------------------------------------
 
