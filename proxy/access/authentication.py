@@ -30,7 +30,8 @@ from proxy.config import Access, Config, Secret, Team, Upstream
 from proxy.config.settings import is_team
 from proxy.config.values import check_strength
 from proxy.errors import ForeignOrigin, HostNotAllowed, NotJson, Unauthorized, UnknownTeam, UntrustedGateway
-from proxy.wire.http import CREDENTIALS, UNIDENTIFIED, Caller, Headers, find
+from proxy.wire.caller import UNIDENTIFIED, Caller
+from proxy.wire.headers import CREDENTIALS, Headers, find_header
 
 TAG = "x-compaction-tag"
 _BEARER = "bearer "
@@ -78,7 +79,7 @@ class Authenticator:
         if query and _PROXY_KEY.search(unquote(query)):
             raise Unauthorized("a key of compaction-proxy is in the URL: send it as `Authorization: Bearer cp-...`")
         caller, headers = self._identify(headers, peer, registry, now)
-        tag, halted = find(headers, TAG) or "", bool(registry.switches) and registry.is_halted(caller.team)
+        tag, halted = find_header(headers, TAG) or "", bool(registry.switches) and registry.is_halted(caller.team)
         return Admitted(replace(caller, tag=tag, halted=halted) if tag or halted else caller, headers)
 
     def find_client(self, headers: Headers, peer: str) -> str:
@@ -86,7 +87,7 @@ class Authenticator:
 
         Read from the right: each gateway appends the address it was called from, and any client may write the rest.
         """
-        if find(headers, _FORWARDED_FOR) is None or not _is_within(peer, self.access.trusted):
+        if find_header(headers, _FORWARDED_FOR) is None or not _is_within(peer, self.access.trusted):
             return peer
         named = ",".join(value for name, value in headers if name.lower() == _FORWARDED_FOR)
         texts = named.rsplit(",", GATEWAYS_MAX)[-GATEWAYS_MAX:]  # a client may send thousands
@@ -159,7 +160,7 @@ class Authenticator:
 def _keys_in(headers: Headers) -> Iterator[str]:
     """Values that may be a team key: OpenAI's libraries send it as a bearer token, Azure's as `api-key`."""
     for name in _KEY_HEADERS:
-        if value := find(headers, name):
+        if value := find_header(headers, name):
             yield value[len(_BEARER) :].strip() if value.lower().startswith(_BEARER) else value.strip()
 
 
@@ -200,7 +201,7 @@ def check_page(headers: Headers, hosts: frozenset[str]) -> None:
 
     `hosts`: names of the proxy, and of sites whose pages may call it.
     """
-    host = find_host(find(headers, "host") or "")
+    host = find_host(find_header(headers, "host") or "")
     if not (is_private(host) or host in hosts):
         raise HostNotAllowed(
             "the proxy spends a key of its own and does not know this name of itself: add it to `access.hosts`, or "
@@ -211,7 +212,7 @@ def check_page(headers: Headers, hosts: frozenset[str]) -> None:
             "the proxy spends a key of its own, and this request comes from a page of another site: add the site's "
             "name to `access.hosts`, or set up `teams`, so that callers show a key"
         )
-    kind = (find(headers, "content-type") or "").partition(";")[0].strip().lower()
+    kind = (find_header(headers, "content-type") or "").partition(";")[0].strip().lower()
     if kind in _SENT_BY_ANY_FORM:
         raise NotJson("send the body as `content-type: application/json`: the proxy spends a key of its own")
 
@@ -242,16 +243,16 @@ def is_private(host: str) -> bool:
 
 def _is_foreign(headers: Headers, hosts: frozenset[str]) -> bool:
     """True for requests sent by a page of another site; apps and browser extensions have other schemes."""
-    origin = find(headers, "origin")
+    origin = find_header(headers, "origin")
     if origin is None:
-        return (find(headers, "sec-fetch-site") or "").lower() == "cross-site"
+        return (find_header(headers, "sec-fetch-site") or "").lower() == "cross-site"
     try:
         page = urlsplit(origin)
     except ValueError:
         return True
     if page.scheme.lower() not in _OF_WEB_SITES:
         return False
-    own = (find(headers, "host") or "").strip().lower()
+    own = (find_header(headers, "host") or "").strip().lower()
     return not page.netloc or not (page.netloc.lower() == own or find_host(page.netloc) in hosts)
 
 

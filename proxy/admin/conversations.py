@@ -23,7 +23,7 @@ from proxy.recall.tool import Finder, find_text
 from proxy.store.activity_log import ActivityLog
 from proxy.store.transcripts.archive import SHORT_NAME_CHARACTERS, Transcript, read_transcript, role_and_text
 from proxy.store.transcripts.files import MessageLine, file_name, list_files, parse
-from proxy.wire.http import Caller
+from proxy.wire.caller import Caller
 
 TURNS_LIMIT = 2_000
 INDEX_DIGITS_LIMIT = 9

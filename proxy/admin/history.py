@@ -24,7 +24,7 @@ from proxy.shorten.state import ConversationState
 from proxy.store.contract import Found, StoreUnavailable
 from proxy.store.transcripts.archive import Archive, Transcript, read_transcript, role_and_text
 from proxy.store.transcripts.files import MessageLine
-from proxy.wire.chat.requests import parse
+from proxy.wire.chat.chat_format import CHAT_FORMAT
 from proxy.wire.redaction import Redaction
 
 KEPT, PINNED, CLEARED, FOLDED, SUMMARISED = "kept", "pinned", "cleared", "folded", "summarised"
@@ -242,7 +242,7 @@ async def _find_block(
 
 def parse_path(path: Sequence[MessageLine]) -> Request | None:
     """Saved messages as the history of a request."""
-    return parse(b'{"messages":[' + b",".join(line.message for line in path) + b"]}")
+    return CHAT_FORMAT.parse(b'{"messages":[' + b",".join(line.message for line in path) + b"]}")
 
 
 def links_of(path: Sequence[MessageLine]) -> list[bytes]:

@@ -33,7 +33,7 @@ from proxy.config.warnings import find_warnings
 from proxy.errors import NotFound, Overloaded
 from proxy.models.windows import is_known_model
 from proxy.store.transcripts.archive import Archive, SavedConversation
-from proxy.wire.http import Caller
+from proxy.wire.caller import Caller
 
 POLICY_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}\Z"
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")

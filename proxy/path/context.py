@@ -20,13 +20,18 @@ from proxy.history.identity import compute_beginning
 from proxy.history.messages import Request
 from proxy.lifetime import BackgroundTasks
 from proxy.lru import ByteBoundedCache
-from proxy.models.tokenizer import Estimator, Tokenizer, Tokenizers, find_prior_calibration, make_counter_name
-from proxy.models.windows import PROBES, is_known_model, resolve_window
+from proxy.models.calibrations import find_prior_calibration, make_counter_name
+from proxy.models.tokenizer import Estimator, Tokenizer, Tokenizers
+from proxy.models.window_probes import PROBES
+from proxy.models.windows import is_known_model, resolve_window
 from proxy.path.conversation import LOOK_UP_MIN_TOKENS, find_smallest_bytes
 from proxy.shorten.rules import Rules
 from proxy.shorten.window import Calibration, Prices, Window, compute_relative_prices
-from proxy.upstream import Call, Client
-from proxy.wire.http import Caller, Headers, find, find_credentials, is_credential, read_own
+from proxy.upstream.call import Call
+from proxy.upstream.client import Client
+from proxy.wire.caller import Caller
+from proxy.wire.credentials import find_credentials, is_credential
+from proxy.wire.headers import Headers, find_header, read_own_headers
 
 # --- request options --------------------------------------------------------------------------------------------------
 # Options of one request, read from headers that are not forwarded.
@@ -53,7 +58,7 @@ class RequestOptions:
 
     @classmethod
     def read(cls, headers: Headers) -> "RequestOptions":
-        words = read_own(headers)
+        words = read_own_headers(headers)
         asked = words.get("x-compaction", "").strip().lower() or "auto"
         mode = next((mode for mode in MODES if mode == asked), None)
         if mode is None:
@@ -67,7 +72,7 @@ SESSION_HEADERS = ("x-session-id", "session_id", "session-id", "x-claude-code-se
 
 def find_session(headers: Headers, options: RequestOptions, named: str) -> str:
     """The session of a request as its client names it: in a header, else in the body. For the activity log only."""
-    found = (find(headers, name) for name in SESSION_HEADERS)
+    found = (find_header(headers, name) for name in SESSION_HEADERS)
     return options.conversation or next(filter(None, found), named)
 
 

@@ -37,11 +37,27 @@ from proxy.path.recovery import SMALLEST_OVERFLOW_TOKENS, Refusal
 from proxy.path.session import MODEL_MAX_CHARS, OutgoingRequest, Session
 from proxy.recall.answering import OwnToolRounds
 from proxy.store.transcripts.writer import Recording
-from proxy.upstream import Call, Client, Reply
-from proxy.wire import http, trace_context
+from proxy.upstream.call import Call
+from proxy.upstream.client import Client
+from proxy.upstream.reply import Reply
+from proxy.wire import trace_context
 from proxy.wire.answer_assembly import ANSWER_MAX_BYTES
-from proxy.wire.chat import refusals
-from proxy.wire.http import Headers
+from proxy.wire.encodings import find_encoding
+from proxy.wire.headers import Headers, find_header, remove_headers
+from proxy.wire.outline import find_model
+from proxy.wire.paths import (
+    CHAT_PATH,
+    COMPACT_PATH,
+    COMPACTED_PATHS,
+    COUNT_TOKENS_PATH,
+    MESSAGES_PATH,
+    NOT_COMPACTED_PATHS,
+    PATHS_WITH_FINISH_REASON,
+    RESPONSES_PATH,
+    is_inference,
+)
+from proxy.wire.refusal_text import BODY_MAX_BYTES, begins_as_error, may_begin_as_error
+from proxy.wire.refusals import INVALID_STATUSES, RECOVERABLE_KINDS, classify
 from proxy.wire.stream_errors import make_error_event, read_error
 from proxy.wire.stream_opening import OPENING_MAX_BYTES, StreamOpening, find_refusal
 from proxy.wire.stream_watch import StreamWatch
@@ -220,7 +236,7 @@ class RelayedAnswer:
     def headers(self) -> Headers:
         headers = self.reply.headers
         if self.shown is not None or self.watch is not None:  # the body may get longer or shorter
-            headers = http.remove(headers, "content-length")
+            headers = remove_headers(headers, "content-length")
         return (*headers, *self.own_headers)
 
     def body(self) -> AsyncGenerator[bytes]:
@@ -325,7 +341,7 @@ class Gateway:
         with self.lease():
             path, query = request.split_target()
             # Java's client offers HTTP/2 by `Upgrade: h2c` with every plain request, and goes on without it.
-            if path == http.RESPONSES and "websocket" in (http.find(request.headers, "upgrade") or "").lower():
+            if path == RESPONSES_PATH and "websocket" in (find_header(request.headers, "upgrade") or "").lower():
                 raise UpgradeRefused("WebSockets are not served: send the request by HTTP")
             admitted = self._admit(request, query, record)
             call = await self._read(request, path, query, admitted, record)
@@ -355,14 +371,14 @@ class Gateway:
         """The call that the request makes: its body whole where that decides where it goes, else as a stream."""
         headers, caller, limits = admitted.headers, admitted.caller, self.config.listen
         team = self.config.teams.get(caller.team)
-        is_json = "json" in (http.find(headers, "content-type") or "")
+        is_json = "json" in (find_header(headers, "content-type") or "")
         body: bytes | AsyncIterator[bytes] | None
         if _is_compacted(request.method, path) or (self._model_decides and is_json):
             body = await request.read_body(limits, record)
         else:
             body = request.stream_body(limits, record)
-        if isinstance(body, bytes) and http.find(headers, "content-encoding") is not None:  # decompressed
-            headers = http.remove(headers, "content-encoding")
+        if isinstance(body, bytes) and find_header(headers, "content-encoding") is not None:  # decompressed
+            headers = remove_headers(headers, "content-encoding")
         credential = team.key if team is not None else None
         return Call(
             request.method,
@@ -380,18 +396,18 @@ class Gateway:
         """Begin the spans of a request, in the client's trace or in a new one; None where traces are not sent."""
         settings = self.config.otel
         if settings.endpoint and settings.traces:
-            parent = http.find(headers, trace_context.HEADER)
+            parent = find_header(headers, trace_context.HEADER)
             record.trace = trace_context.continue_trace(parent, token_hex(32), settings.sample)
         return record.trace
 
     def _route(self, call: Call, record: RequestRecord) -> UpstreamRoute:
         """The upstream that serves the model of this call. ProxyError: none does, or the caller may not use it so."""
-        model = http.find_model(call.body) if self._model_decides and isinstance(call.body, bytes) else None
+        model = find_model(call.body) if self._model_decides and isinstance(call.body, bytes) else None
         settings = self._only_upstream or self.config.upstream_for(model, call.caller.team)
         if settings is None:
             record.note_model(model)
             raise NotFound("no upstream serves this model: its operator can add it to `upstreams.models` of the proxy")
-        if (settings.key or call.credential) and not http.is_inference(call.method, call.path, settings.paths):
+        if (settings.key or call.credential) and not is_inference(call.method, call.path, settings.paths):
             raise PathNotAllowed(
                 "this path acts on the account behind the proxy's key: its operator can allow it in `upstreams.paths`"
             )
@@ -406,19 +422,19 @@ class Gateway:
         caller = call.caller
         occasion = Occasion(caller.team, caller.key_id, route.model or "", route.client.settings.name, caller.tag)
         choice = self._policies.select(occasion)
-        if call.path == http.COMPACT:
+        if call.path == COMPACT_PATH:
             return await self._compactor.compact(call, call.body, route.client, choice)
         unchanged = OutgoingRequest(call, Decision("failed-open"))
         prepare = self._compactor.prepare(call, call.body, route.client, choice)
         outgoing = await self._fail_open(prepare, unchanged, record)
         # Nothing has read a body that is bypassed, say; a count of tokens is no request of the model.
-        if outgoing.session is None and call.path != http.COUNT_TOKENS:
-            record.note_model(route.model or http.find_model(call.body))
+        if outgoing.session is None and call.path != COUNT_TOKENS_PATH:
+            record.note_model(route.model or find_model(call.body))
         return outgoing
 
     def _decide_relayed(self, call: Call) -> Decision | None:
         """The decision on an API that is relayed only; None if it carries no history to compact."""
-        if call.method != "POST" or call.path not in http.NOT_COMPACTED:
+        if call.method != "POST" or call.path not in NOT_COMPACTED_PATHS:
             return None
         if call.path not in self._relayed_paths:
             self._relayed_paths.add(call.path)
@@ -529,7 +545,7 @@ class Gateway:
                 return reply
             following = await self._ask_next_round(own_tools, calls, record)
         whole = await self._fail_open(_run(own_tools.rounds.close), None, record)
-        return reply if whole is None else LocalAnswer(http.remove(reply.headers, "content-length"), whole)
+        return reply if whole is None else LocalAnswer(remove_headers(reply.headers, "content-length"), whole)
 
     async def _ask_next_round(
         self, own_tools: OwnToolRounds, calls: UpstreamCalls, record: RequestRecord
@@ -580,7 +596,7 @@ class Gateway:
         """Retry a recoverable refusal once before answering. If the retry fails too, the client gets the refusal."""
         refusal = await _read_refusal(refused, first.call, self.config.listen.heartbeat_seconds)
         record.headers_at = perf_counter()  # what was read until now came from the upstream: it is no overhead
-        if refusal is None and refused.status not in http.INVALID_STATUSES:
+        if refusal is None and refused.status not in INVALID_STATUSES:
             return first, refused
         again, reply = None, None
         with suppress(ProxyError):
@@ -652,7 +668,7 @@ async def _run(act: Callable[[], T]) -> T:
 
 
 def _is_encoded(reply: Reply) -> bool:
-    return bool(http.find_encoding(reply.headers))
+    return bool(find_encoding(reply.headers))
 
 
 def _is_larger_than_answer(body: bytes | bytearray) -> bool:
@@ -666,7 +682,7 @@ async def _read_refusal(reply: Reply, call: Call, hold_seconds: float | None = N
     so that it gets heartbeats.
     """
     if reply.is_good and _is_stream(reply):
-        opening = StreamOpening(first_decides=call.path == http.CHAT)
+        opening = StreamOpening(first_decides=call.path == CHAT_PATH)
         return await _read_late_refusal(reply, opening, hold_seconds) if _may_overflow(call) else None
     beginning = (
         await reply.peek(_can_be_classified if reply.is_good else _is_larger_than_refusal)
@@ -675,9 +691,9 @@ async def _read_refusal(reply: Reply, call: Call, hold_seconds: float | None = N
     )
     if beginning is None:
         return None
-    reply.is_good = reply.is_good and not refusals.begins_as_error(beginning)
-    fault = refusals.classify(reply.status, reply.headers, beginning)
-    return fault if fault is not None and fault.kind in refusals.RECOVERABLE_KINDS else None
+    reply.is_good = reply.is_good and not begins_as_error(beginning)
+    fault = classify(reply.status, reply.headers, beginning)
+    return fault if fault is not None and fault.kind in RECOVERABLE_KINDS else None
 
 
 def _may_overflow(call: Call) -> bool:
@@ -693,27 +709,27 @@ async def _read_late_refusal(reply: Reply, opening: StreamOpening, hold_seconds:
     if error is None:
         return None
     reply.is_good = False
-    fault = refusals.classify(HTTPStatus.BAD_REQUEST, (), error)
-    return fault if fault is not None and fault.kind in refusals.RECOVERABLE_KINDS else None
+    fault = classify(HTTPStatus.BAD_REQUEST, (), error)
+    return fault if fault is not None and fault.kind in RECOVERABLE_KINDS else None
 
 
 def _is_stream(reply: Reply) -> bool:
     """True for an event stream that can be read along: it is not compressed."""
-    kind = http.find(reply.headers, "content-type") or ""
-    return kind.startswith("text/event-stream") and not http.find_encoding(reply.headers)
+    kind = find_header(reply.headers, "content-type") or ""
+    return kind.startswith("text/event-stream") and not find_encoding(reply.headers)
 
 
 def _may_refuse(reply: Reply) -> bool:
     """Some routers wrap an error in a good answer; it is no stream then."""
-    return not reply.is_good or "json" in (http.find(reply.headers, "content-type") or "")
+    return not reply.is_good or "json" in (find_header(reply.headers, "content-type") or "")
 
 
 def _can_be_classified(beginning: bytes | bytearray) -> bool:
-    return not refusals.may_begin_as_error(beginning) or _is_larger_than_refusal(beginning)
+    return not may_begin_as_error(beginning) or _is_larger_than_refusal(beginning)
 
 
 def _is_larger_than_refusal(beginning: bytes | bytearray) -> bool:
-    return len(beginning) > refusals.BODY_MAX_BYTES
+    return len(beginning) > BODY_MAX_BYTES
 
 
 def _is_larger_than_opening(beginning: bytes | bytearray) -> bool:
@@ -746,7 +762,7 @@ def _may_help_round(own_tools: OwnToolRounds, refusal: Refusal | None, status: i
     """Whether a round that was refused may be accepted without what was recalled, or with its history as it was."""
     if refusal is not None and refusal.kind in TOO_LONG_KINDS:
         return True
-    return own_tools.compacted is not None and (refusal is not None or status in http.INVALID_STATUSES)
+    return own_tools.compacted is not None and (refusal is not None or status in INVALID_STATUSES)
 
 
 def _record_decision(outgoing: OutgoingRequest, record: RequestRecord) -> None:
@@ -761,7 +777,7 @@ def _is_bypassed(decision: Decision | None) -> bool:
 
 
 def _is_compacted(method: str, path: str) -> bool:
-    return method == "POST" and (path in http.COMPACTED or path == http.COMPACT)
+    return method == "POST" and (path in COMPACTED_PATHS or path == COMPACT_PATH)
 
 
 def _serves_all_alike(settings: Upstream) -> bool:
@@ -782,16 +798,16 @@ def _build_watch(call: Call, reply: Reply) -> StreamWatch | None:
     """
     if call.method == "HEAD" or not _is_stream(reply):
         return None
-    must_finish = reply.status == HTTPStatus.OK and call.path in http.WITH_FINISH_REASON
-    names_events, flat_errors = call.path == http.MESSAGES, call.path == http.RESPONSES
+    must_finish = reply.status == HTTPStatus.OK and call.path in PATHS_WITH_FINISH_REASON
+    names_events, flat_errors = call.path == MESSAGES_PATH, call.path == RESPONSES_PATH
     return StreamWatch(must_finish=must_finish, names_events=names_events, flat_errors=flat_errors)
 
 
 def _build_usage_rewriter(view: UsageView, reply: Reply | LocalAnswer | StreamOfRounds) -> Rewriter | None:
     """The rewriter of the usage figures of an answer; None where the answer is compressed."""
-    if http.find_encoding(reply.headers):
+    if find_encoding(reply.headers):
         return None
-    kind = http.find(reply.headers, "content-type") or ""
+    kind = find_header(reply.headers, "content-type") or ""
     return StreamRewriter(view) if kind.startswith("text/event-stream") else BodyRewriter(view)
 
 

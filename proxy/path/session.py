@@ -57,10 +57,11 @@ from proxy.store.contract import StoreUnavailable
 from proxy.store.transcripts.writer import SubmittedHistory
 from proxy.summary.calls import SummaryCall, SummaryOrder, fetch_whole_answer
 from proxy.summary.question import Question
-from proxy.upstream import Call, Client
-from proxy.wire import http
+from proxy.upstream.call import Call
+from proxy.upstream.client import Client
 from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
-from proxy.wire.outline import Prefix
+from proxy.wire.known_prefix import Prefix
+from proxy.wire.refusals import INVALID_STATUSES
 from proxy.wire.usage import Tail, read_usage, says_truncated
 from proxy.wire.usage_view import UsageView
 
@@ -283,7 +284,7 @@ class Session:
 
     async def reject(self, status: int) -> None:
         """The upstream calls the request invalid: a new summary may be the cause."""
-        if self.is_identified and status in http.INVALID_STATUSES:
+        if self.is_identified and status in INVALID_STATUSES:
             await self.drive(self.exchange.reject())
 
     async def accept(self) -> None:

@@ -31,8 +31,9 @@ from proxy.errors import (
 )
 from proxy.path.gateway import Gateway, RelayedAnswer, RequestRecord
 from proxy.telemetry.metrics import CONTENT_TYPE, Metrics, WorkerSnapshots
-from proxy.wire import http
-from proxy.wire.http import Headers, are_text, find
+from proxy.wire.encodings import DecodedTooLarge, UndecodableBody, decode_body, is_known_encoding
+from proxy.wire.headers import TOO_MANY_HEADERS, Headers, are_writable, find_header
+from proxy.wire.paths import COMPACT_PATH, COMPACTED_PATHS, below_v1, has_v1_twice, normalize_path, remove_origin
 from proxy.wire.stream_watch import StreamWatch
 
 # --- protocol ---------------------------------------------------------------------------------------------------------
@@ -57,7 +58,7 @@ def new_request_id() -> str:
 
 def _find_path(raw_path: str) -> str | None:
     """The path of a request's target, in its normal form; None for no path at all."""
-    return http.normalize(raw_path.partition("#")[0].partition("?")[0])
+    return normalize_path(raw_path.partition("#")[0].partition("?")[0])
 
 
 def render_error(fault: errors.ProxyError, request_id: str, path: str = "") -> web.Response:
@@ -157,7 +158,7 @@ class HttpServer(web.Server):
         """A request whose target names the server, too, is the same without it (RFC 9112, 3.2.2)."""
         if isinstance(protocol, ClientConnection):
             protocol.newest_body = payload
-        path = http.remove_origin(message.path)
+        path = remove_origin(message.path)
         message = message if path == message.path else message._replace(path=path)
         return super()._make_request(message, payload, protocol, *parts)
 
@@ -172,7 +173,7 @@ def _as_proxy_error(exc: BaseException | None) -> errors.ProxyError:
     match exc:
         case LineTooLong():
             return errors.HeadersTooLarge("request line or header longer than 64 KiB")
-        case BadHttpMessage(message=http.TOO_MANY_HEADERS):
+        case BadHttpMessage(message=message) if message == TOO_MANY_HEADERS:
             return errors.HeadersTooLarge(f"more than {HEADERS_MAX} request headers: send fewer")
         case BadHttpMessage(message=message) if message == _HEAD_TOO_LARGE:
             return errors.HeadersTooLarge(f"request line and headers larger than {HEAD_MAX_BYTES // 1024} KiB in all")
@@ -206,7 +207,7 @@ class ClientRequest:
         self.method = request.method
         self.peer = request.remote or ""
         self.headers: Headers = tuple(request.headers.items())
-        if not are_text(self.headers):
+        if not are_writable(self.headers):
             raise BadRequest(
                 "a request header is not valid UTF-8 or has a control character (name withheld: it may be a credential)"
             )
@@ -217,10 +218,10 @@ class ClientRequest:
         """The path below /v1 in its normal form, and the query as it came."""
         path = _find_path(self._request.raw_path)
         query = self._request.raw_path.partition("#")[0].partition("?")[2]
-        below = http.below_v1(path) if path else None
+        below = below_v1(path) if path else None
         if below is None:
             raise NotFound("not found: API paths start with /v1; the proxy itself serves /admin/, /health and /metrics")
-        if http.has_v1_twice(below):  # relayed, it would be a 404 that explains nothing, or not be compacted
+        if has_v1_twice(below):  # relayed, it would be a 404 that explains nothing, or not be compacted
             raise NotFound(
                 "not found: this path has /v1 twice; remove one from the client's base URL (ANTHROPIC_BASE_URL ends "
                 "without /v1, OPENAI_BASE_URL with one)"
@@ -297,13 +298,13 @@ async def _read_piece(request: web.BaseRequest, silence_seconds: float) -> bytes
 
 
 async def _decompress(body: bytes, encoding: str, limit: int) -> bytes:
-    if not http.is_known(encoding):
+    if not is_known_encoding(encoding):
         raise UnsupportedEncoding("unsupported Content-Encoding: send gzip, deflate, zstd, br or identity")
     try:
-        return await asyncio.to_thread(http.decode, body, encoding, limit)
-    except http.TooLarge:
+        return await asyncio.to_thread(decode_body, body, encoding, limit)
+    except DecodedTooLarge:
         raise _make_too_large(limit) from None
-    except http.UndecodableBody:
+    except UndecodableBody:
         raise BadRequest("malformed request body: it is not compressed as its Content-Encoding says") from None
 
 
@@ -439,7 +440,7 @@ class Delivery:
 
 def _list_response_headers(request: web.BaseRequest, answer: RelayedAnswer) -> Headers:
     """The headers of a response. An HTTP/1.0 client is probably nginx, which buffers streams unless told not to."""
-    if answer.watch is None or request.version >= HttpVersion11 or find(answer.headers, "x-accel-buffering"):
+    if answer.watch is None or request.version >= HttpVersion11 or find_header(answer.headers, "x-accel-buffering"):
         return answer.headers
     return (*answer.headers, ("X-Accel-Buffering", "no"))
 
@@ -451,7 +452,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 # The label of a path in metrics: a closed set, because clients may ask for any path.
 _ROUTES = {
-    f"/v1{path}": f"/v1{path}" for path in (*http.COMPACTED, http.COMPACT, "/completions", "/embeddings", "/models")
+    f"/v1{path}": f"/v1{path}" for path in (*COMPACTED_PATHS, COMPACT_PATH, "/completions", "/embeddings", "/models")
 }
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -613,5 +614,5 @@ def _label_method(method: str) -> str:
 
 def _label_route(raw_path: str) -> str:
     path = _find_path(raw_path)
-    below = http.below_v1(path) if path else None
+    below = below_v1(path) if path else None
     return "other" if below is None else _ROUTES.get(f"/v1{below}", "/v1/*")

@@ -31,12 +31,17 @@ from proxy.shorten.summary import Summary, SummaryReply, Verdict
 from proxy.shorten.window import NOT_REPORTED, Usage
 from proxy.store.contract import Store, StoreUnavailable
 from proxy.summary.question import Question, Try, list_tries
-from proxy.upstream import Call, Client, Reply
-from proxy.wire import http
+from proxy.upstream.call import Call
+from proxy.upstream.client import Client
+from proxy.upstream.reply import Reply
 from proxy.wire.answer_assembly import Answer, Assembly
-from proxy.wire.chat import refusals
-from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS, RequestFormat
+from proxy.wire.encodings import find_encoding
+from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
+from proxy.wire.headers import find_header
 from proxy.wire.redaction import Redaction
+from proxy.wire.refusal_text import BODY_MAX_BYTES
+from proxy.wire.refusals import classify
+from proxy.wire.request_format import RequestFormat
 from proxy.wire.usage import read_usage
 
 MAX_TRIES = 3
@@ -248,8 +253,8 @@ async def fetch_whole_answer(client: Client, call: Call, model: str) -> WholeAns
     """Send a call, and read its answer to the end."""
     async with client.send(call, model) as reply:
         refused, refusal = ("", None) if reply.is_good else await classify_refusal(reply)
-        kind = http.find(reply.headers, "content-type") or ""
-        assembly = Assembly(kind, http.find_encoding(reply.headers), reader=ANSWER_FORMATS[call.path])
+        kind = find_header(reply.headers, "content-type") or ""
+        assembly = Assembly(kind, find_encoding(reply.headers), reader=ANSWER_FORMATS[call.path])
         async for chunk in reply.chunks():
             assembly.feed(chunk)
         return WholeAnswer(assembly.answer(ended=True), refused, refusal)
@@ -262,8 +267,8 @@ def choose_bound_name(model: str) -> str:
 
 async def classify_refusal(reply: Reply) -> tuple[str, Refused | None]:
     """The kind of this refusal, and what it says about the bound of the answer."""
-    beginning = await reply.peek(lambda read: len(read) > refusals.BODY_MAX_BYTES)
-    refusal = None if beginning is None else refusals.classify(reply.status, reply.headers, beginning)
+    beginning = await reply.peek(lambda read: len(read) > BODY_MAX_BYTES)
+    refusal = None if beginning is None else classify(reply.status, reply.headers, beginning)
     if refusal is not None and refusal.kind == "usage-option":
         return refusal.kind, None
     longest = refusal.answer_room if refusal is not None and refusal.kind == "output" else None

@@ -5,25 +5,35 @@ One folder for each API whose requests are compacted:
 chat/           OpenAI chat completions: the form that the core works on
 messages/       Anthropic Messages
 responses/      OpenAI Responses
-formats         what differs between them, behind two protocols
+request_format  requests of an API: the protocol that each of the three has a class for
+answer_format   answers of an API: the same
+formats         which path has which of them
 
 pieces          requests of another API as chat messages, each with the bytes that it came from
-outline         places of values and elements in a body, and of messages that were read before
+outline         a body: its top-level values, the elements of a list, its model
+known_prefix    a history that begins with messages which were read before
 marks           cache marks for clients that set none
 rounds          several answers of a model, joined into the one that the client sees
 
 What every API shares:
 
-http            headers, credentials, the caller, paths, the model of a body, encodings
-lenient         JSON as clients and servers send it
-sse             event streams: cut into lines and events, an event read and written
-stream_watch    a stream that is relayed: its line ends, its finish, its errors
-stream_errors   errors of a server, read from a stream and written to one
-stream_opening  the first events of a stream: an answer, or a late refusal
-usage           token counts of an answer
-usage_view      the token counts as the client is to see them
-answer_assembly  an answer put together: its messages, its usage, whether it is whole
-weight          what a model reads of a message, and the fixed prices of markup and media
-redaction       secrets in messages and texts
-trace_context   the `traceparent` header
+headers           headers that are forwarded
+credentials       the headers and parameters by which clients are told apart
+caller            who calls: a team, or a client
+paths             normal forms of paths, and the paths that have a meaning here
+encodings         compressed bodies
+lenient           JSON as clients and servers send it
+sse               event streams: cut into lines and events, an event read and written
+stream_watch      a stream that is relayed: its line ends, its finish, its errors
+stream_errors     errors of a server, read from a stream and written to one
+stream_opening    the first events of a stream: an answer, or a late refusal
+refusals          the meaning of an error: too long, too much output, a rate limit
+refusal_figures   its figures
+refusal_text      its text
+usage             token counts of an answer
+usage_view        the token counts as the client is to see them
+answer_assembly   an answer put together: its messages, its usage, whether it is whole
+weight            what a model reads of a message, and the fixed prices of markup and media
+redaction         secrets in messages and texts
+trace_context     the `traceparent` header
 """

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Protocol
 
-from proxy.wire import http
+from proxy.wire.encodings import DecodedTooLarge, UndecodableBody, decode_body
 from proxy.wire.lenient import as_text
 from proxy.wire.outline import find_values, read_elements
 from proxy.wire.sse import EventReader, read_event
@@ -90,8 +90,8 @@ class Assembly:
         body = bytes(self._body)
         if self._encoding and body:
             try:
-                body = http.decode(body, self._encoding, self._room)
-            except (KeyError, http.TooLarge, http.UndecodableBody):
+                body = decode_body(body, self._encoding, self._room)
+            except (KeyError, DecodedTooLarge, UndecodableBody):
                 return NOTHING
         if self._is_stream:
             self._stream.feed(body + b"\n\n")

@@ -1,14 +1,13 @@
-"""The outline of a body: the places of its top-level values and of the elements of a list, and messages read before."""
+"""The outline of a body: its top-level values, the elements of a list, and its model."""
 
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import msgspec
 
 from proxy.history import splice
-from proxy.history.messages import Request
+from proxy.wire.lenient import as_text, read_object
 
 Places = Mapping[str, tuple[int, int]]
 """Where each top-level value of a body begins and ends."""
@@ -84,80 +83,16 @@ def skip(pattern: re.Pattern[bytes], source: bytes, at: int) -> int:
     return at if found is None else found.end()
 
 
-# --- known beginnings -------------------------------------------------------------------------------------------------
-# A history that begins with messages which were read before: only what follows them is read.
-#
-# Clients send all their messages again with every request. Comparing a megabyte with the one before takes fifty
-# microseconds, reading it takes ten milliseconds. JSON behind whole elements of an array is valid exactly where it is
-# valid without them: so the rest is read by the same parser, as a request with fewer messages.
-
-CHANGING_MESSAGES = 8
-"""The newest messages, which clients change while they go on: cache markers move, reminders are taken out."""
-_SAMPLE_BYTES = 64
-_AFTER_MESSAGE = re.compile(rb"[ \t\n\r]*+(?:,|(?=\]))")
+class _ModelMember(msgspec.Struct):
+    model: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Prefix:
-    """The first messages of another request, found in a body that is still to be read."""
-
-    request: Request
-    """The other request, of which `count` messages are found."""
-    count: int
-    start: int
-    """Where the first of them begins in the body."""
-    stop: int
-    """Where what follows them begins, behind the comma."""
-
-    def remove_from(self, source: bytes) -> bytes:
-        """The body without these messages; raises ValueError where it is no text."""
-        rest = source[: self.start] + source[self.stop :]
-        rest.decode()
-        return rest
-
-    def is_followed(self, source: bytes, rest: bytes, place: tuple[int, int] | None) -> bool:
-        """True where the list, which is at `place` of the rest, begins with these messages."""
-        start, stop = place or (self.start, self.start)
-        if rest[start : self.start].strip() != b"[":
-            return False
-        return source[self.stop - 1 : self.stop] != b"," or rest[self.start : stop].strip() != b"]"
+_model_decoder = msgspec.json.Decoder(_ModelMember)
 
 
-def find_first_element(source: bytes, name: re.Pattern[bytes]) -> int:
-    """The probable place of the first element of a list; -1 for none: another list may have this name as well."""
-    found = name.search(source)
-    return -1 if found is None else found.end()
-
-
-def list_named(key: str) -> re.Pattern[bytes]:
-    """The pattern of a list with this key, up to its first element."""
-    return re.compile(rb'"%b"[ \t\n\r]*+:[ \t\n\r]*+\[[ \t\n\r]*+' % key.encode())
-
-
-def count_stable(request: Request) -> int:
-    """The least number of this request's first messages that another must begin with; 0 where none will do."""
-    least, most = request.head_size, len(request.messages)
-    count = max(least + 1, most - CHANGING_MESSAGES)
-    while least < count <= most and not request.find_cut(count):
-        count -= 1
-    return count if least < count <= most else 0
-
-
-def find_prefix(request: Request, source: bytes, start: int) -> Prefix | None:
-    """The messages of this request that other bytes have at `start` as well: all but the newest, or more."""
-    count, most = count_stable(request), len(request.messages)
-    if not count:
-        return None
-    known, first = memoryview(request.source), request.offsets[0]
-    shift, stop = start - first, request.find_cut(count)
-    # Most candidates are other conversations, which a few bytes tell apart.
-    for at in (max(first, stop - _SAMPLE_BYTES), first):
-        if not source.startswith(known[at:stop], at + shift):
-            return None
-    for more in range(count + 1, most + 1):
-        if end := request.find_cut(more):
-            if not source.startswith(known[stop:end], stop + shift):
-                break
-            count, stop = more, end
-    behind = _AFTER_MESSAGE.match(source, stop + shift)
-    return None if behind is None else Prefix(request, count, start, behind.end())
+def find_model(body: bytes) -> str | None:
+    """The model that a request names; it decides which upstream the request goes to."""
+    try:
+        return _model_decoder.decode(body).model
+    except (msgspec.DecodeError, RecursionError):  # clients send lone surrogates, NaN and byte order marks
+        return as_text((read_object(body) or {}).get("model")) or None

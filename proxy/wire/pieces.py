@@ -12,8 +12,9 @@ import msgspec
 
 from proxy.history import splice
 from proxy.history.messages import HEAD, NOTE, Message, Request
+from proxy.wire.known_prefix import Prefix
 from proxy.wire.lenient import as_text
-from proxy.wire.outline import Places, Prefix, find_values, locate, read_elements
+from proxy.wire.outline import Places, find_values, locate, read_elements
 
 
 @dataclass(frozen=True, slots=True)

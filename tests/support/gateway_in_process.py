@@ -22,7 +22,7 @@ from proxy.path.originals import Keeper
 from proxy.server.http import App, HttpServer
 from proxy.store.memory import MemoryStore
 from proxy.telemetry.metrics import Metrics
-from proxy.upstream import Call
+from proxy.upstream.call import Call
 from tests.support.messages import body
 
 

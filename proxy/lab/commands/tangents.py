@@ -22,7 +22,8 @@ from proxy.shorten.pipeline import Count
 from proxy.shorten.summary import Verdict
 from proxy.summary.calls import SummaryCall, fetch_whole_answer
 from proxy.summary.question import Question
-from proxy.upstream import Call, Client
+from proxy.upstream.call import Call
+from proxy.upstream.client import Client
 from proxy.wire.answer_assembly import Answer
 
 CLIPS_CHARACTERS = (2_000, 500, 100)

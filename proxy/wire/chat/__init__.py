@@ -1,6 +1,7 @@
 """OpenAI chat completions.
 
-requests   bytes to a `Request` and back, and the weight of a message: its text for the model, its media in tokens
-refusals   the meaning of an error: too long, too much output, a rate limit
-answers    an answer written by the proxy, or put together from several rounds
+chat_format     a request, and the same as a chat request changed or asking for a summary
+chat_messages   the messages of a request, as a `Request`
+chat_answers    an answer: read, written, continued
+chat_rounds     several answers, as the client gets them
 """

@@ -1,148 +1,18 @@
-"""Answers of OpenAI Responses: as chat answers for what reads them, written by the proxy, and in several rounds."""
+"""Several rounds of Responses, as the client gets them."""
 
-import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from proxy.history.messages import ToolCall
-from proxy.recall.own_tools import COMPACT, RECALL, OwnTool
 from proxy.wire.lenient import as_object, read_object, write_json
-from proxy.wire.outline import find_values
-from proxy.wire.responses.calls import CALLS, is_call, write_output
-from proxy.wire.rounds import Round, Rounds, add_usage, extend_request
-from proxy.wire.sse import has_name, write_event
-from proxy.wire.sse import read_event as read_data
+from proxy.wire.responses.call_items import CALLS, is_call
+from proxy.wire.rounds import Round, Rounds, add_usage
+from proxy.wire.sse import has_name, read_event, write_event
 
-ID = "resp_compaction_proxy"
 _BEGUN = frozenset({"response.created", "response.in_progress", "response.queued"})
-_ENDED = frozenset({"response.completed", "response.incomplete", "response.failed"})
-
-# --- read as chat answers ---------------------------------------------------------------------------------------------
-
-
-def read_event(event: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The chunk of a chat answer that says what this event says; any other object as it is."""
-    kind = str(event.get("type"))
-    if kind == "response.output_text.delta":
-        return _chunk({"content": event.get("delta")})
-    if kind == "response.output_item.done":
-        call = _read_call(as_object(event.get("item")))
-        return _chunk({"tool_calls": [call]} if call else {})
-    if kind in _ENDED:
-        response = as_object(event.get("response"))
-        about = {"model": response.get("model"), "usage": response.get("usage"), "error": response.get("error")}
-        return {**_chunk({}, _finish(response)), **about}
-    return {"choices": []} if kind.startswith("response.") else event
-
-
-def read_body(body: bytes) -> bytes:
-    """The chat completion that says what this answer says; any other body as it is."""
-    answer = read_object(body)
-    if answer is None or answer.get("object") != "response" or not isinstance(answer.get("output"), list):
-        return body
-    items = [as_object(item) for item in answer["output"]]
-    listed = [item.get("content") for item in items if item.get("type") == "message"]
-    parts = [part for content in listed if isinstance(content, list) for part in content]
-    calls = [call for call in map(_read_call, items) if call]
-    message = {"role": "assistant", "content": parts, **({"tool_calls": calls} if calls else {})}
-    choice = {"index": 0, "message": message, "finish_reason": _finish(answer)}
-    return json.dumps({"model": answer.get("model"), "choices": [choice], "usage": answer.get("usage")}).encode()
-
-
-def _read_call(item: Mapping[str, Any]) -> dict[str, Any] | None:
-    key = CALLS.get(str(item.get("type")))
-    if key is None:
-        return None
-    function = {"name": item.get("name"), "arguments": item.get(key)}
-    return {"id": item.get("call_id"), "type": "function", "function": function}
-
-
-def _chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
-    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
-
-
-def _finish(response: Mapping[str, Any]) -> str:
-    return {"incomplete": "length", "failed": "error"}.get(str(response.get("status")), "stop")
-
-
-# --- written by the proxy ---------------------------------------------------------------------------------------------
-
-
-def render_answer(text: str, model: str, created: int, *, stream: bool) -> bytes:
-    """An answer that says this, whole or as events, as it was asked for."""
-    part = {"type": "output_text", "text": text, "annotations": []}
-    item = {"id": "msg_compaction_proxy", "type": "message", "role": "assistant", "status": "completed"}
-    usage = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
-    about = {"id": ID, "object": "response", "created_at": created, "model": model, "tools": [], "tool_choice": "auto"}
-    done = {**about, "status": "completed", "output": [{**item, "content": [part]}], "usage": usage}
-    if not stream:
-        return write_json(done)
-    where = {"item_id": item["id"], "output_index": 0, "content_index": 0}
-    events: list[dict[str, Any]] = [
-        {"type": "response.created", "response": {**about, "status": "in_progress", "output": []}},
-        {"type": "response.output_item.added", "output_index": 0, "item": {**item, "content": []}},
-        {"type": "response.content_part.added", **where, "part": {**part, "text": ""}},
-        {"type": "response.output_text.delta", **where, "delta": text},
-        {"type": "response.output_text.done", **where, "text": text},
-        {"type": "response.content_part.done", **where, "part": part},
-        {"type": "response.output_item.done", "output_index": 0, "item": {**item, "content": [part]}},
-        {"type": "response.completed", "response": done},
-    ]
-    numbered = ({**event, "sequence_number": number} for number, event in enumerate(events))
-    return b"".join(write_event(event, named=True) for event in numbered)
-
-
-# --- several rounds ---------------------------------------------------------------------------------------------------
-
-
-def define_tool(tool: OwnTool) -> bytes:
-    """The definition of a tool as this API has it."""
-    about = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-    # `strict` is on by default in this API, and would make every parameter a required one.
-    return json.dumps({"type": "function", **about, "strict": False}).encode()
-
-
-RECALL_TOOL = define_tool(RECALL)
-COMPACT_TOOL = define_tool(COMPACT)
+ENDED = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 Item = dict[str, Any]
-
-
-def allows_rounds(source: bytes) -> bool:
-    """Whether the answer comes with this request: the client fetches one made in the background by itself."""
-    places = find_values(source)
-    return "background" not in places or source[slice(*places["background"])] in (b"false", b"null")
-
-
-def start_rounds(own: Collection[str], *, stream: bool) -> "ResponsesRounds":
-    """The rounds of a request that asks for a stream, or not. `own`: the names of the proxy's own tools in it."""
-    return ResponsesRounds(own, stream=stream)
-
-
-def continue_request(source: bytes, answer: Round, results: Sequence[str]) -> bytes:
-    """The request for the next round."""
-    places = find_values(source)
-    is_stored = "store" not in places or source[slice(*places["store"])] != b"false"
-    kinds = (kind for kind in (json.loads(raw).get("type") for raw in answer.elements) if is_call(str(kind)))
-    answered = (
-        write_output(kind, call.id, text) for kind, call, text in zip(kinds, answer.calls, results, strict=True)
-    )
-    new = (*_make_sendable(answer.elements, is_stored=is_stored), *answered)
-    return extend_request(source, "input", new)
-
-
-def remove_reasoning(answer: Round) -> Round:
-    """The answer itself: this API binds no reasoning to the history before it."""
-    return answer
-
-
-def _make_sendable(elements: Sequence[bytes], *, is_stored: bool) -> Sequence[bytes]:
-    """The items as they can be sent back: reasoning that is kept nowhere is unknown to the API, and so are its ids."""
-    items = [json.loads(raw) for raw in elements]
-    if is_stored or all(item.get("type") != "reasoning" or item.get("encrypted_content") for item in items):
-        return elements
-    sendable = (item for item in items if item.get("type") != "reasoning")
-    return [write_json({key: value for key, value in item.items() if key != "id"}) for item in sendable]
 
 
 class ResponsesRounds(Rounds):
@@ -197,16 +67,14 @@ class ResponsesRounds(Rounds):
         """True where this answer ends for a call of the proxy's own tools: the end for the client is still to come."""
         return not self._is_last and self._status == "completed" and any(map(self._is_own, self._items.values()))
 
-    # --- a stream ----------------------------------------------------------------------------------------------------
-
     def _show(self, event: bytes) -> bytes:
-        value = read_data(event)
+        value = read_event(event)
         kind = None if value is None else value.get("type")
         if value is None or not isinstance(kind, str):
             return event
         if kind in _BEGUN:
             return self._number(event, value) if self._is_first else b""
-        if kind in _ENDED:
+        if kind in ENDED:
             return self._show_end(event, value)
         index = value.get("output_index")
         return self._show_item(event, value, index) if isinstance(index, int) else self._number(event, value)
@@ -268,8 +136,6 @@ class ResponsesRounds(Rounds):
             self._sequence += 1
             value["sequence_number"] = self._sequence
         return write_event(self._without_tools(value), named=has_name(event))
-
-    # --- a body ------------------------------------------------------------------------------------------------------
 
     def _read_body(self) -> None:
         whole = read_object(self._body) or {}

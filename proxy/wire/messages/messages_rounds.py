@@ -1,152 +1,20 @@
-"""Answers of Anthropic Messages: as chat answers for what reads them, written by the proxy, and in several rounds."""
+"""Several rounds of Messages, as the client gets them."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from proxy.history import splice
 from proxy.history.messages import ToolCall
-from proxy.recall.own_tools import COMPACT, RECALL, OwnTool
 from proxy.wire.lenient import as_object, read_object, write_json
-from proxy.wire.rounds import Round, Rounds, add_usage, extend_request
-from proxy.wire.sse import read_event as read_data
-from proxy.wire.sse import write_event
+from proxy.wire.rounds import Round, Rounds, add_usage
+from proxy.wire.sse import read_event, write_event
 
-_STOPS = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "tool_use": "tool_calls",
-    "refusal": "content_filter",
-}
-ID = "msg_compaction_proxy"
-
-# --- read as chat answers ---------------------------------------------------------------------------------------------
-
-
-def read_event(event: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The chunk of a chat answer that says what this event says; any other object as it is."""
-    index = event.get("index")
-    match event.get("type"):
-        case "message_start":
-            message = as_object(event.get("message"))
-            return {"model": message.get("model"), "usage": message.get("usage"), "choices": []}
-        case "content_block_start":
-            block = as_object(event.get("content_block"))
-            is_call = block.get("type") == "tool_use"
-            opened = _open_call(block) if is_call else block
-            return _chunk({"tool_calls" if is_call else "content": [{"index": index, **opened}]})
-        case "content_block_delta":
-            delta = as_object(event.get("delta"))
-            if delta.get("type") == "input_json_delta":
-                part = {"arguments": delta.get("partial_json")}
-                return _chunk({"tool_calls": [{"index": index, "function": part}]})
-            rest = {key: value for key, value in delta.items() if key != "type"}
-            return _chunk({"content": [{"index": index, **rest}]})
-        case "message_delta":
-            return {**_chunk({}, as_object(event.get("delta")).get("stop_reason")), "usage": event.get("usage")}
-    return event
-
-
-def read_body(body: bytes) -> bytes:
-    """The chat completion that says what this answer says; any other body as it is."""
-    answer = read_object(body)
-    if answer is None or answer.get("type") != "message" or not isinstance(answer.get("content"), list):
-        return body
-    blocks = [as_object(block) for block in answer["content"]]
-    calls = [
-        {**_open_call(block), "function": {"name": block.get("name"), "arguments": json.dumps(block.get("input"))}}
-        for block in blocks
-        if block.get("type") == "tool_use"
-    ]
-    content = [block for block in blocks if block.get("type") != "tool_use"]
-    message = {"role": "assistant", "content": content, **({"tool_calls": calls} if calls else {})}
-    choice = {"index": 0, "message": message, "finish_reason": _finish(answer.get("stop_reason"))}
-    return json.dumps({"model": answer.get("model"), "choices": [choice], "usage": answer.get("usage")}).encode()
-
-
-def _open_call(block: Mapping[str, Any]) -> dict[str, Any]:
-    return {"id": block.get("id"), "type": "function", "function": {"name": block.get("name"), "arguments": ""}}
-
-
-def _chunk(delta: dict[str, Any], stop: object = None) -> dict[str, Any]:
-    return {"choices": [{"index": 0, "delta": delta, "finish_reason": _finish(stop)}]}
-
-
-def _finish(stop: object) -> str | None:
-    return _STOPS.get(stop, stop) if isinstance(stop, str) else None
-
-
-# --- written by the proxy ---------------------------------------------------------------------------------------------
-
-
-def render_answer(text: str, model: str, created: int, *, stream: bool) -> bytes:
-    """An answer that says this, whole or as events, as it was asked for."""
-    del created
-    usage = {"input_tokens": 0, "output_tokens": 0}
-    message = {"id": ID, "type": "message", "role": "assistant", "model": model, "stop_sequence": None, "usage": usage}
-    if not stream:
-        content = [{"type": "text", "text": text}]
-        return write_json({**message, "content": content, "stop_reason": "end_turn"})
-    events: list[dict[str, Any]] = [
-        {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}},
-        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
-        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}},
-        {"type": "content_block_stop", "index": 0},
-        {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}, "usage": usage},
-        {"type": "message_stop"},
-    ]
-    return b"".join(write_event(event, named=True) for event in events)
-
-
-# --- several rounds ---------------------------------------------------------------------------------------------------
-
-
-def define_tool(tool: OwnTool) -> bytes:
-    """The definition of a tool as this API has it."""
-    about = {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
-    return json.dumps(about).encode()
-
-
-RECALL_TOOL = define_tool(RECALL)
-COMPACT_TOOL = define_tool(COMPACT)
 _CUT = frozenset({"max_tokens", "model_context_window_exceeded", "refusal", "pause_turn"})
-_THINKING = frozenset({"thinking", "redacted_thinking"})
+THINKING = frozenset({"thinking", "redacted_thinking"})
 _GROWING = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
 _USED = "tool_use"
 
 Block = dict[str, Any]
-
-
-def allows_rounds(_: bytes) -> bool:
-    """True: every request of this API asks for one answer."""
-    return True
-
-
-def start_rounds(own: Collection[str], *, stream: bool) -> "MessagesRounds":
-    """The rounds of a request that asks for a stream, or not. `own`: the names of the proxy's own tools in it."""
-    return MessagesRounds(own, stream=stream)
-
-
-def continue_request(source: bytes, answer: Round, results: Sequence[str]) -> bytes:
-    """The request for the next round."""
-    pairs = zip(answer.calls, results, strict=True)
-    answered = b",".join(
-        b'{"type":"tool_result","tool_use_id":%b,"content":%b}' % (splice.quote(call.id), splice.quote(text))
-        for call, text in pairs
-    )
-    new = (*answer.elements, b'{"role":"user","content":[%b]}' % answered)
-    return extend_request(source, "messages", new)
-
-
-def remove_reasoning(answer: Round) -> Round:
-    """The answer without reasoning that is signed for the history before it."""
-    messages = [json.loads(raw) for raw in answer.elements]
-    for message in messages:
-        message["content"] = [block for block in message["content"] if block.get("type") not in _THINKING]
-    return replace(answer, elements=tuple(map(write_json, messages)))
 
 
 class MessagesRounds(Rounds):
@@ -190,10 +58,8 @@ class MessagesRounds(Rounds):
         """True where this answer ends for a call of the proxy's own tools: the end for the client is still to come."""
         return not self._is_last and self._stop not in _CUT and any(map(self._is_own, self._blocks.values()))
 
-    # --- a stream ----------------------------------------------------------------------------------------------------
-
     def _show(self, event: bytes) -> bytes:
-        value = read_data(event) or {}
+        value = read_event(event) or {}
         match value.get("type"):
             case "message_start":
                 self._round_usage = as_object(as_object(value.get("message")).get("usage"))
@@ -247,7 +113,7 @@ class MessagesRounds(Rounds):
         return block.get("type") == _USED and block.get("name") in self._own
 
     def _is_shown(self, block: Block) -> bool:
-        return not self._is_own(block) and (self._is_first or block.get("type") not in _THINKING)
+        return not self._is_own(block) and (self._is_first or block.get("type") not in THINKING)
 
     def _show_end(self, event: bytes, value: dict[str, Any]) -> bytes:
         delta, more = as_object(value.get("delta")), as_object(value.get("usage"))
@@ -271,8 +137,6 @@ class MessagesRounds(Rounds):
         if self._client_calls:
             return stop if self._is_first else _USED
         return "end_turn" if stop == _USED else stop
-
-    # --- a body ------------------------------------------------------------------------------------------------------
 
     def _read_body(self) -> None:
         whole = read_object(self._body) or {}

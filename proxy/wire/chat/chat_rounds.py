@@ -1,91 +1,25 @@
-"""Answers of chat completions: the form that all answers are read as, written by the proxy, and in several rounds."""
+"""Several rounds of chat completions, as the client gets them."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
-from proxy.history import splice
 from proxy.history.messages import read_message
-from proxy.recall.own_tools import COMPACT, RECALL, OwnTool
 from proxy.wire.answer_assembly import Assembly
 from proxy.wire.lenient import read_object, write_json
-from proxy.wire.outline import find_values
-from proxy.wire.rounds import Round, Rounds, add_usage, extend_request
-from proxy.wire.sse import read_event as read_data
-from proxy.wire.sse import write_event
+from proxy.wire.rounds import Round, Rounds, add_usage
+from proxy.wire.sse import read_event, write_event
 
-ID = "chatcmpl-compaction-proxy"
-_FREE = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
-
-
-def read_event(event: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The chunk that is read: a chat answer is what the others are read as."""
-    return event
-
-
-def read_body(body: bytes) -> bytes:
-    """The answer that is read."""
-    return body
-
-
-def render_answer(text: str, model: str, created: int, *, stream: bool) -> bytes:
-    """An answer that says this, whole or as events, as it was asked for."""
-    about = {"id": ID, "created": created, "model": model}
-    if not stream:
-        message = {"role": "assistant", "content": text}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        return write_json({**about, "object": "chat.completion", "choices": [choice], "usage": _FREE})
-    about["object"] = "chat.completion.chunk"
-    deltas: list[tuple[dict[str, str], str | None]] = [({"role": "assistant", "content": text}, None), ({}, "stop")]
-    choices = ([{"index": 0, "delta": delta, "finish_reason": finish}] for delta, finish in deltas)
-    return b"".join([*(write_event({**about, "choices": each}) for each in choices), b"data: [DONE]\n\n"])
-
-
-# --- several rounds ---------------------------------------------------------------------------------------------------
-
-
-def define_tool(tool: OwnTool) -> bytes:
-    """The definition of a tool as this API has it."""
-    about = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-    return json.dumps({"type": "function", "function": about}).encode()
-
-
-RECALL_TOOL = define_tool(RECALL)
-COMPACT_TOOL = define_tool(COMPACT)
 _CUT = frozenset({"length", "content_filter"})
-"""An answer that ended so was cut: its last call may be half a one."""
+"""Finish reasons after which the last call may be truncated."""
 _NAMELESS = frozenset({"index", "id", "type", "function"})
 """All members of a piece that may be one of a call of the proxy's own tools; only its name tells."""
-_VOICES = ("content", "reasoning_content", "reasoning")
-"""Members of a message that hold text."""
-# Of later rounds it is left out: it is signed for a history that the client never sends.
-_SIGNED = "reasoning_details"
-PARTING = "\n\n"
+_TEXT_MEMBERS = ("content", "reasoning_content", "reasoning")
+SIGNED_MEMBER = "reasoning_details"
+"""Left out of later rounds: it is signed for a history that the client never sends."""
+PARAGRAPH = "\n\n"
 """Put between the texts of two rounds, which would run into one another."""
-
-
-def allows_rounds(source: bytes) -> bool:
-    """Whether one answer is asked for: of several, each would need rounds of its own."""
-    places = find_values(source)
-    return "n" not in places or source[slice(*places["n"])] in (b"1", b"null")
-
-
-def continue_request(source: bytes, answer: Round, results: Sequence[str]) -> bytes:
-    """The request for the next round."""
-    pairs = zip(answer.calls, results, strict=True)
-    answered = (
-        b'{"role":"tool","tool_call_id":%b,"content":%b}' % (splice.quote(call.id), splice.quote(text))
-        for call, text in pairs
-    )
-    return extend_request(source, "messages", (*answer.elements, *answered))
-
-
-def remove_reasoning(answer: Round) -> Round:
-    """The answer without reasoning that is signed for the history before it."""
-    messages = [json.loads(raw) for raw in answer.elements]
-    bare = ({key: value for key, value in message.items() if key != _SIGNED} for message in messages)
-    return replace(answer, elements=tuple(map(write_json, bare)))
 
 
 @dataclass(slots=True)
@@ -95,11 +29,6 @@ class _OpenCall:
     id: object
     place: int | None
     """The client's index; None for a call of the proxy's own tools."""
-
-
-def start_rounds(own: Collection[str], *, stream: bool) -> "ChatRounds":
-    """The rounds of a request that asks for a stream, or not. `own`: the names of the proxy's own tools in it."""
-    return ChatRounds(own, stream=stream)
 
 
 class ChatRounds(Rounds):
@@ -146,15 +75,13 @@ class ChatRounds(Rounds):
             return None
         return Round((raw,), message.calls)
 
-    # --- a stream ----------------------------------------------------------------------------------------------------
-
     @property
     def _waits(self) -> bool:
         """Whether this answer has ended for an own tool of the proxy: the end for the client is still to come."""
         return self._calls_own and not self._is_last and self._finish is not None and self._finish not in _CUT
 
     def _show(self, event: bytes) -> bytes:
-        chunk = read_data(event)
+        chunk = read_event(event)
         if chunk is None or "error" in chunk:
             return b"" if self._waits and b"[DONE]" in event else event
         if self._is_first and not self._about:
@@ -191,7 +118,7 @@ class ChatRounds(Rounds):
                     del delta["tool_calls"]
             if not self._is_first:
                 delta.pop("role", None)
-                delta.pop(_SIGNED, None)
+                delta.pop(SIGNED_MEMBER, None)
             self._show_text(delta)
         if isinstance(finish := choice.get("finish_reason"), str):
             self._finish = finish
@@ -227,7 +154,7 @@ class ChatRounds(Rounds):
 
     def _show_text(self, delta: dict[str, Any]) -> None:
         """Separate the first text of a round from the text before."""
-        for voice in _VOICES:
+        for voice in _TEXT_MEMBERS:
             text = delta.get(voice)
             if isinstance(text, str) and text:
                 if voice not in self._last_letters:
@@ -240,8 +167,6 @@ class ChatRounds(Rounds):
         if not self._client_calls:
             return "stop" if finish == "tool_calls" else finish
         return finish if self._is_first else "tool_calls"
-
-    # --- a body ------------------------------------------------------------------------------------------------------
 
     def _read_body(self) -> None:
         answer = self._assembly.answer(ended=True)
@@ -268,7 +193,7 @@ class ChatRounds(Rounds):
         except (LookupError, TypeError, ValueError):
             return None
         for earlier in reversed(self._messages):
-            for voice in _VOICES:
+            for voice in _TEXT_MEMBERS:
                 before, text = earlier.get(voice) or "", message.get(voice) or ""
                 if before and isinstance(before, str) and isinstance(text, str):
                     message[voice] = before + (_part(before, text) if text else "") + text
@@ -276,11 +201,11 @@ class ChatRounds(Rounds):
         if not message["tool_calls"]:
             del message["tool_calls"]
         if not self._is_first:
-            message.pop(_SIGNED, None)
+            message.pop(SIGNED_MEMBER, None)
             whole["usage"] = add_usage(self._usage, whole.get("usage"))
         choice |= {"message": message, "finish_reason": self._name_finish(str(choice.get("finish_reason")))}
         return write_json(whole)
 
 
 def _part(before: str, text: str) -> str:
-    return PARTING if before and not (before[-1:].isspace() or text[:1].isspace()) else ""
+    return PARAGRAPH if before and not (before[-1:].isspace() or text[:1].isspace()) else ""

@@ -1,42 +1,26 @@
-"""OpenAI Responses: bytes to values and back.
+"""Items of Responses: the items of a request as the chat messages that say the same, and back.
 
-The core knows one form of a conversation, that of chat completions. A request of this API is read as the chat messages
-that say the same: the items of one response of the model (reasoning, text, calls) are one message of the assistant, and
-each output is a result. What was not touched leaves in the client's bytes; what was shortened is changed in its item.
+    reasoning, message, function_call (one response of the model)  ->  one message of the assistant
+    function_call_output                                           ->  one message of a tool
+
+Each chat message remembers the items that it came from (`Piece`), and an untouched one leaves in their bytes.
+<https://platform.openai.com/docs/api-reference/responses/create>
 """
 
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from proxy.history import splice
-from proxy.history.messages import Message, Request, ToolCall, is_different, read_message
-from proxy.summary.question import Try
-from proxy.wire.chat.requests import bound_answer, write_bounds
+from proxy.history.messages import Message, ToolCall, read_message
 from proxy.wire.lenient import as_text
-from proxy.wire.outline import Places, Prefix, find_first_element, find_values, list_named
-from proxy.wire.pieces import (
-    Piece,
-    PiecedRequest,
-    TextFields,
-    build_reader,
-    find_raw,
-    has_type,
-    read_body,
-    read_list,
-    read_value,
-    replace_list,
-)
-from proxy.wire.responses.calls import ACTIONS, CALLS, LOCAL_SHELL, OUTPUTS, SHELL_OUTPUT, is_call, write_output
+from proxy.wire.pieces import Piece, PiecedRequest, TextFields, build_reader
+from proxy.wire.responses.call_items import ACTIONS, CALLS, LOCAL_SHELL, OUTPUTS, SHELL_OUTPUT, is_call, write_output
 
-NAME = "responses"
-_FIRST_ITEM = list_named("input")
 _NULL = msgspec.Raw(b"null")
-_BOUND = "max_output_tokens"
 # What the model made beside its text, each by itself. All other items that are not known stay where they are.
 _OF_ANSWERS = frozenset(
     {
@@ -51,22 +35,9 @@ _OF_ANSWERS = frozenset(
 )
 _OF_CLIENTS = ("_output", "_response")
 """How the types of items end that answer what the model asked for."""
-# What would make a model answer with anything but one text, or the provider do anything beside answering.
-_ASKS_FOR_MORE = frozenset(
-    {"text", "include", "background", "truncation", "context_management", "prompt", "service_tier", "max_tool_calls"}
-)
-_TOOLS = frozenset({"tools", "parallel_tool_calls"})
-_KEYS_FOR_OTHER_UPSTREAMS = frozenset(
-    {"model", "input", "instructions", "stream", "temperature", "top_p", "reasoning", _BOUND, *_TOOLS}
-)
 _NAMED_BY = b"named_by"
 """A member of results here: their item names its call by this member and has no `call_id`."""
 _TEXT_PART = b'{"type":"text","text":%b}'
-_REFERENCE = re.compile(rb'"type"\s*:\s*"item_reference"')
-_KEPT_ELSEWHERE = ("previous_response_id", "conversation")
-"""Members of a request that name a history at the provider."""
-_COMPACTING = re.compile(rb'"type"\s*:\s*"(?:context_)?compaction(?:_summary|_trigger)?"')
-_MANAGEMENT = "context_management"
 
 
 class _Item(TextFields):
@@ -94,72 +65,12 @@ class _Item(TextFields):
 _decode_item = build_reader(_Item)
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
-
-
-def parse(source: bytes, prefix: Prefix | None = None) -> PiecedRequest | None:
-    """The request in these bytes, or None when they cannot be understood. What is known of a prefix is not read."""
-    return read_body(source, prefix, _request)
-
-
-def find_first_message(source: bytes) -> int:
-    """The probable place of the first item, -1 for none."""
-    return find_first_element(source, _FIRST_ITEM)
-
-
-def why_relayed(source: bytes) -> str:
-    """Why the history cannot be shortened here: it is kept elsewhere, or the provider shortens it; else nothing."""
-    # First by its bytes, which is quick; a tool may have a parameter of such a name.
-    is_named = any(f'"{key}"'.encode() in source for key in (*_KEPT_ELSEWHERE, _MANAGEMENT))
-    given = _find_given(source) if is_named else set()
-    if (b'"item_reference"' in source and _has_item(source, _REFERENCE)) or given.intersection(_KEPT_ELSEWHERE):
-        return "history-elsewhere"
-    is_compacted = b"compaction" in source and _has_item(source, _COMPACTING)
-    return "provider-compacts" if is_compacted or _MANAGEMENT in given else ""
-
-
-def _has_item(source: bytes, types: re.Pattern[bytes]) -> bool:
-    """True where an item of the history is of such a type; a tool's schema or an item's data may hold one as well."""
-    if types.search(source) is None:
-        return False
-    try:
-        return has_type(find_raw(source, find_values(source), "input"), types)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return False
-
-
-def _find_given(source: bytes) -> set[str]:
-    """The members that the request has and does not leave empty; none where it cannot be understood."""
-    try:
-        places = find_values(source)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return set()
-    return {key for key, place in places.items() if source[slice(*place)] != b"null"}
-
-
-def _request(source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
-    text = source[slice(*places.get("instructions", (0, 0)))]
-    system = text if text[:1] == b'"' else None
-    found = read_list(source, places, "input", _read_items, system=system, prefix=prefix, as_element=_as_user_item)
-    if found is None:
-        return None
-    bound = read_value(source, places, _BOUND)
-    user = read_value(source, places, "safety_identifier") or read_value(source, places, "user")
-    return replace(
-        found,
-        user=as_text(user),
-        session=as_text(read_value(source, places, "prompt_cache_key")),
-        max_output=bound if type(bound) is int else None,
-        wire=NAME,
-    )
-
-
-def _as_user_item(text: bytes) -> bytes:
+def as_user_item(text: bytes) -> bytes:
     """The item that the API reads from an input that is only a text."""
     return b'{"type":"message","role":"user","content":%b}' % text
 
 
-def _read_items(items: Sequence[bytes], first: int, known: Sequence[Piece | None]) -> Iterator[tuple[Message, Piece]]:
+def read_items(items: Sequence[bytes], first: int, known: Sequence[Piece | None]) -> Iterator[tuple[Message, Piece]]:
     """The chat messages that these items are. Items of the model that follow each other are one response."""
     calls = _CallIndex(known)
     answer_items: list[tuple[bytes, _Item]] = []
@@ -312,16 +223,7 @@ def _write_call(call: ToolCall) -> bytes:
     return b'{"id":%b,"type":"%b","%b":{%b}}' % (splice.quote(call.id), call.kind.encode(), call.kind.encode(), inner)
 
 
-# --- writing ----------------------------------------------------------------------------------------------------------
-
-
-def render(request: Request, view: Sequence[Message], tools: bytes | None = None, shared: int = 0) -> bytes:
-    """The request with `view` for its messages; `tools` replaces the tools it came with."""
-    del shared
-    return replace_list(request, view, tools, _write_list)
-
-
-def _write_list(request: PiecedRequest, view: Sequence[Message]) -> Iterator[bytes]:
+def write_items(request: PiecedRequest, view: Sequence[Message]) -> Iterator[bytes]:
     """The items of this view; those of one message each in one piece."""
     head, body = view[: request.head_size], view[request.head_size :]
 
@@ -331,7 +233,7 @@ def _write_list(request: PiecedRequest, view: Sequence[Message]) -> Iterator[byt
     def write_new(known: Sequence[bytes]) -> Iterator[bytes]:
         return write(body[len(known) :])
 
-    return filter(None, (*write(head), *request.columns.of_view(body).extend(_write_list, len(body), write_new)))
+    return filter(None, (*write(head), *request.columns.of_view(body).extend(write_items, len(body), write_new)))
 
 
 def _write_items(request: PiecedRequest, message: Message) -> Iterator[bytes]:
@@ -358,7 +260,7 @@ def _write_new_items(raw: bytes) -> tuple[bytes, ...]:
 
 
 def _write_missing_output(request: PiecedRequest, message: Message) -> bytes:
-    """The output that `core.grouping.repair` adds, right behind the message that calls."""
+    """The output that `history.grouping.repair` adds, right behind the message that calls."""
     place = request.head_size + message.start - 1
     piece = request.pieces[place] if 0 <= place < len(request.pieces) else None
     items = map(_decode_item, piece.blocks if piece is not None else ())
@@ -424,58 +326,3 @@ def _as_input_part(part: bytes) -> bytes:
     if place is None or part[place.start : place.stop] != b'"text"':
         return part
     return splice.replace_bytes(part, place.start, place.stop, b'"input_text"')
-
-
-# --- requests of the proxy's own --------------------------------------------------------------------------------------
-
-
-def add_marks(source: bytes, model: str) -> bytes:
-    """The same request: this API caches without marks."""
-    del model
-    return source
-
-
-def answer_within(source: bytes, most: int) -> bytes:
-    """The same request for an answer of at most `most` tokens; every other byte stays as it is."""
-    return bound_answer(source, (_BOUND,), most)
-
-
-def disable_streaming(source: bytes) -> bytes:
-    """The same request without streaming: its answer comes as one body."""
-    return splice.remove_members(source, frozenset({"stream", "stream_options"}))
-
-
-def find_bounds(source: bytes) -> tuple[str, ...]:
-    """The parameter by which requests of this API bound their answer."""
-    del source
-    return (_BOUND,)
-
-
-def request_usage(source: bytes) -> bytes | None:
-    """None: every answer of this API carries its usage."""
-    del source
-    return None
-
-
-def render_question(
-    request: Request, put: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False
-) -> bytes:
-    """The client's own request with other messages, asking for a text and nothing else.
-
-    `bounds`: the most tokens of the answer. `foreign`: it goes to another upstream, so only what the question needs
-    goes along.
-    """
-    assert isinstance(request, PiecedRequest)  # noqa: S101 - this module made it
-    source = render(request, put.messages, put.tools)
-    own_head = put.messages[: request.head_size]
-    if len(own_head) < request.head_size or any(map(is_different, own_head, request.head)):
-        source = splice.remove_members(source, frozenset({"instructions"}))
-    if foreign:
-        source = splice.remove_members(
-            source, {member.key for member in splice.iterate_members(source)} - _KEYS_FOR_OTHER_UPSTREAMS
-        )
-    source = splice.remove_members(source, _ASKS_FOR_MORE if put.aligned else _ASKS_FOR_MORE | _TOOLS | {"tool_choice"})
-    choice = splice.find_member(source, "tool_choice")
-    if choice is not None and source[choice.start : choice.stop] not in (b'"auto"', b'"none"'):
-        source = splice.remove_members(source, frozenset({"tool_choice"}))
-    return splice.set_members(source, write_bounds({_BOUND: bounds[_BOUND]}, model))
