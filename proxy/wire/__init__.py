@@ -10,6 +10,8 @@ answer_format   answers of an API: the same
 formats         which path has which of them
 
 pieces          requests of another API as chat messages, each with the bytes that it came from
+piece_reader    reads such a request
+struct_reader   JSON objects as structs
 outline         a body: its top-level values, the elements of a list, its model
 known_prefix    a history that begins with messages which were read before
 marks           cache marks for clients that set none

@@ -7,7 +7,7 @@ Each chat message remembers the blocks that it came from (`Piece`), and an untou
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,8 @@ from proxy.history import splice
 from proxy.history.messages import Message, ToolCall, read_message
 from proxy.wire.lenient import as_text
 from proxy.wire.outline import read_elements
-from proxy.wire.pieces import Piece, TextFields, build_reader
+from proxy.wire.pieces import Piece
+from proxy.wire.struct_reader import TextFields, build_reader
 
 _NULL = msgspec.Raw(b"null")
 
@@ -53,29 +54,29 @@ def split_messages(
 
 
 def _split(container: bytes, number: int) -> Iterator[tuple[Message, Piece]]:
-    """The chat messages that one message of this API is: each tool result by itself, then what else it holds."""
+    """The chat messages of one message of this API: each tool result by itself, then its other blocks."""
     fields = decode_message(container)
     role, content = fields.role, bytes(fields.content)
     if content[:1] != b"[":
-        raw = b'{"role":%b,"content":%b}' % (splice.quote(role), content)
-        yield Message(raw, role, content), Piece(number, role, (_text_block(content),))
+        yield _make_message(role, content), Piece(number, role, (_text_block(content),))
         return
-    blocks = [(raw, decode_block(raw)) for raw in read_elements(content)]
+    raw_blocks = read_elements(content)
     if role == "assistant":
-        yield _read_assistant(blocks), Piece(number, role, tuple(raw for raw, _ in blocks))
+        yield _read_assistant(raw_blocks), Piece(number, role, tuple(raw_blocks))
         return
-    words: list[bytes] = []
-    for raw, block in blocks:
+    other_blocks: list[bytes] = []
+    for raw in raw_blocks:
+        block = decode_block(raw)
         if block.type == "tool_result":
             yield _read_result(raw, block), Piece(number, role, (raw,))
         else:
-            words.append(raw)
-    if words or not blocks:
-        content = b"[" + b",".join(words) + b"]"
-        yield (
-            Message(b'{"role":%b,"content":%b}' % (splice.quote(role), content), role, content),
-            Piece(number, role, tuple(words)),
-        )
+            other_blocks.append(raw)
+    if other_blocks or not raw_blocks:
+        yield _make_message(role, b"[" + b",".join(other_blocks) + b"]"), Piece(number, role, tuple(other_blocks))
+
+
+def _make_message(role: str, content: bytes) -> Message:
+    return Message(b'{"role":%b,"content":%b}' % (splice.quote(role), content), role, content)
 
 
 def _text_block(content: bytes) -> bytes:
@@ -83,69 +84,79 @@ def _text_block(content: bytes) -> bytes:
 
 
 def _read_result(raw: bytes, block: Block) -> Message:
-    content, id_ = bytes(block.content), block.tool_use_id
-    more = splice.remove_members(raw, frozenset({"type", "tool_use_id", "content"}))[1:-1].strip()
-    written = b'{"role":"tool","tool_call_id":%b,"content":%b%b%b}'
-    return Message(written % (splice.quote(id_), content, b"," if more else b"", more), "tool", content, answers=id_)
+    content, call_id = bytes(block.content), block.tool_use_id
+    members = splice.remove_members(raw, frozenset({"type", "tool_use_id", "content"}))[1:-1].strip()
+    if members:
+        members = b"," + members
+    written = b'{"role":"tool","tool_call_id":%b,"content":%b%b}' % (splice.quote(call_id), content, members)
+    return Message(written, "tool", content, answers=call_id)
 
 
-def _read_assistant(blocks: Iterable[tuple[bytes, Block]]) -> Message:
+def _read_assistant(raw_blocks: Sequence[bytes]) -> Message:
     content_blocks: list[bytes] = []
     calls: list[ToolCall] = []
-    callers: list[bytes] = []
-    for raw, block in blocks:
+    written_calls: list[bytes] = []
+    for raw in raw_blocks:
+        block = decode_block(raw)
         if block.type == "tool_use":
-            calls.append(ToolCall(block.id, block.name, bytes(block.input).decode()))
-            callers.append(bytes(block.caller))
+            call = ToolCall(block.id, block.name, bytes(block.input).decode())
+            calls.append(call)
+            written_calls.append(_write_call(call, bytes(block.caller)))
         else:
             content_blocks.append(raw)
-    content = b"[" + b",".join(content_blocks) + b"]" if content_blocks else b"null"
-    written = b",".join(map(_write_call, calls, callers))
-    raw = b'{"role":"assistant","content":%b%b}' % (content, b',"tool_calls":[%b]' % written if calls else b"")
-    return Message(raw, "assistant", content, tuple(calls))
+    content, tool_calls = b"null", b""
+    if content_blocks:
+        content = b"[" + b",".join(content_blocks) + b"]"
+    if calls:
+        tool_calls = b',"tool_calls":[%b]' % b",".join(written_calls)
+    return Message(b'{"role":"assistant","content":%b%b}' % (content, tool_calls), "assistant", content, tuple(calls))
 
 
 def _write_call(call: ToolCall, caller: bytes) -> bytes:
-    return b'{"id":%b,"type":"function","function":{"name":%b,"arguments":%b}%b}' % (
-        splice.quote(call.id),
-        splice.quote(call.name),
-        splice.quote(call.arguments),
-        b"" if caller == b"null" else b',"caller":' + caller,
-    )
+    """The call as chat completions have it."""
+    member = b""
+    if caller != b"null":
+        member = b',"caller":' + caller
+    fields = splice.quote(call.id), splice.quote(call.name), splice.quote(call.arguments), member
+    return b'{"id":%b,"type":"function","function":{"name":%b,"arguments":%b}%b}' % fields
 
 
 def write_blocks(raw: bytes) -> tuple[bytes, ...]:
-    return tuple(_blocks(read_message(json.loads(raw), raw)))
+    """The content blocks of this chat message."""
+    return tuple(_iterate_blocks(read_message(json.loads(raw), raw)))
 
 
-def change_answer(own: Sequence[bytes], raw: bytes) -> tuple[bytes, ...]:
-    """The blocks of an answer that are left in this chat message, in their order; words that were changed come first.
+def change_answer(own_blocks: Sequence[bytes], raw: bytes) -> tuple[bytes, ...]:
+    """The blocks of an answer that are left in this chat message, in their order; changed words come first.
 
-    What the chat message does not hold of a call (a caller, a cache mark, keys that are not known) stays in its block.
+    What the chat message does not hold of a call (a caller, a cache mark, unknown keys) stays in its block.
     """
     message = read_message(json.loads(raw), raw)
     calls = {call.id: call for call in message.calls}
-    words = [*_blocks(replace(message, calls=()))]
-    are_own = all(word in own for word in words)
-    kept = [] if are_own else words
-    for block in own:
-        found = decode_block(block)
-        if found.type != "tool_use":
-            kept += [block] if are_own and block in words else []
-        elif found.id in calls:
-            kept.append(_change_input(block, calls[found.id]))
-    return tuple(kept)
+    words = list(_iterate_blocks(replace(message, calls=())))
+    are_own = all(word in own_blocks for word in words)
+    blocks: list[bytes] = []
+    if not are_own:
+        blocks += words
+    for own_block in own_blocks:
+        block = decode_block(own_block)
+        if block.type == "tool_use":
+            if block.id in calls:
+                blocks.append(_change_input(own_block, calls[block.id]))
+        elif are_own and own_block in words:
+            blocks.append(own_block)
+    return tuple(blocks)
 
 
 def _change_input(block: bytes, call: ToolCall) -> bytes:
-    place = splice.find_member(block, "input")
-    if place is None or block[place.start : place.stop].decode() == call.arguments:
+    member = splice.find_member(block, "input")
+    if member is None or block[member.start : member.stop].decode() == call.arguments:
         return block
-    return splice.replace_bytes(block, place.start, place.stop, _write_input(call))
+    return splice.replace_bytes(block, member.start, member.stop, _write_input(call))
 
 
-def _blocks(message: Message) -> Iterator[bytes]:
-    """The content blocks that say what this chat message says. No text is empty: the API refuses that."""
+def _iterate_blocks(message: Message) -> Iterator[bytes]:
+    """The content blocks of this chat message. No text is empty: the API refuses that."""
     if message.is_result:
         yield _write_result(message)
         return
@@ -158,15 +169,20 @@ def _blocks(message: Message) -> Iterator[bytes]:
             if decode_block(part).type != "text" or as_text(json.loads(part).get("text")).strip():
                 yield part
     for call in message.calls:
-        names = splice.quote(call.id), splice.quote(call.name)
-        yield b'{"type":"tool_use","id":%b,"name":%b,"input":%b}' % (*names, _write_input(call))
+        fields = splice.quote(call.id), splice.quote(call.name), _write_input(call)
+        yield b'{"type":"tool_use","id":%b,"name":%b,"input":%b}' % fields
 
 
 def _write_input(call: ToolCall) -> bytes:
-    return call.arguments.encode("utf-8", "surrogatepass") if isinstance(call.value, dict) else b"{}"
+    if isinstance(call.value, dict):
+        return call.arguments.encode("utf-8", "surrogatepass")
+    return b"{}"
 
 
 def _write_result(message: Message) -> bytes:
-    more = splice.remove_members(message.raw, frozenset({"role", "tool_call_id", "content", "name"}))[1:-1].strip()
-    written = b'{"type":"tool_result","tool_use_id":%b,"content":%b%b%b}'
-    return written % (splice.quote(message.answers), message.content, b"," if more else b"", more)
+    removed = frozenset({"role", "tool_call_id", "content", "name"})
+    members = splice.remove_members(message.raw, removed)[1:-1].strip()
+    if members:
+        members = b"," + members
+    fields = splice.quote(message.answers), message.content, members
+    return b'{"type":"tool_result","tool_use_id":%b,"content":%b%b}' % fields

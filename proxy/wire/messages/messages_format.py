@@ -19,16 +19,8 @@ from proxy.wire.messages.content_blocks import decode_message, split_messages
 from proxy.wire.messages.list_writer import write_list
 from proxy.wire.messages.threads import remove_thread
 from proxy.wire.outline import Places, find_values
-from proxy.wire.pieces import (
-    PiecedRequest,
-    find_raw,
-    has_type,
-    list_holding,
-    read_body,
-    read_list,
-    read_value,
-    replace_list,
-)
+from proxy.wire.piece_reader import find_raw, has_type, list_holding, read_body, read_list, read_value
+from proxy.wire.pieces import PiecedRequest, replace_list
 from proxy.wire.request_format import RequestFormat, bound_answer, keep_members, set_bounds
 
 _LEAST_BUDGET_TOKENS = 1_024

@@ -17,7 +17,7 @@ import msgspec
 from proxy.history import splice
 from proxy.wire.headers import Headers, find_header
 from proxy.wire.outline import find_values
-from proxy.wire.pieces import find_raw
+from proxy.wire.piece_reader import find_raw
 
 ThreadUse = Literal["create", "continue", ""]
 _MEMBER = "thread"
