@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from proxy.history.messages import Request
 
 CHANGING_MESSAGES = 8
-"""The newest messages, which clients change while they go on: cache markers move, reminders are taken out."""
+"""The newest messages, which clients change from turn to turn: cache marks move, reminders are taken out."""
 _SAMPLE_BYTES = 64
 _AFTER_MESSAGE = re.compile(rb"[ \t\n\r]*+(?:,|(?=\]))")
 
@@ -24,28 +24,30 @@ class Prefix:
     """The other request, of which `count` messages are found."""
     count: int
     start: int
-    """Where the first of them begins in the body."""
+    """The start of the first of them in the body."""
     stop: int
-    """Where what follows them begins, behind the comma."""
+    """The end of the last of them in the body, with the comma after it."""
 
     def remove_from(self, source: bytes) -> bytes:
-        """The body without these messages; raises ValueError where it is no text."""
+        """The body without these messages; raises ValueError if it is no text."""
         rest = source[: self.start] + source[self.stop :]
         rest.decode()
         return rest
 
     def is_followed(self, source: bytes, rest: bytes, place: tuple[int, int] | None) -> bool:
-        """True where the list, which is at `place` of the rest, begins with these messages."""
+        """True if the list, which is at `place` of the rest, begins with these messages."""
         start, stop = place or (self.start, self.start)
         if rest[start : self.start].strip() != b"[":
             return False
         return source[self.stop - 1 : self.stop] != b"," or rest[self.start : stop].strip() != b"]"
 
 
-def find_first_element(source: bytes, name: re.Pattern[bytes]) -> int:
-    """The probable place of the first element of a list; -1 for none: another list may have this name as well."""
-    found = name.search(source)
-    return -1 if found is None else found.end()
+def find_first_element(source: bytes, list_start: re.Pattern[bytes]) -> int:
+    """The probable place of the first element of a list, or -1; another list may have this name as well."""
+    match = list_start.search(source)
+    if match is None:
+        return -1
+    return match.end()
 
 
 def list_named(key: str) -> re.Pattern[bytes]:
@@ -54,29 +56,35 @@ def list_named(key: str) -> re.Pattern[bytes]:
 
 
 def count_stable(request: Request) -> int:
-    """The least number of this request's first messages that another must begin with; 0 where none will do."""
-    least, most = request.head_size, len(request.messages)
-    count = max(least + 1, most - CHANGING_MESSAGES)
-    while least < count <= most and not request.find_cut(count):
+    """The least number of this request's first messages that another must begin with; 0 if none will do."""
+    count = max(request.head_size + 1, len(request.messages) - CHANGING_MESSAGES)
+    if count > len(request.messages):
+        return 0
+    while count > request.head_size:
+        if request.find_cut(count):
+            return count
         count -= 1
-    return count if least < count <= most else 0
+    return 0
 
 
 def find_prefix(request: Request, source: bytes, start: int) -> Prefix | None:
     """The messages of this request that other bytes have at `start` as well: all but the newest, or more."""
-    count, most = count_stable(request), len(request.messages)
+    count = count_stable(request)
     if not count:
         return None
-    known, first = memoryview(request.source), request.offsets[0]
-    shift, stop = start - first, request.find_cut(count)
+    own, first = memoryview(request.source), request.offsets[0]
+    moved_bytes, stop = start - first, request.find_cut(count)
     # Most candidates are other conversations, which a few bytes tell apart.
-    for at in (max(first, stop - _SAMPLE_BYTES), first):
-        if not source.startswith(known[at:stop], at + shift):
+    for sample in (max(first, stop - _SAMPLE_BYTES), first):
+        if not source.startswith(own[sample:stop], sample + moved_bytes):
             return None
-    for more in range(count + 1, most + 1):
-        if end := request.find_cut(more):
-            if not source.startswith(known[stop:end], stop + shift):
+    for longer_count in range(count + 1, len(request.messages) + 1):
+        end = request.find_cut(longer_count)
+        if end:
+            if not source.startswith(own[stop:end], stop + moved_bytes):
                 break
-            count, stop = more, end
-    behind = _AFTER_MESSAGE.match(source, stop + shift)
-    return None if behind is None else Prefix(request, count, start, behind.end())
+            count, stop = longer_count, end
+    comma = _AFTER_MESSAGE.match(source, stop + moved_bytes)
+    if comma is None:
+        return None
+    return Prefix(request, count, start, comma.end())

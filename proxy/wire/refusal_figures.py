@@ -66,7 +66,10 @@ class Figures:
 
     @property
     def room(self) -> int | None:
-        return self.limit - self.prompt if self.limit and self.prompt else None
+        """The tokens that the prompt leaves for the answer."""
+        if not self.limit or not self.prompt:
+            return None
+        return self.limit - self.prompt
 
     @property
     def whole(self) -> int:
@@ -74,41 +77,58 @@ class Figures:
 
     @property
     def over(self) -> bool:
-        """True where the figures alone show a size above its limit."""
+        """True if the figures alone show a size above its limit."""
         allowed = self.limit or self.longest_answer
         return allowed is not None and self.whole > allowed
 
 
 def find_figures(text: str) -> Figures:
-    found: dict[Role, list[int]] = {}
-    for role, number in _read(text):
-        found.setdefault(role, []).append(number)
-    found.pop("other", None)
-    if len(found) == 1:
-        found = _split_by_size(*found.popitem())
+    """The figures in this text."""
+    by_role: dict[Role, list[int]] = {}
+    for role, number in _iterate_numbers(text):
+        by_role.setdefault(role, []).append(number)
+    by_role.pop("other", None)
+    if len(by_role) == 1:
+        by_role = _split_by_size(*by_role.popitem())
+    prompt = None
+    if "prompt" in by_role:
+        prompt = sum(by_role["prompt"])
     return Figures(
-        limits=tuple(found.get("limit", ())),
-        size=max(found.get("size", ()), default=None),
-        stated_prompt=sum(found["prompt"]) if "prompt" in found else None,
-        answer=max(found.get("answer", ()), default=None),
-        longest_answer=min(found.get("longest answer", ()), default=None),
+        limits=tuple(by_role.get("limit", ())),
+        size=max(by_role.get("size", ()), default=None),
+        stated_prompt=prompt,
+        answer=max(by_role.get("answer", ()), default=None),
+        longest_answer=min(by_role.get("longest answer", ()), default=None),
     )
 
 
 def _split_by_size(role: Role, numbers: list[int]) -> dict[Role, list[int]]:
     """Tell two numbers of one role apart: the smaller one is the limit, the larger one the size."""
-    low, high = min(numbers), max(numbers)
-    return {"limit": [low], "size": [high]} if low < high else {role: numbers}
+    smallest, largest = min(numbers), max(numbers)
+    if smallest == largest:
+        return {role: numbers}
+    return {"limit": [smallest], "size": [largest]}
 
 
-def _read(text: str) -> Iterator[tuple[Role, int]]:
-    found = [match for match in NUMBER.finditer(text) if _value(match) >= FIGURE_MIN]
-    ends = [0, *(match.end() for match in found)]
-    starts = [*(match.start() for match in found[1:]), len(text)]
-    for match, earlier, later in zip(found, ends, starts, strict=False):
-        before, after = text[earlier : match.start()][-60:], text[match.end() : later][:60]
-        yield next(role for role, lead, trail in _ROLES if lead.search(before) and trail.search(after)), _value(match)
+def _iterate_numbers(text: str) -> Iterator[tuple[Role, int]]:
+    """Each number that may be a figure, with its role."""
+    numbers = [number for number in NUMBER.finditer(text) if _read_number(number) >= FIGURE_MIN]
+    for place, number in enumerate(numbers):
+        start, stop = 0, len(text)
+        if place > 0:
+            start = numbers[place - 1].end()
+        if place + 1 < len(numbers):
+            stop = numbers[place + 1].start()
+        before, after = text[start : number.start()][-60:], text[number.end() : stop][:60]
+        yield _find_role(before, after), _read_number(number)
 
 
-def _value(match: re.Match[str]) -> int:
-    return int(match[0].replace(",", "").replace("_", ""))
+def _find_role(before: str, after: str) -> Role:
+    for role, words_before, words_after in _ROLES:
+        if words_before.search(before) and words_after.search(after):
+            return role
+    return "other"
+
+
+def _read_number(number: re.Match[str]) -> int:
+    return int(number[0].replace(",", "").replace("_", ""))
