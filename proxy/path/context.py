@@ -29,8 +29,7 @@ from proxy.shorten.rules import Rules
 from proxy.shorten.window import Calibration, Prices, Window, compute_relative_prices
 from proxy.upstream.call import Call
 from proxy.upstream.client import Client
-from proxy.wire.caller import Caller
-from proxy.wire.credentials import find_credentials, is_credential
+from proxy.wire.caller import Caller, find_credentials, is_credential
 from proxy.wire.headers import Headers, find_header, read_own_headers
 
 # --- request options --------------------------------------------------------------------------------------------------

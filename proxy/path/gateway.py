@@ -42,8 +42,7 @@ from proxy.upstream.client import Client
 from proxy.upstream.reply import Reply
 from proxy.wire import trace_context
 from proxy.wire.answer_assembly import ANSWER_MAX_BYTES
-from proxy.wire.encodings import find_encoding
-from proxy.wire.headers import Headers, find_header, remove_headers
+from proxy.wire.headers import Headers, find_encoding, find_header, remove_headers
 from proxy.wire.outline import find_model
 from proxy.wire.paths import (
     CHAT_PATH,
@@ -682,8 +681,10 @@ async def _read_refusal(reply: Reply, call: Call, hold_seconds: float | None = N
     so that it gets heartbeats.
     """
     if reply.is_good and _is_stream(reply):
+        if not _may_overflow(call):
+            return None
         opening = StreamOpening(first_decides=call.path == CHAT_PATH)
-        return await _read_late_refusal(reply, opening, hold_seconds) if _may_overflow(call) else None
+        return await _read_late_refusal(reply, opening, hold_seconds)
     beginning = (
         await reply.peek(_can_be_classified if reply.is_good else _is_larger_than_refusal)
         if _may_refuse(reply)

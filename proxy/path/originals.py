@@ -18,8 +18,7 @@ from proxy.store.transcripts.files import History
 from proxy.store.transcripts.writer import Originals, Recording, SubmittedHistory
 from proxy.wire.answer_assembly import Assembly
 from proxy.wire.answer_format import AnswerFormat
-from proxy.wire.encodings import find_encoding
-from proxy.wire.headers import Headers, find_header
+from proxy.wire.headers import Headers, find_encoding, find_header
 from proxy.wire.request_format import RequestFormat
 
 REQUIRED_TIMEOUT_SECONDS = 5.0

@@ -35,9 +35,8 @@ from proxy.upstream.call import Call
 from proxy.upstream.client import Client
 from proxy.upstream.reply import Reply
 from proxy.wire.answer_assembly import Answer, Assembly
-from proxy.wire.encodings import find_encoding
 from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
-from proxy.wire.headers import find_header
+from proxy.wire.headers import find_encoding, find_header
 from proxy.wire.redaction import Redaction
 from proxy.wire.refusal_text import BODY_MAX_BYTES
 from proxy.wire.refusals import classify

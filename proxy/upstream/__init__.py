@@ -13,8 +13,7 @@ no cookie kept), and what the library raises becomes one of the errors of `proxy
 3. The call is sent; a refused connection, or a status of `retry_statuses`, is tried again if the body is in memory.
 4. The reply belongs to the block of `Client.send`, or to the caller of `Client.open`; closing it awaits nothing.
 
-call               the request that is forwarded
-address            URL, headers and key that it is sent with
+call               the request that is forwarded; URL, headers and key that it is sent with
 transport_errors   what fails before a reply comes
 reply              the headers, the body, and the idle timeout
 client             connections, and what is sent again

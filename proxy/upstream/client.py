@@ -17,8 +17,7 @@ from proxy import events
 from proxy.config import Upstream
 from proxy.errors import UpstreamBroke, UpstreamUnreachable
 from proxy.lifetime import Lease, Leases
-from proxy.upstream.address import Address
-from proxy.upstream.call import Body, Call
+from proxy.upstream.call import Address, Body, Call
 from proxy.upstream.reply import IdleTimeout, Reply
 from proxy.upstream.transport_errors import HEADERS_MAX, LINE_LIMIT_BYTES, as_proxy_error
 from proxy.wire.headers import Headers, find_header

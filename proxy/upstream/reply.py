@@ -13,8 +13,8 @@ from http import HTTPStatus
 import aiohttp
 
 from proxy.errors import UpstreamBroke, UpstreamTimeout
-from proxy.wire.encodings import DecodedTooLarge, UndecodableBody, decode_body, find_encoding, is_known_encoding
-from proxy.wire.headers import find_header, remove_headers, select_for_client
+from proxy.wire.encodings import DecodedTooLarge, UndecodableBody, decode_body, is_known_encoding
+from proxy.wire.headers import find_encoding, find_header, remove_headers, select_for_client
 
 _CHECK_SECONDS = 1.0
 

@@ -20,8 +20,7 @@ rounds          several answers of a model, joined into the one that the client 
 What every API shares:
 
 headers           headers that are forwarded
-credentials       the headers and parameters by which clients are told apart
-caller            who calls: a team, or a client
+caller            who calls: the credentials by which clients are told apart, a team
 paths             normal forms of paths, and the paths that have a meaning here
 encodings         compressed bodies
 lenient           JSON as clients and servers send it

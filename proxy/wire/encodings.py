@@ -5,12 +5,14 @@ shorten, so a chat request always leaves opened. A small body that grows without
 """
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import brotli
 import zstandard
+
+from proxy.wire.headers import list_codings
 
 # 200 to 1 is far beyond text; 64 KiB may always come out, however small the body was.
 MOST_GROWTH_RATIO = 200
@@ -35,7 +37,7 @@ class UndecodableBody(ValueError):
 
 def decode_body(body: bytes, encoding: str, limit: int) -> bytes:
     """The body without its encodings, the last one applied first. KeyError: an encoding we do not know."""
-    for name in reversed(_list_names(encoding)):
+    for name in reversed(list_codings(encoding)):
         if name and name != "identity":
             max_bytes = min(limit, max(len(body) * MOST_GROWTH_RATIO, ALWAYS_ALLOWED_BYTES))
             body = _join_within(_OPENERS[name](body), max_bytes)
@@ -43,20 +45,7 @@ def decode_body(body: bytes, encoding: str, limit: int) -> bytes:
 
 
 def is_known_encoding(encoding: str) -> bool:
-    return all(name in _OPENERS or name in ("", "identity") for name in _list_names(encoding))
-
-
-def find_encoding(headers: Iterable[tuple[str, str]]) -> str:
-    """The encodings of a body, in the order they were applied; empty for none, which some servers call `identity`."""
-    encodings: list[str] = []
-    for header, value in headers:
-        if header.lower() == "content-encoding":
-            encodings += _list_names(value)
-    return ",".join(name for name in encodings if name not in ("", "identity"))
-
-
-def _list_names(encoding: str) -> list[str]:
-    return [part.strip().lower() for part in encoding.split(",")]
+    return all(name in _OPENERS or name in ("", "identity") for name in list_codings(encoding))
 
 
 def _join_within(pieces: Iterator[bytes], limit: int) -> bytes:

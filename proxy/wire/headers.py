@@ -145,8 +145,7 @@ def _find_transfer_codings(headers: Headers, names: list[str]) -> list[str]:
     values = [value for (_, value), name in zip(headers, names, strict=True) if name == "transfer-encoding"]
     if values in ([], ["chunked"]):
         return []
-    codings = [coding.strip().lower() for coding in ",".join(values).split(",")]
-    return [coding for coding in codings if coding not in ("", "chunked", "identity")]
+    return [coding for coding in list_codings(",".join(values)) if coding not in ("", "chunked", "identity")]
 
 
 def _unify_spelling(headers: Headers) -> Headers:
@@ -155,3 +154,17 @@ def _unify_spelling(headers: Headers) -> Headers:
     for name, _ in headers:
         first_spelling.setdefault(name.lower(), name)
     return tuple((first_spelling[name.lower()], value) for name, value in headers)
+
+
+def find_encoding(headers: Iterable[tuple[str, str]]) -> str:
+    """The encodings of a body, in the order they were applied; empty for none, which some servers call `identity`."""
+    encodings: list[str] = []
+    for header, value in headers:
+        if header.lower() == "content-encoding":
+            encodings += list_codings(value)
+    return ",".join(name for name in encodings if name not in ("", "identity"))
+
+
+def list_codings(value: str) -> list[str]:
+    """The codings in a list of them, such as `gzip, chunked`."""
+    return [coding.strip().lower() for coding in value.split(",")]

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any
 
-from proxy.wire.encodings import decode_body, find_encoding
-from proxy.wire.headers import Headers
+from proxy.wire.encodings import decode_body
+from proxy.wire.headers import Headers, find_encoding
 
 BODY_MAX_BYTES = 64 * 1024
 """A longer body is no error message."""

@@ -17,8 +17,8 @@ import re
 
 from proxy.path.recovery import LEAST_ANSWER_TOKENS, Refusal
 from proxy.shorten.window import Covers
-from proxy.wire.encodings import decode_body, find_encoding
-from proxy.wire.headers import Headers
+from proxy.wire.encodings import decode_body
+from proxy.wire.headers import Headers, find_encoding
 from proxy.wire.refusal_figures import MAX_TOKENS, Figures, find_figures
 from proxy.wire.refusal_text import BODY_MAX_BYTES, extract_text
 

@@ -32,7 +32,7 @@ from proxy.store.transcripts.writer import Originals
 from proxy.upstream.call import Call
 from proxy.upstream.client import Client
 from proxy.wire.caller import UNIDENTIFIED, Caller
-from proxy.wire.chat import chat_messages
+from proxy.wire.chat import chat_format
 from proxy.wire.headers import find_header
 from proxy.wire.redaction import redaction
 from proxy.wire.usage import Tail
@@ -188,7 +188,7 @@ async def test_identical_bytes_are_as_much_work_for_a_second_tenant(compactor_un
         monkeypatch.setattr(module, name, lambda *given, **more: work.append(name) or act(*given, **more))
 
     watch(tokenizer, "count_tokens")
-    watch(chat_messages, "_read_message")
+    watch(chat_format, "_read_message")
     watch(identity, "compute_link")
     steps = []
     for team in ("a", "b", "a", "b"):

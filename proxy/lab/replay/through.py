@@ -34,7 +34,7 @@ from proxy.shorten.pipeline import estimate_tokens
 from proxy.upstream.call import Call
 from proxy.upstream.client import Client
 from proxy.wire.chat.chat_format import CHAT_FORMAT
-from proxy.wire.encodings import find_encoding
+from proxy.wire.headers import find_encoding
 from proxy.wire.paths import CHAT_PATH
 
 SETTLE_SECONDS = 0.02
