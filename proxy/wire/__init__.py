@@ -1,5 +1,22 @@
 """Bytes to values and back: no socket, no clock, no log. What is not understood passes as it came.
 
+How it works:
+
+    bytes of a request --parse--> Request (chat messages, each with its bytes) --render--> bytes of a request
+    bytes of an answer --read_event / read_body--> chat answer --Assembly--> Answer
+
+1. Only the outline of a body is read (`outline`): where its values and the elements of its lists are. Messages stay
+   slices of the client's bytes, so that an untouched one leaves as it came.
+2. The core knows chat messages only. Requests of the other two APIs are read as the chat messages that say the same;
+   each remembers the blocks that it came from (`pieces`), and is written back as blocks only if it was changed.
+3. A client repeats its whole history in every request. If a body begins with a known request, only the rest is read
+   (`known_prefix`); values computed message by message are continued.
+4. An answer is relayed as it comes. Its events are cut in one place (`sse`), watched (`stream_watch`), and read for its
+   usage (`usage`); if there is something to record or to recall, they are read as chat answers as well.
+
+To add a fourth API: a folder with a `RequestFormat` and an `AnswerFormat`, their entries in `formats`, its path in
+`paths`. What must be kept in sync: `find_cut` of a request and the places at which its list can be continued.
+
 One folder for each API whose requests are compacted:
 
 chat/           OpenAI chat completions: the form that the core works on
