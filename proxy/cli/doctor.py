@@ -39,8 +39,8 @@ from proxy.upstream.client import Client
 from proxy.upstream.reply import Reply
 from proxy.wire.headers import Headers
 from proxy.wire.paths import CHAT_PATH, MESSAGES_PATH
-from proxy.wire.refusal_text import BODY_MAX_BYTES
-from proxy.wire.stream_errors import read_error
+from proxy.wire.refusals import BODY_MAX_BYTES
+from proxy.wire.stream_watch import read_error
 
 MODELS = "/v1/models"
 ADVICE_FOR_UNKNOWN = "set `window` where it reports none and its models are not known by name"

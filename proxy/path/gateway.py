@@ -33,7 +33,7 @@ from proxy.path.compactor import Compactor
 from proxy.path.context import PolicySelector
 from proxy.path.history_threads import run_apart
 from proxy.path.local_answers import LocalAnswer
-from proxy.path.recovery import SMALLEST_OVERFLOW_TOKENS, Refusal
+from proxy.path.recovery import INVALID_STATUSES, SMALLEST_OVERFLOW_TOKENS, Refusal
 from proxy.path.session import MODEL_MAX_CHARS, OutgoingRequest, Session
 from proxy.recall.answering import OwnToolRounds
 from proxy.store.transcripts.writer import Recording
@@ -55,11 +55,9 @@ from proxy.wire.paths import (
     RESPONSES_PATH,
     is_inference,
 )
-from proxy.wire.refusal_text import BODY_MAX_BYTES, begins_as_error, may_begin_as_error
-from proxy.wire.refusals import INVALID_STATUSES, RECOVERABLE_KINDS, classify
-from proxy.wire.stream_errors import make_error_event, read_error
+from proxy.wire.refusals import BODY_MAX_BYTES, RECOVERABLE_KINDS, begins_as_error, classify, may_begin_as_error
 from proxy.wire.stream_opening import OPENING_MAX_BYTES, StreamOpening, find_refusal
-from proxy.wire.stream_watch import StreamWatch
+from proxy.wire.stream_watch import StreamWatch, make_error_event, read_error
 from proxy.wire.trace_context import Trace
 from proxy.wire.usage import Tail
 from proxy.wire.usage_view import BodyRewriter, Rewriter, StreamRewriter, UsageView

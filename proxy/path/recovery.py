@@ -37,6 +37,8 @@ RefusalKind = Literal["input", "output", "tpm-hard", "rate", "bytes", "signature
 # At most this part of the window is kept for the answer; less of it where the history cannot be made so short.
 ANSWER_DIVISOR = 2
 SMALLER_ANSWER_DIVISORS = (4, 8)
+INVALID_STATUSES = (400, 422)
+"""An API answers so to a request that is not valid."""
 LEAST_ANSWER_TOKENS = 1_024  # where less is left for an answer, it is the history that is too long
 
 

@@ -47,7 +47,7 @@ from proxy.path.conversation import WINDOW_UNKNOWN, AnswerReport, Context, Excha
 from proxy.path.history_threads import estimate_work, run_apart
 from proxy.path.known_requests import WORTHWHILE_BYTES
 from proxy.path.local_answers import LocalAnswer, report_compaction
-from proxy.path.recovery import Refusal
+from proxy.path.recovery import INVALID_STATUSES, Refusal
 from proxy.path.services import Services
 from proxy.recall.answering import CompactedHistory, OwnToolRounds, find_room, list_tools
 from proxy.shorten.memory import FoundValues, LookUp
@@ -61,7 +61,6 @@ from proxy.upstream.call import Call
 from proxy.upstream.client import Client
 from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
 from proxy.wire.known_prefix import Prefix
-from proxy.wire.refusals import INVALID_STATUSES
 from proxy.wire.usage import Tail, read_usage, says_truncated
 from proxy.wire.usage_view import UsageView
 

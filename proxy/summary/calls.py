@@ -38,8 +38,7 @@ from proxy.wire.answer_assembly import Answer, Assembly
 from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
 from proxy.wire.headers import find_encoding, find_header
 from proxy.wire.redaction import Redaction
-from proxy.wire.refusal_text import BODY_MAX_BYTES
-from proxy.wire.refusals import classify
+from proxy.wire.refusals import BODY_MAX_BYTES, classify
 from proxy.wire.request_format import RequestFormat
 from proxy.wire.usage import read_usage
 

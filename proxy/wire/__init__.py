@@ -43,11 +43,9 @@ encodings         compressed bodies
 lenient           JSON as clients and servers send it
 sse               event streams: cut into lines and events, an event read and written
 stream_watch      a stream that is relayed: its line ends, its finish, its errors
-stream_errors     errors of a server, read from a stream and written to one
 stream_opening    the first events of a stream: an answer, or a late refusal
 refusals          the meaning of an error: too long, too much output, a rate limit
-refusal_figures   its figures
-refusal_text      its text
+refusal_figures   the figures in its text
 usage             token counts of an answer
 usage_view        the token counts as the client is to see them
 answer_assembly   an answer put together: its messages, its usage, whether it is whole

@@ -126,7 +126,7 @@ def test_rewrites_are_marked_where_the_last_one_ended():
     assert blocks[ended]["content"] == "[short]"
     assert len(marked) == 2
     twice = shorten(once, 40, 70)
-    marked, blocks = find_marked(MESSAGES_FORMAT.render(read, twice, shared=40))
+    marked, blocks = find_marked(MESSAGES_FORMAT.render(read, twice, None, 40))
     assert len(marked) == 2
     assert ended <= marked[0] < ended + 20
     assert not any(block.get("content") == "[short]" for block in blocks[ended + 1 : marked[0] + 1])
@@ -146,7 +146,7 @@ def test_a_mark_lives_as_long_as_the_next_one_of_the_client():
     value["messages"][-1]["content"][-1]["cache_control"] = MARK
     value["messages"][30]["content"][-1]["cache_control"] = MARK | {"ttl": "1h"}
     read = MESSAGES_FORMAT.parse(json.dumps(value).encode())
-    marked, blocks = find_marked(MESSAGES_FORMAT.render(read, shorten(read.messages, 0, 60), shared=20))
+    marked, blocks = find_marked(MESSAGES_FORMAT.render(read, shorten(read.messages, 0, 60), None, 20))
     assert len(marked) == 4
     assert [blocks[place]["cache_control"].get("ttl") for place in marked] == ["1h", "1h", None, None]
 

@@ -8,8 +8,7 @@ import pytest
 
 from proxy.path.conversation import AnswerReport, is_silently_cut
 from proxy.path.recovery import Refusal
-from proxy.wire.refusal_text import BODY_MAX_BYTES
-from proxy.wire.refusals import classify
+from proxy.wire.refusals import BODY_MAX_BYTES, classify
 from proxy.wire.usage import read_usage, says_truncated
 from tests.support.overflow_replies import FIGURES, OVERFLOWS
 from tests.support.overflow_sentences import INNOCENT, INNOCENT_UNSEEN, TUNED, UNSEEN
