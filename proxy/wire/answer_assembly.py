@@ -112,11 +112,11 @@ def _read_whole(body: bytes) -> Answer:
     try:
         value = json.loads(body)
         places = find_values(body)  # raises ValueError if the body is no object
-        listed = value.get("choices")
-        if not isinstance(listed, list):
+        listed_choices = value.get("choices")
+        if not isinstance(listed_choices, list):
             return Answer(error=value.get("error"), whole=True)
         raw_choices = read_elements(body[slice(*places["choices"])])
-        for number, (choice, raw) in enumerate(zip(listed, raw_choices, strict=True)):
+        for number, (choice, raw) in enumerate(zip(listed_choices, raw_choices, strict=True)):
             if isinstance(choice, dict) and isinstance(choice.get("message"), dict):
                 message = raw[slice(*find_values(raw)["message"])]
                 finish = as_text(choice.get("finish_reason")) or None
@@ -188,9 +188,9 @@ class _Stream:
             # Messages tells at the beginning what it has read, and at the end what it has written.
             self._usage = {**(self._usage or {}), **usage}
         self._error = event.get("error") or self._error
-        listed = event.get("choices")
-        if isinstance(listed, list):
-            for number, choice in enumerate(listed):
+        listed_choices = event.get("choices")
+        if isinstance(listed_choices, list):
+            for number, choice in enumerate(listed_choices):
                 if isinstance(choice, dict):
                     self._add_to_choice(choice, _read_index(choice, number))
 
@@ -255,11 +255,11 @@ def _add_elements(grown: Any, pieces: list[Any]) -> Any:  # noqa: ANN401 - any J
     elif isinstance(grown, _GrowingText) and any(grown.pieces):
         elements.append({"type": "text", "text": grown})
     for piece in pieces:
-        continued = _find_continued(elements, piece)
-        if continued is None:
+        continued_element = _find_continued(elements, piece)
+        if continued_element is None:
             elements.append(_add_piece(None, piece))
         else:
-            _add_members(continued, piece)
+            _add_members(continued_element, piece)
     return elements
 
 

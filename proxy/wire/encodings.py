@@ -49,17 +49,17 @@ def is_known_encoding(encoding: str) -> bool:
 
 
 def _join_within(pieces: Iterator[bytes], limit: int) -> bytes:
-    decoded: list[bytes] = []
+    decoded_pieces: list[bytes] = []
     size = 0
     try:
         for piece in pieces:
             size += len(piece)
             if size > limit:
                 raise DecodedTooLarge
-            decoded.append(piece)
+            decoded_pieces.append(piece)
     except (zlib.error, brotli.error, zstandard.ZstdError, EOFError) as fault:
         raise UndecodableBody(str(fault)) from fault
-    return b"".join(decoded)
+    return b"".join(decoded_pieces)
 
 
 def _read_members(body: bytes, open_member: Callable[[], Any], *piece_limit: int) -> Iterator[bytes]:
@@ -71,11 +71,11 @@ def _read_members(body: bytes, open_member: Callable[[], Any], *piece_limit: int
         members += 1
         opener = open_member()
         while not opener.eof:
-            fed = body[at : at + _FEED_BYTES]
-            piece = opener.decompress(fed, *piece_limit)
-            if not (fed or piece):
+            fed_bytes = body[at : at + _FEED_BYTES]
+            piece = opener.decompress(fed_bytes, *piece_limit)
+            if not (fed_bytes or piece):
                 raise EOFError("it ends too early")
-            at += len(fed) - len(opener.unconsumed_tail) - len(opener.unused_data)
+            at += len(fed_bytes) - len(opener.unconsumed_tail) - len(opener.unused_data)
             yield piece
 
 
@@ -90,8 +90,8 @@ def _gzip(body: bytes) -> Iterator[bytes]:
 def _deflate(body: bytes) -> Iterator[bytes]:
     """`deflate` means zlib; some clients send it without its header, which all servers accept."""
     # A zlib header names its method, which is always DEFLATED, and both bytes together are a multiple of 31.
-    wrapped = len(body) > 1 and body[0] & 0x0F == zlib.DEFLATED and int.from_bytes(body[:2], "big") % 31 == 0
-    return _zlib(body, zlib.MAX_WBITS if wrapped else -zlib.MAX_WBITS)
+    has_header = len(body) > 1 and body[0] & 0x0F == zlib.DEFLATED and int.from_bytes(body[:2], "big") % 31 == 0
+    return _zlib(body, zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS)
 
 
 def _zstd(body: bytes) -> Iterator[bytes]:
@@ -102,11 +102,11 @@ def _brotli(body: bytes) -> Iterator[bytes]:
     opener = brotli.Decompressor()
     at = 0
     while not opener.is_finished():
-        fed = body[at : at + _FEED_BYTES] if opener.can_accept_more_data() else b""
-        piece = opener.process(fed, output_buffer_limit=_PIECE_MAX_BYTES)
-        if not (fed or piece) and opener.can_accept_more_data() and not opener.is_finished():
+        fed_bytes = body[at : at + _FEED_BYTES] if opener.can_accept_more_data() else b""
+        piece = opener.process(fed_bytes, output_buffer_limit=_PIECE_MAX_BYTES)
+        if not (fed_bytes or piece) and opener.can_accept_more_data() and not opener.is_finished():
             raise EOFError("it ends too early")
-        at += len(fed)
+        at += len(fed_bytes)
         yield piece
 
 

@@ -84,13 +84,13 @@ def read_own_headers(headers: Headers) -> dict[str, str]:
 def select_for_upstream(headers: Headers, *, without: frozenset[str] = frozenset()) -> Headers:
     """The headers of a request that are forwarded to the upstream."""
     names = [name.lower() for name, _ in headers]
-    removed = _NOT_FOR_UPSTREAM
+    removed_names = _NOT_FOR_UPSTREAM
     if without:
-        removed |= without
-    selected = _drop(headers, names, removed)
+        removed_names |= without
+    forwarded_headers = _drop(headers, names, removed_names)
     if len(set(names)) == len(names):
-        return selected
-    return _unify_spelling(selected)
+        return forwarded_headers
+    return _unify_spelling(forwarded_headers)
 
 
 def select_for_client(headers: Headers, *, cross_origin: bool = True) -> Headers:
@@ -102,17 +102,17 @@ def select_for_client(headers: Headers, *, cross_origin: bool = True) -> Headers
     prefixes: tuple[str, ...] = (_OWN_PREFIX,)
     if not cross_origin:
         prefixes = (_OWN_PREFIX, _CROSS_ORIGIN)
-    removed = _NOT_FOR_CLIENT
-    refused = [name for name in names if name.startswith(prefixes)]
-    if refused:
-        removed = removed.union(refused)
-    selected = _drop(headers, names, removed)
+    removed_names = _NOT_FOR_CLIENT
+    refused_names = [name for name in names if name.startswith(prefixes)]
+    if refused_names:
+        removed_names = removed_names.union(refused_names)
+    forwarded_headers = _drop(headers, names, removed_names)
     codings = _find_transfer_codings(headers, names)
     if codings:
-        selected = (*selected, ("Content-Encoding", ", ".join(codings)))
-    if are_writable(selected):
-        return selected
-    return tuple(filter(_is_writable, selected))
+        forwarded_headers = (*forwarded_headers, ("Content-Encoding", ", ".join(codings)))
+    if are_writable(forwarded_headers):
+        return forwarded_headers
+    return tuple(filter(_is_writable, forwarded_headers))
 
 
 def are_writable(headers: Headers) -> bool:
@@ -125,10 +125,10 @@ def _is_writable(pair: tuple[str, str]) -> bool:
     return _UNWRITABLE.search("".join(pair)) is None
 
 
-def _drop(headers: Headers, names: list[str], removed: frozenset[str]) -> Headers:
+def _drop(headers: Headers, names: list[str], removed_names: frozenset[str]) -> Headers:
     if "connection" in names:
-        removed |= _list_connection_options(headers, names)
-    return tuple([pair for pair, name in zip(headers, names, strict=True) if name not in removed])
+        removed_names |= _list_connection_options(headers, names)
+    return tuple([pair for pair, name in zip(headers, names, strict=True) if name not in removed_names])
 
 
 def _list_connection_options(headers: Headers, names: list[str]) -> frozenset[str]:

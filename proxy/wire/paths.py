@@ -69,15 +69,15 @@ def normalize_path(path: str) -> str | None:
     """The one spelling of a path: dots resolved, slashes single, needless escapes undone. None: no path at all."""
     if not path.startswith("/") or "\\" in path or not _SAFE.fullmatch(path):
         return None
-    kept: list[str] = []
+    result_segments: list[str] = []
     segments = _ESCAPE.sub(_undo_needless, path).split("/")
     for segment in segments:
         if segment == "..":
-            kept = kept[:-1]
+            result_segments = result_segments[:-1]
         elif segment not in ("", "."):
-            kept.append(segment)
-    trailing = "/" if kept and segments[-1] in ("", ".", "..") else ""
-    return "/" + "/".join(kept) + trailing
+            result_segments.append(segment)
+    trailing = "/" if result_segments and segments[-1] in ("", ".", "..") else ""
+    return "/" + "/".join(result_segments) + trailing
 
 
 def below_v1(path: str) -> str | None:
@@ -98,10 +98,10 @@ def has_v1_twice(below: str) -> bool:
 
 def is_inference(method: str, path: str, listed: tuple[str, ...]) -> bool:
     """True for paths that may be called with a key that the client does not own; never for one escaped twice."""
-    spelled = unquote(path).rstrip("/")
-    if ".." in spelled or "%" in spelled:
+    unescaped_path = unquote(path).rstrip("/")
+    if ".." in unescaped_path or "%" in unescaped_path:
         return False
-    return any(fnmatchcase(spelled, pattern) for pattern in (*_INFERENCE.get(method, ()), *listed))
+    return any(fnmatchcase(unescaped_path, pattern) for pattern in (*_INFERENCE.get(method, ()), *listed))
 
 
 def _undo_needless(escape: re.Match[str]) -> str:

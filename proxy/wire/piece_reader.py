@@ -46,19 +46,19 @@ def read_body(source: bytes, prefix: Prefix | None, read: Read) -> PiecedRequest
 def _read_after_prefix(source: bytes, prefix: Prefix, read: Read) -> PiecedRequest | None:
     """The request that begins with this prefix; None if it does not after all."""
     rest = prefix.remove_from(source)
-    new = read(rest, find_values(rest), prefix)
-    if new is None or not prefix.is_followed(source, rest, new.list_at):
+    new_request = read(rest, find_values(rest), prefix)
+    if new_request is None or not prefix.is_followed(source, rest, new_request.list_at):
         return None
     removed_bytes, known_count = len(source) - len(rest), _count_elements(prefix)
-    new_spans = _move(new.spans[known_count:], removed_bytes)
-    tools_at = new.tools_at
+    new_spans = _move(new_request.spans[known_count:], removed_bytes)
+    tools_at = new_request.tools_at
     if tools_at > prefix.start:
         tools_at += removed_bytes
     request = replace(
-        new,
+        new_request,
         source=source,
-        list_at=(new.list_at[0], new.list_at[1] + removed_bytes),
-        spans=(*new.spans[:known_count], *new_spans),
+        list_at=(new_request.list_at[0], new_request.list_at[1] + removed_bytes),
+        spans=(*new_request.spans[:known_count], *new_spans),
         tools_at=tools_at,
     )
     request.columns.follow(prefix.request.columns, prefix.count - prefix.request.head_size)
@@ -182,7 +182,7 @@ def has_type(raw: bytes, types: re.Pattern[bytes]) -> bool:
     `types`: the member with the type, as it is written without spaces.
     """
     for element in list_holding(raw, types):
-        written = b'"type":"%b"' % _decode_typed(element).type.encode(errors="replace")
-        if types.fullmatch(written) is not None:
+        type_member = b'"type":"%b"' % _decode_typed(element).type.encode(errors="replace")
+        if types.fullmatch(type_member) is not None:
             return True
     return False

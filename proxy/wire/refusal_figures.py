@@ -78,8 +78,8 @@ class Figures:
     @property
     def over(self) -> bool:
         """True if the figures alone show a size above its limit."""
-        allowed = self.limit or self.longest_answer
-        return allowed is not None and self.whole > allowed
+        allowed_tokens = self.limit or self.longest_answer
+        return allowed_tokens is not None and self.whole > allowed_tokens
 
 
 def find_figures(text: str) -> Figures:

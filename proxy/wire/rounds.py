@@ -73,9 +73,9 @@ class Rounds(ABC):
             self._body += chunk
             return b""
         self._unshown = self._events.feed(chunk)
-        shown = b"".join([self._show(event) for event in self._unshown])
+        output = b"".join([self._show(event) for event in self._unshown])
         self._unshown = []
-        return shown
+        return output
 
     def end_round(self) -> Round | None:
         """End the current answer. None: it is the last one. Else it waits for results, and nothing of its end left."""
@@ -124,30 +124,30 @@ class Rounds(ABC):
         return any(f'"{name}"'.encode() in raw for name in self._own)
 
 
-def add_usage(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def add_usage(usage: Mapping[str, Any] | None, other_usage: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """The figures of two usage objects added up; what is no figure is that of the second."""
-    if one is None or other is None:
-        return dict(one or other or {}) or None
-    added = dict(one)
-    for name, value in other.items():
-        before = one.get(name)
+    if usage is None or other_usage is None:
+        return dict(usage or other_usage or {}) or None
+    total = dict(usage)
+    for name, value in other_usage.items():
+        before = usage.get(name)
         if _is_figure(value) and _is_figure(before):
-            added[name] = before + value
+            total[name] = before + value
         elif isinstance(value, dict) and isinstance(before, dict):
-            added[name] = add_usage(before, value)
+            total[name] = add_usage(before, value)
         elif value is not None:
-            added[name] = value
-    return added
+            total[name] = value
+    return total
 
 
 def _is_figure(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def extend_request(source: bytes, key: str, new: Sequence[bytes]) -> bytes:
+def extend_request(source: bytes, key: str, new_elements: Sequence[bytes]) -> bytes:
     """The request with these elements behind those of its list."""
     end = source.rindex(b"]", *find_values(source)[key])
-    return splice.replace_bytes(source, end, end, b"".join(b"," + element for element in new))
+    return splice.replace_bytes(source, end, end, b"".join(b"," + element for element in new_elements))
 
 
 def offer_own_tool(source: bytes, definition: bytes, tool: OwnTool) -> bytes:
@@ -158,12 +158,12 @@ def offer_own_tool(source: bytes, definition: bytes, tool: OwnTool) -> bytes:
             return source
         start, stop = places["tools"]
         tools = source[start:stop]
-        offered = offer_tool(tools, definition, tool.name)
+        offered_tools = offer_tool(tools, definition, tool.name)
     except (ValueError, RecursionError):
         return source  # whoever reads the request next says what is wrong with it
-    if offered is None or offered is tools:
+    if offered_tools is None or offered_tools is tools:
         return source
-    return splice.replace_bytes(source, start, stop, offered)
+    return splice.replace_bytes(source, start, stop, offered_tools)
 
 
 def withdraw_own_tools(source: bytes, definitions: Iterable[bytes]) -> bytes:

@@ -48,23 +48,23 @@ class LineReader:
     def feed(self, chunk: bytes) -> bytes:
         """Return the lines that are whole now."""
         self.continues_line = self._is_within_line
-        held = self._held
-        if not held and chunk.endswith(b"\n"):
+        buffer = self._held
+        if not buffer and chunk.endswith(b"\n"):
             self._is_within_line = False
             return chunk
-        searched_bytes = max(0, len(held) - 2)  # a CR at the end of what was held is looked at again
-        held += chunk
-        stop = len(held)
-        if held.endswith(b"\r") and not held.endswith(b"\r\r"):
+        searched_bytes = max(0, len(buffer) - 2)  # a CR at the end of what was held is looked at again
+        buffer += chunk
+        stop = len(buffer)
+        if buffer.endswith(b"\r") and not buffer.endswith(b"\r\r"):
             stop -= 1
-        end = max(held.rfind(b"\n", searched_bytes, stop), held.rfind(b"\r", searched_bytes, stop)) + 1
+        end = max(buffer.rfind(b"\n", searched_bytes, stop), buffer.rfind(b"\r", searched_bytes, stop)) + 1
         if end:
             self._is_within_line = False
-        if len(held) - end > self._max_held_bytes or (self._is_within_line and stop):
+        if len(buffer) - end > self._max_held_bytes or (self._is_within_line and stop):
             self._is_within_line = True
             end = stop
-        ready = bytes(held[:end])
-        del held[:end]
+        ready = bytes(buffer[:end])
+        del buffer[:end]
         return ready
 
     def close(self) -> bytes:

@@ -84,17 +84,19 @@ class StreamWatch:
     def _watch(self, ready: bytes) -> bytes:
         if not ready:
             return ready
-        seen = self._tail + ready
+        recent_bytes = self._tail + ready
         if self._must_finish:
             # Not by `any`: for each chunk, it would cost more than all of these searches.
-            if not self.is_done and (b"response." in seen or b"[DONE]" in seen or b"message_stop" in seen):
-                self.is_done = _DONE.search(seen) is not None or self._holds_last_event(ready)
-            if not self.finished and (self.is_done or _FINISH_REASON.search(seen)):
+            if not self.is_done and (
+                b"response." in recent_bytes or b"[DONE]" in recent_bytes or b"message_stop" in recent_bytes
+            ):
+                self.is_done = _DONE.search(recent_bytes) is not None or self._holds_last_event(ready)
+            if not self.finished and (self.is_done or _FINISH_REASON.search(recent_bytes)):
                 self.finished = True
             if b'"error"' in ready:
                 ready = self._cut_at_error(ready)
-                seen = self._tail + ready
-        self._tail = seen[-_REMEMBERED_BYTES:]
+                recent_bytes = self._tail + ready
+        self._tail = recent_bytes[-_REMEMBERED_BYTES:]
         return ready
 
     def _holds_last_event(self, ready: bytes) -> bool:

@@ -96,14 +96,14 @@ def read_usage(usage: Mapping[str, Any] | None) -> Usage:
         return _build_usage(usage["input_tokens"], details.get("cached_tokens"), usage.get("output_tokens"))
     # Messages counts the tokens that came from its cache, or went there, apart:
     # <https://platform.claude.com/docs/en/build-with-claude/prompt-caching#tracking-cache-performance>.
-    cached = read_count(usage.get("cache_read_input_tokens"))
-    written = read_count(usage.get("cache_creation_input_tokens"))
-    prompt = (read_count(usage["input_tokens"]) or 0) + (cached or 0) + (written or 0)
-    return Usage(prompt, cached, read_count(usage.get("output_tokens")) or 0)
+    cached_tokens = read_count(usage.get("cache_read_input_tokens"))
+    written_tokens = read_count(usage.get("cache_creation_input_tokens"))
+    prompt = (read_count(usage["input_tokens"]) or 0) + (cached_tokens or 0) + (written_tokens or 0)
+    return Usage(prompt, cached_tokens, read_count(usage.get("output_tokens")) or 0)
 
 
-def _build_usage(prompt: object, cached: object, completion: object) -> Usage:
-    return Usage(read_count(prompt) or 0, read_count(cached), read_count(completion) or 0)
+def _build_usage(prompt: object, cached_tokens: object, completion: object) -> Usage:
+    return Usage(read_count(prompt) or 0, read_count(cached_tokens), read_count(completion) or 0)
 
 
 def read_count(value: object) -> int | None:

@@ -138,11 +138,11 @@ def _rewrite_value(value: object, raw: bytes, view: UsageView) -> bytes | None:
     member = splice.find_member(raw, "usage", start)
     if member is None:
         return raw
-    shown = raw[member.start : member.stop]
+    shown_usage = raw[member.start : member.stop]
     first_usage = view.find_first_usage()
     if first_usage is not None:
-        shown = _write_with_first_prompt(usage, first_usage)
-    return splice.replace_bytes(raw, member.start, member.stop, _add_tokens(shown, view.extra_tokens))
+        shown_usage = _write_with_first_prompt(usage, first_usage)
+    return splice.replace_bytes(raw, member.start, member.stop, _add_tokens(shown_usage, view.extra_tokens))
 
 
 def _find_answer(value: object, raw: bytes) -> tuple[Mapping[str, Any], int]:
@@ -157,16 +157,16 @@ def _find_answer(value: object, raw: bytes) -> tuple[Mapping[str, Any], int]:
 
 def _write_with_first_prompt(usage: Mapping[str, Any], first_usage: Mapping[str, Any]) -> bytes:
     """The usage of several rounds with the prompt of the first."""
-    shown = dict(usage)
+    shown_usage = dict(usage)
     later_tokens = 0
     for name in _PROMPTS:
         later_tokens += (read_count(usage.get(name)) or 0) - (read_count(first_usage.get(name)) or 0)
     for name in (*_PROMPTS, *_PROMPT_DETAILS):
         if name in first_usage:
-            shown[name] = first_usage[name]
+            shown_usage[name] = first_usage[name]
     if isinstance(usage.get("total_tokens"), int):
-        shown["total_tokens"] = usage["total_tokens"] - later_tokens
-    return json.dumps(shown).encode()
+        shown_usage["total_tokens"] = usage["total_tokens"] - later_tokens
+    return json.dumps(shown_usage).encode()
 
 
 def _add_tokens(usage: bytes, extra_tokens: int) -> bytes:

@@ -162,9 +162,9 @@ def _tiles(width: int, height: int) -> int:
 
 def read_picture_size(url: str) -> tuple[int, int] | None:
     """Width and height of a PNG or JPEG in a data URL, from its first bytes."""
-    encoded = url[:100_000].partition(";base64,")[2]
+    base64_text = url[:100_000].partition(";base64,")[2]
     try:
-        start = base64.b64decode(encoded[: len(encoded) // 4 * 4])
+        start = base64.b64decode(base64_text[: len(base64_text) // 4 * 4])
     except ValueError:
         return None
     size = _png_size(start) or _jpeg_size(start)

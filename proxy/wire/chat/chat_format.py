@@ -132,10 +132,10 @@ class ChatFormat(RequestFormat):
         source = self.render(request, question.messages, question.tools)
         if foreign:
             source = keep_members(source, self._KEYS_FOR_OTHER_UPSTREAMS)
-        removed = _ASKS_FOR_MORE | (frozenset(self.BOUNDS) - bounds.keys())
+        removed_keys = _ASKS_FOR_MORE | (frozenset(self.BOUNDS) - bounds.keys())
         if not question.aligned:
-            removed |= _TOOLS
-        return set_bounds(splice.remove_members(source, removed), bounds, model)
+            removed_keys |= _TOOLS
+        return set_bounds(splice.remove_members(source, removed_keys), bounds, model)
 
     def find_bounds(self, source: bytes, /) -> tuple[str, ...]:
         return tuple(
@@ -154,8 +154,8 @@ class ChatFormat(RequestFormat):
             if json.loads(raw).get("role") not in HEAD:
                 break
             head_size += 1
-        marked = marks.mark_messages(source[start:stop], head_size, marks.MARKS_MAX)
-        return splice.replace_bytes(source, start, stop, marked)
+        marked_messages = marks.mark_messages(source[start:stop], head_size, marks.MARKS_MAX)
+        return splice.replace_bytes(source, start, stop, marked_messages)
 
     def request_usage(self, source: bytes, /) -> bytes | None:
         place = None
@@ -340,21 +340,21 @@ def _read_after_prefix(source: bytes, prefix: Prefix) -> Request | None:
     places = find_values(rest)
     if not prefix.is_followed(source, rest, places.get("messages")):
         return None
-    new = _build_request(rest, places, earlier.messages[:count])
-    if new is None:
+    new_request = _build_request(rest, places, earlier.messages[:count])
+    if new_request is None:
         return None
     removed_bytes, moved_bytes = len(source) - len(rest), prefix.start - earlier.offsets[0]
     offsets = earlier.offsets[:count]
     if moved_bytes:
         offsets = tuple(offset + moved_bytes for offset in offsets)
-    tools_at = new.tools_at
+    tools_at = new_request.tools_at
     if tools_at > prefix.start:
         tools_at += removed_bytes
     request = replace(
-        new,
+        new_request,
         source=source,
-        messages=earlier.messages[:count] + new.messages,
-        offsets=offsets + tuple(offset + removed_bytes for offset in new.offsets),
+        messages=earlier.messages[:count] + new_request.messages,
+        offsets=offsets + tuple(offset + removed_bytes for offset in new_request.offsets),
         tools_at=tools_at,
     )
     request.columns.follow(earlier.columns, count - earlier.head_size)

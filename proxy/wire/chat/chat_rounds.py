@@ -139,16 +139,16 @@ class ChatRounds(Rounds):
         pieces = delta.get("tool_calls")
         if not isinstance(pieces, list):
             return False
-        shown: list[dict[str, Any]] = []
+        shown_pieces: list[dict[str, Any]] = []
         for piece in pieces:
             if isinstance(piece, dict):
-                shown += self._show_call(piece)
+                shown_pieces += self._show_call(piece)
         if is_end:  # no name will come
             for nameless_pieces in self._nameless.values():
-                shown += nameless_pieces
-        is_changed = self._calls_own or shown != pieces
-        delta["tool_calls"] = shown
-        if not shown:
+                shown_pieces += nameless_pieces
+        is_changed = self._calls_own or shown_pieces != pieces
+        delta["tool_calls"] = shown_pieces
+        if not shown_pieces:
             del delta["tool_calls"]
         return is_changed
 

@@ -88,8 +88,8 @@ def _read_result(raw: bytes, block: Block) -> Message:
     members = splice.remove_members(raw, frozenset({"type", "tool_use_id", "content"}))[1:-1].strip()
     if members:
         members = b"," + members
-    written = b'{"role":"tool","tool_call_id":%b,"content":%b%b}' % (splice.quote(call_id), content, members)
-    return Message(written, "tool", content, answers=call_id)
+    template = b'{"role":"tool","tool_call_id":%b,"content":%b%b}' % (splice.quote(call_id), content, members)
+    return Message(template, "tool", content, answers=call_id)
 
 
 def _read_assistant(raw_blocks: Sequence[bytes]) -> Message:
@@ -180,8 +180,8 @@ def _write_input(call: ToolCall) -> bytes:
 
 
 def _write_result(message: Message) -> bytes:
-    removed = frozenset({"role", "tool_call_id", "content", "name"})
-    members = splice.remove_members(message.raw, removed)[1:-1].strip()
+    removed_keys = frozenset({"role", "tool_call_id", "content", "name"})
+    members = splice.remove_members(message.raw, removed_keys)[1:-1].strip()
     if members:
         members = b"," + members
     fields = splice.quote(message.answers), message.content, members

@@ -49,8 +49,8 @@ def write_list(request: PiecedRequest, view: Sequence[Message], shared: int) -> 
         writer.add(message)
     messages = [*chain.from_iterable(step.complete for step in steps), *writer.close()]
     shared_blocks = _count_blocks(request, head, view[request.head_size : shared])
-    for written in mark_fold(request, messages, shared_blocks):
-        yield written.raw
+    for written_message in mark_fold(request, messages, shared_blocks):
+        yield written_message.raw
 
 
 def _start_writer(request: PiecedRequest, head: Sequence[Message]) -> "_Writer":
@@ -67,8 +67,8 @@ def _count_blocks(request: PiecedRequest, head: Sequence[Message], messages: Seq
     writer = _start_writer(request, head)
     blocks = 0
     for message in messages:
-        blocks += sum(len(written.blocks) for written in writer.add(message).complete)
-    return blocks + sum(len(written.blocks) for written in writer.close())
+        blocks += sum(len(written_message.blocks) for written_message in writer.add(message).complete)
+    return blocks + sum(len(written_message.blocks) for written_message in writer.close())
 
 
 def _find_checkpoint(steps: Sequence[WriteStep]) -> int:
@@ -154,11 +154,11 @@ class _Writer:
             raw = write_message(self._role, blocks)
         else:
             raw = self._request.source[slice(*self._request.spans[container])]
-        written = WrittenMessage(raw, self._role, blocks, self._changed_blocks, self._shortened_blocks)
+        written_message = WrittenMessage(raw, self._role, blocks, self._changed_blocks, self._shortened_blocks)
         if self._role == "system":
-            self._system_messages.append(written)
+            self._system_messages.append(written_message)
             return ()
-        return (written,)
+        return (written_message,)
 
 
 def _find_blocks(piece: Piece | None, message: Message, *, is_unchanged: bool) -> Sequence[bytes]:

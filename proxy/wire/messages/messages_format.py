@@ -67,20 +67,20 @@ class MessagesFormat(RequestFormat):
         source = self._replace_history(request, question)
         if foreign:
             source = keep_members(source, _KEYS_FOR_OTHER_UPSTREAMS)
-        removed = set(_ASKS_FOR_MORE)
+        removed_keys = set(_ASKS_FOR_MORE)
         if b'"mcp_toolset"' in (question.tools or b"") and not foreign:
-            removed.remove("mcp_servers")  # the API refuses a toolset without its server
+            removed_keys.remove("mcp_servers")  # the API refuses a toolset without its server
         if not question.aligned:
-            removed |= {"tools", "tool_choice", "thinking"}
+            removed_keys |= {"tools", "tool_choice", "thinking"}
         places = find_values(source)
         if as_object(read_value(source, places, "tool_choice")).get("type") in ("any", "tool"):
-            removed.add("tool_choice")
+            removed_keys.add("tool_choice")
         max_tokens = bounds["max_tokens"]
         thinking = as_object(read_value(source, places, "thinking"))
         budget = thinking.get("budget_tokens")
         if question.aligned and thinking.get("type") == "enabled" and isinstance(budget, int):
             max_tokens += budget  # the answer is what the budget leaves of the bound
-        return set_bounds(splice.remove_members(source, removed), {"max_tokens": max_tokens}, model)
+        return set_bounds(splice.remove_members(source, removed_keys), {"max_tokens": max_tokens}, model)
 
     def answer_within(self, source: bytes, max_tokens: int) -> bytes:
         """The request for an answer of at most so many tokens, thinking included."""
@@ -196,5 +196,5 @@ def _bound_thinking(source: bytes, max_tokens: int) -> bytes:
         return source
     member = splice.find_member(source, "budget_tokens", places["thinking"][0])
     assert member is not None  # noqa: S101 - it was read above
-    bounded = max(_LEAST_BUDGET_TOKENS, max_tokens * budget // wanted_tokens)
-    return splice.replace_bytes(source, member.start, member.stop, b"%d" % bounded)
+    bounded_tokens = max(_LEAST_BUDGET_TOKENS, max_tokens * budget // wanted_tokens)
+    return splice.replace_bytes(source, member.start, member.stop, b"%d" % bounded_tokens)

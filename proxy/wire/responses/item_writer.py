@@ -18,8 +18,8 @@ def write_items(request: PiecedRequest, view: Sequence[Message]) -> Iterator[byt
         for message in messages:
             yield b",".join(_write_message(request, message))
 
-    def write_new(written: Sequence[bytes]) -> Iterator[bytes]:
-        return write(body[len(written) :])
+    def write_new(fields: Sequence[bytes]) -> Iterator[bytes]:
+        return write(body[len(fields) :])
 
     return filter(None, (*write(head), *request.columns.of_view(body).extend(write_items, len(body), write_new)))
 
@@ -32,12 +32,12 @@ def _write_message(request: PiecedRequest, message: Message) -> Sequence[bytes]:
     if message.made == "repair":
         return [_write_missing_output(request, message)]
     # A changed message is read from its bytes: what was read of it before (a redacted call, say) is outdated.
-    changed = read_message(json.loads(message.raw), message.raw)
+    changed_message = read_message(json.loads(message.raw), message.raw)
     if piece is not None and message.role == "assistant":
-        return list(_change_response(piece, changed))
+        return list(_change_response(piece, changed_message))
     if piece is not None and message.role in ("system", "developer") and message.content[:1] == b"[":
         return piece.blocks
-    return _write_new_items(changed)
+    return _write_new_items(changed_message)
 
 
 def _write_new_items(message: Message) -> Sequence[bytes]:
@@ -74,8 +74,8 @@ def _write_output(message: Message) -> bytes:
     content = _as_input(message.content)
     outcome = splice.find_member(message.raw, "outcome")
     if outcome is not None:  # a shell's: all is the output of one command
-        written = splice.quote(message.text), message.raw[outcome.start : outcome.stop]
-        content = b'[{"stdout":%b,"stderr":"","outcome":%b}]' % written
+        fields = splice.quote(message.text), message.raw[outcome.start : outcome.stop]
+        content = b'[{"stdout":%b,"stderr":"","outcome":%b}]' % fields
     return b'{%b%b%b%b"output":%b}' % (kind, members, comma, name, content)
 
 

@@ -98,13 +98,13 @@ def _read_response(response: Sequence[tuple[bytes, Item]], stop: int, needed: in
 
     The items from `needed` on are a message of their own that is never shortened, because the next item needs them.
     """
-    removable, fixed = response[:needed], response[needed:]
+    removable, fixed_items = response[:needed], response[needed:]
     if removable:
-        piece = Piece(stop - len(fixed) - 1, "assistant", tuple(raw for raw, _ in removable))
+        piece = Piece(stop - len(fixed_items) - 1, "assistant", tuple(raw for raw, _ in removable))
         yield _read_answer(removable), piece
-    if fixed:
-        piece = Piece(stop - 1, "assistant", tuple(raw for raw, _ in fixed))
-        yield replace(_read_answer(fixed), is_fixed=True), piece
+    if fixed_items:
+        piece = Piece(stop - 1, "assistant", tuple(raw for raw, _ in fixed_items))
+        yield replace(_read_answer(fixed_items), is_fixed=True), piece
 
 
 def _find_needed(response: Sequence[tuple[bytes, Item]], next_item: Item) -> int:
@@ -176,18 +176,18 @@ def _read_item(raw: bytes, item: Item, calls: _CallIndex) -> Message:
 
 
 def _read_output(raw: bytes, item: Item, call_id: str) -> Message:
-    removed = {"output"}
+    removed_keys = {"output"}
     if item.call_id == call_id:
-        removed.add("call_id")  # one that names the call in another way stays as it came
-    members = splice.remove_members(raw, removed)[1:-1].strip()
+        removed_keys.add("call_id")  # one that names the call in another way stays as it came
+    members = splice.remove_members(raw, removed_keys)[1:-1].strip()
     content = bytes(item.output)
     if item.type == SHELL_OUTPUT:
         content, outcome = _read_shell_output(content)
         members += b',"outcome":' + outcome
     if not item.call_id and call_id:
         members += b',"%b":"id"' % NAMED_BY.encode()
-    written = b'{"role":"tool","tool_call_id":%b,"content":%b,%b}' % (splice.quote(call_id), content, members)
-    return Message(written, "tool", content, answers=call_id)
+    template = b'{"role":"tool","tool_call_id":%b,"content":%b,%b}' % (splice.quote(call_id), content, members)
+    return Message(template, "tool", content, answers=call_id)
 
 
 def _read_shell_output(output: bytes) -> tuple[bytes, bytes]:

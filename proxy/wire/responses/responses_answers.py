@@ -74,9 +74,14 @@ class ResponsesAnswers(AnswerFormat):
             "tools": [],
             "tool_choice": "auto",
         }
-        completed = {**response, "status": "completed", "output": [{**item, "content": [part]}], "usage": usage}
+        completed_response = {
+            **response,
+            "status": "completed",
+            "output": [{**item, "content": [part]}],
+            "usage": usage,
+        }
         if not stream:
-            return write_json(completed)
+            return write_json(completed_response)
         place = {"item_id": item["id"], "output_index": 0, "content_index": 0}
         events: list[dict[str, Any]] = [
             {"type": "response.created", "response": {**response, "status": "in_progress", "output": []}},
@@ -86,7 +91,7 @@ class ResponsesAnswers(AnswerFormat):
             {"type": "response.output_text.done", **place, "text": text},
             {"type": "response.content_part.done", **place, "part": part},
             {"type": "response.output_item.done", "output_index": 0, "item": {**item, "content": [part]}},
-            {"type": "response.completed", "response": completed},
+            {"type": "response.completed", "response": completed_response},
         ]
         for number, event in enumerate(events):
             event["sequence_number"] = number

@@ -69,18 +69,18 @@ class ResponsesFormat(RequestFormat):
     ) -> bytes:
         assert isinstance(request, PiecedRequest)  # noqa: S101 - `parse` made it
         source = self.render(request, question.messages, question.tools)
-        removed = set(_ASKS_FOR_MORE)
+        removed_keys = set(_ASKS_FOR_MORE)
         head = question.messages[: request.head_size]
         if len(head) < request.head_size or any(map(is_different, head, request.head)):
-            removed.add("instructions")
+            removed_keys.add("instructions")
         if foreign:
             source = keep_members(source, _KEYS_FOR_OTHER_UPSTREAMS)
         if not question.aligned:
-            removed |= _TOOLS | {"tool_choice"}
+            removed_keys |= _TOOLS | {"tool_choice"}
         choice = splice.find_member(source, "tool_choice")
         if choice is not None and source[choice.start : choice.stop] not in (b'"auto"', b'"none"'):
-            removed.add("tool_choice")
-        return set_bounds(splice.remove_members(source, removed), {_BOUND: bounds[_BOUND]}, model)
+            removed_keys.add("tool_choice")
+        return set_bounds(splice.remove_members(source, removed_keys), {_BOUND: bounds[_BOUND]}, model)
 
 
 RESPONSES_FORMAT = ResponsesFormat()
