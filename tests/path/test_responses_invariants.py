@@ -11,6 +11,7 @@ from proxy.history.grouping import MISSING, repair
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.summary import SummaryRules
 from proxy.wire.known_prefix import find_prefix
+from proxy.wire.responses.items import ANSWER_TYPES
 from proxy.wire.responses.responses_format import RESPONSES_FORMAT
 from tests.support.agent import reading
 from tests.support.compaction_worker import Worker, turns
@@ -136,7 +137,7 @@ def test_single_items_are_kept_or_removed_whole(item):
         ]
         for number in range(12)
     ]
-    is_state = item["type"] not in RESPONSES_FORMAT._OF_ANSWERS
+    is_state = item["type"] not in ANSWER_TYPES
     for number, (sent, left) in enumerate(send_each(turns_of_items)):
         assert find_faults(sent.left) == []
         count = sum(each == item for each in left)

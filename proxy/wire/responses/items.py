@@ -22,7 +22,7 @@ from proxy.wire.responses.call_items import ACTIONS, CALLS, LOCAL_SHELL, OUTPUTS
 from proxy.wire.struct_reader import TextFields, build_reader
 
 _NULL = msgspec.Raw(b"null")
-_ANSWER_TYPES = frozenset(
+ANSWER_TYPES = frozenset(
     {
         "reasoning",
         "web_search_call",
@@ -83,7 +83,7 @@ def read_items(
     for number, raw in enumerate(items, first):
         item = decode_item(raw)
         is_message_of_model = item.type == "message" and item.role == "assistant"
-        if is_message_of_model or is_call(item.type) or item.type in _ANSWER_TYPES:
+        if is_message_of_model or is_call(item.type) or item.type in ANSWER_TYPES:
             response.append((raw, item))
             calls.add(item)
             continue
