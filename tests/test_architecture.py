@@ -22,13 +22,22 @@ LAYERS = (
     {"lru", "lifetime", "models.names"},
     {"models.thinking"},
     {"history"},
-    {"recall.own_tools"},
+    {"recall.own_tools", "recall.search"},
     {"recall.tool"},
     {"shorten"},
+    {"designs"},
+    {"shorten.step_registry"},
+    {"shorten.block"},
+    {"shorten.memory"},
+    {"shorten.state"},
+    {"shorten.attempts"},
     {"summary.question"},
-    {"path.planning"},
-    {"path.actions", "path.recovery"},
-    {"path.conversation"},
+    {"path.planning", "path.originals_rule"},
+    {"path.recovery", "path.conversation"},
+    {"path.actions"},
+    {"path.recognition", "path.remember"},
+    {"path.remedies", "path.accounting"},
+    {"path.program"},
     {"wire"},
     {
         "config",
@@ -42,8 +51,9 @@ LAYERS = (
     {"models.tokenizer", "store", "upstream"},
     {"telemetry"},
     {"access"},
-    {"path.context"},
-    {"summary.calls"},
+    {"path.request_context"},
+    {"summary.call"},
+    {"summary.pending"},
     {"recall.answering"},
     {"path"},
     {"assembly"},
@@ -56,8 +66,11 @@ LAYERS = (
 LAYER = {part: number for number, parts in enumerate(LAYERS) for part in parts}
 # Decided without I/O. A room may hold both, so modules are named where not all of a room is pure.
 PURE_PARTS = (
-    "history/", "shorten/", "recall/own_tools.py", "recall/tool.py", "summary/question.py", "models/names.py",
-    "models/thinking.py", "path/planning.py", "path/actions.py", "path/recovery.py", "path/conversation.py",
+    "history/", "shorten/", "designs/", "recall/own_tools.py", "recall/search.py",
+    "recall/tool.py", "summary/question.py", "models/names.py",
+    "models/thinking.py", "path/planning.py", "path/originals_rule.py", "path/recovery.py", "path/conversation.py",
+    "path/actions.py", "path/recognition.py", "path/remember.py", "path/remedies.py",
+    "path/accounting.py", "path/program.py",
 )  # fmt: skip
 NOT_CODE = {"__init__", "py.typed"}
 

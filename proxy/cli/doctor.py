@@ -33,10 +33,9 @@ from proxy.models.windows import find_bundled_window
 from proxy.shorten.window import Window
 from proxy.store.contract import StoreUnavailable
 from proxy.store.transcripts.archive import StoreFault
-from proxy.summary.calls import BOUND_NAMES, choose_bound_name, classify_refusal
+from proxy.summary.call import BOUND_NAMES, choose_bound_name, classify_refusal
 from proxy.upstream.call import Call
-from proxy.upstream.client import Client
-from proxy.upstream.reply import Reply
+from proxy.upstream.client import Client, Reply
 from proxy.wire.headers import Headers
 from proxy.wire.paths import CHAT_PATH, MESSAGES_PATH
 from proxy.wire.refusals import BODY_MAX_BYTES

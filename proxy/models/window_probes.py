@@ -1,6 +1,6 @@
 """Context windows as servers report them: which page is asked, and how its answer is read.
 
-Which server is asked, and when, is decided by `path/context.py`.
+Which server is asked, and when, is decided by `path/request_context.py`.
 """
 
 from collections.abc import Callable, Mapping

@@ -15,6 +15,5 @@ no cookie kept), and what the library raises becomes one of the errors of `proxy
 
 call               the request that is forwarded; URL, headers and key that it is sent with
 transport_errors   what fails before a reply comes
-reply              the headers, the body, and the idle timeout
-client             connections, and what is sent again
+client             connections, what is sent again, and replies
 """

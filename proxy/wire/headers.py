@@ -168,3 +168,9 @@ def find_encoding(headers: Iterable[tuple[str, str]]) -> str:
 def list_codings(value: str) -> list[str]:
     """The codings in a list of them, such as `gzip, chunked`."""
     return [coding.strip().lower() for coding in value.split(",")]
+
+
+def is_event_stream(headers: Headers) -> bool:
+    """True for the headers of an event stream that can be read along: it is not compressed."""
+    kind = find_header(headers, "content-type") or ""
+    return kind.startswith("text/event-stream") and not find_encoding(headers)
