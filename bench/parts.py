@@ -37,7 +37,7 @@ from proxy.models.tokenizer import Tokenizers
 from proxy.path.known_requests import KnownRequests
 from proxy.store.activity_log import ActivityLog
 from proxy.store.sqlite import FILE_NAME, SqliteStore
-from proxy.wire.chat import requests as wire
+from proxy.wire.chat.chat_format import CHAT_FORMAT
 
 US = 1_000_000
 SIZE, TURNS, ROUNDS = 100_000, 300, 5
@@ -81,7 +81,7 @@ class Turns:
     @classmethod
     def of(cls, bodies: Iterable[bytes]) -> "Turns":
         bodies = [*bodies]
-        return cls(bodies, [request for body in bodies if (request := wire.parse(body)) is not None])
+        return cls(bodies, [request for body in bodies if (request := CHAT_FORMAT.parse(body)) is not None])
 
     @property
     def new(self) -> list[list[bytes]]:
@@ -101,8 +101,8 @@ async def measure_parts(place: Path, turns: Turns) -> dict[str, float]:
 
     async def read_new(turn: int) -> None:
         body = turns.bodies[turn]
-        prefix = known.find_prefix(CALLER, body, wire)
-        request = wire.parse(body, prefix)
+        prefix = known.find_prefix(CALLER, body, CHAT_FORMAT)
+        request = CHAT_FORMAT.parse(body, prefix)
         assert request is not None
         known.add(CALLER, request, prefix)
         read.append(request)

@@ -13,7 +13,7 @@ Each part imports only parts above it (a room's modules may stand at different h
     errors         what the proxy itself answers with: a status, a code, and the party at fault
     models/        facts about models: names, windows, prices, token counts
     store/         blocks and facts (memory, SQLite, Redis), original messages, the activity log
-    upstream       connections to a model's API
+    upstream/      connections to a model's API
     telemetry/     listeners: log, metrics, hooks, audit log, OpenTelemetry
     access/        authentication of callers: team keys, trusted gateways, the admin key
     summary/       summaries by a model: the question, and its calls

@@ -40,7 +40,15 @@ LAYERS = (
     {"path.remedies", "path.accounting"},
     {"path.program"},
     {"wire"},
-    {"config", "events", "errors", "models.windows"},
+    {
+        "config",
+        "events",
+        "errors",
+        "models.windows",
+        "models.window_probes",
+        "models.token_encodings",
+        "models.calibrations",
+    },
     {"models.tokenizer", "store", "upstream"},
     {"telemetry"},
     {"access"},
@@ -69,10 +77,10 @@ NOT_CODE = {"__init__", "py.typed"}
 
 # Where a library is imported.
 USERS = {
-    "aiohttp": ("server/", "admin/", "upstream.py", "lab/simulated.py", "lab/demo/agent.py"),
-    "multidict": ("server/", "upstream.py"),
-    "yarl": ("upstream.py",),
-    "tiktoken": ("models/tokenizer.py",),
+    "aiohttp": ("server/", "admin/", "upstream/", "lab/simulated.py", "lab/demo/agent.py"),
+    "multidict": ("server/", "upstream/"),
+    "yarl": ("upstream/",),
+    "tiktoken": ("models/token_encodings.py",),
     "pydantic": ("config/",),
     "yaml": ("config/",),
     "prometheus_client": ("telemetry/metrics.py",),
@@ -80,8 +88,8 @@ USERS = {
     "obstore": ("store/transcripts/bucket.py",),
     "redis": ("store/redis_client.py",),
     "opentelemetry": ("telemetry/otel.py",),
-    "brotli": ("wire/http.py",),
-    "zstandard": ("wire/http.py",),
+    "brotli": ("wire/encodings.py",),
+    "zstandard": ("wire/encodings.py",),
     "argparse": ("cli/", "lab/commands/"),
     "multiprocessing": ("server/supervisor.py",),
 }

@@ -19,7 +19,7 @@ from proxy.lab.replay import sample
 from proxy.shorten.rules import LARGE_TRIGGER, SMALL_TRIGGER
 from proxy.store.activity_log import DAY_SECONDS, RetentionLimits
 from proxy.telemetry.metrics import PREFIX, Metrics
-from proxy.wire import http
+from proxy.wire.paths import CHAT_PATH, COMPACTED_PATHS, MESSAGES_PATH, RESPONSES_PATH
 from tests import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -305,10 +305,10 @@ def test_the_readme_says_the_defaults_of_the_code():
 def test_the_readme_lists_the_apis_that_are_compacted():
     listed = set(re.findall(r"`(?:POST )?/v1(/[a-z_/]+)`[^|]*\| \*\*compacted\*\*", README))
     listed |= set(re.findall(r"`/v1(/messages/count_tokens)` \| \*\*compacted", README))
-    assert listed >= {http.CHAT, http.RESPONSES, http.MESSAGES}
+    assert listed >= {CHAT_PATH, RESPONSES_PATH, MESSAGES_PATH}
     rows = [line for line in README.splitlines() if "**compacted**" in line]
     named = {path for row in rows for path in re.findall(r"/v1(/[a-z_/]+)", row)}
-    assert named == set(http.COMPACTED)
+    assert named == set(COMPACTED_PATHS)
 
 
 def test_the_example_of_the_readme_is_what_the_code_makes():

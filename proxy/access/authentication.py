@@ -18,7 +18,8 @@ from proxy.access.web_pages import check_page, find_host
 from proxy.config import Access, Config, Team, Upstream
 from proxy.config.settings import is_team
 from proxy.errors import Unauthorized, UnknownTeam, UntrustedGateway
-from proxy.wire.http import CREDENTIALS, UNIDENTIFIED, Caller, Headers, find
+from proxy.wire.caller import UNIDENTIFIED, Caller
+from proxy.wire.headers import CREDENTIALS, Headers, find_header
 
 TAG = "x-compaction-tag"
 GATEWAYS_MAX = 16
@@ -58,7 +59,7 @@ class Authenticator:
         if query and _PROXY_KEY.search(unquote(query)):
             raise Unauthorized("a key of compaction-proxy is in the URL: send it as `Authorization: Bearer cp-...`")
         caller, forwarded_headers = self._identify(headers, peer, registry, now)
-        tag = find(headers, TAG) or ""
+        tag = find_header(headers, TAG) or ""
         halted = bool(registry.switches) and registry.is_halted(caller.team)
         if tag or halted:
             caller = replace(caller, tag=tag, halted=halted)
@@ -69,7 +70,7 @@ class Authenticator:
 
         Read from the right: each gateway appends the address it was called from; any client may write the rest.
         """
-        if find(headers, _FORWARDED_FOR) is None or not _is_within(peer, self.access.trusted):
+        if find_header(headers, _FORWARDED_FOR) is None or not _is_within(peer, self.access.trusted):
             return peer
         chain = ",".join(value for name, value in headers if name.lower() == _FORWARDED_FOR)
         client = peer
@@ -154,7 +155,7 @@ class Authenticator:
 def _find_key(headers: Headers) -> str:
     """Return the client's key: OpenAI's libraries send it as a bearer token, Azure's as `api-key`. Empty: none."""
     for name in _KEY_HEADERS:
-        value = find(headers, name)
+        value = find_header(headers, name)
         if value:
             if value.lower().startswith(_BEARER):
                 value = value[len(_BEARER) :]

@@ -12,7 +12,7 @@ import re
 from urllib.parse import urlsplit
 
 from proxy.errors import ForeignOrigin, HostNotAllowed, NotJson
-from proxy.wire.http import Headers, find
+from proxy.wire.headers import Headers, find_header
 
 # No public DNS has names below these, so no attacker can own one.
 _PRIVATE_SUFFIXES = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test", ".svc", ".svc.cluster.local")
@@ -27,7 +27,7 @@ def check_page(headers: Headers, hosts: frozenset[str]) -> None:
 
     `hosts` are names of the proxy, and of sites whose pages may call it.
     """
-    host = find_host(find(headers, "host") or "")
+    host = find_host(find_header(headers, "host") or "")
     if not is_private(host) and host not in hosts:
         raise HostNotAllowed(
             "the proxy spends a key of its own and does not know this name of itself: add it to `access.hosts`, or "
@@ -38,7 +38,7 @@ def check_page(headers: Headers, hosts: frozenset[str]) -> None:
             "the proxy spends a key of its own, and this request comes from a page of another site: add the site's "
             "name to `access.hosts`, or set up `teams`, so that callers show a key"
         )
-    content_type = (find(headers, "content-type") or "").partition(";")[0].strip().lower()
+    content_type = (find_header(headers, "content-type") or "").partition(";")[0].strip().lower()
     if content_type in _FORM_TYPES:
         raise NotJson("send the body as `content-type: application/json`: the proxy spends a key of its own")
 
@@ -63,9 +63,9 @@ def is_private(host: str) -> bool:
 
 def _is_foreign(headers: Headers, hosts: frozenset[str]) -> bool:
     """Tell if a page of another site sent the request. Apps and browser extensions have other schemes."""
-    origin = find(headers, "origin")
+    origin = find_header(headers, "origin")
     if origin is None:
-        return (find(headers, "sec-fetch-site") or "").lower() == "cross-site"
+        return (find_header(headers, "sec-fetch-site") or "").lower() == "cross-site"
     try:
         page = urlsplit(origin)
     except ValueError:
@@ -74,5 +74,5 @@ def _is_foreign(headers: Headers, hosts: frozenset[str]) -> bool:
         return False
     if not page.netloc:
         return True
-    own_netloc = (find(headers, "host") or "").strip().lower()
+    own_netloc = (find_header(headers, "host") or "").strip().lower()
     return page.netloc.lower() != own_netloc and find_host(page.netloc) not in hosts

@@ -22,7 +22,7 @@ from proxy.shorten.rules import Rules
 from proxy.store.contract import StoreUnavailable
 from proxy.store.transcripts.archive import Archive, Transcript, read_transcript, role_and_text
 from proxy.store.transcripts.files import MessageLine
-from proxy.wire.chat.requests import parse
+from proxy.wire.chat.chat_format import CHAT_FORMAT
 from proxy.wire.redaction import Redaction
 
 PREVIEW_CHARACTERS = 200
@@ -189,7 +189,7 @@ async def _find_block(
 
 def parse_path(lines: Sequence[MessageLine]) -> Request | None:
     """Read saved messages as the history of a request."""
-    return parse(b'{"messages":[' + b",".join(line.message for line in lines) + b"]}")
+    return CHAT_FORMAT.parse(b'{"messages":[' + b",".join(line.message for line in lines) + b"]}")
 
 
 def links_of(lines: Sequence[MessageLine]) -> list[bytes]:

@@ -28,15 +28,18 @@ from proxy.cli.options import add_command
 from proxy.config import Config, InvalidConfig, Upstream
 from proxy.config.values import parse_state_url
 from proxy.errors import ProxyError
-from proxy.models.windows import PROBES, find_bundled_window
+from proxy.models.window_probes import PROBES
+from proxy.models.windows import find_bundled_window
 from proxy.shorten.window import Window
 from proxy.store.contract import StoreUnavailable
 from proxy.store.transcripts.archive import StoreFault
 from proxy.summary.call import BOUND_NAMES, choose_bound_name, classify_refusal
-from proxy.upstream import Call, Client, Reply
-from proxy.wire.chat import refusals
-from proxy.wire.delivery import read_error
-from proxy.wire.http import CHAT, MESSAGES, Headers
+from proxy.upstream.call import Call
+from proxy.upstream.client import Client, Reply
+from proxy.wire.headers import Headers
+from proxy.wire.paths import CHAT_PATH, MESSAGES_PATH
+from proxy.wire.refusals import BODY_MAX_BYTES
+from proxy.wire.stream_watch import read_error
 
 MODELS = "/v1/models"
 ADVICE_FOR_UNKNOWN = "set `window` where it reports none and its models are not known by name"
@@ -269,7 +272,7 @@ async def _check_upstream(settings: Upstream, model: str | None) -> list[Finding
         try:
             seen, findings = await _check_models(client, headers)
             if model is not None and seen is not None:
-                path = MESSAGES if _lists_as_anthropic(seen) else CHAT
+                path = MESSAGES_PATH if _lists_as_anthropic(seen) else CHAT_PATH
                 findings.append(await _check_stream(client, headers, model, path))
         except ProxyError as fault:
             findings = [("BAD", fault.message)]
@@ -346,9 +349,9 @@ class ShortStream:
 
 async def _check_stream(client: Client, headers: Headers, model: str, path: str) -> Finding:
     name = client.settings.name
-    bound = choose_bound_name(model) if path == CHAT else "max_tokens"
+    bound = choose_bound_name(model) if path == CHAT_PATH else "max_tokens"
     stream = await _request_stream(client, headers, model, path, bound)
-    if stream.wants_other_name and path == CHAT:
+    if stream.wants_other_name and path == CHAT_PATH:
         other = next(each for each in BOUND_NAMES if each != bound)
         stream = await _request_stream(client, headers, model, path, other)
     times = stream.arrivals
@@ -373,7 +376,7 @@ async def _request_stream(client: Client, headers: Headers, model: str, path: st
         if reply.is_good:
             return ShortStream(reply.status, tuple([at - began async for at in _arrivals(reply.chunks())]))
         _, refused = await classify_refusal(reply)
-        code = _find_code(await reply.peek(lambda read: len(read) > refusals.BODY_MAX_BYTES) or b"")
+        code = _find_code(await reply.peek(lambda read: len(read) > BODY_MAX_BYTES) or b"")
     return ShortStream(reply.status, (), code, wants_other_name=refused is not None and refused.wants_other_name)
 
 

@@ -13,13 +13,14 @@ from proxy.events import RequestFinished
 from proxy.path.conversation import Decision
 from proxy.path.history_threads import run_apart
 from proxy.path.local_answers import LocalAnswer
-from proxy.path.recovery import Refusal
+from proxy.path.recovery import INVALID_STATUSES, Refusal
 from proxy.recall.answering import OwnToolRounds
-from proxy.upstream import Call, Reply
-from proxy.wire import delivery, http
-from proxy.wire.assembly import ANSWER_MAX_BYTES
-from proxy.wire.delivery import find_refusal
-from proxy.wire.http import Headers
+from proxy.upstream.call import Call
+from proxy.upstream.client import Reply
+from proxy.wire.answer_assembly import ANSWER_MAX_BYTES
+from proxy.wire.headers import Headers, find_encoding, is_event_stream, remove_headers
+from proxy.wire.stream_opening import OPENING_MAX_BYTES, find_refusal
+from proxy.wire.stream_watch import StreamWatch, read_error
 
 TOO_LONG_KINDS = ("input", "tpm-hard")
 """Refusals after which a round is asked again without recalled messages."""
@@ -81,17 +82,17 @@ class AnswerRounds:
         self._note_decision = note_decision
         self._emit = emit
 
-    async def join(self, reply: Reply, watch: delivery.StreamWatch | None) -> Reply | LocalAnswer | StreamOfRounds:
+    async def join(self, reply: Reply, watch: StreamWatch | None) -> Reply | LocalAnswer | StreamOfRounds:
         """Join the answers of all rounds: a stream as it comes, a whole one once it is there."""
         if watch is not None:
             return StreamOfRounds(reply, partial(self._stream, reply, watch))
-        if http.find_encoding(reply.headers):
+        if find_encoding(reply.headers):
             return reply
         answer = await self._gather(reply)
         self._record.headers_at = perf_counter()  # of the last round: the time before is no overhead of the proxy
         return answer
 
-    async def _stream(self, reply: Reply, watch: delivery.StreamWatch) -> AsyncGenerator[bytes]:
+    async def _stream(self, reply: Reply, watch: StreamWatch) -> AsyncGenerator[bytes]:
         """Stream all rounds as the client gets them. Raises if one of them did not end well."""
         rounds, is_read = self._own_tools.rounds, True
         following: Reply | None = reply
@@ -100,7 +101,7 @@ class AnswerRounds:
                 async for chunk in chunks:
                     piece = await self._fail_open(_run(partial(rounds.feed, chunk)), None) if is_read else chunk
                     if piece is None:  # from the fault on as it comes: nothing may be lost of an answer
-                        is_read, piece = False, rounds.held + chunk
+                        is_read, piece = False, rounds.held
                     if piece:
                         yield piece
             try:
@@ -109,10 +110,10 @@ class AnswerRounds:
                 raise UpstreamBroke(fault.message) from None
             if following is not None and not following.is_good:
                 beginning = await following.peek(_is_larger_than_opening) or b""
-                error = delivery.read_error(find_refusal(beginning) or beginning)
+                error = read_error(find_refusal(beginning) or beginning)
                 watch.error = error if error["message"] else None
                 raise UpstreamBroke(f"the upstream refused to go on with its answer: status {following.status}")
-            if following is not None and not http.is_event_stream(following.headers):
+            if following is not None and not is_event_stream(following.headers):
                 raise UpstreamBroke("the upstream went on with a stream by an answer that is none")
         if is_read and (rest := rounds.close()):
             yield rest
@@ -133,7 +134,7 @@ class AnswerRounds:
         body_of_all = await self._fail_open(_run(self._own_tools.rounds.close), None)
         if body_of_all is None:
             return reply
-        return LocalAnswer(http.remove(reply.headers, "content-length"), body_of_all)
+        return LocalAnswer(remove_headers(reply.headers, "content-length"), body_of_all)
 
     async def _ask_next(self) -> Reply | None:
         """Send the next round of a request. None: the model calls none of the proxy's own tools any more."""
@@ -185,11 +186,11 @@ def _is_larger_than_answer(body: bytes | bytearray) -> bool:
 
 
 def _is_larger_than_opening(beginning: bytes | bytearray) -> bool:
-    return len(beginning) > delivery.OPENING_MAX_BYTES
+    return len(beginning) > OPENING_MAX_BYTES
 
 
 def _may_help_round(own_tools: OwnToolRounds, refusal: Refusal | None, status: int) -> bool:
     """Return True if a refused round may be accepted without recalled messages, or with its history as it was."""
     if refusal is not None and refusal.kind in TOO_LONG_KINDS:
         return True
-    return own_tools.compacted is not None and (refusal is not None or status in http.INVALID_STATUSES)
+    return own_tools.compacted is not None and (refusal is not None or status in INVALID_STATUSES)

@@ -13,9 +13,9 @@ from proxy.path.history_threads import estimate_work, run_apart
 from proxy.path.outgoing import OutgoingRequest, remove_reasoning
 from proxy.path.performer import report_refusal
 from proxy.path.program import run_bypassed
-from proxy.upstream import Client
-from proxy.wire import delivery
+from proxy.upstream.client import Client
 from proxy.wire.formats import REQUEST_FORMATS
+from proxy.wire.usage import Tail
 
 if TYPE_CHECKING:
     from proxy.recall.answering import OwnToolRounds
@@ -57,5 +57,5 @@ class BypassedDriver:
                 case _:
                     raise TypeError("nothing else is done for a request that is bypassed")
 
-    async def finish(self, tail: delivery.Tail, *, is_whole: bool) -> None:
+    async def finish(self, tail: Tail, *, is_whole: bool) -> None:
         """Nothing is noted of it."""

@@ -32,19 +32,20 @@ from proxy.path.services import Services
 from proxy.recall.own_tools import COMPACT
 from proxy.store.contract import Store
 from proxy.store.transcripts.writer import Recording, SubmittedHistory
-from proxy.upstream import Call, Client
-from proxy.wire import http
+from proxy.upstream.call import Call
+from proxy.upstream.client import Client
 from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
-from proxy.wire.http import Headers
+from proxy.wire.headers import Headers
+from proxy.wire.known_prefix import Prefix
 from proxy.wire.messages import threads
-from proxy.wire.outline import Prefix
+from proxy.wire.paths import CHAT_PATH, COUNT_TOKENS_PATH, MESSAGES_PATH
 from proxy.wire.redaction import Redaction
 from proxy.wire.rounds import offer_own_tool
 
 NOTHING_REDACTED = Redaction()
 HISTORY_ELSEWHERE = "history-elsewhere"
 WHOLE_HISTORY_ASKED = "whole-history-asked"
-THREAD_PATHS = (http.MESSAGES, http.COUNT_TOKENS)
+THREAD_PATHS = (MESSAGES_PATH, COUNT_TOKENS_PATH)
 
 
 class Compactor:
@@ -89,7 +90,7 @@ class Compactor:
         request, focus = await run_apart(estimate_work(body), read, is_known=self._knows(call))
         policy = choice.only or choice.choose(await self._position(call, request))
         options = RequestOptions.read(call.headers).with_force(focus)
-        outgoing = OutgoingRequest(replace(call, path=http.CHAT), None, options)
+        outgoing = OutgoingRequest(replace(call, path=CHAT_PATH), None, options)
         driver = RequestDriver(self._services, outgoing, request, policy=policy, client=client)
         decision = await driver.compact(store=False)
         return OutgoingRequest(call, decision, options, answer=local_answers.render_compacted(decision))
@@ -122,7 +123,7 @@ class Compactor:
         if request is None:
             return left_alone or replace(outgoing, decision=Decision("none", "not-understood"))
         outgoing = replace(outgoing, call=call)
-        if call.path == http.COUNT_TOKENS:
+        if call.path == COUNT_TOKENS_PATH:
             return await self._prepare_count(outgoing, request, policy, client)
         driver = self._drive(outgoing, request, policy, client, prefix, offers_compact=offers_compact)
         if not driver.is_small and may_act and policy.settings.compact_command:
@@ -170,7 +171,7 @@ class Compactor:
                 return None
             return replace(outgoing, decision=Decision("none", reason))
         client = threads.find_client(call.headers)
-        if client is not None and thread_use in client.refused and may_act and call.path == http.MESSAGES:
+        if client is not None and thread_use in client.refused and may_act and call.path == MESSAGES_PATH:
             answer = LocalAnswer(JSON, threads.render_refusal(client, call.request_id), client.status)
             return replace(outgoing, decision=Decision("none", WHOLE_HISTORY_ASKED), answer=answer)
         if client is not None and thread_use == "create":

@@ -27,17 +27,20 @@ from proxy.path.originals_rule import choose_originals
 from proxy.path.outgoing import OutgoingRequest, remove_reasoning
 from proxy.path.performer import MODEL_MAX_CHARS, ActionPerformer
 from proxy.path.program import compact, decide, run
+from proxy.path.recovery import INVALID_STATUSES
 from proxy.path.remember import give_up_summary, remember
 from proxy.path.request_context import CompiledPolicy, RequestOptions, make_window_scope
 from proxy.path.services import Services
 from proxy.recall.answering import CompactedHistory, OwnToolRounds, find_room, list_tools
 from proxy.shorten.memory import LookUp
 from proxy.store.transcripts.writer import SubmittedHistory
-from proxy.upstream import Call, Client
-from proxy.wire import delivery, http
-from proxy.wire.delivery import UsageView
-from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS, RequestFormat
-from proxy.wire.outline import Prefix
+from proxy.upstream.call import Call
+from proxy.upstream.client import Client
+from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
+from proxy.wire.known_prefix import Prefix
+from proxy.wire.request_format import RequestFormat
+from proxy.wire.usage import Tail, read_usage, says_truncated
+from proxy.wire.usage_view import UsageView
 
 HEAVY_AFTER = (
     NoneType,
@@ -243,7 +246,7 @@ class RequestDriver:
             return self._forwarding is not None and self._forwarding.decision.makes_block
         return opening.refusal is not None or opening.is_invalid
 
-    async def finish(self, tail: delivery.Tail, *, is_whole: bool) -> None:
+    async def finish(self, tail: Tail, *, is_whole: bool) -> None:
         if self._is_advancing:
             stretch = self._stretch
             if stretch is None or (stretch.done() and stretch.exception() is not None):
@@ -256,8 +259,8 @@ class RequestDriver:
             result = await self._perform(self._pending)
             if not isinstance(await self._drive(self._life, result), Deliver):
                 return
-        usage = delivery.read_usage(tail.usage())
-        answer = actions.AnswerReport(usage, delivery.says_truncated(tail.end), self._find_forwarded_tokens())
+        usage = read_usage(tail.usage())
+        answer = actions.AnswerReport(usage, says_truncated(tail.end), self._find_forwarded_tokens())
         delivered = Delivered(answer, time.time(), is_whole, self._instead)
         await self._drive(self._life, delivered)
 
@@ -410,7 +413,7 @@ class RequestDriver:
         forwarding = self._instead or self._forwarding
         if rounds is None or not rounds.number or forwarding is None or forwarding.conversation is None:
             return None
-        prompt_tokens = delivery.read_usage(rounds.rounds.find_usage(rounds.base_number)).prompt
+        prompt_tokens = read_usage(rounds.rounds.find_usage(rounds.base_number)).prompt
         return max(0, prompt_tokens - sum(map(forwarding.conversation.count, rounds.added)))
 
     async def _compact_for_model(
@@ -453,7 +456,7 @@ class RequestDriver:
 
     async def _reject(self, new_forwarding: Forwarding, status: int) -> None:
         """Remember that the upstream calls the compacted history invalid."""
-        if status in http.INVALID_STATUSES:
+        if status in INVALID_STATUSES:
             await self._drive(give_up_summary(new_forwarding))
 
     def keep_unchanged(self) -> SubmittedHistory | None:

@@ -35,16 +35,32 @@ from proxy.path.conversation import LEFT_ALONE, Decision
 from proxy.path.local_answers import LocalAnswer
 from proxy.path.outgoing import Driver, OutgoingRequest
 from proxy.path.performer import MODEL_MAX_CHARS
-from proxy.path.recovery import SMALLEST_OVERFLOW_TOKENS, Refusal
+from proxy.path.recovery import INVALID_STATUSES, SMALLEST_OVERFLOW_TOKENS, Refusal
 from proxy.path.request_context import PolicySelector
 from proxy.store.transcripts.writer import Recording
-from proxy.upstream import Call, Client, Reply
-from proxy.wire import delivery, http, trace_context
-from proxy.wire.assembly import ANSWER_MAX_BYTES
-from proxy.wire.chat import refusals
-from proxy.wire.delivery import StreamOpening
-from proxy.wire.http import Headers
+from proxy.upstream.call import Call
+from proxy.upstream.client import Client, Reply
+from proxy.wire import trace_context
+from proxy.wire.answer_assembly import ANSWER_MAX_BYTES
+from proxy.wire.headers import Headers, find_encoding, find_header, is_event_stream, remove_headers
+from proxy.wire.outline import find_model
+from proxy.wire.paths import (
+    CHAT_PATH,
+    COMPACT_PATH,
+    COMPACTED_PATHS,
+    COUNT_TOKENS_PATH,
+    MESSAGES_PATH,
+    NOT_COMPACTED_PATHS,
+    PATHS_WITH_FINISH_REASON,
+    RESPONSES_PATH,
+    is_inference,
+)
+from proxy.wire.refusals import BODY_MAX_BYTES, RECOVERABLE_KINDS, begins_as_error, classify, may_begin_as_error
+from proxy.wire.stream_opening import StreamOpening
+from proxy.wire.stream_watch import StreamWatch, make_error_event
 from proxy.wire.trace_context import Trace
+from proxy.wire.usage import Tail
+from proxy.wire.usage_view import BodyRewriter, Rewriter, StreamRewriter, UsageView
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
@@ -55,9 +71,9 @@ class ResponseTap:
     """Listens to an answer while it passes: records it, and knows its usage. `on_end` is called exactly once."""
 
     on_end: Callable[["ResponseTap"], None] | None
-    watch: delivery.StreamWatch | None = None
+    watch: StreamWatch | None = None
     recording: Recording | None = None
-    tail: delivery.Tail = field(default_factory=delivery.Tail)
+    tail: Tail = field(default_factory=Tail)
     has_ended: bool = False
 
     @property
@@ -94,17 +110,17 @@ class RelayedAnswer:
     reply: Reply | LocalAnswer | StreamOfRounds
     own_headers: Headers
     """What the proxy adds: the decision, and the id of the request."""
-    watch: delivery.StreamWatch | None
+    watch: StreamWatch | None
     tap: ResponseTap | None = None
     """Optional tap on the upstream's raw bytes: recording and usage."""
-    shown: delivery.Rewriter | None = None
+    shown: Rewriter | None = None
     """The figures as the client is to see them."""
 
     @property
     def headers(self) -> Headers:
         headers = self.reply.headers
         if self.shown is not None or self.watch is not None:  # the body may get longer or shorter
-            headers = http.remove(headers, "content-length")
+            headers = remove_headers(headers, "content-length")
         return (*headers, *self.own_headers)
 
     def body(self) -> AsyncGenerator[bytes]:
@@ -215,7 +231,7 @@ class Gateway:
             path, query = request.split_target()
             # Java's client offers HTTP/2 by `Upgrade: h2c` with every plain request, and takes HTTP/1.1 as well:
             # https://www.rfc-editor.org/rfc/rfc7540#section-3.2
-            if path == http.RESPONSES and "websocket" in (http.find(request.headers, "upgrade") or "").lower():
+            if path == RESPONSES_PATH and "websocket" in (find_header(request.headers, "upgrade") or "").lower():
                 raise UpgradeRefused("WebSockets are not served: send the request by HTTP")
             admitted = self._admit(request, query, record)
             call = await self._read(request, path, query, admitted, record)
@@ -245,14 +261,14 @@ class Gateway:
         """The call that the request makes: its body whole if that decides the upstream, else as a stream."""
         headers, caller, limits = admitted.headers, admitted.caller, self.config.listen
         team = self.config.teams.get(caller.team)
-        is_json = "json" in (http.find(headers, "content-type") or "")
+        is_json = "json" in (find_header(headers, "content-type") or "")
         body: bytes | AsyncIterator[bytes] | None
         if _is_compacted(request.method, path) or (self._model_decides and is_json):
             body = await request.read_body(limits, record)
         else:
             body = request.stream_body(limits, record)
-        if isinstance(body, bytes) and http.find(headers, "content-encoding") is not None:  # decompressed
-            headers = http.remove(headers, "content-encoding")
+        if isinstance(body, bytes) and find_header(headers, "content-encoding") is not None:  # decompressed
+            headers = remove_headers(headers, "content-encoding")
         credential = team.key if team is not None else None
         return Call(
             request.method,
@@ -270,7 +286,7 @@ class Gateway:
         """Begin the spans of a request, in the client's trace or in a new one; None if traces are not sent."""
         settings = self.config.otel
         if settings.endpoint and settings.traces:
-            parent = http.find(headers, trace_context.HEADER)
+            parent = find_header(headers, trace_context.HEADER)
             record.trace = trace_context.continue_trace(parent, token_hex(32), settings.sample)
         return record.trace
 
@@ -278,12 +294,12 @@ class Gateway:
         """The upstream that serves the model of this call. ProxyError: none does, or the caller may not use it so."""
         model = None
         if self._model_decides and isinstance(call.body, bytes):
-            model = http.find_model(call.body)
+            model = find_model(call.body)
         settings = self._only_upstream or self.config.upstream_for(model, call.caller.team)
         if settings is None:
             record.model = (model or "")[:MODEL_MAX_CHARS]
             raise NotFound("no upstream serves this model: its operator can add it to `upstreams.models` of the proxy")
-        if (settings.key or call.credential) and not http.is_inference(call.method, call.path, settings.paths):
+        if (settings.key or call.credential) and not is_inference(call.method, call.path, settings.paths):
             raise PathNotAllowed(
                 "this path acts on the account behind the proxy's key: its operator can allow it in `upstreams.paths`"
             )
@@ -298,20 +314,20 @@ class Gateway:
         caller = call.caller
         occasion = Occasion(caller.team, caller.key_id, route.model or "", route.client.settings.name, caller.tag)
         choice = self._policies.select(occasion)
-        if call.path == http.COMPACT:
+        if call.path == COMPACT_PATH:
             return await self._compactor.compact(call, call.body, route.client, choice)
         fallback = OutgoingRequest(call, Decision("failed-open"))
         prepare = self._compactor.prepare(call, call.body, route.client, choice)
         outgoing = await self._fail_open(prepare, fallback, record)
         # Nothing has read a body that is bypassed, say; a count of tokens is no request of the model.
         is_read = outgoing.driver is not None and outgoing.driver.model
-        if not is_read and call.path != http.COUNT_TOKENS:
-            record.model = (route.model or http.find_model(call.body) or "")[:MODEL_MAX_CHARS]
+        if not is_read and call.path != COUNT_TOKENS_PATH:
+            record.model = (route.model or find_model(call.body) or "")[:MODEL_MAX_CHARS]
         return outgoing
 
     def _decide_relayed(self, call: Call) -> Decision | None:
         """The decision on an API that is relayed only; None if it carries no history to compact."""
-        if call.method != "POST" or call.path not in http.NOT_COMPACTED:
+        if call.method != "POST" or call.path not in NOT_COMPACTED_PATHS:
             return None
         if call.path not in self._relayed_paths:
             self._relayed_paths.add(call.path)
@@ -426,7 +442,7 @@ class Gateway:
 async def _read_opening(outgoing: OutgoingRequest, reply: Reply, hold_seconds: float) -> Opening:
     """Read how an answer begins, before the client sees any of it."""
     refusal = await _read_refusal(reply, outgoing.call, hold_seconds)
-    is_invalid = reply.status in http.INVALID_STATUSES
+    is_invalid = reply.status in INVALID_STATUSES
     return Opening(reply.is_good, refusal, is_invalid=is_invalid, reply=(outgoing, reply))
 
 
@@ -436,8 +452,8 @@ async def _read_refusal(reply: Reply, call: Call, hold_seconds: float | None = N
     The first events of a stream are held back for at most `hold_seconds`; None: the client's stream has begun,
     so that it gets heartbeats.
     """
-    if reply.is_good and http.is_event_stream(reply.headers):
-        opening = StreamOpening(first_decides=call.path == http.CHAT)
+    if reply.is_good and is_event_stream(reply.headers):
+        opening = StreamOpening(first_decides=call.path == CHAT_PATH)
         if not _may_overflow(call):
             return None
         return await _read_late_refusal(reply, opening, hold_seconds)
@@ -446,9 +462,9 @@ async def _read_refusal(reply: Reply, call: Call, hold_seconds: float | None = N
         beginning = await reply.peek(_can_be_classified if reply.is_good else _is_larger_than_refusal)
     if beginning is None:
         return None
-    reply.is_good = reply.is_good and not refusals.begins_as_error(beginning)
-    fault = refusals.classify(reply.status, reply.headers, beginning)
-    if fault is not None and fault.kind in refusals.RECOVERABLE_KINDS:
+    reply.is_good = reply.is_good and not begins_as_error(beginning)
+    fault = classify(reply.status, reply.headers, beginning)
+    if fault is not None and fault.kind in RECOVERABLE_KINDS:
         return fault
     return None
 
@@ -468,23 +484,23 @@ async def _read_late_refusal(reply: Reply, opening: StreamOpening, hold_seconds:
     if error is None:
         return None
     reply.is_good = False
-    fault = refusals.classify(HTTPStatus.BAD_REQUEST, (), error)
-    if fault is not None and fault.kind in refusals.RECOVERABLE_KINDS:
+    fault = classify(HTTPStatus.BAD_REQUEST, (), error)
+    if fault is not None and fault.kind in RECOVERABLE_KINDS:
         return fault
     return None
 
 
 def _may_refuse(reply: Reply) -> bool:
     """Some routers wrap an error in a good answer; it is no stream then."""
-    return not reply.is_good or "json" in (http.find(reply.headers, "content-type") or "")
+    return not reply.is_good or "json" in (find_header(reply.headers, "content-type") or "")
 
 
 def _can_be_classified(beginning: bytes | bytearray) -> bool:
-    return not refusals.may_begin_as_error(beginning) or _is_larger_than_refusal(beginning)
+    return not may_begin_as_error(beginning) or _is_larger_than_refusal(beginning)
 
 
 def _is_larger_than_refusal(beginning: bytes | bytearray) -> bool:
-    return len(beginning) > refusals.BODY_MAX_BYTES
+    return len(beginning) > BODY_MAX_BYTES
 
 
 def render_decision(decision: Decision | None, request_id: str) -> Headers:
@@ -530,7 +546,7 @@ def _is_bypassed(decision: Decision | None) -> bool:
 
 
 def _is_compacted(method: str, path: str) -> bool:
-    return method == "POST" and (path in http.COMPACTED or path == http.COMPACT)
+    return method == "POST" and (path in COMPACTED_PATHS or path == COMPACT_PATH)
 
 
 def _serves_all_alike(settings: Upstream) -> bool:
@@ -546,31 +562,29 @@ def _keep_or_open(settings: Upstream, kept: Mapping[str, Client], emit: events.L
     return Client(settings, emit)
 
 
-def _build_watch(call: Call, reply: Reply) -> delivery.StreamWatch | None:
+def _build_watch(call: Call, reply: Reply) -> StreamWatch | None:
     """The watch over an event stream; None for other answers, and for a compressed stream, which cannot be read.
 
     None for HEAD, too: its answer has the headers of a stream, and no body that could be finished.
     """
-    if call.method == "HEAD" or not http.is_event_stream(reply.headers):
+    if call.method == "HEAD" or not is_event_stream(reply.headers):
         return None
-    must_finish = reply.status == HTTPStatus.OK and call.path in http.WITH_FINISH_REASON
-    names_events, flat_errors = call.path == http.MESSAGES, call.path == http.RESPONSES
-    return delivery.StreamWatch(must_finish=must_finish, names_events=names_events, flat_errors=flat_errors)
+    must_finish = reply.status == HTTPStatus.OK and call.path in PATHS_WITH_FINISH_REASON
+    names_events, flat_errors = call.path == MESSAGES_PATH, call.path == RESPONSES_PATH
+    return StreamWatch(must_finish=must_finish, names_events=names_events, flat_errors=flat_errors)
 
 
-def _build_usage_rewriter(
-    view: delivery.UsageView, reply: Reply | LocalAnswer | StreamOfRounds
-) -> delivery.Rewriter | None:
+def _build_usage_rewriter(view: UsageView, reply: Reply | LocalAnswer | StreamOfRounds) -> Rewriter | None:
     """The rewriter of the usage figures of an answer; None if the answer is compressed."""
-    if http.find_encoding(reply.headers):
+    if find_encoding(reply.headers):
         return None
-    kind = http.find(reply.headers, "content-type") or ""
+    kind = find_header(reply.headers, "content-type") or ""
     if kind.startswith("text/event-stream"):
-        return delivery.StreamRewriter(view)
-    return delivery.BodyRewriter(view)
+        return StreamRewriter(view)
+    return BodyRewriter(view)
 
 
-async def _rewrite_usage(chunks: AsyncGenerator[bytes], rewriter: delivery.Rewriter) -> AsyncGenerator[bytes]:
+async def _rewrite_usage(chunks: AsyncGenerator[bytes], rewriter: Rewriter) -> AsyncGenerator[bytes]:
     """Rewrite the usage figures of an answer to those that the client is to see."""
     async with aclosing(chunks):
         async for chunk in chunks:
@@ -580,7 +594,7 @@ async def _rewrite_usage(chunks: AsyncGenerator[bytes], rewriter: delivery.Rewri
         yield rest
 
 
-async def _watch_stream(chunks: AsyncGenerator[bytes], watch: delivery.StreamWatch) -> AsyncGenerator[bytes]:
+async def _watch_stream(chunks: AsyncGenerator[bytes], watch: StreamWatch) -> AsyncGenerator[bytes]:
     """The stream; if it was cut off or failed, it ends with an error that clients raise on."""
     try:
         async with aclosing(chunks):
@@ -594,16 +608,16 @@ async def _watch_stream(chunks: AsyncGenerator[bytes], watch: delivery.StreamWat
             yield rest
     except (UpstreamBroke, UpstreamTimeout) as fault:
         error = watch.error or as_error(fault)
-        yield delivery.make_error_event(error, at_boundary=watch.at_boundary, named=watch.names_events)
+        yield make_error_event(error, at_boundary=watch.at_boundary, named=watch.names_events)
         raise
 
 
-def _refuse_error(watch: delivery.StreamWatch) -> None:
+def _refuse_error(watch: StreamWatch) -> None:
     if watch.error is not None:
         raise UpstreamBroke("the upstream reported an error in the middle of its answer")
 
 
-def _refuse_unfinished(watch: delivery.StreamWatch) -> None:
+def _refuse_unfinished(watch: StreamWatch) -> None:
     _refuse_error(watch)
     if not watch.finished:
         raise UpstreamBroke("the upstream ended its answer before it was finished")

@@ -15,9 +15,10 @@ from proxy.errors import BadRequest
 from proxy.history.request import Request
 from proxy.path.conversation import FOCUS_UNUSED, ORIGINALS_UNWRITABLE, Decision
 from proxy.path.planning import NO_SUMMARY, Plan
-from proxy.wire.chat.requests import parse
-from proxy.wire.formats import AnswerFormat, RequestFormat
-from proxy.wire.http import Headers
+from proxy.wire.answer_format import AnswerFormat
+from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.headers import Headers
+from proxy.wire.request_format import RequestFormat
 
 UNCHANGED = "none"
 JSON: Headers = (("content-type", "application/json"),)
@@ -83,7 +84,7 @@ def read_compact_request(body: bytes) -> tuple[Request, str]:
         value = json.loads(body)
     except (ValueError, RecursionError):
         raise BadRequest("the body is not JSON: send {model, messages, tools?, focus?}") from None
-    request = parse(body)
+    request = CHAT_FORMAT.parse(body)
     if request is None or not isinstance(value, dict):
         raise BadRequest(
             "the body needs `messages`, a list of at least one chat message: {model, messages, tools?, focus?}"

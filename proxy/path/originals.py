@@ -18,9 +18,10 @@ from proxy.history.request import Request
 from proxy.path.originals_rule import Writing
 from proxy.store.transcripts.files import History
 from proxy.store.transcripts.writer import Originals, Recording, SubmittedHistory
-from proxy.wire.assembly import Assembly
-from proxy.wire.formats import AnswerFormat, RequestFormat
-from proxy.wire.http import Headers, find, find_encoding
+from proxy.wire.answer_assembly import Assembly
+from proxy.wire.answer_format import AnswerFormat
+from proxy.wire.headers import Headers, find_encoding, find_header
+from proxy.wire.request_format import RequestFormat
 
 REQUIRED_TIMEOUT_SECONDS = 5.0
 """How long a request waits for its history to be written before it is refused."""
@@ -99,7 +100,7 @@ class Keeper:
         """A recording of the answer that now begins."""
         if self.originals is None:
             return None
-        kind, encoding = find(answer, "content-type") or "", find_encoding(answer)
+        kind, encoding = find_header(answer, "content-type") or "", find_encoding(answer)
         return self.originals.record(history, Assembly(kind, encoding, reader=reader))
 
     async def close(self) -> None:

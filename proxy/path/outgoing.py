@@ -10,9 +10,10 @@ from proxy.path.recovery import strip_signed
 from proxy.path.request_context import RequestOptions
 from proxy.recall.answering import OwnToolRounds
 from proxy.store.transcripts.writer import SubmittedHistory
-from proxy.upstream import Call
-from proxy.wire.delivery import Tail, UsageView
-from proxy.wire.formats import RequestFormat
+from proxy.upstream.call import Call
+from proxy.wire.request_format import RequestFormat
+from proxy.wire.usage import Tail
+from proxy.wire.usage_view import UsageView
 
 
 class Driver(Protocol):

@@ -30,9 +30,10 @@ from proxy.store.contract import StoreUnavailable
 from proxy.summary.call import SummaryCall, fetch_whole_answer
 from proxy.summary.pending import SummaryOrder
 from proxy.summary.question import Question
-from proxy.upstream import Call, Client
-from proxy.wire import delivery
+from proxy.upstream.call import Call
+from proxy.upstream.client import Client
 from proxy.wire.formats import REQUEST_FORMATS
+from proxy.wire.usage import read_usage
 
 if TYPE_CHECKING:
     from proxy.store.transcripts.writer import SubmittedHistory
@@ -190,7 +191,7 @@ class ActionPerformer:
             )
         except ProxyError:
             return 0  # the client has its answer: nothing is lost but a figure
-        return delivery.read_usage(answer_to_probe.answer.usage).prompt
+        return read_usage(answer_to_probe.answer.usage).prompt
 
     def warn_of_unknown_window(self) -> None:
         """Warn at the second request: the first one has only started the probe that may find the window."""

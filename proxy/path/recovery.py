@@ -22,6 +22,8 @@ from proxy.shorten.state import REASONING_REFUSED, ConversationState
 from proxy.shorten.steps.strip_reasoning import StripReasoning
 from proxy.shorten.window import Covers, LearnedLimit, Window, make_learned_limit
 
+INVALID_STATUSES = (400, 422)
+"""An API answers so to a request that is not valid."""
 REASON = "overflow_retry"
 REASONING_REMOVED = "reasoning-removed"
 SHORTENED_REFUSED = "shortened-refused"

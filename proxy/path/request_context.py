@@ -21,15 +21,18 @@ from proxy.errors import BadRequest
 from proxy.history.chain import compute_beginning
 from proxy.history.request import Request
 from proxy.lru import ByteBoundedCache
-from proxy.models.tokenizer import Estimator, Tokenizer, Tokenizers, find_prior_calibration, make_counter_name
+from proxy.models.calibrations import find_prior_calibration, make_counter_name
+from proxy.models.tokenizer import Estimator, Tokenizer, Tokenizers
 from proxy.models.windows import resolve_window
 from proxy.path.recognition import LOOK_UP_MIN_TOKENS, find_smallest_bytes
 from proxy.shorten.calibration import Calibration
 from proxy.shorten.economics import Prices
 from proxy.shorten.rules import Rules
 from proxy.shorten.window import Window, compute_relative_prices
-from proxy.upstream import Call, Client
-from proxy.wire.http import Caller, Headers, find, find_credentials, read_own
+from proxy.upstream.call import Call
+from proxy.upstream.client import Client
+from proxy.wire.caller import Caller, find_credentials
+from proxy.wire.headers import Headers, find_header, read_own_headers
 
 Mode = Literal["auto", "off", "force", "observe", "bypass"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -53,7 +56,7 @@ class RequestOptions:
 
     @classmethod
     def read(cls, headers: Headers) -> "RequestOptions":
-        words = read_own(headers)
+        words = read_own_headers(headers)
         mode_text = words.get("x-compaction", "").strip().lower() or "auto"
         mode = next((mode for mode in MODES if mode == mode_text), None)
         if mode is None:
@@ -67,7 +70,7 @@ SESSION_HEADERS = ("x-session-id", "session_id", "session-id", "x-claude-code-se
 
 def find_session(headers: Headers, options: RequestOptions, name_in_body: str) -> str:
     """The session of a request as its client names it: in a header, else in the body. For the activity log only."""
-    names = (find(headers, name) for name in SESSION_HEADERS)
+    names = (find_header(headers, name) for name in SESSION_HEADERS)
     return options.conversation or next(filter(None, names), name_in_body)
 
 

@@ -13,8 +13,8 @@ from proxy.history.messages import Message
 from proxy.path.conversation import Decision
 from proxy.recall.own_tools import COMPACT, PENDING, RECALL, offer_tool, read_focus
 from proxy.recall.tool import EarlierMessages
-from proxy.upstream import Call
-from proxy.wire.formats import AnswerFormat
+from proxy.upstream.call import Call
+from proxy.wire.answer_format import AnswerFormat
 from proxy.wire.rounds import Round, Rounds, withdraw_own_tools
 
 ROUNDS_MAX = 8

@@ -15,12 +15,12 @@ from proxy.path.gateway import Gateway
 from proxy.server.client_request import ClientRequest
 from proxy.server.connection import REQUEST_ID, SERVER_NAME, find_path, new_request_id, render_error
 from proxy.telemetry.metrics import CONTENT_TYPE, Metrics, WorkerSnapshots
-from proxy.wire import http
+from proxy.wire.paths import COMPACT_PATH, COMPACTED_PATHS, below_v1
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 # Paths with a label of their own in metrics: a closed set, because clients may ask for any path.
-_LABELLED_PATHS = frozenset({*http.COMPACTED, http.COMPACT, "/completions", "/embeddings", "/models"})
+_LABELLED_PATHS = frozenset({*COMPACTED_PATHS, COMPACT_PATH, "/completions", "/embeddings", "/models"})
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -192,7 +192,7 @@ def _label_method(method: str) -> str:
 
 def _label_route(raw_path: str) -> str:
     path = find_path(raw_path)
-    path_below = http.below_v1(path) if path else None
+    path_below = below_v1(path) if path else None
     if path_below is None:
         return "other"
     if path_below in _LABELLED_PATHS:

@@ -15,8 +15,9 @@ from proxy.events import RequestFinished
 from proxy.path.gateway import RelayedAnswer
 from proxy.server.client_response import ClientResponse
 from proxy.server.connection import find_path
-from proxy.wire import http
-from proxy.wire.http import Headers, are_text
+from proxy.wire.encodings import DecodedTooLarge, UndecodableBody, decode_body, is_known_encoding
+from proxy.wire.headers import Headers, are_writable
+from proxy.wire.paths import below_v1, has_v1_twice
 
 MIB = 1024 * 1024
 LEAST_BYTES_PER_SECOND = 1024
@@ -35,7 +36,7 @@ class ClientRequest:
         self.method = request.method
         self.peer = request.remote or ""
         self.headers: Headers = tuple(request.headers.items())
-        if not are_text(self.headers):
+        if not are_writable(self.headers):
             raise BadRequest(
                 "a request header is not valid UTF-8 or has a control character (name withheld: it may be a credential)"
             )
@@ -47,10 +48,10 @@ class ClientRequest:
         """Return the path below /v1 in its normal form, and the query as it came."""
         path = find_path(self._request.raw_path)
         query = self._request.raw_path.partition("#")[0].partition("?")[2]
-        path_below = http.below_v1(path) if path else None
+        path_below = below_v1(path) if path else None
         if path_below is None:
             raise NotFound("not found: API paths start with /v1; the proxy itself serves /admin/, /health and /metrics")
-        if http.has_v1_twice(path_below):  # relayed, it would be a 404 without a reason, or not be compacted
+        if has_v1_twice(path_below):  # relayed, it would be a 404 without a reason, or not be compacted
             raise NotFound(
                 "not found: this path has /v1 twice; remove one from the client's base URL (ANTHROPIC_BASE_URL ends "
                 "without /v1, OPENAI_BASE_URL with one)"
@@ -135,13 +136,13 @@ class ClientRequest:
 
 
 async def _decompress(body: bytes, encoding: str, max_bytes: int) -> bytes:
-    if not http.is_known(encoding):
+    if not is_known_encoding(encoding):
         raise UnsupportedEncoding("unsupported Content-Encoding: send gzip, deflate, zstd, br or identity")
     try:
-        return await asyncio.to_thread(http.decode, body, encoding, max_bytes)
-    except http.TooLarge:
+        return await asyncio.to_thread(decode_body, body, encoding, max_bytes)
+    except DecodedTooLarge:
         raise _make_too_large(max_bytes) from None
-    except http.UndecodableBody:
+    except UndecodableBody:
         raise BadRequest("malformed request body: it is not compressed as its Content-Encoding says") from None
 
 

@@ -14,8 +14,8 @@ from aiohttp import HttpVersion11, web
 from proxy.errors import UpstreamBroke, UpstreamTimeout
 from proxy.events import RequestFinished
 from proxy.path.gateway import RelayedAnswer
-from proxy.wire import delivery
-from proxy.wire.http import Headers, find
+from proxy.wire.headers import Headers, find_header
+from proxy.wire.stream_watch import StreamWatch
 
 
 class RelayedStream(web.StreamResponse):
@@ -116,7 +116,7 @@ class ClientResponse:
         finally:
             heartbeats.cancel()
 
-    async def _send_heartbeats(self, watch: delivery.StreamWatch) -> None:
+    async def _send_heartbeats(self, watch: StreamWatch) -> None:
         writer: Any = self._request.writer  # its type in aiohttp lacks `drain`
         while True:
             await asyncio.sleep(self._last_at + self._heartbeat_seconds - perf_counter())
@@ -136,6 +136,6 @@ def _list_headers(request: web.BaseRequest, answer: RelayedAnswer) -> Headers:
     nginx calls by HTTP/1.0 unless told otherwise, and buffers streams without this header:
     https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_buffering
     """
-    if answer.watch is None or request.version >= HttpVersion11 or find(answer.headers, "x-accel-buffering"):
+    if answer.watch is None or request.version >= HttpVersion11 or find_header(answer.headers, "x-accel-buffering"):
         return answer.headers
     return (*answer.headers, ("X-Accel-Buffering", "no"))

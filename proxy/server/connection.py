@@ -13,7 +13,8 @@ from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import EMPTY_PAYLOAD
 
 from proxy import errors, events
-from proxy.wire import http
+from proxy.wire.headers import TOO_MANY_HEADERS
+from proxy.wire.paths import normalize_path, remove_origin
 
 HEADERS_MAX = 128
 HEAD_MAX_BYTES = 256 * 1024
@@ -29,7 +30,7 @@ def new_request_id() -> str:
 
 def find_path(raw_path: str) -> str | None:
     """Return the path of a request's target in its normal form, or None if it has none."""
-    return http.normalize(raw_path.partition("#")[0].partition("?")[0])
+    return normalize_path(raw_path.partition("#")[0].partition("?")[0])
 
 
 def render_error(fault: errors.ProxyError, request_id: str, path: str = "") -> web.Response:
@@ -138,7 +139,7 @@ class HttpServer(web.Server):
         """Remove scheme and host of an absolute target (https://www.rfc-editor.org/rfc/rfc9112#section-3.2.2)."""
         if isinstance(protocol, ClientConnection):
             protocol.newest_body = payload
-        path = http.remove_origin(message.path)
+        path = remove_origin(message.path)
         if path != message.path:
             message = message._replace(path=path)
         return super()._make_request(message, payload, protocol, *details)
@@ -152,7 +153,7 @@ def _as_proxy_error(exc: BaseException | None) -> errors.ProxyError:
     match exc:
         case LineTooLong():
             return errors.HeadersTooLarge("request line or header longer than 64 KiB")
-        case BadHttpMessage(message=http.TOO_MANY_HEADERS):
+        case BadHttpMessage(message=message) if message == TOO_MANY_HEADERS:
             return errors.HeadersTooLarge(f"more than {HEADERS_MAX} request headers: send fewer")
         case BadHttpMessage(message=message) if message == _HEAD_TOO_LARGE:
             return errors.HeadersTooLarge(f"request line and headers larger than {HEAD_MAX_BYTES // 1024} KiB in all")

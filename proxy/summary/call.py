@@ -16,12 +16,15 @@ from proxy.shorten.calibration import NOT_REPORTED, Usage
 from proxy.shorten.pipeline import Count
 from proxy.shorten.summary_check import SummaryReply, Verdict
 from proxy.summary.question import Question, Try, list_tries
-from proxy.upstream import Call, Client, Reply
-from proxy.wire import delivery, http
-from proxy.wire.assembly import Answer, Assembly
-from proxy.wire.chat import refusals
-from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS, RequestFormat
+from proxy.upstream.call import Call
+from proxy.upstream.client import Client, Reply
+from proxy.wire.answer_assembly import Answer, Assembly
+from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
+from proxy.wire.headers import find_encoding, find_header
 from proxy.wire.redaction import Redaction
+from proxy.wire.refusals import BODY_MAX_BYTES, classify
+from proxy.wire.request_format import RequestFormat
+from proxy.wire.usage import read_usage
 
 MAX_TRIES = 3
 BOUND_NAMES = ("max_tokens", "max_completion_tokens")
@@ -191,7 +194,7 @@ class SummaryCall:
             if isinstance(fault, UpstreamTimeout):
                 why = "timeout"
             return SummaryOutcome(Verdict(why=why), cost.plus(NOT_REPORTED))
-        cost = cost.plus(delivery.read_usage(whole_answer.answer.usage))
+        cost = cost.plus(read_usage(whole_answer.answer.usage))
         if whole_answer.refused or whole_answer.answer.error is not None:
             return SummaryOutcome(Verdict(why=whole_answer.refused or "refused"), cost, whole_answer.refusal)
         return SummaryOutcome(self._judge(whole_answer.answer), cost)
@@ -238,8 +241,8 @@ async def fetch_whole_answer(client: Client, call: Call, model: str) -> WholeAns
     """Send a call, and read its answer to the end."""
     async with client.send(call, model) as reply:
         refusal_kind, refusal = ("", None) if reply.is_good else await classify_refusal(reply)
-        kind = http.find(reply.headers, "content-type") or ""
-        assembly = Assembly(kind, http.find_encoding(reply.headers), reader=ANSWER_FORMATS[call.path])
+        kind = find_header(reply.headers, "content-type") or ""
+        assembly = Assembly(kind, find_encoding(reply.headers), reader=ANSWER_FORMATS[call.path])
         async for chunk in reply.chunks():
             assembly.feed(chunk)
         return WholeAnswer(assembly.answer(ended=True), refusal_kind, refusal)
@@ -254,10 +257,10 @@ def choose_bound_name(model: str) -> str:
 
 async def classify_refusal(reply: Reply) -> tuple[str, Refused | None]:
     """Return the kind of this refusal, and its statement about the bound of the answer."""
-    beginning = await reply.peek(lambda read: len(read) > refusals.BODY_MAX_BYTES)
+    beginning = await reply.peek(lambda read: len(read) > BODY_MAX_BYTES)
     refusal = None
     if beginning is not None:
-        refusal = refusals.classify(reply.status, reply.headers, beginning)
+        refusal = classify(reply.status, reply.headers, beginning)
     if refusal is not None and refusal.kind == "usage-option":
         return refusal.kind, None
     longest = None

@@ -1,4 +1,4 @@
-"""Lenient JSON: read where it is JSON at all, and of what has another kind than expected, nothing."""
+"""JSON as clients and servers send it: read if it is JSON at all, and a value of an unexpected type reads as empty."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ import msgspec
 
 
 def read_json(data: bytes) -> Any:  # noqa: ANN401 - any JSON
-    """The value in these bytes; None where they hold none.
+    """The value in these bytes; None if they hold none.
 
     The fast parser refuses half of a surrogate pair, NaN and bytes that are no UTF-8: the standard library reads them.
     """
@@ -22,23 +22,29 @@ def read_json(data: bytes) -> Any:  # noqa: ANN401 - any JSON
 
 
 def read_object(data: bytes) -> dict[str, Any] | None:
-    """The JSON object in these bytes; None where they hold none."""
+    """The JSON object in these bytes; None if they hold none."""
     value = read_json(data)
-    return value if isinstance(value, dict) else None
+    if isinstance(value, dict):
+        return value
+    return None
 
 
 def as_object(value: object) -> dict[str, Any]:
-    """The value where it is an object, or else an empty one."""
-    return value if isinstance(value, dict) else {}
+    """The value if it is an object, else an empty one."""
+    if isinstance(value, dict):
+        return value
+    return {}
 
 
 def as_text(value: object) -> str:
-    """The value where it is a text, or else an empty one."""
-    return value if isinstance(value, str) else ""
+    """The value if it is a text, else an empty one."""
+    if isinstance(value, str):
+        return value
+    return ""
 
 
 def write_json(value: object) -> bytes:
-    """A JSON value in bytes, also where a text holds half a surrogate pair."""
+    """A JSON value in bytes, even if a text holds half a surrogate pair."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:

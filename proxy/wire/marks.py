@@ -1,8 +1,8 @@
 """Cache marks for clients that set none, before an upstream that only caches what ends at a mark.
 
 Anthropic's API is one, directly or behind a gateway. It takes four marks in a request and looks back over twenty blocks
-from each. So one is at the end of the instructions, one at the end of the request, and two before that, where a
-rewrite leaves what was sent unchanged.
+from each: <https://platform.claude.com/docs/en/build-with-claude/prompt-caching>. So one is at the end of the
+instructions, one at the end of the request, and two before that, where a rewrite leaves the request unchanged.
 """
 
 import json
@@ -15,51 +15,69 @@ STEP_BLOCKS = 18
 """Blocks between two marks: less than the API looks back over, because a message is marked at its end only."""
 MARK = b'"cache_control":{"type":"ephemeral"}'
 KEY = b'"cache_control"'
-_UNMARKED = frozenset({"thinking", "redacted_thinking"})
+_REASONING = frozenset({"thinking", "redacted_thinking"})
 
 
 def mark_end(content: bytes) -> bytes | None:
-    """The content of a message or a system prompt with a mark at its end; None where that can have none."""
+    """The content of a message or a system prompt with a mark at its end; None if that can have none."""
     if content[:1] == b'"':
-        return b'[{"type":"text","text":%b,%b}]' % (content, MARK) if json.loads(content).strip() else None
+        if not json.loads(content).strip():
+            return None
+        return b'[{"type":"text","text":%b,%b}]' % (content, MARK)
     if content[:1] != b"[":
         return None
     parts = read_elements(content)
-    last = json.loads(parts[-1]) if parts else None
-    if not isinstance(last, dict) or last.get("type") in _UNMARKED:
-        return None
-    text = last.get("text", "x")
-    if not isinstance(text, str) or not text.strip():
+    if not parts or not _can_have_mark(json.loads(parts[-1])):
         return None
     end = content.rindex(b"}")
     return content[:end] + b"," + MARK + content[end:]
 
 
-def mark_messages(messages: bytes, head: int, most: int) -> bytes:
-    """The list of messages with at most so many marks: at the end of the first `head`, and from the newest back."""
-    marked = read_elements(messages)
-    most -= head > 0 and _mark(marked, head - 1)
-    passed = due = 0
-    for place in reversed(range(head, len(marked))):
-        if most <= 0:
-            break
-        blocks = _count_blocks(marked[place])
-        if passed >= due and _mark(marked, place):
-            most, due = most - 1, passed + STEP_BLOCKS
-        passed += blocks
-    return b"[" + b",".join(marked) + b"]"
-
-
-def _mark(messages: list[bytes], place: int) -> bool:
-    raw = messages[place]
-    content = splice.find_member(raw, "content")
-    marked = None if content is None else mark_end(raw[content.start : content.stop])
-    if content is None or marked is None:
+def _can_have_mark(part: object) -> bool:
+    """False for reasoning and for an empty text."""
+    if not isinstance(part, dict) or part.get("type") in _REASONING:
         return False
-    messages[place] = splice.replace_bytes(raw, content.start, content.stop, marked)
+    text = part.get("text", "no text part")
+    return isinstance(text, str) and bool(text.strip())
+
+
+def mark_messages(messages: bytes, head_size: int, max_marks: int) -> bytes:
+    """The list of messages with marks: at the end of the first `head_size`, and from the newest back."""
+    elements = read_elements(messages)
+    if head_size and _mark_element(elements, head_size - 1):
+        max_marks -= 1
+    passed_blocks = next_mark_at = 0
+    for place in reversed(range(head_size, len(elements))):
+        if max_marks <= 0:
+            break
+        blocks = _count_blocks(elements[place])
+        if passed_blocks >= next_mark_at and _mark_element(elements, place):
+            max_marks -= 1
+            next_mark_at = passed_blocks + STEP_BLOCKS
+        passed_blocks += blocks
+    return b"[" + b",".join(elements) + b"]"
+
+
+def _mark_element(elements: list[bytes], place: int) -> bool:
+    """Mark the end of a message; False if it can have no mark."""
+    raw = elements[place]
+    content = splice.find_member(raw, "content")
+    if content is None:
+        return False
+    marked_content = mark_end(raw[content.start : content.stop])
+    if marked_content is None:
+        return False
+    elements[place] = splice.replace_bytes(raw, content.start, content.stop, marked_content)
     return True
 
 
 def _count_blocks(raw: bytes) -> int:
-    listed = map(json.loads(raw).get, ("content", "tool_calls"))
-    return sum(len(each) if isinstance(each, list) else bool(each) for each in listed)
+    message = json.loads(raw)
+    blocks = 0
+    for name in ("content", "tool_calls"):
+        value = message.get(name)
+        if isinstance(value, list):
+            blocks += len(value)
+        elif value:
+            blocks += 1
+    return blocks

@@ -1,9 +1,8 @@
 """Secrets inside messages: recognised by their form and removed before anything is written down. Best effort.
 
-Every rule has a mark, a few letters that such a secret begins with (`ghp_`, `://`). Only where a mark is found is the
-rule's pattern tried, and over a bounded stretch, so the time grows with the length of any text, and one without marks
-costs a few searches. What is found inside a JSON string is exchanged there; every other byte of the message stays as it
-was.
+Every rule has a mark, a few letters that such a secret begins with (`ghp_`, `://`). The rule's pattern is tried only
+after a mark, and over a bounded stretch, so the time grows with the length of any text, and one without marks costs a
+few searches. A secret within a JSON string is replaced there; every other byte of the message stays.
 """
 
 import json
@@ -34,21 +33,24 @@ _HAS_DIGIT = r"(?=[A-Za-z_.~+/-]{0,199}[0-9])"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One kind of secret. Where the pattern has a group, only that is the secret."""
+    """One kind of secret. If the pattern has a group, only that is the secret."""
 
     name: str
     marks: tuple[str, ...]
     pattern: re.Pattern[str]
     reach: int = _REACH_CHARACTERS
 
-    def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
+    def iterate_spans(self, text: str) -> Iterator[tuple[int, int, str]]:
+        """Start, stop and kind of each secret."""
         for mark in self.marks:
-            at = text.find(mark)
-            while at >= 0:
-                found = self.pattern.match(text, at, at + self.reach)
-                if found:
-                    yield *found.span(found.re.groups), self.name
-                at = text.find(mark, found.end() if found else at + 1)
+            start = text.find(mark)
+            while start >= 0:
+                secret = self.pattern.match(text, start, start + self.reach)
+                if secret is None:
+                    start = text.find(mark, start + 1)
+                else:
+                    yield *secret.span(secret.re.groups), self.name
+                    start = text.find(mark, secret.end())
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,15 @@ class Redaction:
     @cached_property
     def _marks(self) -> dict[bytes, list[tuple[bytes, Rule]]]:
         """The marks as JSON has them, by the one of `_SIGNS` that they end in."""
-        found: dict[bytes, list[tuple[bytes, Rule]]] = {sign: [] for sign in (*_SIGNS, b"")}
+        marks: dict[bytes, list[tuple[bytes, Rule]]] = {sign: [] for sign in (*_SIGNS, b"")}
         for rule in self.rules:
             for mark in rule.marks:
                 raw = splice.quote(mark)[1:-1]
-                found[raw[-1:] if raw.endswith(_SIGNS) else b""].append((raw, rule))
-        return found
+                sign = b""
+                if raw.endswith(_SIGNS):
+                    sign = raw[-1:]
+                marks[sign].append((raw, rule))
+        return marks
 
     @cached_property
     def _stems(self) -> dict[bytes, tuple[bytes, ...]]:
@@ -74,32 +79,36 @@ class Redaction:
 
     def of_text(self, text: str) -> tuple[str, tuple[str, ...]]:
         """The text without its secrets, and which kinds there were."""
-        found = (span for rule in self.rules for span in rule.spans(text))
-        spans = sorted(found, key=lambda span: (span[0], -span[1]))
+        spans: list[tuple[int, int, str]] = []
+        for rule in self.rules:
+            spans += rule.iterate_spans(text)
+        if not spans:
+            return text, ()
         pieces: list[str] = []
         names: list[str] = []
-        at = 0
-        for start, stop, name in spans:
-            if start >= at:
-                pieces += [text[at:start], f"[redacted: {name}]"]
+        end = 0
+        for start, stop, name in sorted(spans, key=lambda span: (span[0], -span[1])):
+            if start >= end:
+                pieces += [text[end:start], f"[redacted: {name}]"]
                 names.append(name)
-            at = max(at, stop)  # of secrets that overlap, as the rules see them, nothing stays
-        return "".join([*pieces, text[at:]]) if pieces else text, tuple(dict.fromkeys(names))
+            end = max(end, stop)  # of secrets that overlap, as the rules see them, nothing stays
+        pieces.append(text[end:])
+        return "".join(pieces), tuple(dict.fromkeys(names))
 
     def of_json(self, raw: bytes) -> tuple[bytes, tuple[str, ...]]:
         """JSON bytes without their secrets, string by string, and which kinds there were."""
-        # Where JSON may have written a mark in another way, every rule is tried; else those with a mark in these bytes.
-        is_escaped = _ESCAPED_MARK.search(raw) is not None
-        rules = self.rules if is_escaped else self._find_rules(raw)
+        rules = self.rules
+        if _ESCAPED_MARK.search(raw) is None:  # else JSON may have written a mark in another way
+            rules = self._find_rules(raw)
         if not rules:
             return raw, ()
-        found = Redaction(rules)
+        redaction_here = Redaction(rules)
         changes: list[tuple[int, int, bytes]] = []
         names: list[str] = []
         for token in _STRING.finditer(raw):
             if token.end() - token.start() < _STRING_MIN_BYTES or _MEDIA.match(token[0]):
                 continue
-            clean, kinds = found.of_text(_text(token[0]))
+            clean, kinds = redaction_here.of_text(_read_string(token[0]))
             if kinds:
                 changes.append((*token.span(), splice.quote(clean)))
                 names += kinds
@@ -109,8 +118,12 @@ class Redaction:
         """The rules of which a mark is in this JSON."""
         # To look at what is before each `_` and `-` takes a tenth of the time of searching for each mark with one.
         signs = (sign for sign, stems in self._stems.items() if _has_end(raw.split(sign)[:-1], stems))
-        found = {rule for sign in (*signs, b"") for mark, rule in self._marks[sign] if mark in raw}
-        return tuple(rule for rule in self.rules if rule in found) if found else ()
+        rules: set[Rule] = set()
+        for sign in (*signs, b""):
+            rules.update(rule for mark, rule in self._marks[sign] if mark in raw)
+        if not rules:
+            return ()
+        return tuple(rule for rule in self.rules if rule in rules)
 
 
 def _has_end(pieces: Iterable[bytes], ends: tuple[bytes, ...]) -> bool:
@@ -134,8 +147,10 @@ def fault(pattern: str) -> str | None:
     return None
 
 
-def _text(token: bytes) -> str:
-    return str(json.loads(token)) if b"\\" in token else token[1:-1].decode("utf-8", "replace")
+def _read_string(token: bytes) -> str:
+    if b"\\" in token:
+        return str(json.loads(token))
+    return token[1:-1].decode("utf-8", "replace")
 
 
 _PLAIN = re.compile(r"(?:[A-Za-z0-9_ :=/@#,;<>\"'-]|\\[.+/$*-])*")
@@ -145,17 +160,20 @@ _NESTED = re.compile(r"\\.|\[[^\]]*\]|\([^()]*\)")
 
 def _literal(pattern: str) -> str:
     """The plain characters that a pattern begins with."""
-    found = _PLAIN.match(pattern)
-    plain = found[0] if found else ""
-    rest = pattern[len(plain) :]
-    text = re.sub(r"\\(.)", r"\1", plain)
-    return text[:-1] if rest.startswith(_QUANTIFIERS) else text
+    plain = _PLAIN.match(pattern)
+    assert plain is not None  # noqa: S101 - it matches the empty text, too
+    text = re.sub(r"\\(.)", r"\1", plain[0])
+    if pattern.startswith(_QUANTIFIERS, plain.end()):
+        return text[:-1]
+    return text
 
 
 def _outside_groups(pattern: str) -> str:
-    while (left := _NESTED.sub("", pattern)) != pattern:
-        pattern = left
-    return left
+    while True:
+        outside = _NESTED.sub("", pattern)
+        if outside == pattern:
+            return outside
+        pattern = outside
 
 
 def _rule(name: str, marks: str, rest: str) -> Rule:

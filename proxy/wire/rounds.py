@@ -9,17 +9,15 @@ keeps all of them. How an API writes its answers is in its own `answers.py`.
 """
 
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from proxy.history import splice
 from proxy.history.messages import ToolCall
 from proxy.recall.own_tools import OwnTool, offer_tool, withdraw_tool
-from proxy.wire.event_lines import DATA, EVENT_END, EVENT_END_MAX_BYTES, LINE_END
-from proxy.wire.lenient import read_object, write_json
 from proxy.wire.outline import find_values
+from proxy.wire.sse import EventReader
 
 EVENT_MAX_BYTES = 16 * 1024 * 1024
 
@@ -51,7 +49,9 @@ class Rounds(ABC):
     def _reset(self, *, is_last: bool) -> None:
         """Begin to read an answer."""
         self._is_last = is_last
-        self._events = EventReader()
+        self._events = EventReader(EVENT_MAX_BYTES)
+        self._unshown: list[bytes] = []
+        """Events that are being shown; if that fails, they are still held."""
         self._rest = b""
         """What the client gets of an end without a blank line."""
         self._body = b""
@@ -60,7 +60,7 @@ class Rounds(ABC):
     @property
     def held(self) -> bytes:
         """Bytes that were read and not shown yet."""
-        return self._events.held
+        return b"".join(self._unshown) + self._events.held
 
     def find_usage(self, number: int) -> Mapping[str, Any] | None:
         """The usage of one round, the first of which is 0; None if its answer did not tell."""
@@ -69,10 +69,13 @@ class Rounds(ABC):
 
     def feed(self, chunk: bytes) -> bytes:
         """Read a piece of the current answer. Result: what the client gets now; of a whole body nothing."""
-        if self._stream:
-            return b"".join([self._show(event) for event in self._events.feed(chunk)])
-        self._body += chunk
-        return b""
+        if not self._stream:
+            self._body += chunk
+            return b""
+        self._unshown = self._events.feed(chunk)
+        output = b"".join([self._show(event) for event in self._unshown])
+        self._unshown = []
+        return output
 
     def end_round(self) -> Round | None:
         """End the current answer. None: it is the last one. Else it waits for results, and nothing of its end left."""
@@ -121,93 +124,30 @@ class Rounds(ABC):
         return any(f'"{name}"'.encode() in raw for name in self._own)
 
 
-class EventReader:
-    """Splits a stream into its events, each in its bytes."""
-
-    def __init__(self) -> None:
-        self._pieces = deque[bytes]()
-        self._held_bytes = 0
-
-    @property
-    def held(self) -> bytes:
-        """The bytes after the last whole event."""
-        return b"".join(self._pieces)
-
-    def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """The events that are whole now. Where their reader fails at one of them, `held` is what it was before."""
-        if not self._ends_event(chunk) and self._held_bytes + len(chunk) <= EVENT_MAX_BYTES:
-            self._hold(chunk)  # one that comes in many pieces is copied once
-            return
-        data, at = self.held + chunk, 0
-        for found in EVENT_END.finditer(data, max(0, self._held_bytes - EVENT_END_MAX_BYTES)):
-            yield data[at : found.end()]
-            at = found.end()
-        rest = data[at:]
-        if len(rest) > EVENT_MAX_BYTES:  # no event of a model: it passes in pieces, and fills no memory
-            yield rest
-            rest = b""
-        self.close()
-        self._hold(rest)
-
-    def close(self) -> bytes:
-        """The rest, where the stream ends within an event."""
-        rest = self.held
-        self._pieces.clear()
-        self._held_bytes = 0
-        return rest
-
-    def _hold(self, piece: bytes) -> None:
-        if piece:
-            self._pieces.append(piece)
-            self._held_bytes += len(piece)
-
-    def _ends_event(self, chunk: bytes) -> bool:
-        """True where an event ends in this chunk: the first bytes of its end may be in the pieces before."""
-        before = b""
-        for piece in reversed(self._pieces):
-            before = piece[-EVENT_END_MAX_BYTES:] + before
-            if len(before) >= EVENT_END_MAX_BYTES:
-                break
-        return EVENT_END.search(before[-EVENT_END_MAX_BYTES:] + chunk) is not None
-
-
-def read_data(event: bytes) -> dict[str, Any] | None:
-    """The object that an event carries; None where it carries none."""
-    lines = LINE_END.split(event)
-    data = b"\n".join(line[found.end() :] for line in lines if (found := DATA.match(line)) is not None)
-    return read_object(data) if data.startswith(b"{") else None
-
-
-def write_event(value: Mapping[str, Any], *, named: bool = False) -> bytes:
-    """An event that carries this object; `named` by its type, as two of the APIs do."""
-    name = b"event: %b\n" % str(value.get("type")).encode() if named else b""
-    return b"%bdata: %b\n\n" % (name, write_json(value))
-
-
-def add_usage(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def add_usage(usage: Mapping[str, Any] | None, other_usage: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """The figures of two usage objects added up; what is no figure is that of the second."""
-    if one is None or other is None:
-        return dict(one or other or {}) or None
-    added = dict(one)
-    for name, value in other.items():
-        before = one.get(name)
+    if usage is None or other_usage is None:
+        return dict(usage or other_usage or {}) or None
+    total = dict(usage)
+    for name, value in other_usage.items():
+        before = usage.get(name)
         if _is_figure(value) and _is_figure(before):
-            added[name] = before + value
+            total[name] = before + value
         elif isinstance(value, dict) and isinstance(before, dict):
-            added[name] = add_usage(before, value)
+            total[name] = add_usage(before, value)
         elif value is not None:
-            added[name] = value
-    return added
+            total[name] = value
+    return total
 
 
 def _is_figure(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def extend_request(source: bytes, key: str, new: Sequence[bytes]) -> bytes:
+def extend_request(source: bytes, key: str, new_elements: Sequence[bytes]) -> bytes:
     """The request with these elements behind those of its list."""
     end = source.rindex(b"]", *find_values(source)[key])
-    return splice.replace_bytes(source, end, end, b"".join(b"," + element for element in new))
+    return splice.replace_bytes(source, end, end, b"".join(b"," + element for element in new_elements))
 
 
 def offer_own_tool(source: bytes, definition: bytes, tool: OwnTool) -> bytes:
@@ -218,12 +158,12 @@ def offer_own_tool(source: bytes, definition: bytes, tool: OwnTool) -> bytes:
             return source
         start, stop = places["tools"]
         tools = source[start:stop]
-        offered = offer_tool(tools, definition, tool.name)
+        offered_tools = offer_tool(tools, definition, tool.name)
     except (ValueError, RecursionError):
         return source  # whoever reads the request next says what is wrong with it
-    if offered is None or offered is tools:
+    if offered_tools is None or offered_tools is tools:
         return source
-    return splice.replace_bytes(source, start, stop, offered)
+    return splice.replace_bytes(source, start, stop, offered_tools)
 
 
 def withdraw_own_tools(source: bytes, definitions: Iterable[bytes]) -> bytes:

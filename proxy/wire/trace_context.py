@@ -37,9 +37,9 @@ class Trace:
 def continue_trace(traceparent: str | None, entropy: str, percent: float) -> Trace:
     """The trace of a request: the client's, or a new one of which `percent` are recorded. `entropy`: hex digits."""
     span_id, call_id = entropy[:16], entropy[16:32]
-    found = _TRACEPARENT.fullmatch(traceparent or "")
-    if found is not None:
-        return Trace(found[1], found[2], span_id, call_id, is_sampled=bool(int(found[3], 16) & 1))
+    match = _TRACEPARENT.fullmatch(traceparent or "")
+    if match is not None:
+        return Trace(match[1], match[2], span_id, call_id, is_sampled=bool(int(match[3], 16) & 1))
     trace_id = entropy[32:_ENTROPY_CHARACTERS]
     share = int(trace_id[-_RANDOM_CHARACTERS:], 16) / 16**_RANDOM_CHARACTERS
     return Trace(trace_id, "", span_id, call_id, is_sampled=share * ALL_PERCENT < percent)

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil
 
-import msgspec
-
 from proxy.history.calls import iterate_strings
+from proxy.wire.lenient import read_json
 
 MESSAGE_TOKENS = 3  # the markup around each message
 TOOL_CALL_TOKENS = 8  # the markup around each tool call
@@ -43,7 +42,7 @@ _SEALED = frozenset(  # what only its maker can read, and long
 
 @dataclass(slots=True)
 class Weight:
-    """Texts to be encoded, tokens of markup and of media; `unread` is how much of the JSON is media or sealed."""
+    """Texts to be encoded, tokens of markup and of media; `unread`: characters of the JSON that are media or sealed."""
 
     texts: list[str] = field(default_factory=list)
     markup: int = 0
@@ -52,7 +51,8 @@ class Weight:
 
     def of_message(self, message: Mapping[str, object]) -> "Weight":
         self.markup += MESSAGE_TOKENS
-        self.media += AUDIO_TOKENS if message.get("audio") else 0  # an earlier spoken answer, by its id
+        if message.get("audio"):  # an earlier spoken answer, by its id
+            self.media += AUDIO_TOKENS
         for name, value in message.items():
             if name not in _REASONING:
                 self._add_member(name, value)
@@ -87,7 +87,8 @@ class Weight:
         elif kind in _OTHER_MEDIA:
             self._add_unread(_OTHER_MEDIA[str(kind)], part)
         else:
-            self.markup += TOOL_CALL_TOKENS if kind in ("function", "custom") else 0
+            if kind in ("function", "custom"):
+                self.markup += TOOL_CALL_TOKENS
             for name, item in part.items():
                 self._add_member(name, item)
 
@@ -103,15 +104,18 @@ class Weight:
 
     def _add_text(self, text: str) -> None:
         if text.startswith("data:") and ";base64," in text[:200]:
-            self._add_unread(_price_picture(text, None) if text.startswith("data:image/") else FILE_TOKENS, text)
+            tokens = FILE_TOKENS
+            if text.startswith("data:image/"):
+                tokens = _price_picture(text, None)
+            self._add_unread(tokens, text)
         else:
             self.texts.append(text)
 
     def _add_picture(self, part: Mapping[str, object]) -> None:
         picture = part.get("image_url")
-        url, detail = (
-            (picture.get("url"), picture.get("detail")) if isinstance(picture, dict) else (picture, part.get("detail"))
-        )
+        url, detail = picture, part.get("detail")
+        if isinstance(picture, dict):
+            url, detail = picture.get("url"), picture.get("detail")
         self._add_unread(_price_picture(url, detail), part)
 
     def _add_unread(self, tokens: int, value: object) -> None:
@@ -122,33 +126,18 @@ class Weight:
 
 def weigh(raw: bytes) -> Weight:
     """The weight of a message (it has a role), or of a tool, a list of tools or a schema, which are read as JSON."""
-    value = _parse(raw)
+    value = read_json(raw)
     if isinstance(value, dict) and "role" in value:
         return Weight().of_message(value)
     return Weight([raw.decode(errors="replace")])
-
-
-def _parse(raw: bytes) -> object:
-    try:
-        return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _parse_leniently(raw)
-
-
-def _parse_leniently(raw: bytes) -> object:
-    """Parse JSON with half a surrogate pair or NaN: clients send both, and only the standard library reads them."""
-    try:
-        return json.loads(raw)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _letters(value: object) -> int:
     return sum(map(len, iterate_strings(value)))
 
 
-# --- pictures ---------------------------------------------------------------------------------------------------------
-# OpenAI's tiles: a base price, and one for each 512-pixel square of the picture once it is scaled to fit.
+# OpenAI's tiles: a base price, and one for each 512-pixel square of the picture once it is scaled to fit:
+# <https://platform.openai.com/docs/guides/images-vision#calculating-costs>
 
 PICTURE_TOKENS, TILE_TOKENS = 85, 170
 UNREADABLE_PICTURE_TOKENS = 1_105
@@ -158,8 +147,12 @@ UNREADABLE_PICTURE_TOKENS = 1_105
 def _price_picture(url: object, detail: object) -> int:
     if detail == "low":
         return PICTURE_TOKENS
-    size = read_picture_size(url) if isinstance(url, str) else None
-    return PICTURE_TOKENS + TILE_TOKENS * _tiles(*size) if size else UNREADABLE_PICTURE_TOKENS
+    size = None
+    if isinstance(url, str):
+        size = read_picture_size(url)
+    if size is None:
+        return UNREADABLE_PICTURE_TOKENS
+    return PICTURE_TOKENS + TILE_TOKENS * _tiles(*size)
 
 
 def _tiles(width: int, height: int) -> int:
@@ -169,13 +162,15 @@ def _tiles(width: int, height: int) -> int:
 
 def read_picture_size(url: str) -> tuple[int, int] | None:
     """Width and height of a PNG or JPEG in a data URL, from its first bytes."""
-    encoded = url[:100_000].partition(";base64,")[2]
+    base64_text = url[:100_000].partition(";base64,")[2]
     try:
-        start = base64.b64decode(encoded[: len(encoded) // 4 * 4])
+        start = base64.b64decode(base64_text[: len(base64_text) // 4 * 4])
     except ValueError:
         return None
     size = _png_size(start) or _jpeg_size(start)
-    return size if size and min(size) > 0 else None
+    if size is None or min(size) <= 0:
+        return None
+    return size
 
 
 def _png_size(start: bytes) -> tuple[int, int] | None:
@@ -186,7 +181,9 @@ def _png_size(start: bytes) -> tuple[int, int] | None:
 
 def _jpeg_size(start: bytes) -> tuple[int, int] | None:
     """Segments follow one another, each with its length; the first start-of-frame tells height and width."""
-    at = 2 if start.startswith(b"\xff\xd8") else len(start)
+    if not start.startswith(b"\xff\xd8"):
+        return None
+    at = 2
     while at + 9 <= len(start) and start.startswith(b"\xff", at):
         if start[at + 1] in (0xC0, 0xC1, 0xC2):
             height, width = struct.unpack(">HH", start[at + 5 : at + 9])

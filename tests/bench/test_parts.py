@@ -9,13 +9,13 @@ sys.path.insert(0, str(ROOT / "bench"))
 import parts
 from bodies import growing
 
-from proxy.wire.chat.requests import parse
+from proxy.wire.chat.chat_format import CHAT_FORMAT
 
 
 def test_two_messages_are_new_in_each_turn():
     turns = parts.Turns.of(growing(20_000, 4, 1))
     assert [len(new) for new in turns.new] == [2, 2, 2]
-    assert [parse(body) for body in turns.bodies] == list(turns.requests)
+    assert [CHAT_FORMAT.parse(body) for body in turns.bodies] == list(turns.requests)
 
 
 async def test_each_part_takes_processor_time(tmp_path):

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from proxy.history.head_digest import compute_head_digest
-from proxy.wire.chat.requests import parse
+from proxy.wire.chat.chat_format import CHAT_FORMAT
 from tests.support.messages import body, history, system, user
 
 KEY = b"k" * 32
@@ -89,7 +89,7 @@ DIFFERENT = [
 
 
 def digest(*pieces, key=KEY):
-    return compute_head_digest(parse(body(history(*pieces, user("hi")))).head, "tenant", key)
+    return compute_head_digest(CHAT_FORMAT.parse(body(history(*pieces, user("hi")))).head, "tenant", key)
 
 
 def system_with_environment(text):
@@ -132,7 +132,7 @@ def test_another_secret_gives_other_digests():
 @pytest.mark.parametrize("piece", ["1", "1, ", "may ", "2025-", "12:3", " ", "A now ", "gitStatus:\n", "M a\n", "\0"])
 def test_the_work_is_proportional_to_the_length(piece):
     message = system("gitStatus:\n" + piece * (400_000 // len(piece)))
-    head = parse(body([*message, *user("hi")])).head
+    head = CHAT_FORMAT.parse(body([*message, *user("hi")])).head
     started = time.process_time()
     compute_head_digest(head, "tenant", KEY)
     assert time.process_time() - started < 4.0
@@ -141,7 +141,9 @@ def test_the_work_is_proportional_to_the_length(piece):
 @pytest.mark.parametrize("piece", ["1 ", "1, ", "1/", "1 of ", "1 tokens used ", "tokens used ", "(", "left: 3 "])
 def test_looking_for_counts_takes_time_in_proportion_to_the_line(piece):
     def measure(characters):
-        head = parse(body([*system("tokens used: 5 " + piece * (characters // len(piece))), *user("hi")])).head
+        head = CHAT_FORMAT.parse(
+            body([*system("tokens used: 5 " + piece * (characters // len(piece))), *user("hi")])
+        ).head
         started = time.process_time()
         compute_head_digest(head, "tenant", KEY)
         return time.process_time() - started

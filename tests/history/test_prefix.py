@@ -14,8 +14,8 @@ from proxy.history.pairing import find_callers, list_callers
 from proxy.shorten.pipeline import Draft, find_worth, is_spared
 from proxy.shorten.rules import Rules
 from proxy.shorten.state import ConversationState
-from proxy.wire.chat.requests import find_first_message, parse
-from proxy.wire.outline import find_prefix
+from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.known_prefix import find_prefix
 from tests import ROOT
 from tests.support.histories import any_history
 from tests.support.messages import KEY, TENANT, body, parse_request
@@ -38,10 +38,10 @@ def test_a_history_that_goes_on_has_the_same_columns(messages, cut):
     whole, begun = body(messages), parse_request(body(messages[:cut]))
     state = ConversationState.of(begun, compute_chain(begun, TENANT, KEY), None, Rules())
     state.bound_reach(Rules().when_full)
-    prefix = find_prefix(begun, whole, find_first_message(whole))
+    prefix = find_prefix(begun, whole, CHAT_FORMAT.find_first_message(whole))
     cold, warm = (
         ConversationState.of(request, compute_chain(request, TENANT, KEY), None, Rules())
-        for request in (parse_request(whole), parse(whole, prefix))
+        for request in (parse_request(whole), CHAT_FORMAT.parse(whole, prefix))
     )
     assert cold.view == warm.view
     assert cold.bound_reach(Rules().when_full) == warm.bound_reach(Rules().when_full)
@@ -63,7 +63,7 @@ def test_the_clearable_estimate_of_each_message_is_no_less_than_the_result(messa
 
 @given(any_history, st.sampled_from([None, 200, 4_000, 100_000]))
 def test_a_message_that_a_step_surely_spares_is_left_as_it_is(messages, window):
-    found = parse(body(messages)).body
+    found = CHAT_FORMAT.parse(body(messages)).body
     hashes = [hash(message.content) for message in found]
     for place, message in enumerate(found):
         draft = Draft(found[:place], (message,), window=window)

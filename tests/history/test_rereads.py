@@ -7,8 +7,8 @@ import pytest
 from proxy.history.rereads import LATER_EDITS, POINTERS, PROMISE, is_pointer
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import SummaryRules
-from proxy.wire.messages import requests as messages_api
-from proxy.wire.responses import requests as responses_api
+from proxy.wire.messages.messages_format import MESSAGES_FORMAT
+from proxy.wire.responses.responses_format import RESPONSES_FORMAT
 from tests.support.compaction_worker import Worker
 from tests.support.messages import assistant, call, history, user
 from tests.support.messages_api import request as write_messages
@@ -112,7 +112,7 @@ def test_a_promise_about_a_file_goes_when_its_text_goes():
     assert results[-1].text == "The file a.py has been updated successfully."
 
 
-@pytest.mark.parametrize(("wire", "write"), [(messages_api, write_messages), (responses_api, write_responses)])
+@pytest.mark.parametrize(("wire", "write"), [(MESSAGES_FORMAT, write_messages), (RESPONSES_FORMAT, write_responses)])
 def test_on_the_other_apis_too(wire, write):
     results, sent = follow(READ, *WORK, REREAD, wire=wire, write=write)
     assert results[-1].text == TEXT

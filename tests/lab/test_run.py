@@ -9,7 +9,7 @@ import pytest
 from proxy.history.chain import compute_chain
 from proxy.lab.demo.model import find_breach
 from proxy.lab.demo.run import TASK, encode_request, sample
-from proxy.wire.chat import requests as chat
+from proxy.wire.chat.chat_format import CHAT_FORMAT
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def run():
 
 def last_request(run):
     *_, messages = run.requests()
-    return chat.parse(encode_request(messages, "gpt-5.1"))
+    return CHAT_FORMAT.parse(encode_request(messages, "gpt-5.1"))
 
 
 def test_the_recorded_runs_differ(run):

@@ -10,11 +10,13 @@ import time
 import pytest
 import tiktoken_ext.openai_public as published
 
-from proxy.models import tokenizer as counting
+from proxy.models import token_encodings, tokenizer
+from proxy.models.calibrations import find_prior_calibration
 from proxy.models.names import model_family
-from proxy.models.tokenizer import Tokenizers, find_prior_calibration, ranks
-from proxy.shorten.calibration import Calibration, is_plausible
-from proxy.wire.delivery import read_usage
+from proxy.models.token_encodings import _SPLITS, build_encoding, count_tokens, find_encoding, read_ranks
+from proxy.models.tokenizer import INLINE_BYTES, LOOK_UP_BYTES, Tokenizers
+from proxy.shorten.window import Calibration, is_plausible
+from proxy.wire.usage import read_usage
 from proxy.wire.weight import MESSAGE_TOKENS
 
 SHA256 = {
@@ -44,19 +46,19 @@ def gpt(tokenizers):
 
 @pytest.mark.parametrize("name", ["o200k_base", "cl100k_base"])
 def test_the_shipped_ranks_are_tiktokens_own_to_the_byte(name):
-    lines = (b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in ranks(name).items())
+    lines = (b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in read_ranks(name).items())
     assert hashlib.sha256(b"".join(lines)).hexdigest() == SHA256[name]
 
 
 @pytest.mark.parametrize("name", ["o200k_base", "cl100k_base"])
 def test_the_patterns_are_those_tiktoken_publishes(name, monkeypatch):
     monkeypatch.setattr(published, "load_tiktoken_bpe", lambda *_, **__: {})
-    assert counting._SPLITS[name] == published.ENCODING_CONSTRUCTORS[name]()["pat_str"]
+    assert _SPLITS[name] == published.ENCODING_CONSTRUCTORS[name]()["pat_str"]
 
 
 @pytest.mark.seconds
 async def test_counting_never_goes_to_the_network(monkeypatch, tokenizers):
-    counting._encoding.cache_clear()
+    build_encoding.cache_clear()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: pytest.fail("asked for an address"))
     await tokenizers.load()
     assert tokenizers.of("gpt-5").count(user("Hello, world!")) == 4 + MESSAGE_TOKENS
@@ -70,8 +72,8 @@ def test_special_tokens_in_a_text_are_only_text(gpt):
 def test_old_openai_models_have_the_old_encoding_and_everyone_else_the_new(tokenizers):
     old = ["gpt-4", "gpt-4-turbo-2024-04-09", "gpt-4-1106-preview", "gpt-3.5-turbo", "azure/gpt-35-turbo"]
     new = ["gpt-4o", "gpt-4.1", "gpt-4.5-preview", "gpt-5.5", "o3", "claude-sonnet-4-5", "qwen3-coder"]
-    assert {counting.find_encoding(model) for model in old} == {"cl100k_base"}
-    assert {counting.find_encoding(model) for model in new} == {"o200k_base"}
+    assert {find_encoding(model) for model in old} == {"cl100k_base"}
+    assert {find_encoding(model) for model in new} == {"o200k_base"}
     chinese = user("今天的天气很好我们去公园散步吧")
     assert tokenizers.of("gpt-4").count(chinese) > tokenizers.of("gpt-4o").count(chinese)
 
@@ -87,7 +89,7 @@ def test_a_text_cut_in_pieces_counts_within_a_token_or_two_per_cut(gpt):
 
 
 def test_text_that_the_encoder_rejects_is_estimated(gpt, monkeypatch):
-    monkeypatch.setattr(counting, "PIECE_CHARS", 2_000_000)
+    monkeypatch.setattr(token_encodings, "PIECE_CHARS", 2_000_000)
     assert gpt.count(user(" " * 999_999 + "x")) == 250_000 + MESSAGE_TOKENS
 
 
@@ -113,9 +115,7 @@ async def test_all_messages_are_counted_in_their_order(gpt):
     ]
 
 
-@pytest.mark.parametrize(
-    "size", [10, counting.INLINE_BYTES * 2, counting.LOOK_UP_BYTES + 10], ids=["inline", "thread", "huge"]
-)
+@pytest.mark.parametrize("size", [10, INLINE_BYTES * 2, LOOK_UP_BYTES + 10], ids=["inline", "thread", "huge"])
 async def test_the_way_of_counting_does_not_show_in_the_count(gpt, size):
     messages = [user(f"{index} " + "word " * (size // 50)) for index in range(10)]
     assert await gpt.count_all(messages) == [gpt.count(message) for message in messages]
@@ -124,15 +124,15 @@ async def test_the_way_of_counting_does_not_show_in_the_count(gpt, size):
 async def test_a_message_is_encoded_only_once(gpt, monkeypatch):
     history = [user(f"message {index}") for index in range(300)]
     counts = await gpt.count_all(history)
-    monkeypatch.setattr(counting, "weigh", lambda *_: pytest.fail("counted again"))
+    monkeypatch.setattr(tokenizer, "weigh", lambda *_: pytest.fail("counted again"))
     assert await gpt.count_all([bytes(bytearray(message)) for message in history]) == counts
     assert [gpt.count(message) for message in history] == counts
 
 
 async def test_tokens_counted_for_one_caller_are_counted_again_for_another(gpt, monkeypatch):
     encoded = []
-    tokens = counting._tokens
-    monkeypatch.setattr(counting, "_tokens", lambda text, name: encoded.append(text) or tokens(text, name))
+    tokens = count_tokens
+    monkeypatch.setattr(tokenizer, "count_tokens", lambda text, name: encoded.append(text) or tokens(text, name))
     history = [user(f"message {index}") for index in range(30)]
     counts = [await gpt.of_owner(owner).count_all(history) for owner in (1, 2, 1, 2)]
     assert counts == [counts[0]] * 4

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.models import windows
 from proxy.models.names import plain_name
-from proxy.models.windows import PROBES, find_bundled_window, resolve_window
+from proxy.models.window_probes import PROBES
+from proxy.models.windows import _read_row, _table, find_bundled_window, resolve_window
 from proxy.shorten import window
 from proxy.shorten.window import (
     UNKNOWN,
@@ -263,8 +263,8 @@ def test_prices_and_their_cliffs_are_per_million_tokens():
 
 
 def test_every_row_of_the_table_is_sane():
-    for name, row in windows._table().items():
-        window = windows._window(row)
+    for name, row in _table().items():
+        window = _read_row(row)
         assert plain_name(name) == name
         assert 0 < window.usable_tokens() < window.total
         assert window.input is None or window.input < window.total
@@ -275,7 +275,7 @@ def test_every_row_of_the_table_is_sane():
 def test_the_table_is_read_only_when_asked_for_and_fast():
     probe = "import proxy.models.windows as w; assert w._table.cache_info().currsize == 0"
     subprocess.run([sys.executable, "-c", probe], check=True)
-    windows._table.cache_clear()
+    _table.cache_clear()
     before = time.process_time()
     find_bundled_window("gpt-5.5")
     assert time.process_time() - before < 0.5

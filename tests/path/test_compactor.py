@@ -30,11 +30,13 @@ from proxy.path.request_context import CompiledPolicy, PolicyChoice
 from proxy.store.memory import MemoryStore
 from proxy.store.sqlite import SqliteStore
 from proxy.store.transcripts.writer import Originals
-from proxy.upstream import Call, Client
-from proxy.wire.chat import requests as chat_requests
-from proxy.wire.delivery import Tail
-from proxy.wire.http import UNIDENTIFIED, Caller, find
+from proxy.upstream.call import Call
+from proxy.upstream.client import Client
+from proxy.wire.caller import UNIDENTIFIED, Caller
+from proxy.wire.chat import chat_format
+from proxy.wire.headers import find_header
 from proxy.wire.redaction import redaction
+from proxy.wire.usage import Tail
 from tests.support import messages_api, responses_api
 from tests.support.agent import reading, turns
 from tests.support.messages import assistant, body, call, history, system, user
@@ -145,11 +147,11 @@ def tail_of(usage):
 
 
 def action(prepared):
-    return find(render_decision(prepared.decision, "cp-1"), "x-compaction")
+    return find_header(render_decision(prepared.decision, "cp-1"), "x-compaction")
 
 
 def reason(prepared):
-    return find(render_decision(prepared.decision, "cp-1"), "x-compaction-reason")
+    return find_header(render_decision(prepared.decision, "cp-1"), "x-compaction-reason")
 
 
 def memory_of(prepared):
@@ -186,8 +188,8 @@ async def test_identical_bytes_are_as_much_work_for_a_second_tenant(compactor_un
         act = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *given, **more: work.append(name) or act(*given, **more))
 
-    watch(tokenizer, "_tokens")
-    watch(chat_requests, "_read_message")
+    watch(tokenizer, "count_tokens")
+    watch(chat_format, "_read_message")
     watch(chain, "compute_link")
     steps = []
     for team in ("a", "b", "a", "b"):
@@ -197,7 +199,7 @@ async def test_identical_bytes_are_as_much_work_for_a_second_tenant(compactor_un
     (first, body_of_first), (second, body_of_second), *again = steps
     assert body_of_first == body_of_second
     assert first == second
-    assert first["_tokens"] > 0
+    assert first["count_tokens"] > 0
     assert first["_read_message"] == first["compute_link"] + 1 == len(WORK)
     assert all(counted["_read_message"] == counted["compute_link"] == 0 for counted, _ in again)
 
@@ -261,7 +263,9 @@ async def test_a_history_of_a_head_alone_is_no_trouble(compactor_under_test):
     prepared = await compactor_under_test.send(system("word " * 20_000))
     assert action(prepared) == "none"
     assert prepared.call.body == body(system("word " * 20_000))
-    assert re.fullmatch("[0-9a-f]{16}", find(render_decision(prepared.decision, "cp-1"), "x-compaction-conversation"))
+    assert re.fullmatch(
+        "[0-9a-f]{16}", find_header(render_decision(prepared.decision, "cp-1"), "x-compaction-conversation")
+    )
 
 
 # --- forwarded again -------------------------------------------------------------------------------------------------
@@ -364,7 +368,7 @@ async def test_large_bodies_are_decided_on_in_a_thread_and_come_out_the_same(com
 async def test_a_decision_emits_events(compactor_under_test):
     prepared = await compactor_under_test.send(WORK)
     started, ended = compactor_under_test.events_seen
-    conversation = find(render_decision(prepared.decision, "cp-1"), "x-compaction-conversation")
+    conversation = find_header(render_decision(prepared.decision, "cp-1"), "x-compaction-conversation")
     before, after = prepared.decision.tokens_before, prepared.decision.tokens_after
     assert started == events.CompactionStarted(conversation, "small", "stride", before)
     assert ended.tokens_after == after < before == ended.tokens_before

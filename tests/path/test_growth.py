@@ -14,7 +14,7 @@ from proxy.shorten.ledger import write_ledger
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.state import ConversationState
-from proxy.wire.chat.requests import answer_within, render
+from proxy.wire.chat.chat_format import CHAT_FORMAT
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.messages import KEY, TENANT, assistant, body, call, calls, parse_request, user
 
@@ -73,7 +73,7 @@ def decide(source):
     for facts in (Facts(usable_tokens=len(source) // 12), Facts(usable_tokens=len(source)), Facts(force=True)):
         state = ConversationState.of(request, links, None, RULES, facts=facts)
         ready = planning.choose_without_model(planning.decide(state))
-        render(request, ready.view, ready.tools)
+        CHAT_FORMAT.render(request, ready.view, ready.tools)
         planning.plan_next_summary(state)
         if ready.block is not None:
             Block.from_bytes(ready.block.to_bytes())
@@ -101,8 +101,8 @@ def test_the_cost_of_a_repeated_output_bound_grows_with_its_number():
     def bounds_body(count):
         return b'{"messages":[]' + b',"max_tokens":900' * count + b"}"
 
-    assert answer_within(bounds_body(2), 5) == b'{"messages":[],"max_tokens":5,"max_tokens":5}'
-    assert_grows_in_proportion(lambda source: answer_within(source, 5), bounds_body, 10_000)
+    assert CHAT_FORMAT.answer_within(bounds_body(2), 5) == b'{"messages":[],"max_tokens":5,"max_tokens":5}'
+    assert_grows_in_proportion(lambda source: CHAT_FORMAT.answer_within(source, 5), bounds_body, 10_000)
 
 
 def test_the_cost_of_putting_a_shortened_history_together_grows_with_its_length():
@@ -111,7 +111,7 @@ def test_the_cost_of_putting_a_shortened_history_together_grows_with_its_length(
         view = [message.with_text("[gone]", "x") if message.is_result else message for message in request.body]
         return request, view
 
-    assert_grows_in_proportion(lambda both: render(*both), shorten_results, 2_000)
+    assert_grows_in_proportion(lambda both: CHAT_FORMAT.render(*both), shorten_results, 2_000)
 
 
 def test_repair_keeps_its_speed_where_every_call_is_answered():

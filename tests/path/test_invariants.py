@@ -20,7 +20,7 @@ from proxy.shorten.block import Block
 from proxy.shorten.rules import Facts
 from proxy.shorten.steps.dedup_arrivals import DedupArrivals
 from proxy.shorten.summary import SummaryRules
-from proxy.wire.chat.requests import render
+from proxy.wire.chat.chat_format import CHAT_FORMAT
 from tests.support import worker_cases
 from tests.support.compaction_worker import Worker
 from tests.support.histories import BIG, LEGAL, OPENING, SMALL, any_history, start_history
@@ -223,8 +223,8 @@ def test_alternating_speakers_stay_alternating(talk, word, make):
 def test_an_unchanged_message_is_forwarded_byte_for_byte(messages, indent, escape):
     source = json.dumps({"model": "m", "messages": messages, "x": 10**30}, indent=indent, ensure_ascii=escape).encode()
     request = parse_request(source)
-    assert render(request, request.messages) == source
-    assert render(request, list(request.head + request.body)) is source
+    assert CHAT_FORMAT.render(request, request.messages) == source
+    assert CHAT_FORMAT.render(request, list(request.head + request.body)) is source
 
 
 @given(cases())

@@ -2,10 +2,9 @@
 
 from proxy.path import known_requests
 from proxy.path.known_requests import KnownRequests
-from proxy.wire.chat import requests as chat
-from proxy.wire.chat.requests import parse
-from proxy.wire.messages import requests as messages
-from proxy.wire.outline import find_prefix
+from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.known_prefix import find_prefix
+from proxy.wire.messages.messages_format import MESSAGES_FORMAT
 from tests.support.messages import body, call, history, system, user
 
 ONE, OTHER = 1, 2
@@ -14,8 +13,8 @@ MORE = history(call("Bash", command="ls"))
 
 
 def read(known, caller, source):
-    prefix = known.find_prefix(caller, source, chat)
-    known.add(caller, parse(source, prefix), prefix)
+    prefix = known.find_prefix(caller, source, CHAT_FORMAT)
+    known.add(caller, CHAT_FORMAT.parse(source, prefix), prefix)
     return 0 if prefix is None else prefix.count
 
 
@@ -39,9 +38,9 @@ def test_a_history_takes_one_place_however_often_it_comes():
     known = KnownRequests()
     read(known, ONE, body(LONG))
     once = known.bytes
-    prefixes = [known.find_prefix(ONE, body(LONG), chat) for _ in range(9)]
+    prefixes = [known.find_prefix(ONE, body(LONG), CHAT_FORMAT) for _ in range(9)]
     for prefix in prefixes:
-        known.add(ONE, parse(body(LONG), prefix), prefix)
+        known.add(ONE, CHAT_FORMAT.parse(body(LONG), prefix), prefix)
     assert known.bytes == once
 
 
@@ -51,19 +50,19 @@ def test_one_caller_displaces_its_own_and_what_is_too_large_is_not_kept():
     read(known, OTHER, body(LONG))
     for number in range(20):
         read(known, ONE, body([*LONG[:1], *user(f"Do {number}."), *LONG[2:]]))
-    assert known.find_prefix(OTHER, body(LONG), chat) is not None
+    assert known.find_prefix(OTHER, body(LONG), CHAT_FORMAT) is not None
     assert known.bytes <= 30 * size
     huge = history(user("Mend it."), *(call("Read", path=f"{n}.py", out="x" * 9000) for n in range(40)))
     read(known, ONE, body(huge))
-    assert known.find_prefix(ONE, body(huge), chat) is None
+    assert known.find_prefix(ONE, body(huge), CHAT_FORMAT) is None
 
 
 def test_requests_of_another_api_are_passed_over():
     """What a chat request and one of Messages begin with may be the same bytes."""
     known, source = KnownRequests(), body(LONG[1:])
-    known.add(ONE, parse(source), None)
-    assert known.find_prefix(ONE, source, chat) is not None
-    assert known.find_prefix(ONE, source, messages) is None
+    known.add(ONE, CHAT_FORMAT.parse(source), None)
+    assert known.find_prefix(ONE, source, CHAT_FORMAT) is not None
+    assert known.find_prefix(ONE, source, MESSAGES_FORMAT) is None
 
 
 def test_of_many_conversations_of_one_caller_only_a_few_are_compared(monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire.messages import requests as messages
+from proxy.wire.messages.messages_format import MESSAGES_FORMAT
 from tests.support.agent import reading
 from tests.support.compaction_worker import Worker, turns
 from tests.support.histories import legal
@@ -19,7 +19,7 @@ from tests.support.worker_cases import CUTTERS, EAGER, SETTLED
 BOUND = partial(request, model="claude-opus-5-5")
 """A request whose thoughts are bound to the history before them."""
 WORKERS = st.builds(
-    lambda make, write: partial(make, wire=messages, write=write),
+    lambda make, write: partial(make, wire=MESSAGES_FORMAT, write=write),
     st.one_of(CUTTERS, SETTLED),
     st.sampled_from([request, BOUND]),
 )
@@ -51,7 +51,7 @@ def flat(left):
 
 
 def test_histories_that_are_tried_are_compacted():
-    worker = Worker(EAGER, wire=messages, write=request)
+    worker = Worker(EAGER, wire=MESSAGES_FORMAT, write=request)
     steps = [worker.send(turn) for turn in turns(reading(12))]
     assert "created" in [sent.plan.action for sent in steps]
     assert find_faults(steps[-1].left) == []
@@ -77,7 +77,7 @@ def test_messages_that_declare_tools_stay_and_the_rest_is_shortened(make):
             value["messages"][11:11] = search_tools(2)
         return json.dumps(value).encode()
 
-    worker = make(wire=messages, write=write)
+    worker = make(wire=MESSAGES_FORMAT, write=write)
     for turn in turns(reading(16)):
         sent = worker.send(turn)
         assert find_faults(sent.left) == []
@@ -102,7 +102,7 @@ def test_blocks_of_other_types_are_no_errors(block):
         value["messages"][0]["content"].append(block)
         return json.dumps(value).encode()
 
-    worker = Worker(EAGER, wire=messages, write=write)
+    worker = Worker(EAGER, wire=MESSAGES_FORMAT, write=write)
     steps = [worker.send(turn) for turn in turns(reading(12))]
     assert "created" in [sent.plan.action for sent in steps]
     assert all(find_faults(sent.left) == [] for sent in steps)
@@ -115,7 +115,7 @@ def test_marks_that_the_client_moves_on_do_not_stay_on_what_was_shortened():
             message["content"][-1]["cache_control"] = {"type": "ephemeral"}
         return json.dumps(value).encode()
 
-    worker = Worker(CLEARING_ONLY, wire=messages, write=write)
+    worker = Worker(CLEARING_ONLY, wire=MESSAGES_FORMAT, write=write)
     steps = [worker.send(turn) for turn in turns(reading(16, size=300))]
     assert [sent.plan.action for sent in steps].count("created") > 4
     assert all(find_faults(sent.left) == [] for sent in steps)
@@ -127,7 +127,7 @@ def is_separator(message):
 
 @given(legal, CUTTERS)
 def test_users_take_turns_without_a_word_in_the_assistants_voice(history, make):
-    worker = make(wire=messages, write=request)
+    worker = make(wire=MESSAGES_FORMAT, write=request)
     for turn in turns(history):
         sent = worker.send(turn)
         came, left = (list(pairwise(json.loads(each)["messages"])) for each in (sent.came, sent.left))
@@ -184,7 +184,7 @@ def test_code_of_the_provider_stays_with_the_calls_it_made_and_its_result(write,
         value["messages"] += steps[:count]
         return json.dumps(value).encode()
 
-    worker = Worker(rules, wire=messages, write=write_history)
+    worker = Worker(rules, wire=MESSAGES_FORMAT, write=write_history)
     for count in range(2, len(steps) + 1, 2):
         sent = worker.send(count)
         assert [*find_faults(sent.left), *find_faults_of_code(sent.left)] == []

@@ -9,7 +9,7 @@ from proxy.path.recovery import Cure, Refusal, find_cure, limit_of
 from proxy.shorten.rules import Rules
 from proxy.shorten.state import ConversationState
 from proxy.shorten.window import LearnedLimit
-from proxy.wire.chat.requests import answer_within
+from proxy.wire.chat.chat_format import CHAT_FORMAT
 from tests.support.messages import KEY, TENANT, assistant, request, user
 
 
@@ -129,4 +129,4 @@ def test_the_upstreams_count_of_the_plain_history_serves_its_next_turn():
     ],
 )
 def test_an_answers_bound_is_the_only_thing_that_changes(before, after):
-    assert answer_within(before, 4_096) == after
+    assert CHAT_FORMAT.answer_within(before, 4_096) == after

@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 from proxy.history.pairing import MISSING, repair
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.summary import SummaryRules
-from proxy.wire.outline import find_prefix
-from proxy.wire.responses import requests as responses
+from proxy.wire.known_prefix import find_prefix
+from proxy.wire.responses.items import ANSWER_TYPES
+from proxy.wire.responses.responses_format import RESPONSES_FORMAT
 from tests.support.agent import reading
 from tests.support.compaction_worker import Worker, turns
 from tests.support.histories import legal
 from tests.support.responses_api import KINDS, find_faults, request
 from tests.support.worker_cases import CUTTERS, EAGER, SETTLED
 
-WORKERS = st.one_of(CUTTERS, SETTLED).map(lambda make: partial(make, wire=responses, write=request))
+WORKERS = st.one_of(CUTTERS, SETTLED).map(lambda make: partial(make, wire=RESPONSES_FORMAT, write=request))
 
 
 @given(legal, WORKERS)
@@ -42,7 +43,7 @@ def test_forwarded_messages_are_forwarded_again(history, make):
 
 
 def test_histories_that_are_tried_are_compacted():
-    worker = Worker(EAGER, wire=responses, write=request)
+    worker = Worker(EAGER, wire=RESPONSES_FORMAT, write=request)
     steps = [worker.send(turn) for turn in turns(reading(12))]
     assert "created" in [sent.plan.action for sent in steps]
     assert find_faults(steps[-1].left) == []
@@ -100,7 +101,7 @@ def message_item(role, text):
 
 def send_each(items_of_turns):
     """What leaves, turn by turn, each with what came."""
-    worker, items = Worker(EAGER, wire=responses, write=write_items), [message_item("user", "Mend it.")]
+    worker, items = Worker(EAGER, wire=RESPONSES_FORMAT, write=write_items), [message_item("user", "Mend it.")]
     for more in items_of_turns:
         sent = worker.send(items)
         yield sent, json.loads(sent.left)["input"]
@@ -136,7 +137,7 @@ def test_single_items_are_kept_or_removed_whole(item):
         ]
         for number in range(12)
     ]
-    is_state = item["type"] not in responses._OF_ANSWERS
+    is_state = item["type"] not in ANSWER_TYPES
     for number, (sent, left) in enumerate(send_each(turns_of_items)):
         assert find_faults(sent.left) == []
         count = sum(each == item for each in left)
@@ -153,7 +154,7 @@ def test_no_word_in_the_assistants_voice_where_the_client_lets_users_follow_each
         value["input"][:0] = begun
         return json.dumps(value).encode()
 
-    worker = Worker(EAGER, wire=responses, write=write)
+    worker = Worker(EAGER, wire=RESPONSES_FORMAT, write=write)
     steps = [worker.send(turn) for turn in turns(reading(12))]
     assert "created" in [sent.plan.action for sent in steps]
     assert (b"Separator from" in steps[-1].left) is is_parted
@@ -205,7 +206,7 @@ def test_an_output_that_names_its_call_in_another_way_leaves_with_this_name():
 
 def test_an_output_that_names_the_item_of_its_call_is_the_result_of_it():
     items = [message_item("user", "Go."), *local_shell_turn(0, {"id": "lsh_1", "call_id": "call_1"}, "id", "lsh_1")]
-    found = responses.parse(write_items(items))
+    found = RESPONSES_FORMAT.parse(write_items(items))
     assert found.messages[1].calls[0].id == found.messages[2].answers == "call_1"
 
 
@@ -222,16 +223,18 @@ WANTED = {
 def test_a_missing_output_is_of_the_kind_of_its_call(kind):
     words = {**{name: own for name, (own, _) in PAIRS.items()}, "function_call": {"name": "Read", "arguments": "{}"}}
     called = {"type": kind, "id": "item_1", "call_id": "call_1", **words[kind]}
-    request_read = responses.parse(write_items([message_item("user", "Go."), called, message_item("user", "On.")]))
+    request_read = RESPONSES_FORMAT.parse(
+        write_items([message_item("user", "Go."), called, message_item("user", "On.")])
+    )
     repaired = repair(request_read.messages)
-    left = json.loads(responses.render(request_read, repaired))["input"]
+    left = json.loads(RESPONSES_FORMAT.render(request_read, repaired))["input"]
     assert [item["type"] for item in left] == ["message", kind, f"{kind}_output", "message"]
     key, shape = WANTED[kind]
     assert left[2][key] == "call_1"
     assert {"id", "call_id"} & set(left[2]) == {key}
     assert isinstance(left[2]["output"], shape)
     assert MISSING in json.dumps(left[2])
-    assert find_faults(responses.render(request_read, repaired)) == []
+    assert find_faults(RESPONSES_FORMAT.render(request_read, repaired)) == []
 
 
 # --- what an item that is not known needs of its response -------------------------------------------------------------
@@ -299,7 +302,7 @@ def computer_turn(number):
 @pytest.mark.parametrize("usable", [16_000, 8_000])
 def test_an_output_whose_call_stays_is_shortened_and_stays(usable):
     items = [message_item("user", "Mend it."), *(item for number in range(40) for item in computer_turn(number))]
-    worker = Worker(Rules(), Facts(usable_tokens=usable, can_summarize=False), wire=responses, write=write_items)
+    worker = Worker(Rules(), Facts(usable_tokens=usable, can_summarize=False), wire=RESPONSES_FORMAT, write=write_items)
     sent = worker.send([*items, message_item("user", "Go on.")])
     left = json.loads(sent.left)["input"]
     assert find_faults(sent.left) == []
@@ -324,7 +327,7 @@ def late_turn(number, names=("TodoWrite", "Read")):
 def test_a_late_output_of_an_exempt_tool_stays():
     items = [message_item("user", "Mend it."), *(item for number in range(24) for item in late_turn(number))]
     rules = Rules(clear_at_least=2_000, horizon=1e9)
-    worker = Worker(rules, Facts(can_summarize=False), wire=responses, write=write_items)
+    worker = Worker(rules, Facts(can_summarize=False), wire=RESPONSES_FORMAT, write=write_items)
     sent = worker.send([*items, message_item("user", "Go on.")])
     left = json.loads(sent.left)["input"]
     assert sent.plan.action == "created"
@@ -337,7 +340,7 @@ def test_a_question_for_a_summary_begins_as_the_history_that_was_forwarded():
     items.append(message_item("user", "Go on."))
     summary = SummaryRules(max_tokens=100, ledger=400)
     rules = Rules(trigger_tokens=4_000, clear_at_least=10**9, when_full=(), summary=summary)
-    made = Worker(rules, Facts(), wire=responses, write=write_items).considers(items)
+    made = Worker(rules, Facts(), wire=RESPONSES_FORMAT, write=write_items).considers(items)
     assert made.question.view == made.current.view
     assert MISSING not in "".join(message.text for message in made.question.view)
 
@@ -346,7 +349,7 @@ def test_an_answer_of_the_client_keeps_nothing_of_the_response_before_it():
     asked, answered = pair_of("mcp_approval_request", 0)
     called, output = function_turn("call_1")
     items = [message_item("user", "Go."), asked, reasoning_item("rs_1"), called, answered, output]
-    roles = [message.role for message in responses.parse(write_items(items)).messages]
+    roles = [message.role for message in RESPONSES_FORMAT.parse(write_items(items)).messages]
     assert roles == ["user", "developer", "assistant", "developer", "tool"]
 
 
@@ -375,10 +378,10 @@ def make_item(piece, number):
 def test_items_are_read_alike_wherever_the_known_ones_end(pieces):
     items = [message_item("user", "Go."), *(make_item(piece, number) for number, piece in enumerate(pieces))]
     source = write_items(items)
-    whole = responses.parse(source)
+    whole = RESPONSES_FORMAT.parse(source)
     for count in range(1, len(items) + 1):
-        known = responses.parse(write_items(items[:count]))
-        prefix = find_prefix(known, source, responses.find_first_message(source))
+        known = RESPONSES_FORMAT.parse(write_items(items[:count]))
+        prefix = find_prefix(known, source, RESPONSES_FORMAT.find_first_message(source))
         if prefix is not None:
-            assert responses.parse(source, prefix) == whole
-    assert json.loads(responses.render(whole, whole.messages)) == json.loads(source)
+            assert RESPONSES_FORMAT.parse(source, prefix) == whole
+    assert json.loads(RESPONSES_FORMAT.render(whole, whole.messages)) == json.loads(source)

@@ -14,8 +14,8 @@ from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.steps.clip_output import ClipOutput
 from proxy.shorten.steps.drop_middle import DropMiddle
 from proxy.shorten.summary import SummaryRules
-from proxy.wire.messages import requests as messages_wire
-from proxy.wire.responses import requests as responses_wire
+from proxy.wire.messages.messages_format import MESSAGES_FORMAT
+from proxy.wire.responses.responses_format import RESPONSES_FORMAT
 from tests.support import messages_api, responses_api
 from tests.support.compaction_worker import Worker
 from tests.support.messages import assistant, call, history, system, user
@@ -204,7 +204,7 @@ def test_a_chat_of_240_turns_fits_and_has_summaries_where_the_policy_has_them(na
 @pytest.mark.seconds
 @pytest.mark.parametrize(
     ("wire", "write"),
-    [(messages_wire, messages_api.request), (responses_wire, responses_api.request)],
+    [(MESSAGES_FORMAT, messages_api.request), (RESPONSES_FORMAT, responses_api.request)],
     ids=["messages", "responses"],
 )
 @pytest.mark.parametrize("name", ["default", *POLICIES])

@@ -12,7 +12,7 @@ import pytest
 from proxy.recall.search import find_text
 from proxy.store.clock import SystemClock
 from proxy.store.transcripts.files import TranscriptFolder
-from proxy.wire.assembly import Assembly
+from proxy.wire.answer_assembly import Assembly
 from proxy.wire.redaction import redaction
 from tests.support.completions import call_turn, delta, finish, text_turn
 from tests.support.cost_growth import assert_grows_in_proportion

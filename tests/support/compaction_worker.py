@@ -41,7 +41,7 @@ from proxy.shorten.summary import Summary
 from proxy.shorten.window import Window
 from proxy.store.contract import Found
 from proxy.store.memory import MemoryStore
-from proxy.wire.chat import requests as chat
+from proxy.wire.chat.chat_format import CHAT_FORMAT
 from tests.support.messages import KEY, TENANT, body, parse_request
 
 NOW = 1_000_000.0
@@ -63,7 +63,7 @@ class Worker:
     model: str = ""
     accounts: dict = field(default_factory=dict)
     """Summaries that the model wrote, by the chain link at their end."""
-    wire: Any = chat
+    wire: Any = CHAT_FORMAT
     """The API that its clients speak; histories are given as chat completions have them."""
     write: Any = body
     known: KnownRequests | None = None

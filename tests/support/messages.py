@@ -4,7 +4,7 @@ import json
 from itertools import count
 
 from proxy.history.request import Request
-from proxy.wire.chat.requests import parse
+from proxy.wire.chat.chat_format import CHAT_FORMAT
 
 TENANT, KEY = "team-a", b"k" * 32
 
@@ -77,6 +77,6 @@ def request(*pieces, **more) -> Request:
 
 
 def parse_request(source: bytes) -> Request:
-    found = parse(source)
+    found = CHAT_FORMAT.parse(source)
     assert found is not None
     return found

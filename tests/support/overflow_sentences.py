@@ -1,6 +1,6 @@
 """Sentences that are in no list of the proxy: overflows in other words, and errors that only sound like one.
 
-Each comes in two halves. `TUNED` was looked at while the words and weights of `proxy/wire/chat/refusals.py` were chosen;
+Each comes in two halves. `TUNED` was looked at while the words and weights of `proxy/wire/refusals.py` were chosen;
 `UNSEEN` was written afterwards and scored once: 11 of its 12 overflows were read right, and none of its 9 others was
 taken for one. To change a weight, look at the first half only.
 """

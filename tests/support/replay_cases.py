@@ -10,7 +10,7 @@ from proxy.lab.replay.history import ReplayHistory, encode
 from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Sent
 from proxy.lab.replay.values import Conversation, RecordedUsage
-from proxy.wire.chat.requests import parse
+from proxy.wire.chat.chat_format import CHAT_FORMAT
 from tests.support.messages import history
 
 AS_SENT = None
@@ -35,7 +35,7 @@ def recorded_case(*pieces, upstream=PLAIN, **more):
 
 def view_of(messages):
     """Messages as something in between would forward them."""
-    return parse(b'{"messages": [' + b", ".join(map(encode, messages)) + b"]}").messages
+    return CHAT_FORMAT.parse(b'{"messages": [' + b", ".join(map(encode, messages)) + b"]}").messages
 
 
 def judge_views(case, *views, pins=Pins(), **sent):  # noqa: B008 (a value)

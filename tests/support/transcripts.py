@@ -15,7 +15,7 @@ from proxy.store.transcripts.archive import Archive, Transcript, read_transcript
 from proxy.store.transcripts.files import History
 from proxy.store.transcripts.uploads import TranscriptSettings
 from proxy.store.transcripts.writer import Originals
-from proxy.wire.assembly import Assembly
+from proxy.wire.answer_assembly import Assembly
 from tests.support.completions import Turn
 from tests.support.messages import KEY, TENANT, parse_request
 

@@ -4,7 +4,8 @@ import pytest
 
 from proxy.config import Upstream as Settings
 from proxy.errors import UpstreamBroke
-from proxy.upstream import Call, Client
+from proxy.upstream.call import Call
+from proxy.upstream.client import Client
 from tests.support.proxy_client import ask, chat, data_of, until
 from tests.support.scripted_upstream import close, cut, delta, raw, stream
 

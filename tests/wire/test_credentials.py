@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.wire.http import find_credentials, is_credential
+from proxy.wire.caller import find_credentials, is_credential
 
 CARRIED_IN = (
     "Authorization",

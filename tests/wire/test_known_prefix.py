@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from proxy.history.chain import compute_chain
 from proxy.path.known_requests import KnownRequests
-from proxy.wire.chat import requests as chat_wire
-from proxy.wire.chat.requests import find_first_message, parse
-from proxy.wire.messages import requests as messages_wire
-from proxy.wire.outline import CHANGING_MESSAGES, find_prefix
-from proxy.wire.responses import requests as responses_wire
+from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.known_prefix import CHANGING_MESSAGES, find_prefix
+from proxy.wire.messages.fold_marks import count_client_marks
+from proxy.wire.messages.messages_format import MESSAGES_FORMAT
+from proxy.wire.responses.responses_format import RESPONSES_FORMAT
 from tests.support import messages_api, responses_api
 from tests.support.compaction_worker import turns
 from tests.support.histories import any_history, legal
@@ -25,15 +25,15 @@ MORE = history(*(call("Bash", command=f"ls {n}") for n in range(2)))
 
 def read_warm(source, *earlier):
     """The request as it is read by one who has read the earlier bodies; None where nothing of them is found in it."""
-    found = [find_prefix(parse(each), source, find_first_message(source)) for each in earlier]
+    found = [find_prefix(CHAT_FORMAT.parse(each), source, CHAT_FORMAT.find_first_message(source)) for each in earlier]
     prefix = max(filter(None, found), key=lambda prefix: prefix.count, default=None)
-    return None if prefix is None else (parse(source, prefix), prefix.count)
+    return None if prefix is None else (CHAT_FORMAT.parse(source, prefix), prefix.count)
 
 
 def assert_read_alike(source, *earlier):
     found = read_warm(source, *earlier)
     assert found is not None
-    assert found[0] == parse(source)
+    assert found[0] == CHAT_FORMAT.parse(source)
     return found[1]
 
 
@@ -43,11 +43,11 @@ def test_only_what_follows_is_read():
 
 
 def test_known_messages_are_shared_and_not_parsed_again():
-    known, source = parse(body(LONG)), body(LONG + MORE)
+    known, source = CHAT_FORMAT.parse(body(LONG)), body(LONG + MORE)
     links = compute_chain(known, TENANT, KEY)
-    warm = parse(source, find_prefix(known, source, find_first_message(source)))
+    warm = CHAT_FORMAT.parse(source, find_prefix(known, source, CHAT_FORMAT.find_first_message(source)))
     assert all(one is other for one, other in zip(warm.messages, known.messages, strict=False))
-    assert compute_chain(warm, TENANT, KEY) == compute_chain(parse(source), TENANT, KEY)
+    assert compute_chain(warm, TENANT, KEY) == compute_chain(CHAT_FORMAT.parse(source), TENANT, KEY)
     assert compute_chain(warm, TENANT, KEY)[: len(links)] == links
 
 
@@ -103,16 +103,16 @@ def test_of_an_old_message_that_changed_nothing_is_found():
 def test_other_json_around_known_messages_is_read_as_without_them(change):
     known = body(LONG).decode()
     source = change(known).encode()
-    first = find_first_message(source)
-    prefix = find_prefix(parse(known.encode()), source, first) if first >= 0 else None
-    assert parse(source, prefix) == parse(source)
+    first = CHAT_FORMAT.find_first_message(source)
+    prefix = find_prefix(CHAT_FORMAT.parse(known.encode()), source, first) if first >= 0 else None
+    assert CHAT_FORMAT.parse(source, prefix) == CHAT_FORMAT.parse(source)
 
 
 def test_bytes_that_are_no_text_are_not_understood():
     source = body(LONG + assistant("é")).replace(b'"\xc3\xa9"', b'"\xff"')
-    prefix = find_prefix(parse(body(LONG)), source, find_first_message(source))
+    prefix = find_prefix(CHAT_FORMAT.parse(body(LONG)), source, CHAT_FORMAT.find_first_message(source))
     assert prefix is not None
-    assert parse(source, prefix) is None
+    assert CHAT_FORMAT.parse(source, prefix) is None
 
 
 @given(any_history, any_history, st.integers(0, 20), st.sampled_from([None, 1, "\t"]), st.booleans())
@@ -124,13 +124,13 @@ def test_any_history_is_read_alike(messages, others, cut, indent, escape):
     source = encode(messages, tools=[tool("Read")])
     for earlier in (messages, messages[:-1], messages[:cut] + others[1:], messages + others[1:]):
         if earlier:
-            prefix = find_prefix(parse(encode(earlier)), source, find_first_message(source))
-            assert parse(source, prefix) == parse(source)
+            prefix = find_prefix(CHAT_FORMAT.parse(encode(earlier)), source, CHAT_FORMAT.find_first_message(source))
+            assert CHAT_FORMAT.parse(source, prefix) == CHAT_FORMAT.parse(source)
 
 
 # --- Messages and Responses: an element of the list may be several messages, and one message several elements ---------
 
-WRITERS = [(messages_wire, messages_api.request), (responses_wire, responses_api.request)]
+WRITERS = [(MESSAGES_FORMAT, messages_api.request), (RESPONSES_FORMAT, responses_api.request)]
 APIS = pytest.mark.parametrize(("wire", "write"), WRITERS, ids=["Messages", "Responses"])
 HEAD, TASK = LONG[0], LONG[1]
 
@@ -168,7 +168,7 @@ def test_only_elements_after_the_known_ones_are_parsed(wire, write):
 
 
 def wire_list(wire):
-    return "input" if wire is responses_wire else "messages"
+    return "input" if wire is RESPONSES_FORMAT else "messages"
 
 
 @APIS
@@ -191,8 +191,8 @@ def test_reasoning_before_an_unknown_item_stays_with_it():
     items = [*json.loads(responses_api.request(LONG))["input"], {"type": "reasoning", "summary": []}]
     unknown, later = {"type": "local_thing", "id": "x"}, {"type": "message", "role": "user", "content": "Go on."}
     bodies = [json.dumps({"input": [*items, *more]}).encode() for more in ([], [unknown], [unknown, later])]
-    assert assert_continued(responses_wire, bodies[1], bodies[0]) == len(items) - 1
-    assert assert_continued(responses_wire, bodies[2], bodies[1]) == len(items) + 1
+    assert assert_continued(RESPONSES_FORMAT, bodies[1], bodies[0]) == len(items) - 1
+    assert assert_continued(RESPONSES_FORMAT, bodies[2], bodies[1]) == len(items) + 1
 
 
 def test_a_marked_message_is_read_again():
@@ -201,7 +201,7 @@ def test_a_marked_message_is_read_again():
     body = json.loads(write(LONG))
     body["messages"][-1]["content"][-1]["cache_control"] = {"type": "ephemeral"}
     marked = json.dumps(body).encode()
-    assert assert_continued(messages_wire, write(LONG + MORE), marked) == len(body["messages"]) - 2
+    assert assert_continued(MESSAGES_FORMAT, write(LONG + MORE), marked) == len(body["messages"]) - 2
 
 
 @APIS
@@ -248,11 +248,11 @@ def test_the_marks_of_a_client_are_counted_wherever_they_are():
             message["content"][-1] |= mark
         return json.dumps(value).encode()
 
-    known, source = messages_wire.parse(write(LONG)), write(LONG + MORE)
-    warm = messages_wire.parse(source, find_prefix(known, source, messages_wire.find_first_message(source)))
-    assert messages_wire._count_marks(known) == len(json.loads(write(LONG))["messages"]) + 2
-    for request in (warm, messages_wire.parse(source)):
-        assert messages_wire._count_marks(request) == source.count(b'"cache_control"')
+    known, source = MESSAGES_FORMAT.parse(write(LONG)), write(LONG + MORE)
+    warm = MESSAGES_FORMAT.parse(source, find_prefix(known, source, MESSAGES_FORMAT.find_first_message(source)))
+    assert count_client_marks(known) == len(json.loads(write(LONG))["messages"]) + 2
+    for request in (warm, MESSAGES_FORMAT.parse(source)):
+        assert count_client_marks(request) == source.count(b'"cache_control"')
 
 
 @given(legal)
@@ -260,9 +260,9 @@ def test_the_marks_of_a_client_are_counted_where_they_move_from_turn_to_turn(his
     known = None
     for turn in turns(history):
         source = mark_newest(messages_api.request)(turn)
-        prefix = known and find_prefix(known, source, messages_wire.find_first_message(source))
-        known = messages_wire.parse(source, prefix)
-        assert known is None or messages_wire._count_marks(known) == source.count(b'"cache_control"')
+        prefix = known and find_prefix(known, source, MESSAGES_FORMAT.find_first_message(source))
+        known = MESSAGES_FORMAT.parse(source, prefix)
+        assert known is None or count_client_marks(known) == source.count(b'"cache_control"')
 
 
 # --- what leaves ------------------------------------------------------------------------------------------------------
@@ -282,11 +282,11 @@ def mark_newest(write):
 
 
 FORMATS = [
-    (chat_wire, body),
-    (chat_wire, mark_newest(body)),
-    (messages_wire, messages_api.request),
-    (messages_wire, mark_newest(messages_api.request)),
-    (responses_wire, responses_api.request),
+    (CHAT_FORMAT, body),
+    (CHAT_FORMAT, mark_newest(body)),
+    (MESSAGES_FORMAT, messages_api.request),
+    (MESSAGES_FORMAT, mark_newest(messages_api.request)),
+    (RESPONSES_FORMAT, responses_api.request),
 ]
 
 
@@ -309,12 +309,12 @@ def test_an_output_finds_its_call_wherever_the_known_items_end():
             {"type": "local_shell_call", "id": f"lsh_{id_}", "call_id": f"call_{id_}", "action": {}} for id_ in ids
         ]
         items += [{"type": "local_shell_call_output", "id": f"lsh_{id_}", "output": "x"} for id_ in reversed(ids)]
-    whole = responses_wire.parse(write_input(items))
+    whole = RESPONSES_FORMAT.parse(write_input(items))
     assert [message.answers for message in whole.messages if message.is_result][:3] == ["call_02", "call_01", "call_00"]
     for count in range(1, len(items)):
-        known, source = responses_wire.parse(write_input(items[:count])), write_input(items)
-        prefix = find_prefix(known, source, responses_wire.find_first_message(source))
-        assert responses_wire.parse(source, prefix) == whole
+        known, source = RESPONSES_FORMAT.parse(write_input(items[:count])), write_input(items)
+        prefix = find_prefix(known, source, RESPONSES_FORMAT.find_first_message(source))
+        assert RESPONSES_FORMAT.parse(source, prefix) == whole
 
 
 def write_input(items):

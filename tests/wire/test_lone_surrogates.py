@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from proxy.wire.messages import requests as messages
-from proxy.wire.responses import requests as responses
+from proxy.wire.messages.messages_format import MESSAGES_FORMAT
+from proxy.wire.responses.responses_format import RESPONSES_FORMAT
 from tests.support import messages_api, responses_api
 from tests.support.compaction_worker import Worker, turns
 from tests.support.messages import call, history, user
@@ -16,8 +16,8 @@ HISTORY = history(
     user(f"Read it. {HALF}"), *[call("Read", path=f"{HALF}{step}", out=f"{step} {HALF}\n" * 60) for step in range(12)]
 )
 WIRES = {
-    "messages": (messages, messages_api.request),
-    "responses": (responses, responses_api.request),
+    "messages": (MESSAGES_FORMAT, messages_api.request),
+    "responses": (RESPONSES_FORMAT, responses_api.request),
 }
 JUDGES = {"messages": messages_api.find_faults, "responses": responses_api.find_faults}
 
@@ -43,9 +43,9 @@ def test_untouched_it_leaves_as_it_came(name):
 
 @pytest.mark.parametrize("message", [b'{"content":"\\ud83d"}', b'{"role":1,"content":"\\ud83d"}', b"5"])
 def test_a_value_that_is_no_message_is_not_understood(message):
-    assert messages.parse(b'{"messages":[%b]}' % message) is None
+    assert MESSAGES_FORMAT.parse(b'{"messages":[%b]}' % message) is None
 
 
 def test_marks_are_set_beside_it():
-    marked = json.loads(messages.add_marks(messages_api.request(HISTORY), ""))
+    marked = json.loads(MESSAGES_FORMAT.add_marks(messages_api.request(HISTORY), ""))
     assert "cache_control" in marked["messages"][-1]["content"][-1]

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from proxy.wire.chat import requests as chat
-from proxy.wire.messages import requests as messages
-from proxy.wire.responses import requests as responses
+from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.messages.messages_format import MESSAGES_FORMAT
+from proxy.wire.responses.responses_format import RESPONSES_FORMAT
 from tests.support.agent import reading
 from tests.support.messages import body
 from tests.support.messages_api import find_faults, request
@@ -39,8 +39,8 @@ TEXT = {"type": "text", "text": ""}
 @pytest.mark.parametrize(
     ("wire", "source", "places"),
     [
-        (messages, request(reading(24)), [12, 30, 48]),
-        (chat, body(reading(24), model=CLAUDE), [0, 13, 31, 49]),
+        (MESSAGES_FORMAT, request(reading(24)), [12, 30, 48]),
+        (CHAT_FORMAT, body(reading(24), model=CLAUDE), [0, 13, 31, 49]),
     ],
     ids=["messages", "chat"],
 )
@@ -52,14 +52,14 @@ def test_marks_are_at_the_instructions_at_the_end_and_before(wire, source, place
 
 
 def test_a_marked_request_is_valid_in_the_api():
-    assert find_faults(messages.add_marks(request(reading(24)), CLAUDE)) == []
+    assert find_faults(MESSAGES_FORMAT.add_marks(request(reading(24)), CLAUDE)) == []
 
 
 def test_marks_of_the_client_stay_alone():
     value = json.loads(request(reading(4)))
     value["messages"][0]["content"][0]["cache_control"] = {"type": "ephemeral", "ttl": "1h"}
     source = json.dumps(value).encode()
-    assert messages.add_marks(source, CLAUDE) == source
+    assert MESSAGES_FORMAT.add_marks(source, CLAUDE) == source
 
 
 def test_nothing_empty_and_no_thought_is_marked():
@@ -68,14 +68,17 @@ def test_nothing_empty_and_no_thought_is_marked():
         {"role": "assistant", "content": [{"type": "thinking", "thinking": "So.", "signature": "a"}]}
     )
     value["messages"].append({"role": "user", "content": []})
-    marked = json.loads(messages.add_marks(json.dumps(value).encode(), CLAUDE))
+    marked = json.loads(MESSAGES_FORMAT.add_marks(json.dumps(value).encode(), CLAUDE))
     assert marked["system"] == " "
     assert marked_places(marked) == [len(value["messages"]) - 3]
 
 
 @pytest.mark.parametrize(
     ("wire", "source", "model"),
-    [(chat, body(reading(2), model="gpt-5.1"), "gpt-5.1"), (responses, responses_request(reading(2)), CLAUDE)],
+    [
+        (CHAT_FORMAT, body(reading(2), model="gpt-5.1"), "gpt-5.1"),
+        (RESPONSES_FORMAT, responses_request(reading(2)), CLAUDE),
+    ],
     ids=["chat", "responses"],
 )
 def test_where_the_upstream_caches_by_itself_nothing_is_marked(wire, source, model):
@@ -85,6 +88,6 @@ def test_where_the_upstream_caches_by_itself_nothing_is_marked(wire, source, mod
 def test_content_other_than_text_is_not_marked():
     """Nor does it end the marking: the upstream says itself what it does not take."""
     odd = [{"role": "user", "content": [{"type": "text", "text": None}]}, {"role": "assistant", "tool_calls": True}]
-    marked = json.loads(chat.add_marks(body([*reading(2), *odd], model=CLAUDE), CLAUDE))
+    marked = json.loads(CHAT_FORMAT.add_marks(body([*reading(2), *odd], model=CLAUDE), CLAUDE))
     assert marked["messages"][-2:] == odd
     assert json.dumps(marked).count("cache_control") == 2

@@ -7,7 +7,7 @@ import pytest
 
 from proxy.history.calls import change_arguments
 from proxy.summary.question import Try
-from proxy.wire.messages import requests as messages
+from proxy.wire.messages.messages_format import MESSAGES_FORMAT
 from tests.support.messages import assistant, calls, history, system, user
 from tests.support.messages_api import find_faults, request
 
@@ -29,7 +29,7 @@ MARK = {"type": "ephemeral"}
 
 
 def test_a_request_is_read_as_the_chat_history_that_says_the_same():
-    read = messages.parse(request(LONG, metadata={"user_id": "u"}, stream=True))
+    read = MESSAGES_FORMAT.parse(request(LONG, metadata={"user_id": "u"}, stream=True))
     assert [message.role for message in read.messages] == [each["role"] for each in LONG]
     assert [message.text for message in read.body] == [each["content"] or "" for each in LONG[1:]]
     assert [call.named for call in read.body[1].calls] == [{"path": "0.py"}, {"command": "ls"}]
@@ -39,25 +39,25 @@ def test_a_request_is_read_as_the_chat_history_that_says_the_same():
 
 def test_untouched_it_leaves_as_it_came():
     source = request(LONG)
-    read = messages.parse(source)
-    assert messages.render(read, read.messages) == source
+    read = MESSAGES_FORMAT.parse(source)
+    assert MESSAGES_FORMAT.render(read, read.messages) == source
     assert find_faults(source) == []
 
 
 def test_a_removed_part_leaves_the_other_bytes_unchanged():
     source = request(LONG)
-    read = messages.parse(source)
+    read = MESSAGES_FORMAT.parse(source)
     view = (*read.messages[:2], *read.messages[8:])
-    left = messages.render(read, view)
+    left = MESSAGES_FORMAT.render(read, view)
     assert find_faults(left) == []
     came = json.loads(source)["messages"]
     assert json.loads(left)["messages"] == [came[0], *came[5:]]
 
 
 def test_a_shortened_result_stays_where_it_was():
-    read = messages.parse(request(LONG))
+    read = MESSAGES_FORMAT.parse(request(LONG))
     short = read.body[2].with_text("[short]", "clear_results")
-    left = json.loads(messages.render(read, (*read.messages[:3], short, *read.messages[4:])))
+    left = json.loads(MESSAGES_FORMAT.render(read, (*read.messages[:3], short, *read.messages[4:])))
     results = left["messages"][2]["content"]
     assert [part["content"] for part in results] == ["[short]", [{"type": "text", "text": "x"}]]
     assert [part["tool_use_id"] for part in results] == [call.id for call in read.body[1].calls]
@@ -67,25 +67,25 @@ def test_a_result_keeps_its_mark_and_its_error():
     text, [task, call, result, *_] = json.loads(request(LONG)), json.loads(request(LONG))["messages"]
     result["content"][0] |= {"is_error": True, "cache_control": MARK}
     source = json.dumps({**text, "messages": [task, call, result]}).encode()
-    read = messages.parse(source)
+    read = MESSAGES_FORMAT.parse(source)
     short = read.body[2].with_text("[short]", "clear_results")
-    left = json.loads(messages.render(read, (*read.messages[:3], short, read.messages[4])))
+    left = json.loads(MESSAGES_FORMAT.render(read, (*read.messages[:3], short, read.messages[4])))
     assert left["messages"][2]["content"][0] == {**result["content"][0], "content": "[short]"}
 
 
 @pytest.mark.parametrize("source", [b"", b"[]", b'{"messages": 1}', b'{"messages": []}', b'{"messages": [1]}'])
 def test_a_body_that_is_not_understood_is_none(source):
-    assert messages.parse(source) is None
+    assert MESSAGES_FORMAT.parse(source) is None
 
 
 def test_free_marks_are_at_the_end_of_the_shortened_part_and_twenty_blocks_before():
     value = json.loads(request(LONG))
     value["messages"][-1]["content"][-1]["cache_control"] = MARK
-    read = messages.parse(json.dumps(value).encode())
+    read = MESSAGES_FORMAT.parse(json.dumps(value).encode())
     short = [
         message.with_text("[short]", "clear_results") if message.is_result else message for message in read.messages
     ]
-    left = json.loads(messages.render(read, tuple(short)))
+    left = json.loads(MESSAGES_FORMAT.render(read, tuple(short)))
     blocks = [block for message in left["messages"] for block in message["content"]]
     marked = [place for place, block in enumerate(blocks) if "cache_control" in block]
     assert find_faults(json.dumps(left)) == []
@@ -100,7 +100,7 @@ def read_marked(history, marked_system=0):
     value["messages"][-1]["content"][-1]["cache_control"] = MARK
     more = [{"cache_control": MARK} if at < marked_system else {} for at in range(3)]
     value["system"] = [{"type": "text", "text": f"Part {at}.", **each} for at, each in enumerate(more)]
-    return messages.parse(json.dumps(value).encode())
+    return MESSAGES_FORMAT.parse(json.dumps(value).encode())
 
 
 def find_marked(body):
@@ -121,32 +121,32 @@ def test_rewrites_are_marked_where_the_last_one_ended():
     """With one mark left, as Claude Code has it: all before that end would be written again otherwise."""
     read = read_marked(MANY, marked_system=2)
     once = shorten(read.messages, 0, 40)
-    marked, blocks = find_marked(messages.render(read, once))
+    marked, blocks = find_marked(MESSAGES_FORMAT.render(read, once))
     ended = marked[0]
     assert blocks[ended]["content"] == "[short]"
     assert len(marked) == 2
     twice = shorten(once, 40, 70)
-    marked, blocks = find_marked(messages.render(read, twice, shared=40))
+    marked, blocks = find_marked(MESSAGES_FORMAT.render(read, twice, None, 40))
     assert len(marked) == 2
     assert ended <= marked[0] < ended + 20
     assert not any(block.get("content") == "[short]" for block in blocks[ended + 1 : marked[0] + 1])
-    marked, blocks = find_marked(messages.render(read, twice))
+    marked, blocks = find_marked(MESSAGES_FORMAT.render(read, twice))
     assert marked[0] == max(place for place, block in enumerate(blocks) if block.get("content") == "[short]")
 
 
 def test_a_clipped_result_is_no_end_of_the_shortened_part():
     read = read_marked(MANY, marked_system=2)
     view = shorten(shorten(read.messages, 0, 40), len(read.messages) - 20, len(read.messages), "clip_output")
-    marked, _ = find_marked(messages.render(read, view))
-    assert marked == find_marked(messages.render(read, shorten(read.messages, 0, 40)))[0]
+    marked, _ = find_marked(MESSAGES_FORMAT.render(read, view))
+    assert marked == find_marked(MESSAGES_FORMAT.render(read, shorten(read.messages, 0, 40)))[0]
 
 
 def test_a_mark_lives_as_long_as_the_next_one_of_the_client():
     value = json.loads(request(MANY))
     value["messages"][-1]["content"][-1]["cache_control"] = MARK
     value["messages"][30]["content"][-1]["cache_control"] = MARK | {"ttl": "1h"}
-    read = messages.parse(json.dumps(value).encode())
-    marked, blocks = find_marked(messages.render(read, shorten(read.messages, 0, 60), shared=20))
+    read = MESSAGES_FORMAT.parse(json.dumps(value).encode())
+    marked, blocks = find_marked(MESSAGES_FORMAT.render(read, shorten(read.messages, 0, 60), None, 20))
     assert len(marked) == 4
     assert [blocks[place]["cache_control"].get("ttl") for place in marked] == ["1h", "1h", None, None]
 
@@ -155,28 +155,28 @@ def test_an_instruction_that_comes_first_in_the_list_stays():
     """Not as the API wants it, but some servers take it."""
     value = json.loads(request(LONG))
     first = {"role": "system", "content": value.pop("system")}
-    read = messages.parse(json.dumps({**value, "messages": [first, *value["messages"]]}).encode())
+    read = MESSAGES_FORMAT.parse(json.dumps({**value, "messages": [first, *value["messages"]]}).encode())
     assert [message.start for message in read.body] == list(range(len(read.body)))
-    left = json.loads(messages.render(read, (*read.messages[:2], *read.messages[8:])))
+    left = json.loads(MESSAGES_FORMAT.render(read, (*read.messages[:2], *read.messages[8:])))
     assert {"role": "user", "content": value["messages"][0]["content"]} in left["messages"]
     assert first in left["messages"]
 
 
 def test_look_alikes_keep_their_bytes():
     source = request(LONG)
-    read = messages.parse(source)
+    read = MESSAGES_FORMAT.parse(source)
     marked = tuple(replace(message, is_observation=message.role == "user") for message in read.messages)
-    assert messages.render(read, marked) == source
-    left = messages.render(read, (*marked[:2], *marked[8:]))
+    assert MESSAGES_FORMAT.render(read, marked) == source
+    left = MESSAGES_FORMAT.render(read, (*marked[:2], *marked[8:]))
     assert read.source[slice(*read.spans[0])] in left
 
 
 def test_a_text_that_is_none_is_left_out_of_what_is_written_again():
     call = {"type": "tool_use", "id": "c", "name": "Read", "input": {"path": "a"}}
     text = {"role": "assistant", "content": [{"type": "text", "text": None}, call]}
-    read = messages.parse(json.dumps({"messages": [{"role": "user", "content": "Go."}, text]}).encode())
+    read = MESSAGES_FORMAT.parse(json.dumps({"messages": [{"role": "user", "content": "Go."}, text]}).encode())
     short = change_arguments(read.messages[1], lambda _: "{}", "clear_arguments")
-    left = json.loads(messages.render(read, (read.messages[0], short)))
+    left = json.loads(MESSAGES_FORMAT.render(read, (read.messages[0], short)))
     assert left["messages"][1]["content"] == [{**call, "input": {}}]
 
 
@@ -187,11 +187,13 @@ TOOLSET = {"type": "mcp_toolset", "mcp_server_name": "wiki"}
 def test_a_question_names_the_servers_of_its_toolsets_and_no_others(tools, is_sent):
     asked = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9, "tools": tools}
     servers = [{"type": "url", "url": "https://wiki.example/mcp", "name": "wiki"}]
-    request = messages.parse(json.dumps({**asked, "mcp_servers": servers}).encode())
+    request = MESSAGES_FORMAT.parse(json.dumps({**asked, "mcp_servers": servers}).encode())
     aligned = Try(request.messages, request.tools, aligned=True)
-    assert ("mcp_servers" in json.loads(messages.render_question(request, aligned, {"max_tokens": 100}))) is is_sent
+    assert (
+        "mcp_servers" in json.loads(MESSAGES_FORMAT.render_question(request, aligned, {"max_tokens": 100}))
+    ) is is_sent
     assert "mcp_servers" not in json.loads(
-        messages.render_question(request, aligned, {"max_tokens": 100}, foreign=True)
+        MESSAGES_FORMAT.render_question(request, aligned, {"max_tokens": 100}, foreign=True)
     )
 
 
@@ -224,13 +226,13 @@ def test_a_question_names_the_servers_of_its_toolsets_and_no_others(tools, is_se
     ],
 )
 def test_an_answer_is_bounded_with_the_budget_for_thinking_below_it(before, after):
-    assert messages.answer_within(before.encode(), 6_981) == after.encode()
+    assert MESSAGES_FORMAT.answer_within(before.encode(), 6_981) == after.encode()
 
 
 def test_a_budget_for_thinking_is_never_below_the_least_that_the_api_takes():
     before = b'{"max_tokens":64000,"thinking":{"type":"enabled","budget_tokens":16000}}'
-    assert json.loads(messages.answer_within(before, 2_048))["thinking"]["budget_tokens"] == 1_024
-    assert json.loads(messages.answer_within(before, 1_024))["thinking"]["budget_tokens"] == 16_000
+    assert json.loads(MESSAGES_FORMAT.answer_within(before, 2_048))["thinking"]["budget_tokens"] == 1_024
+    assert json.loads(MESSAGES_FORMAT.answer_within(before, 1_024))["thinking"]["budget_tokens"] == 16_000
 
 
 @pytest.mark.parametrize(
@@ -244,7 +246,7 @@ def test_a_budget_for_thinking_is_never_below_the_least_that_the_api_takes():
     ],
 )
 def test_the_least_share_of_thinking_in_an_answer_is_read(thinking, least):
-    read = messages.parse(request(LONG, max_tokens=8_000, thinking=thinking))
+    read = MESSAGES_FORMAT.parse(request(LONG, max_tokens=8_000, thinking=thinking))
     assert read.least_thinking == least
 
 
@@ -256,8 +258,8 @@ EDIT = {"type": "compact_20260112"}
 def test_arguments_of_a_tool_that_look_like_a_compaction_leave_the_history_to_the_proxy(data):
     tools = [{"name": "Plan", "input_schema": {"examples": [data]}}]
     source = request(history(user("Mend it."), calls(("Plan", data, "Done."))), tools=tools, metadata=COMPACTION)
-    assert messages.why_relayed(source) == ""
-    assert messages.parse(source) is not None
+    assert MESSAGES_FORMAT.why_relayed(source) == ""
+    assert MESSAGES_FORMAT.parse(source) is not None
 
 
 @pytest.mark.parametrize(
@@ -268,7 +270,7 @@ def test_arguments_of_a_tool_that_look_like_a_compaction_leave_the_history_to_th
     ],
 )
 def test_a_history_that_the_provider_shortens_is_left_to_it(more):
-    assert messages.why_relayed(request(history(user("Mend it.")), **more)) == "provider-compacts"
+    assert MESSAGES_FORMAT.why_relayed(request(history(user("Mend it.")), **more)) == "provider-compacts"
 
 
 @pytest.mark.parametrize(
@@ -282,5 +284,5 @@ def test_a_history_that_the_provider_shortens_is_left_to_it(more):
     ],
 )
 def test_a_body_that_is_not_understood_is_not_left_to_the_provider(source):
-    assert messages.why_relayed(source) == ""
-    assert messages.parse(source) is None
+    assert MESSAGES_FORMAT.why_relayed(source) == ""
+    assert MESSAGES_FORMAT.parse(source) is None

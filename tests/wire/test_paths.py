@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire import http
+from proxy.wire.paths import INFERENCE_PATHS, below_v1, is_inference, normalize_path
 
 PIECES = st.sampled_from(
     [
@@ -37,13 +37,13 @@ PATHS = st.lists(PIECES, max_size=12).map(lambda pieces: "/" + "".join(pieces))
 
 @given(PATHS)
 def test_a_normal_path_is_its_own_normal_form(path):
-    normal = http.normalize(path)
-    assert normal is None or http.normalize(normal) == normal
+    normal = normalize_path(path)
+    assert normal is None or normalize_path(normal) == normal
 
 
 @given(PATHS)
 def test_a_normal_path_has_no_dot_segment_and_no_empty_one(path):
-    normal = http.normalize(path)
+    normal = normalize_path(path)
     if normal is not None:
         segments = normal.strip("/").split("/") if normal != "/" else []
         assert not {"", ".", "..", "%2e", "%2E", "%2e%2e"} & set(segments)
@@ -51,7 +51,7 @@ def test_a_normal_path_has_no_dot_segment_and_no_empty_one(path):
 
 @given(PATHS)
 def test_a_normal_path_is_what_an_upstream_would_have_resolved(path):
-    normal = http.normalize(path)
+    normal = normalize_path(path)
     if normal is not None and "%2F" not in path.upper():
         assert unquote(normal).rstrip("/") == normpath("/" + unquote(path).lstrip("/")).rstrip("/")
 
@@ -74,33 +74,33 @@ def test_a_normal_path_is_what_an_upstream_would_have_resolved(path):
     ],
 )
 def test_a_path_has_one_spelling(path, normal):
-    assert http.normalize(path) == normal
+    assert normalize_path(path) == normal
 
 
 @pytest.mark.parametrize(
     "path", ["", "v1/models", "*", "/v1\\files", "/v1/a b", "/v1/ä", "/v1/\x00", "/v1/%", "/v1/%2", "/v1/%2%65"]
 )
 def test_a_path_that_servers_read_differently_is_none(path):
-    assert http.normalize(path) is None
+    assert normalize_path(path) is None
 
 
 def test_only_paths_below_v1_are_the_api():
-    assert http.below_v1("/v1/chat/completions") == "/chat/completions"
-    assert http.below_v1("/v1/") == "/"
-    assert http.below_v1("/v1") is None
-    assert http.below_v1("/v10/models") is None
-    assert http.below_v1("/health/live") is None
+    assert below_v1("/v1/chat/completions") == "/chat/completions"
+    assert below_v1("/v1/") == "/"
+    assert below_v1("/v1") is None
+    assert below_v1("/v10/models") is None
+    assert below_v1("/health/live") is None
 
 
-@pytest.mark.parametrize("path", [*http.ASKED, "/chat/completions/"])
+@pytest.mark.parametrize("path", [*INFERENCE_PATHS, "/chat/completions/"])
 def test_a_proxy_key_may_ask_a_model(path):
-    assert http.is_inference("POST", path, ())
+    assert is_inference("POST", path, ())
 
 
 @pytest.mark.parametrize("path", ["/models", "/models/gpt-4o", "/models/openai/gpt-4o", "/models/openai%2Fgpt-4o"])
 def test_a_proxy_key_may_list_the_models(path):
-    assert http.is_inference("GET", path, ())
-    assert http.is_inference("HEAD", path, ())
+    assert is_inference("GET", path, ())
+    assert is_inference("HEAD", path, ())
 
 
 @pytest.mark.parametrize(
@@ -124,23 +124,23 @@ def test_a_proxy_key_may_list_the_models(path):
     ],
 )
 def test_a_proxy_key_may_do_nothing_else(method, path):
-    assert not http.is_inference(method, path, ())
+    assert not is_inference(method, path, ())
 
 
 def test_configured_paths_are_allowed_by_any_method():
-    assert http.is_inference("DELETE", "/files/file-1", ("/files/*",))
-    assert not http.is_inference("DELETE", "/file", ("/files/*",))
+    assert is_inference("DELETE", "/files/file-1", ("/files/*",))
+    assert not is_inference("DELETE", "/file", ("/files/*",))
 
 
 def test_a_listed_glob_does_not_reach_past_itself():
-    assert not http.is_inference("GET", "/files/%2e%2e%2forganization", ("/files/*",))
+    assert not is_inference("GET", "/files/%2e%2e%2forganization", ("/files/*",))
 
 
 @given(PATHS)
 def test_no_spelling_reaches_a_refused_path(path):
     """Whatever passes as a look at the models still is one for an upstream that decodes and resolves it."""
-    normal = http.normalize(path + "/models/x")
-    below = http.below_v1(normal) if normal else None
-    if below is not None and http.is_inference("GET", below, ()):
+    normal = normalize_path(path + "/models/x")
+    below = below_v1(normal) if normal else None
+    if below is not None and is_inference("GET", below, ()):
         resolved = normpath(unquote(below))
         assert resolved == "/models" or resolved.startswith("/models/")

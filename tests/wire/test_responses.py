@@ -5,9 +5,9 @@ import json
 import pytest
 
 from proxy.history.messages import make_literal
-from proxy.wire.delivery import find_refusal
-from proxy.wire.responses.answers import read_body, read_event
-from proxy.wire.responses.requests import parse, render, why_relayed
+from proxy.wire.responses.responses_answers import RESPONSES_ANSWERS
+from proxy.wire.responses.responses_format import RESPONSES_FORMAT
+from proxy.wire.stream_opening import find_refusal
 from tests.support.messages import history, user
 from tests.support.responses_api import request
 
@@ -31,53 +31,53 @@ TOOL = {"type": "function", "name": "Tell", "parameters": {"properties": {"conve
     ],
 )
 def test_a_history_is_elsewhere_where_the_request_itself_says_so(more, why):
-    assert why_relayed(request(history(user("Mend it.")), **more)) == why
+    assert RESPONSES_FORMAT.why_relayed(request(history(user("Mend it.")), **more)) == why
 
 
 def test_a_body_whose_history_is_given_twice_is_not_understood():
     """Servers do not agree on which of the two counts."""
     source = request(history(user("Mend it.")))
-    assert parse(source) is not None
-    assert parse(b'{"input": [{"role": "user", "content": "No."}],' + source[1:]) is None
+    assert RESPONSES_FORMAT.parse(source) is not None
+    assert RESPONSES_FORMAT.parse(b'{"input": [{"role": "user", "content": "No."}],' + source[1:]) is None
 
 
 def test_an_input_that_is_only_a_text_is_one_message_of_the_user():
     source = b'{"model": "gpt-5.1", "instructions": "Be brief.", "input":  "Mend \\"it\\"." , "stream": true}'
-    found = parse(source)
+    found = RESPONSES_FORMAT.parse(source)
     assert [(message.role, message.text) for message in found.messages] == [
         ("system", "Be brief."),
         ("user", 'Mend "it".'),
     ]
     assert (found.model, found.stream, found.head_size) == ("gpt-5.1", True, 1)
-    assert render(found, found.messages) == source
+    assert RESPONSES_FORMAT.render(found, found.messages) == source
 
 
 def test_an_input_that_is_only_a_text_becomes_a_list_where_more_is_added():
-    found = parse(b'{"input": "Mend it.", "stream": true}')
+    found = RESPONSES_FORMAT.parse(b'{"input": "Mend it.", "stream": true}')
     more = make_literal(b'{"role":"user","content":"And this."}', 1, 1, "note")
-    written = json.loads(render(found, (*found.messages, more)))
+    written = json.loads(RESPONSES_FORMAT.render(found, (*found.messages, more)))
     assert written["stream"] is True
     assert [item["role"] for item in written["input"]] == ["user", "user"]
     assert written["input"][0]["content"] == "Mend it."
-    assert json.loads(render(found, ())) == {"input": [], "stream": True}
+    assert json.loads(RESPONSES_FORMAT.render(found, ())) == {"input": [], "stream": True}
 
 
 @pytest.mark.parametrize("given", [b"5", b"null", b"{}", b'["Mend it."]'])
 def test_an_input_of_any_other_kind_is_not_understood(given):
-    assert parse(b'{"input": %b}' % given) is None
+    assert RESPONSES_FORMAT.parse(b'{"input": %b}' % given) is None
 
 
 def test_a_body_that_is_no_json_is_not_judged():
-    assert why_relayed(b'{"conversation": ') == ""
-    assert why_relayed(b'{"input": [{"type": "compaction"}') == ""
-    assert why_relayed(b'{"input": {"type": "compaction"}}') == ""
-    assert why_relayed(json.dumps(["conversation"]).encode()) == ""
+    assert RESPONSES_FORMAT.why_relayed(b'{"conversation": ') == ""
+    assert RESPONSES_FORMAT.why_relayed(b'{"input": [{"type": "compaction"}') == ""
+    assert RESPONSES_FORMAT.why_relayed(b'{"input": {"type": "compaction"}}') == ""
+    assert RESPONSES_FORMAT.why_relayed(json.dumps(["conversation"]).encode()) == ""
 
 
 @pytest.mark.parametrize("kind", [[], {}, 5, None])
 def test_an_event_of_no_known_type_is_no_trap(kind):
     """An answer is looked at before its first byte reaches the client: a fault there would lose it."""
     assert find_refusal(b"data: " + json.dumps({"type": kind, "choices": []}).encode() + b"\n\n") is None
-    assert read_event({"type": kind, "choices": []})["choices"] == []
+    assert RESPONSES_ANSWERS.read_event({"type": kind, "choices": []})["choices"] == []
     text = {"object": "response", "output": [{"type": "message", "content": kind}]}
-    assert json.loads(read_body(json.dumps(text).encode()))["choices"][0]["message"]["content"] == []
+    assert json.loads(RESPONSES_ANSWERS.read_body(json.dumps(text).encode()))["choices"][0]["message"]["content"] == []

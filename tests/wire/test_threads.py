@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from proxy.wire.chat import requests as chat
-from proxy.wire.messages.requests import why_relayed
+from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.messages.messages_format import MESSAGES_FORMAT
 from proxy.wire.messages.threads import CLIENTS, find_client, find_thread_use, remove_thread
 
 MESSAGES = [{"role": "user", "content": 'A "thread".'}]
@@ -59,7 +59,7 @@ def test_other_clients_are_not_known():
     ],
 )
 def test_a_request_for_a_compaction_is_known(more, reason):
-    assert why_relayed(body(**more)) == reason
+    assert MESSAGES_FORMAT.why_relayed(body(**more)) == reason
 
 
 @pytest.mark.parametrize(
@@ -72,4 +72,4 @@ def test_a_request_for_a_compaction_is_known(more, reason):
     ],
 )
 def test_a_chat_behind_what_a_gateway_keeps_is_known(sent, reason):
-    assert chat.why_relayed(sent) == reason
+    assert CHAT_FORMAT.why_relayed(sent) == reason

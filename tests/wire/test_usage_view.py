@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire.chat import requests as chat
-from proxy.wire.chat.requests import request_usage
-from proxy.wire.delivery import BodyRewriter, StreamRewriter, UsageView
+from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.usage_view import BodyRewriter, StreamRewriter, UsageView
 from tests.support.completions import text_turn
 from tests.support.cost_growth import assert_grows_in_proportion
 
@@ -39,7 +38,7 @@ def with_nulls(frames):
     ],
 )
 def test_a_stream_is_asked_for_its_usage_and_everything_else_stays(sent, asked):
-    found = json.loads(request_usage(sent.encode()))
+    found = json.loads(CHAT_FORMAT.request_usage(sent.encode()))
     assert found.pop("stream_options") == asked
     assert found == {"stream": True}
 
@@ -50,12 +49,12 @@ def test_a_stream_is_asked_for_its_usage_and_everything_else_stays(sent, asked):
 )
 def test_a_request_knows_whether_its_client_asks_for_usage(options, asked):
     sent = f'{{"messages": [{{"role": "user", "content": "Hi"}}], "stream_options": {options}}}'
-    assert chat.parse(sent.encode()).asks_usage is asked
+    assert CHAT_FORMAT.parse(sent.encode()).asks_usage is asked
 
 
 @pytest.mark.parametrize("options", ['{"include_usage": true}', "[1]", '"all"'])
 def test_a_request_that_asks_for_usage_or_is_odd_is_left_alone(options):
-    assert request_usage(f'{{"stream_options": {options}}}'.encode()) is None
+    assert CHAT_FORMAT.request_usage(f'{{"stream_options": {options}}}'.encode()) is None
 
 
 @given(st.data())

@@ -34,7 +34,7 @@ from proxy.shorten.summary import Summarize
 from proxy.shorten.window import Window
 from proxy.store.transcripts.archive import role_and_text
 from proxy.summary.question import build_question
-from proxy.wire.chat.requests import parse, render
+from proxy.wire.chat.chat_format import CHAT_FORMAT
 
 DEFAULT_MODEL = "gpt-4o"
 SUMMARIZE_OVER_SHARE = 0.5
@@ -193,7 +193,7 @@ def _find_fault(args: argparse.Namespace, config: Config) -> str:
 
 def _read(args: argparse.Namespace) -> Request:
     text = args.file.read_text("utf-8", "surrogateescape")
-    request = parse(saved.request_of(text, args.model or DEFAULT_MODEL))
+    request = CHAT_FORMAT.parse(saved.request_of(text, args.model or DEFAULT_MODEL))
     if request is None:
         raise saved.UnreadableError("no chat request that can be understood; the proxy would relay it as it is")
     return request
@@ -287,7 +287,7 @@ def _print(outcome: Outcome, args: argparse.Namespace) -> int:
         return 0
     if args.drop and (left := [f"{each.step} cannot go: {each.refused}" for each in outcome.reports if each.refused]):
         return print_error("\n".join([*left, "nothing was dropped"]))
-    sys.stdout.buffer.write(render(outcome.request, outcome.view, outcome.tools) + b"\n")
+    sys.stdout.buffer.write(CHAT_FORMAT.render(outcome.request, outcome.view, outcome.tools) + b"\n")
     return 0
 
 

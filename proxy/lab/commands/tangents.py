@@ -23,8 +23,9 @@ from proxy.shorten.pipeline import Count
 from proxy.shorten.summary_check import Verdict
 from proxy.summary.call import SummaryCall, fetch_whole_answer
 from proxy.summary.question import Question
-from proxy.upstream import Call, Client
-from proxy.wire.assembly import Answer
+from proxy.upstream.call import Call
+from proxy.upstream.client import Client
+from proxy.wire.answer_assembly import Answer
 
 CLIPS_CHARACTERS = (2_000, 500, 100)
 """Lengths to which tool results are cut for the question; the first with which it fits the window is used."""

@@ -17,8 +17,8 @@ from typing import Any
 from aiohttp import ClientError, ClientResponse, ClientSession
 
 from proxy.lab.demo.run import Run, encode, encode_request
-from proxy.wire.assembly import Answer, Assembly
-from proxy.wire.http import Headers, find
+from proxy.wire.answer_assembly import Answer, Assembly
+from proxy.wire.headers import Headers, find_header
 
 KEY = "sk-simulated-agent"
 
@@ -43,7 +43,7 @@ class AgentTurn:
         return self.status == HTTPStatus.OK and self.intact
 
     def read_note(self, name: str) -> str:
-        return find(self.notes, f"x-compaction{name}") or ""
+        return find_header(self.notes, f"x-compaction{name}") or ""
 
 
 @dataclass(frozen=True, slots=True)

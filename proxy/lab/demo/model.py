@@ -20,7 +20,7 @@ from proxy.lab.demo.run import NUDGE, TASK, Run, encode
 from proxy.lab.demo.speech import DemoUsage, ModelReply, refusal
 from proxy.lab.demo.summaries import Turnout, answer_demand
 from proxy.models.tokenizer import Tokenizer
-from proxy.wire.chat.requests import parse
+from proxy.wire.chat.chat_format import CHAT_FORMAT
 
 WINDOW_TOKENS = 128_000
 CACHED_LEAST, CACHED_STEP = 1_024, 128
@@ -107,7 +107,7 @@ class SimulatedModel:
     async def answer(self, body: bytes) -> ModelReply:
         """The reply to one request."""
         at = perf_counter()
-        request = parse(body)
+        request = CHAT_FORMAT.parse(body)
         if request is None:
             return refusal(400, "We could not parse the JSON body of your request.", "invalid_request_error", None)
         kind: Kind = "summary" if self.manner.asks_summary(request) else "turn"

@@ -21,8 +21,8 @@ from proxy.lab.replay.values import Conversation, Json, RecordedUsage
 from proxy.lab.saved import UnreadableError
 from proxy.path.actions import Owner
 from proxy.summary.question import Try
-from proxy.wire import http
 from proxy.wire.formats import REQUEST_FORMATS
+from proxy.wire.paths import CHAT_PATH, MESSAGES_PATH, RESPONSES_PATH
 from proxy.wire.pieces import PiecedRequest
 
 PACE_SECONDS = 8.0
@@ -49,7 +49,7 @@ class ReplayHistory:
     def __init__(self, conversation: Conversation) -> None:
         own = conversation.own
         self.conversation = conversation
-        self.path = http.CHAT if own is None else own.path
+        self.path = CHAT_PATH if own is None else own.path
         self.format = REQUEST_FORMATS[self.path]
         self.pieces = tuple(map(encode, conversation.messages if own is None else own.elements))
         self.tools = encode(list(conversation.tools)) if conversation.tools else None
@@ -72,8 +72,8 @@ class ReplayHistory:
         key = b"messages"
         if own is not None:
             more += b"".join(encode(name) + b": " + encode(value) + b", " for name, value in own.members.items())
-            key = b"input" if own.path == http.RESPONSES else key
-            if own.path == http.MESSAGES and pieces:
+            key = b"input" if own.path == RESPONSES_PATH else key
+            if own.path == MESSAGES_PATH and pieces:
                 pieces = (*pieces[:-1], encode(_mark(own.elements[stop - 1])))
         tools = b'"tools": ' + self.tools + b", " if self.tools else b""
         model = encode(self.conversation.model)

@@ -23,11 +23,12 @@ from proxy.lab.replay.summaries import SummaryRequest
 from proxy.lab.replay.truth import judge_outcomes
 from proxy.lab.replay.validity import BY_DIALECT, shape_of
 from proxy.lab.replay.values import RECALLED, Estimate, Needed, Point, Recall, Result, Scores, Tokens
-from proxy.models.tokenizer import Tokenizers, find_prior_calibration
+from proxy.models.calibrations import find_prior_calibration
+from proxy.models.tokenizer import Tokenizers
 from proxy.models.windows import resolve_window
 from proxy.shorten.calibration import Calibration
 from proxy.shorten.pipeline import Count, estimate_tokens
-from proxy.wire import http
+from proxy.wire.paths import CHAT_PATH, MESSAGES_PATH
 
 UNPINNED = Pins()
 
@@ -67,7 +68,7 @@ class ReplayCase:
     @property
     def habit(self) -> Habit:
         """How the upstream caches: of an agent that sets marks, as a provider does who wants them."""
-        is_marked = self.history.path == http.MESSAGES and self.upstream.habit is PROVIDER
+        is_marked = self.history.path == MESSAGES_PATH and self.upstream.habit is PROVIDER
         return MARKS if is_marked else self.upstream.habit
 
     def render_unchanged(self, turn: RequestTurn) -> Forwarded:
@@ -205,7 +206,7 @@ class Judge:
             return {}
         shapes = [shape_of(message.raw) for message in view]
         # Chat templates are for chat completions: the other APIs take two messages of a user in a row.
-        dialects = [name for name in BY_DIALECT if name != "alternating" or self._case.history.path == http.CHAT]
+        dialects = [name for name in BY_DIALECT if name != "alternating" or self._case.history.path == CHAT_PATH]
         worse = (name for name in dialects if self._is_worse(turn, name, BY_DIALECT[name](shapes)))
         return dict.fromkeys(worse, 1)
 

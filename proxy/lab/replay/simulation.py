@@ -44,7 +44,7 @@ from proxy.shorten.rules import Rules
 from proxy.shorten.summary import Summary, SummaryRules
 from proxy.shorten.window import Window
 from proxy.summary.question import Question
-from proxy.wire.chat.answers import RECALL_TOOL
+from proxy.wire.chat.chat_answers import CHAT_ANSWERS
 from proxy.wire.formats import ANSWER_FORMATS
 
 WAIT_SECONDS = 8.0
@@ -133,7 +133,7 @@ class SimulatedSummary:
 def build_rules(policy: Policy, name: str) -> Rules:
     """The rules of a policy, with the tool for recalls where it offers one, in the form of chat completions."""
     rules = policy.rules(name)
-    return replace(rules, recall_tool=RECALL_TOOL) if policy.recall == "on" else rules
+    return replace(rules, recall_tool=CHAT_ANSWERS.RECALL_TOOL) if policy.recall == "on" else rules
 
 
 class Simulation:

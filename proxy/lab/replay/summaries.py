@@ -20,10 +20,11 @@ from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.summary_check import SummaryReply
 from proxy.summary.call import SummaryCall, SummaryCost
 from proxy.summary.question import Question, Try, list_tries
-from proxy.upstream import Call, Client
-from proxy.wire import http
+from proxy.upstream.call import Call
+from proxy.upstream.client import Client
 from proxy.wire.formats import REQUEST_FORMATS
-from proxy.wire.http import Headers
+from proxy.wire.headers import Headers
+from proxy.wire.paths import CHAT_PATH
 from proxy.wire.redaction import Redaction
 
 
@@ -81,7 +82,7 @@ class ModelSummarizer:
     def answer(self, question: Question, turn: RequestTurn, history: ReplayHistory, room: int | None) -> SummaryAnswer:
         return asyncio.run(self._answer(question, history.body(turn.place), room, history.path))
 
-    async def _answer(self, question: Question, body: bytes, room: int | None, path: str = http.CHAT) -> SummaryAnswer:
+    async def _answer(self, question: Question, body: bytes, room: int | None, path: str = CHAT_PATH) -> SummaryAnswer:
         request, began = REQUEST_FORMATS[path].parse(body), perf_counter()
         if request is None:
             raise ValueError("a history that was read cannot be read again")

@@ -32,10 +32,11 @@ from proxy.lab.replay.simulation import Sent
 from proxy.lab.replay.summaries import SummaryRequest
 from proxy.lab.replay.values import Conversation, Json, Result
 from proxy.shorten.pipeline import estimate_tokens
-from proxy.upstream import Call, Client
-from proxy.wire import http
-from proxy.wire.chat.requests import parse
-from proxy.wire.http import find_encoding
+from proxy.upstream.call import Call
+from proxy.upstream.client import Client
+from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.headers import find_encoding
+from proxy.wire.paths import CHAT_PATH
 
 SETTLE_SECONDS = 0.02
 """Seconds between two turns: what a proxy does behind an answer begins then."""
@@ -114,7 +115,7 @@ class Recorder:
         return Sent(request.messages, request.tools, "", stage.before, stage.after, failed)
 
     async def answer(self, body: bytes) -> ModelReply:
-        stage, request = self._stage, parse(body)
+        stage, request = self._stage, CHAT_FORMAT.parse(body)
         if stage is None:
             return refusal(HTTPStatus.SERVICE_UNAVAILABLE, "The replay has not begun.", "server_error", None)
         if request is None:
@@ -205,7 +206,7 @@ async def _replay_case(client: Client, door: ProxyTarget, recorder: Recorder, ca
 async def _ask(client: Client, door: ProxyTarget, body: bytes, model: str) -> Json | None:
     """The message that came back; None for a reply without one. ProxyError: there was no reply."""
     headers = (("content-type", "application/json"), ("authorization", f"Bearer {door.key}"))
-    async with client.send(Call("POST", http.CHAT, "", headers, body), model) as reply:
+    async with client.send(Call("POST", CHAT_PATH, "", headers, body), model) as reply:
         raw = b"".join([chunk async for chunk in reply.chunks()])
     if not reply.is_good or find_encoding(reply.headers):
         return None

@@ -29,7 +29,7 @@ from proxy.lab.sessions.shapes import (
     read_usage,
     simplify_content,
 )
-from proxy.wire import http
+from proxy.wire.paths import MESSAGES_PATH
 
 NAME = "Claude Code"
 LOOKS_FOR = 'lines with "uuid", "parentUuid", "sessionId" and "message" (Claude Code)'
@@ -62,7 +62,7 @@ def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
         number = names[kind]
         names[kind] += 1
         name = kind if kind and not number else f"{kind or 'history'} {number + 1}" if number else ""
-        yield Chapter(session.read_branch(branch), name, session.model(branch), notes=notes, path=http.MESSAGES)
+        yield Chapter(session.read_branch(branch), name, session.model(branch), notes=notes, path=MESSAGES_PATH)
         notes = {}
 
 

@@ -13,7 +13,7 @@ from proxy.lab.sessions.files import ParsedFile
 from proxy.lab.sessions.history import Chapter, RecordedMessage, mark_repeated
 from proxy.lab.sessions.responses import KINDS, Items
 from proxy.lab.sessions.shapes import as_count, as_object, as_objects, as_seconds, as_text, read_usage
-from proxy.wire import http
+from proxy.wire.paths import RESPONSES_PATH
 
 NAME = "Codex"
 LOOKS_FOR = 'lines with "type" and "payload", the first a "session_meta" (Codex rollouts)'
@@ -69,7 +69,7 @@ class _Rollout:
 
     def chapter(self) -> Chapter:
         name = f"{self._why} {self._chapters}" if self._chapters else ""
-        return Chapter(self._items.messages, name, self._model, notes=dict(self._items.notes), path=http.RESPONSES)
+        return Chapter(self._items.messages, name, self._model, notes=dict(self._items.notes), path=RESPONSES_PATH)
 
     def _turn_over(self, why: str, messages: list[RecordedMessage]) -> Iterator[Chapter]:
         yield self.chapter()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from proxy.lab.replay.values import Conversation, Json, OwnHistory, RecordedUsage
 from proxy.lab.sessions.shapes import as_objects, as_text, join_text
-from proxy.wire import http
+from proxy.wire.paths import CHAT_PATH, MESSAGES_PATH, RESPONSES_PATH
 
 UNANSWERED = "[No result of this call was recorded.]"
 _UNANSWERED_NOTE = "calls without a recorded result, answered by a fixed text"
@@ -48,7 +48,7 @@ class Chapter:
     tools: tuple[Json, ...] = ()
     source: str = ""
     """Where the file tells more of it than its kind; the conversation is named after it, too."""
-    path: str = http.CHAT
+    path: str = CHAT_PATH
     """The path of the API that the agent speaks."""
     notes: Mapping[str, int] = field(default_factory=dict)
     """What was left out of it, and how often."""
@@ -92,7 +92,7 @@ def build_conversation(chapter: Chapter, place: str, kind: str) -> tuple[Convers
         model=chapter.model,
         recorded={place: found for place in requests if (found := messages[place].recorded) is not None},
         begins=begins,
-        own=None if chapter.path == http.CHAT else build_own_history(chapter.path, messages),
+        own=None if chapter.path == CHAT_PATH else build_own_history(chapter.path, messages),
     ), notes
 
 
@@ -150,7 +150,7 @@ _MAX_TOKENS = 32_000
 
 def build_own_history(path: str, messages: Sequence[RecordedMessage]) -> OwnHistory:
     """The history as the agent sends it: its own blocks and items, and in their form what a reader put between."""
-    return _build_messages(messages) if path == http.MESSAGES else _build_items(messages)
+    return _build_messages(messages) if path == MESSAGES_PATH else _build_items(messages)
 
 
 def _build_messages(messages: Sequence[RecordedMessage]) -> OwnHistory:
@@ -169,7 +169,7 @@ def _build_messages(messages: Sequence[RecordedMessage]) -> OwnHistory:
     members: Json = {"max_tokens": _MAX_TOKENS}
     if any(block.get("type") == "thinking" for element in elements for block in element["content"]):
         members["thinking"] = {"type": "adaptive"}
-    return OwnHistory(http.MESSAGES, members, tuple(elements), tuple(starts))
+    return OwnHistory(MESSAGES_PATH, members, tuple(elements), tuple(starts))
 
 
 def _write_block(recorded: RecordedMessage) -> Json:
@@ -189,7 +189,7 @@ def _build_items(messages: Sequence[RecordedMessage]) -> OwnHistory:
             members["instructions"] = each.message["content"]
         else:
             elements += each.own or [_write_item(each, elements)]
-    return OwnHistory(http.RESPONSES, members, tuple(elements), tuple(starts))
+    return OwnHistory(RESPONSES_PATH, members, tuple(elements), tuple(starts))
 
 
 def _write_item(recorded: RecordedMessage, before: Sequence[Json]) -> Json:

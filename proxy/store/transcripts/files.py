@@ -50,7 +50,7 @@ import msgspec
 from proxy.history import splice
 from proxy.store.clock import read_elapsed
 from proxy.store.contract import MEBIBYTE
-from proxy.wire.assembly import Answer
+from proxy.wire.answer_assembly import Answer
 from proxy.wire.redaction import Redaction
 
 VERSION = 1

@@ -22,7 +22,7 @@ from proxy.store.contract import ignore
 from proxy.store.transcripts.archive import Archive
 from proxy.store.transcripts.files import History, MakeLines, TranscriptFolder, render_answer_lines
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
-from proxy.wire.assembly import Assembly
+from proxy.wire.answer_assembly import Assembly
 
 ANSWER_PIECE_BYTES = 64 * 1024  # of an answer are collected before the thread takes them apart
 SWEEP_SECONDS = 3600.0

@@ -15,9 +15,9 @@ from typing import Literal
 import msgspec
 
 from proxy.history import splice
-from proxy.wire.http import Headers, find
+from proxy.wire.headers import Headers, find_header
 from proxy.wire.outline import find_values
-from proxy.wire.pieces import find_raw
+from proxy.wire.piece_reader import find_raw
 
 ThreadUse = Literal["create", "continue", ""]
 _MEMBER = "thread"
@@ -66,7 +66,7 @@ CLIENTS = (
 
 def find_client(headers: Headers) -> Client | None:
     """The client that sent this request, if it is known to send its whole history again."""
-    return next((client for client in CLIENTS if client.word in (find(headers, client.header) or "")), None)
+    return next((client for client in CLIENTS if client.word in (find_header(headers, client.header) or "")), None)
 
 
 def find_thread_use(source: bytes) -> ThreadUse:

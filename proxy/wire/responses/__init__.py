@@ -1,6 +1,9 @@
-"""OpenAI Responses: what this API does in another way than chat completions.
+"""OpenAI Responses: how this API differs from chat completions.
 
-requests   bytes to a `Request` of chat messages and back, and requests for summaries
-calls      the items that call tools, and the outputs that answer them
-answers    an answer read as a chat answer, written by the proxy, and put together from several rounds
+responses_format    a request as chat messages, changed, and asking for a summary
+items               the items of a request as chat messages
+item_writer         chat messages as the items of a request
+call_items          the items that call tools, and the outputs that answer them
+responses_answers   an answer: read as a chat answer, written, continued
+responses_rounds    several answers, as the client gets them
 """

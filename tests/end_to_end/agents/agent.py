@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from proxy.models.tokenizer import ranks
+from proxy.models.token_encodings import read_ranks
 from tests.end_to_end.agents.install import environment_of, is_installed, pins_of, programs_of
 from tests.end_to_end.agents.model import Habits
 from tests.end_to_end.agents.task import make_repository
@@ -119,7 +119,7 @@ def write_word_lists(place: Path) -> Path:
     """A cache of tiktoken, as a machine with a network would have it."""
     place.mkdir()
     for name, file in WORD_LISTS.items():
-        lines = (b"%b %d\n" % (b64encode(word), rank) for word, rank in ranks(name).items())
+        lines = (b"%b %d\n" % (b64encode(word), rank) for word, rank in read_ranks(name).items())
         (place / file).write_bytes(b"".join(lines))
     return place
 

@@ -8,9 +8,8 @@ import pytest
 
 from proxy.path.conversation import AnswerReport, is_silently_cut
 from proxy.path.recovery import Refusal
-from proxy.wire import delivery
-from proxy.wire.chat.refusals import BODY_MAX_BYTES, classify
-from proxy.wire.delivery import says_truncated
+from proxy.wire.refusals import BODY_MAX_BYTES, classify
+from proxy.wire.usage import read_usage, says_truncated
 from tests.support.overflow_replies import FIGURES, OVERFLOWS
 from tests.support.overflow_sentences import INNOCENT, INNOCENT_UNSEEN, TUNED, UNSEEN
 
@@ -187,7 +186,7 @@ def usage(prompt, cached=None):
 
 def silent(counted, usage, end):
     """As the conversation judges an answer that ended so."""
-    return is_silently_cut(counted, AnswerReport(delivery.read_usage(usage), says_truncated(end)))
+    return is_silently_cut(counted, AnswerReport(read_usage(usage), says_truncated(end)))
 
 
 def test_a_prompt_that_was_cut_is_known_by_what_was_counted():

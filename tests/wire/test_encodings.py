@@ -12,7 +12,16 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire import http
+from proxy.wire import encodings
+from proxy.wire.encodings import (
+    ALWAYS_ALLOWED_BYTES,
+    MEMBERS_MAX,
+    MOST_GROWTH_RATIO,
+    DecodedTooLarge,
+    UndecodableBody,
+    decode_body,
+    is_known_encoding,
+)
 from tests.support.cost_growth import assert_grows_in_proportion
 
 MIB = 1024 * 1024
@@ -41,64 +50,64 @@ def test_every_encoding_and_every_stack_of_them_is_opened(body, names):
     packed = body
     for name in names:
         packed = PACKERS[name](packed)
-    assert http.decode(packed, ", ".join(names), limit=MIB) == body
+    assert decode_body(packed, ", ".join(names), limit=MIB) == body
 
 
 @pytest.mark.parametrize("spelled", ["GZIP", " gzip ", "gzip,", "Identity, gzip"])
 def test_names_of_encodings_may_be_spelled_loosely(spelled):
-    assert http.is_known(spelled)
-    assert http.decode(gzip.compress(b"hello"), spelled, limit=MIB) == b"hello"
+    assert is_known_encoding(spelled)
+    assert decode_body(gzip.compress(b"hello"), spelled, limit=MIB) == b"hello"
 
 
 @pytest.mark.parametrize("name", ["lzma", "aws-chunked", "gzip, lzma", "*"])
 def test_an_unknown_encoding_is_reported_before_reading(name):
-    assert not http.is_known(name)
+    assert not is_known_encoding(name)
 
 
 def test_deflate_without_its_header_is_opened_too():
-    assert http.decode(deflate(b"hello" * 99, -zlib.MAX_WBITS), "deflate", limit=MIB) == b"hello" * 99
+    assert decode_body(deflate(b"hello" * 99, -zlib.MAX_WBITS), "deflate", limit=MIB) == b"hello" * 99
 
 
 @pytest.mark.parametrize("name", ["gzip", "zstd"])
 def test_several_members_in_one_body_are_one_body(name):
     packed = PACKERS[name](b"first, ") + PACKERS[name](b"second")
-    assert http.decode(packed, name, limit=MIB) == b"first, second"
+    assert decode_body(packed, name, limit=MIB) == b"first, second"
 
 
 def test_a_zstd_stream_of_unknown_size_is_opened():
     packer = zstandard.ZstdCompressor().compressobj()
     packed = packer.compress(TEXT) + packer.flush()
-    assert http.decode(packed, "zstd", limit=MIB) == TEXT
+    assert decode_body(packed, "zstd", limit=MIB) == TEXT
 
 
 @pytest.mark.parametrize("name", PACKED)
 def test_a_body_that_ends_too_early_is_unreadable(name):
     packed = PACKERS[name](bytes(range(256)) * 4)
     for end in {1, len(packed) // 2, len(packed) - 1}:
-        with pytest.raises(http.UndecodableBody):
-            http.decode(packed[:end], name, limit=MIB)
+        with pytest.raises(UndecodableBody):
+            decode_body(packed[:end], name, limit=MIB)
 
 
 @given(st.binary(min_size=1, max_size=200), st.sampled_from(PACKED))
 def test_a_body_that_was_never_packed_is_unreadable_or_a_body(garbage, name):
-    with contextlib.suppress(http.UndecodableBody, http.TooLarge):
-        assert len(http.decode(garbage, name, limit=MIB)) <= MIB
+    with contextlib.suppress(UndecodableBody, DecodedTooLarge):
+        assert len(decode_body(garbage, name, limit=MIB)) <= MIB
 
 
 @pytest.mark.parametrize("name", PACKED)
 def test_the_limit_is_met_to_the_byte(name):
     packed = PACKERS[name](TEXT)
-    assert http.decode(packed, name, limit=len(TEXT)) == TEXT
-    with pytest.raises(http.TooLarge):
-        http.decode(packed, name, limit=len(TEXT) - 1)
+    assert decode_body(packed, name, limit=len(TEXT)) == TEXT
+    with pytest.raises(DecodedTooLarge):
+        decode_body(packed, name, limit=len(TEXT) - 1)
 
 
 @pytest.mark.parametrize("name", PACKED)
 def test_a_bomb_is_stopped_while_it_grows(name):
     bomb = PACKERS[name](bytes(40 * MIB))
     tracemalloc.start()
-    with pytest.raises(http.TooLarge):
-        http.decode(bomb, name, limit=MIB)
+    with pytest.raises(DecodedTooLarge):
+        decode_body(bomb, name, limit=MIB)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20 * MIB
@@ -107,30 +116,28 @@ def test_a_bomb_is_stopped_while_it_grows(name):
 @pytest.mark.parametrize("name", ["gzip", "br", "zstd"])
 def test_a_small_body_may_not_unpack_to_two_hundred_times_its_size(name):
     packed = PACKERS[name](bytes(8 * MIB))
-    assert len(packed) * http.MOST_GROWTH_RATIO < 8 * MIB
-    with pytest.raises(http.TooLarge):
-        http.decode(packed, name, limit=64 * MIB)
+    assert len(packed) * MOST_GROWTH_RATIO < 8 * MIB
+    with pytest.raises(DecodedTooLarge):
+        decode_body(packed, name, limit=64 * MIB)
 
 
 def test_a_very_small_body_may_still_be_a_plausible_one():
-    assert http.decode(PACKERS["zstd"](bytes(http.ALWAYS_ALLOWED_BYTES)), "zstd", limit=MIB) == bytes(
-        http.ALWAYS_ALLOWED_BYTES
-    )
+    assert decode_body(PACKERS["zstd"](bytes(ALWAYS_ALLOWED_BYTES)), "zstd", limit=MIB) == bytes(ALWAYS_ALLOWED_BYTES)
 
 
 @pytest.mark.parametrize("name", ["gzip", "deflate", "zstd"])
 def test_the_cost_of_many_members_grows_with_their_number(name, monkeypatch):
-    monkeypatch.setattr(http, "MEMBERS_MAX", 1_000_000)
+    monkeypatch.setattr(encodings, "MEMBERS_MAX", 1_000_000)
     empty = PACKERS[name](b"")
-    assert_grows_in_proportion(lambda body: http.decode(body, name, MIB), lambda n: empty * n, 10_000)
+    assert_grows_in_proportion(lambda body: decode_body(body, name, MIB), lambda n: empty * n, 10_000)
 
 
 @pytest.mark.parametrize("name", ["gzip", "deflate", "zstd"])
 def test_a_body_of_too_many_members_is_unreadable(name):
     empty = PACKERS[name](b"")
-    assert http.decode(empty * http.MEMBERS_MAX, name, MIB) == b""
-    with pytest.raises(http.UndecodableBody, match="members"):
-        http.decode(empty * (http.MEMBERS_MAX + 1), name, MIB)
+    assert decode_body(empty * MEMBERS_MAX, name, MIB) == b""
+    with pytest.raises(UndecodableBody, match="members"):
+        decode_body(empty * (MEMBERS_MAX + 1), name, MIB)
 
 
 @pytest.mark.seconds
@@ -138,5 +145,5 @@ def test_a_body_of_too_many_members_is_unreadable(name):
 def test_the_cost_of_one_large_body_grows_with_its_length(name):
     noise = random.Random(1).randbytes(8 * MIB)
     assert_grows_in_proportion(
-        lambda body: http.decode(body, name, 32 * MIB), lambda size: PACKERS[name](noise[:size]), 2 * MIB
+        lambda body: decode_body(body, name, 32 * MIB), lambda size: PACKERS[name](noise[:size]), 2 * MIB
     )

@@ -1,217 +1,31 @@
-"""Connections to a model's API: connect, send, stream the reply; retry only while nothing was sent.
+"""The client of one upstream: its connections, how a call is sent, what is sent again, and its replies.
 
-aiohttp's client, because it costs a third of the alternatives per request and per chunk (docs/decisions/0002). Nothing
-here reads what it carries: bodies are sent as they are, replies come back raw (not decompressed, no redirect followed,
-no cookie kept), and what the library raises becomes one of the errors of `proxy.errors`.
-
-Who owns what: a `Client` owns its connections and closes them after its last lease; the reply belongs to the block
-of `Client.send`, or to the caller of `Client.open`.
+aiohttp's own `sock_read` serves until the headers are in. After that it would set a timer again for each chunk, a tenth
+of what a chunk costs; a timer for each reply would still be a thirtieth of what a small request costs. So one timer per
+upstream looks after all of its replies (`IdleTimeout`).
 """
 
 import asyncio
-import errno
-import os
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass
-from functools import lru_cache
 from http import HTTPStatus
 from typing import Self
-from urllib.parse import quote, urlencode, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
-from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 from aiohttp.payload import Payload
 from multidict import CIMultiDict
 from yarl import URL
 
 from proxy import events
-from proxy.config import Secret, Upstream
-from proxy.errors import BadRequest, ProxyError, UpstreamBroke, UpstreamTimeout, UpstreamUnreachable
+from proxy.config import Upstream
+from proxy.errors import UpstreamBroke, UpstreamTimeout, UpstreamUnreachable
 from proxy.lifetime import Lease, Leases
-from proxy.wire import http, trace_context
-from proxy.wire.http import UNIDENTIFIED, Caller, Headers
-from proxy.wire.trace_context import Trace
-
-# --- call -------------------------------------------------------------------------------------------------------------
-# A call to an upstream: what the client asked for, and the URL, headers and key that it is sent with.
-#
-# Nothing here does I/O: a call and an upstream's settings in, a URL and headers out.
-
-_ACCOUNT_HEADERS = http.CREDENTIALS | http.ACCOUNTS
-Body = bytes | AsyncIterator[bytes] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A request to forward. `path` is below /v1 and in its normal form."""
-
-    method: str
-    path: str
-    query: str
-    headers: Headers
-    body: Body
-    caller: Caller = UNIDENTIFIED
-    credential: Secret | None = None
-    """The upstream key of the caller's team, in place of the upstream's own."""
-    request_id: str = ""
-    """Of the request in the log, for events about what is done for it."""
-    trace: Trace | None = None
-    """None: a `traceparent` of the client is forwarded as it came."""
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """URL, headers and proxy of an upstream: what its settings add to each call, worked out once."""
-
-    settings: Upstream
-    query: str
-    added: CIMultiDict[str]
-    proxy: str | None
-
-    @classmethod
-    def of(cls, settings: Upstream) -> "Address":
-        query, proxy = urlencode(settings.query), _find_proxy(settings.base_url)
-        return cls(settings, query, _list_added_headers(settings), proxy)
-
-    def url(self, call: Call, model: str | None) -> URL:
-        base = self.settings.base_url
-        if not call.query:
-            return _build_plain_url(base, call.path, self.query, model)
-        return _build_url(base, call.path, f"{call.query}&{self.query}" if self.query else call.query, model)
-
-    def at_server_root(self, call: Call) -> URL:
-        """The URL of a page at the server's root, outside the API's base path."""
-        return URL(self.settings.base_url).origin().with_path(call.path)
-
-    def headers(self, call: Call) -> CIMultiDict[str]:
-        """The headers to send: the client's, without those to drop, and with those of the settings."""
-        headers = CIMultiDict(http.to_upstream(call.headers, without=_list_dropped_headers(self.settings, call)))
-        headers.update(self.added)
-        if call.credential is not None:
-            headers.update(_make_key_header(self.settings, call.credential))
-        if call.trace is not None:
-            headers[trace_context.HEADER] = call.trace.traceparent
-        # A body that is streamed keeps its framing: the client's length where it gave one, else chunks.
-        if not isinstance(call.body, bytes) and (length := http.find(call.headers, "content-length")):
-            headers["Content-Length"] = length
-        return headers
-
-
-def _build_url(base: str, path: str, query: str, model: str | None) -> URL:
-    if "{model}" in base:
-        base = base.replace("{model}", _quote_model(model))
-    return URL(f"{base}{path}?{query}" if query else base + path, encoded=True)
-
-
-def _quote_model(model: str | None) -> str:
-    """A model's name as one segment of a path. Dots and slashes in it could lead the configured key elsewhere."""
-    if not model or "/" in model or "\\" in model or not model.strip("."):
-        raise BadRequest(
-            "missing or unsuitable `model`: this upstream's URL contains the model's name, so the request must name a "
-            "model without slashes"
-        )
-    return quote(model, safe="", errors="replace")
-
-
-# Cached because parsing a URL costs as much as the rest of the header work, and paths without a query are few.
-_build_plain_url = lru_cache(maxsize=256)(_build_url)
-
-
-def _list_added_headers(settings: Upstream) -> CIMultiDict[str]:
-    added = CIMultiDict({"Accept-Encoding": "identity"})
-    for name, value in settings.headers.items():
-        added[name] = value.value if isinstance(value, Secret) else value
-    if settings.key:
-        added.update(_make_key_header(settings, settings.key))
-    return added
-
-
-def _make_key_header(settings: Upstream, key: Secret) -> dict[str, str]:
-    bearer = "Bearer " if settings.key_header == "authorization" else ""
-    return {settings.key_header: bearer + key.value}
-
-
-def _list_dropped_headers(settings: Upstream, call: Call) -> frozenset[str]:
-    """Headers of the client that are not sent: with a configured key, all that names the client's own account."""
-    has_key = settings.key is not None or call.credential is not None
-    return _ACCOUNT_HEADERS if has_key else frozenset()
-
-
-def _find_proxy(url: str) -> str | None:
-    """The HTTP proxy for a URL, from HTTPS_PROXY and the like. aiohttp's `trust_env` would also read `.netrc`."""
-    parts = urlsplit(url)
-    return None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
-
-
-# --- transport errors -------------------------------------------------------------------------------------------------
-# Transport errors: what aiohttp raises before a reply comes, as an error that says who failed and what to do.
-
-
-_NOT_RUNNING = "is the server running? check base_url"
-
-
-def as_proxy_error(fault: aiohttp.ClientError | OSError, settings: Upstream) -> ProxyError:
-    if isinstance(fault.__cause__, ProxyError):
-        return fault.__cause__  # the client's body broke off while it was being forwarded
-    who = f'upstream "{settings.name}" ({urlsplit(settings.base_url).netloc})'  # a base_url holds no credentials
-    if isinstance(fault, aiohttp.ClientConnectorError | aiohttp.ClientHttpProxyError):
-        return UpstreamUnreachable(_explain_unreachable(fault, who))
-    if isinstance(fault, aiohttp.ConnectionTimeoutError):
-        return ConnectTimeout(
-            f"{who} did not accept a connection within {settings.connect_seconds:g} s; {_NOT_RUNNING}"
-        )
-    if isinstance(fault, TimeoutError):
-        return UpstreamTimeout(f"{who} did not answer within {settings.silence_seconds:g} s")
-    if isinstance(fault, aiohttp.ClientResponseError):
-        return UpstreamBroke(f"{who} sent {_explain_unreadable(fault)}")
-    return UpstreamBroke(f"{who} closed the connection before answering")
-
-
-def _explain_unreadable(fault: aiohttp.ClientResponseError) -> str:
-    """The reason, without a quotation: a header may hold a credential."""
-    # Between the two is the error that aiohttp hands from its parser to the request.
-    match fault.__cause__ and fault.__cause__.__cause__:
-        case LineTooLong():
-            return f"a response with a header line longer than {_LINE_LIMIT_BYTES // 1024} KiB"
-        case BadHttpMessage(message=http.TOO_MANY_HEADERS):
-            return f"a response with more than {_HEADERS_MAX:,} headers"
-        case _:
-            return "a response that is not HTTP"
-
-
-def _explain_unreachable(fault: aiohttp.ClientConnectorError | aiohttp.ClientHttpProxyError, who: str) -> str:
-    match fault:
-        case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
-            return f"the HTTP proxy in front of {who} refused the connection: check HTTPS_PROXY"
-        case aiohttp.ClientConnectorDNSError():
-            return f"{who}: host name not found: check base_url and DNS"
-        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
-            return f"{who}: TLS failed: {_explain_tls_fault(fault)}"
-        case _:
-            return f"{who}: cannot connect: {os.strerror(fault.os_error.errno or errno.ECONNREFUSED)}; {_NOT_RUNNING}"
-
-
-def _explain_tls_fault(fault: aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError) -> str:
-    cause = fault.certificate_error if isinstance(fault, aiohttp.ClientConnectorCertificateError) else fault.os_error
-    return getattr(cause, "verify_message", None) or getattr(cause, "reason", None) or "the handshake failed"
-
-
-class ConnectTimeout(UpstreamUnreachable):
-    """Connecting took too long. Nothing was sent, so it may be tried again; to the client it is a timeout."""
-
-    status, code = 504, "upstream_timeout"
-
-
-# --- reply ------------------------------------------------------------------------------------------------------------
-# An upstream's reply: its headers are in, its body is read chunk by chunk, and an idle timeout ends it.
-#
-# aiohttp's own `sock_read` serves until the headers are in. After that it would set a timer again for each chunk, a
-# tenth of what a chunk costs; a timer for each reply would still be a thirtieth of what a small request costs. So one
-# timer per upstream looks after all of its replies (`IdleTimeout`).
+from proxy.upstream.call import Address, Body, Call
+from proxy.upstream.transport_errors import HEADERS_MAX, LINE_LIMIT_BYTES, as_proxy_error
+from proxy.wire.encodings import DecodedTooLarge, UndecodableBody, decode_body, is_known_encoding
+from proxy.wire.headers import Headers, find_encoding, find_header, remove_headers, select_for_client
 
 _CHECK_SECONDS = 1.0
 
@@ -254,10 +68,13 @@ class IdleTimeout:
     def _check(self) -> None:
         loop = asyncio.get_running_loop()
         earliest = loop.time() - self._seconds
-        for clock in [one for one in self._clocks if one.silent_since is not None and one.silent_since <= earliest]:
-            self._clocks.discard(clock)
-            clock.content.set_exception(aiohttp.SocketTimeoutError())
-        self._timer = loop.call_later(self._check_seconds, self._check) if self._clocks else None
+        for clock in list(self._clocks):
+            if clock.silent_since is not None and clock.silent_since <= earliest:
+                self._clocks.discard(clock)
+                clock.content.set_exception(aiohttp.SocketTimeoutError())
+        self._timer = None
+        if self._clocks:
+            self._timer = loop.call_later(self._check_seconds, self._check)
 
 
 class Reply:
@@ -296,8 +113,8 @@ class Reply:
         self._fault: UpstreamBroke | UpstreamTimeout | None = None
         self.status = response.status
         self.is_good = response.status == HTTPStatus.OK
-        self.reason = _printable(response.reason)
-        self.headers = http.to_client(tuple(response.headers.items()), cross_origin=cross_origin)
+        self.reason = _remove_unprintable(response.reason)
+        self.headers = select_for_client(tuple(response.headers.items()), cross_origin=cross_origin)
 
     async def peek(self, is_enough: Callable[[bytes | bytearray], bool], seconds: float | None = None) -> bytes | None:
         """Read the beginning of the body until it is enough; `chunks` begins with it again.
@@ -308,7 +125,7 @@ class Reply:
         """
         read = bytearray()
         try:
-            # What has arrived is not lost where the time is up: it stays in the buffer of the response.
+            # If the time is up, what has arrived is not lost: it stays in the buffer of the response.
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds), aclosing(self.chunks()) as chunks:
                     async for chunk in chunks:
@@ -323,15 +140,15 @@ class Reply:
         return self._peeked
 
     async def decompress(self, limit: int) -> None:
-        """Read the whole body and take its encodings off. It stays as it came where it is too large or unreadable."""
-        encoding = http.find_encoding(self.headers)
-        if not encoding or not http.is_known(encoding):
+        """Read the whole body and take its encodings off. If it is too large or unreadable, it stays as it came."""
+        encoding = find_encoding(self.headers)
+        if not encoding or not is_known_encoding(encoding):
             return
         body = await self.peek(lambda read: len(read) > limit)
         if body is not None and len(body) <= limit:
-            with suppress(http.TooLarge, http.UndecodableBody):
-                self._peeked = await asyncio.to_thread(http.decode, body, encoding, limit)
-                self.headers = http.remove(self.headers, "content-encoding", "content-length")
+            with suppress(DecodedTooLarge, UndecodableBody):
+                self._peeked = await asyncio.to_thread(decode_body, body, encoding, limit)
+                self.headers = remove_headers(self.headers, "content-encoding", "content-length")
 
     async def chunks(self) -> AsyncGenerator[bytes]:
         """The body, chunk by chunk as the socket delivered it."""
@@ -364,7 +181,7 @@ class Reply:
     def _close_connection_after_stream(self) -> None:
         """Keep the connection of a stream out of the pool (`Client` says why)."""
         connection = self._response.connection
-        kind = http.find(self.headers, "content-type") or ""
+        kind = find_header(self.headers, "content-type") or ""
         if kind.startswith("text/event-stream") and connection is not None and connection.protocol is not None:
             connection.protocol.force_close()
 
@@ -373,21 +190,17 @@ class Reply:
         self._response.close()
 
 
-def _printable(reason: str | None) -> str:
+def _remove_unprintable(reason: str | None) -> str:
     """The reason phrase as it came; one with control characters could not be written again, and is left out."""
-    return reason if reason is not None and (reason.isprintable() or reason.replace("\t", "").isprintable()) else ""
+    if reason is None or not reason.replace("\t", "").isprintable():
+        return ""
+    return reason
 
-
-# --- client -----------------------------------------------------------------------------------------------------------
-# The client of one upstream: its connections, how a call is sent, and what is sent again.
 
 _ADDED_BY_AIOHTTP = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 # Servers close idle connections, and a request on one that is just closing fails; 15 s is what most clients use.
 _IDLE_SECONDS = 15
 _READ_BUFFER_BYTES = 256 * 1024
-_LINE_LIMIT_BYTES = 64 * 1024
-# More than any gateway or CDN adds; each of them is bounded by the limit of a line.
-_HEADERS_MAX = 1000
 # A body up to this size is sent in one packet with its headers.
 _ONE_PACKET_BYTES = 16 * 1024
 
@@ -408,8 +221,8 @@ class Client:
         self._closing: asyncio.Task[None] | None = None
         self._closed = asyncio.Event()
         # Some servers close the connection after a stream without announcing it (llama.cpp's does), and the next
-        # request would fail. So a stream is the last reply on its connection where a new connection is cheap (plain
-        # HTTP), and where this has happened once.
+        # request would fail. So a stream is the last reply on its connection if a new connection is cheap (plain
+        # HTTP), or if this has happened once.
         self._closes_after_streams = settings.base_url.startswith("http:")
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
@@ -419,9 +232,9 @@ class Client:
             auto_decompress=False,
             timeout=aiohttp.ClientTimeout(sock_connect=settings.connect_seconds, sock_read=settings.silence_seconds),
             read_bufsize=_READ_BUFFER_BYTES,
-            max_line_size=_LINE_LIMIT_BYTES,
-            max_field_size=_LINE_LIMIT_BYTES,
-            max_headers=_HEADERS_MAX,
+            max_line_size=LINE_LIMIT_BYTES,
+            max_field_size=LINE_LIMIT_BYTES,
+            max_headers=HEADERS_MAX,
         )
 
     def lease(self) -> Lease:
@@ -465,12 +278,18 @@ class Client:
         path, where some servers have pages of their own. A cancellation leaves no reply behind: aiohttp closes a
         request that is cancelled, and nothing is awaited after it.
         """
-        url = self._address.at_server_root(call) if at_server_root else self._address.url(call, model)
+        if at_server_root:
+            url = self._address.at_server_root(call)
+        else:
+            url = self._address.url(call, model)
         return await self._send_with_retries(call.method, url, self._address.headers(call), call.body)
 
     async def _send_with_retries(self, method: str, url: URL, headers: CIMultiDict[str], body: Body) -> Reply:
         """The first reply that the settings do not ask to try again, or the last one."""
-        for attempt in range(1, 1 + (self.settings.retries if body is None or isinstance(body, bytes) else 0)):
+        retries = self.settings.retries
+        if body is not None and not isinstance(body, bytes):
+            retries = 0
+        for attempt in range(1, 1 + retries):
             try:
                 reply = await self._send_once(method, url, headers, body)
             except UpstreamUnreachable as fault:
@@ -503,16 +322,23 @@ class Client:
             # No call asks for it, and a client would wait for the answer after it.
             response.close()
             raise UpstreamBroke(f'upstream "{self.settings.name}" switched to another protocol instead of answering')
-        # What was paid for with the proxy's own key no page of another site may read, whatever the upstream allows.
-        readable, is_last = not self.settings.holds_secret, self._closes_after_streams
-        return Reply(response, self.settings.name, self._idle_timeout, is_last=is_last, cross_origin=readable)
+        return Reply(
+            response,
+            self.settings.name,
+            self._idle_timeout,
+            is_last=self._closes_after_streams,
+            # No page of another site may read an answer that the proxy's own key paid for.
+            cross_origin=not self.settings.holds_secret,
+        )
 
     def _retry_wait_seconds(self, reply: Reply) -> float | None:
         """How long to wait before the call is sent again. None: this reply is handed on."""
         if reply.status not in self.settings.retry_statuses:
             return None
         wait = _retry_after_seconds(reply.headers)
-        return wait if wait <= self.settings.retry_wait_seconds else None
+        if wait > self.settings.retry_wait_seconds:
+            return None
+        return wait
 
     async def _wait_before_retry(self, why: str, attempt: int, seconds: float) -> None:
         self._emit(events.UpstreamRetried(self.settings.name, why, attempt))
@@ -553,7 +379,7 @@ def _tls_context(settings: Upstream) -> ssl.SSLContext | bool:
 def _retry_after_seconds(headers: Headers) -> float:
     """The wait that a reply asks for, from either header that clients read; infinite for a date or nonsense."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        value = http.find(headers, name)
+        value = find_header(headers, name)
         if value is not None:
             try:
                 return max(0.0, float(value) * unit)

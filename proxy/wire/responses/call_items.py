@@ -25,13 +25,13 @@ def is_call(kind: str) -> bool:
 
 def write_output(call: str, id_: str, text: str) -> bytes:
     """The output that says this in answer to a call of this type, which has not come to an end."""
-    quoted, output = splice.quote(id_), splice.quote(text)
+    quoted_id, output = splice.quote(id_), splice.quote(text)
     if call == LOCAL_SHELL:  # it names its call by `id`, and has no `call_id`
-        return b'{"type":"local_shell_call_output","id":%b,"output":%b}' % (quoted, output)
-    more = b""
+        return b'{"type":"local_shell_call_output","id":%b,"output":%b}' % (quoted_id, output)
+    other_members = b""
     if call == "shell_call":
         output = b"[" + json.dumps({"stdout": text, "stderr": "", "outcome": _NO_END}).encode() + b"]"
     elif call == "apply_patch_call":
-        more = b',"status":"failed"'
+        other_members = b',"status":"failed"'
     kind = call if is_call(call) else "function_call"
-    return b'{"type":"%b_output","call_id":%b,"output":%b%b}' % (kind.encode(), quoted, output, more)
+    return b'{"type":"%b_output","call_id":%b,"output":%b%b}' % (kind.encode(), quoted_id, output, other_members)

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire import delivery
+from proxy.wire.stream_watch import HEARTBEAT, HELD_MAX_BYTES, StreamWatch, make_error_event
 from tests.support.completions import DONE, comment, delta, error_event, event, finish, text_turn
 
 BROKE = {"message": "it broke", "type": "proxy_error", "param": None, "code": "upstream_broke"}
-NEWLINES = ["\n", "\r\n"]
+NEWLINES = ["\n", "\r\n", "\r"]
 BARE_ERRORS = [
     b'{"object":"error","message":"out of memory","type":"InternalServerError"}',
     b'data: {"object":"error","message":"out of memory"}',
@@ -19,11 +19,9 @@ BARE_ERRORS = [
     b'{"error":"out of memory"}',
 ]
 
-BROKE = {"message": "it broke", "type": "proxy_error", "param": None, "code": "upstream_broke"}
-
 
 def watching(*, must_finish=True, flat_errors=False):
-    return delivery.StreamWatch(must_finish=must_finish, flat_errors=flat_errors)
+    return StreamWatch(must_finish=must_finish, flat_errors=flat_errors)
 
 
 def read(watch, *chunks):
@@ -121,7 +119,7 @@ def test_an_error_at_any_moment_is_an_event_of_its_own(cut_stream):
     watch, sent = watching(), b""
     for chunk in chunks[:-1]:
         sent += watch.feed(chunk)
-    sent += delivery.make_error_event(BROKE, at_boundary=watch.at_boundary)
+    sent += make_error_event(BROKE, at_boundary=watch.at_boundary)
     error = {"message": "it broke", "type": "proxy_error", "param": None, "code": "upstream_broke"}
     name, text = parse_events(sent)[-1]
     assert json.loads(text.splitlines()[-1]) == {"error": error}
@@ -129,7 +127,7 @@ def test_an_error_at_any_moment_is_an_event_of_its_own(cut_stream):
 
 
 def test_an_error_frame_ends_the_line_in_which_the_upstream_broke():
-    frame = delivery.make_error_event(BROKE, at_boundary=False)
+    frame = make_error_event(BROKE, at_boundary=False)
     assert parse_events(b'data: {"cho' + frame)[0] == (b"", b'{"cho')
     assert len(parse_events(b'data: {"cho' + frame)) == 2
 
@@ -147,7 +145,7 @@ def test_a_last_line_without_its_end_leaves_when_the_stream_ends():
 
 def test_a_line_too_long_to_hold_leaves_in_pieces():
     watch = watching()
-    half = b"x" * (delivery.HELD_MAX_BYTES // 2 + 1)
+    half = b"x" * (HELD_MAX_BYTES // 2 + 1)
     assert watch.feed(b"data: " + half) == b""
     assert watch.feed(half) == b"data: " + half + half
     assert watch.feed(b"yy") == b"yy"
@@ -156,7 +154,7 @@ def test_a_line_too_long_to_hold_leaves_in_pieces():
 
 def test_within_a_line_relayed_in_pieces_the_proxy_writes_nothing():
     watch = watching()
-    watch.feed(b"data: " + b"x" * (delivery.HELD_MAX_BYTES + 1))
+    watch.feed(b"data: " + b"x" * (HELD_MAX_BYTES + 1))
     assert not watch.at_boundary
     assert watch.heartbeat == b""
     watch.feed(b"\n\n")
@@ -165,7 +163,7 @@ def test_within_a_line_relayed_in_pieces_the_proxy_writes_nothing():
 
 @given(st.integers(0, 40))
 def test_a_finish_that_is_cut_in_two_within_a_long_line_is_seen(at):
-    filler = b"x" * (delivery.HELD_MAX_BYTES + 1)
+    filler = b"x" * (HELD_MAX_BYTES + 1)
     end = b'","finish_reason" : "stop"}]}\n\n'
     watch = watching()
     read(watch, b'data: {"choices":[{"audio":"' + filler + end[:at], end[at:])
@@ -173,7 +171,7 @@ def test_a_finish_that_is_cut_in_two_within_a_long_line_is_seen(at):
 
 
 def test_a_stream_starts_where_a_heartbeat_is_allowed():
-    assert watching().heartbeat == delivery.HEARTBEAT
+    assert watching().heartbeat == HEARTBEAT
 
 
 def test_a_heartbeat_between_two_lines_of_an_event_does_not_end_it():
@@ -182,12 +180,17 @@ def test_a_heartbeat_between_two_lines_of_an_event_does_not_end_it():
     assert watch.heartbeat == b": keep-alive\n"
 
 
-def test_after_a_lone_carriage_return_no_heartbeat_is_written():
+def test_no_heartbeat_is_written_within_a_crlf():
     watch = watching()
-    watch.feed(b"data: one\r")
-    assert watch.heartbeat == b""
-    watch.feed(b"\n\r\n")
-    assert watch.heartbeat == delivery.HEARTBEAT
+    assert watch.feed(b"data: one\r") == b""
+    assert watch.feed(b"\n\r\n") == b"data: one\r\n\r\n"
+    assert watch.heartbeat == HEARTBEAT
+
+
+def test_events_whose_lines_end_with_cr_alone_are_relayed_at_once():
+    watch = watching()
+    assert watch.feed(b"data: one\r\r") == b"data: one\r\r"
+    assert watch.heartbeat == HEARTBEAT
 
 
 @pytest.mark.parametrize(
@@ -240,7 +243,7 @@ def ends_of(kind, filler=""):
 
 
 @pytest.mark.parametrize("kind", ENDS)
-@pytest.mark.parametrize("filler", ["", "x" * 3 * delivery.HELD_MAX_BYTES], ids=["short", "long"])
+@pytest.mark.parametrize("filler", ["", "x" * 3 * HELD_MAX_BYTES], ids=["short", "long"])
 @pytest.mark.parametrize("size", [1_000, 70_000])
 def test_the_last_event_is_known_by_its_type_wherever_that_is_written(kind, filler, size):
     for value in ends_of(kind, filler):
@@ -252,7 +255,7 @@ def test_the_last_event_is_known_by_its_type_wherever_that_is_written(kind, fill
 
 @given(st.integers(1, 60))
 def test_a_last_event_whose_type_is_cut_in_two_within_a_long_line_is_known(at):
-    data, watch = event({"response": "x" * delivery.HELD_MAX_BYTES * 2, "type": "response.completed"}), watching()
+    data, watch = event({"response": "x" * HELD_MAX_BYTES * 2, "type": "response.completed"}), watching()
     read(watch, data[:-at], data[-at:])
     assert watch.is_done
 
@@ -299,7 +302,7 @@ def test_a_bare_error_keeps_the_servers_message_in_the_form_clients_know():
     watch = watching()
     read(watch, b'{"object":"error","message":"no","type":"BadRequestError","param":"input","code":400,"more":1}\n')
     assert watch.error == {"message": "no", "type": "BadRequestError", "param": "input", "code": 400}
-    assert parse_events(delivery.make_error_event(watch.error, at_boundary=True)) == [
+    assert parse_events(make_error_event(watch.error, at_boundary=True)) == [
         (b"", json.dumps({"error": watch.error}).encode())
     ]
 

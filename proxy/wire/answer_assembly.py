@@ -1,0 +1,319 @@
+"""A model's answer, assembled from the events of a stream or read from one body.
+
+Servers send an answer in many dialects: reasoning under three names, tool calls by index, without one, or all at
+index 0, several choices interleaved, unknown keys. So nothing here knows a dialect:
+
+    {"content": "Hel"}  {"content": "lo"}                 -> {"content": "Hello"}
+    {"tool_calls": [{"index": 0, "id": "a", ...}]}        members of a list with the same index are joined
+    {"role": "assistant"}  {"role": "assistant"}          -> the first value, of keys that identify
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, Protocol
+
+from proxy.wire.encodings import DecodedTooLarge, UndecodableBody, decode_body
+from proxy.wire.lenient import as_text
+from proxy.wire.outline import find_values, read_elements
+from proxy.wire.sse import EventReader, read_event
+
+ANSWER_MAX_BYTES = 16 * 1024 * 1024
+_IDENTIFYING = frozenset({"id", "type", "role", "name", "index", "format", "signature_type"})
+_TEXTS = frozenset({"type", "text", "thinking"})
+_NESTING_MAX_LEVELS = 64
+OPEN_CALLS_MAX = 500
+"""Calls of one message whose pieces may still come, interleaved: each piece is compared with these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A choice of the answer, complete; `message` is JSON."""
+
+    index: int
+    message: bytes
+    finish: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """All that a model said to one request. Not whole: the client left, the upstream broke off, or it was too long."""
+
+    choices: tuple[Choice, ...] = ()
+    model: str = ""
+    usage: Mapping[str, Any] | None = None
+    error: Any = None
+    whole: bool = False
+
+
+NOTHING = Answer()
+
+
+class AnswerReader(Protocol):
+    """Reads the answers of another API as chat answers."""
+
+    def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]: ...
+    def read_body(self, body: bytes) -> bytes: ...
+
+
+class Assembly:
+    """Collects one answer: `feed` it every piece, then call `answer`. It holds at most `room` bytes."""
+
+    def __init__(
+        self, content_type: str, encoding: str = "", room: int = ANSWER_MAX_BYTES, reader: AnswerReader | None = None
+    ) -> None:
+        self._reader = reader
+        self._encoding = encoding
+        self._room = room
+        self._is_stream = content_type.strip().lower().startswith("text/event-stream")
+        self._body = bytearray()
+        self._stream = _Stream(room, reader)
+        self._lost = False
+
+    def feed(self, data: bytes) -> None:
+        """Compressed bytes and whole bodies wait for the end; the events of a stream are taken apart at once."""
+        if self._is_stream and not self._encoding:
+            self._stream.feed(data)
+        elif len(self._body) + len(data) <= self._room:
+            self._body += data
+        else:
+            self._lost = True
+
+    def lose(self) -> bool:
+        """Mark the answer as incomplete: some bytes of it will never be fed."""
+        self._lost = True
+        return True
+
+    def answer(self, *, ended: bool) -> Answer:
+        """The answer so far; `ended`: the upstream has sent all of it."""
+        body = bytes(self._body)
+        if self._encoding and body:
+            try:
+                body = decode_body(body, self._encoding, self._room)
+            except (KeyError, DecodedTooLarge, UndecodableBody):
+                return NOTHING
+        if self._is_stream:
+            self._stream.feed(body + b"\n\n")
+            answer = self._stream.answer(ended=ended)
+            if self._lost:
+                return replace(answer, whole=False)
+            return answer
+        if self._reader is not None:
+            body = self._reader.read_body(body)
+        if not ended or self._lost:
+            return NOTHING
+        return _read_whole(body)
+
+
+def _read_whole(body: bytes) -> Answer:
+    """Read an answer that is one body; each message keeps its bytes."""
+    choices: list[Choice] = []
+    try:
+        value = json.loads(body)
+        places = find_values(body)  # raises ValueError if the body is no object
+        listed_choices = value.get("choices")
+        if not isinstance(listed_choices, list):
+            return Answer(error=value.get("error"), whole=True)
+        raw_choices = read_elements(body[slice(*places["choices"])])
+        for number, (choice, raw) in enumerate(zip(listed_choices, raw_choices, strict=True)):
+            if isinstance(choice, dict) and isinstance(choice.get("message"), dict):
+                message = raw[slice(*find_values(raw)["message"])]
+                finish = as_text(choice.get("finish_reason")) or None
+                choices.append(Choice(_read_index(choice, number), message, finish))
+    except (ValueError, RecursionError, IndexError):
+        return NOTHING
+    usage = _object_or_none(value.get("usage"))
+    return Answer(tuple(choices), as_text(value.get("model")), usage, value.get("error"), whole=True)
+
+
+def _read_index(value: Mapping[str, Any], default: int) -> int:
+    index = value.get("index")
+    if isinstance(index, int):
+        return index
+    return default
+
+
+@dataclass(slots=True)
+class _GrowingText:
+    """A text that comes in pieces."""
+
+    pieces: list[str]
+
+
+@dataclass(slots=True)
+class _GrowingChoice:
+    """A choice of a stream, of which more may come."""
+
+    message: dict[str, Any] = field(default_factory=dict)
+    finish: str | None = None
+
+
+class _Stream:
+    """Joins the events of a stream."""
+
+    def __init__(self, room: int, reader: AnswerReader | None) -> None:
+        self._reader = reader
+        self._room = room
+        """Bytes that may still be added to the messages; below 0, the answer is read for its usage and end only."""
+        self._events = EventReader(room)
+        self._choices: dict[int, _GrowingChoice] = {}
+        self._model = ""
+        self._usage: Mapping[str, Any] | None = None
+        self._error: Any = None
+
+    def feed(self, data: bytes) -> None:
+        for event in self._events.feed(data):
+            self._read_event(event)
+        if self._events.has_cut:
+            self._room = -1
+
+    def answer(self, *, ended: bool) -> Answer:
+        choices = [
+            Choice(index, _render_message(growing), growing.finish) for index, growing in sorted(self._choices.items())
+        ]
+        is_finished = bool(choices) and all(choice.finish for choice in choices)
+        is_whole = self._room >= 0 and self._error is None and (ended or is_finished)
+        return Answer(tuple(choices), self._model, self._usage, self._error, is_whole)
+
+    def _read_event(self, raw: bytes) -> None:
+        event: Mapping[str, Any] | None = read_event(raw)
+        if event is None:
+            return
+        if self._reader is not None:
+            event = self._reader.read_event(event)
+        self._model = self._model or as_text(event.get("model"))
+        usage = event.get("usage")
+        if isinstance(usage, dict):
+            # Messages tells at the beginning what it has read, and at the end what it has written.
+            self._usage = {**(self._usage or {}), **usage}
+        self._error = event.get("error") or self._error
+        listed_choices = event.get("choices")
+        if isinstance(listed_choices, list):
+            for number, choice in enumerate(listed_choices):
+                if isinstance(choice, dict):
+                    self._add_to_choice(choice, _read_index(choice, number))
+
+    def _add_to_choice(self, choice: dict[str, Any], index: int) -> None:
+        growing = self._choices.setdefault(index, _GrowingChoice())
+        growing.finish = as_text(choice.get("finish_reason")) or growing.finish
+        delta = _object_or_none(choice.get("delta")) or _object_or_none(choice.get("message")) or {}
+        if self._room >= 0:
+            self._room -= sum(_iterate_weights(delta))
+        if self._room >= 0:
+            _add_members(growing.message, delta)
+
+
+def _render_message(choice: _GrowingChoice) -> bytes:
+    """The message in JSON, without the numbers that only a stream needs."""
+    message = {"role": "assistant", **_join_texts(choice.message)}
+    for name in ("tool_calls", "content"):
+        members = message.get(name)
+        if isinstance(members, list):
+            for member in members:
+                if isinstance(member, dict):
+                    member.pop("index", None)
+    try:
+        return json.dumps(message, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return json.dumps(message).encode()
+
+
+def _add_members(grown: dict[str, Any], delta: Mapping[str, Any]) -> None:
+    """Add the next piece of an object to what has come of it."""
+    for key, value in delta.items():
+        if value is None:
+            grown.setdefault(key, None)
+        elif key in _IDENTIFYING:
+            grown[key] = grown.get(key) or value
+        else:
+            grown[key] = _add_piece(grown.get(key), value)
+
+
+def _add_piece(grown: Any, piece: Any) -> Any:  # noqa: ANN401 - any JSON a server sends
+    if isinstance(piece, str):
+        if isinstance(grown, list):
+            return _add_elements(grown, [{"type": "text", "text": piece}] if piece else [])
+        if isinstance(grown, _GrowingText):
+            grown.pieces.append(piece)
+            return grown
+        return _GrowingText([piece])
+    if isinstance(piece, dict):
+        members = grown if isinstance(grown, dict) else {}
+        _add_members(members, piece)
+        return members
+    if isinstance(piece, list):
+        return _add_elements(grown, piece)
+    return piece
+
+
+def _add_elements(grown: Any, pieces: list[Any]) -> Any:  # noqa: ANN401 - any JSON a server sends
+    """Add pieces of elements to a list; a text that turns into parts is the first of them."""
+    elements: list[Any] = []
+    if isinstance(grown, list):
+        elements = grown
+    elif isinstance(grown, _GrowingText) and any(grown.pieces):
+        elements.append({"type": "text", "text": grown})
+    for piece in pieces:
+        continued_element = _find_continued(elements, piece)
+        if continued_element is None:
+            elements.append(_add_piece(None, piece))
+        else:
+            _add_members(continued_element, piece)
+    return elements
+
+
+def _find_continued(elements: list[Any], piece: Any) -> dict[str, Any] | None:  # noqa: ANN401 - any JSON a server sends
+    """The element that this piece continues: the last of its index, unless both have an id and those differ."""
+    if not isinstance(piece, dict):
+        return None
+    if "index" not in piece:
+        if elements and isinstance(elements[-1], dict) and _continues(elements[-1], piece):
+            return elements[-1]
+        return None
+    for element in islice(reversed(elements), OPEN_CALLS_MAX):
+        if isinstance(element, dict) and element.get("index") == piece["index"]:
+            if piece.get("id") and element.get("id") and element["id"] != piece["id"]:
+                return None
+            return element
+    return None
+
+
+def _continues(last: Mapping[str, Any], piece: Mapping[str, Any]) -> bool:
+    """True if a piece without an index continues the last: a part of the same kind, or a call without a name."""
+    if "function" in piece and not piece.get("id"):
+        return not (_object_or_none(piece["function"]) or {}).get("name")
+    return piece.keys() <= _TEXTS and piece.keys() == last.keys() and piece.get("type") == last.get("type")
+
+
+def _join_texts(grown: Any) -> Any:  # noqa: ANN401 - any JSON
+    """The same as plain JSON: the pieces of each text are joined."""
+    if isinstance(grown, _GrowingText):
+        return "".join(grown.pieces)
+    if isinstance(grown, dict):
+        return {key: _join_texts(value) for key, value in grown.items()}
+    if isinstance(grown, list):
+        return [_join_texts(element) for element in grown]
+    return grown
+
+
+def _iterate_weights(value: Any, level: int = 0) -> Iterator[int]:  # noqa: ANN401 - any JSON
+    """The bytes that a piece adds, roughly; a value that is nested too deep weighs more than any room."""
+    if level >= _NESTING_MAX_LEVELS:
+        yield ANSWER_MAX_BYTES
+    elif isinstance(value, str):
+        yield len(value)
+    else:
+        yield 8
+        if isinstance(value, dict):
+            for member in value.values():
+                yield from _iterate_weights(member, level + 1)
+        elif isinstance(value, list):
+            for element in value:
+                yield from _iterate_weights(element, level + 1)
+
+
+def _object_or_none(value: Any) -> dict[str, Any] | None:  # noqa: ANN401 - any JSON
+    if isinstance(value, dict):
+        return value
+    return None

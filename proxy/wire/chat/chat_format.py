@@ -1,0 +1,362 @@
+"""Requests of chat completions.
+
+Only the outline of a request is parsed; each message and the tools stay slices of the client's bytes, and a request is
+rendered by splicing, so that all that was not touched leaves as it came, spacing included. What the fast parser
+refuses (half surrogate pairs, `NaN`, repeated keys at the top) is read once more with the standard library; what that
+refuses, too, is not understood (None), and the caller relays it as it is.
+
+<https://platform.openai.com/docs/api-reference/chat/create>
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from proxy.history import splice
+from proxy.history.messages import HEAD, Message, ToolCall, read_message
+from proxy.history.request import Request
+from proxy.summary.question import Try
+from proxy.wire import marks
+from proxy.wire.known_prefix import Prefix, list_named
+from proxy.wire.outline import Places, find_values, locate, read_elements
+from proxy.wire.request_format import RequestFormat, keep_members, set_bounds
+
+_NULL = msgspec.Raw(b"null")
+
+
+class _Function(msgspec.Struct):
+    name: str = ""
+    arguments: str = ""
+    input: str = ""
+
+
+class _Call(msgspec.Struct):
+    id: str = ""
+    function: _Function | None = None
+    custom: _Function | None = None
+
+
+class _Message(msgspec.Struct):
+    role: str
+    content: msgspec.Raw = _NULL
+    tool_call_id: str | None = None
+    name: str | None = None
+    tool_calls: list[_Call] | None = None
+    function_call: _Function | None = None
+
+
+_message_decoder = msgspec.json.Decoder(_Message)
+
+
+_ASKS_FOR_MORE = frozenset(
+    {
+        "tool_choice",
+        "function_call",
+        "response_format",
+        "n",
+        "stop",
+        "logprobs",
+        "top_logprobs",
+        "prediction",
+        "modalities",
+        "audio",
+        "store",
+        "web_search_options",
+    }
+)
+"""Members that would make a model answer with anything but one text."""
+_TOOLS = frozenset({"tools", "functions", "parallel_tool_calls"})
+
+
+class ChatFormat(RequestFormat):
+    """Requests of chat completions, the form that the core works on."""
+
+    NAME = ""
+    FIRST_MESSAGE = list_named("messages")
+    BOUNDS = ("max_completion_tokens", "max_tokens")
+    _KEYS_FOR_OTHER_UPSTREAMS = frozenset(
+        {
+            "model",
+            "messages",
+            *BOUNDS,
+            *_TOOLS,
+            "stream",
+            "stream_options",
+            "temperature",
+            "top_p",
+            "seed",
+            "reasoning_effort",
+        }
+    )
+
+    def parse(self, source: bytes, prefix: Prefix | None = None) -> Request | None:
+        try:
+            if prefix is not None:
+                request = _read_after_prefix(source, prefix)
+                if request is not None:
+                    return request
+            source.decode()
+            return _build_request(source, find_values(source))
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return None
+
+    def why_relayed(self, source: bytes, /) -> str:
+        # LiteLLM passes this member on to models that speak Responses:
+        # <https://docs.litellm.ai/docs/response_api>.
+        if b'"previous_response_id"' not in source:
+            return ""
+        try:
+            place = find_values(source).get("previous_response_id")
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return ""
+        if place is None or source[slice(*place)] == b"null":
+            return ""
+        return "history-elsewhere"
+
+    def render(
+        self, request: Request, view: Sequence[Message], tools: bytes | None = None, _shared: int = 0, /
+    ) -> bytes:
+        body = _splice_messages(request, view)
+        if tools is None or request.tools is None or tools == request.tools:
+            return body
+        start = request.tools_at
+        if request.tools_at > request.offsets[0]:
+            start += len(body) - len(request.source)
+        return splice.replace_bytes(body, start, start + len(request.tools), tools)
+
+    def render_question(
+        self, request: Request, question: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False
+    ) -> bytes:
+        source = self.render(request, question.messages, question.tools)
+        if foreign:
+            source = keep_members(source, self._KEYS_FOR_OTHER_UPSTREAMS)
+        removed_keys = _ASKS_FOR_MORE | (frozenset(self.BOUNDS) - bounds.keys())
+        if not question.aligned:
+            removed_keys |= _TOOLS
+        return set_bounds(splice.remove_members(source, removed_keys), bounds, model)
+
+    def find_bounds(self, source: bytes, /) -> tuple[str, ...]:
+        return tuple(
+            member.key
+            for member in splice.iterate_members(source)
+            if member.key in self.BOUNDS and source[member.start : member.stop] != b"null"
+        )
+
+    def add_marks(self, source: bytes, model: str, /) -> bytes:
+        # Gateways pass the marks on to Anthropic's models: <https://openrouter.ai/docs/features/prompt-caching>.
+        if "claude" not in model or marks.KEY in source:
+            return source
+        start, stop = find_values(source)["messages"]
+        head_size = 0
+        for raw in read_elements(source[start:stop]):
+            if json.loads(raw).get("role") not in HEAD:
+                break
+            head_size += 1
+        marked_messages = marks.mark_messages(source[start:stop], head_size, marks.MARKS_MAX)
+        return splice.replace_bytes(source, start, stop, marked_messages)
+
+    def request_usage(self, source: bytes, /) -> bytes | None:
+        place = None
+        if b'"stream_options"' in source:
+            place = find_values(source).get("stream_options")
+        if place is None:
+            opening = source.index(b"{") + 1
+            return splice.replace_bytes(source, opening, opening, b'"stream_options":{"include_usage":true},')
+        options = json.loads(source[slice(*place)])
+        if options is None:
+            options = {}
+        if not isinstance(options, dict) or options.get("include_usage"):
+            return None
+        return splice.replace_bytes(source, *place, json.dumps({**options, "include_usage": True}).encode())
+
+
+CHAT_FORMAT = ChatFormat()
+
+
+def _splice_messages(request: Request, view: Sequence[Message]) -> bytes:
+    """The body with this view; untouched neighbours keep the spacing between them."""
+    source, count = request.source, len(request.messages)
+    if not request.is_changed_by(view):
+        return source
+    comma = b","
+    if count > 1:
+        comma = source[request.find_end(1) : request.offsets[1]]
+    if _is_evenly_spaced(request, comma):
+        pieces = [message.raw for message in view]
+    else:
+        pieces = list(_cut_stretches(request, view))
+    return b"".join((source[: request.offsets[0]], comma.join(pieces), source[request.find_end(count) :]))
+
+
+def _is_evenly_spaced(request: Request, comma: bytes) -> bool:
+    """True if the same bytes are between all of the client's messages."""
+    source, offsets, head_size, body = request.source, request.offsets, request.head_size, request.body
+
+    def follows_comma(number: int) -> bool:
+        return number == 0 or source[request.find_end(number) : offsets[number]] == comma
+
+    def compare_new(so_far: Sequence[bool]) -> Iterator[bool]:
+        is_even = all(map(follows_comma, range(head_size)))
+        if so_far:
+            is_even = so_far[-1]
+        for number in range(head_size + len(so_far), head_size + len(body)):
+            is_even = is_even and follows_comma(number)
+            yield is_even
+
+    return all(request.columns.even_spacing(len(body), compare_new)[-1:])
+
+
+def _cut_stretches(request: Request, view: Sequence[Message]) -> Iterator[bytes]:
+    """Stretches of untouched neighbours in one piece, with the spacing between them, and each other message."""
+    source, messages, offsets = request.source, request.messages, request.offsets
+    number = 0
+    while number < len(view):
+        first = number
+        if view[number].stop:
+            first = request.head_size + view[number].start
+        length, longest = 0, min(len(view) - number, len(messages) - first)
+        while length < longest and view[number + length] is messages[first + length]:
+            length += 1
+        if length:
+            yield source[offsets[first] : request.find_end(first + length)]
+        else:
+            yield view[number].raw
+        number += max(length, 1)
+
+
+def _build_request(source: bytes, places: Places, earlier: tuple[Message, ...] = ()) -> Request | None:
+    """The request with these values; `earlier`: known messages that its own follow."""
+    start, stop = places.get("messages", (0, 0))
+    if source[start : start + 1] != b"[":
+        return None
+    messages, offsets = _read_history(source, start, stop, earlier)
+    if not earlier and not messages:
+        return None
+    tools, tools_at = None, 0
+    if "tools" in places:
+        tools, tools_at = source[slice(*places["tools"])], places["tools"][0]
+    user = _read_value(source, places, "safety_identifier", str) or _read_value(source, places, "user", str)
+    max_output = _read_value(source, places, "max_completion_tokens", int)
+    if not max_output:
+        max_output = _read_value(source, places, "max_tokens", int)
+    stream_options = _read_value(source, places, "stream_options", dict) or {}
+    # Gateways pass this member on to Anthropic's API.
+    thinking = _read_value(source, places, "thinking", dict) or {}
+    return Request(
+        source,
+        messages,
+        offsets,
+        model=_read_value(source, places, "model", str) or "",
+        tools=tools,
+        tools_at=tools_at,
+        forced_tool=_find_forced_tool(source, places),
+        user=user or "",
+        session=_read_value(source, places, "prompt_cache_key", str) or "",
+        max_output=max_output,
+        stream=bool(_read_value(source, places, "stream", bool)),
+        asks_usage=bool(stream_options.get("include_usage")),
+        has_thinking_budget=thinking.get("type") == "enabled",
+    )
+
+
+def _find_forced_tool(source: bytes, places: Places) -> str:
+    """The tool that `tool_choice`, or the older `function_call`, names."""
+    choice = _read_value(source, places, "tool_choice", dict) or _read_value(source, places, "function_call", dict)
+    if choice is None:
+        return ""
+    tool = choice.get(choice.get("type"), choice)
+    if isinstance(tool, dict) and isinstance(tool.get("name"), str):
+        return str(tool["name"])
+    return ""
+
+
+def _read_value(source: bytes, places: Places, key: str, kind: type) -> Any:  # noqa: ANN401 - JSON
+    """The value of this member if it is of this type, else None."""
+    if key not in places:
+        return None
+    value = json.loads(source[slice(*places[key])])
+    if type(value) is not kind:
+        return None
+    return value
+
+
+def _read_history(
+    source: bytes, start: int, stop: int, earlier: tuple[Message, ...]
+) -> tuple[tuple[Message, ...], tuple[int, ...]]:
+    """The messages and where each begins. Messages of the head have no place in the body."""
+    messages: list[Message] = []
+    is_head, body_size = True, 0
+    if earlier:
+        is_head, body_size = False, earlier[-1].stop
+    elements = read_elements(source[start:stop])
+    for raw in elements:
+        fields = _read_message(raw)
+        is_head = is_head and fields[1] in ("system", "developer")
+        if is_head:
+            messages.append(Message(*fields, 0, 0))
+        else:
+            messages.append(Message(*fields, body_size, body_size + 1))
+            body_size += 1
+    return tuple(messages), tuple(start for start, _ in locate(source, start + 1, elements))
+
+
+def _read_message(raw: bytes) -> tuple[bytes, str, bytes, tuple[ToolCall, ...], str]:
+    """The fields of a message, by the fast parser if it has the usual shape."""
+    try:
+        fields = _message_decoder.decode(raw)
+    except msgspec.MsgspecError:
+        message = read_message(json.loads(raw), raw)
+        return raw, message.role, message.content, message.calls, message.answers
+    answers: str | None = None
+    calls: tuple[ToolCall, ...] = ()
+    if fields.role == "tool":
+        answers = fields.tool_call_id
+    elif fields.role == "function":
+        answers = fields.name
+    elif fields.role == "assistant":
+        calls = _convert_calls(fields)
+    return raw, fields.role, bytes(fields.content), calls, answers or ""
+
+
+def _convert_calls(fields: _Message) -> tuple[ToolCall, ...]:
+    calls: list[ToolCall] = []
+    for call in fields.tool_calls or ():
+        if call.custom is not None:
+            calls.append(ToolCall(call.id, call.custom.name, call.custom.input, "custom"))
+        else:
+            function = call.function or _Function()
+            calls.append(ToolCall(call.id, function.name, function.arguments))
+    if fields.function_call is not None:
+        calls.append(ToolCall("", fields.function_call.name, fields.function_call.arguments, "legacy"))
+    return tuple(calls)
+
+
+def _read_after_prefix(source: bytes, prefix: Prefix) -> Request | None:
+    """The request that begins with this prefix; None if it does not after all."""
+    earlier, count = prefix.request, prefix.count
+    rest = prefix.remove_from(source)
+    places = find_values(rest)
+    if not prefix.is_followed(source, rest, places.get("messages")):
+        return None
+    new_request = _build_request(rest, places, earlier.messages[:count])
+    if new_request is None:
+        return None
+    removed_bytes, moved_bytes = len(source) - len(rest), prefix.start - earlier.offsets[0]
+    offsets = earlier.offsets[:count]
+    if moved_bytes:
+        offsets = tuple(offset + moved_bytes for offset in offsets)
+    tools_at = new_request.tools_at
+    if tools_at > prefix.start:
+        tools_at += removed_bytes
+    request = replace(
+        new_request,
+        source=source,
+        messages=earlier.messages[:count] + new_request.messages,
+        offsets=offsets + tuple(offset + removed_bytes for offset in new_request.offsets),
+        tools_at=tools_at,
+    )
+    request.columns.follow(earlier.columns, count - earlier.head_size)
+    return request

@@ -1,0 +1,119 @@
+"""Compressed bodies (RFC 9110, section 8.4), opened under a limit.
+
+Whether an upstream could have opened what a client compresses must not depend on whether there was something to
+shorten, so a chat request always leaves opened. A small body that grows without end (a bomb) is stopped while it grows.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import brotli
+import zstandard
+
+from proxy.wire.headers import list_codings
+
+# 200 to 1 is far beyond text; 64 KiB may always come out, however small the body was.
+MOST_GROWTH_RATIO = 200
+ALWAYS_ALLOWED_BYTES = 64 * 1024
+# Encoders that write in members (bgzip, pigz, one zstd frame per flush) write some KiB into each. An empty member is 2
+# to 20 bytes long and still needs a decompressor of its own, so their number is bounded, not only their bytes.
+MEMBERS_MAX = 10_000
+_PIECE_MAX_BYTES = 64 * 1024
+# Compressed bytes given to a decompressor at once. Each library copies what it did not use of them, so a whole body at
+# once would be copied for every piece that comes out. Zstandard has no bound for its output: from so little input, even
+# a bomb's next piece stays small.
+_FEED_BYTES = 512
+
+
+class DecodedTooLarge(ValueError):
+    """A body that grew beyond its limit."""
+
+
+class UndecodableBody(ValueError):
+    """A body that is not what its Content-Encoding says."""
+
+
+def decode_body(body: bytes, encoding: str, limit: int) -> bytes:
+    """The body without its encodings, the last one applied first. KeyError: an encoding we do not know."""
+    for name in reversed(list_codings(encoding)):
+        if name and name != "identity":
+            max_bytes = min(limit, max(len(body) * MOST_GROWTH_RATIO, ALWAYS_ALLOWED_BYTES))
+            body = _join_within(_OPENERS[name](body), max_bytes)
+    return body
+
+
+def is_known_encoding(encoding: str) -> bool:
+    return all(name in _OPENERS or name in ("", "identity") for name in list_codings(encoding))
+
+
+def _join_within(pieces: Iterator[bytes], limit: int) -> bytes:
+    decoded_pieces: list[bytes] = []
+    size = 0
+    try:
+        for piece in pieces:
+            size += len(piece)
+            if size > limit:
+                raise DecodedTooLarge
+            decoded_pieces.append(piece)
+    except (zlib.error, brotli.error, zstandard.ZstdError, EOFError) as fault:
+        raise UndecodableBody(str(fault)) from fault
+    return b"".join(decoded_pieces)
+
+
+def _read_members(body: bytes, open_member: Callable[[], Any], *piece_limit: int) -> Iterator[bytes]:
+    """The pieces of all members of a body, each read with a decompressor of its own."""
+    at = members = 0
+    while at < len(body):
+        if members >= MEMBERS_MAX:
+            raise EOFError(f"it has more than {MEMBERS_MAX} members")
+        members += 1
+        opener = open_member()
+        while not opener.eof:
+            fed_bytes = body[at : at + _FEED_BYTES]
+            piece = opener.decompress(fed_bytes, *piece_limit)
+            if not (fed_bytes or piece):
+                raise EOFError("it ends too early")
+            at += len(fed_bytes) - len(opener.unconsumed_tail) - len(opener.unused_data)
+            yield piece
+
+
+def _zlib(body: bytes, window: int) -> Iterator[bytes]:
+    return _read_members(body, partial(zlib.decompressobj, window), _PIECE_MAX_BYTES)
+
+
+def _gzip(body: bytes) -> Iterator[bytes]:
+    return _zlib(body, zlib.MAX_WBITS | 16)
+
+
+def _deflate(body: bytes) -> Iterator[bytes]:
+    """`deflate` means zlib; some clients send it without its header, which all servers accept."""
+    # A zlib header names its method, which is always DEFLATED, and both bytes together are a multiple of 31.
+    has_header = len(body) > 1 and body[0] & 0x0F == zlib.DEFLATED and int.from_bytes(body[:2], "big") % 31 == 0
+    return _zlib(body, zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS)
+
+
+def _zstd(body: bytes) -> Iterator[bytes]:
+    return _read_members(body, zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj)
+
+
+def _brotli(body: bytes) -> Iterator[bytes]:
+    opener = brotli.Decompressor()
+    at = 0
+    while not opener.is_finished():
+        fed_bytes = body[at : at + _FEED_BYTES] if opener.can_accept_more_data() else b""
+        piece = opener.process(fed_bytes, output_buffer_limit=_PIECE_MAX_BYTES)
+        if not (fed_bytes or piece) and opener.can_accept_more_data() and not opener.is_finished():
+            raise EOFError("it ends too early")
+        at += len(fed_bytes)
+        yield piece
+
+
+_OPENERS: dict[str, Callable[[bytes], Iterator[bytes]]] = {
+    "gzip": _gzip,
+    "x-gzip": _gzip,
+    "deflate": _deflate,
+    "zstd": _zstd,
+    "br": _brotli,
+}

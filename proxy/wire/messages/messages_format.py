@@ -1,0 +1,201 @@
+"""Requests of Messages: <https://platform.claude.com/docs/en/api/messages>."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from proxy.history import splice
+from proxy.history.messages import Message, is_different
+from proxy.history.request import Request
+from proxy.summary.question import Try
+from proxy.wire import marks
+from proxy.wire.known_prefix import Prefix, list_named
+from proxy.wire.lenient import as_object, as_text
+from proxy.wire.messages.content_blocks import decode_message, split_messages
+from proxy.wire.messages.list_writer import write_list
+from proxy.wire.messages.threads import remove_thread
+from proxy.wire.outline import Places, find_values
+from proxy.wire.piece_reader import find_raw, has_type, list_holding, read_body, read_list, read_value
+from proxy.wire.pieces import PiecedRequest, replace_list
+from proxy.wire.request_format import RequestFormat, bound_answer, keep_members, set_bounds
+
+_LEAST_BUDGET_TOKENS = 1_024
+"""The API refuses a smaller budget: <https://platform.claude.com/docs/en/build-with-claude/extended-thinking>."""
+_ASKS_FOR_MORE = frozenset(
+    {"stop_sequences", "output_format", "context_management", "mcp_servers", "container", "thread"}
+)
+"""Members that make a model answer with anything but one text, or the provider change the history by itself."""
+_KEYS_FOR_OTHER_UPSTREAMS = frozenset({"model", "messages", "system", "max_tokens", "tools", "stream", "temperature"})
+_COMPACTING = re.compile(rb'"type"\s*:\s*"compact(?:ion|_\d+)"')
+"""The type of an edit that the request asks for, or of a block that the provider sent before."""
+
+
+class MessagesFormat(RequestFormat):
+    """Requests of Messages."""
+
+    NAME = "messages"
+    FIRST_MESSAGE = list_named("messages")
+    BOUNDS = ("max_tokens",)
+
+    def parse(self, source: bytes, prefix: Prefix | None = None) -> PiecedRequest | None:
+        return read_body(source, prefix, _read_request)
+
+    def why_relayed(self, source: bytes, /) -> str:
+        """`provider-compacts` if the request is for a compaction by the provider, or comes after one."""
+        # First by its bytes, which takes a tenth of the time. The arguments of a tool call may hold such a type, too.
+        if b'"compact' not in source:
+            return ""
+        if b'"compaction"' not in source and _COMPACTING.search(source) is None:
+            return ""
+        if not _is_compacting(source):
+            return ""
+        return "provider-compacts"
+
+    def render(
+        self, request: Request, view: Sequence[Message], tools: bytes | None = None, shared: int = 0, /
+    ) -> bytes:
+        return remove_thread(replace_list(request, view, tools, partial(write_list, shared=shared)))
+
+    def render_question(
+        self, request: Request, question: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False
+    ) -> bytes:
+        assert isinstance(request, PiecedRequest)  # noqa: S101 - `parse` made it
+        source = self._replace_history(request, question)
+        if foreign:
+            source = keep_members(source, _KEYS_FOR_OTHER_UPSTREAMS)
+        removed_keys = set(_ASKS_FOR_MORE)
+        if b'"mcp_toolset"' in (question.tools or b"") and not foreign:
+            removed_keys.remove("mcp_servers")  # the API refuses a toolset without its server
+        if not question.aligned:
+            removed_keys |= {"tools", "tool_choice", "thinking"}
+        places = find_values(source)
+        if as_object(read_value(source, places, "tool_choice")).get("type") in ("any", "tool"):
+            removed_keys.add("tool_choice")
+        max_tokens = bounds["max_tokens"]
+        thinking = as_object(read_value(source, places, "thinking"))
+        budget = thinking.get("budget_tokens")
+        if question.aligned and thinking.get("type") == "enabled" and isinstance(budget, int):
+            max_tokens += budget  # the answer is what the budget leaves of the bound
+        return set_bounds(splice.remove_members(source, removed_keys), {"max_tokens": max_tokens}, model)
+
+    def answer_within(self, source: bytes, max_tokens: int) -> bytes:
+        """The request for an answer of at most so many tokens, thinking included."""
+        return bound_answer(_bound_thinking(source, max_tokens), self.BOUNDS, max_tokens)
+
+    def add_marks(self, source: bytes, _model: str, /) -> bytes:
+        if marks.KEY in source:
+            return source
+        source = remove_thread(source)
+        places = find_values(source)
+        changes: list[tuple[int, int, bytes]] = []
+        start, stop = places["messages"]
+        if source[start:stop].strip() != b"[]":
+            changes.append((start, stop, marks.mark_messages(source[start:stop], 0, marks.MARKS_MAX - 1)))
+        if "system" in places:
+            system = marks.mark_end(source[slice(*places["system"])])
+            if system is not None:
+                changes.append((*places["system"], system))
+        return splice.replace_spans(source, sorted(changes))
+
+    def _replace_history(self, request: PiecedRequest, question: Try) -> bytes:
+        """The request with these messages. A system prompt other than the client's own replaces that."""
+        head = [message for message in question.messages if message.role in ("system", "developer")]
+        if len(head) == len(request.head) and not any(map(is_different, head, request.head)):
+            return self.render(request, question.messages, question.tools)
+        without_system = self.parse(splice.remove_members(request.source, frozenset({"system"})))
+        if without_system is None:
+            raise ValueError("a request without its system prompt is still a request")
+        view = [message for message in question.messages if message not in head]
+        source = self.render(replace(without_system, head_places={}), view, question.tools)
+        if not head:
+            return source
+        opening = source.index(b"{") + 1
+        system = splice.quote("\n\n".join(message.text for message in head))
+        return splice.replace_bytes(source, opening, opening, b'"system":%b,' % system)
+
+
+MESSAGES_FORMAT = MessagesFormat()
+
+
+def _read_request(source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
+    system = None
+    if "system" in places:
+        system = source[slice(*places["system"])]
+    request = read_list(source, places, "messages", split_messages, system=system, prefix=prefix)
+    if request is None:
+        return None
+    max_output = read_value(source, places, "max_tokens")
+    if type(max_output) is not int:
+        max_output = None
+    thinking = as_object(read_value(source, places, "thinking"))
+    least_thinking = 0
+    if _find_budget(thinking, max_output):
+        least_thinking = _LEAST_BUDGET_TOKENS
+    user, session = _read_account(as_object(read_value(source, places, "metadata")))
+    return replace(
+        request,
+        user=user,
+        session=session,
+        max_output=max_output,
+        wire=MessagesFormat.NAME,
+        has_thinking_budget=thinking.get("type") == "enabled",
+        least_thinking=least_thinking,
+    )
+
+
+def _read_account(metadata: Mapping[str, Any]) -> tuple[str, str]:
+    """The user that the client names, without the session, and the session: a resumed history is recognized.
+
+    Claude Code sends both in one JSON text: {"device_id": "...", "account_uuid": "...", "session_id": "..."}.
+    """
+    user = as_text(metadata.get("user_id"))
+    try:
+        account = json.loads(user)
+    except (ValueError, RecursionError):
+        return user, ""
+    if not isinstance(account, dict):
+        return user, ""
+    return json.dumps({**account, "session_id": ""}, sort_keys=True), as_text(account.get("session_id"))
+
+
+def _is_compacting(source: bytes) -> bool:
+    """True if the request asks for a compaction, or an edit or a block of the history is of such a type."""
+    try:
+        places = find_values(source)
+        if find_raw(source, places, "compaction") not in (b"", b"null"):
+            return True
+        management = find_raw(source, places, "context_management")
+        if management[:1] == b"{" and has_type(find_raw(management, find_values(management), "edits"), _COMPACTING):
+            return True
+        messages = list_holding(find_raw(source, places, "messages"), _COMPACTING)
+        return any(has_type(bytes(decode_message(message).content), _COMPACTING) for message in messages)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return False  # it cannot be understood
+
+
+def _find_budget(thinking: Mapping[str, Any], max_tokens: object) -> int | None:
+    """The budget for thinking, if it is a part of the answer's bound; with thinking between calls it may be larger."""
+    if thinking.get("type") != "enabled":
+        return None
+    budget = thinking.get("budget_tokens")
+    if type(budget) is int and type(max_tokens) is int and budget < max_tokens:
+        return budget
+    return None
+
+
+def _bound_thinking(source: bytes, max_tokens: int) -> bytes:
+    """The request with less thinking, in proportion, if its budget is not below the bound: the API refuses that."""
+    places = find_values(source)
+    wanted_tokens = read_value(source, places, "max_tokens")
+    budget = _find_budget(as_object(read_value(source, places, "thinking")), wanted_tokens)
+    if budget is None or not _LEAST_BUDGET_TOKENS < max_tokens <= budget:
+        return source
+    member = splice.find_member(source, "budget_tokens", places["thinking"][0])
+    assert member is not None  # noqa: S101 - it was read above
+    bounded_tokens = max(_LEAST_BUDGET_TOKENS, max_tokens * budget // wanted_tokens)
+    return splice.replace_bytes(source, member.start, member.stop, b"%d" % bounded_tokens)
