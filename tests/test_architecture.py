@@ -55,7 +55,7 @@ NOT_CODE = {"__init__", "py.typed"}
 
 # Where a library is imported.
 USERS = {
-    "aiohttp": ("server/", "admin/", "upstream.py", "lab/simulated.py", "lab/demo/agent.py"),
+    "aiohttp": ("server/", "admin/", "telemetry/posting.py", "upstream.py", "lab/simulated.py", "lab/demo/agent.py"),
     "multidict": ("server/", "upstream.py"),
     "yarl": ("upstream.py",),
     "tiktoken": ("models/tokenizer.py",),
@@ -65,9 +65,11 @@ USERS = {
     "sqlite3": ("store/",),
     "obstore": ("store/transcripts/bucket.py",),
     "redis": ("store/redis_client.py",),
-    "opentelemetry": ("telemetry/otel.py",),
+    "opentelemetry": ("telemetry/otel.py", "telemetry/otel_spans.py", "telemetry/otlp.py"),
     "brotli": ("wire/http.py",),
-    "zstandard": ("wire/http.py",),
+    "backports": ("wire/http.py",),
+    "compression": ("wire/http.py",),
+    "structlog": ("telemetry/log.py",),
     "argparse": ("cli/", "lab/commands/"),
     "multiprocessing": ("server/supervisor.py",),
 }
@@ -77,7 +79,10 @@ PURE = {
     "itertools", "json", "math", "operator", "posixpath", "re", "string", "typing",
     "unicodedata",
 }  # fmt: skip
-PURE_BYTES = PURE | {"abc", "base64", "binascii", "struct", "urllib.parse", "zlib", "msgspec", "brotli", "zstandard"}
+PURE_BYTES = PURE | {
+    "abc", "backports", "base64", "binascii", "brotli", "compression", "msgspec", "struct", "sys", "urllib.parse",
+    "zlib",
+}  # fmt: skip
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval"}
 VAGUE = {"util", "utils", "helper", "helpers", "manager", "base", "mixin", "common", "misc"}
 

@@ -1,6 +1,7 @@
 """HTTP as this proxy reads and writes it: headers, credentials, the caller, paths, the model of a body, encodings."""
 
 import re
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -12,9 +13,13 @@ from urllib.parse import parse_qsl, unquote
 
 import brotli
 import msgspec
-import zstandard
 
 from proxy.wire.lenient import read_object
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 # --- headers ----------------------------------------------------------------------------------------------------------
 # Header hygiene after RFC 9110: what belongs to a connection stays on that connection.
@@ -391,9 +396,9 @@ ALWAYS_ALLOWED_BYTES = 64 * 1024
 MEMBERS_MAX = 10_000
 _PIECE_MAX_BYTES = 64 * 1024
 # Compressed bytes given to a decompressor at once. Each library copies what it did not use of them, so a whole body at
-# once would be copied for every piece that comes out. Zstandard has no bound for its output: from so little input, even
-# a bomb's next piece stays small.
+# once would be copied for every piece that comes out.
 _FEED_BYTES = 512
+_ZSTD_OPTIONS = {int(zstd.DecompressionParameter.window_log_max): 27}  # 128 MiB
 
 
 class TooLarge(ValueError):
@@ -437,12 +442,12 @@ def _join_within(pieces: Iterator[bytes], limit: int) -> bytes:
             if size > limit:
                 raise TooLarge
             kept.append(piece)
-    except (zlib.error, brotli.error, zstandard.ZstdError, EOFError) as fault:
+    except (zlib.error, brotli.error, zstd.ZstdError, EOFError) as fault:
         raise UndecodableBody(str(fault)) from fault
     return b"".join(kept)
 
 
-def _read_members(body: bytes, open_member: Callable[[], Any], *piece_limit: int) -> Iterator[bytes]:
+def _read_members(body: bytes, open_member: Callable[[], Any]) -> Iterator[bytes]:
     """The pieces of all members of a body, each read with a decompressor of its own."""
     at = members = 0
     while at < len(body):
@@ -452,7 +457,7 @@ def _read_members(body: bytes, open_member: Callable[[], Any], *piece_limit: int
         opener = open_member()
         while not opener.eof:
             fed = body[at : at + _FEED_BYTES]
-            piece = opener.decompress(fed, *piece_limit)
+            piece = opener.decompress(fed, _PIECE_MAX_BYTES)
             if not (fed or piece):
                 raise EOFError("it ends too early")
             at += len(fed) - len(opener.unconsumed_tail) - len(opener.unused_data)
@@ -460,7 +465,7 @@ def _read_members(body: bytes, open_member: Callable[[], Any], *piece_limit: int
 
 
 def _zlib(body: bytes, window: int) -> Iterator[bytes]:
-    return _read_members(body, partial(zlib.decompressobj, window), _PIECE_MAX_BYTES)
+    return _read_members(body, partial(zlib.decompressobj, window))
 
 
 def _gzip(body: bytes) -> Iterator[bytes]:
@@ -475,7 +480,19 @@ def _deflate(body: bytes) -> Iterator[bytes]:
 
 
 def _zstd(body: bytes) -> Iterator[bytes]:
-    return _read_members(body, zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj)
+    start = members = 0
+    while start < len(body):
+        members += 1
+        if members > MEMBERS_MAX:
+            raise EOFError(f"it has more than {MEMBERS_MAX} members")
+        decompressor = zstd.ZstdDecompressor(options=_ZSTD_OPTIONS)
+        while not decompressor.eof:
+            fed = body[start : start + _FEED_BYTES] if decompressor.needs_input else b""
+            if decompressor.needs_input and not fed:
+                raise EOFError("it ends too early")
+            start += len(fed)
+            yield decompressor.decompress(fed, _PIECE_MAX_BYTES)
+        start -= len(decompressor.unused_data)
 
 
 def _brotli(body: bytes) -> Iterator[bytes]:
