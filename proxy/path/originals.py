@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from proxy.errors import TranscriptsUnavailable
 from proxy.history.identity import Identity, compute_chain
 from proxy.history.messages import Request
-from proxy.store.transcripts.files import History
+from proxy.store.transcripts.saved_lines import History
 from proxy.store.transcripts.writer import Originals, Recording, SubmittedHistory
 from proxy.wire.assembly import Assembly
 from proxy.wire.formats import AnswerFormat, RequestFormat

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from proxy.history.identity import canonicalize, canonicalize_as_0_1, compute_link
 from proxy.history.messages import read_message
 from proxy.store.transcripts.archive import Transcript
-from proxy.store.transcripts.files import MessageLine, find_ids, hash_head, parse
+from proxy.store.transcripts.saved_lines import MessageLine, find_ids, hash_head, parse
 
 
 @dataclass(frozen=True, slots=True)
