@@ -64,7 +64,7 @@ USERS = {
     "prometheus_client": ("telemetry/metrics.py",),
     "sqlite3": ("store/",),
     "obstore": ("store/transcripts/bucket.py",),
-    "redis": ("store/redis_client.py",),
+    "redis": ("store/redis_client.py", "store/redis_errors.py"),
     "opentelemetry": ("telemetry/otel.py", "telemetry/otel_spans.py", "telemetry/otlp.py"),
     "brotli": ("wire/http.py",),
     "backports": ("wire/http.py",),

@@ -24,7 +24,7 @@ from proxy.events import RequestFinished, TurnEnded
 from proxy.lifetime import BackgroundWriter
 from proxy.store.clock import SystemClock
 from proxy.store.contract import StoreUnavailable, ignore
-from proxy.store.sqlite import DatabaseFile
+from proxy.store.database_file import DatabaseFile
 
 FILE = "chronicle.sqlite"
 QUEUED_RECORDS_MAX = 20_000
@@ -66,27 +66,6 @@ create table if not exists minute_counts (
     minute integer not null, name text not null, team text not null, many integer not null,
     primary key (minute, name, team)) without rowid;
 """
-_MIGRATION_FROM_1 = """
-insert into turns select null, at, conversation, tenant, link, team, key, tag, model, upstream, policy, version, action,
-    reason, messages, before, after, prompt, cached, written, paid, plain, null, null, '', ''
-    from turns_1;
-insert into incidents select null, at, severity, name, conversation, coalesce(json_extract(told, '$.dollars'), 0), told
-    from happenings_1;
-insert into minute_counts select minute, name, team, sum(many) from minutes_1 group by minute, name, team;
-drop table turns_1;
-drop table happenings_1;
-drop table minutes_1;
-drop table about_1;
-"""
-_MIGRATION_FROM_2 = """
-alter table turns add column tokens_would_be integer;
-alter table turns add column would_be_dollars real;
-"""
-_MIGRATION_FROM_3 = """
-alter table turns add column user text not null default '';
-alter table turns add column session text not null default '';
-"""
-_MIGRATIONS = ((2, _MIGRATION_FROM_2), (3, _MIGRATION_FROM_3))
 _NOT_STORED = {TurnEnded: {"request_id"}, RequestFinished: {"client", "sent_seconds", "trace"}}
 _TURN_COLUMNS, _REQUEST_COLUMNS = (
     tuple(name for name in kind.__struct_fields__ if name not in left_out) for kind, left_out in _NOT_STORED.items()
@@ -186,8 +165,6 @@ class ActivityLog:
     def _open(self) -> DatabaseFile:
         return DatabaseFile(self.path, self._warn, _prepare, LOCK_TIMEOUT_SECONDS)
 
-    # --- in the thread -----------------------------------------------------------------------------------------------
-
     def _write_records(self, waiting: Sequence[tuple[float, tuple[Record, ...]]]) -> int:
         try:
             self._file.run(lambda db: self._write(db, [(at, record) for at, records in waiting for record in records]))
@@ -254,30 +231,22 @@ def _select(db: sqlite3.Connection, query: str, values: Mapping[str, Any] | Sequ
 
 
 def _prepare(db: sqlite3.Connection) -> None:
+    """Make the tables. Those of another version, which hold history only, are dropped."""
     db.execute("pragma synchronous = off")
-    _make_tables(db)  # a file of version 0.1 may not have been written to yet
-
-
-def _version_of(db: sqlite3.Connection) -> int:
-    (version,) = db.execute("pragma user_version").fetchone()
-    return int(version)
-
-
-def _make_tables(db: sqlite3.Connection) -> None:
-    """Make the tables where they are missing, and bring those of earlier versions up to date."""
-    if _version_of(db) >= SCHEMA_VERSION:
+    if _read_version(db) == SCHEMA_VERSION:
         return
     with _transaction(db):
-        version = _version_of(db)
-        if version >= SCHEMA_VERSION:  # another worker was first
+        if _read_version(db) == SCHEMA_VERSION:  # another worker was first
             return
-        for before, script in _MIGRATIONS:
-            if 2 <= version <= before:  # noqa: PLR2004 (of version 1 only the rows are taken over, below)
-                _run(db, script)
+        for (table,) in db.execute("select name from sqlite_master where type = 'table'").fetchall():
+            db.execute(f'drop table "{table}"')
         _run(db, _SCHEMA)
-        if db.execute("select 1 from sqlite_master where name = 'minutes_1'").fetchone():
-            _run(db, _MIGRATION_FROM_1)
         db.execute(f"pragma user_version = {SCHEMA_VERSION}")
+
+
+def _read_version(db: sqlite3.Connection) -> int:
+    (version,) = db.execute("pragma user_version").fetchone()
+    return int(version)
 
 
 def _run(db: sqlite3.Connection, script: str) -> None:

@@ -29,11 +29,11 @@ _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
 # Parts of obstore's text that name the cause of a failed connection, from most to least telling.
 _CAUSES = (
-    ("timed out", ("timedout", "timed out", "timeout")),
-    ("certificate not trusted", ("unknownissuer", "certificate")),
-    ("connection refused", ("connectionrefused", "connection refused")),
+    ("timed out", ("TimedOut", "timed out", "Timeout")),
+    ("certificate not trusted", ("UnknownIssuer", "ertificate")),
+    ("connection refused", ("ConnectionRefused", "Connection refused")),
     ("host not found", ("dns error", "failed to lookup")),
-    ("no credentials", ("169.254.169.254", "missing", "credential")),
+    ("no credentials", ("169.254.169.254", "Missing", "redential")),
 )
 
 _CHECK = "check `transcripts.dir`, `endpoint`, `region`, `key` and `secret`, and what these credentials may do"
@@ -105,7 +105,7 @@ def _diagnose(text: str) -> tuple[str, str, str]:
     if any(sign in text for sign in ("redirect", "Unable to extract metadata", "Got invalid")):
         return "not an object store", "returned a response that is not an object store's", _CHECK
     for cause, signs in _CAUSES:
-        if any(sign in text.lower() for sign in signs):
+        if any(sign in text for sign in signs):
             return "unreachable", f"cannot be reached ({cause})", _CHECK
     return "unreachable", "cannot be reached (no connection)", _CHECK
 
