@@ -1,9 +1,9 @@
-"""The activity log: an SQLite file of what conversations did, for the admin pages.
+"""The activity log: an SQLite file about past requests, for the admin pages.
 
-Four tables: a row for each request (`requests`), one for the accounting of each that was looked at (`turns`), one for
-each block, summary or fault (`incidents`), and counts by the minute (`minute_counts`). Names and figures only; what was
-said is in the transcripts. Recording never waits: a thread writes what has gathered in a moment into a file that all
-workers of a machine share. Nothing depends on the file: one that is broken is set aside, and a new one begins.
+Four tables: a row for each request (`requests`), one for the accounting of each that compaction looked at (`turns`),
+one for each block, summary or fault (`incidents`), and counts by the minute (`minute_counts`). They hold names and
+figures; messages are in the transcripts. Recording never waits: a thread writes batches into a file that all workers
+share. Nothing depends on the file: a broken one is set aside, and a new one begins.
 
 Events become records in `proxy/telemetry/activity.py`; the pages read with SQL (`proxy/admin`).
 """
@@ -35,7 +35,7 @@ SWEEP_SECONDS = 600.0
 MINUTE_SECONDS = 60
 DAY_SECONDS = 24 * 3600.0
 INTEGER_LIMIT = 10**13
-"""Larger figures are cut to this: the sum over all rows must fit into the 64 bits of an integer of SQLite."""
+"""Cut larger figures to this: the sum over all rows must fit into the 64 bits of an integer of SQLite."""
 
 SCHEMA_VERSION = 4
 _SCHEMA = """
@@ -73,8 +73,8 @@ _TURN_COLUMNS, _REQUEST_COLUMNS = (
 _turn_values, _request_values = attrgetter(*_TURN_COLUMNS), attrgetter(*_REQUEST_COLUMNS)
 _INCIDENT_COLUMNS = ("severity", "name", "conversation", "dollars", "details")
 ROWS_PER_STATEMENT = 64
-"""sqlite3 gives the interpreter away for each statement and then asks the busy event loop for it: an insert of one row
-costs more waiting than work."""
+"""sqlite3 releases the GIL for each statement and must then win it from a busy event loop, so single rows cost more
+waiting than work."""
 _ADD_COUNT = """
 insert into minute_counts (minute, name, team, many) values (?, ?, ?, ?)
 on conflict do update set many = many + excluded.many
@@ -83,7 +83,7 @@ on conflict do update set many = many + excluded.many
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """Something that is not a request: a block, a summary, a fault, an act of an operator."""
+    """A block, a summary, a fault, or an act of an operator."""
 
     severity: str
     name: str
@@ -94,7 +94,7 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class CounterDelta:
-    """Additions to this minute's counts of a team."""
+    """Counts to add to this minute and team."""
 
     counts: Mapping[str, int]
     team: str = ""
@@ -102,13 +102,13 @@ class CounterDelta:
 
 @dataclass(frozen=True, slots=True)
 class RetentionLimits:
-    """How much is kept; of each table the oldest rows go first."""
+    """How much of each table to keep; the oldest rows go first."""
 
     turns: int = 100_000
     requests: int = 100_000
     incidents: int = 20_000
     paid_incidents: int = 100_000
-    """Summaries that cost something: as many as turns, so that no warning takes their cost out of the sums."""
+    """Summaries that cost something: as many as turns, so that warnings do not push their cost out of the sums."""
     seconds: float = 31 * DAY_SECONDS
 
 
@@ -142,15 +142,15 @@ class ActivityLog:
         return self._writer.dropped
 
     def record(self, *records: Record) -> None:
-        """Add records to the next batch; with too many waiting they are dropped and counted as one."""
+        """Add records to the next batch. If too many wait, drop them and count one."""
         self._writer.put((self._clock.read(), records), len(records))
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
-        """Write what waits, for at most so long."""
+        """Write all waiting records, for at most this long."""
         self._writer.close(seconds)
 
     def query(self, query: str, values: Mapping[str, Any] | Sequence[Any] = ()) -> list[dict[str, Any]]:
-        """The rows that a query finds, from any thread; none as long as nothing was recorded."""
+        """Return the rows of a query, from any thread. Without a file there are none."""
         if not self.path.is_file():
             return []
         file = self._open()
@@ -204,22 +204,22 @@ class ActivityLog:
         self._swept_at = now
         oldest = now - self._limits.seconds
         limits = self._limits
-        for table, which, most in (
+        for table, condition, max_rows in (
             ("turns", "true", limits.turns),
             ("requests", "true", limits.requests),
             ("incidents", "dollars <= 0", limits.incidents),
             ("incidents", "dollars > 0", limits.paid_incidents),
         ):
             db.execute(f"delete from {table} where at < ?", [oldest])  # noqa: S608
-            beyond = f"select at from {table} where {which} order by at desc limit 1 offset ?"  # noqa: S608
-            db.execute(f"delete from {table} where {which} and at <= ({beyond})", [most])  # noqa: S608
+            newest = f"select at from {table} where {condition} order by at desc limit 1 offset ?"  # noqa: S608
+            db.execute(f"delete from {table} where {condition} and at <= ({newest})", [max_rows])  # noqa: S608
         db.execute("delete from minute_counts where minute < ?", [oldest])
 
 
 @contextmanager
 def _transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """A transaction that takes its lock at once: two writers never wait for each other half way."""
-    with db:  # commits at the end of the block, and rolls back where it raises
+    """A transaction that takes its lock at once, so that two writers never wait for each other half way."""
+    with db:  # commits at the end of the block, or rolls back if it raises
         db.execute("begin immediate")
         yield
 
@@ -257,11 +257,11 @@ def _run(db: sqlite3.Connection, script: str) -> None:
 
 def _insert(db: sqlite3.Connection, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
     """Insert rows of a time and these columns, many by one statement."""
-    places = f"(?{', ?' * len(columns)})"
+    placeholders = f"(?{', ?' * len(columns)})"
     for start in range(0, len(rows), ROWS_PER_STATEMENT):
-        some = rows[start : start + ROWS_PER_STATEMENT]
-        values = ", ".join([places] * len(some))
-        db.execute(f"insert into {table} (at, {', '.join(columns)}) values {values}", [*chain.from_iterable(some)])  # noqa: S608
+        batch = rows[start : start + ROWS_PER_STATEMENT]
+        values = ", ".join([placeholders] * len(batch))
+        db.execute(f"insert into {table} (at, {', '.join(columns)}) values {values}", [*chain.from_iterable(batch)])  # noqa: S608
 
 
 def _incident_values(incident: Incident) -> Row:
@@ -271,7 +271,7 @@ def _incident_values(incident: Incident) -> Row:
 
 
 def _to_storable(value: object) -> object:
-    """A value as the database can store and add it up; names and figures come from clients and upstreams."""
+    """Return a value that the database can store and add up: names and figures come from clients and upstreams."""
     match value:
         case str() if not value.isascii():
             return value.encode("utf-8", "replace").decode()  # half a surrogate pair

@@ -85,7 +85,7 @@ class DatabaseFile:
 
     def _open(self) -> sqlite3.Connection:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.path.touch(mode=0o600)  # for this user only; SQLite keeps the mode for what it puts beside it
+        self.path.touch(mode=0o600)  # for this user only; SQLite gives its other files the same mode
         self._opened_inode = _inode(self.path)
         # One thread at a time; after a fault it may be another one.
         db = sqlite3.connect(self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False)

@@ -1,12 +1,11 @@
-"""A store with this worker's memory behind it: what a worker goes on with while Redis is out or the disk is full.
+"""A store with this worker's memory as a fallback, for a Redis that is out or a disk that is full.
 
-Without it every turn of a conversation would look like its first one until the store is back: compacted again each
+Without it, every turn of a conversation would look like its first one until the store is back: compacted again each
 time, at another place, and paid for in full. So a worker remembers the blocks it made or read, and the facts it wrote.
-While the store answers it has the last word, so that all workers agree. A block that the store lost (flushed, evicted,
-restarted empty) is given back to it by the next worker that looks it up and still remembers it; one that expired there
-has expired here, too.
+While the store answers, it has the last word, so that all workers agree. If the store lost a block (flushed, evicted,
+restarted empty), the next worker that looks it up and still remembers it writes it again.
 
-The secret is remembered once it was read. Documents are not: only the store knows what other workers made of them.
+The secret is remembered once it was read. Documents are not, because other workers may have changed them.
 """
 
 import time
@@ -21,7 +20,7 @@ REPORT_INTERVAL_SECONDS = 1.0
 
 
 class FallbackStore:
-    """Any store, and this worker's memory of it. `warn` is called with faults that the memory makes up for."""
+    """Any store, and this worker's memory of it. `warn` gets the faults that the memory makes up for."""
 
     def __init__(
         self,
@@ -39,21 +38,22 @@ class FallbackStore:
     async def find_first(
         self, blocks: Sequence[str], facts: Sequence[str] = (), *more: Sequence[str]
     ) -> tuple[Found | None, ...]:
-        """The first of each list. The store is asked for nothing older than what is remembered here.
+        """Return the first of each list.
 
-        So of a long history a few of the newest keys are sent, not thousands: an older value could not be the first.
+        The store is asked for nothing older than the remembered values, so a few of the newest keys of a long history
+        are sent, not thousands.
         """
-        known_block, known_fact = await self._memory.find_first(blocks, facts)
-        newest_blocks, newest_facts = _down_to(blocks, known_block), _down_to(facts, known_fact)
+        remembered_block, remembered_fact = await self._memory.find_first(blocks, facts)
+        newest_blocks, newest_facts = _cut_at(blocks, remembered_block), _cut_at(facts, remembered_fact)
         try:
             block, fact, *others = await self._store.find_first(newest_blocks, newest_facts, *more)
             if fact is None and len(newest_facts) < len(facts):
-                # The store has lost the fact that is remembered here. It may still have an older one.
+                # The store has lost the remembered fact. It may still have an older one.
                 _, fact = await self._store.find_first((), facts[len(newest_facts) :])
         except StoreUnavailable as fault:
             self._report_fault(str(fault))
             return await self._memory.find_first(blocks, facts, *more)
-        return await self._settle(known_block, block), fact, *others
+        return await self._settle(remembered_block, block), fact, *others
 
     async def put_block(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
         try:
@@ -103,21 +103,24 @@ class FallbackStore:
         await self._store.close()
 
     def _report_fault(self, fault: str) -> None:
-        """Report a fault; the same one once a second, however many calls it meets."""
-        last, at = self._reported
-        if fault != last or time.monotonic() - at >= REPORT_INTERVAL_SECONDS:
+        """Report a fault, the same one at most once a second."""
+        last_fault, reported_at = self._reported
+        if fault != last_fault or time.monotonic() - reported_at >= REPORT_INTERVAL_SECONDS:
             self._reported = fault, time.monotonic()
             self._warn(fault)
 
-    async def _settle(self, known: Found | None, found: Found | None) -> Found | None:
-        """The block to use. What the store has is remembered here; what it has lost is given back to it."""
-        if found is not None:
-            self._memory.remember(found.key, found.value)
-        elif known is not None:
-            return Found(known.key, await self.put_block(known.key, known.value))
-        return found
+    async def _settle(self, remembered: Found | None, stored: Found | None) -> Found | None:
+        """Return the block to use: remember the stored one, or store the remembered one again."""
+        if stored is not None:
+            self._memory.remember(stored.key, stored.value)
+            return stored
+        if remembered is not None:
+            return Found(remembered.key, await self.put_block(remembered.key, remembered.value))
+        return None
 
 
-def _down_to(keys: Sequence[str], known: Found | None) -> Sequence[str]:
-    """The keys as far as the one that is known."""
-    return keys if known is None else keys[: keys.index(known.key) + 1]
+def _cut_at(keys: Sequence[str], last: Found | None) -> Sequence[str]:
+    """Return the keys up to that of `last`, or all of them."""
+    if last is None:
+        return keys
+    return keys[: keys.index(last.key) + 1]

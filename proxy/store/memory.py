@@ -1,4 +1,4 @@
-"""The store of one process, without a disk: for tests, the demo, and `state.store: memory`. It forgets at the end."""
+"""A store for one process, without a disk: for tests, the demo, and `state.store: memory`."""
 
 import secrets
 from collections.abc import Callable, Sequence
@@ -11,22 +11,26 @@ DEFAULT = StoreLimits()
 
 
 class _ExpiringValues:
-    """Values up to so many bytes, each until its time."""
+    """Values with a bound of their bytes, each until its time."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self._values: ByteBoundedCache[str, tuple[bytes, float]] = ByteBoundedCache(most_bytes)
+    def __init__(self, max_bytes: int) -> None:
+        self._values: ByteBoundedCache[str, tuple[bytes, float]] = ByteBoundedCache(max_bytes)
 
     def read(self, key: str, now: float) -> bytes | None:
         value, until = self._values.get(key) or (None, 0.0)
-        return value if until > now else None
+        if until <= now:
+            return None
+        return value
 
     def write(self, key: str, value: bytes, until: float) -> None:
         self._values[key] = value, until
 
     def find_first(self, keys: Sequence[str], now: float) -> Found | None:
-        # Of the many keys of a long history most have no entry, and are passed over at little cost.
-        values = ((key, self.read(key, now)) for key in self._values.find_known(keys))
-        return next((Found(key, value) for key, value in values if value is not None), None)
+        for key in self._values.find_known(keys):  # skips most of the many keys of a long history at little cost
+            value = self.read(key, now)
+            if value is not None:
+                return Found(key, value)
+        return None
 
 
 class MemoryStore:
@@ -51,12 +55,13 @@ class MemoryStore:
 
     async def put_block(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
         stored = self._blocks.read(key, self._clock())
-        winner = value if stored is None or stored == over else stored
-        self.remember(key, winner)
-        return winner
+        if stored is None or stored == over:
+            stored = value
+        self.remember(key, stored)
+        return stored
 
     def remember(self, key: str, block: bytes) -> None:
-        """Keep a block, in place of any other. For `FallbackStore`, where the shared store has the last word."""
+        """Keep a block, and replace any other. For `FallbackStore`, because the shared store has the last word."""
         self._blocks.write(key, block, self._clock() + self._block_seconds)
 
     async def read_fact(self, key: str) -> bytes | None:

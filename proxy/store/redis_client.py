@@ -50,7 +50,7 @@ def _open_client(url: StateUrl, ca_file: str | None) -> Client:
         "protocol": 2,  # of RESP3 nothing is needed, and older servers and some proxies do not speak it
         "driver_info": None,  # else CLIENT SETINFO: one more right for the user, two more replies to wait for
         "retry": Retry(NoBackoff(), 0),
-        # GuardedClient bounds how many are in use. A limit here would raise an error where waiting a moment is enough.
+        # GuardedClient bounds how many are in use, and waits. A limit here would raise an error.
         "max_connections": NO_LIMIT,
     }
     if url.tls:

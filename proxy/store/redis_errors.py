@@ -50,7 +50,7 @@ _REASONS: dict[type[BaseException], str] = {
 _ERROR_NUMBER = re.compile(r"\[Errno (\d+)\]")
 FAULTS = (
     RedisError, RedisClusterException, OSError, EOFError,
-    # redis-py raises these while it reads what is not Redis: a RecursionError for a thousand nested lists
+    # redis-py raises these while it reads another protocol: a RecursionError for a thousand nested lists
     InvalidResponse, ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
 )  # fmt: skip
 

@@ -229,7 +229,7 @@ class SqliteStore:
         """In the thread, as all that follows."""
         return [self._run(job) for job in jobs]
 
-    def _run(self, job: _Job) -> Any:  # noqa: ANN401 (what the act returns)
+    def _run(self, job: _Job) -> Any:  # noqa: ANN401 (the result of the act)
         outage = self._outage
         if outage is not None and (job.writes or outage.reads):
             return StoreUnavailable(outage.why)
@@ -319,7 +319,7 @@ class SqliteStore:
 
     def _sweep(self, db: sqlite3.Connection) -> None:
         now, believed = self._clock.read(), self._clock.read_believed()
-        # What was stored while the clock was ahead would be the newest, and outlast the rest by as much.
+        # Rows of a time when the clock was ahead would be the newest, and outlast the rest by as much.
         db.execute("update blocks_1 set used = :now where used > :now", {"now": now})
         db.execute("update facts_1 set until = :until where until > :until", {"until": believed + FACT_SECONDS_MAX})
         db.execute("delete from blocks_1 where used <= ?", [self._oldest_use()])

@@ -10,7 +10,8 @@ How an event becomes a line, a number, a post:
 
 1. An event is the source. It holds no header, query or body, so no listener can leak one.
 2. Each reader names the fields that it takes: a new field of an event must not reach a log or a program unseen.
-3. What may block (a pipe, a disk, a collector) is behind a bounded queue: what does not fit is dropped and counted.
+3. A pipe, a disk or a collector may block, so a bounded queue is before each. If it is full, events are dropped and
+   counted.
 
 log          lines on standard output, by structlog; also those of libraries
 stdout       whole lines on a descriptor that several workers share

@@ -134,7 +134,7 @@ def _escape_fields(_logger: object, _method: str, fields: EventDict) -> EventDic
 
 
 def _shorten_fields(_logger: object, _method: str, fields: EventDict) -> EventDict:
-    """Leave out of a text line what is usual."""
+    """Leave usual values out of a text line."""
     if fields["event"] == "request":
         return _summarize_request(fields)
     if "steps" in fields:

@@ -16,8 +16,8 @@ POLL_SECONDS = 1.0
 class StandardOutput:
     """File descriptor 1, written without Python's buffers.
 
-    A buffer keeps what could not be written and fails again at exit, and its lock would be held by a thread that is
-    stuck in a write. `render_loss` makes the line that reports how many lines were lost.
+    A buffer keeps unwritten bytes and fails again at exit, and its lock would be held by a thread that is stuck in a
+    write. `render_loss` makes the line that reports how many lines were lost.
     """
 
     def __init__(self, render_loss: Callable[[int], bytes]) -> None:
@@ -36,7 +36,7 @@ class StandardOutput:
         return lost
 
     def _report_loss(self) -> bool:
-        """Tell the reader of the log where lines are missing, as soon as it can read again."""
+        """Report missing lines as soon as the reader of the log reads again."""
         if self._lost_lines and not self._write_whole(self._render_loss(self._lost_lines)):
             return False
         self._lost_lines = 0

@@ -9,7 +9,7 @@
 2. A thread appends the messages whose ids are not in the conversation's file, under a lock that all workers share.
 3. Readers take whole lines, each id once, from the folder and the object store alike, so a line that was written or
    sent twice does no harm.
-4. Retention and deletion remove whole conversations. What is removed while it is written to stays.
+4. Retention and deletion remove whole conversations, unless these are written to at this moment.
 
 saved_lines  the format of a line
 files        append-only files of conversations

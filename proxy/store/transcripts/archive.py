@@ -1,8 +1,8 @@
 """Saved conversations: found, read and removed, in a folder or in an object store with its spool.
 
 Every name begins with its tenant, then its conversation, so one conversation is found, read or removed without a look
-at any other. Several processes may have written the same message: its first line counts. What cannot be read is left
-out: a transcript with a hole in it is still of use.
+at any other. Several processes may have written the same message: its first line counts. Unreadable lines are left out:
+a transcript with a hole in it is still of use.
 """
 
 import builtins
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class StoreFault(OSError):
-    """A failure of an object store; the text says what to do about it. Equal failures have equal kinds."""
+    """A failure of an object store, with advice for the operator. Equal failures have equal kinds."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -106,7 +106,7 @@ class SavedConversation:
         with ExitStack() as opened:
             files = _open_files(self.place, opened)
             if self.store is not None:
-                # The objects are listed after the files were opened: what is sent in between is among them.
+                # The objects are listed after the files were opened, because files may be sent in between.
                 for item in self._list_again() if self.is_on_disk else self.objects:
                     yield from io.BytesIO(self.store.get(item.name))
             for file in files:
@@ -191,8 +191,8 @@ class Archive:
 
     def find_expired(self, bounds: Retention, now: float) -> list[SavedConversation]:
         """Return the conversations that are too old or beyond the size, the longest idle one first."""
-        # In an object store, a process may count on what was written within this time (see files.py). A file that is
-        # dated later than now was written while the clock was ahead: it is no obstacle to the size.
+        # A process may rely on objects that were written within this time (see files.py). A file that is dated later
+        # than now was written while the clock was ahead: on a disk it may go.
         settled_seconds = SETTLED_SECONDS if self.store else -math.inf
         expired, total = [], 0
         for conversation in self.newest_first():

@@ -1,8 +1,8 @@
 """The client of an object store: obstore, for S3, Google Cloud Storage or Azure (https://developmentseed.org/obstore/).
 
 obstore is optional (the extra `s3`), so only the composition root imports this module, if an object store is
-configured. This file maps settings to its options, and every failure to a `StoreFault` that says what to do. Of the
-text of a failure only status and code are repeated, because a store may quote what was signed.
+configured. This file maps settings to its options, and every failure to a `StoreFault` with advice. Of the text of a
+failure only status and code are repeated, because a store may quote the signed request.
 """
 
 import re
@@ -49,7 +49,7 @@ class Bucket:
         self.url = f"{scheme}://{name}/{prefix}".rstrip("/")
         self._endpoint = settings.endpoint or f"{scheme}://{name}"
         with self._reporting():
-            # Uploads.py repeats uploads, after longer and longer pauses. Reads are repeated at once.
+            # `Uploads` repeats writes, after longer and longer pauses. Reads are repeated at once.
             build = partial(_open, settings, timeout_seconds, scheme, name, prefix.strip("/"))
             self._writes = build(retries=0)
             self._reads = build(retries=READ_RETRIES)
@@ -85,7 +85,7 @@ class Bucket:
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:
-        """Turn what obstore raises into a `StoreFault`."""
+        """Turn exceptions of obstore into a `StoreFault`."""
         try:
             yield
         except (BaseError, OSError, ValueError) as fault:
@@ -95,7 +95,7 @@ class Bucket:
 
 
 def _diagnose(text: str) -> tuple[str, str, str]:
-    """Return the kind of a failure, the problem in words, and what to do."""
+    """Return the kind of a failure, the problem in words, and advice."""
     if status_match := _STATUS.search(text):
         status, code = status_match[1], ""
         if code_match := _CODE.search(text):
@@ -134,7 +134,7 @@ def _open(
     config: dict[str, Any] = {}
     for name, option in option_names.items():
         value = getattr(settings, name)
-        if value:  # without it, obstore looks where the vendor's own tools do
+        if value:  # without it, obstore uses the variables and files of the vendor's own tools
             config[option] = value.value if isinstance(value, Secret) else value
     if scheme == "s3":
         if settings.endpoint:

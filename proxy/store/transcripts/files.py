@@ -8,9 +8,9 @@ many files there are. If the file is another one (it was closed or removed), the
 
 A line counts once its newline is there. The next append cuts off a torn end, left by a killed process or a full disk.
 
-Before an object store, closed files vanish once they are sent. A process takes what it saw in the folder within the
-last hour for sent, and nothing is removed from a store that was written to within two: so a conversation that was
-removed there is written whole by its next request.
+If there is an object store, closed files vanish once they are sent. A process takes lines that it saw in the folder
+within the last hour for sent, and no conversation is removed from the store within two hours of its last write: so the
+next request of a removed conversation writes all of it.
 """
 
 import fcntl

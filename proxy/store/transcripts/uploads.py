@@ -68,12 +68,12 @@ class TranscriptSettings:
     redaction: Redaction = field(default_factory=Redaction)
     retention: Retention | None = None
     queue_bytes: int = 64 * MEBIBYTE
-    """Bound of what waits to be written."""
+    """Bytes that may wait to be written."""
     upload_seconds: float = 5.0
     upload_bytes: int = 8 * MEBIBYTE
     """Upload a file once it is this old or this large."""
     spool_bytes: int = 1024 * MEBIBYTE
-    """Bound of what waits to be uploaded."""
+    """Bytes that may wait to be uploaded."""
     parallel_uploads: int = 4
 
 

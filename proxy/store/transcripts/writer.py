@@ -1,7 +1,7 @@
 """Originals: every message as the client sent it, and every answer, kept once.
 
 A request only hands over; a thread writes (files.py). A disk that is slow, full or gone delays no request but one that
-waits for `SubmittedHistory.done`. What could not be written is counted, and the next turn writes it, because the client
+waits for `SubmittedHistory.done`. Unwritten histories are counted, and the next turn writes them, because the client
 sends its history again. Answers are collected as they pass, and assembled and written in the same thread.
 """
 
