@@ -449,6 +449,7 @@ async def test_a_fact_is_written_though_nothing_waits_for_it(store):
 
 
 async def test_the_blocks_of_version_0_2_are_found(path):
+    path.parent.mkdir()
     with sqlite3.connect(path) as db:
         db.execute("create table promises_1 (key text primary key, value blob not null, used real not null)")
         db.execute("insert into promises_1 values ('t/h1', ?, ?)", (b"block", time.time()))
