@@ -119,11 +119,11 @@ class BackgroundTasks:
             async with asyncio.timeout(seconds):
                 await self.wait_idle()
         self._is_closed = True
-        unfinished = tuple(self._tasks)
-        for task in unfinished:
+        unfinished_tasks = tuple(self._tasks)
+        for task in unfinished_tasks:
             task.cancel()
-        await asyncio.gather(*unfinished, return_exceptions=True)
-        return len(unfinished)
+        await asyncio.gather(*unfinished_tasks, return_exceptions=True)
+        return len(unfinished_tasks)
 
 
 class WorkerThread:

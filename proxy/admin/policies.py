@@ -180,7 +180,7 @@ def _newest(archive: Archive, wanted: NewTrial) -> list[SavedConversation]:
     if wanted.conversation:
         return list(archive.find(wanted.conversation, Caller(wanted.team).tenant))[:1]
     since = time.time() - wanted.days * DAY_SECONDS
-    return [one for one in archive.newest_first(Caller(wanted.team).tenant) if one.written >= since]
+    return [one for one in archive.newest_first(Caller(wanted.team).tenant) if one.written_at >= since]
 
 
 async def _run(folder: str, job: Mapping[str, Any], conversations: Sequence[SavedConversation], seconds: float) -> Json:

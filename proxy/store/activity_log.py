@@ -182,8 +182,8 @@ class ActivityLog:
         for at, record in records:
             if isinstance(record, CounterDelta):
                 minute = int(at) // MINUTE_SECONDS * MINUTE_SECONDS
-                for name, many in record.counts.items():
-                    counts[minute, name, record.team] += many
+                for name, amount in record.counts.items():
+                    counts[minute, name, record.team] += amount
             elif isinstance(record, Incident):
                 incidents.append((at, *_incident_values(record)))
             elif isinstance(record, RequestFinished):

@@ -65,11 +65,11 @@ class StoreLimits:
 
 class Store(Protocol):
     async def find_first(
-        self, blocks: Sequence[str], facts: Sequence[str] = (), *more: Sequence[str]
+        self, blocks: Sequence[str], facts: Sequence[str] = (), *fact_lists: Sequence[str]
     ) -> tuple[Found | None, ...]:
         """Return the first block and the first fact under these keys (newest first), in one round trip.
 
-        `more`: further lists of facts, each with its own first.
+        `fact_lists`: further lists of facts, each with its own first.
         """
 
     async def put_block(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
@@ -86,15 +86,15 @@ class Store(Protocol):
     async def claim_fact(self, key: str, value: bytes, seconds: float) -> bool:
         """Store a fact if there is none. Of several workers that begin the same work, one gets True."""
 
-    async def load_secret(self, held: bytes | None = None) -> bytes:
+    async def load_secret(self, current_secret: bytes | None = None) -> bytes:
         """Return the key of the hash, the same for all who share this store. Make it if there is none.
 
-        `held` is the key in use: it is stored again if the store has lost its own.
+        `current_secret` is the key in use: it is stored again if the store has lost its own.
         """
 
     async def read_document(self, key: str) -> bytes | None: ...
 
-    async def replace_document(self, key: str, old: bytes | None, new: bytes) -> bool:
+    async def replace_document(self, key: str, old_value: bytes | None, new_value: bytes) -> bool:
         """Change a document if it still has the old value (None: there is none). False: another writer was first."""
 
     async def close(self) -> None: ...

@@ -36,7 +36,7 @@ class FallbackStore:
         self._secret: bytes | None = None
 
     async def find_first(
-        self, blocks: Sequence[str], facts: Sequence[str] = (), *more: Sequence[str]
+        self, blocks: Sequence[str], facts: Sequence[str] = (), *fact_lists: Sequence[str]
     ) -> tuple[Found | None, ...]:
         """Return the first of each list.
 
@@ -46,23 +46,23 @@ class FallbackStore:
         remembered_block, remembered_fact = await self._memory.find_first(blocks, facts)
         newest_blocks, newest_facts = _cut_at(blocks, remembered_block), _cut_at(facts, remembered_fact)
         try:
-            block, fact, *others = await self._store.find_first(newest_blocks, newest_facts, *more)
+            block, fact, *other_facts = await self._store.find_first(newest_blocks, newest_facts, *fact_lists)
             if fact is None and len(newest_facts) < len(facts):
                 # The store has lost the remembered fact. It may still have an older one.
                 _, fact = await self._store.find_first((), facts[len(newest_facts) :])
         except StoreUnavailable as fault:
             self._report_fault(str(fault))
-            return await self._memory.find_first(blocks, facts, *more)
-        return await self._settle(remembered_block, block), fact, *others
+            return await self._memory.find_first(blocks, facts, *fact_lists)
+        return await self._settle(remembered_block, block), fact, *other_facts
 
     async def put_block(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
         try:
-            stored = await self._store.put_block(key, value, over)
+            stored_block = await self._store.put_block(key, value, over)
         except StoreUnavailable as fault:
             self._report_fault(str(fault))
             return await self._memory.put_block(key, value, over)
-        self._memory.remember(key, stored)
-        return stored
+        self._memory.remember(key, stored_block)
+        return stored_block
 
     async def read_fact(self, key: str) -> bytes | None:
         try:
@@ -85,9 +85,9 @@ class FallbackStore:
             self._report_fault(str(fault))
             return await self._memory.claim_fact(key, value, seconds)
 
-    async def load_secret(self, held: bytes | None = None) -> bytes:
+    async def load_secret(self, current_secret: bytes | None = None) -> bytes:
         try:
-            self._secret = await self._store.load_secret(held)
+            self._secret = await self._store.load_secret(current_secret)
         except StoreUnavailable:
             if self._secret is None:
                 raise
@@ -96,8 +96,8 @@ class FallbackStore:
     async def read_document(self, key: str) -> bytes | None:
         return await self._store.read_document(key)
 
-    async def replace_document(self, key: str, old: bytes | None, new: bytes) -> bool:
-        return await self._store.replace_document(key, old, new)
+    async def replace_document(self, key: str, old_value: bytes | None, new_value: bytes) -> bool:
+        return await self._store.replace_document(key, old_value, new_value)
 
     async def close(self) -> None:
         await self._store.close()
@@ -109,13 +109,13 @@ class FallbackStore:
             self._reported = fault, time.monotonic()
             self._warn(fault)
 
-    async def _settle(self, remembered: Found | None, stored: Found | None) -> Found | None:
+    async def _settle(self, remembered_block: Found | None, stored_block: Found | None) -> Found | None:
         """Return the block to use: remember the stored one, or store the remembered one again."""
-        if stored is not None:
-            self._memory.remember(stored.key, stored.value)
-            return stored
-        if remembered is not None:
-            return Found(remembered.key, await self.put_block(remembered.key, remembered.value))
+        if stored_block is not None:
+            self._memory.remember(stored_block.key, stored_block.value)
+            return stored_block
+        if remembered_block is not None:
+            return Found(remembered_block.key, await self.put_block(remembered_block.key, remembered_block.value))
         return None
 
 

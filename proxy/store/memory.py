@@ -45,20 +45,20 @@ class MemoryStore:
         self._documents: dict[str, bytes] = {}
 
     async def find_first(
-        self, blocks: Sequence[str], facts: Sequence[str] = (), *more: Sequence[str]
+        self, blocks: Sequence[str], facts: Sequence[str] = (), *fact_lists: Sequence[str]
     ) -> tuple[Found | None, ...]:
         now = self._clock()
         block = self._blocks.find_first(blocks, now)
         if block:
             self.remember(block.key, block.value)
-        return block, *(self._facts.find_first(keys, now) for keys in (facts, *more))
+        return block, *(self._facts.find_first(keys, now) for keys in (facts, *fact_lists))
 
     async def put_block(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
-        stored = self._blocks.read(key, self._clock())
-        if stored is None or stored == over:
-            stored = value
-        self.remember(key, stored)
-        return stored
+        stored_block = self._blocks.read(key, self._clock())
+        if stored_block is None or stored_block == over:
+            stored_block = value
+        self.remember(key, stored_block)
+        return stored_block
 
     def remember(self, key: str, block: bytes) -> None:
         """Keep a block, and replace any other. For `FallbackStore`, because the shared store has the last word."""
@@ -79,17 +79,17 @@ class MemoryStore:
         self._facts.write(key, value, now + seconds)
         return True
 
-    async def load_secret(self, held: bytes | None = None) -> bytes:
-        self._secret = self._secret or held or secrets.token_bytes(SECRET_BYTES)
+    async def load_secret(self, current_secret: bytes | None = None) -> bytes:
+        self._secret = self._secret or current_secret or secrets.token_bytes(SECRET_BYTES)
         return self._secret
 
     async def read_document(self, key: str) -> bytes | None:
         return self._documents.get(key)
 
-    async def replace_document(self, key: str, old: bytes | None, new: bytes) -> bool:
-        if self._documents.get(key) != old:
+    async def replace_document(self, key: str, old_value: bytes | None, new_value: bytes) -> bool:
+        if self._documents.get(key) != old_value:
             return False
-        self._documents[key] = new
+        self._documents[key] = new_value
         return True
 
     async def close(self) -> None:

@@ -54,9 +54,9 @@ class RedisStore:
         return f"<RedisStore {self._url}>"
 
     async def find_first(
-        self, blocks: Sequence[str], facts: Sequence[str] = (), *more: Sequence[str]
+        self, blocks: Sequence[str], facts: Sequence[str] = (), *fact_lists: Sequence[str]
     ) -> tuple[Found | None, ...]:
-        lists = (blocks, facts, *more)
+        lists = (blocks, facts, *fact_lists)
         results: list[Found | None] = [None] * len(lists)
         for slot_lists in self._split_by_slot(lists):
             for index, candidate in enumerate(await self._find_in_slot(slot_lists)):
@@ -64,10 +64,10 @@ class RedisStore:
         return tuple(results)
 
     async def put_block(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
-        stored = await self._put(BLOCK, key, value, self._seconds, over)
-        if stored is None:
+        stored_block = await self._put(BLOCK, key, value, self._seconds, over)
+        if stored_block is None:
             return value
-        return stored
+        return stored_block
 
     async def read_fact(self, key: str) -> bytes | None:
         _, fact = await self.find_first((), (key,))
@@ -84,8 +84,10 @@ class RedisStore:
     async def claim_fact(self, key: str, value: bytes, seconds: float) -> bool:
         return await self._put(FACT, key, value, seconds) is None
 
-    async def load_secret(self, held: bytes | None = None) -> bytes:
-        secret = await self._client.run(LOAD_SECRET, [f"{PREFIX}/secret"], held or secrets.token_bytes(SECRET_BYTES))
+    async def load_secret(self, current_secret: bytes | None = None) -> bytes:
+        secret = await self._client.run(
+            LOAD_SECRET, [f"{PREFIX}/secret"], current_secret or secrets.token_bytes(SECRET_BYTES)
+        )
         if not isinstance(secret, bytes):
             raise self._client.odd_reply()
         return secret
@@ -93,10 +95,10 @@ class RedisStore:
     async def read_document(self, key: str) -> bytes | None:
         return await self._get(f"{PREFIX}/document/{key}")
 
-    async def replace_document(self, key: str, old: bytes | None, new: bytes) -> bool:
-        values = [new]
-        if old is not None:
-            values.append(old)
+    async def replace_document(self, key: str, old_value: bytes | None, new_value: bytes) -> bool:
+        values = [new_value]
+        if old_value is not None:
+            values.append(old_value)
         return await self._client.run(REPLACE, [f"{PREFIX}/document/{key}"], *values) == 1
 
     async def peek(self, keys: Sequence[str]) -> dict[str, bytes]:
@@ -144,9 +146,9 @@ class RedisStore:
         kinds = (BLOCK, *(FACT for _ in lists[1:]))
         server_lists = [[self._key(kind, key) for key in keys] for kind, keys in zip(kinds, lists, strict=True)]
         routed_by = next(keys[0] for keys in server_lists if keys)
-        packed = map(msgspec.msgpack.encode, server_lists)
+        packed_lists = map(msgspec.msgpack.encode, server_lists)
         reply = await self._client.run(
-            FIND_FIRST, [routed_by], self._now, self._seconds, RECORDED_USES_PER_LIFETIME, *packed
+            FIND_FIRST, [routed_by], self._now, self._seconds, RECORDED_USES_PER_LIFETIME, *packed_lists
         )
         if not isinstance(reply, list) or len(reply) != len(lists):
             raise self._client.odd_reply()

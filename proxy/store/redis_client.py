@@ -42,8 +42,8 @@ MAX_CONNECTIONS, NO_LIMIT = 16, 1 << 16
 def _open_client(url: StateUrl, ca_file: str | None) -> Client:
     """A client that has not connected yet."""
     options: dict[str, Any] = {"socket_connect_timeout": CHECK_TIMEOUT_SECONDS, "socket_timeout": None}
-    skipped = "sentinel_" if url.tls else ("sentinel_", "ssl_")
-    options |= {name: value for name, value in url.options.items() if not name.startswith(skipped)}
+    skipped_prefixes = "sentinel_" if url.tls else ("sentinel_", "ssl_")
+    options |= {name: value for name, value in url.options.items() if not name.startswith(skipped_prefixes)}
     options |= {
         "username": url.user or None,
         "password": url.password or None,

@@ -100,8 +100,8 @@ def _describe_os_error(fault: OSError) -> str:
         return os.strerror(errno.ETIMEDOUT)
     number = fault.errno
     # For a name with several addresses asyncio raises one error that has no number and quotes those of all.
-    if not number and (quoted := _ERROR_NUMBER.search(str(fault))):
-        number = int(quoted[1])
+    if not number and (number_match := _ERROR_NUMBER.search(str(fault))):
+        number = int(number_match[1])
     return os.strerror(number) if number else type(fault).__name__
 
 

@@ -130,10 +130,10 @@ class SqliteStore:
         self._bytes_since_sweep = limits.block_bytes
 
     async def find_first(
-        self, blocks: Sequence[str], facts: Sequence[str] = (), *more: Sequence[str]
+        self, blocks: Sequence[str], facts: Sequence[str] = (), *fact_lists: Sequence[str]
     ) -> tuple[Found | None, ...]:
         return await self._in_thread(
-            lambda db: (self._find_block(db, blocks), *(self._find_fact(db, keys) for keys in (facts, *more))),
+            lambda db: (self._find_block(db, blocks), *(self._find_fact(db, keys) for keys in (facts, *fact_lists))),
             writes=False,
         )
 
@@ -148,28 +148,28 @@ class SqliteStore:
 
     async def write_fact(self, key: str, value: bytes, seconds: float, over: bytes | None = None) -> None:
         now = self._clock.read_believed()
-        expired = math.inf  # in place of any row
+        oldest = math.inf  # in place of any row
         if over is not None:
-            expired = now
+            oldest = now
         await self._in_thread(
-            lambda db: self._put(db, _FACTS, (key, value, now + seconds), expired, over), WRITE_DELAY_SECONDS
+            lambda db: self._put(db, _FACTS, (key, value, now + seconds), oldest, over), WRITE_DELAY_SECONDS
         )
 
     async def claim_fact(self, key: str, value: bytes, seconds: float) -> bool:
         now = self._clock.read_believed()
         return await self._in_thread(lambda db: self._put(db, _FACTS, (key, value, now + seconds), now))
 
-    async def load_secret(self, held: bytes | None = None) -> bytes:
+    async def load_secret(self, current_secret: bytes | None = None) -> bytes:
         secret = await self._in_thread(_read_secret, writes=False)
         if secret is None:
-            secret = await self._in_thread(lambda db: _load_secret(db, held))
+            secret = await self._in_thread(lambda db: _load_secret(db, current_secret))
         return secret
 
     async def read_document(self, key: str) -> bytes | None:
         return await self._in_thread(lambda db: _read_document(db, key), writes=False)
 
-    async def replace_document(self, key: str, old: bytes | None, new: bytes) -> bool:
-        return await self._in_thread(lambda db: _replace_document(db, key, old, new))
+    async def replace_document(self, key: str, old_value: bytes | None, new_value: bytes) -> bool:
+        return await self._in_thread(lambda db: _replace_document(db, key, old_value, new_value))
 
     async def close(self) -> None:
         self._is_closed = True
@@ -296,17 +296,17 @@ class SqliteStore:
         return Found(row[0], row[1])
 
     def _put_block(self, db: sqlite3.Connection, key: str, value: bytes, over: bytes | None) -> bytes:
-        expired = self._oldest_use()
-        if self._put(db, _BLOCKS, (key, value, self._clock.read()), expired, over):
+        oldest = self._oldest_use()
+        if self._put(db, _BLOCKS, (key, value, self._clock.read()), oldest, over):
             return value
-        row = _select_first(db, _BLOCKS, expired, [key])
+        row = _select_first(db, _BLOCKS, oldest, [key])
         if row is None:
             return value
         return row[1]
 
-    def _put(self, db: sqlite3.Connection, table: Table, row: Row, expired: float, over: bytes | None = None) -> bool:
+    def _put(self, db: sqlite3.Connection, table: Table, row: Row, oldest: float, over: bytes | None = None) -> bool:
         """Write a row unless there is one that has neither expired nor holds `over`. Return True if it was written."""
-        is_written = db.execute(_PUT.format(*table), [*row, expired, over]).fetchone() is not None
+        is_written = db.execute(_PUT.format(*table), [*row, oldest, over]).fetchone() is not None
         if is_written:
             self._bytes_since_sweep += len(row[0]) + len(row[1])
         self._sweep_when_due(db)
@@ -376,8 +376,8 @@ def _read_secret(db: sqlite3.Connection) -> bytes | None:
     return row and bytes(row[0])
 
 
-def _load_secret(db: sqlite3.Connection, held: bytes | None) -> bytes:
-    db.execute("insert or ignore into secret_1 values (1, ?)", [held or secrets.token_bytes(SECRET_BYTES)])
+def _load_secret(db: sqlite3.Connection, current_secret: bytes | None) -> bytes:
+    db.execute("insert or ignore into secret_1 values (1, ?)", [current_secret or secrets.token_bytes(SECRET_BYTES)])
     return bytes(db.execute("select value from secret_1").fetchone()[0])
 
 
@@ -386,10 +386,13 @@ def _read_document(db: sqlite3.Connection, key: str) -> bytes | None:
     return row and bytes(row[0])
 
 
-def _replace_document(db: sqlite3.Connection, key: str, old: bytes | None, new: bytes) -> bool:
-    if old is None:
-        return db.execute("insert or ignore into documents_1 values (?, ?)", [key, new]).rowcount == 1
-    return db.execute("update documents_1 set value = ? where key = ? and value = ?", [new, key, old]).rowcount == 1
+def _replace_document(db: sqlite3.Connection, key: str, old_value: bytes | None, new_value: bytes) -> bool:
+    if old_value is None:
+        return db.execute("insert or ignore into documents_1 values (?, ?)", [key, new_value]).rowcount == 1
+    return (
+        db.execute("update documents_1 set value = ? where key = ? and value = ?", [new_value, key, old_value]).rowcount
+        == 1
+    )
 
 
 def _prepare(db: sqlite3.Connection) -> None:

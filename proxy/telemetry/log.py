@@ -31,8 +31,8 @@ EventDict = MutableMapping[str, Any]
 class Log:
     """A listener that writes log lines to standard output, and those of libraries until it is closed."""
 
-    def __init__(self, level: str, wanted: Format, *, has_colours: bool = True) -> None:
-        processors = _list_processors(wanted, has_colours=has_colours and is_terminal())
+    def __init__(self, level: str, log_format: Format, *, has_colours: bool = True) -> None:
+        processors = _list_processors(log_format, has_colours=has_colours and is_terminal())
         # `ReturnLogger`: a call returns the rendered line, or None if the level leaves it out.
         self._logger = structlog.wrap_logger(
             structlog.ReturnLogger(),
@@ -85,12 +85,12 @@ class LibraryHandler(logging.Handler):
         self._log.put(self.format(record))
 
 
-def is_text(wanted: Format) -> bool:
-    return wanted == "text" or (wanted == "auto" and is_terminal())
+def is_text(log_format: Format) -> bool:
+    return log_format == "text" or (log_format == "auto" and is_terminal())
 
 
-def _list_processors(wanted: Format, *, has_colours: bool) -> list[Processor]:
-    if not is_text(wanted):
+def _list_processors(log_format: Format, *, has_colours: bool) -> list[Processor]:
+    if not is_text(log_format):
         return [
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.add_log_level,

@@ -337,8 +337,8 @@ class Metrics(Collector):
         self.update_tracked()
         counts = []
         for series in self.series:
-            restored = self._restored.get(series.name, {})
-            counts.append((series, dict(_subtract(series.values, restored))))
+            restored_values = self._restored.get(series.name, {})
+            counts.append((series, dict(_subtract(series.values, restored_values))))
         return counts
 
     def to_snapshot(self) -> bytes:
@@ -375,8 +375,8 @@ class Metrics(Collector):
 
 
 def _subtract(
-    values: Mapping[Labels, list[float]], restored: Mapping[Labels, list[float]]
+    values: Mapping[Labels, list[float]], restored_values: Mapping[Labels, list[float]]
 ) -> Iterator[tuple[Labels, list[float]]]:
     for labels, numbers in values.items():
-        before = restored.get(labels) or [0.0] * len(numbers)
+        before = restored_values.get(labels) or [0.0] * len(numbers)
         yield labels, [a - b for a, b in zip(numbers, before, strict=True)]

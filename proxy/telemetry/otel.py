@@ -97,7 +97,7 @@ class Exporter:
         """A sink: returns how many items were lost."""
         records: list[LogRecord] = []
         metrics: tuple[int, Counts] | None = None
-        lost = 0
+        lost_count = 0
         for at, item in items:
             if not isinstance(item, events.Event):
                 metrics = at, item  # newer totals replace older ones
@@ -107,11 +107,11 @@ class Exporter:
                 if self._signals.has_logs:
                     records += make_log_records(at, item)
             except _UNWRITABLE:  # a client chose some of its words: it must not cost the telemetry of others
-                lost += 1
+                lost_count += 1
         results = [self._post_spans(list(self._spans.release(HELD_SECONDS))), self._post_logs(records)]
         if metrics is not None:
             results.append(self._post_metrics(*metrics))
-        return lost if all(results) else len(items)
+        return lost_count if all(results) else len(items)
 
     def _post_spans(self, spans: list[Span]) -> bool:
         if not spans:

@@ -36,12 +36,12 @@ def make_log_records(at: int, event: events.Event) -> Iterator[LogRecord]:
     )
 
 
-def make_metric(series: Series, values: Mapping[tuple[str, ...], Sequence[float]], started: int, at: int) -> Metric:
+def make_metric(series: Series, values: Mapping[tuple[str, ...], Sequence[float]], start: int, at: int) -> Metric:
     metric = Metric(name=PREFIX + series.name.removesuffix("_total"), description=series.help)
     cumulative = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
     for labels, numbers in values.items():
         attributes = make_attributes(dict(zip(series.labels, labels, strict=True)))
-        times = {"start_time_unix_nano": started, "time_unix_nano": at}
+        times = {"start_time_unix_nano": start, "time_unix_nano": at}
         if series.buckets:
             *counts, total = numbers
             metric.histogram.aggregation_temporality = cumulative

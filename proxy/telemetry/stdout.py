@@ -28,12 +28,12 @@ class StandardOutput:
 
     def write(self, lines: Sequence[bytes]) -> int:
         """Write lines and return how many were lost, to a full disk or a reader that is gone."""
-        lost = 0
+        lost_count = 0
         for chunk, count in _join_chunks(lines):
             if not (self._report_loss() and self._write_whole(chunk)):
                 self._lost_lines += count
-                lost += count
-        return lost
+                lost_count += count
+        return lost_count
 
     def _report_loss(self) -> bool:
         """Report missing lines as soon as the reader of the log reads again."""

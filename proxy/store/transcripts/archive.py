@@ -55,7 +55,7 @@ class StoredObject:
 
     name: str
     bytes: int
-    written: float
+    written_at: float
 
 
 class ObjectStore(Protocol):
@@ -84,7 +84,7 @@ class SavedConversation:
 
     place: Path
     bytes: int
-    written: float
+    written_at: float
     store: ObjectStore | None = None
     objects: Sequence[StoredObject] = ()
     is_on_disk: bool = True
@@ -103,8 +103,8 @@ class SavedConversation:
         return self.name[:SHORT_NAME_CHARACTERS]
 
     def lines(self) -> Iterator[builtins.bytes]:
-        with ExitStack() as opened:
-            files = _open_files(self.place, opened)
+        with ExitStack() as stack_of_files:
+            files = _open_files(self.place, stack_of_files)
             if self.store is not None:
                 # The objects are listed after the files were opened, because files may be sent in between.
                 for item in self._list_again() if self.is_on_disk else self.objects:
@@ -117,7 +117,7 @@ class SavedConversation:
         if self.store is None:
             return self._remove_folder()
         objects = self._list_again()
-        if self.is_on_disk or any(item.written > self.written for item in objects):
+        if self.is_on_disk or any(item.written_at > self.written_at for item in objects):
             return 0
         for item in reversed(objects):  # the newest first: the rest of an interrupted removal has no hole
             self.store.delete(item.name)
@@ -129,15 +129,15 @@ class SavedConversation:
         except FileNotFoundError:
             return 0
         try:
-            if _measure(self.place)[1] > self.written:
+            if _measure(self.place)[1] > self.written_at:
                 return 0
             # Renamed first: a process that is killed half way leaves no conversation with a hole.
-            removed = self.place.with_name(REMOVED + self.place.name)
-            shutil.rmtree(removed, ignore_errors=True)
-            self.place.rename(removed)
+            removed_folder = self.place.with_name(REMOVED + self.place.name)
+            shutil.rmtree(removed_folder, ignore_errors=True)
+            self.place.rename(removed_folder)
         finally:
             os.close(file)
-        shutil.rmtree(removed)
+        shutil.rmtree(removed_folder)
         with suppress(OSError):  # the tenant has other conversations
             self.place.parent.rmdir()
         return self.bytes
@@ -164,20 +164,20 @@ class Archive:
         if self.store is None:
             yield from on_disk
             return
-        in_spool = {saved.place: saved for saved in on_disk}
+        in_spool = {conversation.place: conversation for conversation in on_disk}
         objects: dict[Path, list[StoredObject]] = {place: [] for place in in_spool}
         for item in _list_transcripts(self.store, name, tenant_folder):
             objects.setdefault((self.folder / item.name).parent, []).append(item)
         for place, items in objects.items():
             size = sum(item.bytes for item in items)
-            written = max((item.written for item in items), default=0.0)
+            written_at = max((item.written_at for item in items), default=0.0)
             if place in in_spool:
                 size += in_spool[place].bytes
-                written = max(written, in_spool[place].written)
-            yield SavedConversation(place, size, written, self.store, items, place in in_spool)
+                written_at = max(written_at, in_spool[place].written_at)
+            yield SavedConversation(place, size, written_at, self.store, items, place in in_spool)
 
     def newest_first(self, tenant: str = "") -> list[SavedConversation]:
-        return sorted(self.find("", tenant), key=lambda saved: saved.written, reverse=True)
+        return sorted(self.find("", tenant), key=lambda conversation: conversation.written_at, reverse=True)
 
     def read_each(self, read: Callable[[SavedConversation], T]) -> Iterator[T]:
         """Read all of them, in their order. From an object store a few at a time, because most of it is waiting."""
@@ -186,23 +186,23 @@ class Archive:
             return
         conversations = self.find()
         with ThreadPoolExecutor(READ_AHEAD_MAX) as pool:
-            while some := list(islice(conversations, READ_AHEAD_MAX)):
-                yield from pool.map(read, some)
+            while batch := list(islice(conversations, READ_AHEAD_MAX)):
+                yield from pool.map(read, batch)
 
     def find_expired(self, bounds: Retention, now: float) -> list[SavedConversation]:
         """Return the conversations that are too old or beyond the size, the longest idle one first."""
         # A process may rely on objects that were written within this time (see files.py). A file that is dated later
         # than now was written while the clock was ahead: on a disk it may go.
         settled_seconds = SETTLED_SECONDS if self.store else -math.inf
-        expired, total = [], 0
+        expired_conversations, total = [], 0
         for conversation in self.newest_first():
             total += conversation.bytes
-            idle = now - conversation.written
+            idle = now - conversation.written_at
             is_too_old = bounds.days and idle > bounds.days * DAY_SECONDS
             is_too_much = bounds.bytes and total > bounds.bytes
             if (is_too_old or is_too_much) and idle >= settled_seconds:
-                expired.append(conversation)
-        return expired[::-1]
+                expired_conversations.append(conversation)
+        return expired_conversations[::-1]
 
     def prune(self, bounds: Retention, now: float) -> int:
         """Remove expired conversations and return the bytes this freed. Several processes may do so at once."""
@@ -214,21 +214,21 @@ class Archive:
 def _find_in_folder(folder: Path, name: str, tenant: str) -> Iterator[SavedConversation]:
     for place in sorted(folder.glob(f"{tenant or '*'}/*")):
         if place.name.startswith(name) and not place.name.startswith("."):
-            size, written = _measure(place)
+            size, written_at = _measure(place)
             if size:
-                yield SavedConversation(place, size, written)
+                yield SavedConversation(place, size, written_at)
 
 
 def _measure(place: Path) -> tuple[int, float]:
     """Return the bytes of a conversation's files, and the time of the last write."""
-    size, written = 0, 0.0
+    size, written_at = 0, 0.0
     for path in list_files(place):
         with suppress(FileNotFoundError):
             stat = path.stat()
             if stat.st_size:
                 size += stat.st_size
-                written = max(written, stat.st_mtime)
-    return size, written
+                written_at = max(written_at, stat.st_mtime)
+    return size, written_at
 
 
 def _list_transcripts(store: ObjectStore, name: str, tenant: str) -> Iterator[StoredObject]:
@@ -247,7 +247,7 @@ def _list_transcripts(store: ObjectStore, name: str, tenant: str) -> Iterator[St
                 yield item
 
 
-def _open_files(place: Path, opened: ExitStack) -> list[BinaryIO]:
+def _open_files(place: Path, stack_of_files: ExitStack) -> list[BinaryIO]:
     """Open all files of a conversation as of one moment, while other processes close (rename) and send them."""
     for tries_left in reversed(range(OPEN_TRIES)):
         files: list[BinaryIO] = []
@@ -259,7 +259,7 @@ def _open_files(place: Path, opened: ExitStack) -> list[BinaryIO]:
                     if tries_left:
                         break
             else:
-                opened.push(stack.pop_all())
+                stack_of_files.push(stack.pop_all())
                 return files
     return []
 
@@ -287,8 +287,8 @@ class Transcript:
 
     def leaves(self) -> list[str]:
         """Return the links that nothing follows, the newest first."""
-        followed = {line.after for line in self.messages.values()}
-        leaves = [line for line in self.messages.values() if line.at not in followed]
+        followed_links = {line.after for line in self.messages.values()}
+        leaves = [line for line in self.messages.values() if line.at not in followed_links]
         return [line.at for line in sorted(leaves, key=lambda line: line.seen, reverse=True)]
 
     def path(self, leaf: str) -> list[MessageLine]:
@@ -336,11 +336,11 @@ class Transcript:
             yield answer.to, answer.seen, answer.message, True
 
 
-def read_transcript(saved: SavedConversation) -> Transcript:
+def read_transcript(conversation: SavedConversation) -> Transcript:
     messages: dict[str, MessageLine] = {}
     heads: dict[str, HeadLine] = {}
     answers: list[AnswerLine] = []
-    for raw in saved.lines():
+    for raw in conversation.lines():
         match parse(raw) if raw.endswith(b"\n") else None:
             case MessageLine() as line:
                 messages.setdefault(line.at, line)
@@ -348,7 +348,7 @@ def read_transcript(saved: SavedConversation) -> Transcript:
                 heads.setdefault(head.name, head)
             case AnswerLine() as answer:
                 answers.append(answer)
-    return Transcript(saved, messages, heads, answers)
+    return Transcript(conversation, messages, heads, answers)
 
 
 def role_and_text(raw: bytes) -> tuple[str, str]:

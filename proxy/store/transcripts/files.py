@@ -76,20 +76,20 @@ class TranscriptFolder:
         folder = self.locate(tenant, conversation)
         file = _open_to_append(folder)
         try:
-            known = self._read_new_ids(folder, file)
-            lines = make_lines(known.ids)
+            index = self._read_new_ids(folder, file)
+            lines = make_lines(index.ids)
             if not lines:
                 return 0
             # Forgotten until all is written: should the disk fill up half way, only the file itself knows how far.
             del self._known[folder]
             data = b"".join(lines.values())
-            self._write(folder, file, known.end, data)
+            self._write(folder, file, index.end, data)
         finally:
             os.close(file)
-        known.beginning = known.beginning or data[:BEGINNING_BYTES]
-        known.end += len(data)
-        known.ids.update(lines)
-        self._known[folder] = known
+        index.beginning = index.beginning or data[:BEGINNING_BYTES]
+        index.end += len(data)
+        index.ids.update(lines)
+        self._known[folder] = index
         return len(data)
 
     def check_writable(self) -> None:
@@ -105,25 +105,25 @@ class TranscriptFolder:
         """Return the ids in this conversation, with those that other processes have written since the last look."""
         size, now = os.fstat(file).st_size, read_elapsed()
         beginning = os.pread(file, BEGINNING_BYTES, 0)
-        known = self._known.pop(folder, None)
-        if known is None or not known.beginning or size < known.end or not beginning.startswith(known.beginning):
+        index = self._known.pop(folder, None)
+        if index is None or not index.beginning or size < index.end or not beginning.startswith(index.beginning):
             since, ids = now, _read_closed_ids(folder)
-            if known is not None and self._is_spool and now - known.since <= REMEMBER_SECONDS:
-                since = known.since
-                ids |= known.ids
-            known = KnownIds(since, ids=ids)
-        if size > known.end:
+            if index is not None and self._is_spool and now - index.since <= REMEMBER_SECONDS:
+                since = index.since
+                ids |= index.ids
+            index = KnownIds(since, ids=ids)
+        if size > index.end:
             with os.fdopen(file, "rb", closefd=False) as lines:
-                lines.seek(known.end)
+                lines.seek(index.end)
                 for line in lines:
                     if line.endswith(b"\n"):
-                        known.ids.update(find_ids([line]))
-                        known.end += len(line)
-            known.beginning = beginning[: min(known.end, BEGINNING_BYTES)]
-        self._known[folder] = known
-        while len(self._known) > 1 and sum(len(other.ids) for other in self._known.values()) > REMEMBERED_IDS_MAX:
+                        index.ids.update(find_ids([line]))
+                        index.end += len(line)
+            index.beginning = beginning[: min(index.end, BEGINNING_BYTES)]
+        self._known[folder] = index
+        while len(self._known) > 1 and sum(len(index.ids) for index in self._known.values()) > REMEMBERED_IDS_MAX:
             self._known.popitem(last=False)
-        return known
+        return index
 
     def _write(self, folder: Path, file: int, end: int, data: bytes) -> None:
         os.ftruncate(file, end)  # cut off a torn line
@@ -175,13 +175,13 @@ def close_file(path: Path) -> Path:
 def open_locked(path: Path, flags: int) -> int:
     """Open a file and lock it; it still has its name. No other process appends to it until it is closed."""
     while True:
-        with ExitStack() as opened:
+        with ExitStack() as stack:
             file = os.open(path, flags, 0o600)
-            opened.callback(os.close, file)
+            stack.callback(os.close, file)
             fcntl.flock(file, fcntl.LOCK_EX)
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(file), path.stat()):
-                    opened.pop_all()
+                    stack.pop_all()
                     return file
 
 

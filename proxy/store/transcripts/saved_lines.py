@@ -158,10 +158,10 @@ def parse(line: bytes) -> MessageLine | HeadLine | AnswerLine | None:
 
 
 def _format(fields: Mapping[str, Any], message: bytes, redaction: Redaction) -> bytes:
-    clean, altered = redaction.of_json(message)
+    clean, alterations = redaction.of_json(message)
     if _BREAK.search(clean):
-        clean, altered = clean.translate(_SPACES_FOR_BREAKS), (*altered, LINE_BREAKS)
-    line = {"v": VERSION, **fields, **_drop_empty(altered=altered)}
+        clean, alterations = clean.translate(_SPACES_FOR_BREAKS), (*alterations, LINE_BREAKS)
+    line = {"v": VERSION, **fields, **_drop_empty(altered=alterations)}
     start = json.dumps(line, separators=(",", ":")).encode()
     return start[:-1] + _MESSAGE + clean + b"}\n"
 

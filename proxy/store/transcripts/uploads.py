@@ -119,9 +119,9 @@ class Uploads:
             problem = f"{self.waiting_bytes // MEBIBYTE} MiB wait in {self._spool} for the object store"
             raise SpoolFull(f"{problem}: see why it does not take them, or raise `transcripts.spool_mib`")
 
-    def add_waiting(self, written: int) -> None:
+    def add_waiting(self, added_bytes: int) -> None:
         with self._lock:
-            self.waiting_bytes += written
+            self.waiting_bytes += added_bytes
 
     def close(self, seconds: float = 5.0) -> bool:
         """Send for at most this long. False: something stays here for the next process."""
@@ -176,20 +176,20 @@ class Uploads:
     def _close_due(self, files: Mapping[Path, int], *, everything: bool) -> list[Path]:
         """Close files that are due, and return all closed ones in the order in which to send them."""
         now = time.monotonic()
-        first_seen, closed = self._first_seen, []
+        first_seen, closed_paths = self._first_seen, []
         self._first_seen = {}
         for path, size in files.items():
             if is_closed(path):
-                closed.append(path)
+                closed_paths.append(path)
                 continue
             since = first_seen.get(path, now)
             is_old = now - since >= self._settings.upload_seconds
             if not (is_old or everything or size >= self._settings.upload_bytes):
                 self._first_seen[path] = since
             elif closed_path := self._close(path):
-                closed.append(closed_path)
+                closed_paths.append(closed_path)
         # A conversation whose file was refused comes last, or it would hold up all the others.
-        return sorted(closed, key=lambda path: (path.parent in self._refused, path.parent, path.name))
+        return sorted(closed_paths, key=lambda path: (path.parent in self._refused, path.parent, path.name))
 
     def _close(self, path: Path) -> Path | None:
         with suppress(FileNotFoundError):

@@ -37,7 +37,7 @@ class SubmittedHistory:
 
     done: Future[bool] = field(default_factory=Future)
     """True once it is written."""
-    written: tuple[str, str, str] | None = None
+    written_as: tuple[str, str, str] | None = None
     """Tenant, conversation and last link, once it is written: its answers belong after that link."""
 
 
@@ -86,7 +86,7 @@ class Originals:
 
     def keep_later(self, size: int, read: Callable[[], History | None]) -> SubmittedHistory:
         """Hand over `size` bytes out of which the thread is to read a history; `read` returns None if there is none."""
-        submitted = SubmittedHistory()
+        submission = SubmittedHistory()
 
         def write() -> bool:
             history = read()
@@ -94,11 +94,11 @@ class Originals:
                 return False
             make_lines = partial(history.to_lines, seen=self._timestamp(), redaction=self._settings.redaction)
             self._append(history.tenant, history.conversation, make_lines)
-            submitted.written = history.tenant, history.conversation, history.links[-1]
+            submission.written_as = history.tenant, history.conversation, history.links[-1]
             return True
 
-        self.hand_over(size, write, submitted.done)
-        return submitted
+        self.hand_over(size, write, submission.done)
+        return submission
 
     def check_writable(self) -> Future[bool]:
         """Find out whether something can be written, after everything that waits."""
@@ -115,9 +115,9 @@ class Originals:
         """Note that a request stopped waiting for its history, until something is written again."""
         self._note_failure("the disk is too slow: a request has stopped waiting for it")
 
-    def record(self, submitted: SubmittedHistory, assembly: Assembly) -> "Recording":
+    def record(self, submission: SubmittedHistory, assembly: Assembly) -> "Recording":
         """Collect the answer to a history that was handed over."""
-        return Recording(self, submitted, assembly)
+        return Recording(self, submission, assembly)
 
     def hand_over(self, size: int, act: Callable[[], bool], done: Future[bool]) -> bool:
         """Queue an act that holds `size` bytes. Return False if there is no room for it."""
@@ -155,11 +155,11 @@ class Originals:
             self._uploads.close(seconds)
         return is_written
 
-    def write_answer(self, submitted: SubmittedHistory, assembly: Assembly, *, ended: bool) -> bool:
+    def write_answer(self, submission: SubmittedHistory, assembly: Assembly, *, ended: bool) -> bool:
         """In the thread, as all that follows. An answer to an unwritten history is not written either."""
-        if submitted.written is None:
+        if submission.written_as is None:
             return False
-        tenant, conversation, link = submitted.written
+        tenant, conversation, link = submission.written_as
         answer = assembly.answer(ended=ended)
         data = render_answer_lines(link, answer, self._timestamp(), self._settings.redaction)
         if not data:
@@ -196,12 +196,12 @@ class Originals:
     def _append(self, tenant: str, conversation: str, make_lines: MakeLines) -> None:
         if self._uploads is not None:
             self._uploads.check_room()
-        added = self._folder.append(tenant, conversation, make_lines)
-        if added:
+        added_bytes = self._folder.append(tenant, conversation, make_lines)
+        if added_bytes:
             self.problem = ""
-            self._unswept += added
+            self._unswept += added_bytes
             if self._uploads is not None:
-                self._uploads.add_waiting(added)
+                self._uploads.add_waiting(added_bytes)
 
     def _note_failure(self, problem: str, cause: object = None) -> None:
         self.problem = problem
@@ -231,9 +231,9 @@ class Originals:
 class Recording:
     """One answer as it passes: collected on the event loop, taken apart in the thread while it still comes."""
 
-    def __init__(self, originals: Originals, submitted: SubmittedHistory, assembly: Assembly) -> None:
+    def __init__(self, originals: Originals, submission: SubmittedHistory, assembly: Assembly) -> None:
         self._originals = originals
-        self._submitted = submitted
+        self._submitted = submission
         self._assembly = assembly
         self._pieces: list[bytes] = []
         self._size = 0
