@@ -1,7 +1,8 @@
 """State that outlives a request.
 
-    request  ->  Store  =  MemoryStore | SqliteStore | FallbackStore(RedisStore)
-    request  ->  transcripts (originals, answers)           event  ->  ActivityLog
+    request -> Store = MemoryStore | SqliteStore | FallbackStore(RedisStore)
+    request -> transcripts (originals, answers)
+    event -> ActivityLog
 
 1. All stores meet one contract (contract.py), and one suite of tests judges them (tests/store).
 2. Blocks are written once: the first writer wins, and every worker forwards the stored one.

@@ -1,9 +1,10 @@
 """Transcripts: the originals of conversations, on disk and in an object store.
 
-    request  ->  Originals (queue)  ->  current.jsonl of the conversation
-                                          |  if there is an object store: closed, sent by Uploads, deleted here
-    answer   ->  Recording  ----------^   v
-                                        <prefix>/<tenant>/<conversation>/<time>-<random>.jsonl
+    request -> Originals (queue) -> current.jsonl of the conversation
+    answer -> Recording -------^      |
+                                      |  if there is an object store: closed, sent by Uploads, deleted here
+                                      v
+                                    <prefix>/<tenant>/<conversation>/<time>-<random>.jsonl
 
 1. The event loop hands a history over and goes on. Only the first lossy act waits until it is written.
 2. A thread appends the messages whose ids are not in the conversation's file, under a lock that all workers share.
