@@ -168,7 +168,7 @@ class Archive:
         objects: dict[Path, list[StoredObject]] = {place: [] for place in in_spool}
         for item in _list_transcripts(self.store, name, tenant_folder):
             objects.setdefault((self.folder / item.name).parent, []).append(item)
-        for place, items in objects.items():
+        for place, items in sorted(objects.items()):
             size = sum(item.bytes for item in items)
             written_at = max((item.written_at for item in items), default=0.0)
             if place in in_spool:
