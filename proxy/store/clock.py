@@ -11,7 +11,8 @@ JUMP_SECONDS = 3600.0
 """A clock that advances by this much more than the elapsed time was set, or a virtual machine was paused."""
 EVEN_SECONDS = 3600.0
 """A clock that jumped ahead is believed after it has run evenly for this long."""
-# This clock of Linux includes suspended time. Elsewhere (macOS) the monotonic one does.
+# This clock includes suspended time (https://man7.org/linux/man-pages/man2/clock_gettime.2.html). On macOS the
+# monotonic one does.
 _ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 

@@ -11,7 +11,7 @@ Four kinds of values:
 - A *document* is small, kept for good and changed by several workers: each change names the value that it replaces.
 
 All but the documents can be derived again: to lose them costs one compaction of each conversation, never an error. A
-store that cannot answer raises `StoreUnavailable` and nothing else, and the request goes on without it.
+store that cannot answer raises `StoreUnavailable` and nothing else, and the request continues without it.
 
 Keys begin with the tenant. Values are opaque bytes that carry their own version.
 """
@@ -38,7 +38,7 @@ def ignore(_warning: str) -> None:
 
 
 class StoreUnavailable(Exception):
-    """The store did not answer, or not in time. The request goes on without it."""
+    """The store did not answer, or not in time. The request continues without it."""
 
 
 class ReportedUnavailable(StoreUnavailable):

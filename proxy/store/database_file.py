@@ -121,7 +121,7 @@ class DatabaseFile:
 
 
 def _write_ahead(db: sqlite3.Connection, busy_seconds: float) -> None:
-    """Switch to the write-ahead log. Only one process at a time may, and SQLite does not let the others wait."""
+    """Switch to the write-ahead log (https://sqlite.org/wal.html). SQLite lets no other process wait for this."""
     end = time.monotonic() + busy_seconds
     while True:
         try:

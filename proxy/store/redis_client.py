@@ -88,8 +88,10 @@ class _Health:
 
 
 class GuardedClient:
-    """The servers behind a URL. `warn` is called with a sentence for operators, at most once a second, and
-    `report_back` with another one when a server that was out answers again.
+    """The servers of a URL.
+
+    `warn` gets a sentence for operators, at most once a second, and `report_back` another one when a server that was
+    out answers again.
     """
 
     def __init__(

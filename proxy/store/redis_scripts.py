@@ -14,7 +14,7 @@ if not now then
   now = time[1] + time[2] / 1000000
 end
 
--- A value of another type or without a plausible deadline was written by no script of ours: it counts as nothing, and
+-- A value of another type or without a plausible deadline was not written by these scripts: it counts as nothing, and
 -- the next write replaces it. Any other error is raised.
 local function read(key)
   local kept = redis.pcall('GET', key)

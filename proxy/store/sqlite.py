@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 FILE_NAME = "promises.sqlite"
 STORE_TIMEOUT_SECONDS = 2.0
-"""A request waits this long for the store, then goes on without it."""
+"""A request waits this long for the store, then continues without it."""
 WRITE_DELAY_SECONDS = 0.005
 """A fact waits this long for a look-up that takes it along: a trip to the thread costs more than the write."""
 BUSY_TIMEOUT_SECONDS = 1.0
@@ -47,7 +47,7 @@ BUSY_TIMEOUT_SECONDS = 1.0
 CHECK_INTERVAL_SECONDS = 0.25
 """During an outage, try this often whether the file can be written again."""
 CHECK_BUSY_SECONDS = 0.05
-"""Such a try waits this long for another process's write, because reads wait behind it."""
+"""Such a try waits this long for another process's write, because reads wait, too."""
 KEYS_PER_QUERY = (16, 128, 500)
 """Sizes of batches, newest keys first: the answer is nearly always in the first one."""
 SWEEPS_PER_FILLING = 32
@@ -94,7 +94,7 @@ class _Job:
     done: asyncio.Future[Any]
     writes: bool
     is_given_up: bool = False
-    """Its caller goes on without it. The act of a client that left still runs."""
+    """Its caller continues without it. The act of a client that left still runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class SqliteStore:
 
     async def write_fact(self, key: str, value: bytes, seconds: float, over: bytes | None = None) -> None:
         now = self._clock.read_believed()
-        oldest = math.inf  # in place of any row
+        oldest = math.inf  # replaces any row
         if over is not None:
             oldest = now
         await self._in_thread(
@@ -238,7 +238,7 @@ class SqliteStore:
         try:
             return self._file.run(job.act)
         except StoreUnavailable as fault:
-            # The acts behind it need not wait as long, each for itself.
+            # Later acts need not wait as long, each for itself.
             if isinstance(fault.__cause__, sqlite3.Error) and find_code(fault.__cause__) in _LOCKED:
                 self._outage = _Outage(str(fault), reads=not job.writes)
             return fault

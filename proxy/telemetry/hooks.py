@@ -1,6 +1,6 @@
 """Hooks: URLs that are called when something happens.
 
-Each hook has a queue and a task of its own, so one that hangs delays no other and no request. If a queue is full,
+Each hook has its own queue and task, so one that hangs delays no other and no request. If a queue is full,
 events are dropped. Nothing is tried twice.
 """
 

@@ -60,7 +60,7 @@ class StandardOutput:
 
 
 def write_notice(text: str) -> None:
-    """Write a few lines before the log begins: at most PIPE_BUF bytes, lost if nobody reads."""
+    """Write a few lines before the log begins: at most PIPE_BUF bytes, lost without a reader."""
     file = _open_output()
     # A pipe that is ready takes PIPE_BUF bytes at once: this does not block.
     if _wait_until_writable(file, NOTICE_TIMEOUT_SECONDS):

@@ -3,8 +3,9 @@
     originals/<tenant>/<conversation>/current.jsonl                                being written
     originals/<tenant>/<conversation>/20261121T090000123Z-1a2b3c4d5e6f7081.jsonl   closed, on its way to an object store
 
-Processes append under a lock. Each reads a file once and later only its new end, so an append costs the same however
-many files there are. If the file is another one (it was closed or removed), the folder is read again.
+Processes append under a lock (https://man7.org/linux/man-pages/man2/flock.2.html). Each reads a file once and later
+only its new end, so an append costs the same for any number of files. If the file is another one (it was closed or
+removed), the folder is read again.
 
 A line counts once its newline is there. The next append cuts off a torn end, left by a killed process or a full disk.
 
@@ -50,7 +51,7 @@ class KnownIds:
     """The ids in a conversation's files, and how far its current file was read for them."""
 
     since: float
-    """When the first of them was found. The clock includes suspended time, because other machines go on."""
+    """When the first of them was found. The clock includes suspended time, because other machines write on."""
     beginning: bytes = b""
     end: int = 0
     ids: set[str] = field(default_factory=set)

@@ -1,4 +1,4 @@
-"""The lines of a transcript file: one message is one line of JSON.
+"""The lines of a transcript file (https://jsonlines.org): one message is one line of JSON.
 
     {"v":1,"at":"<link>","after":"<link before it>","seen":"2026-11-21T09:00:00.000Z","under":["<head>"],"message":{…}}
     {"v":1,"head":"<hash>","seen":"…","message":{…}}

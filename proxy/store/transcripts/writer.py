@@ -81,7 +81,7 @@ class Originals:
         return str(self._folder.locate(tenant, conversation))
 
     def keep(self, history: History) -> SubmittedHistory:
-        """Hand a history over. Most requests go on at once."""
+        """Hand a history over. Most requests continue at once."""
         return self.keep_later(history.size, lambda: history)
 
     def keep_later(self, size: int, read: Callable[[], History | None]) -> SubmittedHistory:
