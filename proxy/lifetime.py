@@ -12,7 +12,6 @@ from typing import Any, Generic, Self, TypeVar
 T = TypeVar("T")
 INTERRUPTED_STATUS = 130
 """Exit status after Ctrl-C, as shells report a program that SIGINT has ended."""
-QUEUE_LIMIT_BYTES = 8 * 1024 * 1024
 GATHER_SECONDS = 0.1
 """Wait this long for more items after the first: with batches a request of 100 kB costs a third less."""
 
@@ -169,7 +168,7 @@ class BackgroundWriter(Generic[T]):
         self,
         name: str,
         sink: Callable[[Sequence[T]], int],
-        limit: int = QUEUE_LIMIT_BYTES,
+        limit: int = 8 * 1024 * 1024,
         gather_seconds: float = GATHER_SECONDS,
     ) -> None:
         self.dropped = 0

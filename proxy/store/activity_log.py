@@ -29,7 +29,6 @@ from proxy.store.database_file import DatabaseFile
 FILE = "chronicle.sqlite"
 QUEUED_RECORDS_MAX = 20_000
 GATHER_SECONDS = 0.2
-LOCK_TIMEOUT_SECONDS = 10.0
 CLOSE_SECONDS = 5.0
 SWEEP_SECONDS = 600.0
 MINUTE_SECONDS = 60
@@ -71,7 +70,6 @@ _TURN_COLUMNS, _REQUEST_COLUMNS = (
     tuple(name for name in kind.__struct_fields__ if name not in left_out) for kind, left_out in _NOT_STORED.items()
 )
 _turn_values, _request_values = attrgetter(*_TURN_COLUMNS), attrgetter(*_REQUEST_COLUMNS)
-_INCIDENT_COLUMNS = ("severity", "name", "conversation", "dollars", "details")
 ROWS_PER_STATEMENT = 64
 """sqlite3 releases the GIL for each statement and must then win it from a busy event loop, so single rows cost more
 waiting than work."""
@@ -163,7 +161,7 @@ class ActivityLog:
             file.close()
 
     def _open(self) -> DatabaseFile:
-        return DatabaseFile(self.path, self._warn, _prepare, LOCK_TIMEOUT_SECONDS)
+        return DatabaseFile(self.path, self._warn, _prepare, busy_seconds=10.0)
 
     def _write_records(self, waiting: Sequence[tuple[float, tuple[Record, ...]]]) -> int:
         try:
@@ -193,7 +191,7 @@ class ActivityLog:
         with _transaction(db):
             _insert(db, "turns", _TURN_COLUMNS, turns)
             _insert(db, "requests", _REQUEST_COLUMNS, requests)
-            _insert(db, "incidents", _INCIDENT_COLUMNS, incidents)
+            _insert(db, "incidents", ("severity", "name", "conversation", "dollars", "details"), incidents)
             db.executemany(_ADD_COUNT, ((*map(_to_storable, key), _to_storable(n)) for key, n in counts.items()))
             self._remove_old_rows(db)
 

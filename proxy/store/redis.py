@@ -20,8 +20,6 @@ PREFIX = "cp/1"
 """Every key begins with it. The number is the version of the format of values."""
 BLOCK, FACT = "promise", "fact"
 """Kinds, as parts of keys. Blocks were called promises."""
-DEADLINE_BYTES = 8
-"""Bytes of the deadline that the scripts write before each value."""
 
 DEFAULT = StoreLimits()
 Lists = Sequence[Sequence[str]]
@@ -107,7 +105,7 @@ class RedisStore:
         for key in keys:
             value = await self._get(self._key(BLOCK, key))
             if value is not None:
-                blocks[key] = value[DEADLINE_BYTES:]
+                blocks[key] = value[8:]  # without the deadline that the scripts write before each value
         return blocks
 
     async def close(self) -> None:

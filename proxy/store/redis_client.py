@@ -36,7 +36,7 @@ CHECK_TIMEOUT_SECONDS = 5.0
 CHECK_INTERVAL_SECONDS = 1.0
 NODE_TIMEOUT_SECONDS = 1.0
 """Wait this long for one Sentinel or one node of a Cluster, then ask the next one."""
-MAX_CONNECTIONS, NO_LIMIT = 16, 1 << 16
+MAX_CONNECTIONS = 16
 
 
 def _open_client(url: StateUrl, ca_file: str | None) -> Client:
@@ -51,7 +51,7 @@ def _open_client(url: StateUrl, ca_file: str | None) -> Client:
         "driver_info": None,  # else CLIENT SETINFO: one more right for the user, two more replies to wait for
         "retry": Retry(NoBackoff(), 0),
         # GuardedClient bounds how many are in use, and waits. A limit here would raise an error.
-        "max_connections": NO_LIMIT,
+        "max_connections": 1 << 16,
     }
     if url.tls:
         options["ssl"] = True

@@ -22,7 +22,6 @@ from proxy.wire.redaction import redaction
 FLUSH_SECONDS = 2.0
 """On exit, wait this long for the reader of the log."""
 BYTES_PER_KB = 1000
-NAME_WIDTH = 18
 
 Format = Literal["auto", "json", "text"]
 EventDict = MutableMapping[str, Any]
@@ -102,7 +101,7 @@ def _list_processors(log_format: Format, *, has_colours: bool) -> list[Processor
         structlog.processors.add_log_level,
         _shorten_fields,
         _escape_fields,
-        structlog.dev.ConsoleRenderer(colors=has_colours, pad_event_to=NAME_WIDTH, sort_keys=True),
+        structlog.dev.ConsoleRenderer(colors=has_colours, pad_event_to=18, sort_keys=True),
     ]
 
 

@@ -30,7 +30,6 @@ from proxy.telemetry.posting import Receiver
 
 GATHER_SECONDS = 1.0
 QUEUED_EVENTS_MAX = 10_000
-POST_TIMEOUT_SECONDS = 10.0
 CLOSE_SECONDS = 2.0
 HELD_SECONDS = 10.0
 """The span of a model's call waits this long for its usage, which is read after the answer."""
@@ -64,7 +63,7 @@ class Exporter:
         self._loop = asyncio.get_running_loop()
         self._signals = signals
         self._spans = SpanBuilder(base_urls)
-        self._collector = Receiver("collector", signals.endpoint.rstrip("/"), POST_TIMEOUT_SECONDS, warn)
+        self._collector = Receiver("collector", signals.endpoint.rstrip("/"), timeout_seconds=10.0, warn=warn)
         self._resource = Resource(
             attributes=make_attributes(
                 {

@@ -19,7 +19,6 @@ from proxy.telemetry.output import to_milliseconds
 from proxy.wire.trace_context import Trace
 
 HELD_SPANS_MAX = 1_000
-NANOSECONDS_PER_SECOND = 1_000_000_000
 FAILED_OUTCOMES = ("failed", "upstream-broke")
 CHAT_ROUTES = {"/v1/chat/completions": "openai", "/v1/responses": "openai", "/v1/messages": "anthropic"}
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -209,4 +208,4 @@ def _span(
 
 
 def _nanoseconds(seconds: float) -> int:
-    return int(seconds * NANOSECONDS_PER_SECOND)
+    return int(seconds * 1e9)

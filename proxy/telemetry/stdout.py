@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
-NOTICE_TIMEOUT_SECONDS = 1.0
 POLL_SECONDS = 1.0
 
 
@@ -63,7 +62,7 @@ def write_notice(text: str) -> None:
     """Write a few lines before the log begins: at most PIPE_BUF bytes, lost without a reader."""
     file = _open_output()
     # A pipe that is ready takes PIPE_BUF bytes at once: this does not block.
-    if _wait_until_writable(file, NOTICE_TIMEOUT_SECONDS):
+    if _wait_until_writable(file, seconds=1.0):
         with suppress(OSError):
             os.write(file, text.encode()[: select.PIPE_BUF])
 

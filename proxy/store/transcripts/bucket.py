@@ -21,10 +21,6 @@ from proxy.config.settings import BUCKET_URL, Transcripts
 from proxy.config.values import Secret
 from proxy.store.transcripts.archive import StoredObject, StoreFault
 
-REQUEST_TIMEOUT_SECONDS = 60.0
-READ_RETRIES = 2
-RETRY_FOR_SECONDS = 10.0
-PAGE_OBJECTS_MAX = 1000
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
 # Parts of obstore's text that name the cause of a failed connection, from most to least telling.
@@ -44,7 +40,7 @@ _TEMPORARY = ("408", "429", "5")  # beginnings of statuses
 class Bucket:
     """A prefix in an object store. Any thread may use it."""
 
-    def __init__(self, settings: Transcripts, timeout_seconds: float = REQUEST_TIMEOUT_SECONDS) -> None:
+    def __init__(self, settings: Transcripts, timeout_seconds: float = 60.0) -> None:
         ((scheme, name, prefix),) = BUCKET_URL.findall(settings.dir or "")
         self.url = f"{scheme}://{name}/{prefix}".rstrip("/")
         self._endpoint = settings.endpoint or f"{scheme}://{name}"
@@ -52,7 +48,7 @@ class Bucket:
             # `Uploads` repeats writes, after longer and longer pauses. Reads are repeated at once.
             build = partial(_open, settings, timeout_seconds, scheme, name, prefix.strip("/"))
             self._writes = build(retries=0)
-            self._reads = build(retries=READ_RETRIES)
+            self._reads = build(retries=2)
 
     def put(self, name: str, file: Path | bytes) -> None:
         """Store a whole file. Repeating it changes nothing."""
@@ -69,7 +65,7 @@ class Bucket:
 
     def list_objects(self, folder: str = "", *, after: str = "") -> Iterator[StoredObject]:
         """Yield all objects in a folder whose names follow `after`, in the order of their names."""
-        pages = obstore.list(self._reads, folder or None, offset=after or None, chunk_size=PAGE_OBJECTS_MAX)
+        pages = obstore.list(self._reads, folder or None, offset=after or None, chunk_size=1000)
         while True:
             with self._reporting():
                 page: Sequence[Any] | None = next(pages, None)
@@ -150,7 +146,7 @@ def _open(
         client["root_certificate"] = Path(settings.ca_file).read_bytes()
     retry: dict[str, Any] = {
         "max_retries": retries,
-        "retry_timeout": timedelta(seconds=RETRY_FOR_SECONDS),
+        "retry_timeout": timedelta(seconds=10),
         "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=1)},
     }
     options: dict[str, Any] = {"config": config, "client_options": client, "retry_config": retry}

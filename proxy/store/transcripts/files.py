@@ -38,7 +38,6 @@ OPEN_TRIES = 8
 """Tries to open a file that other processes rename or remove."""
 REMEMBER_SECONDS = 3600.0
 REMEMBERED_IDS_MAX = 100_000  # about 12 MB; those of other conversations are read from their files again
-LOCATED_MAX = 1_000
 BEGINNING_BYTES = 256  # of a file; they hold a hash and a time, so no other file begins like it
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,99}")
 
@@ -145,7 +144,7 @@ def _read_closed_ids(folder: Path) -> set[str]:
     return ids
 
 
-@lru_cache(maxsize=LOCATED_MAX)
+@lru_cache(maxsize=1_000)
 def _locate(folder: Path, tenant: str, conversation: str) -> Path:
     return folder / file_name(tenant) / file_name(conversation)
 

@@ -24,9 +24,7 @@ from proxy.wire.assembly import Answer
 from proxy.wire.redaction import Redaction
 
 VERSION = 1
-LINE_BREAKS = "line-breaks"
 _ID = re.compile(rb'\{"v":1,"(?:at|head)":"([!#-~]*)"')
-_BREAK = re.compile(rb"[\r\n]")
 _SPACES_FOR_BREAKS = bytes.maketrans(b"\r\n", b"  ")  # in JSON a bare line break is always white space
 _MESSAGE = b',"message":'
 _ANSWER = b'{"v":1,"answer":'
@@ -159,8 +157,8 @@ def parse(line: bytes) -> MessageLine | HeadLine | AnswerLine | None:
 
 def _format(fields: Mapping[str, Any], message: bytes, redaction: Redaction) -> bytes:
     clean, alterations = redaction.of_json(message)
-    if _BREAK.search(clean):
-        clean, alterations = clean.translate(_SPACES_FOR_BREAKS), (*alterations, LINE_BREAKS)
+    if b"\n" in clean or b"\r" in clean:
+        clean, alterations = clean.translate(_SPACES_FOR_BREAKS), (*alterations, "line-breaks")
     line = {"v": VERSION, **fields, **_drop_empty(altered=alterations)}
     start = json.dumps(line, separators=(",", ":")).encode()
     return start[:-1] + _MESSAGE + clean + b"}\n"

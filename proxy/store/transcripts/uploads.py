@@ -28,7 +28,6 @@ from proxy.wire.redaction import Redaction
 
 LOOK_SECONDS = 1.0
 LOOK_SHARE = 20  # listing the spool takes at most this part of the time
-FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
 SWEEP_SECONDS = 3600.0
 FIRST_SWEEP_SECONDS = 60.0
@@ -260,7 +259,7 @@ class Uploads:
         now = time.monotonic()
         with self._lock:
             if now >= self._pause_until:  # several at the same time make the pause no longer
-                self._pause_seconds = min(LONGEST_PAUSE_SECONDS, 2 * self._pause_seconds or FIRST_PAUSE_SECONDS)
+                self._pause_seconds = min(LONGEST_PAUSE_SECONDS, 2 * self._pause_seconds or 1.0)
                 self._pause_until = now + self._pause_seconds
             self._failing_since = self._failing_since or now
         kind = fault.kind if isinstance(fault, StoreFault) else "disk"
