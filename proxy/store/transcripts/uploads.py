@@ -103,6 +103,7 @@ class Uploads:
         self._pause_seconds = 0.0
         self._pause_until = 0.0
         self._failing_since: float | None = None
+        self._listing_seconds = 0.0
         self._next_sweep = time.monotonic() + FIRST_SWEEP_SECONDS
         self._leaving = threading.Event()
         self._end = 0.0
@@ -140,29 +141,28 @@ class Uploads:
         """In the thread, as all that follows."""
         pause = 0.0
         while not self._leaving.wait(pause):
-            listing_seconds = self._look()
-            pause = max(LOOK_SECONDS, LOOK_SHARE * listing_seconds)
+            self._look()
+            pause = max(LOOK_SECONDS, LOOK_SHARE * self._listing_seconds)
         self._pause_until = 0.0
         while time.monotonic() < self._end and not self._is_paused and any(self._list_spool().values()):
             self._look(everything=True)
             time.sleep(0.01)  # another process may be sending, or writing its last lines
 
-    def _look(self, *, everything: bool = False) -> float:
-        """Do all that is due, and return the seconds that listing the spool took."""
-        start = time.monotonic()
-        files = self._list_spool()
-        listing_seconds = time.monotonic() - start
-        with self._lock:
-            self.waiting_bytes = sum(files.values())
-        if not self._is_paused:
-            try:
-                with lock_spool(self._spool) as is_alone:
-                    if is_alone:
-                        self._send(self._close_due(files, everything=everything))
-                        self._sweep_when_due()
-            except OSError as fault:
-                self._note_failure(fault)
-        return listing_seconds
+    def _look(self, *, everything: bool = False) -> None:
+        try:
+            start = time.monotonic()
+            files = self._list_spool()
+            self._listing_seconds = time.monotonic() - start
+            with self._lock:
+                self.waiting_bytes = sum(files.values())
+            if self._is_paused:
+                return
+            with lock_spool(self._spool) as is_alone:
+                if is_alone:
+                    self._send(self._close_due(files, everything=everything))
+                    self._sweep_when_due()
+        except OSError as fault:
+            self._note_failure(fault)
 
     def _list_spool(self) -> dict[Path, int]:
         """Return all files with their sizes."""
