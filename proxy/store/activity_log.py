@@ -65,7 +65,10 @@ create table if not exists minute_counts (
     minute integer not null, name text not null, team text not null, many integer not null,
     primary key (minute, name, team)) without rowid;
 """
-_NOT_STORED = {TurnEnded: {"request_id"}, RequestFinished: {"client", "sent_seconds", "trace"}}
+_NOT_STORED = {
+    TurnEnded: {"request_id"},
+    RequestFinished: {"client", "sent_seconds", "trace", "received_at", "sent_at", "headers_at", "first_byte_at"},
+}
 _TURN_COLUMNS, _REQUEST_COLUMNS = (
     tuple(name for name in kind.__struct_fields__ if name not in left_out) for kind, left_out in _NOT_STORED.items()
 )
