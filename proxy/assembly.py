@@ -197,7 +197,6 @@ def build_keeper(config: Config, slot: int | None, warn: Warn, report: Warn) -> 
         return Keeper()
     store = open_object_store(config)
     how = TranscriptSettings(
-        rotate_bytes=int(settings.rotate_mib * MEBIBYTE),
         sync=settings.fsync,
         redaction=build_redaction(config),
         retention=Retention(settings.days, settings.mib * MEBIBYTE) if store is not None or not slot else None,

@@ -1,6 +1,6 @@
-"""Lifetimes: leases on what several users share, work that outlives the request that starts it, and where faults end.
+"""Leases on shared resources, work that outlives its request, and the block that ends faults.
 
-Nothing here awaits when something is given back, so that no cancellation can come between a user's end and its release.
+Releasing never awaits, so that no cancellation can come between a user's end and its release.
 """
 
 import asyncio
@@ -12,13 +12,12 @@ from typing import Any, Generic, Self, TypeVar
 T = TypeVar("T")
 INTERRUPTED_STATUS = 130
 """Exit status after Ctrl-C, as shells report a program that SIGINT has ended."""
-QUEUE_LIMIT_BYTES = 8 * 1024 * 1024
 GATHER_SECONDS = 0.1
-"""After the first item the writer waits so long for more: with batches a request of 100 kB costs a third less."""
+"""Wait this long for more items after the first: with batches a request of 100 kB costs a third less."""
 
 
 class Lease:
-    """The right to use a shared resource until it is released. Releasing it twice counts once."""
+    """The right to use a shared resource. Releasing it twice counts once."""
 
     __slots__ = ("_leases",)
 
@@ -38,7 +37,7 @@ class Lease:
 
 
 class Leases:
-    """The count of a resource's users. `close` is called once, when the last lease is returned."""
+    """Counts the users of a resource, and calls `close` when the last lease is returned."""
 
     __slots__ = ("_close", "_count", "is_closed")
 
@@ -48,7 +47,7 @@ class Leases:
         self.is_closed = False
 
     def take(self) -> Lease:
-        """A further lease. Only the holder of one may ask for more: a closed resource stays closed."""
+        """Return a further lease. Only the holder of one may ask, because a closed resource stays closed."""
         if self.is_closed:
             raise RuntimeError("this resource is closed: take a lease before the last one is released")
         self._count += 1
@@ -62,10 +61,10 @@ class Leases:
 
 
 class Containment:
-    """A block whose faults end here and are reported: the one place in this package that catches everything.
+    """A block whose exceptions are reported and not raised: the only broad `except` of this package.
 
     Two may use it (docs/decisions/0012): the gateway, which then forwards the client's own bytes, and the dispatcher of
-    events, whose listeners only observe. What `passes` is raised as before.
+    events, whose listeners only observe. Exceptions of the types in `passes` are raised.
     """
 
     __slots__ = ("_passes", "_report")
@@ -78,7 +77,7 @@ class Containment:
         """Nothing is prepared: one value may serve many blocks."""
 
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: object) -> bool:
-        # A cancellation is no Exception: it goes on, or a client that left could not be noticed.
+        # A cancellation is no Exception and is raised, or a client that left could not be noticed.
         if not isinstance(fault, Exception) or isinstance(fault, self._passes):
             return False
         self._report(fault)
@@ -86,7 +85,7 @@ class Containment:
 
 
 class BackgroundTasks:
-    """Tasks that outlive the request that starts them: bounded in number, and awaited by their owner's end."""
+    """A bounded number of tasks that outlive their requests. The owner awaits them when it closes."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -97,7 +96,7 @@ class BackgroundTasks:
         return len(self._tasks)
 
     def start(self, work: Callable[[], Coroutine[Any, Any, T]], lease: Lease) -> asyncio.Task[T] | None:
-        """Start a task that holds a lease until it ends. None: too many are under way, and the lease is released."""
+        """Start a task that holds a lease until it ends. If too many run, release the lease and return None."""
         if self._is_closed or len(self._tasks) >= self._limit:
             lease.release()
             return None
@@ -114,23 +113,23 @@ class BackgroundTasks:
             await asyncio.wait(self._tasks)
 
     async def close(self, seconds: float) -> int:
-        """Wait this long for the tasks under way, and for those that they start. Returns how many were cancelled."""
+        """Wait this long for all tasks, also for those that they start. Return how many were cancelled."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.wait_idle()
         self._is_closed = True
-        unfinished = tuple(self._tasks)
-        for task in unfinished:
+        unfinished_tasks = tuple(self._tasks)
+        for task in unfinished_tasks:
             task.cancel()
-        await asyncio.gather(*unfinished, return_exceptions=True)
-        return len(unfinished)
+        await asyncio.gather(*unfinished_tasks, return_exceptions=True)
+        return len(unfinished_tasks)
 
 
 class WorkerThread:
-    """A thread whose function is called again after an unexpected exception, until it returns.
+    """A daemon thread whose function is called again after an unexpected exception, until it returns.
 
-    The exception itself goes to `threading.excepthook`, which reports it. A daemon: a thread that is stuck in a write
-    must not keep the process alive.
+    `threading.excepthook` reports the exception. A daemon, because a thread that is stuck in a write must not keep the
+    process alive.
     """
 
     def __init__(self, name: str, work: Callable[[], None], on_fault: Callable[[], None] | None = None) -> None:
@@ -141,7 +140,7 @@ class WorkerThread:
         self._start()
 
     def join(self, seconds: float) -> bool:
-        """Wait this long for the function to return; True if it has."""
+        """Wait this long for the function to return, and tell whether it has."""
         return self._returned.wait(seconds)
 
     def _start(self) -> None:
@@ -159,17 +158,17 @@ class WorkerThread:
 
 
 class BackgroundWriter(Generic[T]):
-    """A thread that hands items to a slow sink, and the bounded queue in front of it. `put` never blocks or raises.
+    """A bounded queue, and a thread that hands its items to a slow sink. `put` never blocks or raises.
 
-    The event loop must not wait for a pipe that is not read or for a disk that stalls: what does not fit into the
-    queue is dropped and counted. The sink returns how many items it could not write.
+    The event loop must not wait for a pipe that is not read or a disk that stalls, so items are dropped and counted if
+    the queue is full. The sink returns how many items it could not write.
     """
 
     def __init__(
         self,
         name: str,
         sink: Callable[[Sequence[T]], int],
-        limit: int = QUEUE_LIMIT_BYTES,
+        limit: int = 8 * 1024 * 1024,
         gather_seconds: float = GATHER_SECONDS,
     ) -> None:
         self.dropped = 0
@@ -195,19 +194,19 @@ class BackgroundWriter(Generic[T]):
                 self._changed.notify_all()
 
     def flush(self, seconds: float) -> bool:
-        """Wait until every item has been written or dropped; False when the time was too short."""
+        """Wait until every item has been written or dropped. Return False if the time was too short."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._unwritten, seconds)
 
     def close(self, seconds: float) -> None:
-        """Write what is waiting, for at most this long. Later items are dropped."""
+        """Write the waiting items, for at most this long. Later items are dropped."""
         self._closing.set()
         with self._changed:
             self._changed.notify_all()
         self._thread.join(seconds)
 
     def _count_lost_items(self) -> None:
-        """A fault of the sink has lost the items that it had."""
+        """Count the items that an exception of the sink has lost."""
         with self._changed:
             self.dropped += self._unwritten - len(self._items)
             self._unwritten = len(self._items)
@@ -222,7 +221,7 @@ class BackgroundWriter(Generic[T]):
                 self._changed.notify_all()
 
     def _take_items(self) -> list[T]:
-        """Everything that is waiting; empty once the writer is closed and the queue is written."""
+        """Return all waiting items, or none once the writer is closed and the queue is written."""
         with self._changed:
             self._changed.wait_for(lambda: self._items or self._closing.is_set())
         # One write, and one wake-up, for many items: each takes the interpreter away from the event loop.

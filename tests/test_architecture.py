@@ -77,7 +77,7 @@ NOT_CODE = {"__init__", "py.typed"}
 
 # Where a library is imported.
 USERS = {
-    "aiohttp": ("server/", "admin/", "upstream/", "lab/simulated.py", "lab/demo/agent.py"),
+    "aiohttp": ("server/", "admin/", "telemetry/posting.py", "upstream/", "lab/simulated.py", "lab/demo/agent.py"),
     "multidict": ("server/", "upstream/"),
     "yarl": ("upstream/",),
     "tiktoken": ("models/token_encodings.py",),
@@ -86,10 +86,12 @@ USERS = {
     "prometheus_client": ("telemetry/metrics.py",),
     "sqlite3": ("store/",),
     "obstore": ("store/transcripts/bucket.py",),
-    "redis": ("store/redis_client.py",),
-    "opentelemetry": ("telemetry/otel.py",),
+    "redis": ("store/redis_client.py", "store/redis_errors.py"),
+    "opentelemetry": ("telemetry/otel.py", "telemetry/otel_spans.py", "telemetry/otlp.py"),
     "brotli": ("wire/encodings.py",),
-    "zstandard": ("wire/encodings.py",),
+    "backports": ("wire/encodings.py",),
+    "compression": ("wire/encodings.py",),
+    "structlog": ("telemetry/log.py",),
     "argparse": ("cli/", "lab/commands/"),
     "multiprocessing": ("server/supervisor.py",),
 }
@@ -99,7 +101,10 @@ PURE = {
     "itertools", "json", "math", "operator", "posixpath", "re", "string", "typing",
     "unicodedata",
 }  # fmt: skip
-PURE_BYTES = PURE | {"abc", "base64", "binascii", "struct", "urllib.parse", "zlib", "msgspec", "brotli", "zstandard"}
+PURE_BYTES = PURE | {
+    "abc", "backports", "base64", "binascii", "brotli", "compression", "msgspec", "struct", "sys", "urllib.parse",
+    "zlib",
+}  # fmt: skip
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval"}
 VAGUE = {"util", "utils", "helper", "helpers", "manager", "base", "mixin", "common", "misc"}
 

@@ -123,7 +123,7 @@ def _find_conversations(archive: Archive, trial: NewTrial) -> list[SavedConversa
     if trial.conversation:
         return list(archive.find(trial.conversation, tenant))[:1]
     since = time.time() - trial.days * DAY_SECONDS
-    return [saved for saved in archive.newest_first(tenant) if saved.written >= since]
+    return [saved for saved in archive.newest_first(tenant) if saved.written_at >= since]
 
 
 async def _run(folder: str, job: Mapping[str, Any], conversations: Sequence[SavedConversation], seconds: float) -> Json:

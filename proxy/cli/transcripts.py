@@ -34,7 +34,7 @@ from proxy.store.transcripts.archive import (
     read_transcript,
     role_and_text,
 )
-from proxy.store.transcripts.files import AnswerLine, MessageLine
+from proxy.store.transcripts.saved_lines import AnswerLine, MessageLine
 from proxy.wire.redaction import Redaction
 
 _WIDTH_CHARACTERS = 120
@@ -296,7 +296,7 @@ def prune_all(source: TranscriptSource, args: argparse.Namespace) -> int:
             [{"conversation": saved.name, "tenant": saved.tenant, "bytes": saved.bytes} for saved in expired]
         )
     for saved in () if args.json else expired:
-        written = time.strftime("%Y-%m-%d %H:%M", time.gmtime(saved.written))
+        written = time.strftime("%Y-%m-%d %H:%M", time.gmtime(saved.written_at))
         print(f"{saved.short_name}  {saved.tenant}  {written}  {format_bytes(saved.bytes)}")  # noqa: T201
     freed = sum(saved.remove() for saved in expired) if args.yes else 0
     if args.json:

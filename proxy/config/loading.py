@@ -395,6 +395,7 @@ _FOREIGN = {
     ),
     "command": ": hooks call a `url`; commands were removed in version 0.2",
     "file": ": the log goes to standard output; redirect that",
+    "rotate_mib": ": remove it; since version 0.3 a conversation is one file",
     **dict.fromkeys(("outline", "outline_bytes", "names"), _SAMPLED),
 }
 

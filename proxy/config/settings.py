@@ -21,7 +21,6 @@ from proxy.config.values import (
     ALL_PERCENT,
     BODY_MIB_MAX,
     FIELD_VALUE,
-    MIB_MAX,
     Amount,
     ConfigModel,
     Days,
@@ -308,11 +307,8 @@ class Transcripts(ConfigModel):
     """Days to keep a conversation after its last message; 0 is for ever."""
     mib: Mib = Field(4096, ge=0)
     """MiB of transcripts to keep in all; the oldest are removed first; 0 is no limit."""
-    rotate_mib: float = Field(64, gt=0, le=MIB_MAX)
-    """Size in MiB at which a file is closed and the next one begun."""
-    fsync: Literal["never", "rotate", "always"] = "rotate"
-    """When data must have reached the disk: `always` before a request goes on, `rotate` when a file is closed, `never`.
-    """
+    fsync: Literal["never", "always"] = "never"
+    """`always` waits for the disk at each write, so a power failure loses nothing; `never` leaves it to the system."""
 
     @property
     def is_remote(self) -> bool:

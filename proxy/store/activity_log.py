@@ -1,9 +1,9 @@
-"""The activity log: an SQLite file of what conversations did, for the admin pages.
+"""The activity log: an SQLite file about past requests, for the admin pages.
 
-Four tables: a row for each request (`requests`), one for the accounting of each that was looked at (`turns`), one for
-each block, summary or fault (`incidents`), and counts by the minute (`minute_counts`). Names and figures only; what was
-said is in the transcripts. Recording never waits: a thread writes what has gathered in a moment into a file that all
-workers of a machine share. Nothing depends on the file: one that is broken is set aside, and a new one begins.
+Four tables: a row for each request (`requests`), one for the accounting of each that compaction looked at (`turns`),
+one for each block, summary or fault (`incidents`), and counts by the minute (`minute_counts`). They hold names and
+figures; messages are in the transcripts. Recording never waits: a thread writes batches into a file that all workers
+share. Nothing depends on the file: a broken one is set aside, and a new one begins.
 
 Events become records in `proxy/telemetry/activity.py`; the pages read with SQL (`proxy/admin`).
 """
@@ -24,18 +24,17 @@ from proxy.events import RequestFinished, TurnEnded
 from proxy.lifetime import BackgroundWriter
 from proxy.store.clock import SystemClock
 from proxy.store.contract import StoreUnavailable, ignore
-from proxy.store.sqlite import DatabaseFile
+from proxy.store.database_file import DatabaseFile
 
 FILE = "chronicle.sqlite"
 QUEUED_RECORDS_MAX = 20_000
 GATHER_SECONDS = 0.2
-LOCK_TIMEOUT_SECONDS = 10.0
 CLOSE_SECONDS = 5.0
 SWEEP_SECONDS = 600.0
 MINUTE_SECONDS = 60
 DAY_SECONDS = 24 * 3600.0
 INTEGER_LIMIT = 10**13
-"""Larger figures are cut to this: the sum over all rows must fit into the 64 bits of an integer of SQLite."""
+"""Cut larger figures to this: the sum over all rows must fit into the 64 bits of an integer of SQLite."""
 
 SCHEMA_VERSION = 4
 _SCHEMA = """
@@ -66,27 +65,6 @@ create table if not exists minute_counts (
     minute integer not null, name text not null, team text not null, many integer not null,
     primary key (minute, name, team)) without rowid;
 """
-_MIGRATION_FROM_1 = """
-insert into turns select null, at, conversation, tenant, link, team, key, tag, model, upstream, policy, version, action,
-    reason, messages, before, after, prompt, cached, written, paid, plain, null, null, '', ''
-    from turns_1;
-insert into incidents select null, at, severity, name, conversation, coalesce(json_extract(told, '$.dollars'), 0), told
-    from happenings_1;
-insert into minute_counts select minute, name, team, sum(many) from minutes_1 group by minute, name, team;
-drop table turns_1;
-drop table happenings_1;
-drop table minutes_1;
-drop table about_1;
-"""
-_MIGRATION_FROM_2 = """
-alter table turns add column tokens_would_be integer;
-alter table turns add column would_be_dollars real;
-"""
-_MIGRATION_FROM_3 = """
-alter table turns add column user text not null default '';
-alter table turns add column session text not null default '';
-"""
-_MIGRATIONS = ((2, _MIGRATION_FROM_2), (3, _MIGRATION_FROM_3))
 _NOT_STORED = {
     TurnEnded: {"request_id"},
     RequestFinished: {"client", "sent_seconds", "trace", "received_at", "sent_at", "headers_at", "first_byte_at"},
@@ -95,10 +73,9 @@ _TURN_COLUMNS, _REQUEST_COLUMNS = (
     tuple(name for name in kind.__struct_fields__ if name not in left_out) for kind, left_out in _NOT_STORED.items()
 )
 _turn_values, _request_values = attrgetter(*_TURN_COLUMNS), attrgetter(*_REQUEST_COLUMNS)
-_INCIDENT_COLUMNS = ("severity", "name", "conversation", "dollars", "details")
 ROWS_PER_STATEMENT = 64
-"""sqlite3 gives the interpreter away for each statement and then asks the busy event loop for it: an insert of one row
-costs more waiting than work."""
+"""sqlite3 releases the GIL for each statement and must then win it from a busy event loop, so single rows cost more
+waiting than work."""
 _ADD_COUNT = """
 insert into minute_counts (minute, name, team, many) values (?, ?, ?, ?)
 on conflict do update set many = many + excluded.many
@@ -107,7 +84,7 @@ on conflict do update set many = many + excluded.many
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """Something that is not a request: a block, a summary, a fault, an act of an operator."""
+    """A block, a summary, a fault, or an act of an operator."""
 
     severity: str
     name: str
@@ -118,7 +95,7 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class CounterDelta:
-    """Additions to this minute's counts of a team."""
+    """Counts to add to this minute and team."""
 
     counts: Mapping[str, int]
     team: str = ""
@@ -126,13 +103,13 @@ class CounterDelta:
 
 @dataclass(frozen=True, slots=True)
 class RetentionLimits:
-    """How much is kept; of each table the oldest rows go first."""
+    """How much of each table to keep; the oldest rows go first."""
 
     turns: int = 100_000
     requests: int = 100_000
     incidents: int = 20_000
     paid_incidents: int = 100_000
-    """Summaries that cost something: as many as turns, so that no warning takes their cost out of the sums."""
+    """Summaries that cost something: as many as turns, so that warnings do not push their cost out of the sums."""
     seconds: float = 31 * DAY_SECONDS
 
 
@@ -166,15 +143,15 @@ class ActivityLog:
         return self._writer.dropped
 
     def record(self, *records: Record) -> None:
-        """Add records to the next batch; with too many waiting they are dropped and counted as one."""
+        """Add records to the next batch. If too many wait, drop them and count one."""
         self._writer.put((self._clock.read(), records), len(records))
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
-        """Write what waits, for at most so long."""
+        """Write all waiting records, for at most this long."""
         self._writer.close(seconds)
 
     def query(self, query: str, values: Mapping[str, Any] | Sequence[Any] = ()) -> list[dict[str, Any]]:
-        """The rows that a query finds, from any thread; none as long as nothing was recorded."""
+        """Return the rows of a query, from any thread. Without a file there are none."""
         if not self.path.is_file():
             return []
         file = self._open()
@@ -187,9 +164,7 @@ class ActivityLog:
             file.close()
 
     def _open(self) -> DatabaseFile:
-        return DatabaseFile(self.path, self._warn, _prepare, LOCK_TIMEOUT_SECONDS)
-
-    # --- in the thread -----------------------------------------------------------------------------------------------
+        return DatabaseFile(self.path, self._warn, _prepare, busy_seconds=10.0)
 
     def _write_records(self, waiting: Sequence[tuple[float, tuple[Record, ...]]]) -> int:
         try:
@@ -208,8 +183,8 @@ class ActivityLog:
         for at, record in records:
             if isinstance(record, CounterDelta):
                 minute = int(at) // MINUTE_SECONDS * MINUTE_SECONDS
-                for name, many in record.counts.items():
-                    counts[minute, name, record.team] += many
+                for name, amount in record.counts.items():
+                    counts[minute, name, record.team] += amount
             elif isinstance(record, Incident):
                 incidents.append((at, *_incident_values(record)))
             elif isinstance(record, RequestFinished):
@@ -219,7 +194,7 @@ class ActivityLog:
         with _transaction(db):
             _insert(db, "turns", _TURN_COLUMNS, turns)
             _insert(db, "requests", _REQUEST_COLUMNS, requests)
-            _insert(db, "incidents", _INCIDENT_COLUMNS, incidents)
+            _insert(db, "incidents", ("severity", "name", "conversation", "dollars", "details"), incidents)
             db.executemany(_ADD_COUNT, ((*map(_to_storable, key), _to_storable(n)) for key, n in counts.items()))
             self._remove_old_rows(db)
 
@@ -230,22 +205,22 @@ class ActivityLog:
         self._swept_at = now
         oldest = now - self._limits.seconds
         limits = self._limits
-        for table, which, most in (
+        for table, condition, max_rows in (
             ("turns", "true", limits.turns),
             ("requests", "true", limits.requests),
             ("incidents", "dollars <= 0", limits.incidents),
             ("incidents", "dollars > 0", limits.paid_incidents),
         ):
             db.execute(f"delete from {table} where at < ?", [oldest])  # noqa: S608
-            beyond = f"select at from {table} where {which} order by at desc limit 1 offset ?"  # noqa: S608
-            db.execute(f"delete from {table} where {which} and at <= ({beyond})", [most])  # noqa: S608
+            newest = f"select at from {table} where {condition} order by at desc limit 1 offset ?"  # noqa: S608
+            db.execute(f"delete from {table} where {condition} and at <= ({newest})", [max_rows])  # noqa: S608
         db.execute("delete from minute_counts where minute < ?", [oldest])
 
 
 @contextmanager
 def _transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """A transaction that takes its lock at once: two writers never wait for each other half way."""
-    with db:  # commits at the end of the block, and rolls back where it raises
+    """A transaction that takes its lock at once, so that two writers never wait for each other half way."""
+    with db:  # commits at the end of the block, or rolls back if it raises
         db.execute("begin immediate")
         yield
 
@@ -257,30 +232,22 @@ def _select(db: sqlite3.Connection, query: str, values: Mapping[str, Any] | Sequ
 
 
 def _prepare(db: sqlite3.Connection) -> None:
+    """Make the tables. Those of another version, which hold history only, are dropped."""
     db.execute("pragma synchronous = off")
-    _make_tables(db)  # a file of version 0.1 may not have been written to yet
-
-
-def _version_of(db: sqlite3.Connection) -> int:
-    (version,) = db.execute("pragma user_version").fetchone()
-    return int(version)
-
-
-def _make_tables(db: sqlite3.Connection) -> None:
-    """Make the tables where they are missing, and bring those of earlier versions up to date."""
-    if _version_of(db) >= SCHEMA_VERSION:
+    if _read_version(db) == SCHEMA_VERSION:
         return
     with _transaction(db):
-        version = _version_of(db)
-        if version >= SCHEMA_VERSION:  # another worker was first
+        if _read_version(db) == SCHEMA_VERSION:  # another worker was first
             return
-        for before, script in _MIGRATIONS:
-            if 2 <= version <= before:  # noqa: PLR2004 (of version 1 only the rows are taken over, below)
-                _run(db, script)
+        for (table,) in db.execute("select name from sqlite_master where type = 'table'").fetchall():
+            db.execute(f'drop table "{table}"')
         _run(db, _SCHEMA)
-        if db.execute("select 1 from sqlite_master where name = 'minutes_1'").fetchone():
-            _run(db, _MIGRATION_FROM_1)
         db.execute(f"pragma user_version = {SCHEMA_VERSION}")
+
+
+def _read_version(db: sqlite3.Connection) -> int:
+    (version,) = db.execute("pragma user_version").fetchone()
+    return int(version)
 
 
 def _run(db: sqlite3.Connection, script: str) -> None:
@@ -291,11 +258,11 @@ def _run(db: sqlite3.Connection, script: str) -> None:
 
 def _insert(db: sqlite3.Connection, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
     """Insert rows of a time and these columns, many by one statement."""
-    places = f"(?{', ?' * len(columns)})"
+    placeholders = f"(?{', ?' * len(columns)})"
     for start in range(0, len(rows), ROWS_PER_STATEMENT):
-        some = rows[start : start + ROWS_PER_STATEMENT]
-        values = ", ".join([places] * len(some))
-        db.execute(f"insert into {table} (at, {', '.join(columns)}) values {values}", [*chain.from_iterable(some)])  # noqa: S608
+        batch = rows[start : start + ROWS_PER_STATEMENT]
+        values = ", ".join([placeholders] * len(batch))
+        db.execute(f"insert into {table} (at, {', '.join(columns)}) values {values}", [*chain.from_iterable(batch)])  # noqa: S608
 
 
 def _incident_values(incident: Incident) -> Row:
@@ -305,7 +272,7 @@ def _incident_values(incident: Incident) -> Row:
 
 
 def _to_storable(value: object) -> object:
-    """A value as the database can store and add it up; names and figures come from clients and upstreams."""
+    """Return a value that the database can store and add up: names and figures come from clients and upstreams."""
     match value:
         case str() if not value.isascii():
             return value.encode("utf-8", "replace").decode()  # half a surrogate pair

@@ -1,6 +1,6 @@
-"""The system's clock, as stores use it: the time of day, and the one by which they judge how old something is.
+"""The time of day, and the believed time by which stores judge age.
 
-One reading of a clock that is far ahead makes everything too old, and the next sweep removes it all.
+If a clock that is far ahead were believed at once, everything would be too old, and the next sweep would remove it.
 """
 
 import threading
@@ -8,22 +8,23 @@ import time
 from collections.abc import Callable
 
 JUMP_SECONDS = 3600.0
-"""A clock that goes forward by so much more than the time that passed was set, or a virtual machine was paused."""
+"""A clock that advances by this much more than the elapsed time was set, or a virtual machine was paused."""
 EVEN_SECONDS = 3600.0
-"""A clock that jumped ahead is believed once it has gone on evenly for so long."""
-# Linux has a clock that goes on while the machine is suspended. Elsewhere (macOS) the monotonic one does.
+"""A clock that jumped ahead is believed after it has run evenly for this long."""
+# This clock includes suspended time (https://man7.org/linux/man-pages/man2/clock_gettime.2.html). On macOS the
+# monotonic one does.
 _ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def read_elapsed() -> float:
-    """Seconds since some moment, with those in which the machine was suspended. This clock cannot be set."""
+    """Return seconds since some moment, including suspended time. This clock cannot be set."""
     return time.clock_gettime(_ELAPSED)
 
 
 class SystemClock:
-    """The time of day, and the one that is believed. Any thread may read it.
+    """The time of day and the believed time. Any thread may read it.
 
-    After a jump ahead the believed time goes on as if there had been none, until the clock has gone on evenly.
+    After a jump ahead, the believed time continues as if there had been none, until the clock has run evenly.
     """
 
     def __init__(self, now: Callable[[], float] = time.time, elapsed: Callable[[], float] = read_elapsed) -> None:
@@ -36,11 +37,11 @@ class SystemClock:
         """The same after a jump, and the elapsed time of it."""
 
     def read(self) -> float:
-        """The time of day as the system shows it, for what is written down."""
+        """Return the system's time of day, for timestamps."""
         return self._now()
 
     def read_believed(self) -> float:
-        """The time of day by which to judge whether something is too old."""
+        """Return the time of day by which to judge age."""
         now, elapsed = self._now(), self._elapsed()
         with self._lock:
             offset = now - elapsed

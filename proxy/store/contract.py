@@ -1,17 +1,17 @@
-"""The contract of a store: what must outlive a request, whichever kind of store keeps it.
+"""The contract of all stores.
 
 Four kinds of values:
 
-- A *block* is what is forwarded in place of the first messages of a history. Once a request left with it, every later
-  one must leave with the same, on any worker and after any restart. So the first writer wins: the second one is
-  given the stored one, and uses that. Only a deeper block that was built on the stored one takes its place.
+- A *block* replaces the first messages of a history. Once a request left with it, every later one must leave with the
+  same, on any worker and after any restart. So the first writer wins: the second one gets the stored block and uses
+  that. Only a deeper block that was built on the stored one replaces it.
 - A *fact* is small, may be outdated tomorrow and may be written again: a usage anchor, a learned window, a calibration.
 - The *secret* keys the hash by which conversations are recognised. Whichever worker comes first makes it, and a store
   that lost it is given it again.
 - A *document* is small, kept for good and changed by several workers: each change names the value that it replaces.
 
 All but the documents can be derived again: to lose them costs one compaction of each conversation, never an error. A
-store that cannot answer raises `StoreUnavailable` and nothing else, and the request goes on without it.
+store that cannot answer raises `StoreUnavailable` and nothing else, and the request continues without it.
 
 Keys begin with the tenant. Values are opaque bytes that carry their own version.
 """
@@ -34,11 +34,11 @@ NO_DOCUMENT = "none"
 
 
 def ignore(_warning: str) -> None:
-    """Default for what a store reports to operators: do nothing."""
+    """Drop a report: the default for listeners of stores."""
 
 
 class StoreUnavailable(Exception):
-    """The store did not answer, or not in time. The request goes on without it."""
+    """The store did not answer, or not in time. The request continues without it."""
 
 
 class ReportedUnavailable(StoreUnavailable):
@@ -55,7 +55,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """How much is kept, and for how long. What was used longest ago goes first."""
+    """How much to keep, and for how long. The least recently used goes first."""
 
     block_bytes: int = 256 * MEBIBYTE
     fact_bytes: int = 32 * MEBIBYTE
@@ -65,39 +65,36 @@ class StoreLimits:
 
 class Store(Protocol):
     async def find_first(
-        self, blocks: Sequence[str], facts: Sequence[str] = (), *more: Sequence[str]
+        self, blocks: Sequence[str], facts: Sequence[str] = (), *fact_lists: Sequence[str]
     ) -> tuple[Found | None, ...]:
-        """The first block and the first fact under these keys (newest first), in one round trip.
+        """Return the first block and the first fact under these keys (newest first), in one round trip.
 
-        Further lists of facts can be looked up in the same round trip: each has its own first.
+        `fact_lists`: further lists of facts, each with its own first.
         """
 
     async def put_block(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
-        """Store a block. Returns the one that is stored then: this one, or that of an earlier writer.
+        """Store a block and return the stored one: this one, or that of an earlier writer.
 
-        `over` is a block that this one replaces, if it is still stored: a deeper block may cut where the last one did.
+        `over` is a block that this one replaces, if it is still stored.
         """
 
     async def read_fact(self, key: str) -> bytes | None: ...
 
     async def write_fact(self, key: str, value: bytes, seconds: float, over: bytes | None = None) -> None:
-        """Store a fact for so long, in place of any other.
-
-        `over` is the caller's own claim: where another value is stored by now, that one is left alone.
-        """
+        """Store a fact for this long, and replace any other. With `over`, replace no value but this one."""
 
     async def claim_fact(self, key: str, value: bytes, seconds: float) -> bool:
-        """Store a fact only where there is none: of several workers that begin the same work, one gets True."""
+        """Store a fact if there is none. Of several workers that begin the same work, one gets True."""
 
-    async def load_secret(self, held: bytes | None = None) -> bytes:
-        """The key of the hash, the same for all who share this store; made if there is none.
+    async def load_secret(self, current_secret: bytes | None = None) -> bytes:
+        """Return the key of the hash, the same for all who share this store. Make it if there is none.
 
-        `held` is the one in use so far: it is stored again where the store has lost its own.
+        `current_secret` is the key in use: it is stored again if the store has lost its own.
         """
 
     async def read_document(self, key: str) -> bytes | None: ...
 
-    async def replace_document(self, key: str, old: bytes | None, new: bytes) -> bool:
-        """Change a document if it still has the old value; None: there was none. False: another writer was first."""
+    async def replace_document(self, key: str, old_value: bytes | None, new_value: bytes) -> bool:
+        """Change a document if it still has the old value (None: there is none). False: another writer was first."""
 
     async def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""The store of one process, without a disk: for tests, the demo, and `state.store: memory`. It forgets at the end."""
+"""A store for one process, without a disk: for tests, the demo, and `state.store: memory`."""
 
 import secrets
 from collections.abc import Callable, Sequence
@@ -11,22 +11,26 @@ DEFAULT = StoreLimits()
 
 
 class _ExpiringValues:
-    """Values up to so many bytes, each until its time."""
+    """Values with a bound of their bytes, each until its time."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self._values: ByteBoundedCache[str, tuple[bytes, float]] = ByteBoundedCache(most_bytes)
+    def __init__(self, max_bytes: int) -> None:
+        self._values: ByteBoundedCache[str, tuple[bytes, float]] = ByteBoundedCache(max_bytes)
 
     def read(self, key: str, now: float) -> bytes | None:
         value, until = self._values.get(key) or (None, 0.0)
-        return value if until > now else None
+        if until <= now:
+            return None
+        return value
 
     def write(self, key: str, value: bytes, until: float) -> None:
         self._values[key] = value, until
 
     def find_first(self, keys: Sequence[str], now: float) -> Found | None:
-        # Of the many keys of a long history most have no entry, and are passed over at little cost.
-        values = ((key, self.read(key, now)) for key in self._values.find_known(keys))
-        return next((Found(key, value) for key, value in values if value is not None), None)
+        for key in self._values.find_known(keys):  # skips most of the many keys of a long history at little cost
+            value = self.read(key, now)
+            if value is not None:
+                return Found(key, value)
+        return None
 
 
 class MemoryStore:
@@ -41,22 +45,23 @@ class MemoryStore:
         self._documents: dict[str, bytes] = {}
 
     async def find_first(
-        self, blocks: Sequence[str], facts: Sequence[str] = (), *more: Sequence[str]
+        self, blocks: Sequence[str], facts: Sequence[str] = (), *fact_lists: Sequence[str]
     ) -> tuple[Found | None, ...]:
         now = self._clock()
         block = self._blocks.find_first(blocks, now)
         if block:
             self.remember(block.key, block.value)
-        return block, *(self._facts.find_first(keys, now) for keys in (facts, *more))
+        return block, *(self._facts.find_first(keys, now) for keys in (facts, *fact_lists))
 
     async def put_block(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
-        stored = self._blocks.read(key, self._clock())
-        winner = value if stored is None or stored == over else stored
-        self.remember(key, winner)
-        return winner
+        stored_block = self._blocks.read(key, self._clock())
+        if stored_block is None or stored_block == over:
+            stored_block = value
+        self.remember(key, stored_block)
+        return stored_block
 
     def remember(self, key: str, block: bytes) -> None:
-        """Keep a block, in place of any other. For `FallbackStore`, where the shared store has the last word."""
+        """Keep a block, and replace any other. For `FallbackStore`, because the shared store has the last word."""
         self._blocks.write(key, block, self._clock() + self._block_seconds)
 
     async def read_fact(self, key: str) -> bytes | None:
@@ -74,17 +79,17 @@ class MemoryStore:
         self._facts.write(key, value, now + seconds)
         return True
 
-    async def load_secret(self, held: bytes | None = None) -> bytes:
-        self._secret = self._secret or held or secrets.token_bytes(SECRET_BYTES)
+    async def load_secret(self, current_secret: bytes | None = None) -> bytes:
+        self._secret = self._secret or current_secret or secrets.token_bytes(SECRET_BYTES)
         return self._secret
 
     async def read_document(self, key: str) -> bytes | None:
         return self._documents.get(key)
 
-    async def replace_document(self, key: str, old: bytes | None, new: bytes) -> bool:
-        if self._documents.get(key) != old:
+    async def replace_document(self, key: str, old_value: bytes | None, new_value: bytes) -> bool:
+        if self._documents.get(key) != old_value:
             return False
-        self._documents[key] = new
+        self._documents[key] = new_value
         return True
 
     async def close(self) -> None:

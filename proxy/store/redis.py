@@ -1,10 +1,9 @@
 """The store that many machines share: a Redis or Valkey server, one with Sentinels, or a Cluster.
 
-What is looked up for a request comes in one round trip (`redis_scripts.py`), and no request waits long for a server
-that is slow or down (`redis_client.py`). All but the documents can be derived again, so it may be emptied.
-
-How much is kept is the server's own affair (`maxmemory`). What may go expires or is evicted; the secret and the
-documents have no expiry, so that `volatile-lru` leaves them alone.
+A request needs one round trip (`redis_scripts.py`), and waits at most a moment for a server that is slow or down
+(`redis_client.py`). The server bounds its memory itself (`maxmemory`): blocks and facts expire or are evicted; the
+secret and the documents have no expiry, so `volatile-lru` leaves them alone
+(https://redis.io/docs/latest/develop/reference/eviction/).
 """
 
 import secrets
@@ -18,21 +17,19 @@ from proxy.store.redis_client import CHECK_TIMEOUT_SECONDS, STORE_TIMEOUT_SECOND
 from proxy.store.redis_scripts import FIND_FIRST, LOAD_SECRET, PUT, REPLACE, WRITE
 
 PREFIX = "cp/1"
-"""Every key begins with it. The number is the version of what the values hold."""
+"""Every key begins with it. The number is the version of the format of values."""
 BLOCK, FACT = "promise", "fact"
-"""Kinds, as parts of keys: version 0.1 called a block `promise`."""
-DEADLINE_BYTES = 8
-"""What the scripts write in front of each value."""
+"""Kinds, as parts of keys. Blocks were called promises."""
 
 DEFAULT = StoreLimits()
 Lists = Sequence[Sequence[str]]
 
 
 class RedisStore:
-    """Blocks, facts and documents in Redis. `warn` is called with a sentence for operators, at most once a second, and
-    `report_back` with another one when a server that was out answers again.
+    """Blocks, facts and documents in Redis.
 
-    `clock` is for tests; without it the server's own clock counts, so replicas whose clocks differ agree.
+    `warn` gets a sentence for operators, at most once a second, and `report_back` another one when a server that was
+    out answers again. `clock` is for tests; without it the server's clock counts, so replicas agree.
     """
 
     def __init__(
@@ -55,22 +52,26 @@ class RedisStore:
         return f"<RedisStore {self._url}>"
 
     async def find_first(
-        self, blocks: Sequence[str], facts: Sequence[str] = (), *more: Sequence[str]
+        self, blocks: Sequence[str], facts: Sequence[str] = (), *fact_lists: Sequence[str]
     ) -> tuple[Found | None, ...]:
-        lists = (blocks, facts, *more)
-        first: list[Found | None] = [None] * len(lists)
-        for part in self._split_by_slot(lists):
-            for place, found in enumerate(await self._find_in_slot(part)):
-                first[place] = _earlier(lists[place], first[place], found)
-        return tuple(first)
+        lists = (blocks, facts, *fact_lists)
+        results: list[Found | None] = [None] * len(lists)
+        for slot_lists in self._split_by_slot(lists):
+            for index, candidate in enumerate(await self._find_in_slot(slot_lists)):
+                results[index] = _pick_earlier(lists[index], results[index], candidate)
+        return tuple(results)
 
     async def put_block(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
-        stored = await self._put(BLOCK, key, value, self._seconds, over)
-        return value if stored is None else stored
+        stored_block = await self._put(BLOCK, key, value, self._seconds, over)
+        if stored_block is None:
+            return value
+        return stored_block
 
     async def read_fact(self, key: str) -> bytes | None:
-        _, found = await self.find_first((), (key,))
-        return found.value if found else None
+        _, fact = await self.find_first((), (key,))
+        if fact is None:
+            return None
+        return fact.value
 
     async def write_fact(self, key: str, value: bytes, seconds: float, over: bytes | None = None) -> None:
         if over is None:
@@ -81,8 +82,10 @@ class RedisStore:
     async def claim_fact(self, key: str, value: bytes, seconds: float) -> bool:
         return await self._put(FACT, key, value, seconds) is None
 
-    async def load_secret(self, held: bytes | None = None) -> bytes:
-        secret = await self._client.run(LOAD_SECRET, [f"{PREFIX}/secret"], held or secrets.token_bytes(SECRET_BYTES))
+    async def load_secret(self, current_secret: bytes | None = None) -> bytes:
+        secret = await self._client.run(
+            LOAD_SECRET, [f"{PREFIX}/secret"], current_secret or secrets.token_bytes(SECRET_BYTES)
+        )
         if not isinstance(secret, bytes):
             raise self._client.odd_reply()
         return secret
@@ -90,27 +93,36 @@ class RedisStore:
     async def read_document(self, key: str) -> bytes | None:
         return await self._get(f"{PREFIX}/document/{key}")
 
-    async def replace_document(self, key: str, old: bytes | None, new: bytes) -> bool:
-        values = (new,) if old is None else (new, old)
+    async def replace_document(self, key: str, old_value: bytes | None, new_value: bytes) -> bool:
+        values = [new_value]
+        if old_value is not None:
+            values.append(old_value)
         return await self._client.run(REPLACE, [f"{PREFIX}/document/{key}"], *values) == 1
 
     async def peek(self, keys: Sequence[str]) -> dict[str, bytes]:
-        """The blocks under these keys; a block stays as old as it is."""
-        values = {key: await self._get(self._key(BLOCK, key)) for key in keys}
-        return {key: value[DEADLINE_BYTES:] for key, value in values.items() if value is not None}
+        """Return the blocks under these keys, without recording a use."""
+        blocks = {}
+        for key in keys:
+            value = await self._get(self._key(BLOCK, key))
+            if value is not None:
+                blocks[key] = value[8:]  # without the deadline that the scripts write before each value
+        return blocks
 
     async def close(self) -> None:
         await self._client.close()
 
     @property
     def _now(self) -> Argument:
-        return "" if self._clock is None else repr(self._clock())
+        if self._clock is None:
+            return ""
+        return repr(self._clock())
 
     def _key(self, kind: str, key: str) -> str:
-        """A key as the server has it. In a Cluster all keys of a tenant share a hash slot: their tag is the tenant.
+        """Return the server's name of a key.
 
-        So the look-up of a request is one script on one node. On a single server there is no tag: the keys are those
-        of version 0.1.
+        In a Cluster all keys of a tenant have the tenant as hash tag
+        (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags), so the look-up of a
+        request is one script on one node.
         """
         if self._url.topology != "cluster":
             return f"{PREFIX}/{kind}/{key}"
@@ -118,9 +130,11 @@ class RedisStore:
         return f"{PREFIX}/{kind}/{{t.{tenant}}}{slash}{rest}"
 
     def _split_by_slot(self, lists: Lists) -> list[Lists]:
-        """The lists, once for each hash slot that holds some of their keys. A request asks for those of one tenant."""
+        """Return the lists once for each hash slot that holds some of their keys. A request has keys of one tenant."""
+        if not any(lists):
+            return []
         if self._url.topology != "cluster":
-            return [lists] if any(lists) else []
+            return [lists]
         tenants = dict.fromkeys(key.partition("/")[0] for keys in lists for key in keys)
         if len(tenants) == 1:
             return [lists]
@@ -130,9 +144,9 @@ class RedisStore:
         kinds = (BLOCK, *(FACT for _ in lists[1:]))
         server_lists = [[self._key(kind, key) for key in keys] for kind, keys in zip(kinds, lists, strict=True)]
         routed_by = next(keys[0] for keys in server_lists if keys)
-        packed = map(msgspec.msgpack.encode, server_lists)
+        packed_lists = map(msgspec.msgpack.encode, server_lists)
         reply = await self._client.run(
-            FIND_FIRST, [routed_by], self._now, self._seconds, RECORDED_USES_PER_LIFETIME, *packed
+            FIND_FIRST, [routed_by], self._now, self._seconds, RECORDED_USES_PER_LIFETIME, *packed_lists
         )
         if not isinstance(reply, list) or len(reply) != len(lists):
             raise self._client.odd_reply()
@@ -142,8 +156,8 @@ class RedisStore:
         match entry:
             case None:
                 return None
-            case [int(place), bytes(value), *_] if 0 < place <= len(keys):
-                return Found(keys[place - 1], value)
+            case [int(number), bytes(value), *_] if 0 < number <= len(keys):
+                return Found(keys[number - 1], value)
         raise self._client.odd_reply()
 
     async def _get(self, server_key: str) -> bytes | None:
@@ -155,18 +169,21 @@ class RedisStore:
         raise self._client.odd_reply()
 
     async def _put(self, kind: str, key: str, value: bytes, seconds: float, over: bytes | None = None) -> bytes | None:
-        """Write the value. Returns the one that is stored instead, if another writer was first."""
-        values = (value,) if over is None else (value, over)
+        """Write the value. Return the stored one instead, if another writer was first."""
+        values = [value]
+        if over is not None:
+            values.append(over)
         return self._bytes(await self._client.run(PUT, [self._key(kind, key)], self._now, seconds, *values))
 
 
-def _earlier(keys: Sequence[str], one: Found | None, other: Found | None) -> Found | None:
-    found = [candidate for candidate in (one, other) if candidate is not None]
-    return min(found, key=lambda candidate: keys.index(candidate.key), default=None)
+def _pick_earlier(keys: Sequence[str], first: Found | None, second: Found | None) -> Found | None:
+    if first is None or second is None:
+        return first or second
+    return min(first, second, key=lambda candidate: keys.index(candidate.key))
 
 
 async def peek(url: str, keys: Sequence[str], ca_file: str | None = None) -> dict[str, bytes]:
-    """The blocks under these keys, for commands that only look: a block stays as old as it is."""
+    """Return the blocks under these keys, without recording a use. For commands."""
     store = RedisStore(url, timeout=CHECK_TIMEOUT_SECONDS, ca_file=ca_file)
     try:
         return await store.peek(keys)

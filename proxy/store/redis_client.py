@@ -1,20 +1,13 @@
 """A redis-py client whose calls never hold a request up: one server, Sentinel or Cluster.
 
-A call waits `STORE_TIMEOUT_SECONDS` at most. After the first one that failed, every further call fails at once, until
-a check in the background has reached the server again. In a Cluster this holds for each node by itself.
-
-redis-py connects, speaks the protocol and follows failovers. What it raises is translated here: a store that cannot be
-used is `ReportedUnavailable`, with a sentence for operators that never quotes what was sent, which may be a password.
+A call waits at most `STORE_TIMEOUT_SECONDS`. After a call that failed, every further one fails at once, until a check
+in the background has reached the server again. In a Cluster this holds for each node by itself. redis-py connects,
+speaks the protocol and follows failovers; its faults become `ReportedUnavailable` (redis_errors.py).
 """
 
 import asyncio
-import errno
-import os
-import re
-import socket
-import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -23,24 +16,14 @@ from typing import Any, cast
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import MasterNotFoundError, Sentinel, SentinelConnectionPool
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
-from redis.exceptions import (
-    ConnectionError as RedisConnectionError,
-)
-from redis.exceptions import (
-    InvalidResponse,
-    NoScriptError,
-    RedisClusterException,
-    RedisError,
-    ResponseError,
-)
-from redis.exceptions import (
-    TimeoutError as RedisTimeoutError,
-)
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoScriptError, RedisClusterException, ResponseError
 
 from proxy.config.values import StateUrl
 from proxy.store.contract import ReportedUnavailable
+from proxy.store.redis_errors import CHECK_SERVER, FAULTS, PROMOTED_ELSEWHERE, describe_refusal, explain, find_kind
 from proxy.store.redis_scripts import Script
 
 Argument = str | bytes | int | float
@@ -48,82 +31,37 @@ Client = Redis | RedisCluster
 
 STORE_TIMEOUT_SECONDS = 0.25
 TICK_COUNT = 5
-"""In which the time-out is counted: see `_Limit`."""
+"""Ticks of the time-out: see `_Limit`."""
 CHECK_TIMEOUT_SECONDS = 5.0
 CHECK_INTERVAL_SECONDS = 1.0
 NODE_TIMEOUT_SECONDS = 1.0
-"""For one Sentinel, or one node of a Cluster: past it the next one is asked."""
-MAX_CONNECTIONS, NO_LIMIT = 16, 1 << 16
-
-_PROMOTED_ELSEWHERE = {"READONLY", "LOADING", "MASTERDOWN"}
-"""Errors after which another server may have taken the name or the slots: all connections are opened again."""
-_IS_RUNNING = "check `state.url` and that the server runs"
-_SLOTS = "this server is part of a Cluster: write redis+cluster:// in state.url"
-_RIGHTS = "this user lacks a right: docs/shared-state.md lists them"
-_HINTS = {
-    "LOADING": "it is still reading its data",
-    "MASTERDOWN": "it is a replica without its primary",
-    "READONLY": "it is a replica: the URL must name the primary",
-    "NOAUTH": "it wants a password: put user and password into the URL",
-    "WRONGPASS": "it does not accept this user or this password",
-    "NOPERM": _RIGHTS,
-    "OOM": "it is full: raise its maxmemory, or set its maxmemory-policy to volatile-lru",
-    "BUSY": "it is running somebody else's script",
-    "MISCONF": "it cannot write its data to its disk: see its log",
-    "NOREPLICAS": "it has fewer replicas than its min-replicas-to-write asks for",
-    "CLUSTERDOWN": "some hash slots have no node that serves them (a Cluster needs redis+cluster:// in state.url)",
-    "MOVED": _SLOTS,
-    "WRONGTYPE": "a key below cp/ holds a value that another program wrote: delete it",
-    "ERR": "is it a Redis 7 or a Valkey?",
-    "ERR ACL failure in script": _RIGHTS,
-    "ERR The user executing the script can't": _RIGHTS,
-    "ERR AUTH <password> called without any password configured": "it has no password: take it out of the URL",
-    "ERR DB index is out of range": "the URL ends in the number of a database: 0 always exists",
-    "ERR max number of clients": "raise its maxclients",
-    "ERR Script attempted to access a": _SLOTS,
-    "ERR unknown command": "is it a Redis 7 or a Valkey? A Sentinel needs redis+sentinel:// in state.url",
-    "ERR This instance has cluster support disabled": "it is no Cluster: write redis:// in state.url",
-}
-_QUOTABLE = tuple(hint for hint in _HINTS if hint.startswith("ERR "))
-"""Beginnings of errors that repeat nothing of what the server was sent."""
-
-_REASONS: dict[type[BaseException], str] = {
-    RedisTimeoutError: f"cannot be reached: no reply; {_IS_RUNNING}",
-    RedisConnectionError: f"closed the connection; {_IS_RUNNING}",
-    RedisClusterException: (
-        f"cannot be reached: no node of the Cluster answers as one, or some hash slots have no node; {_IS_RUNNING}"
-    ),
-}
-_ERROR_NUMBER = re.compile(r"\[Errno (\d+)\]")
-_ODD_REPLY = (
-    InvalidResponse, ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
-)  # fmt: skip
-"""What redis-py raises while it reads what is not Redis, such as a RecursionError for a thousand nested lists."""
-_FAULTS = (RedisError, RedisClusterException, OSError, EOFError, *_ODD_REPLY)
+"""Wait this long for one Sentinel or one node of a Cluster, then ask the next one."""
+MAX_CONNECTIONS = 16
 
 
 def _open_client(url: StateUrl, ca_file: str | None) -> Client:
     """A client that has not connected yet."""
-    options: dict[str, Any] = {
-        "socket_connect_timeout": CHECK_TIMEOUT_SECONDS,
-        "socket_timeout": None,
-        **{name: value for name, value in url.options.items() if not name.startswith(("ssl_", "sentinel_"))},
+    options: dict[str, Any] = {"socket_connect_timeout": CHECK_TIMEOUT_SECONDS, "socket_timeout": None}
+    skipped_prefixes = "sentinel_" if url.tls else ("sentinel_", "ssl_")
+    options |= {name: value for name, value in url.options.items() if not name.startswith(skipped_prefixes)}
+    options |= {
         "username": url.user or None,
         "password": url.password or None,
         "protocol": 2,  # of RESP3 nothing is needed, and older servers and some proxies do not speak it
         "driver_info": None,  # else CLIENT SETINFO: one more right for the user, two more replies to wait for
         "retry": Retry(NoBackoff(), 0),
-        # GuardedClient bounds how many are in use. A limit here would raise an error where waiting a moment is enough.
-        "max_connections": NO_LIMIT,
+        # GuardedClient bounds how many are in use, and waits. A limit here would raise an error.
+        "max_connections": 1 << 16,
     }
     if url.tls:
-        options |= {"ssl": True, **({"ssl_ca_certs": ca_file} if ca_file else {})}
-        options |= {name: value for name, value in url.options.items() if name.startswith("ssl_")}
+        options["ssl"] = True
+        if ca_file:
+            options.setdefault("ssl_ca_certs", ca_file)
     if url.topology == "cluster":
         return RedisCluster(
             startup_nodes=[ClusterNode(host, port) for host, port in url.nodes],
             reinitialize_steps=0,  # else every fifth redirection closes all connections, also those in use
-            **{**options, "socket_timeout": options["socket_timeout"] or NODE_TIMEOUT_SECONDS},
+            **options | {"socket_timeout": options["socket_timeout"] or NODE_TIMEOUT_SECONDS},
         )
     if url.topology == "sentinel":
         # Sentinels have users and passwords of their own, and are asked one after the other: each for a short time.
@@ -142,16 +80,18 @@ def _open_client(url: StateUrl, ca_file: str | None) -> Client:
 
 @dataclass(slots=True)
 class _Health:
-    """State of one server: usable, or out with a fault."""
+    """State of one server."""
 
     fault: str = ""
-    """Why it is out; empty while it is usable."""
+    """The reason why it is out, or empty."""
     check: asyncio.Task[None] | None = None
 
 
 class GuardedClient:
-    """The servers behind a URL. `warn` is called with a sentence for operators, at most once a second, and
-    `report_back` with another one when a server that was out answers again.
+    """The servers of a URL.
+
+    `warn` gets a sentence for operators, at most once a second, and `report_back` another one when a server that was
+    out answers again.
     """
 
     def __init__(
@@ -192,9 +132,9 @@ class GuardedClient:
         except ResponseError as refusal:
             raise ReportedUnavailable(self._explain_refusal(server, refusal)) from None
         except TimeoutError:
-            why = f"connection or reply timed out after {self._timeout} s; {_IS_RUNNING}"
-        except _FAULTS as fault:
-            why = _explain(fault)
+            why = f"connection or reply timed out after {self._timeout} s; {CHECK_SERVER}"
+        except FAULTS as fault:
+            why = explain(fault)
         raise ReportedUnavailable(self._suspend(server, why))
 
     def odd_reply(self) -> ReportedUnavailable:
@@ -206,7 +146,7 @@ class GuardedClient:
         for check in checks:
             check.cancel()
         await asyncio.gather(*checks, return_exceptions=True)
-        with suppress(TimeoutError, *_FAULTS):  # a server that is stuck says no good-bye
+        with suppress(TimeoutError, *FAULTS):  # a server that is stuck says no good-bye
             async with asyncio.timeout(self._timeout):
                 await self._client.aclose()
                 if isinstance(self._client, RedisCluster):  # after a fault its aclose() closes nothing
@@ -228,7 +168,7 @@ class GuardedClient:
             return await self._client.execute_command(*command, target_nodes=self._client.get_node_from_key(key))
 
     def _server_of(self, key: str) -> str:
-        """The node that serves the key's hash slot, once the Cluster is known; else the whole of it."""
+        """Return the node that serves the key's hash slot, or an empty string until the Cluster is known."""
         if isinstance(self._client, RedisCluster) and self._client.nodes_manager.slots_cache:
             with suppress(RedisClusterException):
                 node = self._client.get_node_from_key(key)
@@ -236,13 +176,13 @@ class GuardedClient:
         return ""
 
     def _explain_refusal(self, server: str, refusal: ResponseError) -> str:
-        kind = _kind(refusal)
-        if kind in _PROMOTED_ELSEWHERE:
-            return self._suspend(server, _refusal(kind))
-        return self._complain(_refusal(kind))
+        kind = find_kind(refusal)
+        if kind in PROMOTED_ELSEWHERE:
+            return self._suspend(server, describe_refusal(kind))
+        return self._complain(describe_refusal(kind))
 
     def _suspend(self, server: str, why: str) -> str:
-        """From now on no request waits for this server; whether it is well again is looked for at once."""
+        """Let no request wait for this server from now on, and begin to check it."""
         health = self._health[server]
         health.fault = self._complain(why)
         if health.check is None or health.check.done():
@@ -256,10 +196,10 @@ class GuardedClient:
                     await self._reach(server)
             except TimeoutError:
                 health.fault = self._complain(
-                    f"cannot be reached: no reply in {CHECK_TIMEOUT_SECONDS} s; {_IS_RUNNING}"
+                    f"cannot be reached: no reply in {CHECK_TIMEOUT_SECONDS} s; {CHECK_SERVER}"
                 )
-            except _FAULTS as fault:
-                health.fault = self._complain(_explain(fault))
+            except FAULTS as fault:
+                health.fault = self._complain(explain(fault))
             else:
                 health.fault = ""
                 self._report_back(f"{self.url} answers again")
@@ -267,7 +207,7 @@ class GuardedClient:
             await asyncio.sleep(CHECK_INTERVAL_SECONDS)
 
     async def _reach(self, server: str) -> None:
-        """Over fresh connections: a router may have forgotten the old ones, or the name may lead elsewhere by now."""
+        """Use fresh connections: a router may have forgotten the old ones, or the name may lead elsewhere by now."""
         if isinstance(self._client, Redis):
             await self._client.connection_pool.disconnect(inuse_connections=False)
             await self._client.execute_command("PING")  # type: ignore[no-untyped-call]
@@ -286,10 +226,10 @@ class GuardedClient:
 
 
 class _Limit:
-    """TimeoutError after so many seconds in which the event loop had time to read a reply.
+    """A TimeoutError after `seconds` in which the event loop had time to read a reply.
 
-    A worker that parses a large body is blocked for a while, and would otherwise take its Redis to be out. So the
-    time is counted in ticks: however long the loop was blocked, it counts as one.
+    A worker that parses a large body is blocked for a while, and would otherwise take its Redis to be out. So time is
+    counted in ticks: a blocked loop counts as one, for however long.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -316,48 +256,3 @@ class _Limit:
             self._alarm = loop.call_later(self._tick_seconds, self._tick)
         else:
             self._timeout.reschedule(loop.time())
-
-
-def _explain(fault: BaseException) -> str:
-    """Why a server cannot be used, without a word of what it sent: that may repeat what it was sent."""
-    if isinstance(fault, MasterNotFoundError):
-        return f"no Sentinel that answers knows a primary of this name that is up; {_IS_RUNNING}"
-    for cause in _causes(fault):
-        if isinstance(cause, ResponseError) or getattr(cause, "status_code", None):
-            return _refusal(_kind(cause))
-        if isinstance(cause, OSError):
-            return f"cannot be reached: {_describe_os_error(cause)}; {_IS_RUNNING}"
-    other = "speaks another protocol: check that `state.url` is a Redis 7 or a Valkey"
-    return next((why for kind, why in _REASONS.items() if isinstance(fault, kind)), other)
-
-
-def _describe_os_error(fault: OSError) -> str:
-    """The system's text for a fault of a connection, without the addresses that asyncio puts into it."""
-    if isinstance(fault, ssl.SSLError | socket.gaierror):  # their numbers are not those of the system
-        return getattr(fault, "verify_message", "") or fault.strerror or type(fault).__name__
-    if isinstance(fault, TimeoutError):
-        return os.strerror(errno.ETIMEDOUT)
-    # For a name with several addresses asyncio raises one error that has no number and quotes those of all.
-    quoted = _ERROR_NUMBER.search(str(fault))
-    number = fault.errno or (int(quoted[1]) if quoted else 0)
-    return os.strerror(number) if number else type(fault).__name__
-
-
-def _causes(fault: BaseException) -> Iterator[BaseException]:
-    cause: BaseException | None = fault
-    while cause is not None:
-        yield cause
-        cause = cause.__cause__ or cause.__context__
-
-
-def _kind(fault: BaseException) -> str:
-    """The first word of an error, or a known beginning that quotes nothing."""
-    code = getattr(fault, "status_code", None)
-    text = f"{code} {fault}" if code else str(fault)
-    word = text.split(" ", 1)[0]
-    return next((known for known in _QUOTABLE if text.startswith(known)), word if word.isupper() else "ERR")
-
-
-def _refusal(kind: str) -> str:
-    hint = _HINTS.get(kind)
-    return f"refused a command ({kind})" + (f": {hint}" if hint else "")

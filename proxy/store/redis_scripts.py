@@ -1,7 +1,7 @@
-"""Lua scripts that run in the Redis server: what is read and what is written about it are one step there.
+"""Lua scripts that run in the Redis server, each as one step (https://redis.io/docs/latest/develop/programmability/).
 
-Each value begins with the time at which it ends, 8 bytes. That time is compared with the server's own clock, because
-those of replicas differ, or with the one that a test passes in. The expiry of the key itself only frees the memory.
+Each value begins with 8 bytes: its deadline by the server's clock, because those of replicas differ, or by the clock of
+a test. The expiry of the key itself only frees the memory.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ if not now then
   now = time[1] + time[2] / 1000000
 end
 
--- A value of another type or without a plausible deadline was written by no script of ours: it counts as nothing, and
+-- A value of another type or without a plausible deadline was not written by these scripts: it counts as nothing, and
 -- the next write replaces it. Any other error is raised.
 local function read(key)
   local kept = redis.pcall('GET', key)
@@ -40,7 +40,7 @@ end
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script, and the name by which a server that has seen it knows it."""
+    """A script, and its name in a server that has run it."""
 
     text: str
     sha: str = field(init=False)
@@ -52,7 +52,7 @@ class Script:
 # KEYS: one of the keys, by which a Cluster finds the node. ARGV: now, seconds a block lives, how often in that time a
 # use is recorded, and lists of keys, the first one of blocks. A history has thousands of keys, nearly all of which lead
 # to nothing: EXISTS counts many at once, and the range is halved until it is one key.
-# Returns for each list the place of the first key that has a value, and the value (and what the script itself needs).
+# Returns for each list the place of the first key that has a value, and the value (then members for the script itself).
 FIND_FIRST = Script(
     _PRELUDE
     + """
@@ -106,8 +106,8 @@ redis.call('SET', KEYS[1], ARGV[1])
 return 1
 """)
 
-# KEYS: key. ARGV: a secret, to store where there is none that can key a hash (BLAKE2 takes 1 to 64 bytes). Returns the
-# one that is stored.
+# KEYS: key. ARGV: a secret, to store if there is none that can key a hash (BLAKE2 takes 1 to 64 bytes). Returns the
+# stored one.
 LOAD_SECRET = Script("""
 local stands = redis.pcall('GET', KEYS[1])
 if type(stands) == 'table' and not string.find(stands.err, 'WRONGTYPE', 1, true) then return stands end

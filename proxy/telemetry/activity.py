@@ -1,4 +1,4 @@
-"""A listener that writes the activity log: what each event means as rows and counts of the admin pages.
+"""A listener that writes the activity log: rows and counts for the admin pages.
 
 An incident is the event's log line. Wrong keys are left out: they could fill the log, and the audit log has them.
 """
@@ -14,15 +14,15 @@ from proxy.store.activity_log import MINUTE_SECONDS, ActivityLog, CounterDelta, 
 from proxy.telemetry.lines import make_line
 
 REFUSALS_PER_MINUTE = 60
-"""So many refused requests of unknown callers are listed; all are counted."""
+"""At most this many refused requests of unknown callers are listed; all are counted."""
 MICRODOLLARS_PER_DOLLAR = 1_000_000
-"""Sums of money are counted in millionths of a dollar: counts are integers."""
+"""Money is counted in millionths of a dollar, because counts are integers."""
 _NO_INCIDENTS = (events.RequestFinished, events.OriginalKept)
 _OUTCOME_COUNTS = {"refused": "refused", "failed": "failed", "client-left": "left", "upstream-broke": "broke"}
 
 
 class ActivityListener:
-    """Records events. Everything that may take time happens in the thread of the activity log."""
+    """Records events. The thread of the activity log does everything that may take time."""
 
     def __init__(self, activity_log: ActivityLog, is_listed_team: Callable[[str], bool] = bool) -> None:
         self._activity_log = activity_log
@@ -37,15 +37,16 @@ class ActivityListener:
             records.append(event)
         if (count := _COUNTS.get(type(event))) is not None:
             team = getattr(event, "team", "")
-            # Names that only a gateway in front makes up would be a row for each of them in each minute.
-            records.append(CounterDelta(count(event), team if self._is_listed_team(team) else ""))
+            if not self._is_listed_team(team):
+                team = ""  # names that a gateway makes up would be a row for each of them in each minute
+            records.append(CounterDelta(count(event), team))
         if (incident := find_incident(event)) is not None:
             records.append(incident)
         if records:
             self._activity_log.record(*records)
 
     def _may_be_listed(self, event: events.RequestFinished) -> bool:
-        """True for a request that gets a row: refusals without a team only within limits, or they push out the rest."""
+        """Return False for refusals without a team beyond the limit, which would push out all other rows."""
         if event.outcome != "refused" or event.team:
             return True
         minute = int(monotonic() // MINUTE_SECONDS)
@@ -56,17 +57,18 @@ class ActivityListener:
 
 
 def find_incident(event: events.Event) -> Incident | None:
-    """The row of an event on the page of events or of its conversation; None where it has none."""
-    line = None if isinstance(event, _NO_INCIDENTS) else make_line(event)
-    if line is None or line[0] == "debug" or (isinstance(event, events.AdminActed) and event.outcome != "done"):
+    """Return the row of an event on the page of events or of its conversation, or None if it has no row."""
+    if isinstance(event, _NO_INCIDENTS) or (isinstance(event, events.AdminActed) and event.outcome != "done"):
+        return None
+    line = make_line(event)
+    if line is None or line[0] == "debug":
         return None
     severity, name, fields = line
     details = {field: value for field, value in fields.items() if field != "conversation"}
-    dollars = _microdollars_of(event) / MICRODOLLARS_PER_DOLLAR if isinstance(event, events.SummaryEnded) else 0.0
+    dollars = 0.0
+    if isinstance(event, events.SummaryEnded):
+        dollars = _count_microdollars(event) / MICRODOLLARS_PER_DOLLAR
     return Incident(severity, name, fields.get("conversation", ""), details, dollars)
-
-
-# --- counts by the minute --------------------------------------------------------------------------------------------
 
 
 def _count_request(event: events.RequestFinished) -> dict[str, int]:
@@ -96,7 +98,7 @@ def _count_turn(turn: events.TurnEnded) -> dict[str, int]:
 _COUNTS: dict[type, Callable[[Any], dict[str, int]]] = {
     events.RequestFinished: _count_request,
     events.TurnEnded: _count_turn,
-    events.SummaryEnded: lambda event: {"summaries": 1, "spent": _microdollars_of(event)},
+    events.SummaryEnded: lambda event: {"summaries": 1, "spent": _count_microdollars(event)},
     events.SizeRefused: lambda event: {"overflows-helped" if event.helped else "overflows": 1},
     events.BreakerOpened: lambda _: {"breakers": 1},
     events.FailedOpen: lambda _: {"failed-open": 1},
@@ -106,8 +108,8 @@ _COUNTS: dict[type, Callable[[Any], dict[str, int]]] = {
 }
 
 
-def _microdollars_of(event: events.SummaryEnded) -> int:
-    """Cost of a summary; 0 where the prices of its model are unknown. Prices are dollars per million tokens."""
+def _count_microdollars(event: events.SummaryEnded) -> int:
+    """Return the cost of a summary, or 0 if the prices of its model (dollars per million tokens) are unknown."""
     prices = resolve_window(event.model).prices_at(event.tokens_read)
     if prices is None:
         return 0

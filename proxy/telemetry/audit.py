@@ -1,9 +1,8 @@
-"""The audit log: what operators did by the admin pages or by a command, one line of JSON each.
+"""The audit log: acts of operators, by the admin pages or by a command, one line of JSON each.
 
-Who, from where, what, when, and how it ended, apart from the ordinary log. The file only grows: a large one is renamed
-to the time of its last line and never removed, because an operator must not be able to push out an action by many
-others. Of refused attempts only sixty a minute are written, so that a caller without a key cannot fill the disk; the
-ordinary log has them all. No event holds a key or a body, so this file holds none.
+A large file is renamed and never removed, because an operator must not be able to push out an act by many others. Of
+refused attempts only sixty a minute are written, so that a caller without a key cannot fill the disk; the ordinary log
+has them all. No event holds a key or a body, so this file holds none.
 """
 
 import errno
@@ -26,11 +25,11 @@ FILE_LIMIT_BYTES = 16 * 1024 * 1024
 MINUTE_SECONDS = 60.0
 REFUSALS_PER_MINUTE = 60
 FLUSH_SECONDS = 2.0
-"""A reader waits so long for lines that are still in the queue, and so does the end of the process."""
+"""A reader waits this long for lines that are still in the queue, and so does the end of the process."""
 
 
 class AuditLog:
-    """The audit file of a state directory. `warn` is called with what could not be written."""
+    """The audit file of a state directory. `warn` gets a sentence for the operator."""
 
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
         self.path = folder / FILE
@@ -44,17 +43,17 @@ class AuditLog:
             self.write([line])
 
     def render(self, event: events.Event) -> bytes | None:
-        """The line of an event; None for what does not belong here."""
-        if not isinstance(event, events.AdminActed) or (
-            event.outcome == "refused" and not self._is_below_refusal_limit()
-        ):
+        """Return the line of an event, or None if it has no line."""
+        if not isinstance(event, events.AdminActed):
+            return None
+        if event.outcome == "refused" and not self._is_below_refusal_limit():
             return None
         fields = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **asdict(event)}
         line = json.dumps({**fields, "details": dict(event.details)}, ensure_ascii=False) + "\n"
         return line.encode("utf-8", "backslashreplace")
 
     def write(self, lines: Sequence[bytes]) -> int:
-        """A sink: returns how many lines could not be written."""
+        """Write lines and return how many could not be written."""
         unwritable = 0
         for line in lines:
             try:
@@ -77,9 +76,9 @@ class AuditLog:
             self.path.replace(self.path.with_suffix(f".{time.time_ns()}.jsonl"))
         file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            # A line that was cut off by a full disk must not swallow this one.
-            whole = b"\n" + line if _is_torn(file) else line
-            if os.write(file, whole) < len(whole):  # one write: lines of several workers must not mix
+            if _is_torn(file):
+                line = b"\n" + line
+            if os.write(file, line) < len(line):  # one write, because lines of several workers must not mix
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             give_to_folder_owner(file, self.path.parent)
         finally:
@@ -87,16 +86,16 @@ class AuditLog:
 
 
 def _is_torn(file: int) -> bool:
-    """True where the file does not end with a line end. If another worker writes now, an empty line may be added."""
+    """Return True if a full disk has cut off the last line. If another worker writes now, an empty line may follow."""
     size = os.fstat(file).st_size
     return size > 0 and os.pread(file, 1, size - 1) != b"\n"
 
 
 def give_to_folder_owner(file: int, folder: Path) -> None:
-    """Give a file to the owner of its folder where a command was run by root: the proxy must read and write it."""
+    """Give a file to the owner of its folder if a command is run by root, because the proxy must read and write it."""
     if os.geteuid() == 0:
         owner = folder.stat()
-        with suppress(PermissionError):  # a disk over the network may know better
+        with suppress(PermissionError):  # a network disk may refuse
             os.fchown(file, owner.st_uid, owner.st_gid)
 
 
@@ -112,7 +111,7 @@ class AuditListener:
             self._writer.put(line, len(line))
 
     def flush(self) -> None:
-        """Wait for the lines of what was done before. Blocks: call it from a thread."""
+        """Wait for the lines of earlier acts. Call it from a thread, because it blocks."""
         self._writer.flush(FLUSH_SECONDS)
 
     def close(self) -> None:
@@ -120,7 +119,7 @@ class AuditListener:
 
 
 def read_newest(path: Path, limit: int) -> list[dict[str, Any]]:
-    """The newest entries, the last one first, also from the file that was set aside last; with `at` in seconds."""
+    """Return the newest entries, the last one first, also of the last renamed file; `at` is in seconds."""
     files = [*sorted(path.parent.glob(f"{path.stem}.*{path.suffix}"))[-1:], path]
     lines = [line for file in files if file.exists() for line in file.read_bytes().splitlines()]
     return list(_parse_lines(reversed(lines[-limit:])))

@@ -1,14 +1,15 @@
 """Hooks: URLs that are called when something happens.
 
-Each hook has a thread and a bounded queue, so that one that hangs holds up no other and no request. An event that comes
-while the queue is full is dropped, and nothing is tried twice.
+Each hook has its own queue and task, so one that hangs delays no other and no request. If a queue is full,
+events are dropped. Nothing is tried twice.
 """
 
+import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from proxy import events
-from proxy.lifetime import BackgroundWriter
 from proxy.telemetry.output import encode_json, list_steps, pick_fields
 from proxy.telemetry.posting import Receiver
 
@@ -29,13 +30,15 @@ class Hook(Protocol):
 
 
 class Hooks:
-    """A listener that passes events to hooks. `warn` is called from threads, with a sentence for the operator."""
+    """A listener that passes events to hooks. `warn` gets a sentence for the operator."""
 
     def __init__(self, hooks: Sequence[Hook], warn: Callable[[str], None]) -> None:
         self._callers = [HookCaller(hook, warn) for hook in hooks]
 
     def __call__(self, event: events.Event) -> None:
-        payload = make_payload(event) if self._callers else None
+        if not self._callers:
+            return
+        payload = make_payload(event)
         if payload is None:
             return
         for caller in self._callers:
@@ -43,30 +46,50 @@ class Hooks:
                 caller.add(encode_json(payload))
 
     def close(self) -> None:
-        """Take no more events. Those that wait are given up with the process."""
+        """Give up all waiting events. May be called from any thread."""
         for caller in self._callers:
             caller.close()
 
 
-# --- what a hook gets (docs/operations.md) ---------------------------------------------------------------------------
+class HookCaller:
+    """Posts events to one URL, one after the other, in a task that lives while events wait."""
+
+    def __init__(self, hook: Hook, warn: Callable[[str], None]) -> None:
+        self.hook = hook
+        self._receiver = Receiver("hook", hook.address, hook.seconds, warn)
+        self._bodies: deque[bytes] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    def add(self, body: bytes) -> None:
+        """Queue an event. Call it on the event loop."""
+        if self._is_closed:
+            return
+        if len(self._bodies) >= QUEUED_EVENTS_MAX:
+            self._receiver.complain(f"is slow: {QUEUED_EVENTS_MAX} events are waiting, further ones are dropped")
+            return
+        self._bodies.append(body)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._post_all())
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._task is not None and not self._task.done():
+            self._task.get_loop().call_soon_threadsafe(self._task.cancel)
+
+    async def _post_all(self) -> None:
+        while self._bodies:
+            problem = await self._receiver.post(self._bodies.popleft(), {"content-type": "application/json"})
+            if problem:
+                self._receiver.complain(problem)
 
 
-_COMPACTION_FIELDS = (
-    "request_id",
-    "conversation",
-    "policy",
-    "reason",
-    "tokens_before",
-    "tokens_after",
-    "turns",
-)
+_COMPACTION_FIELDS = ("request_id", "conversation", "policy", "reason", "tokens_before", "tokens_after", "turns")
 _SUMMARY_FIELDS = (
     "request_id", "conversation", "policy", "upstream", "model", "outcome", "tries", "tokens_read", "tokens_cached",
     "tokens_written",
 )  # fmt: skip
-
-
-_PLAIN: dict[type[events.Event], tuple[str, tuple[str, ...]]] = {
+_COPIED_FIELDS: dict[type[events.Event], tuple[str, tuple[str, ...]]] = {
     events.CompactionStarted: (
         "compaction-started",
         ("request_id", "conversation", "policy", "reason", "tokens_before", "originals"),
@@ -74,54 +97,28 @@ _PLAIN: dict[type[events.Event], tuple[str, tuple[str, ...]]] = {
     events.BreakerOpened: ("breaker-opened", ("conversation", "policy")),
     events.SizeRefused: ("refused-for-size", ("request_id", "upstream", "kind", "limit", "helped")),
 }
-"""Events of which a hook gets some fields as they are."""
+"""For each type of event whose fields a hook gets unchanged: its name and these fields."""
 
 
 def make_payload(event: events.Event) -> Payload | None:
-    """The JSON object of an event; None for what no hook can ask for.
+    """Return the JSON object that hooks get for an event, or None if no hook can ask for it.
 
-    A schema of its own: programs of other people read it, and a change of a log line must not reach them.
+    This schema is apart from that of log lines, because programs of other people read it (docs/operations.md).
     """
     match event:
         case events.OriginalKept():
-            return {**_payload("original-saved", event, "request_id", "conversation"), "originals": event.path}
+            return {**_name_and_fields("original-saved", event, "request_id", "conversation"), "originals": event.path}
         case events.CompactionEnded(is_observed=False):
-            return _payload("compaction-ended", event, *_COMPACTION_FIELDS) | list_steps(event)
+            return _name_and_fields("compaction-ended", event, *_COMPACTION_FIELDS) | list_steps(event)
         case events.SummaryEnded():
-            return {**_payload("summary-ended", event, *_SUMMARY_FIELDS), "seconds": round(event.seconds, 3)}
-        case _ if type(event) in _PLAIN:
-            name, fields = _PLAIN[type(event)]
-            return _payload(name, event, *fields)
+            payload = _name_and_fields("summary-ended", event, *_SUMMARY_FIELDS)
+            return {**payload, "seconds": round(event.seconds, 3)}
+        case _ if type(event) in _COPIED_FIELDS:
+            name, fields = _COPIED_FIELDS[type(event)]
+            return _name_and_fields(name, event, *fields)
         case _:
             return None
 
 
-def _payload(name: str, event: events.Event, *fields: str) -> Payload:
+def _name_and_fields(name: str, event: events.Event, *fields: str) -> Payload:
     return {"event": name, **pick_fields(event, *fields)}
-
-
-# --- in the thread of a hook -----------------------------------------------------------------------------------------
-
-
-class HookCaller:
-    """A thread that posts events to one URL, one after the other."""
-
-    def __init__(self, hook: Hook, warn: Callable[[str], None]) -> None:
-        self.hook = hook
-        self._receiver = Receiver("hook", hook.address, hook.seconds, warn)
-        self._writer = BackgroundWriter[bytes]("hook", self._post_all, QUEUED_EVENTS_MAX, gather_seconds=0)
-
-    def add(self, body: bytes) -> None:
-        dropped = self._writer.dropped
-        self._writer.put(body, 1)
-        if self._writer.dropped > dropped:
-            self._receiver.complain(f"is slow: {QUEUED_EVENTS_MAX} events are waiting, further ones are dropped")
-
-    def close(self) -> None:
-        self._writer.close(0)
-
-    def _post_all(self, bodies: Sequence[bytes]) -> int:
-        for body in bodies:
-            if why := self._receiver.post(body, {"content-type": "application/json"}):
-                self._receiver.complain(why)
-        return 0

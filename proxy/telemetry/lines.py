@@ -1,7 +1,7 @@
-"""Lines: what each event says to operators, in the log and on the admin pages: severity, name and fields.
+"""Each event as a line for operators, in the log and on the admin pages: severity, name and fields.
 
-Each line names its fields: a new field of an event must not reach a log or a page unseen. Hooks have a schema of their
-own (hooks.py), because programs of other people read it.
+Each line names its fields, because a new field of an event must not reach a log or a page unseen. Hooks have another
+schema (hooks.py), because programs of other people read it.
 """
 
 from collections.abc import Callable
@@ -15,9 +15,11 @@ Line = tuple[str, str, dict[str, Any]]
 
 
 def make_line(event: events.Event) -> Line | None:
-    """Severity, name and fields; None for what is only counted."""
+    """Return severity, name and fields, or None for an event that is only counted."""
     make = _LINES.get(type(event))
-    return None if make is None else make(event)
+    if make is None:
+        return None
+    return make(event)
 
 
 def _request(event: events.RequestFinished) -> Line:
@@ -27,8 +29,9 @@ def _request(event: events.RequestFinished) -> Line:
         "first_byte_ms": to_milliseconds(event.first_byte_seconds),
     }
     fields |= pick_fields(event, "bytes_in", "bytes_out")
-    optional = ("client", "team", "model", "conversation", "reason")
-    fields |= {name: value for name in optional if (value := getattr(event, name))}
+    for name in ("client", "team", "model", "conversation", "reason"):
+        if value := getattr(event, name):
+            fields[name] = value
     if event.trace is not None:
         fields["trace_id"] = event.trace.trace_id
     if event.compaction:
@@ -37,19 +40,22 @@ def _request(event: events.RequestFinished) -> Line:
         fields |= {"tokens_before": event.tokens_before, "tokens_after": event.tokens_after}
     if event.tokens_would_be != event.tokens_after:
         fields["tokens_would_be"] = event.tokens_would_be
-    return ("warning" if event.outcome in ("failed", "upstream-broke") else "info"), "request", fields
+    severity = "warning" if event.outcome in ("failed", "upstream-broke") else "info"
+    return severity, "request", fields
 
 
 def _reload(event: events.ConfigReloaded) -> Line:
-    if event.refused_because is None and event.waiting:
+    if event.refused_because is not None:
+        effect = "the old configuration stays in force"
+        return "error", "config-refused", {"why": event.refused_because, "effect": effect}
+    if event.waiting:
         return "warning", "config-reloaded", {"needs_restart": ", ".join(event.waiting)}
-    if event.refused_because is None:
-        return "info", "config-reloaded", {}
-    return "error", "config-refused", {"why": event.refused_because, "effect": "the old configuration stays in force"}
+    return "info", "config-reloaded", {}
 
 
 def _lifecycle(event: events.Lifecycle) -> Line:
-    return ("warning" if event.stage == "supervisor-lost" else "info"), event.stage, dict(event.details)
+    severity = "warning" if event.stage == "supervisor-lost" else "info"
+    return severity, event.stage, dict(event.details)
 
 
 def _certificate(event: events.CertificateReloaded) -> Line:
@@ -70,28 +76,35 @@ def _compaction(event: events.CompactionEnded) -> Line:
 
 def _fault(event: events.InternalFault) -> Line:
     fields = pick_fields(event, "request_id", "kind", "where")
-    return "error", "our-fault", fields if event.times == 1 else {**fields, "times": event.times}
+    if event.times != 1:
+        fields["times"] = event.times
+    return "error", "our-fault", fields
 
 
 def _size_refusal(event: events.SizeRefused) -> Line:
-    effect = "the second try was accepted" if event.helped else "the client gets the upstream's own error"
+    severity, effect = "warning", "the client gets the upstream's own error"
+    if event.helped:
+        severity, effect = "info", "the second try was accepted"
     fields = pick_fields(event, "request_id", "upstream", "kind", "limit", "helped")
-    return ("info" if event.helped else "warning"), "refused-for-size", {**fields, "effect": effect}
+    return severity, "refused-for-size", {**fields, "effect": effect}
 
 
 def _view_refusal(event: events.ViewRefused) -> Line:
+    severity, effect = (
+        "info",
+        "it was refused as the client had sent it, too; the client gets the upstream's first error",
+    )
     if event.helped:
-        effect = "the history was accepted as the client had sent it; please report this"
-    else:
-        effect = "it was refused as the client had sent it, too; the client gets the upstream's first error"
+        severity, effect = "warning", "the history was accepted as the client had sent it; please report this"
     fields = pick_fields(event, "request_id", "upstream", "helped")
-    return ("warning" if event.helped else "info"), "shortened-refused", {**fields, "effect": effect}
+    return severity, "shortened-refused", {**fields, "effect": effect}
 
 
 def _truncation(event: events.PromptTruncated) -> Line:
     fields = pick_fields(event, "conversation", "upstream", "tokens_sent", "tokens_read")
     advice = "the upstream did not read all of it: set its window in `upstreams.window`; reported once"
-    return ("debug" if event.is_repeated else "warning"), "prompt-cut-silently", {**fields, "advice": advice}
+    severity = "debug" if event.is_repeated else "warning"
+    return severity, "prompt-cut-silently", {**fields, "advice": advice}
 
 
 def _summary(event: events.SummaryEnded) -> Line:
@@ -105,11 +118,12 @@ def _summary(event: events.SummaryEnded) -> Line:
 
 def _admin_act(event: events.AdminActed) -> Line:
     fields = {**pick_fields(event, "who", "address", "act", "subject", "outcome"), "details": dict(event.details)}
-    return ("info" if event.outcome == "done" else "warning"), "admin", fields
+    severity = "info" if event.outcome == "done" else "warning"
+    return severity, "admin", fields
 
 
 def _plain(severity: str, name: str, *names: str, **constants: str) -> Callable[[Any], Line]:
-    """The line of an event that is written as it is: these fields, and the same words each time."""
+    """Return the maker of a line with these fields of an event and these constants."""
     return lambda event: (severity, name, {**pick_fields(event, *names), **constants})
 
 

@@ -1,9 +1,10 @@
 """Metrics for Prometheus, summed over all workers of a port.
 
-Counting happens for every request, so a series is a dictionary of numbers and nothing else; `prometheus_client` writes
-the page. A scrape reaches one worker by chance: each writes a snapshot of its numbers into memory that all of them
-share. Labels come from closed sets (routes, outcomes, configured names), never from what a client sends. What can be
-known before it happens begins at 0: Prometheus sees growth only, and the first fault must be visible.
+A series is a dictionary of numbers, because every request counts; `prometheus_client` writes the page. A scrape reaches
+one worker by chance, so each writes a snapshot of its numbers into memory that all of them share. Labels come from
+closed sets (routes, outcomes, configured names), never from clients. Counters begin at 0 if their labels are known
+before: Prometheus sees growth only, and the first fault must be visible
+(https://prometheus.io/docs/practices/instrumentation/#avoid-missing-metrics).
 """
 
 import json
@@ -35,7 +36,7 @@ _LONG_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 6
 
 MODEL_LABELS_MAX = 100
 SNAPSHOT_BYTES_MAX = 4 * 1024 * 1024
-"""Compressed: hundreds of thousands of series."""
+"""Bytes after compression: hundreds of thousands of series."""
 _HEADER = Struct("Q")
 Labels = tuple[str, ...]
 
@@ -66,11 +67,12 @@ class Series:
         numbers[-1] += value
 
     def _start(self, labels: Labels) -> list[float]:
-        numbers = self.values[labels] = [0.0] * (len(self.buckets) + 2 if self.buckets else 1)
+        size = len(self.buckets) + 2 if self.buckets else 1
+        numbers = self.values[labels] = [0.0] * size
         return numbers
 
     def to_family(self) -> Metric:
-        """The same as a value of `prometheus_client`."""
+        """Return the series as a value of `prometheus_client`."""
         name = PREFIX + self.name
         if self.buckets:
             histogram = HistogramMetricFamily(name, self.help, labels=self.labels)
@@ -96,18 +98,17 @@ _WIRES = {
 
 
 class SnapshotArea:
-    """Memory that the process which makes it shares with its children: one snapshot, replaced as a whole.
+    """Memory that a process shares with its children: one snapshot, replaced as a whole.
 
-    There are two places. A new snapshot is written beside the last one, and takes effect when the header, of which the
-    processor writes all eight bytes at once, names its place: a worker that is killed while it writes leaves the last
-    one.
+    There are two slots. A new snapshot is written into the free one, and takes effect when the header names it: the
+    processor writes its eight bytes at once, so a worker that is killed while it writes leaves the last snapshot.
     """
 
     def __init__(self) -> None:
         self._memory = mmap(-1, _HEADER.size + 2 * SNAPSHOT_BYTES_MAX)  # pages that are not written to take no memory
 
     def write(self, snapshot: bytes) -> None:
-        """Replace the snapshot. One that is too large is left out, and the one before stays."""
+        """Replace the snapshot, unless the new one is too large."""
         data = compress(snapshot, 1)
         if len(data) > SNAPSHOT_BYTES_MAX:
             return
@@ -117,16 +118,16 @@ class SnapshotArea:
         _HEADER.pack_into(self._memory, 0, sequence << 32 | len(data))
 
     def read(self) -> bytes:
-        """The snapshot that was written last; empty before the first."""
+        """Return the last snapshot, or no bytes before the first."""
         while True:
             header = self._read_header()
             start, size = self._find_start(header >> 32), header & 0xFFFF_FFFF
             data = self._memory[start : start + size]
-            if self._read_header() == header:  # else the place was written to during the copy
+            if self._read_header() == header:  # or else the slot was written to during the copy
                 return decompress(data) if data else b""
 
     def _read_header(self) -> int:
-        """The number of snapshots that were written, and the size of the last one."""
+        """Return the number of snapshots so far (upper 32 bits) and the size of the last one."""
         (header,) = _HEADER.unpack_from(self._memory)
         return int(header)
 
@@ -137,12 +138,11 @@ class SnapshotArea:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSnapshots:
-    """The snapshots that the workers of one port leave for one another, and which of them is this worker's.
+    """The snapshots of the workers of one port, and the slot of this one.
 
     Prometheus takes each fall of a counter for a restart, and adds the whole number once more. So a page holds only
-    what was written here, also of the worker that answers: the next page, of whichever worker, holds at least that. It
-    is memory of the supervisor, and no file: it outlives a worker, a full disk does not stop the numbers, and another
-    proxy on the same state directory has memory of its own.
+    written snapshots, also of the worker that answers: the next page, of any worker, holds at least as much. This is
+    memory of the supervisor and no file: it outlives a worker, and a full disk does not stop the numbers.
     """
 
     areas: Sequence[SnapshotArea]
@@ -152,11 +152,11 @@ class WorkerSnapshots:
         self.areas[self.slot].write(snapshot)
 
     def read_own(self) -> bytes:
-        """The snapshot of the worker that had this slot before; empty where there was none."""
+        """Return the snapshot of the worker that had this slot before, or no bytes."""
         return self.areas[self.slot].read()
 
     def read_all(self) -> list[bytes]:
-        """The snapshots of all workers that have written one."""
+        """Return the snapshots of all workers that have written one."""
         return [snapshot for area in self.areas if (snapshot := area.read())]
 
 
@@ -227,7 +227,7 @@ class Metrics(Collector):
             count(event)
 
     def track(self, series: Series, read: Callable[[], float]) -> None:
-        """Take a number from where it is counted, whenever the metrics are looked at."""
+        """Add a number that is counted elsewhere. It is read whenever the metrics are."""
         self._tracked.append((series, read, 0.0))
 
     def _handlers(self) -> dict[type, Callable[[Any], None]]:
@@ -251,8 +251,6 @@ class Metrics(Collector):
             events.BreakerOpened: lambda event: self.breakers.add(event.policy),
             events.CompactionEnded: self._count_compaction,
         }
-
-    # --- counting ------------------------------------------------------------------------------------------------
 
     def _count_request(self, event: events.RequestFinished) -> None:
         status = str(event.status)
@@ -280,8 +278,8 @@ class Metrics(Collector):
             self.upstream.add(event.upstream, status)
 
     def _count_turn(self, event: events.TurnEnded) -> None:
-        """Only what the upstream has reported, and only where both sides of a comparison are known."""
-        # Where a gateway in front names the teams, any name may come; only those of the configuration become a label.
+        """Count figures that the upstream has reported, and a comparison if both of its sides are known."""
+        # A gateway may send any name of a team; only those of the configuration become a label.
         team = event.team if self._is_listed_team(event.team) else ""
         model = self._label_model(event.model)
         if event.cached_tokens is not None:
@@ -290,7 +288,9 @@ class Metrics(Collector):
             self.model_prompts.add(model, "read", by=event.prompt_tokens)
             self.model_prompts.add(model, "cached", by=event.cached_tokens)
         if event.paid_dollars is not None and event.plain_dollars is not None:
-            would_be = event.paid_dollars if event.would_be_dollars is None else event.would_be_dollars
+            would_be = event.would_be_dollars
+            if would_be is None:
+                would_be = event.paid_dollars
             self.dollars.add(team, "paid", by=event.paid_dollars)
             self.dollars.add(team, "plain", by=event.plain_dollars)
             self.dollars.add(team, "would-be", by=would_be)
@@ -299,7 +299,7 @@ class Metrics(Collector):
             self.model_dollars.add(model, "would-be", by=would_be)
 
     def _label_model(self, model: str) -> str:
-        """The name where it is known, for clients may send any; at most so many names become labels."""
+        """Return the name of a known model, or "other": clients may send any name. The number of labels is bounded."""
         if model in self._models:
             return model
         if len(self._models) >= MODEL_LABELS_MAX or not self._is_known_model(model):
@@ -320,11 +320,9 @@ class Metrics(Collector):
     def update_tracked(self) -> None:
         for index, (series, read, before) in enumerate(self._tracked):
             now = read()
-            # The difference, because the series also holds what the worker before this one had counted.
+            # The difference, because the series also holds the counts of the replaced worker.
             series.add(by=now - before)
             self._tracked[index] = (series, read, now)
-
-    # --- reading -------------------------------------------------------------------------------------------------
 
     @property
     def series(self) -> tuple[Series, ...]:
@@ -335,19 +333,20 @@ class Metrics(Collector):
         return (series.to_family() for series in self.series)
 
     def read_own_counts(self) -> list[tuple[Series, dict[Labels, list[float]]]]:
-        """Copies of all numbers as this process has counted them, without those that were restored."""
+        """Return copies of all numbers that this process has counted, without the restored ones."""
         self.update_tracked()
-        nothing: Mapping[Labels, list[float]] = {}
-        return [
-            (series, dict(_subtract(series.values, self._restored.get(series.name, nothing)))) for series in self.series
-        ]
+        counts = []
+        for series in self.series:
+            restored_values = self._restored.get(series.name, {})
+            counts.append((series, dict(_subtract(series.values, restored_values))))
+        return counts
 
     def to_snapshot(self) -> bytes:
         self.update_tracked()
         return json.dumps({s.name: [[k, v] for k, v in s.values.items()] for s in self.series}).encode()
 
     def restore(self, snapshot: bytes) -> None:
-        """Continue the counters of the worker that this one replaces. Its gauges went with it."""
+        """Continue the counters, but not the gauges, of the worker that this one replaces."""
         self.add_snapshot(snapshot, gauges=False)
         for series in self.series:
             if series.kind != "gauge":
@@ -355,14 +354,16 @@ class Metrics(Collector):
 
     def add_snapshot(self, snapshot: bytes, *, gauges: bool = True) -> None:
         """Add the numbers of another worker."""
-        numbers_of = json.loads(snapshot)
+        values_by_name = json.loads(snapshot)
         for series in self.series:
-            for labels, numbers in numbers_of.get(series.name, ()) if gauges or series.kind != "gauge" else ():
+            if series.kind == "gauge" and not gauges:
+                continue
+            for labels, numbers in values_by_name.get(series.name, ()):
                 own = series.values.setdefault(tuple(labels), [0.0] * len(numbers))
                 own[:] = [a + b for a, b in zip(own, numbers, strict=True)]
 
     def render_page(self, snapshots: WorkerSnapshots | None = None) -> bytes:
-        """The page that Prometheus reads: the sum of all workers' snapshots; where there is one worker, its numbers."""
+        """Return the page that Prometheus reads: the sum of all workers' snapshots, or this worker's own numbers."""
         if snapshots is None:
             return generate_latest(self)
         snapshots.write(self.to_snapshot())
@@ -374,8 +375,8 @@ class Metrics(Collector):
 
 
 def _subtract(
-    values: Mapping[Labels, list[float]], restored: Mapping[Labels, list[float]]
+    values: Mapping[Labels, list[float]], restored_values: Mapping[Labels, list[float]]
 ) -> Iterator[tuple[Labels, list[float]]]:
     for labels, numbers in values.items():
-        before = restored.get(labels) or [0.0] * len(numbers)
+        before = restored_values.get(labels) or [0.0] * len(numbers)
         yield labels, [a - b for a, b in zip(numbers, before, strict=True)]

@@ -1,68 +1,47 @@
-"""OpenTelemetry: spans, log records and metrics of the proxy, sent to a collector by OTLP over HTTP.
+"""Export to an OpenTelemetry collector: spans, log records and metrics, by OTLP over HTTP.
 
-Events already hold what a span needs, so no SDK takes part in a request: the event loop only puts the event into a
-queue. A thread turns batches of them into OTLP's protobuf messages and posts them. Nothing is sent twice: while the
-collector is away, telemetry is dropped and counted. Names follow the semantic conventions for HTTP and generative AI.
+Events already hold the content of a span, so no SDK takes part in a request. The event loop puts each event into a
+queue, a thread turns batches of them into OTLP's protobuf messages (https://opentelemetry.io/docs/specs/otlp/), and the
+event loop posts these. Nothing is sent twice: while the collector is away, telemetry is dropped and counted.
 
-Imported by the composition root where `otel.endpoint` is set: it needs the extra `otel`.
+The composition root imports this module if `otel.endpoint` is set: it needs the extra `otel`.
 """
 
+import asyncio
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
+from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
-from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
-from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from proxy import __version__, events
 from proxy.lifetime import BackgroundWriter
-from proxy.telemetry.lines import make_line
-from proxy.telemetry.metrics import PREFIX, Series
-from proxy.telemetry.output import encode_json, to_milliseconds
+from proxy.telemetry.metrics import Series
+from proxy.telemetry.otel_spans import SpanBuilder
+from proxy.telemetry.otlp import make_attributes, make_log_records, make_metric
 from proxy.telemetry.posting import Receiver
-from proxy.wire.trace_context import Trace
 
 GATHER_SECONDS = 1.0
 QUEUED_EVENTS_MAX = 10_000
-POST_TIMEOUT_SECONDS = 10.0
 CLOSE_SECONDS = 2.0
-HELD_SPANS_MAX = 1_000
 HELD_SECONDS = 10.0
-"""A span of a model's call waits so long for the usage, which is read after the answer."""
-
-_NANOSECONDS_PER_SECOND = 1_000_000_000
-_SEVERITY_NUMBERS = {"debug": 5, "info": 9, "warning": 13, "error": 17}
-_FAILED = ("failed", "upstream-broke")
-_CHAT_ROUTES = {"/v1/chat/completions": "openai", "/v1/responses": "openai", "/v1/messages": "anthropic"}
-_PROVIDERS = {
-    "api.openai.com": "openai",
-    "api.anthropic.com": "anthropic",
-    "openai.azure.com": "azure.ai.openai",
-    "generativelanguage.googleapis.com": "gcp.gemini",
-    "api.mistral.ai": "mistral_ai",
-    "api.deepseek.com": "deepseek",
-    "api.groq.com": "groq",
-}
-"""Ends of host names, and the provider's name in the semantic conventions."""
-
+"""The span of a model's call waits this long for its usage, which is read after the answer."""
+_SCOPE = InstrumentationScope(name="compaction-proxy", version=__version__)
 _UNWRITABLE = (ValueError, TypeError)
 """Raised by protobuf for a value that it cannot hold."""
-Attributes = Mapping[str, str | bool | int | float | None]
 Counts = Sequence[tuple[Series, Mapping[tuple[str, ...], Sequence[float]]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """Settings of the export: the collector, and which signals it gets."""
+    """Settings of the export."""
 
     endpoint: str
     headers: Mapping[str, str]
@@ -72,29 +51,21 @@ class Signals:
     has_logs: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Usage:
-    """Tokens of an answer, as the upstream reported them."""
-
-    prompt: int
-    cached: int | None
-    written: int
-
-
 class Exporter:
-    """A listener that sends telemetry to a collector, from a thread of its own.
+    """A listener that sends telemetry to a collector. Make it on the event loop, close it from a thread.
 
-    `base_urls`: the upstreams' addresses by name. `warn` is called from the thread, with a sentence for operators.
+    `base_urls`: the upstreams' addresses by name. `warn` is called from a thread, with a sentence for operators.
     """
 
     def __init__(
         self, signals: Signals, base_urls: Callable[[], Mapping[str, str]], warn: Callable[[str], None]
     ) -> None:
+        self._loop = asyncio.get_running_loop()
         self._signals = signals
         self._spans = SpanBuilder(base_urls)
-        self._collector = Receiver("collector", signals.endpoint.rstrip("/"), POST_TIMEOUT_SECONDS, warn)
+        self._collector = Receiver("collector", signals.endpoint.rstrip("/"), timeout_seconds=10.0, warn=warn)
         self._resource = Resource(
-            attributes=_attributes(
+            attributes=make_attributes(
                 {
                     "service.name": signals.service,
                     "service.version": __version__,
@@ -110,10 +81,7 @@ class Exporter:
             self._writer.put((time.time_ns(), event), 1)
 
     def put_metrics(self, counts: Counts) -> None:
-        """Send numbers that this process has counted since it began.
-
-        Without those of the worker that it replaces: the collector has them, under the name of that instance.
-        """
+        """Send the counts of this process since it began, without those of the worker that it replaces."""
         self._writer.put((time.time_ns(), counts), 1)
 
     @property
@@ -124,281 +92,56 @@ class Exporter:
         self._writer.close(CLOSE_SECONDS)
         self._post_spans(list(self._spans.release(0)))
 
-    # --- in the thread -----------------------------------------------------------------------------------------------
-
     def _send(self, items: Sequence[tuple[int, Any]]) -> int:
         """A sink: returns how many items were lost."""
-        happened = [item for item in items if isinstance(item[1], events.Event)]
-        counted = [item for item in items if not isinstance(item[1], events.Event)]
         records: list[LogRecord] = []
-        lost = 0
-        for at, event in happened:
+        metrics: tuple[int, Counts] | None = None
+        lost_count = 0
+        for at, item in items:
+            if not isinstance(item, events.Event):
+                metrics = at, item  # newer totals replace older ones
+                continue
             try:
-                self._spans.add(at, event)  # a span only if it carries a trace (`otel.traces`)
+                self._spans.add(at, item)  # a span only if it carries a trace (`otel.traces`)
                 if self._signals.has_logs:
-                    records += _log_records(at, event)
+                    records += make_log_records(at, item)
             except _UNWRITABLE:  # a client chose some of its words: it must not cost the telemetry of others
-                lost += 1
-        is_sent = self._post_spans(list(self._spans.release(HELD_SECONDS)))
-        is_sent = self._post_logs(records) and is_sent
-        if counted:
-            is_sent = self._post_metrics(*counted[-1]) and is_sent
-        return lost if is_sent else len(items)
+                lost_count += 1
+        results = [self._post_spans(list(self._spans.release(HELD_SECONDS))), self._post_logs(records)]
+        if metrics is not None:
+            results.append(self._post_metrics(*metrics))
+        return lost_count if all(results) else len(items)
 
     def _post_spans(self, spans: list[Span]) -> bool:
+        if not spans:
+            return True
         group = ExportTraceServiceRequest()
         resource = group.resource_spans.add(resource=self._resource)
         resource.scope_spans.add(scope=_SCOPE, spans=spans)
-        return not spans or self._post("/v1/traces", group.SerializeToString())
+        return self._post("/v1/traces", group.SerializeToString())
 
     def _post_logs(self, records: list[LogRecord]) -> bool:
+        if not records:
+            return True
         group = ExportLogsServiceRequest()
         resource = group.resource_logs.add(resource=self._resource)
         resource.scope_logs.add(scope=_SCOPE, log_records=records)
-        return not records or self._post("/v1/logs", group.SerializeToString())
+        return self._post("/v1/logs", group.SerializeToString())
 
     def _post_metrics(self, at: int, counts: Counts) -> bool:
         group = ExportMetricsServiceRequest()
         resource = group.resource_metrics.add(resource=self._resource)
-        metrics = [_metric(one, values, self._started, at) for one, values in counts]
+        metrics = [make_metric(series, values, self._started, at) for series, values in counts]
         resource.scope_metrics.add(scope=_SCOPE, metrics=metrics)
         return self._post("/v1/metrics", group.SerializeToString())
 
     def _post(self, path: str, body: bytes) -> bool:
-        why = self._collector.post(body, {"content-type": "application/x-protobuf", **self._signals.headers}, path)
-        if why:
-            self._collector.complain(f"{why} ({path}); its telemetry is dropped")
-        return not why
-
-
-# --- spans -----------------------------------------------------------------------------------------------------------
-
-
-class SpanBuilder:
-    """Spans out of events: one of the request, one of the call to the model, one of each call for a summary."""
-
-    def __init__(self, base_urls: Callable[[], Mapping[str, str]]) -> None:
-        self._base_urls = base_urls
-        self._ready: list[Span] = []
-        # The usage of an answer is read after it was delivered, so the event with it may come first or last.
-        self._held: OrderedDict[str, tuple[float, Span]] = OrderedDict()
-        self._usages: OrderedDict[str, _Usage] = OrderedDict()
-
-    def add(self, at: int, event: events.Event) -> None:
-        match event:
-            case events.RequestFinished(trace=trace) if trace is not None and trace.is_sampled:
-                self._add_request(at, event, trace)
-            case events.SummaryEnded(trace=trace) if trace is not None and trace.is_sampled:
-                self._ready.append(self._summary(at, event, trace))
-            case events.TurnEnded(request_id=request_id) if request_id:
-                self._add_usage(request_id, _Usage(event.prompt_tokens, event.cached_tokens, event.output_tokens))
-
-    def release(self, held_seconds: float) -> Iterator[Span]:
-        """The spans that are complete, or have waited so long."""
-        yield from self._ready
-        self._ready = []
-        now = time.monotonic()
-        while self._held:
-            since, span = next(iter(self._held.values()))
-            if now - since < held_seconds and len(self._held) <= HELD_SPANS_MAX:
-                break
-            self._held.popitem(last=False)
-            yield span
-
-    def _add_request(self, at: int, event: events.RequestFinished, trace: Trace) -> None:
-        self._ready.append(self._request(at, event, trace))
-        if event.upstream is None or event.sent_seconds is None:
-            return  # refused by the proxy itself
-        call = self._call(at, event, trace)
-        usage = self._usages.pop(event.request_id, None)
-        if usage is not None:
-            call.attributes.extend(_attributes(_usage_attributes(usage)))
-        if usage is not None or not event.tokens_before:  # of a short history no usage is read
-            self._ready.append(call)
-        else:
-            self._held[event.request_id] = (time.monotonic(), call)
-
-    def _add_usage(self, request_id: str, usage: _Usage) -> None:
-        held = self._held.pop(request_id, None)
-        if held is not None:
-            held[1].attributes.extend(_attributes(_usage_attributes(usage)))
-            self._ready.append(held[1])
-            return
-        self._usages[request_id] = usage
-        while len(self._usages) > HELD_SPANS_MAX:
-            self._usages.popitem(last=False)
-
-    def _request(self, at: int, event: events.RequestFinished, trace: Trace) -> Span:
-        attributes: Attributes = {
-            "http.request.method": event.method,
-            "http.route": event.route,
-            "http.response.status_code": event.status,
-            "client.address": event.client or None,
-            "gen_ai.conversation.id": event.conversation or None,
-            "gen_ai.request.model": event.model or None,
-            "compaction_proxy.request_id": event.request_id,
-            "compaction_proxy.outcome": event.outcome,
-            "compaction_proxy.team": event.team or None,
-            "compaction_proxy.compaction": event.compaction,
-            "compaction_proxy.reason": event.reason,
-            "compaction_proxy.tokens_before": event.tokens_before or None,
-            "compaction_proxy.tokens_after": event.tokens_after or None,
-            "compaction_proxy.overhead_ms": to_milliseconds(event.overhead_seconds),
-        }
-        times = (at - _nanoseconds(event.seconds), at)
-        return _span(
-            trace, f"{event.method} {event.route}", Span.SPAN_KIND_SERVER, times, attributes,
-            is_failed=event.outcome in _FAILED,
-        )  # fmt: skip
-
-    def _call(self, at: int, event: events.RequestFinished, trace: Trace) -> Span:
-        """The call to the upstream; its time to the first byte is that of the model."""
-        is_chat = event.route in _CHAT_ROUTES
-        began = at - _nanoseconds(event.seconds - (event.sent_seconds or 0.0))
-        attributes: dict[str, str | int | float | None] = {
-            **self._server(event.upstream or "", event.route),
-            "http.request.method": event.method,
-            "http.response.status_code": event.status or None,
-            "error.type": event.outcome if event.outcome in _FAILED else None,
-        }
-        if is_chat:
-            attributes |= {
-                "gen_ai.operation.name": "chat",
-                "gen_ai.request.model": event.model or None,
-                "gen_ai.conversation.id": event.conversation or None,
-            }
-        name = f"chat {event.model}".rstrip() if is_chat else f"{event.method} {event.route}"
-        return _span(trace, name, Span.SPAN_KIND_CLIENT, (began, at), attributes, is_failed=event.outcome in _FAILED)
-
-    def _summary(self, at: int, event: events.SummaryEnded, trace: Trace) -> Span:
-        attributes = {
-            **self._server(event.upstream, ""),
-            "gen_ai.operation.name": "chat",
-            "gen_ai.request.model": event.model or None,
-            "gen_ai.conversation.id": event.conversation,
-            "compaction_proxy.request_id": event.request_id,
-            "compaction_proxy.policy": event.policy,
-            "compaction_proxy.summary.outcome": event.outcome,
-            "compaction_proxy.summary.tries": event.tries,
-            **_usage_attributes(_Usage(event.tokens_read, event.tokens_cached, event.tokens_written)),
-            "error.type": None if event.outcome == "made" else event.outcome,
-        }
-        name, times = f"chat {event.model}".rstrip(), (at - _nanoseconds(event.seconds), at)
-        return _span(trace, name, Span.SPAN_KIND_CLIENT, times, attributes, is_failed=event.outcome != "made")
-
-    def _server(self, upstream: str, route: str) -> dict[str, str | int | float | None]:
-        parts = urlsplit(self._base_urls().get(upstream, ""))
-        host = parts.hostname or ""
-        known = (name for end, name in _PROVIDERS.items() if host == end or host.endswith(f".{end}"))
-        return {
-            "gen_ai.provider.name": next(known, None) or _CHAT_ROUTES.get(route, "openai"),
-            "server.address": host or None,
-            "server.port": parts.port or (443 if parts.scheme == "https" else 80) if host else None,
-            "compaction_proxy.upstream": upstream,
-        }
-
-
-def _usage_attributes(usage: _Usage) -> dict[str, str | int | float | None]:
-    return {
-        "gen_ai.usage.input_tokens": usage.prompt or None,
-        "gen_ai.usage.output_tokens": usage.written or None,
-        "gen_ai.usage.cache_read.input_tokens": usage.cached,
-    }
-
-
-def _span(
-    trace: Trace,
-    name: str,
-    kind: Span.SpanKind.ValueType,
-    times: tuple[int, int],
-    attributes: Attributes,
-    *,
-    is_failed: bool,
-) -> Span:
-    """The span of a request, or of its call to the upstream."""
-    is_call = kind == Span.SPAN_KIND_CLIENT and trace.call_id != trace.span_id
-    span_id, parent_id = (trace.call_id, trace.span_id) if is_call else (trace.span_id, trace.parent_id)
-    return Span(
-        trace_id=bytes.fromhex(trace.trace_id),
-        span_id=bytes.fromhex(span_id),
-        parent_span_id=bytes.fromhex(parent_id),
-        name=_text(name),
-        kind=kind,
-        start_time_unix_nano=times[0],
-        end_time_unix_nano=times[1],
-        attributes=_attributes(attributes),
-        status=Status(code=Status.STATUS_CODE_ERROR) if is_failed else None,
-    )
-
-
-# --- logs and metrics ------------------------------------------------------------------------------------------------
-
-
-def _log_records(at: int, event: events.Event) -> Iterator[LogRecord]:
-    """The line of the log about this event, with its trace if there is one."""
-    line = make_line(event)
-    if line is None:
-        return
-    severity, name, fields = line
-    trace = getattr(event, "trace", None)
-    yield LogRecord(
-        time_unix_nano=at,
-        severity_number=_SEVERITY_NUMBERS[severity],  # type: ignore[arg-type] # protobuf takes the number
-        severity_text=severity,
-        body=AnyValue(string_value=name),
-        event_name=f"compaction_proxy.{name}",
-        attributes=_attributes(fields),
-        trace_id=bytes.fromhex(trace.trace_id) if trace is not None else b"",
-        span_id=bytes.fromhex(trace.span_id) if trace is not None else b"",
-    )
-
-
-def _metric(series: Series, values: Mapping[tuple[str, ...], Sequence[float]], started: int, at: int) -> Metric:
-    metric = Metric(name=PREFIX + series.name.removesuffix("_total"), description=series.help)
-    cumulative = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
-    for labels, numbers in values.items():
-        attributes = _attributes(dict(zip(series.labels, labels, strict=True)))
-        times = {"start_time_unix_nano": started, "time_unix_nano": at}
-        if series.buckets:
-            *counts, total = numbers
-            metric.histogram.aggregation_temporality = cumulative
-            metric.histogram.data_points.add(
-                attributes=attributes, count=int(sum(counts)), sum=total, bucket_counts=map(int, counts),
-                explicit_bounds=series.buckets, **times,
-            )  # fmt: skip
-        elif series.kind == "gauge":
-            metric.gauge.data_points.add(attributes=attributes, as_double=numbers[0], time_unix_nano=at)
-        else:
-            metric.sum.aggregation_temporality, metric.sum.is_monotonic = cumulative, True
-            metric.sum.data_points.add(attributes=attributes, as_double=numbers[0], **times)
-    return metric
-
-
-def _attributes(values: Mapping[str, Any]) -> list[KeyValue]:
-    return [KeyValue(key=key, value=_any_value(value)) for key, value in values.items() if value is not None]
-
-
-def _any_value(value: object) -> AnyValue:
-    match value:
-        case bool():
-            return AnyValue(bool_value=value)
-        case int() if value.bit_length() < 64:  # noqa: PLR2004 (a protobuf integer)
-            return AnyValue(int_value=value)
-        case float():
-            return AnyValue(double_value=value)
-        case str():
-            return AnyValue(string_value=_text(value))
-        case _:
-            return AnyValue(string_value=encode_json({"value": value})[9:-1].decode("utf-8", "replace"))
-
-
-def _text(value: str) -> str:
-    """A text that protobuf can hold: not half a surrogate pair, which a client may send as a model's name."""
-    return value.encode("utf-8", "replace").decode()
-
-
-def _nanoseconds(seconds: float) -> int:
-    return int(seconds * _NANOSECONDS_PER_SECOND)
-
-
-_SCOPE = InstrumentationScope(name="compaction-proxy", version=__version__)
+        """Post on the event loop, and wait for it in this thread."""
+        if self._loop.is_closed():
+            return False
+        headers = {"content-type": "application/x-protobuf", **self._signals.headers}
+        posting = asyncio.run_coroutine_threadsafe(self._collector.post(body, headers, path), self._loop)
+        problem = posting.result()
+        if problem:
+            self._collector.complain(f"{problem} ({path}); its telemetry is dropped")
+        return not problem

@@ -4,15 +4,20 @@ Whether an upstream could have opened what a client compresses must not depend o
 shorten, so a chat request always leaves opened. A small body that grows without end (a bomb) is stopped while it grows.
 """
 
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import brotli
-import zstandard
 
 from proxy.wire.headers import list_codings
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 # 200 to 1 is far beyond text; 64 KiB may always come out, however small the body was.
 MOST_GROWTH_RATIO = 200
@@ -22,9 +27,9 @@ ALWAYS_ALLOWED_BYTES = 64 * 1024
 MEMBERS_MAX = 10_000
 _PIECE_MAX_BYTES = 64 * 1024
 # Compressed bytes given to a decompressor at once. Each library copies what it did not use of them, so a whole body at
-# once would be copied for every piece that comes out. Zstandard has no bound for its output: from so little input, even
-# a bomb's next piece stays small.
+# once would be copied for every piece that comes out.
 _FEED_BYTES = 512
+_ZSTD_OPTIONS = {int(zstd.DecompressionParameter.window_log_max): 27}  # 128 MiB
 
 
 class DecodedTooLarge(ValueError):
@@ -57,12 +62,12 @@ def _join_within(pieces: Iterator[bytes], limit: int) -> bytes:
             if size > limit:
                 raise DecodedTooLarge
             decoded_pieces.append(piece)
-    except (zlib.error, brotli.error, zstandard.ZstdError, EOFError) as fault:
+    except (zlib.error, brotli.error, zstd.ZstdError, EOFError) as fault:
         raise UndecodableBody(str(fault)) from fault
     return b"".join(decoded_pieces)
 
 
-def _read_members(body: bytes, open_member: Callable[[], Any], *piece_limit: int) -> Iterator[bytes]:
+def _read_members(body: bytes, open_member: Callable[[], Any]) -> Iterator[bytes]:
     """The pieces of all members of a body, each read with a decompressor of its own."""
     at = members = 0
     while at < len(body):
@@ -72,7 +77,7 @@ def _read_members(body: bytes, open_member: Callable[[], Any], *piece_limit: int
         opener = open_member()
         while not opener.eof:
             fed_bytes = body[at : at + _FEED_BYTES]
-            piece = opener.decompress(fed_bytes, *piece_limit)
+            piece = opener.decompress(fed_bytes, _PIECE_MAX_BYTES)
             if not (fed_bytes or piece):
                 raise EOFError("it ends too early")
             at += len(fed_bytes) - len(opener.unconsumed_tail) - len(opener.unused_data)
@@ -80,7 +85,7 @@ def _read_members(body: bytes, open_member: Callable[[], Any], *piece_limit: int
 
 
 def _zlib(body: bytes, window: int) -> Iterator[bytes]:
-    return _read_members(body, partial(zlib.decompressobj, window), _PIECE_MAX_BYTES)
+    return _read_members(body, partial(zlib.decompressobj, window))
 
 
 def _gzip(body: bytes) -> Iterator[bytes]:
@@ -95,7 +100,19 @@ def _deflate(body: bytes) -> Iterator[bytes]:
 
 
 def _zstd(body: bytes) -> Iterator[bytes]:
-    return _read_members(body, zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj)
+    start = members = 0
+    while start < len(body):
+        members += 1
+        if members > MEMBERS_MAX:
+            raise EOFError(f"it has more than {MEMBERS_MAX} members")
+        decompressor = zstd.ZstdDecompressor(options=_ZSTD_OPTIONS)
+        while not decompressor.eof:
+            fed_bytes = body[start : start + _FEED_BYTES] if decompressor.needs_input else b""
+            if decompressor.needs_input and not fed_bytes:
+                raise EOFError("it ends too early")
+            start += len(fed_bytes)
+            yield decompressor.decompress(fed_bytes, _PIECE_MAX_BYTES)
+        start -= len(decompressor.unused_data)
 
 
 def _brotli(body: bytes) -> Iterator[bytes]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from proxy import events
 from proxy.__main__ import main as entry_point
 from proxy.cli import COMMANDS, build_parser, main
 from proxy.lifetime import INTERRUPTED_STATUS
@@ -199,11 +200,12 @@ def test_it_asks_on_a_terminal(capsys, monkeypatch, answer, state):
 
 
 @pytest.mark.parametrize(("has_colours", "marks"), [(True, True), (False, False)])
-def test_no_color_is_heeded_by_the_log(monkeypatch, has_colours, marks):
-    monkeypatch.setattr(log, "_is_terminal", lambda: True)
+def test_no_color_is_heeded_by_the_log(monkeypatch, capfd, has_colours, marks):
+    monkeypatch.setattr(log, "is_terminal", lambda: True)
     shown = log.Log("info", "text", has_colours=has_colours)
-    assert (b"\x1b[" in shown._render(("info", "x", {}))) == marks
+    shown(events.StoreFailed("x"))
     shown.close()
+    assert ("\x1b[" in capfd.readouterr().out) == marks
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ AGENTS = 3
 SETTINGS = {
     "upstreams": [{"window": 1_000_000, "retries": 0}],
     "policies": {"default": {"clear_at_least": 3_000, "keep": {"tokens": 1_000}}},
-    "transcripts": {"required": True, "keep": "all", "rotate_mib": 0.05},
+    "transcripts": {"required": True, "keep": "all"},
     "log": {"format": "json"},
 }
 
@@ -91,7 +91,7 @@ class KillRun:
 async def running_proxy(run: KillRun, port: int) -> AsyncIterator[None]:
     """A proxy in a process group of its own, and at the end the whole group is killed."""
     place, workers = run.place, run.dice.choice([1, 1, 2])
-    fsync = run.dice.choice(["never", "rotate", "always"])
+    fsync = run.dice.choice(["never", "always"])
     config = {**SETTINGS, "transcripts": {**SETTINGS["transcripts"], "fsync": fsync}}
     command = [sys.executable, "-m", "proxy", "serve", "--port", str(port), "--workers", str(workers)]
     command += ["--state", str(place / "state"), "--upstream", run.up.url, "--config", write_config(config, place)]

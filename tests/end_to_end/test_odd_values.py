@@ -13,7 +13,7 @@ from tests.support.proxy_client import ask, log_of, until, whole_log
 from tests.support.scripted_upstream import Upstream, answer, text_turn
 from tests.support.summary_model import BEYOND, OVER, SEEN, SMALL_WINDOW_SETTINGS, WINDOW, account, asks_for_summary
 
-BLOCKS, FACTS = "promises_1", "facts_1"
+BLOCKS, FACTS = "blocks_1", "facts_1"
 LARGE = reading(40, size=4_000)
 
 

@@ -66,7 +66,7 @@ def test_the_same_sources_give_the_same_bytes(dist, tmp_path):
 
 def test_the_sbom_lists_every_package_of_the_lock_with_its_licence(dist):
     bom = json.loads((dist / "compaction-proxy.cdx.json").read_text())
-    listed = {part["name"].lower().replace("_", "-"): part for part in bom["components"]}
+    listed = {re.sub(r"[-_.]+", "-", part["name"]).lower(): part for part in bom["components"]}
     locked = re.findall(r"^([a-z0-9-]+)==(\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
     assert [(name, version) for name, version in locked if listed[name]["version"] != version] == []
     assert "/tmp" not in json.dumps(bom)

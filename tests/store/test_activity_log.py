@@ -234,77 +234,20 @@ def test_a_thread_that_has_died_is_started_again(open_log, monkeypatch):
     assert turns(one)
 
 
-# --- files of version 0.1 --------------------------------------------------------------------------------------------
-
 FORMER = """
-create table about_1 (id integer primary key check (id = 1), name text not null);
-create table turns_1 (
-    writer text not null, number integer not null, at real not null, conversation text not null, tenant text not null,
-    link text not null, team text not null, key text not null, tag text not null, model text not null,
-    upstream text not null, policy text not null, version text not null, action text not null, reason text not null,
-    messages integer not null, before integer not null, after integer not null, prompt integer not null,
-    cached integer, written integer not null, paid real, plain real,
-    primary key (writer, number)) without rowid;
-create table happenings_1 (
-    writer text not null, number integer not null, at real not null, severity text not null, name text not null,
-    conversation text not null, told text not null,
-    primary key (writer, number)) without rowid;
-create table minutes_1 (
-    writer text not null, minute integer not null, name text not null, team text not null, many integer not null,
-    primary key (minute, name, team, writer)) without rowid;
-insert into turns_1 values ('a', 1, 5.0, 'c', 't', 'l', 'red', 'k', 'g', 'm', 'u', 'default', 'v', 'created', 'stride',
-    3, 100, 40, 40, 30, 5, 0.1, 0.2);
-insert into happenings_1 values ('a', 2, 6.0, 'info', 'summary-ended', 'c', '{"dollars": 0.25, "outcome": "made"}');
-insert into happenings_1 values ('a', 3, 7.0, 'warning', 'store-failed', '', '{"why": "x"}');
-insert into minutes_1 values ('a', 60, 'requests', 'red', 2), ('b', 60, 'requests', 'red', 3);
+create table turns (id integer primary key, at real not null, conversation text not null);
+create index turns_by_time on turns (at);
+create table minutes_1 (minute integer primary key);
+insert into turns values (1, 5.0, 'c');
+pragma user_version = 3;
 """
 
 
-@pytest.mark.parametrize("first", ["read", "write"])
-def test_a_file_of_the_former_version_keeps_its_rows(open_log, tmp_path, first):
+def test_the_history_of_another_version_is_dropped_and_recording_goes_on(open_log, tmp_path):
     with closing(sqlite3.connect(tmp_path / activity_log.FILE)) as db:
         db.executescript(FORMER)
-    one, other = open_log(clock=even_clock(lambda: 60.0)), open_log(clock=even_clock(lambda: 60.0))
-    if first == "write":
-        for each in (one, other):
-            each.record(CounterDelta({"requests": 1}, "red"))
-            each.close()
-    (turn,) = turns(one)
-    assert (turn["tokens_before"], turn["policy_version"], turn["paid_dollars"]) == (100, "v", 0.1)
-    assert one.query("select at, dollars from incidents order by at") == [
-        {"at": 6.0, "dollars": 0.25},
-        {"at": 7.0, "dollars": 0.0},
-    ]
-    expected = 7 if first == "write" else 5
-    assert one.query("select name, team, many from minute_counts") == [
-        {"name": "requests", "team": "red", "many": expected}
-    ]
-
-
-SECOND = """
-create table turns (
-    id integer primary key, at real not null, conversation text not null, tenant text not null, link text not null,
-    team text not null, key text not null, tag text not null, model text not null, upstream text not null,
-    policy text not null, policy_version text not null, action text not null, reason text not null,
-    messages integer not null, tokens_before integer not null, tokens_after integer not null,
-    prompt_tokens integer not null, cached_tokens integer, output_tokens integer not null,
-    paid_dollars real, plain_dollars real);
-create table incidents (
-    id integer primary key, at real not null, severity text not null, name text not null, conversation text not null,
-    dollars real not null, details text not null);
-create table minute_counts (
-    minute integer not null, name text not null, team text not null, many integer not null,
-    primary key (minute, name, team)) without rowid;
-insert into turns values (1, 5.0, 'c', 't', 'l', 'red', 'k', 'g', 'm', 'u', 'default', 'v', 'created', 'stride',
-    3, 100, 40, 40, 30, 5, 0.1, 0.2);
-pragma user_version = 2;
-"""
-
-
-def test_a_file_without_the_columns_of_observe_mode_gets_them(open_log, tmp_path):
-    with closing(sqlite3.connect(tmp_path / activity_log.FILE)) as db:
-        db.executescript(SECOND)
     log = open_log(clock=even_clock(lambda: 60.0))
     log.record(TURN)
     log.close()
-    assert [(turn["tokens_after"], turn["tokens_would_be"]) for turn in turns(log)] == [(40, None), (40, 40)]
+    assert [turn["tokens_after"] for turn in turns(log)] == [40]
+    assert log.query("select name from sqlite_master where name = 'minutes_1'") == []

@@ -212,15 +212,15 @@ async def test_workers_see_each_others_documents(shared_kind):
 async def test_a_state_that_lost_its_secret_takes_the_one_that_is_held(shared_kind):
     one, two, fresh = shared_kind.store(), shared_kind.store(), shared_kind.store()
     secret = await one.load_secret()
-    assert await two.load_secret(held=b"never asked for") == secret
+    assert await two.load_secret(b"never asked for") == secret
     shared_kind.lose()
-    assert await two.load_secret(held=secret) == secret
-    assert await fresh.load_secret(held=b"another") == await fresh.load_secret() == secret
+    assert await two.load_secret(secret) == secret
+    assert await fresh.load_secret(b"another") == await fresh.load_secret() == secret
 
 
 async def test_of_many_holders_of_different_secrets_all_adopt_one(shared_kind):
     stores = [shared_kind.store() for _ in range(4)]
-    results = await asyncio.gather(*(store.load_secret(held=b"%d" % n * 32) for n, store in enumerate(stores)))
+    results = await asyncio.gather(*(store.load_secret(b"%d" % n * 32) for n, store in enumerate(stores)))
     assert len(set(results)) == 1
 
 

@@ -40,7 +40,7 @@ uploads.LOOK_SECONDS, uploads.LONGEST_PAUSE_SECONDS = 0.005, 0.05
 run = json.loads(sys.stdin.readline())
 bucket = open_bucket(run["url"], endpoint=run["endpoint"], key=run["key"], secret=run["secret"])
 sent = Uploads(bucket, Path(run["spool"]), TranscriptSettings(upload_seconds=0.03, sync=run["sync"]))
-kept = Originals(Path(run["spool"]), TranscriptSettings(sync=run["sync"], rotate_bytes=run["rotate"]), uploads=sent)
+kept = Originals(Path(run["spool"]), TranscriptSettings(sync=run["sync"]), uploads=sent)
 for turn in range(run["turn"], 10_000):
     for talk in range(3):
         pieces = [piece for number in range(turn) for piece in (assistant("Hm."), user(f"{{number}} " + "x" * 300))]
@@ -76,8 +76,8 @@ class KillRun:
     def settings(self):
         return {
             "url": self.bucket.url, "endpoint": self.relay.url, "spool": str(self.spool),
-            "key": self.s3.key, "secret": self.s3.secret, "rotate": self.dice.choice([5_000, 1_000_000]),
-            "sync": self.dice.choice(["never", "rotate", "always"]), "turn": max(0, *self.acknowledged.values()),
+            "key": self.s3.key, "secret": self.s3.secret,
+            "sync": self.dice.choice(["never", "always"]), "turn": max(0, *self.acknowledged.values()),
         }  # fmt: skip
 
     def missing(self):

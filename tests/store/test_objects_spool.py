@@ -8,13 +8,12 @@ import pytest
 
 from proxy.store.clock import read_elapsed
 from proxy.store.transcripts import uploads as module
-from proxy.store.transcripts.archive import Archive, read_transcript
-from proxy.store.transcripts.files import TranscriptFolder, close_file, find_ids, is_closed, list_files, open_locked
+from proxy.store.transcripts.files import TranscriptFolder, close_file, is_closed, list_files, open_locked
+from proxy.store.transcripts.saved_lines import find_ids
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.store.transcripts.writer import Originals
 from tests.support.messages import assistant, chat, user
 from tests.support.transcripts import history_of, originals
-from tests.support.verification import duplicates
 
 CLOSED = r"\d{8}T\d{9}Z-[0-9a-f]{16}\.jsonl"
 
@@ -73,7 +72,7 @@ def ids(path):
 def test_a_closed_file_never_changes_and_the_next_turn_begins_another(write, place):
     write(1)
     file = open_locked(place / "current.jsonl", os.O_RDWR)
-    closed = close_file(place / "current.jsonl", "rotate")
+    closed = close_file(place / "current.jsonl")
     os.close(file)
     before = closed.read_bytes()
     write(2)
@@ -112,7 +111,7 @@ def test_a_file_that_is_closed_while_a_turn_is_made_ready_is_left_as_it_is(tmp_p
     folder = TranscriptFolder(tmp_path)
     assert folder.append("team-a", place.name, make_lines)
     file = open_locked(place / "current.jsonl", os.O_RDWR)
-    closed = close_file(place / "current.jsonl", "rotate")
+    closed = close_file(place / "current.jsonl")
     os.close(file)
     assert folder.append("team-a", place.name, lambda _: {"newer": b'{"v":1,"at":"newer"}\n'})
     assert (known, len(ids(closed)), len(ids(place / "current.jsonl"))) == ([3], 4, 1)
@@ -154,32 +153,3 @@ def test_only_one_process_sends_at_a_time(tmp_path):
         assert (one, other) == (True, False)
     with module.lock_spool(tmp_path) as again:
         assert again
-
-
-# --- as version 0.1.0 left it ----------------------------------------------------------------------------------------
-
-
-def test_the_files_of_0_1_0_are_read_and_go_on(tmp_path, write, place):
-    write(2)
-    lines = (place / "current.jsonl").read_bytes().splitlines(keepends=True)
-    (place / "current.jsonl").unlink()
-    (place / "w0.1.jsonl").write_bytes(b"".join(lines[:2]))
-    (place / "w1.12.jsonl").write_bytes(b"".join(lines[2:]))
-    write(3)
-    assert len(ids(place / "current.jsonl")) == 2
-    (found,) = map(read_transcript, Archive(tmp_path).find())
-    assert (len(found.messages), duplicates(found)) == (7, 0)
-
-
-def test_the_spool_of_0_1_0_is_sent(write, place, memory_bucket, send):
-    write(3)
-    lines = (place / "current.jsonl").read_bytes().splitlines(keepends=True)
-    (place / "current.jsonl").unlink()
-    sealed = "20261121T090000123Z-w0-1a2b3c4d5e6f7081.jsonl"
-    (place / sealed).write_bytes(b"".join(lines[:4]))
-    (place / "w0.2.jsonl").write_bytes(b"".join(lines[4:]) + b'{"v":1,"at":"torn')
-    write(3)
-    assert sum(path.stat().st_size for path in list_files(place) if path.name == "current.jsonl") == 0
-    send()
-    assert f"team-a/{place.name}/{sealed}" in memory_bucket.objects
-    assert b"".join(memory_bucket.objects.values()) == b"".join(lines) + b'{"v":1,"at":"torn'

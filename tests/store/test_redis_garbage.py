@@ -56,7 +56,7 @@ async def test_a_document_of_another_type_is_kept_and_reported(server, open_stor
     store = open_store(server.url)
     server.run("LPUSH", "cp/1/document/keys", "x")
     for act in (store.read_document, lambda key: store.replace_document(key, None, b"new")):
-        with pytest.raises(StoreUnavailable, match=r"WRONGTYPE.*delete it"):
+        with pytest.raises(StoreUnavailable, match="WRONGTYPE"):
             await act("keys")
     assert server.run("TYPE", "cp/1/document/keys") == "+list"
 

@@ -29,7 +29,7 @@ def folder(tmp_path):
 
 
 def days(found):
-    return [round((NOW - one.written) / DAY) for one in found]
+    return [round((NOW - one.written_at) / DAY) for one in found]
 
 
 def test_conversations_idle_too_long_are_removed_oldest_first(folder):
@@ -129,7 +129,7 @@ def write_often(writer, clocks, seconds, every=600.0):
 
 
 def count_old(folder):
-    return sum(one.written < NOW for one in Archive(folder).find())
+    return sum(one.written_at < NOW for one in Archive(folder).find())
 
 
 async def test_a_clock_that_is_ahead_for_a_while_removes_nothing(folder, ahead_writer, clocks):

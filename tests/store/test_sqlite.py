@@ -196,7 +196,7 @@ async def test_files_of_another_process_in_place_of_a_removed_one_are_left_alone
     store = SqliteStore(path)
     await store.put_block("t/h1", b"block")
     other = sqlite3.connect(path)  # so that the store is not the last to close, which would remove the files beside it
-    other.execute("select * from promises_1").fetchall()
+    other.execute("select * from blocks_1").fetchall()
     path.rename(path.with_name("moved"))
     path.touch()
     shared = path.with_name(f"{path.name}-shm")
@@ -446,3 +446,16 @@ async def test_a_fact_is_written_though_nothing_waits_for_it(store):
     await asyncio.sleep(0)
     writing.cancel()
     assert await store.read_fact("t/anchor/1") == b"new"
+
+
+async def test_the_blocks_of_version_0_2_are_found(path):
+    path.parent.mkdir()
+    with sqlite3.connect(path) as db:
+        db.execute("create table promises_1 (key text primary key, value blob not null, used real not null)")
+        db.execute("insert into promises_1 values ('t/h1', ?, ?)", (b"block", time.time()))
+    db.close()
+    stores = [SqliteStore(path), SqliteStore(path)]
+    found = await asyncio.gather(*(store.find_first(["t/h1"]) for store in stores))
+    assert found == [(Found("t/h1", b"block"), None)] * 2
+    for store in stores:
+        await store.close()

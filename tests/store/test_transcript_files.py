@@ -49,24 +49,33 @@ def raw(folder):
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_that_is_large_enough_is_followed_by_the_next(tmp_path):
-    with originals(tmp_path, rotate_bytes=2_000) as writer:
+def test_a_conversation_is_one_file(tmp_path):
+    with originals(tmp_path) as writer:
         keep(writer, *growing(12))
-    *closed, current = paths(tmp_path)
-    assert (len(closed), current) == (3, "current.jsonl")
-    assert max(path.stat().st_size for path in tmp_path.rglob("*.jsonl")) < 3_500
+    assert paths(tmp_path) == ["current.jsonl"]
     assert len(find_only(tmp_path).messages) == 25
     assert verify(find_only(tmp_path), KEY).faults == ()
 
 
+def test_the_closed_files_of_version_0_2_are_read_and_not_written_again(tmp_path):
+    with originals(tmp_path) as writer:
+        keep(writer, *growing(5))
+    (current,) = tmp_path.rglob("*.jsonl")
+    current.rename(current.with_name("20261121T090000123Z-1a2b3c4d5e6f7081.jsonl"))
+    with originals(tmp_path) as writer:
+        keep(writer, *growing(8))
+    assert len(paths(tmp_path)) == 2
+    assert (duplicates(find_only(tmp_path)), len(find_only(tmp_path).messages)) == (0, 17)
+
+
 def test_a_file_goes_on_after_a_restart(tmp_path):
     for turns in range(1, 24):
-        with originals(tmp_path, rotate_bytes=1_000) as writer:
+        with originals(tmp_path) as writer:
             keep(writer, *growing(turns))
     assert (duplicates(find_only(tmp_path)), len(find_only(tmp_path).messages)) == (0, 47)
 
 
-@pytest.mark.parametrize(("sync", "synced"), [("never", 0), ("rotate", 0), ("always", 3)])
+@pytest.mark.parametrize(("sync", "synced"), [("never", 0), ("always", 3)])
 def test_how_often_the_disk_is_asked_to_hold_on_is_a_setting(tmp_path, monkeypatch, sync, synced):
     asked = []
     monkeypatch.setattr(os, "fsync", lambda number: asked.append(str(Path(f"/proc/self/fd/{number}").readlink())))

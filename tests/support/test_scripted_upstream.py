@@ -7,7 +7,7 @@ from contextlib import closing
 
 import brotli
 import pytest
-import zstandard
+from proxy.wire.http import zstd
 
 from tests.support import http_client
 from tests.support.overflow_replies import OVERFLOWS
@@ -36,7 +36,7 @@ OPEN = {
     "gzip": lambda data: zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(data),
     "deflate": lambda data: zlib.decompressobj().decompress(data),
     "br": lambda data: brotli.Decompressor().process(data),
-    "zstd": lambda data: zstandard.ZstdDecompressor().decompressobj().decompress(data),
+    "zstd": lambda data: zstd.ZstdDecompressor().decompress(data),
 }
 
 

@@ -18,7 +18,7 @@ from http.client import responses
 from typing import Any, Literal
 
 import brotli
-import zstandard
+from proxy.wire.http import zstd
 
 Framing = Literal["length", "chunked", "close"]
 Pairs = Iterable[tuple[str, str]]
@@ -199,8 +199,8 @@ def _brotli() -> tuple[Callable[[bytes], bytes], Callable[[], bytes]]:
 
 
 def _zstd() -> tuple[Callable[[bytes], bytes], Callable[[], bytes]]:
-    packer = zstandard.ZstdCompressor().compressobj()
-    return lambda data: packer.compress(data) + packer.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK), packer.flush
+    packer = zstd.ZstdCompressor()
+    return lambda data: packer.compress(data) + packer.flush(zstd.ZstdCompressor.FLUSH_BLOCK), packer.flush
 
 
 _COMPRESSORS = {

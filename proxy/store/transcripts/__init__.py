@@ -1,8 +1,21 @@
-"""Transcripts: the originals on disk and in an object store.
+"""Transcripts: the originals of conversations, on disk and in an object store.
 
-writer    takes originals from requests and writes them in a thread
-files     the format, and append-only files of each conversation on disk
-uploads   closed files on their way to an object store
-archive   saved conversations, in both places: found, read, removed
-bucket    the client of an object store (optional: needs obstore)
+    request -> Originals (queue) -> current.jsonl of the conversation
+    answer -> Recording -------^      |
+                                      |  if there is an object store: closed, sent by Uploads, deleted here
+                                      v
+                                    <prefix>/<tenant>/<conversation>/<time>-<random>.jsonl
+
+1. The event loop hands a history over and continues. Only the first lossy act waits until it is written.
+2. A thread appends the messages whose ids are not in the conversation's file, under a lock that all workers share.
+3. Readers take whole lines, each id once, from the folder and the object store alike, so a line that was written or
+   sent twice does no harm.
+4. Retention and deletion remove whole conversations, unless these are written to at this moment.
+
+saved_lines  the format of a line
+files        append-only files of conversations
+writer       the queue and the thread that writes
+uploads      closed files on their way to an object store
+archive      saved conversations: found, read, removed
+bucket       the client of an object store (optional: needs obstore)
 """

@@ -1,10 +1,8 @@
-"""Client of an object store, over obstore: S3, Google Cloud Storage and Azure, by the scheme of the URL.
+"""The client of an object store: obstore, for S3, Google Cloud Storage or Azure (https://developmentseed.org/obstore/).
 
-obstore is optional (the extra `s3`), so only the composition root imports this module, and only where an object store
-is configured. Signing, roles, web identity, multipart uploads and proxies are obstore's. This file maps settings to its
-options, and every failure to a `StoreFault` that says what to do.
-
-The text of a failure is never repeated, except for its status and code: a store may quote in it what was signed.
+obstore is optional (the extra `s3`), so only the composition root imports this module, if an object store is
+configured. This file maps settings to its options, and every failure to a `StoreFault` with advice. Of the text of a
+failure only status and code are repeated, because a store may quote the signed request.
 """
 
 import re
@@ -23,40 +21,37 @@ from proxy.config.settings import BUCKET_URL, Transcripts
 from proxy.config.values import Secret
 from proxy.store.transcripts.archive import StoredObject, StoreFault
 
-REQUEST_TIMEOUT_SECONDS = 60.0
-READ_RETRIES = 2
-RETRY_FOR_SECONDS = 10.0
-PAGE_OBJECTS_MAX = 1000
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
-# The part of obstore's text that names the cause of a failed connection, from most to least telling.
+# Parts of obstore's text that name the cause of a failed connection, from most to least telling.
 _CAUSES = (
-    ("timed out", re.compile(r"TimedOut|timed out|Timeout")),
-    ("certificate not trusted", re.compile(r"UnknownIssuer|certificate", re.IGNORECASE)),
-    ("connection refused", re.compile(r"ConnectionRefused|Connection refused")),
-    ("host not found", re.compile(r"dns error|failed to lookup", re.IGNORECASE)),
-    ("no credentials", re.compile(r"169\.254\.169\.254|Missing\w*Key|MissingAccount|credential", re.IGNORECASE)),
+    ("timed out", ("TimedOut", "timed out", "Timeout")),
+    ("certificate not trusted", ("UnknownIssuer", "ertificate")),
+    ("connection refused", ("ConnectionRefused", "Connection refused")),
+    ("host not found", ("dns error", "failed to lookup")),
+    ("no credentials", ("169.254.169.254", "Missing", "redential")),
 )
 
 _CHECK = "check `transcripts.dir`, `endpoint`, `region`, `key` and `secret`, and what these credentials may do"
 _TRY_AGAIN = "nothing to set here; it is tried again"
-_TEMPORARY = ("408", "429", "5")  # as statuses begin
+_TEMPORARY = ("408", "429", "5")  # beginnings of statuses
 
 
 class Bucket:
-    """A place in an object store. It may be used from many threads."""
+    """A prefix in an object store. Any thread may use it."""
 
-    def __init__(self, settings: Transcripts, timeout_seconds: float = REQUEST_TIMEOUT_SECONDS) -> None:
+    def __init__(self, settings: Transcripts, timeout_seconds: float = 60.0) -> None:
         ((scheme, name, prefix),) = BUCKET_URL.findall(settings.dir or "")
         self.url = f"{scheme}://{name}/{prefix}".rstrip("/")
         self._endpoint = settings.endpoint or f"{scheme}://{name}"
         with self._reporting():
-            # Uploads are repeated by who uploads, after longer and longer pauses; reads are repeated at once.
+            # `Uploads` repeats writes, after longer and longer pauses. Reads are repeated at once.
             build = partial(_open, settings, timeout_seconds, scheme, name, prefix.strip("/"))
-            self._writes, self._reads = build(retries=0), build(retries=READ_RETRIES)
+            self._writes = build(retries=0)
+            self._reads = build(retries=2)
 
     def put(self, name: str, file: Path | bytes) -> None:
-        """Store a whole file under this name. To repeat it changes nothing."""
+        """Store a whole file. Repeating it changes nothing."""
         with self._reporting():
             obstore.put(self._writes, name, file)
 
@@ -69,8 +64,8 @@ class Bucket:
             obstore.delete(self._writes, name)
 
     def list_objects(self, folder: str = "", *, after: str = "") -> Iterator[StoredObject]:
-        """All objects in a folder, in the order of their names; `after`: only those whose names follow this one."""
-        pages = obstore.list(self._reads, folder or None, offset=after or None, chunk_size=PAGE_OBJECTS_MAX)
+        """Yield all objects in a folder whose names follow `after`, in the order of their names."""
+        pages = obstore.list(self._reads, folder or None, offset=after or None, chunk_size=1000)
         while True:
             with self._reporting():
                 page: Sequence[Any] | None = next(pages, None)
@@ -80,13 +75,13 @@ class Bucket:
                 yield StoredObject(item["path"], item["size"], item["last_modified"].timestamp())
 
     def list_folders(self) -> list[str]:
-        """The first parts of all names."""
+        """Return the first parts of all names."""
         with self._reporting():
             return sorted(obstore.list_with_delimiter(self._reads)["common_prefixes"])
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:
-        """Turn what obstore raises into a `StoreFault`."""
+        """Turn exceptions of obstore into a `StoreFault`."""
         try:
             yield
         except (BaseError, OSError, ValueError) as fault:
@@ -96,20 +91,23 @@ class Bucket:
 
 
 def _diagnose(text: str) -> tuple[str, str, str]:
-    """The kind of a failure, the problem in words, and what to do."""
-    code, status = (found[1] if (found := pattern.search(text)) else "" for pattern in (_CODE, _STATUS))
-    if status:
-        cure = _TRY_AGAIN if status.startswith(_TEMPORARY) else _CHECK
-        return code or status, f"answers {status} {code}".rstrip(), cure
+    """Return the kind of a failure, the problem in words, and advice."""
+    if status_match := _STATUS.search(text):
+        status, code = status_match[1], ""
+        if code_match := _CODE.search(text):
+            code = code_match[1]
+        advice = _TRY_AGAIN if status.startswith(_TEMPORARY) else _CHECK
+        return code or status, f"answers {status} {code}".rstrip(), advice
     if any(sign in text for sign in ("redirect", "Unable to extract metadata", "Got invalid")):
         return "not an object store", "returned a response that is not an object store's", _CHECK
-    cause = next((name for name, sign in _CAUSES if sign.search(text)), "no connection")
-    return "unreachable", f"cannot be reached ({cause})", _CHECK
+    for cause, signs in _CAUSES:
+        if any(sign in text for sign in signs):
+            return "unreachable", f"cannot be reached ({cause})", _CHECK
+    return "unreachable", "cannot be reached (no connection)", _CHECK
 
 
-Vendor = type[S3Store] | type[GCSStore] | type[AzureStore]
-# The client of each vendor, and what it calls our settings.
-_VENDORS: dict[str, tuple[Vendor, dict[str, str]]] = {
+# The client of each vendor, and its names of our settings.
+_VENDORS: dict[str, tuple[type[S3Store | GCSStore | AzureStore], dict[str, str]]] = {
     "s3": (
         S3Store,
         {
@@ -128,31 +126,28 @@ _VENDORS: dict[str, tuple[Vendor, dict[str, str]]] = {
 def _open(
     settings: Transcripts, timeout_seconds: float, scheme: str, bucket: str, prefix: str, *, retries: int
 ) -> S3Store:
-    """A client. A setting that is empty is left out: obstore then looks where the vendor's own tools do."""
-    vendor, names = _VENDORS[scheme]
-    given = {option: getattr(settings, name) for name, option in names.items()}
-    config = {option: value.value if isinstance(value, Secret) else value for option, value in given.items()}
+    vendor, option_names = _VENDORS[scheme]
+    config: dict[str, Any] = {}
+    for name, option in option_names.items():
+        value = getattr(settings, name)
+        if value:  # without it, obstore uses the variables and files of the vendor's own tools
+            config[option] = value.value if isinstance(value, Secret) else value
     if scheme == "s3":
-        # The bucket leads the path, or the endpoint says where in the host's name it is.
-        config["endpoint"] = settings.endpoint.rstrip("/").replace("{bucket}", bucket)
+        if settings.endpoint:
+            config["endpoint"] = settings.endpoint.rstrip("/").replace("{bucket}", bucket)
         config["virtual_hosted_style_request"] = "{bucket}" in settings.endpoint
         config["disable_bulk_delete"] = True  # not every server that speaks S3 has that
     client: dict[str, Any] = {
         "timeout": f"{timeout_seconds}s",
         "connect_timeout": f"{min(5.0, timeout_seconds)}s",
-        "allow_http": True,  # where the endpoint says so
+        "allow_http": True,  # if the endpoint says so
     }
     if settings.ca_file:
         client["root_certificate"] = Path(settings.ca_file).read_bytes()
-    backoff = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=1)}
-    options: dict[str, Any] = {
-        "prefix": prefix or None,
-        "config": {name: value for name, value in config.items() if value not in ("", None)},
-        "client_options": client,
-        "retry_config": {
-            "max_retries": retries,
-            "retry_timeout": timedelta(seconds=RETRY_FOR_SECONDS),
-            "backoff": backoff,
-        },
+    retry: dict[str, Any] = {
+        "max_retries": retries,
+        "retry_timeout": timedelta(seconds=10),
+        "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=1)},
     }
-    return cast("S3Store", vendor(bucket, **options))
+    options: dict[str, Any] = {"config": config, "client_options": client, "retry_config": retry}
+    return cast("S3Store", vendor(bucket, prefix=prefix or None, **options))

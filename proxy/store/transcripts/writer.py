@@ -1,10 +1,8 @@
-"""Originals: every message as the client sent it and every answer, kept once, before anything of it is folded away.
+"""Originals: every message as the client sent it, and every answer, kept once.
 
-A request only hands over; a thread writes (files.py). A disk that is slow, full or gone delays no request
-that does not wait for it. What could not be written is counted, and since the client sends its history again, the next
-turn writes what this one missed. A request that must know that its history is written waits for `kept.done`.
-
-An answer is collected as it passes and put together in the same thread, after the messages it answers.
+A request only hands over; a thread writes (files.py). A disk that is slow, full or gone delays no request but one that
+waits for `SubmittedHistory.done`. Unwritten histories are counted, and the next turn writes them, because the client
+sends its history again. Answers are collected as they pass, and assembled and written in the same thread.
 """
 
 import queue
@@ -20,16 +18,17 @@ from proxy.lifetime import WorkerThread
 from proxy.store.clock import SystemClock
 from proxy.store.contract import ignore
 from proxy.store.transcripts.archive import Archive
-from proxy.store.transcripts.files import History, MakeLines, TranscriptFolder, render_answer_lines
-from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
+from proxy.store.transcripts.files import MakeLines, TranscriptFolder
+from proxy.store.transcripts.saved_lines import History, render_answer_lines
+from proxy.store.transcripts.uploads import RareReports, TranscriptSettings, Uploads
 from proxy.wire.answer_assembly import Assembly
 
 ANSWER_PIECE_BYTES = 64 * 1024  # of an answer are collected before the thread takes them apart
 SWEEP_SECONDS = 3600.0
-SWEEP_SHARE = 32  # each time this part of the bound was written there is a sweep, too
+SWEEP_SHARE = 32  # sweep also each time this part of the bound was written
 PROBE_SECONDS = 1.0
 REPORT_SECONDS = 10.0
-"""One cause of failures is reported once in so many seconds: while a disk is full, each request fails."""
+"""Report one cause of failures at most this often: while a disk is full, each request fails."""
 
 
 @dataclass(slots=True)
@@ -38,15 +37,15 @@ class SubmittedHistory:
 
     done: Future[bool] = field(default_factory=Future)
     """True once it is written."""
-    written: tuple[str, str, str] | None = None
+    written_as: tuple[str, str, str] | None = None
     """Tenant, conversation and last link, once it is written: its answers belong after that link."""
 
 
 class Originals:
-    """Keeps histories and answers below a folder, and takes them to an object store where there is one.
+    """Keeps histories and answers below a folder, and takes them to an object store if there is one.
 
-    `warn` is called from any thread with a sentence for the operator; `faults` counts what was not written; `problem`
-    says why nothing can be written now, and is empty while that works.
+    `warn` is called from any thread with a sentence for the operator. `problem` is the reason why nothing can be
+    written now, or empty.
     """
 
     def __init__(
@@ -58,33 +57,36 @@ class Originals:
         uploads: Uploads | None = None,
         clock: SystemClock | None = None,
     ) -> None:
-        self.faults = 0
         self.problem = ""
         self._settings = settings or TranscriptSettings()
-        is_spool = uploads is not None
-        self._folder = TranscriptFolder(folder, self._settings.rotate_bytes, self._settings.sync, is_spool=is_spool)
+        self._folder = TranscriptFolder(folder, self._settings.sync, is_spool=uploads is not None)
         self._warn = warn
+        self._failures = RareReports(warn)
         self._uploads = uploads
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        self._reported_at: dict[object, float] = {}
         self._room = self._settings.queue_bytes
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._swept_at = float("-inf")
         self._unswept = 0
         self._thread = WorkerThread("originals", self._run, lambda: self._note_failure("an internal fault"))
 
+    @property
+    def faults(self) -> int:
+        """How many histories and answers were not written."""
+        return self._failures.count
+
     def locate(self, tenant: str, conversation: str) -> str:
-        """The folder of a conversation. What an object store has taken is in a folder of the same name there."""
+        """Return the folder of a conversation. An object store has a folder of the same name."""
         return str(self._folder.locate(tenant, conversation))
 
     def keep(self, history: History) -> SubmittedHistory:
-        """Hand a history over. Most requests go on at once."""
+        """Hand a history over. Most requests continue at once."""
         return self.keep_later(history.size, lambda: history)
 
     def keep_later(self, size: int, read: Callable[[], History | None]) -> SubmittedHistory:
-        """The same where the thread is to read the history, out of so many bytes; None: there is none."""
-        kept = SubmittedHistory()
+        """Hand over `size` bytes out of which the thread is to read a history; `read` returns None if there is none."""
+        submission = SubmittedHistory()
 
         def write() -> bool:
             history = read()
@@ -92,14 +94,14 @@ class Originals:
                 return False
             make_lines = partial(history.to_lines, seen=self._timestamp(), redaction=self._settings.redaction)
             self._append(history.tenant, history.conversation, make_lines)
-            kept.written = history.tenant, history.conversation, history.links[-1]
+            submission.written_as = history.tenant, history.conversation, history.links[-1]
             return True
 
-        self.hand_over(size, write, kept.done)
-        return kept
+        self.hand_over(size, write, submission.done)
+        return submission
 
     def check_writable(self) -> Future[bool]:
-        """Find out whether something can be written: behind all that waits to be."""
+        """Find out whether something can be written, after everything that waits."""
         done: Future[bool] = Future()
 
         def check() -> bool:
@@ -109,15 +111,20 @@ class Originals:
         self.hand_over(0, check, done)
         return done
 
-    def record(self, kept: SubmittedHistory, assembly: Assembly) -> "Recording":
+    def note_slow_disk(self) -> None:
+        """Note that a request stopped waiting for its history, until something is written again."""
+        self._note_failure("the disk is too slow: a request has stopped waiting for it")
+
+    def record(self, submission: SubmittedHistory, assembly: Assembly) -> "Recording":
         """Collect the answer to a history that was handed over."""
-        return Recording(self, kept, assembly)
+        return Recording(self, submission, assembly)
 
     def hand_over(self, size: int, act: Callable[[], bool], done: Future[bool]) -> bool:
-        """Queue an act that holds so many bytes. False: there is no room for it."""
+        """Queue an act that holds `size` bytes. Return False if there is no room for it."""
         with self._lock:
             fits = size <= self._room
-            self._room -= size if fits else 0
+            if fits:
+                self._room -= size
         if not fits:
             self._note_failure("the disk is too slow, and too much waits for it already")
             done.set_result(False)
@@ -125,76 +132,55 @@ class Originals:
 
         def job() -> None:
             is_awaited = done.set_running_or_notify_cancel()  # a client that left does not undo the writing
-            written = False
+            is_written = False
             try:
-                written = act()
+                is_written = act()
             except OSError as fault:
-                # Not the text, in which the path is that of a conversation.
+                # The text names the path of a conversation, so it is no cause.
                 self._note_failure(str(fault), (type(fault), fault.errno))
             finally:
                 with self._lock:
                     self._room += size
                 if is_awaited:
-                    done.set_result(written)
+                    done.set_result(is_written)
 
         self._jobs.put(job)
         return True
 
-    def write_answer(self, kept: SubmittedHistory, assembly: Assembly, *, ended: bool) -> bool:
-        """In the thread. An answer to what could not be written is not written either."""
-        if kept.written is None:
-            return False
-        tenant, conversation, link = kept.written
-        lines = render_answer_lines(link, assembly.answer(ended=ended), self._timestamp(), self._settings.redaction)
-        return bool(self._append(tenant, conversation, lambda _: {"": lines} if lines else {}))
-
     def close(self, seconds: float = 5.0) -> bool:
-        """Write what waits, for so long, and send it for as long again. False: something was not written."""
+        """Write for at most this long, and send for as long again. Return False if something was not written."""
         self._jobs.put(None)
         is_written = self._thread.join(seconds)
         if self._uploads is not None:
             self._uploads.close(seconds)
         return is_written
 
-    def _note_failure(self, problem: str, cause: object = None) -> None:
-        """Count a failure; report it unless its cause, by default the problem, was reported lately."""
-        cause, now = cause or problem, time.monotonic()
-        with self._lock:
-            self.faults += 1
-            self.problem = problem
-            is_news = now - self._reported_at.get(cause, float("-inf")) >= REPORT_SECONDS
-            if is_news:
-                self._reported_at[cause] = now
-        if is_news:
-            self._warn(f"originals were not written below {self._folder.path}: {problem}")
-
-    def note_slow_disk(self) -> None:
-        """Note that a request stopped waiting for its history, until something is written again."""
-        self._note_failure("the disk is too slow: a request has stopped waiting for it")
-
-    def _timestamp(self) -> str:
-        now = self._clock.read()
-        return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03}Z"
-
-    # --- in the thread ---
+    def write_answer(self, submission: SubmittedHistory, assembly: Assembly, *, ended: bool) -> bool:
+        """In the thread, as all that follows. An answer to an unwritten history is not written either."""
+        if submission.written_as is None:
+            return False
+        tenant, conversation, link = submission.written_as
+        answer = assembly.answer(ended=ended)
+        data = render_answer_lines(link, answer, self._timestamp(), self._settings.redaction)
+        if not data:
+            return False
+        self._append(tenant, conversation, lambda _: {"": data})
+        return True
 
     def _run(self) -> None:
-        while (job := self._next_job()) is not None:
-            job()
-
-    def _next_job(self) -> Callable[[], None] | None:
         while True:
             self._sweep_when_due()
-            idle = PROBE_SECONDS if self.problem else SWEEP_SECONDS
             try:
-                return self._jobs.get(timeout=idle)
+                job = self._jobs.get(timeout=PROBE_SECONDS if self.problem else SWEEP_SECONDS)
             except queue.Empty:
                 self._probe()
+                continue
+            if job is None:
+                return
+            job()
 
     def _probe(self) -> None:
         """Find out that the disk is back though no request writes to it."""
-        if not self.problem:
-            return
         try:
             self._check_disk()
         except OSError:
@@ -202,10 +188,25 @@ class Originals:
         self.problem = ""
 
     def _check_disk(self) -> None:
-        """OSError: nothing can be written."""
+        """Raise OSError if nothing can be written."""
         if self._uploads is not None:
             self._uploads.check_room()
         self._folder.check_writable()
+
+    def _append(self, tenant: str, conversation: str, make_lines: MakeLines) -> None:
+        if self._uploads is not None:
+            self._uploads.check_room()
+        added_bytes = self._folder.append(tenant, conversation, make_lines)
+        if added_bytes:
+            self.problem = ""
+            self._unswept += added_bytes
+            if self._uploads is not None:
+                self._uploads.add_waiting(added_bytes)
+
+    def _note_failure(self, problem: str, cause: object = None) -> None:
+        self.problem = problem
+        text = f"originals were not written below {self._folder.path}: {problem}"
+        self._failures.add(cause or problem, text, REPORT_SECONDS)
 
     def _sweep_when_due(self) -> None:
         bounds = self._settings.retention
@@ -213,7 +214,8 @@ class Originals:
             return
         now = self._clock.read_believed()
         is_time = abs(now - self._swept_at) >= SWEEP_SECONDS  # a clock may be set back
-        if not (is_time or (bounds.bytes and self._unswept > bounds.bytes // SWEEP_SHARE)):
+        is_much = bounds.bytes and self._unswept > bounds.bytes // SWEEP_SHARE
+        if not (is_time or is_much):
             return
         self._swept_at, self._unswept = now, 0
         try:
@@ -221,24 +223,17 @@ class Originals:
         except OSError as fault:
             self._warn(f"old originals could not be removed: {fault}")
 
-    def _append(self, tenant: str, conversation: str, make_lines: MakeLines) -> int:
-        if self._uploads is not None:
-            self._uploads.check_room()
-        added = self._folder.append(tenant, conversation, make_lines)
-        if added:
-            self.problem = ""
-            self._unswept += added
-            if self._uploads is not None:
-                self._uploads.add_waiting(added)
-        return added
+    def _timestamp(self) -> str:
+        now = self._clock.read()
+        return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03}Z"
 
 
 class Recording:
-    """One answer as it passes: collected here, taken apart in the thread while it still comes."""
+    """One answer as it passes: collected on the event loop, taken apart in the thread while it still comes."""
 
-    def __init__(self, originals: Originals, kept: SubmittedHistory, assembly: Assembly) -> None:
+    def __init__(self, originals: Originals, submission: SubmittedHistory, assembly: Assembly) -> None:
         self._originals = originals
-        self._kept = kept
+        self._submitted = submission
         self._assembly = assembly
         self._pieces: list[bytes] = []
         self._size = 0
@@ -247,37 +242,27 @@ class Recording:
         self._pieces.append(chunk)
         self._size += len(chunk)
         if self._size >= ANSWER_PIECE_BYTES:
-            self._hand_over()
+            self._hand_over(Future(), lambda: True)
 
     def end(self, *, ended: bool) -> Future[bool]:
-        """No more will come; `ended`: because the upstream has said it all."""
-        data, write = self._take(), partial(self._originals.write_answer, self._kept, self._assembly, ended=ended)
-
-        def feed_and_write() -> bool:
-            self._assembly.feed(data)
-            return write()
-
-        def lose_and_write() -> bool:
-            self._assembly.lose()
-            return write()
-
+        """Note that no more will come. `ended`: the upstream has said it all."""
         done: Future[bool] = Future()
-        if not self._originals.hand_over(len(data), feed_and_write, done):
-            done = Future()
-            self._originals.hand_over(0, lose_and_write, done)
-        return done
+        write = partial(self._originals.write_answer, self._submitted, self._assembly, ended=ended)
+        return self._hand_over(done, write)
 
-    def _hand_over(self) -> None:
-        data = self._take()
+    def _hand_over(self, done: Future[bool], then: Callable[[], bool]) -> Future[bool]:
+        data = b"".join(self._pieces)
+        self._pieces, self._size = [], 0
 
         def feed() -> bool:
             self._assembly.feed(data)
-            return True
+            return then()
 
-        if not self._originals.hand_over(len(data), feed, Future()):
-            self._originals.hand_over(0, self._assembly.lose, Future())
+        def lose() -> bool:
+            self._assembly.lose()
+            return then()
 
-    def _take(self) -> bytes:
-        data = b"".join(self._pieces)
-        self._pieces, self._size = [], 0
-        return data
+        if not self._originals.hand_over(len(data), feed, done):
+            done = Future()
+            self._originals.hand_over(0, lose, done)
+        return done

@@ -36,7 +36,7 @@ async def test_below_the_stride_nothing_changes_and_nothing_is_stored(serve, fre
         # What the admin pages need, and the store that was asked for a block.
         assert kept <= {"admin.key", "chronicle", "promises"}
         with sqlite3.connect(database(proxy.state)) as db:
-            counts = [db.execute(f"select count(*) from {table}").fetchone() for table in ("promises_1", "facts_1")]
+            counts = [db.execute(f"select count(*) from {table}").fetchone() for table in ("blocks_1", "facts_1")]
         db.close()
         assert counts == [(0,), (0,)]  # nothing of the work
     assert len(steps) == 25
@@ -271,7 +271,7 @@ async def test_two_credentials_never_share(serve, fresh):
         one, other = Agent(proxy, fresh, "sk-canary-one"), Agent(proxy, fresh, "sk-canary-other")
         steps = [await each.send(WORK) for each in (one, other, one, other)]
         assert compactions(steps) == ["created", "created", "applied", "applied"]
-        keys = [key for (key,) in rows(proxy.state, "select key from promises_1 union select key from facts_1")]
+        keys = [key for (key,) in rows(proxy.state, "select key from blocks_1 union select key from facts_1")]
         tenants = {key.partition("/")[0] for key in keys}
         links = [{key.rpartition("/")[2] for key in keys if key.startswith(tenant)} for tenant in tenants]
         assert len(links) == 2

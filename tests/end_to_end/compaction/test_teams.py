@@ -189,7 +189,7 @@ async def test_two_teams_with_the_same_conversation_share_nothing(agents, work):
     conversations = [{step.header("x-compaction-conversation") for step in steps} - {None} for steps in (red, blue)]
     assert not conversations[0] & conversations[1]
     place = agents["red"].proxy.state
-    for table in ("promises_1", "facts_1"):
+    for table in ("blocks_1", "facts_1"):
         keys = [key.partition("/") for (key,) in rows(place, f"select key from {table}")]
         mine, theirs = ({rest for tenant, _, rest in keys if tenant == f"team.{team}"} for team in ("red", "blue"))
         assert mine, table
@@ -226,7 +226,7 @@ async def test_each_team_has_its_policy_and_the_answer_says_which_version(agents
     version = made.header("x-compaction-policy-version")
     assert re.fullmatch(r"[0-9a-f]{8}", version)
     assert set(compactions(late)) == {"none"}
-    blocks = rows(agents["red"].proxy.state, "select value from promises_1 where key like 'team.red/%'")
+    blocks = rows(agents["red"].proxy.state, "select value from blocks_1 where key like 'team.red/%'")
     assert {json.loads(value)["policy"] for (value,) in blocks} == {f"bold@{version}"}
     code, out, _ = await command(agents["red"].proxy, "explain", "--team", "red")
     assert code == 0
@@ -346,7 +346,7 @@ async def test_rejected_callers_fill_no_disk(serve):
             await asyncio.sleep(0.3)
             assert not [*(proxy.state / "originals").rglob("*.jsonl")]
             if database(proxy.state).exists():
-                assert rows(proxy.state, "select key from promises_1") == []
+                assert rows(proxy.state, "select key from blocks_1") == []
                 assert rows(proxy.state, "select key from facts_1") == []
 
 
@@ -369,7 +369,7 @@ async def test_a_trusted_gateway_with_a_rotating_key_names_the_team_and_blocks_a
             steps = await Agent(proxy, up, f"sk-hour-{hour}", {"x-team": "red"}).work(turns)
         assert compactions(steps)[-1] == "applied"
         assert all(header(request, "x-team") is None for request in up.requests)
-        assert {key.partition("/")[0] for (key,) in rows(proxy.state, "select key from promises_1")} == {"team.red"}
+        assert {key.partition("/")[0] for (key,) in rows(proxy.state, "select key from blocks_1")} == {"team.red"}
 
 
 async def test_a_gateway_that_is_not_trusted_is_refused(serve):

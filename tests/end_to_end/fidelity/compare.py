@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterable
 
 import brotli
-import zstandard
+from proxy.wire.http import zstd
 
 from tests.end_to_end.fidelity.stored import RequestCase
 from tests.support import http_client
@@ -39,7 +39,7 @@ _OPENERS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.decompress,
     "deflate": zlib.decompress,
     "br": brotli.decompress,
-    "zstd": zstandard.decompress,
+    "zstd": zstd.decompress,
     "identity": bytes,
 }
 

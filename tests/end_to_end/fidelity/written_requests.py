@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterator
 
 import brotli
-import zstandard
+from proxy.wire.http import zstd
 
 from tests.end_to_end.fidelity.stored import RequestCase
 from tests.end_to_end.fidelity.written_chats import CHAT, HELLO, JSON, KEY, post
@@ -28,7 +28,7 @@ def _encodings() -> Iterator[RequestCase]:
         "gzip": gzip.compress(BODY, mtime=0),
         "deflate": zlib.compress(BODY),
         "br": brotli.compress(BODY),
-        "zstd": zstandard.compress(BODY, 3),
+        "zstd": zstd.compress(BODY, 3),
     }
     for encoding, body in packed.items():
         yield post(f"body encoded as {encoding}", body, ("Content-Encoding", encoding))

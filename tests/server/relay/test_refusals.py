@@ -6,7 +6,7 @@ import json
 from contextlib import AsyncExitStack
 
 import pytest
-import zstandard
+from proxy.wire.http import zstd
 
 from tests.support import http_client
 from tests.support.proxy_client import ask, chat, encode_chunked, fault_of, log_of, open_line, request, until, whole_log
@@ -125,7 +125,7 @@ async def test_any_other_path_with_v1_twice_is_relayed(up, proxy, target):
 
 
 async def test_encodings_on_two_lines_are_one_list(up, proxy):
-    packed = zstandard.compress(gzip.compress(chat()))
+    packed = zstd.compress(gzip.compress(chat()))
     lines = [b"content-encoding: gzip", b"content-encoding: zstd", b"content-length: %d" % len(packed)]
     reply = await http_client.send(proxy.origin, raw_request(POST, *lines, body=packed))
     assert (reply.status, up.requests[0].body) == (200, chat())

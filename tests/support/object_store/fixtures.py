@@ -68,7 +68,7 @@ def writing(bucket, spool, warnings, short_waits):
     @contextmanager
     def live(*, at=spool, to=bucket, tell=lambda _: None, **settings):
         uploads = Uploads(to, at, replace(SENDING, **settings), warnings.append, tell)
-        kept = Originals(at, TranscriptSettings(sync=settings.get("sync", "rotate")), warnings.append, uploads=uploads)
+        kept = Originals(at, TranscriptSettings(sync=settings.get("sync", "never")), warnings.append, uploads=uploads)
         kept.uploads = uploads
         yield kept
         assert kept.close()

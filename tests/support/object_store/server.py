@@ -100,7 +100,7 @@ class S3:
         signs = "AWS4-HMAC-SHA256 Credential=setup/20200101/us-east-1/iam/aws4_request"
         headers = {"authorization": signs} if path == "/" else {"content-type": "text/plain"}
         request = urllib.request.Request(self.url + path, data, headers, method=method)
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             return answer.read().decode()
 
 

@@ -1,0 +1,145 @@
+"""An SQLite file as several processes use it, on disks and in folders that people also work in.
+
+It is opened when needed, opened again if another process replaced it, and set aside if it is broken: everything in it
+can be derived again. Every fault is a `StoreUnavailable`.
+"""
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from proxy.store.contract import StoreUnavailable
+
+T = TypeVar("T")
+SHARED_MEMORY_LEAST_BYTES = 32 * 1024
+"""SQLite maps the file `-shm` in pieces of this size (https://sqlite.org/walformat.html)."""
+SHARED_MEMORY_BYTES = 1024 * 1024
+BROKEN_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+Prepare = Callable[[sqlite3.Connection], None]
+
+
+class DatabaseFile:
+    """An SQLite file for one thread at a time. `prepare` makes its tables, `warn` gets a sentence for the operator."""
+
+    def __init__(self, path: Path, warn: Callable[[str], None], prepare: Prepare, busy_seconds: float) -> None:
+        self.path = path
+        self._shared_memory = path.with_name(path.name + "-shm")
+        self._warn = warn
+        self._prepare = prepare
+        self._busy_seconds = busy_seconds
+        self._db: sqlite3.Connection | None = None
+        self._opened_inode: int | None = None
+        self._busy_since: float | None = None
+
+    def busy_for(self) -> float:
+        """Return the seconds since the call that now runs began."""
+        since = self._busy_since
+        if since is None:
+            return 0.0
+        return time.monotonic() - since
+
+    def run(self, act: Callable[[sqlite3.Connection], T]) -> T:
+        self._busy_since = time.monotonic()
+        try:
+            return self._run(act)
+        finally:
+            self._busy_since = None
+
+    def _run(self, act: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return self._attempt(act)
+        except sqlite3.DatabaseError as fault:
+            if find_code(fault) in BROKEN_CODES:
+                self._set_aside(fault)
+            elif find_code(fault) == sqlite3.SQLITE_ERROR:
+                self.close()  # the file was emptied, and its tables are gone: opening makes them again
+            else:
+                raise StoreUnavailable(f"{self.path}: {fault}") from fault
+        try:
+            return self._attempt(act)
+        except sqlite3.DatabaseError as fault:
+            raise StoreUnavailable(f"{self.path}: {fault}") from fault
+
+    def close(self) -> None:
+        if self._db:
+            if self._opened_inode == _inode(self.path):  # or else `-shm` is that of another file
+                self._restore_shared_memory()
+            self._db.close()
+        self._db = None
+
+    def _attempt(self, act: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            if self._db is None or self._opened_inode != _inode(self.path):
+                self.close()
+                self._db = self._open()
+            else:
+                self._restore_shared_memory()
+            return act(self._db)
+        except OSError as fault:
+            raise StoreUnavailable(f"{self.path}: {fault.strerror}") from fault
+
+    def _open(self) -> sqlite3.Connection:
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path.touch(mode=0o600)  # for this user only; SQLite gives its other files the same mode
+        self._opened_inode = _inode(self.path)
+        # One thread at a time; after a fault it may be another one.
+        db = sqlite3.connect(self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False)
+        try:
+            _write_ahead(db, self._busy_seconds)
+            self._prepare(db)
+        except sqlite3.DatabaseError:
+            db.close()
+            raise
+        return db
+
+    def _restore_shared_memory(self) -> None:
+        """Restore `-shm` if it was truncated: the system kills a process that reads beyond the end of a mapped file.
+
+        Filled with zeros it is an index that SQLite makes again from the log. It is never opened here, because closing
+        it would release SQLite's own locks (https://sqlite.org/howtocorrupt.html).
+        """
+        with suppress(OSError):
+            if self._shared_memory.stat().st_size < SHARED_MEMORY_LEAST_BYTES:
+                os.truncate(self._shared_memory, 0)
+                os.truncate(self._shared_memory, SHARED_MEMORY_BYTES)
+
+    def _set_aside(self, fault: sqlite3.DatabaseError) -> None:
+        """Keep the broken file for inspection. If another process was quicker, its fresh one is only opened."""
+        self.close()
+        if self._opened_inode != _inode(self.path):
+            return
+        aside = self.path.with_name(self.path.name + ".broken")
+        for suffix in ("-wal", "-shm"):
+            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+        self.path.replace(aside)
+        self._warn(f"{self.path} is broken ({fault}): set aside as {aside.name}, a fresh one was made")
+
+
+def _write_ahead(db: sqlite3.Connection, busy_seconds: float) -> None:
+    """Switch to the write-ahead log (https://sqlite.org/wal.html). SQLite lets no other process wait for this."""
+    end = time.monotonic() + busy_seconds
+    while True:
+        try:
+            db.execute("pragma journal_mode = wal")
+        except sqlite3.OperationalError as fault:
+            if find_code(fault) != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return None
+
+
+def find_code(fault: sqlite3.Error) -> int:
+    return getattr(fault, "sqlite_errorcode", 0) & 0xFF

@@ -1,0 +1,74 @@
+"""Warnings of libraries become lines of the log, without what they quote."""
+
+import json
+import logging
+
+import pytest
+
+from proxy import events
+from proxy.telemetry.log import Log
+
+CANARY = "sk-canary-0123456789abcdef0123456789"
+
+
+def lines_of(capfd):
+    return [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+
+
+def test_a_warning_of_a_library_is_a_line_without_its_arguments(capfd):
+    log = Log("info", "json")
+    logging.getLogger("aiohttp.client").warning("cannot use %s", CANARY)
+    log.close()
+    (line,) = lines_of(capfd)
+    assert (line["event"], line["level"], line["logger"]) == ("library", "warning", "aiohttp.client")
+    assert line["message"] == "cannot use %s"
+    assert "timestamp" in line
+
+
+def test_a_secret_in_the_message_itself_is_redacted(capfd):
+    log = Log("info", "json")
+    logging.getLogger("redis").warning(f"cannot use {CANARY}")  # noqa: G004
+    log.close()
+    assert CANARY not in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_an_exception_of_a_library_names_kind_and_place_and_no_text(capfd, form):
+    log = Log("info", form)
+    try:
+        int(CANARY)
+    except ValueError:
+        logging.getLogger("asyncio").exception("Task failed")
+    log.close()
+    written = capfd.readouterr().out
+    assert "ValueError" in written
+    assert "test_library_lines.py:" in written
+    assert CANARY not in written
+    assert len(written.splitlines()) == 1
+
+
+def test_what_libraries_say_below_a_warning_is_left_out_and_after_the_end_nothing_is_taken(capfd):
+    log = Log("debug", "json")
+    logging.getLogger("redis").info("connected")
+    log.close()
+    logging.getLogger("redis").warning("too late")
+    assert lines_of(capfd) == []
+
+
+def test_the_order_of_a_line_is_time_level_name_and_fields(capfd):
+    log = Log("info", "json")
+    log(events.StoreFailed("the disk is full"))
+    log(events.StoreRecovered("all is well"))
+    log.close()
+    first, second = lines_of(capfd)
+    assert list(first) == ["timestamp", "level", "event", "why"]
+    assert (second["level"], second["event"]) == ("info", "store-back")
+
+
+def test_a_level_leaves_out_lower_ones(capfd):
+    log = Log("warning", "json")
+    log(events.StoreRecovered("all is well"))
+    log(events.StoreFailed("the disk is full"))
+    log.close()
+    (line,) = lines_of(capfd)
+    assert line["event"] == "store-failed"
