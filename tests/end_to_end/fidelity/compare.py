@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterable
 
 import brotli
-from proxy.wire.http import zstd
+from proxy.wire.encodings import zstd
 
 from tests.end_to_end.fidelity.stored import RequestCase
 from tests.support import http_client
