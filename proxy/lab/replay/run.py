@@ -105,9 +105,17 @@ def _row(line: bytes) -> tuple[str, object] | None:
 
 
 def result_key(conversation: Conversation, setting: object) -> str:
-    """Tells a result from those of other settings and other conversations of the same name."""
+    """A key that differs for other settings and for other conversations of the same name."""
+    return setting_key(hash_conversation(conversation), setting)
+
+
+def hash_conversation(conversation: Conversation) -> bytes:
     content = json.dumps(asdict(conversation), sort_keys=True, default=str).encode("utf-8", "surrogatepass")
-    return blake2b(b"%d %b %b" % (VERSION, repr(setting).encode(), content), digest_size=12).hexdigest()
+    return blake2b(content, digest_size=12).digest()
+
+
+def setting_key(conversation_hash: bytes, setting: object) -> str:
+    return blake2b(b"%d %b %b" % (VERSION, repr(setting).encode(), conversation_hash), digest_size=12).hexdigest()
 
 
 def replay_all(
@@ -120,11 +128,12 @@ def replay_all(
     progress: Progress = lambda _done, _all: None,
 ) -> list[Result]:
     """Every policy over every conversation."""
-    keys = {
-        (trial.name, trial.price_model, each.name): result_key(each, (trial, upstream))
-        for each in conversations
-        for trial in trials
-    }
+    keys = {}
+    for conversation in conversations:
+        conversation_hash = hash_conversation(conversation)
+        for trial in trials:
+            name = trial.name, trial.price_model, conversation.name
+            keys[name] = setting_key(conversation_hash, (trial, upstream))
     known = ledger.read()
     found = {pair: known[name] for pair, name in keys.items() if name in known}
     left = list(_missing_jobs(conversations, trials, upstream, found))
