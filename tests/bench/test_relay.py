@@ -19,7 +19,7 @@ import load
 import recorded
 import relay
 import report
-from bodies import CHAT, MESSAGES, RESPONSES, STREAMED, growing
+from bodies import CALL_BYTES, CHAT, MESSAGES, RESPONSES, STREAMED, TURN_BYTES, growing
 from contestants import BARE, DIRECT, LITELLM, OURS, RELAYING, Contestant
 from fake_upstream import FakeUpstream, Line
 from scores import Round, Scenario, Score
@@ -63,6 +63,15 @@ def test_a_growing_request_is_the_one_before_and_one_more_call_with_its_result(p
         assert longer[: len(history)] == history
         assert len(longer) == len(history) + 2
         assert before.items() <= after.items()
+
+
+def test_results_of_growing_requests_are_lists_of_names_as_large_as_recorded_ones():
+    *_, body = growing(SIZE, 200, 1)
+    results = [message["content"] for message in json.loads(body)["messages"] if message["role"] == "tool"][-200:]
+    lines = [line for result in results for line in result.splitlines() if len(line) > 40]
+    assert len(set(lines)) == len(lines)
+    mean_bytes = sum(map(len, results)) / len(results) + CALL_BYTES
+    assert mean_bytes == pytest.approx(TURN_BYTES, rel=0.15)
 
 
 def test_streamed_growing_requests_ask_for_usage_behind_their_messages():
