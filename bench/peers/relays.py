@@ -169,12 +169,6 @@ def median_of(relay: Relay, name: str, figure: str) -> float | None:
     return median(getattr(taken, figure) for taken in rounds) if rounds else None
 
 
-def added_seconds(relay: Relay, direct: Relay, name: str) -> float | None:
-    """How much longer than without a relay, round by round, in the middle."""
-    rounds = beyond(relay, direct, name)
-    return median(rounds) if rounds else None
-
-
 def beyond(relay: Relay, direct: Relay, name: str) -> list[float]:
     return [
         one.p50 - other.p50 for one, other in zip(relay.rounds.get(name, ()), direct.rounds.get(name, ()), strict=False)
