@@ -77,7 +77,7 @@ def format_share(parts: Sequence[tuple[float, float]], digits: int = 1, scale: i
         return "-"
     value = sum(part for part, _ in parts) / sum(whole for _, whole in parts)
     low, high = (figure(scale * end, digits) for end in interval)
-    return f"{figure(scale * value, digits)} ({low} to {high})"
+    return f"{figure(scale * value, digits)} ({low}..{high})"
 
 
 def compare_costs(row: Row, measure: Measure) -> list[tuple[float, float]]:
@@ -125,8 +125,11 @@ def describe(results: Sequence[Result], choice: str) -> str:
     )
 
 
-def make_figures(results: Sequence[Result], choice: str) -> str:
+def make_figures(results: Sequence[Result], others: Sequence[Result], choice: str) -> str:
+    """The tables. `others`: results with a smaller window."""
     sections = {f"Conversations of at least {LARGE_TOKENS:,} tokens": keep_large(results), "All conversations": results}
+    for window in sorted({result.window for result in others}, reverse=True):
+        sections[f"A window of {window:,} tokens"] = [result for result in others if result.window == window]
     texts = [f"### {name}\n\n{describe(own, choice)}\n\n{make_table(own)}" for name, own in sections.items()]
     return "\n\n".join(texts)
 
@@ -134,7 +137,8 @@ def make_figures(results: Sequence[Result], choice: str) -> str:
 def describe_saving(row: Row) -> str:
     """`saves 41 % (37 to 46)`."""
     costs = compare_costs(row, cost_with_rereads)
-    return format_share([(whole - cost, whole) for cost, whole in costs], 0).replace(" (", " % (", 1)
+    saving = format_share([(whole - cost, whole) for cost, whole in costs], 0)
+    return saving.replace(" (", " % (", 1).replace("..", " to ")
 
 
 def make_headline(results: Sequence[Result], choice: str) -> str:
@@ -187,10 +191,13 @@ def main(argv: list[str] | None = None, root: Path = ROOT) -> None:
     results = [result for argument in args.replays for result in read_results(argument)]
     choice = f" ({args.choice})" if args.choice else ""
     results.sort(key=lambda result: (result.source, result.conversation))
+    window = max(result.window for result in results)
+    others = [result for result in results if result.window != window]
+    results = [result for result in results if result.window == window]
     if not keep_large(results):
         sys.exit(f"no conversation of {LARGE_TOKENS:,} tokens in {', '.join(args.replays)}")
     blocks = {
-        "figures": make_figures(results, choice),
+        "figures": make_figures(results, others, choice),
         "headline": make_headline(results, choice),
         "prices": make_prices(results),
     }

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -70,20 +71,31 @@ def test_each_policy_has_a_row_for_each_price_model_and_size(pages):
         assert list(read_rows(part, "later")) == ["0.1 / 1.25", "0.05 / 1.25", "0.025 / 1.25"]
         # (22,000 x 1.25 + 10,000) / 65,000; 2 re-reads of 100 and 1,000 tokens for 40,000 that were removed.
         assert read_rows(part, "default")["0.1 / 1.25"] == [
-            "57.7 (57.7 to 57.7)",
-            "58.4 (58.4 to 58.4)",
+            "57.7 (57.7..57.7)",
+            "58.4 (58.4..58.4)",
             "",
-            "0.750 (0.750 to 0.750)",
-            "20.0 (20.0 to 20.0)",
+            "0.750 (0.750..0.750)",
+            "20.0 (20.0..20.0)",
             "0",
             "0.18",
             "0.05",
         ]
-        assert read_rows(part, "later")["0.1 / 1.25"][2] == "4.5 (4.5 to 4.5)"
-        assert read_rows(part, "0.2")["0.1 / 1.25"][:2] == ["65.4 (65.4 to 65.4)"] * 2
-        assert read_rows(part, "doing nothing")["0.1 / 1.25"][2] == "41.6 (41.6 to 41.6)"
+        assert read_rows(part, "later")["0.1 / 1.25"][2] == "4.5 (4.5..4.5)"
+        assert read_rows(part, "0.2")["0.1 / 1.25"][:2] == ["65.4 (65.4..65.4)"] * 2
+        assert read_rows(part, "doing nothing")["0.1 / 1.25"][2] == "41.6 (41.6..41.6)"
     assert "before" in page
     assert "old" in page.partition("<!-- truth")[2], "nothing was given for it"
+
+
+def test_results_with_a_smaller_window_have_a_table_of_their_own(pages):
+    small = [replace(result, window=32_000) for result in make_results("default", 30_000, 1)]
+    (pages / "small.json").write_text(json.dumps(scorecard.as_json(small)), encoding="utf-8")
+    evidence.main([str(pages / "new.json"), str(pages / "small.json")], pages)
+    page = (pages / "docs" / "evidence.md").read_text(encoding="utf-8")
+    before, _, behind = page.partition("### A window of 32,000 tokens")
+    assert "a window of 32,000 tokens" in behind
+    assert read_rows(before, "default") != read_rows(behind, "default")
+    assert read_rows(behind, "later") == {}
 
 
 def test_the_headline_and_the_price_table_are_of_the_default_with_re_reads(pages):
@@ -91,7 +103,7 @@ def test_the_headline_and_the_price_table_are_of_the_default_with_re_reads(pages
     readme = " ".join((pages / "README.md").read_text(encoding="utf-8").split())
     assert "In sessions of at least 80,000 tokens it saves 27 % (27 to 27) of the input cost" in readme
     assert "of the 1 and 2 conversations of 1 sources (drawn)." in readme
-    assert re.search(r"\| 0\.1 / 1\.25 \| Claude[^|]*\| 58 \(58 to 58\) \| 58 \(58 to 58\) \| 0 of 2 \|", readme)
+    assert re.search(r"\| 0\.1 / 1\.25 \| Claude[^|]*\| 58 \(58\.\.58\) \| 58 \(58\.\.58\) \| 0 of 2 \|", readme)
 
 
 def test_what_another_command_printed_is_shown_as_it_is(pages):
