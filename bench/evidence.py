@@ -13,7 +13,7 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +24,7 @@ from tables import figure, table
 from proxy import __version__
 from proxy.lab.replay.designs import NOTHING
 from proxy.lab.replay.intervals import find_interval
-from proxy.lab.replay.prices import PRICES, cost_forwarded, cost_unchanged, cost_with_rereads
+from proxy.lab.replay.prices import PRICES, cost_unchanged, cost_with_rereads
 from proxy.lab.replay.scorecard import Row, group_rows
 from proxy.lab.replay.values import Result, Scores
 from proxy.shorten.window import Prices
@@ -41,17 +41,17 @@ MODELS = {
 }
 """Models of Anthropic that have these prices, in `proxy/models/data/models.json`."""
 COLUMNS = (
-    "cached / new",
     "policy",
     "cost",
-    "with re-reads",
-    "against `default`",
+    *(f"with re-reads, {prices.read:g}" for prices in PRICES.values()),
+    *(f"against `default`, {prices.read:g}" for prices in PRICES.values()),
     "needed spans",
     "rewrites /100",
     "summaries",
     "lambda",
     "charged",
 )
+"""Each price model by the price of a cached token; `cost` and `lambda` have one figure for each."""
 Measure = Callable[[Scores, Prices | None], float]
 
 
@@ -85,34 +85,43 @@ def compare_costs(row: Row, measure: Measure) -> list[tuple[float, float]]:
     return [(measure(scores, row.prices), cost_unchanged(scores, row.prices)) for scores in row.conversations]
 
 
-def fill_row(row: Row, own: Row) -> list[str]:
-    """The figures of one policy; the difference to our own is taken conversation by conversation."""
-    costs = compare_costs(row, cost_with_rereads)
-    own_costs = compare_costs(own, cost_with_rereads)
-    differences = [(cost - ours, whole) for (cost, whole), (ours, _) in zip(costs, own_costs, strict=True)]
-    shares = [(each.needed.kept / each.needed.asked, 1.0) for each in row.conversations if each.needed.asked]
+def fill_row(policy: str, rows: Mapping[str, Mapping[str, Row]]) -> list[str]:
+    """The figures of one policy. `rows`: by price model and policy."""
+    own = [prices[policy] for prices in rows.values()]
+    differences = []
+    for prices in rows.values():
+        costs, default_costs = (compare_costs(prices[name], cost_with_rereads) for name in (policy, OWN))
+        pairs = zip(costs, default_costs, strict=True)
+        differences.append([(cost - default_cost, whole) for (cost, whole), (default_cost, _) in pairs])
+    row = rows[HEADLINE][policy]
     scores = row.scores
-    charged = figure(1_000 * scores.needed.rereads / scores.removed, 2) if scores.removed else "-"
+    shares = [(each.needed.kept / each.needed.asked, 1.0) for each in row.conversations if each.needed.asked]
+    break_even = [each.break_even for each in own]
     return [
-        format_share(compare_costs(row, cost_forwarded)),
-        format_share(costs),
-        "" if row is own else format_share(differences),
+        f"`{policy}`",
+        " / ".join(figure(100 * each.cost, 1) for each in own),
+        *(format_share(compare_costs(each, cost_with_rereads)) for each in own),
+        *("" if policy == OWN else format_share(pairs) for pairs in differences),
         format_share(shares, 3, 1),
-        format_share([(each.rewrites, each.requests) for each in row.conversations]),
+        figure(row.rewrites_per_100, 1),
         figure(scores.summary_calls, 0),
-        "-" if row.break_even is None else figure(row.break_even, 2),
-        charged,
+        " / ".join("-" if value is None else figure(value, 1) for value in break_even),
+        figure(1_000 * scores.needed.rereads / scores.removed, 2) if scores.removed else "-",
     ]
 
 
+def fill_row_of_nothing(rows: Mapping[str, Mapping[str, Row]]) -> list[str]:
+    """Doing nothing, and how much more that costs than the default."""
+    savings = []
+    for prices in rows.values():
+        costs = compare_costs(prices[OWN], cost_with_rereads)
+        savings.append(format_share([(whole - cost, whole) for cost, whole in costs]))
+    return ["doing nothing", "100.0", *("100.0" for _ in savings), *savings, "1.000", "0.0", "0", "-", "-"]
+
+
 def make_table(results: Sequence[Result]) -> str:
-    lines = []
-    for name, prices in PRICES.items():
-        rows, price = group_rows(results, name), f"{prices.read:g} / {prices.write:g}"
-        savings = [(whole - cost, whole) for cost, whole in compare_costs(rows[OWN], cost_with_rereads)]
-        lines.append([price, "doing nothing", "100.0", "100.0", format_share(savings), "1.000", "0.0", "0", "-", "-"])
-        lines += [[price, f"`{policy}`", *fill_row(row, rows[OWN])] for policy, row in rows.items()]
-    return table(COLUMNS, lines)
+    rows = {name: group_rows(results, name) for name in PRICES}
+    return table(COLUMNS, [fill_row_of_nothing(rows), *(fill_row(policy, rows) for policy in rows[HEADLINE])])
 
 
 def describe(results: Sequence[Result], choice: str) -> str:
