@@ -26,10 +26,10 @@ from process import Server
 from tables import provenance, table
 
 from proxy.lab.demo.agent import Agent, AgentTurn
+from proxy.lab.demo.demo_run import TURNS, sample
+from proxy.lab.demo.demo_summaries import TURNOUTS
 from proxy.lab.demo.model import NAME, WINDOW_TOKENS, Manner, SimulatedModel
-from proxy.lab.demo.run import TURNS, sample
 from proxy.lab.demo.speech import DemoUsage
-from proxy.lab.demo.summaries import TURNOUTS
 from proxy.lab.demo.tally import Bill, Tally, charge_untouched, measure_waits
 from proxy.lab.simulated import SimulatedServer
 from proxy.models.tokenizer import Tokenizers

@@ -14,8 +14,8 @@ from bodies import STREAMED
 
 from proxy.lab import sessions
 from proxy.lab.replay import sample
-from proxy.lab.replay.history import ReplayHistory, encode
-from proxy.lab.replay.values import Conversation
+from proxy.lab.replay.replay_history import ReplayHistory, encode
+from proxy.lab.replay.replay_values import Conversation
 
 SEED = 1
 LEAST_CONVERSATIONS = 4

@@ -17,11 +17,11 @@ from pathlib import Path
 
 from proxy.config.policies import resolve_policy, shipped_policies
 from proxy.lab import sessions
-from proxy.lab.replay.documents import find_documents, is_whole
-from proxy.lab.replay.history import ReplayHistory
+from proxy.lab.replay.instruction_documents import find_documents, is_whole
+from proxy.lab.replay.replay_history import ReplayHistory
+from proxy.lab.replay.replay_values import Conversation
 from proxy.lab.replay.simulation import Simulation, Trial
 from proxy.lab.replay.truth import ASPECTS, Finding, judge_outcomes
-from proxy.lab.replay.values import Conversation
 from proxy.shorten.rules import Keep, Rules
 from proxy.shorten.window import Prices
 

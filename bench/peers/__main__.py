@@ -17,8 +17,8 @@ from peers.page import Run, page
 from peers.processes import PEERS
 from peers.relays import ROUNDS, Relay, measure_relays
 from peers.scored import Field
-from proxy.lab.replay.run import ResultFile
-from proxy.lab.replay.values import Conversation
+from proxy.lab.replay.replay_jobs import ResultFile
+from proxy.lab.replay.replay_values import Conversation
 
 
 def main() -> int:

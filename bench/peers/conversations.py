@@ -11,8 +11,8 @@ from pathlib import Path
 
 from proxy.lab import sessions
 from proxy.lab.replay import sample
-from proxy.lab.replay.history import encode
-from proxy.lab.replay.values import Conversation, RecordedUsage
+from proxy.lab.replay.replay_history import encode
+from proxy.lab.replay.replay_values import Conversation, RecordedUsage
 from proxy.shorten.pipeline import estimate_tokens
 
 MODEL = "gpt-4o"

@@ -9,8 +9,8 @@ from tables import figure, provenance, table
 from peers.environments import Environment
 from peers.processes import PEERS, UNTRIED, Absent
 from peers.relays import BESIDE, STREAM, Relay, beyond, median_of, times_bare
+from proxy.lab.replay.replay_values import Result
 from proxy.lab.replay.scorecard import SHAPE, WORTH, fill_cells, group_rows
-from proxy.lab.replay.values import Result
 
 MS = 1e3
 SHOWN = ("cost", "with re-reads", "per conversation", "rewrites /100", "summaries", "over", "invalid", "failed")

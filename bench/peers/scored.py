@@ -18,11 +18,11 @@ from peers.policies import POLICIES, trials
 from peers.processes import PEERS, Absent, Peer, start
 from peers.recording import PeerRecorder
 from proxy.lab.commands.progress import ProgressBar
-from proxy.lab.replay.history import ReplayHistory
-from proxy.lab.replay.run import ResultFile, replay_all, result_key
+from proxy.lab.replay.replay_history import ReplayHistory
+from proxy.lab.replay.replay_jobs import ResultFile, replay_all, result_key
+from proxy.lab.replay.replay_values import Conversation, Result
 from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.through import ProxyTarget, replay_through
-from proxy.lab.replay.values import Conversation, Result
 from proxy.lab.simulated import SimulatedServer
 
 UPSTREAM = UpstreamModel(window=WINDOW)

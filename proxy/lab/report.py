@@ -12,6 +12,7 @@ from importlib import resources
 from string import Template
 
 from proxy.lab.replay.prices import PRICES, cost_unchanged
+from proxy.lab.replay.replay_values import PICO_PER_DOLLAR, Point, Result, Scores
 from proxy.lab.replay.scorecard import (
     OF_A_SOURCE,
     SHAPE,
@@ -27,7 +28,6 @@ from proxy.lab.replay.scorecard import (
     group_rows,
     list_prices,
 )
-from proxy.lab.replay.values import PICO_PER_DOLLAR, Point, Result, Scores
 
 NOTHING, DEFAULT = "nothing", "default"
 CHARTS_LIMIT = 12

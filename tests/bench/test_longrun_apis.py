@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from proxy.lab.replay.history import ReplayHistory
+from proxy.lab.replay.replay_history import ReplayHistory
 from tests import ROOT
 
 sys.path.append(str(ROOT / "bench"))

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from proxy.lab.replay.history import encode
+from proxy.lab.replay.replay_history import encode
 from proxy.shorten.pipeline import estimate_tokens
 from tests import ROOT
 from tests.support.messages import assistant, call, chat, system, user

@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.lab.replay.designs import DESIGNS
-from proxy.lab.replay.run import ResultFile, replay_all, result_key
+from proxy.lab.replay.replay_jobs import ResultFile, replay_all, result_key
 from proxy.lab.replay.scoring import UpstreamModel
 from proxy.lab.replay.simulation import Trial
 from proxy.shorten.rules import Rules

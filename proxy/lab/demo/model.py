@@ -15,9 +15,9 @@ from time import perf_counter
 from typing import Literal
 
 from proxy.history.messages import Message, Request
-from proxy.lab.demo.run import NUDGE, TASK, Run, encode
+from proxy.lab.demo.demo_run import NUDGE, TASK, Run, encode
+from proxy.lab.demo.demo_summaries import Turnout, answer_demand
 from proxy.lab.demo.speech import DemoUsage, ModelReply, refusal
-from proxy.lab.demo.summaries import Turnout, answer_demand
 from proxy.models.tokenizer import Tokenizer
 from proxy.wire.chat.requests import parse
 

@@ -9,8 +9,8 @@ from itertools import groupby
 from textwrap import wrap
 
 from proxy.lab.demo.agent import AgentTurn
+from proxy.lab.demo.demo_run import Run
 from proxy.lab.demo.model import NAME
-from proxy.lab.demo.run import Run
 from proxy.lab.demo.speech import DemoUsage
 from proxy.lab.demo.tally import Bill, Tally
 from proxy.shorten.window import TokenPrices

@@ -60,7 +60,8 @@ class Cache:
             link = hash((link, piece))
             links.append(link)
             total += self._count(piece)
-            if used.get(link, -inf) < oldest:
+            last_use = used.get(link)
+            if last_use is None or last_use < oldest:
                 continue
             if not back or any(0 <= mark - place < back for mark in marks):
                 cached = total

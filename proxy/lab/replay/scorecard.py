@@ -19,8 +19,8 @@ from proxy.lab.replay.prices import (
     share,
     share_with_rereads,
 )
+from proxy.lab.replay.replay_values import DIALECTS, PICO_PER_DOLLAR, RECALLED, Result, Scores
 from proxy.lab.replay.scoring import sum_scores
-from proxy.lab.replay.values import DIALECTS, PICO_PER_DOLLAR, RECALLED, Result, Scores
 from proxy.shorten.window import Prices
 
 Cell = Decimal | int | str

@@ -13,16 +13,16 @@ from itertools import pairwise
 from proxy.history.grouping import Pins
 from proxy.history.messages import Message
 from proxy.lab.replay.cache import MARKS, PROVIDER, Cache, Habit
-from proxy.lab.replay.documents import find_documents, is_whole
-from proxy.lab.replay.history import Forwarded, ReplayHistory, RequestTurn, same
+from proxy.lab.replay.instruction_documents import find_documents, is_whole
 from proxy.lab.replay.prices import bill
 from proxy.lab.replay.recall import measure_recall
+from proxy.lab.replay.replay_history import Forwarded, ReplayHistory, RequestTurn, same
+from proxy.lab.replay.replay_values import RECALLED, Estimate, Needed, Point, Recall, Result, Scores, Tokens
 from proxy.lab.replay.simulation import Sent
 from proxy.lab.replay.spans import NeededSpans, Span, choose_requests
-from proxy.lab.replay.summaries import SummaryRequest
+from proxy.lab.replay.summarizers import SummaryRequest
 from proxy.lab.replay.truth import judge_outcomes
 from proxy.lab.replay.validity import BY_DIALECT, shape_of
-from proxy.lab.replay.values import RECALLED, Estimate, Needed, Point, Recall, Result, Scores, Tokens
 from proxy.models.tokenizer import Tokenizers, find_prior_calibration
 from proxy.models.windows import resolve_window
 from proxy.shorten.pipeline import Count, estimate_tokens

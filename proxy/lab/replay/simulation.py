@@ -13,8 +13,8 @@ from typing import Any
 from proxy.config import Policy
 from proxy.history.identity import Identity
 from proxy.history.messages import Message, Request
-from proxy.lab.replay.history import OWNER, ReplayHistory, RequestTurn
-from proxy.lab.replay.summaries import ReplaySummarizer, SummaryRequest
+from proxy.lab.replay.replay_history import OWNER, ReplayHistory, RequestTurn
+from proxy.lab.replay.summarizers import ReplaySummarizer, SummaryRequest
 from proxy.path.actions import (
     Action,
     AwaitSummary,

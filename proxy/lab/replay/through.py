@@ -24,12 +24,12 @@ from proxy.history.messages import Message, Request, read_message
 from proxy.lab.demo.speech import DemoUsage, ModelReply, refusal
 from proxy.lab.replay import standin
 from proxy.lab.replay.cache import Cache
-from proxy.lab.replay.history import ReplayHistory, RequestTurn, encode
-from proxy.lab.replay.run import Progress, ResultFile, result_key
+from proxy.lab.replay.replay_history import ReplayHistory, RequestTurn, encode
+from proxy.lab.replay.replay_jobs import Progress, ResultFile, result_key
+from proxy.lab.replay.replay_values import Conversation, Json, Result
 from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Sent
-from proxy.lab.replay.summaries import SummaryRequest
-from proxy.lab.replay.values import Conversation, Json, Result
+from proxy.lab.replay.summarizers import SummaryRequest
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.upstream import Call, Client
 from proxy.wire import http

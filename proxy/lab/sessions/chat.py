@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from proxy.lab.replay.values import Json
-from proxy.lab.sessions.files import ParsedFile
-from proxy.lab.sessions.history import Chapter, RecordedMessage
+from proxy.lab.replay.replay_values import Json
 from proxy.lab.sessions.responses import Items
+from proxy.lab.sessions.session_files import ParsedFile
+from proxy.lab.sessions.session_history import Chapter, RecordedMessage
 from proxy.lab.sessions.shapes import as_arguments, as_object, as_objects, as_text, chat_tools, read_usage
 
 NAME = "OpenAI messages"

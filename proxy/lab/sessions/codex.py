@@ -8,10 +8,10 @@ chapter. After each answer a `token_count` tells what it took.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from proxy.lab.replay.values import Json
-from proxy.lab.sessions.files import ParsedFile
-from proxy.lab.sessions.history import Chapter, RecordedMessage, mark_repeated
+from proxy.lab.replay.replay_values import Json
 from proxy.lab.sessions.responses import KINDS, Items
+from proxy.lab.sessions.session_files import ParsedFile
+from proxy.lab.sessions.session_history import Chapter, RecordedMessage, mark_repeated
 from proxy.lab.sessions.shapes import as_count, as_object, as_objects, as_seconds, as_text, read_usage
 from proxy.wire import http
 

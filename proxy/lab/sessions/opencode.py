@@ -7,9 +7,9 @@ such a part, and the summary that answers it: a chapter.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from proxy.lab.replay.values import Json
-from proxy.lab.sessions.files import ParsedFile
-from proxy.lab.sessions.history import (
+from proxy.lab.replay.replay_values import Json
+from proxy.lab.sessions.session_files import ParsedFile
+from proxy.lab.sessions.session_history import (
     UNANSWERED,
     Chapter,
     RecordedMessage,

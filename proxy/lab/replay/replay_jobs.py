@@ -15,10 +15,10 @@ from typing import BinaryIO
 
 import msgspec
 
-from proxy.lab.replay.history import ReplayHistory
+from proxy.lab.replay.replay_history import ReplayHistory
+from proxy.lab.replay.replay_values import Conversation, Result
 from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Simulation, Trial
-from proxy.lab.replay.values import Conversation, Result
 from proxy.shorten.window import compute_relative_prices
 
 VERSION = 3

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from proxy.lab.replay.values import Conversation, Json, OwnHistory, RecordedUsage
+from proxy.lab.replay.replay_values import Conversation, Json, OwnHistory, RecordedUsage
 from proxy.lab.sessions.shapes import as_objects, as_text, join_text
 from proxy.wire import http
 

@@ -16,7 +16,7 @@ from functools import cached_property
 from proxy.history.agents import OBSERVATIONS, mark_observations
 from proxy.history.messages import Message, Request
 from proxy.lab.replay.cache import Marked
-from proxy.lab.replay.values import Conversation, Json, RecordedUsage
+from proxy.lab.replay.replay_values import Conversation, Json, RecordedUsage
 from proxy.lab.saved import UnreadableError
 from proxy.path.actions import Owner
 from proxy.summary.question import Try
