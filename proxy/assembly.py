@@ -13,7 +13,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from proxy.access.records import Records, Registry
+from proxy.access.records import Records
+from proxy.access.registry import Registry
 from proxy.config import Config, Fault, InvalidConfig, Secret
 from proxy.path.originals import Keeper
 from proxy.store import sqlite

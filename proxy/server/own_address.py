@@ -1,12 +1,11 @@
 """Upstreams at the proxy's own address: each request would be forwarded to the proxy itself, again and again.
 
-They are refused before anything is forwarded: by `serve`, at start and at a reload, and by `check`. It is decided
-without DNS, which may be slow or absent then. So a loop through another name, or through a second proxy, is not found:
-only a mark in the requests would show it, and the relay adds no header to a request.
+They are refused before anything is forwarded: by `serve`, at start and at a reload, and by `check`. DNS may be slow or
+absent at that time and is not asked, so a loop through another name, or through a second proxy, is not found: only a
+mark in the requests would show it, and the relay adds no header to a request.
 """
 
 import socket
-from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import urlsplit
 
@@ -25,46 +24,52 @@ def check_upstreams(loaded: Loaded, started: Listen | None = None) -> None:
     """
     config = loaded.config
     listeners = (config.listen,) if started is None else (config.listen, started)
-    if faults := [
-        Fault(
-            f"upstreams.{place}.base_url",
-            loaded.origin("upstreams", place, "base_url"),
-            f"port {port} of this host is the proxy's own address (`listen`), so each request would come "
-            "back to it without end: name the address of the API",
-        )
-        for place, upstream in enumerate(config.upstreams)
-        for port in {listen.port for listen in listeners if _is_own(upstream.base_url, listen)}
-    ]:
+    faults = []
+    for number, upstream in enumerate(config.upstreams):
+        ports = {listen.port for listen in listeners if _is_own(upstream.base_url, listen)}
+        for port in sorted(ports):
+            why = (
+                f"port {port} of this host is the proxy's own address (`listen`), so each request would come "
+                "back to it without end: name the address of the API"
+            )
+            origin = loaded.origin("upstreams", number, "base_url")
+            faults.append(Fault(f"upstreams.{number}.base_url", origin, why))
+    if faults:
         raise InvalidConfig(faults)
 
 
 def _is_own(base_url: str, listen: Listen) -> bool:
     parts = urlsplit(base_url)
-    host, own = (parts.hostname or "").rstrip("."), listen.host.lower()
-    with suppress(ValueError):  # a port that is no number of a port: connecting will fail
-        if (parts.port or _PORTS.get(parts.scheme)) != listen.port:
-            return False
-        return host == own or any(_listens_at(own, address) for address in _find_addresses(host))
-    return False
+    host = (parts.hostname or "").rstrip(".")
+    own_host = listen.host.lower()
+    try:
+        port = parts.port or _PORTS.get(parts.scheme)
+    except ValueError:  # not a port: connecting will fail
+        return False
+    if port != listen.port:
+        return False
+    return host == own_host or any(_listens_at(own_host, address) for address in _find_addresses(host))
 
 
-def _listens_at(own: str, address: Address) -> bool:
-    """True where a socket that is bound to the host `own` accepts connections to this address."""
-    listening = _parse_address(own)
-    if own and (listening is None or not listening.is_unspecified):
-        return address in _find_addresses(own)
-    return (address.version == 4 or own == "::") and _is_of_this_machine(address)  # noqa: PLR2004 (IPv4)
+def _listens_at(own_host: str, address: Address) -> bool:
+    """Tell if a socket that is bound to *own_host* accepts connections to this address."""
+    own_address = _parse_address(own_host)
+    if own_host and (own_address is None or not own_address.is_unspecified):
+        return address in _find_addresses(own_host)
+    return (address.version == 4 or own_host == "::") and _is_of_this_machine(address)  # noqa: PLR2004 (IPv4)
 
 
 def _find_addresses(host: str) -> tuple[Address, ...]:
-    """Addresses that a host has without DNS: of a literal address, of a name of this machine."""
+    """Return the addresses of a host that are known without DNS."""
     if host == "localhost" or host.endswith(".localhost"):
         return _LOOPBACK
     address = _parse_address(host)
     if address is None:
-        return _LOOPBACK if host == socket.gethostname().lower() else ()
+        if host == socket.gethostname().lower():
+            return _LOOPBACK
+        return ()
     if address.is_unspecified:  # connecting to 0.0.0.0 leads to this machine
-        return tuple(each for each in _LOOPBACK if each.version == address.version)
+        return tuple(loopback for loopback in _LOOPBACK if loopback.version == address.version)
     return (address,)
 
 
@@ -73,11 +78,13 @@ def _parse_address(host: str) -> Address | None:
         address = ip_address(host)
     except ValueError:
         return None
-    return (isinstance(address, IPv6Address) and address.ipv4_mapped) or address
+    if isinstance(address, IPv6Address) and address.ipv4_mapped:
+        return address.ipv4_mapped
+    return address
 
 
 def _is_of_this_machine(address: Address) -> bool:
-    """True for addresses of this machine: a connection to one of them begins at the same address.
+    """Tell if a connection to this address would begin at the same address.
 
     Connecting a datagram socket sends nothing. Binding would not tell: some machines may bind addresses of others.
     """

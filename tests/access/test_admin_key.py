@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from proxy.access.authentication import ADMIN_KEY_FILE, create_admin_key, is_admin_key, read_admin_key
+from proxy.access.admin_key import ADMIN_KEY_FILE, create_admin_key, is_admin_key, read_admin_key
 from proxy.config import Config, Secret
 
 OWN = Secret("env:KEY", "v9Qw3kZr7LpX2mTb")

@@ -19,7 +19,8 @@ from proxy.lifetime import BackgroundTasks
 from proxy.path.compactor import Compactor
 from proxy.path.gateway import Gateway, RequestRecord
 from proxy.path.originals import Keeper
-from proxy.server.http import App, HttpServer
+from proxy.server.application import App
+from proxy.server.connection import HttpServer
 from proxy.store.memory import MemoryStore
 from proxy.telemetry.metrics import Metrics
 from proxy.upstream import Call

@@ -3,7 +3,6 @@
 
 import { get } from "./api.js";
 import { bars } from "./charts.js";
-import { exports } from "./controls.js";
 import { badge, empty, h, note, part, show, table } from "./dom.js";
 import { complaint } from "./faults.js";
 import { counted, dollars, exact, less, many, moment, percent } from "./format.js";
@@ -59,7 +58,7 @@ function page(told, at, { path, choose, note, session, message }) {
     h("p", { class: "acts" }, h("a", { href: `#/requests?conversation=${encodeURIComponent(told.conversation)}&hours=744` },
       "Its requests in the list"),
       h("a", { href: `#/policies/${encodeURIComponent(told.turns.at(-1).policy.split("@")[0])}?conversation=${
-        encodeURIComponent(told.conversation)}` }, "Try another policy on it"), exports(path, { session })),
+        encodeURIComponent(told.conversation)}` }, "Try another policy on it")),
     facts(told),
     sessions(told, path, session),
     requests(told, chosen, choose),
@@ -69,8 +68,6 @@ function page(told, at, { path, choose, note, session, message }) {
     part("Blocks and summaries", happened(told.happened)),
     told.head.length ? h("details", null,
       h("summary", null, "Instructions (always forwarded unchanged)"), told.head.map(said)) : null,
-    told.forks.length ? h("details", null, h("summary", null, `${told.forks.length} other ends (rewinds and forks)`),
-      h("ul", null, told.forks.map((each) => h("li", null, h("code", null, each.slice(0, 16)))))) : null,
   ];
 }
 

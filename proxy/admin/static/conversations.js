@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { meter } from "./charts.js";
 import { badge, empty, figure, h, show, table } from "./dom.js";
 import { attempted } from "./faults.js";
-import { choice, exports, goTo } from "./controls.js";
+import { choice, goTo } from "./controls.js";
 import { ago, cents, exact, less, many, moment, percent } from "./format.js";
 
 export async function conversations(place, _, query) {
@@ -45,8 +45,7 @@ function filters(wanted, { teams, models }) {
     hidden("user"), hidden("session"),
     h("button", null, "Filter"),
     Object.values(wanted).some(Boolean) ? h("a", { href: "#/conversations" }, "Clear") : null,
-    h("a", { href: "#/search" }, "Search in messages"),
-    exports("/conversations", { ...wanted, limit: 200 }));
+    h("a", { href: "#/search" }, "Search in messages"));
 }
 
 const nothing = (filtered) => filtered

@@ -5,7 +5,7 @@ import { bars, meter } from "./charts.js";
 import { empty, figure, h, note, part, show, table } from "./dom.js";
 import { ago, cents, clock, dollars, exact, isRound, lasting, less, many, percent } from "./format.js";
 import { options, SPANS } from "./controls.js";
-import { toConversation, toTeam } from "./links.js";
+import { toConversation } from "./links.js";
 import { account, event } from "./words.js";
 
 
@@ -51,8 +51,7 @@ const picture = (told, hours, events) => [
       { height: 130, told: "Money saved, over time", written: dollars })) : null,
   events ? part("Latest warnings", warnings(events)) : null,
   part("In figures", figures(told), meanings()),
-  Object.keys(told.teams).length ? part("By team, 24 h", teamsTable(told.teams),
-    h("p", null, h("a", { href: "#/usage?by=team" }, "Over time, and by model, policy or key"))) : null,
+  h("p", null, h("a", { href: "#/usage?by=team" }, "By team, model, policy or key")),
 ];
 
 const observes = (each) => each.tokens_would_be < each.tokens_forwarded;
@@ -106,8 +105,6 @@ const COLUMNS = [
   ["Breakers", (p) => exact(p.breakers)],
   ["Internal errors", (p) => exact(p.faults)],
 ];
-const OF_ALL = ["Too long", "Breakers", "Internal errors"];  // of no team
-const OF_TEAMS = COLUMNS.filter(([name]) => !OF_ALL.includes(name));
 const MEANINGS = {
   Failed: "no upstream answered, or an answer broke off in the middle; errors that upstreams tell are passed on",
   "Eligible": "long enough for its policy to care (clear_at_least); all others pass untouched",
@@ -129,9 +126,6 @@ const figures = (told) => table(head("", COLUMNS), [
 const meanings = () => h("details", null, h("summary", null, "What these mean"),
   h("dl", { class: "meanings" },
     Object.entries(MEANINGS).map(([name, words]) => [h("dt", null, name), h("dd", null, words)])));
-
-const teamsTable = (teams) => table(head("Team", OF_TEAMS), Object.entries(teams).map(([team, period]) =>
-  line(toTeam(team, team), period, OF_TEAMS)), "By team", true);
 
 const warnings = (events) => events.length
   ? [h("ul", { class: "events" }, events.map(warning)), h("p", null, h("a", { href: "#/events" }, "All of them"))]

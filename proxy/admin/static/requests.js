@@ -2,14 +2,14 @@
 
 import { get } from "./api.js";
 import { lines, stacks } from "./charts.js";
-import { choice, exports, goTo, options, SPANS } from "./controls.js";
+import { choice, goTo, options, SPANS } from "./controls.js";
 import { badge, empty, figure, h, note, part, show, table } from "./dom.js";
 import { attempted } from "./faults.js";
 import { axis, bytes, dollars, exact, lasting, many, moment, percent, seconds } from "./format.js";
 import { toPolicy, toRequest } from "./links.js";
 import { ACTIONS, reason } from "./words.js";
 
-const FILTERS = ["team", "model", "upstream", "kind", "text", "slower", "status", "conversation"];
+const FILTERS = ["team", "model", "upstream", "kind", "text", "slower", "conversation"];
 const KINDS = {
   all: "all requests", errors: "all errors", "upstream-errors": "errors of the upstream", failed: "upstream failed",
   refused: "refused by the proxy", "client-left": "client left", compacted: "compacted", ok: "without errors",
@@ -59,7 +59,7 @@ export async function requests(place, _, query) {
     figures,
     h("section", null,
       h("div", { class: "row-head" }, h("h2", null, "List"),
-        h("label", { class: "check" }, tail, "follow new ones"), exports("/requests", { ...asked, limit: 10_000 })),
+        h("label", { class: "check" }, tail, "follow new ones")),
       list));
   show(figures, pictures(traffic, asked));
   show(list, drawn());

@@ -1,8 +1,10 @@
-"""Context, request and declaration of an admin API route.
+"""How a route of the admin API is declared, what it gets, and what it may raise.
 
-A route is a function from an `AdminContext` and an `AdminRequest` to a JSON value; one that is not `async`
-may wait for a disk and is called in a thread of the admin pages. Query and body are checked against the types that its
-`Route` names before it is called.
+A route is a function from an `AdminContext` and an `AdminRequest` to a JSON value. Query and body are checked against
+the types that its `Route` names before it is called. A function that is not `async` may wait for a disk: it is called
+in a thread of the admin pages.
+
+    Route("GET", "/teams", list_teams, for_teams=True)
 """
 
 import asyncio
@@ -27,19 +29,19 @@ from proxy.store.transcripts.archive import Archive
 from proxy.telemetry.audit import AuditListener
 
 Json = dict[str, Any]
-Values = ParamSpec("Values")
+Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 _THREADS = ThreadPoolExecutor(4, thread_name_prefix="admin")
 
 
 async def run_in_admin_thread(
-    function: Callable[Values, Result], *values: Values.args, **named: Values.kwargs
+    function: Callable[Parameters, Result], *args: Parameters.args, **options: Parameters.kwargs
 ) -> Result:
-    """Call a function that reads much, in a thread of the admin pages.
+    """Call a function that reads much in a thread of the admin pages.
 
-    The event loop's own threads stay free: they decode the bodies of requests, and turn the switches.
+    The event loop's own threads stay free: they decode the bodies of requests, and write keys and switches.
     """
-    return await asyncio.get_running_loop().run_in_executor(_THREADS, partial(function, *values, **named))
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, partial(function, *args, **options))
 
 
 class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,14 +50,14 @@ class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class AdminContext:
-    """Services of one worker for the routes."""
+    """What routes use of a worker."""
 
     config: Callable[[], Config]
-    """The configuration in force."""
+    """Return the configuration in force."""
     read: Callable[[], Loaded]
     """Read the configuration's sources again. InvalidConfig: they cannot be used."""
     check: Callable[[str], None]
-    """Check a text that the file may get. InvalidConfig: the proxy would refuse it."""
+    """Check a text that the configuration file may get. InvalidConfig: the proxy would refuse it."""
     file: Path | None
     records: Records
     store: Store
@@ -74,8 +76,6 @@ class AdminRequest:
     """Values of the `{names}` in the route's path."""
     query: Any
     body: Any
-    is_download: bool = False
-    """Whether the answer is for a file, and not for a page: lists are complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,28 +88,28 @@ class Route:
     query: type[msgspec.Struct] = NoQuery
     body: Any = None
     """Type of the JSON body; None: the route takes none."""
-    rows: str = ""
-    """Member of the answer that `?format=csv` writes as rows. Empty: it has no rows."""
     for_teams: bool = False
-    """Whether a key of one team may use it; the route then keeps to `visitor.team`."""
+    """Whether a key of one team may use it. The route then keeps to `visitor.team`."""
     changes: bool | None = None
-    """Whether it changes something, for which a role of `read` is too little. None: unless the method only reads."""
+    """Whether it changes something, which needs the role `write`. None: all methods but GET and HEAD do."""
 
     @property
     def needs_write(self) -> bool:
-        return self.method not in READS if self.changes is None else self.changes
+        if self.changes is None:
+            return self.method not in READS
+        return self.changes
 
 
 def write_audit(
     context: AdminContext, request: AdminRequest, act: str, subject: str, **details: str | float | bool
 ) -> None:
-    """Write into the audit log that something was done."""
+    """Record in the audit log that something was done."""
     visitor = request.visitor
     context.emit(AdminActed(visitor.who, visitor.address, act, subject, "done", tuple(details.items())))
 
 
 class Unreadable(ProxyError):
-    """A disk or store that cannot be read or written."""
+    """A disk or store cannot be read or written."""
 
     status, code = 503, "unreadable"
 
@@ -123,7 +123,7 @@ class Flaw:
 
 
 class Invalid(ProxyError):
-    """A query or body that cannot be used, with everything that is wrong with it. Nothing was changed."""
+    """A query or body that cannot be used, with all its flaws. Nothing was changed."""
 
     status, code = HTTPStatus.UNPROCESSABLE_ENTITY, "invalid"
 
