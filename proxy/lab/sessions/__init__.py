@@ -17,7 +17,7 @@ openhands         OpenHands
 pi                pi
 swe_agent         SWE-agent
 traces            collections of recorded conversations
-proxy_transcripts originals saved by this proxy
+proxy_transcripts  originals saved by this proxy
 """
 
 from collections import Counter
