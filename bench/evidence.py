@@ -95,7 +95,11 @@ def fill_row(policy: str, rows: Mapping[str, Mapping[str, Row]]) -> list[str]:
         differences.append([(cost - default_cost, whole) for (cost, whole), (default_cost, _) in pairs])
     row = rows[HEADLINE][policy]
     scores = row.scores
-    shares = [(each.needed.kept / each.needed.asked, 1.0) for each in row.conversations if each.needed.asked]
+    shares = [
+        (conversation.needed.kept / conversation.needed.asked, 1.0)
+        for conversation in row.conversations
+        if conversation.needed.asked
+    ]
     break_even = [each.break_even for each in own]
     return [
         f"`{policy}`",

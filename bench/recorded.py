@@ -52,7 +52,7 @@ def sample_conversations() -> list[Conversation]:
 
 
 def read_conversations(files: Iterable[Path]) -> list[Conversation]:
-    return [each for path in files for each in sessions.read_conversations(path)]
+    return [conversation for path in files for conversation in sessions.read_conversations(path)]
 
 
 def plan_day(conversations: Sequence[Conversation], limit: int) -> Day:

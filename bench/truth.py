@@ -59,7 +59,7 @@ def judge(conversation: Conversation, rules: Rules) -> tuple[list[Finding], list
 
 
 def read(files: Iterable[Path], limit: int) -> Iterator[Conversation]:
-    conversations = [each for path in files for each in sessions.read_conversations(path)]
+    conversations = [conversation for path in files for conversation in sessions.read_conversations(path)]
     yield from conversations[:: max(1, len(conversations) // limit) if limit else 1]
 
 

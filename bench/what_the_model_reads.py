@@ -161,7 +161,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--policy", default="default")
     parser.add_argument("--page", type=Path, help="write the page of examples to this file")
     args = parser.parse_args(arguments)
-    found = [each for file in args.files for each in sessions.read_conversations(file)] or sample.conversations()
+    found = [
+        conversation for file in args.files for conversation in sessions.read_conversations(file)
+    ] or sample.conversations()
     bodies = list(forward(found[:: max(1, len(found) // args.limit) if args.limit else 1], args.policy))
     if args.page:
         folded = list(forward(found, args.policy, FOLDED_WINDOW, summaries=False))

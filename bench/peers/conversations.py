@@ -29,7 +29,7 @@ def choose_conversations(files: Sequence[Path], every: int = EVERY) -> list[Conv
 
 
 def read(files: Sequence[Path]) -> Iterable[Conversation]:
-    return (each for path in files for each in sessions.read_conversations(path))
+    return (conversation for path in files for conversation in sessions.read_conversations(path))
 
 
 def share(found: Iterable[Conversation], every: int) -> list[Conversation]:

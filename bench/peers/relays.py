@@ -88,7 +88,10 @@ async def measure_relays(place: Path, rounds: int = ROUNDS) -> list[Relay]:
     """The direct way, a bare relay and all peers that start."""
     async with FakeUpstream(PACE) as upstream:
         with _field(upstream.url, place) as contestants:
-            found = {each.name: Relay(each.name, each.ready, each.idle_rss) for each in contestants}
+            found = {
+                contestant.name: Relay(contestant.name, contestant.ready, contestant.idle_rss)
+                for contestant in contestants
+            }
             for number in range(rounds + 1):
                 print(f"round {number} of {rounds}" if number else "warming up", file=sys.stderr, flush=True)
                 await _round(contestants, found, number)

@@ -41,13 +41,13 @@ def score_simulated(conversations: Sequence[Conversation], ledger: ResultFile) -
     bar = ProgressBar(sys.stderr, "conversations under each policy")
     found = replay_all(conversations, trials(WINDOW), UPSTREAM, ledger=ledger, progress=bar)
     known = ledger.read()
-    by_conversation = [_under_their_own(each, known, ledger) for each in conversations]
+    by_conversation = [_under_their_own(conversation, known, ledger) for conversation in conversations]
     return found + [results[name] for name in POLICIES for results in by_conversation]
 
 
 def _under_their_own(conversation: Conversation, known: dict[str, Result], ledger: ResultFile) -> dict[str, Result]:
     keys = {name: result_key(conversation, (name, UPSTREAM)) for name in POLICIES}
-    if all(each in known for each in keys.values()):
+    if all(key in known for key in keys.values()):
         return {name: known[each] for name, each in keys.items()}
     case = ReplayCase(ReplayHistory(conversation), UPSTREAM)
     results = {name: score_policy(case, name) for name in POLICIES}

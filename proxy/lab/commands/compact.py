@@ -284,7 +284,9 @@ def _print(outcome: Outcome, args: argparse.Namespace) -> int:
     if not args.apply:
         print(outcome.as_json() if args.json else outcome.as_table())  # noqa: T201
         return 0
-    if args.drop and (left := [f"{each.step} cannot go: {each.refused}" for each in outcome.reports if each.refused]):
+    if args.drop and (
+        left := [f"{report.step} cannot go: {report.refused}" for report in outcome.reports if report.refused]
+    ):
         return print_error("\n".join([*left, "nothing was dropped"]))
     sys.stdout.buffer.write(render(outcome.request, outcome.view, outcome.tools) + b"\n")
     return 0

@@ -86,7 +86,7 @@ class Moment:
     @property
     def sizes(self) -> list[tuple[int, int]]:
         """For each turn, what the agent sent and what the model read."""
-        return [(self.scenery.untouched[each.step].prompt, each.usage.prompt) for each in self.tally.turns]
+        return [(self.scenery.untouched[turn.step].prompt, turn.usage.prompt) for turn in self.tally.turns]
 
 
 # --- the picture -----------------------------------------------------------------------------------------------------

@@ -28,8 +28,8 @@ class Bill:
     @classmethod
     def of(cls, usages: Iterable[DemoUsage]) -> "Bill":
         bill = cls()
-        for each in usages:
-            bill = cls(bill.prompt + each.prompt, bill.cached + each.cached, bill.answer + each.answer)
+        for usage in usages:
+            bill = cls(bill.prompt + usage.prompt, bill.cached + usage.cached, bill.answer + usage.answer)
         return bill
 
     @property

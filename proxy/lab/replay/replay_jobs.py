@@ -154,10 +154,10 @@ def _missing_jobs(
     upstream: UpstreamModel,
     found: Mapping[tuple[str, str, str], Result],
 ) -> Iterator[Job]:
-    for each in conversations:
-        missing = [trial for trial in trials if (trial.name, trial.price_model, each.name) not in found]
+    for conversation in conversations:
+        missing = [trial for trial in trials if (trial.name, trial.price_model, conversation.name) not in found]
         if missing:
-            yield Job(each, missing, upstream)
+            yield Job(conversation, missing, upstream)
 
 
 def _run_jobs(left: Sequence[Job], jobs: int) -> Iterator[list[Result]]:

@@ -88,7 +88,7 @@ class ReplayCase:
         """Rule breaches of a request as the agent sent it."""
         known = self._wrong.get((turn.number, dialect))
         if known is None:
-            known = BY_DIALECT[dialect]([shape_of(each.raw) for each in turn.request.messages])
+            known = BY_DIALECT[dialect]([shape_of(message.raw) for message in turn.request.messages])
             self._wrong[turn.number, dialect] = known
         return known
 
@@ -146,8 +146,8 @@ class Judge:
                 invalid=self._invalid(turn, rendered.view),
                 needed=needed,
                 raw_bill=bill(plain, case.prices),
-                bill=bill(forwarded, case.prices) + sum(bill(each, case.prices) for each in summaries),
-                reread_bill=sum(bill(each, case.prices) for each in rereads),
+                bill=bill(forwarded, case.prices) + sum(bill(summary, case.prices) for summary in summaries),
+                reread_bill=sum(bill(reread, case.prices) for reread in rereads),
                 priced=int(case.prices.prices is not None),
                 failed=int(sent.failed),
             )
@@ -308,6 +308,6 @@ def measure_estimate(history: ReplayHistory, count: Count, calibration: Calibrat
         if first is None or then is None or first.tokens is None or then.tokens is None or then.tokens <= first.tokens:
             continue
         grown = then.tokens - first.tokens
-        ours = calibration.calibrate(sum(count(each.raw) for each in history.request.messages[before:place]))
+        ours = calibration.calibrate(sum(count(message.raw) for message in history.request.messages[before:place]))
         found = found.plus(Estimate(1, grown, ours, abs(ours - grown), then.tokens))
     return found

@@ -222,7 +222,7 @@ def _message(raw: bytes) -> Json | None:
 def _essence(message: Json) -> tuple[str, list[tuple[str, str]]]:
     """Text and calls of an answer, which is all that an agent acts on."""
     functions = [call.get("function") or {} for call in message.get("tool_calls") or ()]
-    calls = [(str(each.get("name", "")), str(each.get("arguments", ""))) for each in functions]
+    calls = [(str(function.get("name", "")), str(function.get("arguments", ""))) for function in functions]
     return str(message.get("content") or ""), calls
 
 

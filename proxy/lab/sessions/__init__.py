@@ -141,7 +141,7 @@ def _detect_format(found: ParsedFile) -> Format | None:
 
 def _merge_files(place: Path, sheets: Sequence[ParsedFile]) -> ParsedFile:
     return ParsedFile(
-        place, tuple(value for each in sheets for value in each.values), sum(each.broken for each in sheets)
+        place, tuple(value for sheet in sheets for value in sheet.values), sum(sheet.broken for sheet in sheets)
     )
 
 

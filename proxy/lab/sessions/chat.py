@@ -43,11 +43,11 @@ def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
 
 def _flat(values: Sequence[Any]) -> Iterator[Json]:
     """The objects of a list and of a list of lists alike."""
-    for each in values:
-        if isinstance(each, list):
-            yield from _flat(each)
-        elif isinstance(each, dict):
-            yield each
+    for value in values:
+        if isinstance(value, list):
+            yield from _flat(value)
+        elif isinstance(value, dict):
+            yield value
 
 
 def _is_message(row: Json) -> bool:
@@ -76,7 +76,7 @@ def _messages(body: Json) -> list[Json]:
     for item in as_objects(body.get("input")):
         items.add(item)
     head = [{"role": "system", "content": words}] if (words := as_text(body.get("instructions"))) else []
-    return [*head, *(each.message for each in items.messages)]
+    return [*head, *(message.message for message in items.messages)]
 
 
 def _read_messages(history: Sequence[Json], body: Json) -> list[RecordedMessage]:

@@ -90,10 +90,10 @@ class _Rollout:
             self._items.note_usage(read_usage(info.get("last_token_usage")))
 
     def _read_compaction(self, payload: Json) -> list[RecordedMessage]:
-        head = [each for each in self._items.messages[:1] if each.role == "system"]
+        head = [message for message in self._items.messages[:1] if message.role == "system"]
         replacement = as_objects(payload.get("replacement_history"))
         if not replacement:
-            users = [each for each in self._items.messages if each.role == "user"]
+            users = [message for message in self._items.messages if message.role == "user"]
             return mark_repeated(
                 [*head, *users, RecordedMessage({"role": "user", "content": as_text(payload.get("message"))})]
             )
