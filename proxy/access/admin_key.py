@@ -4,7 +4,6 @@ import fcntl
 import hmac
 import os
 import secrets
-import shutil
 from pathlib import Path
 
 from proxy.config import Config, Secret
@@ -47,10 +46,6 @@ def _write_key(path: Path) -> str:
             file.write(key)
             file.flush()
             os.fsync(file.fileno())
-        if path.stat().st_size:
-            # Keep a person's own key that was too weak. Copy it: if the file were moved away, another start would
-            # create and lock a new one of that name.
-            shutil.copy2(path, path.with_suffix(".old"))
         new_path.replace(path)
     finally:
         new_path.unlink(missing_ok=True)

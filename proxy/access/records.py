@@ -30,7 +30,7 @@ class RegistryUnreadable(Exception):
 
 
 class Records:
-    """The registry of one process: `current` is what `look` read last."""
+    """The registry of one process: `current` is the one that `look` read last."""
 
     def __init__(self, folder: Path, last_valid: Registry | None = None) -> None:
         """`last_valid` is in force until the file can be read."""
@@ -87,7 +87,7 @@ class Records:
         new_path.replace(self.path)
 
     def _read_stamp(self) -> tuple[int, int, int] | None:
-        """Return what changes with the file; None if there is none."""
+        """Return inode, time and size of the file; None if there is none."""
         try:
             stat = self.path.stat()
         except (FileNotFoundError, NotADirectoryError):

@@ -48,7 +48,7 @@ class TeamKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def create_team_key(team: str, now: float, *, days: float = 0.0, label: str = "") -> tuple[str, TeamKey]:
-    """Return the text of a new key, and what is kept of it. With 0 days it never expires."""
+    """Return the text of a new key, and the key as it is kept. With 0 days it never expires."""
     key_id = secrets.token_hex(_ID_BYTES)
     text = f"cp-{key_id}-{secrets.token_urlsafe(_SECRET_BYTES)}"
     expires = now + days * DAY_SECONDS if days else 0.0

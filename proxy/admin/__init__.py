@@ -26,7 +26,7 @@ usage           spend, savings and tokens over time, by team, model and more
 request_list    every request, its outcome and duration; latency and errors over time
 conversations   conversations, their turns and messages
 search          search in the saved originals
-policy_list     policies in force, and where they apply
+policy_list     policies in force, and the requests they apply to
 drafts          drafts of policies, and the change that one makes to the file
 trials          trials of a policy on stored conversations
 teams           teams, their keys, switches
@@ -34,5 +34,5 @@ incidents       warnings, faults and the audit log
 in_force        the configuration in force, and the rights of the caller's key
 
 conversation_branch  the messages of a conversation at one request, and the block that stood for them
-views                what became of each message
+views                the status of each message
 """

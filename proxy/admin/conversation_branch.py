@@ -45,7 +45,7 @@ class ConversationBranch:
     redaction: Redaction
 
     def describe(self) -> Json:
-        """Return the branch as the API shows it: its block, its summary, and what became of each message."""
+        """Return the branch as the API shows it: its block, its summary, and the status of each message."""
         title = ""
         for line in self.lines:
             role, text = role_and_text(line.message)

@@ -1,4 +1,4 @@
-"""Conversations: which there are, the requests of each, and what became of each of its messages.
+"""Conversations: which there are, the requests of each, and the status of each message.
 
 The queries name their columns as the API does, so that a row of the activity log is an answer without changes.
 """
@@ -170,7 +170,7 @@ async def _look_up(
 
 
 def _describe_turn(turn: Turn) -> Json:
-    """Leave out what is the same in all turns of a conversation."""
+    """Leave out values that all turns of a conversation share."""
     return {name: value for name, value in turn.items() if name not in ("conversation", "tenant", "team")}
 
 

@@ -1,4 +1,4 @@
-"""What is in force: the configuration, the release, and the rights of the caller's key."""
+"""The configuration in force, the release, and the rights of the caller's key."""
 
 import json
 from hashlib import blake2b

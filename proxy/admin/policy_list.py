@@ -1,10 +1,10 @@
-"""Policies in force, the source of each value, and the attachments that say where they apply."""
+"""Policies in force, the source of each value, and the attachments that assign them to requests."""
 
 from fnmatch import fnmatchcase
 
 from proxy.admin.routes import AdminContext, AdminRequest, Json, Route
 from proxy.config import InvalidConfig, Loaded, find_origins
-from proxy.config.attachments import find_unreachable, sort_by_priority
+from proxy.config.attachments import sort_by_priority
 from proxy.config.policies import DEFAULT, shipped_policies
 from proxy.config.warnings import find_warnings
 from proxy.errors import NotFound
@@ -16,12 +16,11 @@ def list_policies(context: AdminContext, request: AdminRequest) -> Json:
     loaded = _load(context)
     config = loaded.config
     team = request.visitor.team
-    unreachable = dict(find_unreachable(config.attachments))
-    attachments = []
-    for number, attachment in sort_by_priority(config.attachments):  # in the order in which they decide
-        if not team or fnmatchcase(team, attachment.team):
-            values = attachment.model_dump()
-            attachments.append({"place": number, "unreachable_behind": unreachable.get(number), **values})
+    attachments = [  # in the order in which they decide
+        attachment.model_dump()
+        for _, attachment in sort_by_priority(config.attachments)
+        if not team or fnmatchcase(team, attachment.team)
+    ]
     doubts = []
     if not team:
         doubts = [{"path": path, "message": why} for path, why in find_warnings(config, is_known_model)]

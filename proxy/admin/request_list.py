@@ -101,7 +101,7 @@ class RequestsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     before: Annotated[int, Meta(ge=0, lt=10**15)] = 0
     """Only requests before this one: the `next` of the page before."""
     after: Annotated[int, Meta(ge=0, lt=10**15)] = 0
-    """Only requests after this one: what is new since a list was read."""
+    """Only requests after this one: those that are new since a list was read."""
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 50
 
 

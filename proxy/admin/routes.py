@@ -50,7 +50,7 @@ class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class AdminContext:
-    """What routes use of a worker."""
+    """The parts of a worker that routes use."""
 
     config: Callable[[], Config]
     """Return the configuration in force."""
@@ -116,7 +116,7 @@ class Unreadable(ProxyError):
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """One thing that is wrong, and where."""
+    """One mistake in a query or body: its path, and the reason."""
 
     path: str
     message: str

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections import Counter
-from fnmatch import fnmatchcase
 from typing import Annotated
 
 import msgspec
@@ -15,9 +14,7 @@ from proxy.access.team_keys import TeamKey, create_team_key
 from proxy.admin.guard import OtherTeam
 from proxy.admin.routes import AdminContext, AdminRequest, Flaw, Invalid, Json, Route, write_audit
 from proxy.config import Config
-from proxy.config.attachments import sort_by_priority
 from proxy.config.settings import TEAM_NAME
-from proxy.config.values import ALL_PERCENT
 from proxy.errors import NotFound
 from proxy.store.contract import StoreUnavailable
 
@@ -50,7 +47,6 @@ def list_teams(context: AdminContext, request: AdminRequest) -> Json:
                 {
                     "name": name,
                     "policy": team.policy,  # empty: the upstream's
-                    "deciding": list_deciding(config, name),
                     "upstream": team.upstream,  # empty: the first that serves the model
                     "own_key": team.key is not None,
                     "open_keys": valid_keys[name],
@@ -58,34 +54,6 @@ def list_teams(context: AdminContext, request: AdminRequest) -> Json:
                 }
             )
     return {"teams": teams}
-
-
-def list_deciding(config: Config, team: str) -> list[Json]:
-    """Return the attachments that may decide for a team, in their order, and then the team's own policy."""
-    deciding: list[Json] = []
-    covered_percent = 0.0
-    for _, attachment in sort_by_priority(config.attachments):
-        if not fnmatchcase(team, attachment.team) or attachment.rollout <= covered_percent:
-            continue
-        conditions = {}
-        for name in ("key", "model", "upstream", "tag"):
-            glob = getattr(attachment, name)
-            if glob != "*":
-                conditions[name] = glob
-        deciding.append(
-            {
-                "policy": attachment.policy,
-                "mode": attachment.mode,
-                "rollout": attachment.rollout,
-                "conditions": conditions,
-            }
-        )
-        if not conditions:
-            covered_percent = attachment.rollout
-        if covered_percent == ALL_PERCENT:
-            return deciding
-    own = {"policy": config.teams[team].policy, "mode": "", "rollout": ALL_PERCENT, "conditions": {}}
-    return [*deciding, own]
 
 
 async def list_keys(context: AdminContext, request: AdminRequest) -> Json:

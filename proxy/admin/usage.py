@@ -123,7 +123,7 @@ def _sum_up(groups: Iterable[Figures]) -> Figures:
 
 
 def _describe(figures: Figures) -> Json:
-    """Return the figures of a group with what follows from them."""
+    """Return the figures of a group with its cost, saving and cached share."""
     cost = figures["paid"] + figures["spent"]
     cached_share = None
     if figures["tokens_read"]:

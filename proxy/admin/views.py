@@ -1,11 +1,11 @@
-"""What became of each message of a history: kept, pinned, cleared, folded or summarised."""
+"""The status of each message of a history: kept, pinned, cleared, folded or summarised."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from proxy.history.messages import NOTE, Message, Request
 from proxy.shorten.block import Block
-from proxy.shorten.fold import is_of_summary
+from proxy.shorten.notes import is_of_summary
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.state import ConversationState
@@ -52,7 +52,7 @@ def show_without_block(request: Request) -> View:
 
 
 def show_with_block(request: Request, links: Sequence[bytes], block: Block, rules: Rules) -> View:
-    """Return the view of a history under a block. `rules` are those of its policy: they say what it pins."""
+    """Return the view of a history under a block. `rules` are those of its policy, with its pins."""
     facts = Facts(usable_tokens=block.window)
     state = ConversationState.of(
         request, links, block, replace(rules, new_blocks=False), count=estimate_tokens, facts=facts

@@ -31,13 +31,20 @@ from pydantic import (
 )
 
 from proxy.config.values import AMOUNT_MAX, Amount, ConfigModel, ExactModel, Seconds, refuse_if, suggest
+from proxy.designs.clear_arguments import ClearArguments
+from proxy.designs.dedup_old import DedupOld, Subsumption
+from proxy.designs.one_liners import OneLiners
+from proxy.designs.prune_tools import PruneTools
+from proxy.designs.strip_attachments import StripAttachments
+from proxy.designs.tool_hints import ToolHints
 from proxy.history import grouping
 from proxy.history.agents import Hint, find_pattern_fault
 from proxy.shorten import rules
 from proxy.shorten.pipeline import Step
-from proxy.shorten.steps import STEPS
-from proxy.shorten.steps.compat import OneLiners, PruneTools, StripAttachments, ToolHints
-from proxy.shorten.steps.standard import ClearArguments, ClearResults, ClipOutput, DedupOld, DropMiddle, Subsumption
+from proxy.shorten.step_registry import STEPS
+from proxy.shorten.steps.clear_results import ClearResults
+from proxy.shorten.steps.clip_output import ClipOutput
+from proxy.shorten.steps.drop_middle import DropMiddle
 from proxy.shorten.summary import SummaryRules
 
 SHIPPED_PROMPTS = ("structured", "workflow")
@@ -622,7 +629,8 @@ _BOUNDED: Mapping[Any, Any] = {
 }
 
 
-_SAID_ELSEWHERE = {(DedupOld.name, "subsumes")}
+# What a policy says `tools:` by tool.
+_SAID_ELSEWHERE = {(DedupOld.name, "subsumes"), *((name, "hints") for name in STEPS if name != ToolHints.name)}
 
 
 class _StepSettings(ExactModel):

@@ -13,7 +13,7 @@
 4. Beside requests run `jobs`, and `ConfigWatch`, which puts a changed configuration, key or switch in force.
 5. At SIGTERM the worker drains: requests, notes after answers, summary calls, connections, listeners.
 
-application      which handler serves a path, the limit of requests, one event for each request
+application      the handlers of paths, the limit of requests, one event for each request
 connection       a client's connection; errors for requests that cannot be parsed
 client_request   a client's request: its body is read, its answer delivered
 client_response  the delivery of an answer, chunk by chunk, with heartbeats
@@ -21,7 +21,7 @@ worker           one process, from its start to the end of its drain
 building         builds a worker
 listeners        everything in a worker that listens to events
 jobs             periodic jobs beside requests
-config_watch     what operators change without a restart: configuration, keys, switches
+config_watch     changes without a restart: configuration, keys, switches
 certificates     TLS of the listener, renewed certificates
 loop_faults      exceptions that asyncio caught, reported once a second
 supervisor       several workers on one port

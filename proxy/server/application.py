@@ -10,7 +10,8 @@ from aiohttp import web
 
 from proxy import events
 from proxy.errors import Internal, MethodNotAllowed, Overloaded, ProxyError, ShuttingDown
-from proxy.path.gateway import Gateway, RequestRecord
+from proxy.events import RequestFinished
+from proxy.path.gateway import Gateway
 from proxy.server.client_request import ClientRequest
 from proxy.server.connection import REQUEST_ID, SERVER_NAME, find_path, new_request_id, render_error
 from proxy.telemetry.metrics import CONTENT_TYPE, Metrics, WorkerSnapshots
@@ -85,9 +86,8 @@ class App:
                 task.cancel()
 
     async def _answer_api(self, request: web.BaseRequest) -> web.StreamResponse:
-        record = RequestRecord(
-            new_request_id(), _label_method(request.method), _label_route(request.raw_path), perf_counter()
-        )
+        method, route = _label_method(request.method), _label_route(request.raw_path)
+        record = RequestFinished(new_request_id(), method, route, received_at=perf_counter())
         request[REQUEST_ID] = record.request_id
         task = asyncio.current_task()
         self._running.add(task)
@@ -98,7 +98,7 @@ class App:
             if not self._is_drained:
                 record.note_departure()
                 raise
-            record.note_shutdown()
+            record.note_shutdown(ShuttingDown.code, ShuttingDown.status)
             # If the answer has begun, cut it off, so that the client does not take it for a whole one.
             if task is None or request.transport is None or request.writer.output_size > 0:
                 raise
@@ -112,9 +112,10 @@ class App:
                 self._idle.set()
             if record.outcome == "failed" and not record.status:
                 record.status = Internal.status  # aiohttp's error handler will send this status
-            self._emit(record.to_event(perf_counter()))
+            _compute_durations(record, perf_counter())
+            self._emit(record)
 
-    async def _serve(self, request: web.BaseRequest, record: RequestRecord) -> web.StreamResponse:
+    async def _serve(self, request: web.BaseRequest, record: RequestFinished) -> web.StreamResponse:
         if self._is_drained:
             raise _make_shutdown()
         gateway = self.gateway
@@ -153,7 +154,19 @@ class App:
         return web.Response(body=self._metrics.render_page(self._snapshots), headers={"Content-Type": CONTENT_TYPE})
 
 
-def _refuse(request: web.BaseRequest, record: RequestRecord, fault: ProxyError) -> web.Response:
+def _compute_durations(record: RequestFinished, now: float) -> None:
+    record.seconds = now - record.received_at
+    if record.sent_at is not None:
+        record.sent_seconds = record.sent_at - record.received_at
+    if record.first_byte_at is None:
+        return
+    record.first_byte_seconds = record.first_byte_at - record.received_at
+    if record.sent_at is not None and record.headers_at is not None:
+        # The time before the call to the upstream, and between the upstream's headers and the first byte.
+        record.overhead_seconds = (record.sent_at - record.received_at) + (record.first_byte_at - record.headers_at)
+
+
+def _refuse(request: web.BaseRequest, record: RequestFinished, fault: ProxyError) -> web.Response:
     record.status = fault.status
     record.outcome = "failed"
     if fault.is_refusal:

@@ -1,4 +1,4 @@
-"""Builds a worker: the one place where its parts meet."""
+"""Builds a worker out of its parts."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -33,7 +33,7 @@ class LastValid:
 def build_worker(source: ConfigSource, started: Config, slot: Slot | None, last_valid: LastValid) -> Worker:
     """Build a worker within the event loop that it is to run in.
 
-    All workers are built from `started`, the configuration at start: what is opened once is the same in all of them.
+    All workers are built from `started`, the configuration at start, so that all have the same files and stores.
     `last_valid` is the newest configuration, for a worker that is started later.
     """
 
@@ -50,7 +50,7 @@ def build_worker(source: ConfigSource, started: Config, slot: Slot | None, last_
     records = assembly.open_records(started, last_valid.registry)
     try:
         records.look()
-    except (RegistryUnreadable, OSError) as fault:  # the other workers keep what they have read, too
+    except (RegistryUnreadable, OSError) as fault:  # the other workers keep the one that they have read, too
         listeners.warn(str(fault))
     notes = BackgroundTasks(_NOTES_MAX)
     admin_context = AdminContext(

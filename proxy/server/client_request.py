@@ -11,7 +11,8 @@ from aiohttp import HttpVersion11, web
 
 from proxy.config import Listen
 from proxy.errors import BadRequest, BodyTimeout, BodyTooLarge, NotFound, UnsupportedEncoding
-from proxy.path.gateway import RelayedAnswer, RequestRecord
+from proxy.events import RequestFinished
+from proxy.path.gateway import RelayedAnswer
 from proxy.server.client_response import ClientResponse
 from proxy.server.connection import find_path
 from proxy.wire import http
@@ -56,7 +57,7 @@ class ClientRequest:
             )
         return path_below, query
 
-    async def read_body(self, limits: Listen, record: RequestRecord) -> bytes | None:
+    async def read_body(self, limits: Listen, record: RequestFinished) -> bytes | None:
         """Return the whole body, decompressed, or None if there is none."""
         max_bytes = int(limits.max_body_mib * MIB)
         if (self._request.content_length or 0) > max_bytes:  # before the client is told to continue
@@ -71,13 +72,13 @@ class ClientRequest:
             return body
         return await _decompress(body, encoding, max_bytes)
 
-    def stream_body(self, limits: Listen, record: RequestRecord) -> AsyncIterator[bytes] | None:
+    def stream_body(self, limits: Listen, record: RequestFinished) -> AsyncIterator[bytes] | None:
         """Return the body as it arrives, or None if there is none."""
         if not self._expect_body():
             return None
         return self._read_pieces(record, limits.body_silence_seconds)
 
-    async def deliver(self, answer: RelayedAnswer, limits: Listen, record: RequestRecord) -> web.StreamResponse:
+    async def deliver(self, answer: RelayedAnswer, limits: Listen, record: RequestFinished) -> web.StreamResponse:
         response = ClientResponse(self._request, answer, record, limits.heartbeat_seconds)
         return await response.send(close_connection=self._is_draining())
 
@@ -112,7 +113,7 @@ class ClientRequest:
             raise BadRequest(_BROKEN_BODY) from None
         return b"".join(pieces)
 
-    async def _read_pieces(self, record: RequestRecord, silence_seconds: float) -> AsyncIterator[bytes]:
+    async def _read_pieces(self, record: RequestFinished, silence_seconds: float) -> AsyncIterator[bytes]:
         try:
             while piece := await self._read_piece(silence_seconds):
                 record.bytes_in += len(piece)

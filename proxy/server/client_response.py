@@ -12,7 +12,8 @@ from typing import Any
 from aiohttp import HttpVersion11, web
 
 from proxy.errors import UpstreamBroke, UpstreamTimeout
-from proxy.path.gateway import RelayedAnswer, RequestRecord
+from proxy.events import RequestFinished
+from proxy.path.gateway import RelayedAnswer
 from proxy.wire import delivery
 from proxy.wire.http import Headers, find
 
@@ -43,7 +44,7 @@ class ClientResponse:
     __slots__ = ("_answer", "_heartbeat_seconds", "_last_at", "_record", "_request", "_response")
 
     def __init__(
-        self, request: web.BaseRequest, answer: RelayedAnswer, record: RequestRecord, heartbeat_seconds: float
+        self, request: web.BaseRequest, answer: RelayedAnswer, record: RequestFinished, heartbeat_seconds: float
     ) -> None:
         self._request = request
         self._answer = answer

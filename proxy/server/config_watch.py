@@ -1,4 +1,4 @@
-"""What operators change without a restart: the configuration file, team keys and switches.
+"""Follows changes that need no restart: the configuration file, team keys and switches.
 
 Each request looks up keys and switches, so reading them is enough. A changed configuration file becomes a new
 configuration as a whole. If it is invalid, that is reported and the old one stays in force. The file is read once it
@@ -34,7 +34,7 @@ FileStamp = tuple[int, int] | None
 class ConfigSource:
     """The source of the configuration: the file, if there was one at start, and how to read it.
 
-    It remembers what it has read, because some files are valid at start only: see `_check_reload`.
+    It remembers if it has read settings and teams: some files are valid at start only (`_check_reload`).
     """
 
     load: Callable[[str | None], Loaded]
@@ -75,7 +75,7 @@ class ConfigSource:
 
 
 class ConfigWatch:
-    """Follows what operators change. `apply` gets each valid configuration, and returns whether it was a change."""
+    """Follows changes by operators. `apply` gets each valid configuration, and returns whether it was a change."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class ConfigWatch:
         """Write down which keys were used here, for the pages of all workers and replicas."""
         while True:
             await asyncio.sleep(_KEY_USES_SECONDS)
-            with suppress(StoreUnavailable):  # reported where it delays a request
+            with suppress(StoreUnavailable):  # reported when it delays a request
                 await self._records.uses.write(store, self._records.current.keys)
 
     async def sync_records(self, store: Store) -> None:

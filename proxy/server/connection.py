@@ -5,7 +5,6 @@ cannot parse, which may hold the key.
 """
 
 from os import urandom
-from time import perf_counter
 from typing import Any
 
 from aiohttp import StreamReader, web, web_protocol
@@ -14,7 +13,6 @@ from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import EMPTY_PAYLOAD
 
 from proxy import errors, events
-from proxy.path.gateway import RequestRecord
 from proxy.wire import http
 
 HEADERS_MAX = 128
@@ -147,9 +145,7 @@ class HttpServer(web.Server):
 
 
 def _make_refusal_event(request_id: str, fault: errors.ProxyError) -> events.RequestFinished:
-    now = perf_counter()
-    record = RequestRecord(request_id, "other", "other", now, reason=fault.code, status=fault.status, outcome="refused")
-    return record.to_event(now)
+    return events.RequestFinished(request_id, "other", "other", fault.status, "refused", reason=fault.code)
 
 
 def _as_proxy_error(exc: BaseException | None) -> errors.ProxyError:

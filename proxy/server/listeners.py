@@ -82,7 +82,7 @@ class Listeners:
             self.metrics.restore(counts)
 
     def _track_losses(self) -> None:
-        """Let metrics read what the other listeners had to drop."""
+        """Let metrics read how much the other listeners had to drop."""
         self.metrics.track(self.metrics.log_lines_dropped, lambda: self._log.dropped_lines)
         self.metrics.track(self.metrics.activity_dropped, lambda: self.activity_log.dropped_records)
         exporter = self.exporter

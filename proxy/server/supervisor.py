@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import wait
-from multiprocessing.context import ForkProcess  # noqa: TC003 (it is what _fork makes)
+from multiprocessing.context import ForkProcess  # noqa: TC003 (the type of _fork's processes)
 
 from proxy.access.records import RegistryUnreadable
 from proxy.access.registry import Registry
@@ -116,7 +116,7 @@ class Supervisor:
             self._last_valid = _read_current_config(self._source, self._config, self._last_valid)
 
     def _follow_registry(self) -> None:
-        """Read changed keys and switches, so that a worker that is started later knows what was revoked."""
+        """Read changed keys and switches, so that a worker that is started later knows of revoked keys."""
         with suppress(RegistryUnreadable, OSError):  # the workers report it
             self._records.look()
 

@@ -60,7 +60,7 @@ class Slot:
 
 
 class Worker:
-    """Runs what `building.build_worker` has built."""
+    """Runs the parts that `building.build_worker` has built."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class Worker:
         return True
 
     def _warn_of_settings(self, config: Config) -> None:
-        """Report what `check` warns of. One of several workers does."""
+        """Report the warnings of `check`, in one of several workers."""
         if self._slot is None or self._slot.number == 0:
             for setting, why in find_warnings(config, is_known_model):
                 self._emit(events.ConfigDoubted(setting, why))

@@ -185,9 +185,9 @@ async def test_policies_are_listed_with_their_author(admin):
     assert values["horizon"]["origin"] == "default"
 
 
-async def test_an_attachment_that_is_never_reached_says_behind_which(admin):
-    found = (await admin.read("/policies"))["attachments"]
-    assert [(each["policy"], each["unreachable_behind"]) for each in found] == [("observe", None), ("default", 0)]
+async def test_attachments_are_listed_in_the_order_in_which_they_decide(admin):
+    attachments = (await admin.read("/policies"))["attachments"]
+    assert [(each["policy"], each["tag"]) for each in attachments] == [("observe", "night*"), ("default", "nightly")]
 
 
 @pytest.mark.parametrize(
@@ -250,17 +250,6 @@ async def test_a_key_is_for_a_team_that_there_is(admin):
     fault = await admin.read_error(422, "POST", "/keys", body={"team": "nobody"})
     assert fault["faults"][0]["path"] == "team"
     assert await admin.read_error(404, "DELETE", "/keys/0123456789")
-
-
-async def test_the_policies_that_decide_for_a_team_are_those_of_its_attachments_before_its_own(admin):
-    teams = {each["name"]: each["deciding"] for each in (await admin.read("/teams"))["teams"]}
-    of_attachments = [
-        {"policy": "observe", "mode": "", "rollout": 100, "conditions": {"tag": "night*"}},
-        {"policy": "default", "mode": "", "rollout": 100, "conditions": {"tag": "nightly"}},
-    ]
-    own = {"mode": "", "rollout": 100, "conditions": {}}
-    assert teams["platform"] == [*of_attachments, {"policy": "", **own}]
-    assert teams["search"] == [*of_attachments, {"policy": "patient", **own}]
 
 
 async def test_a_switch_is_turned_for_a_team_and_for_all(admin):

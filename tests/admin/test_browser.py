@@ -85,7 +85,7 @@ async def test_the_money_and_a_request_that_failed_are_found(tmp_path):
     assert seen["groups"] == len(demo_traffic.PRICES) + 1
     assert min(seen["bars"], seen["lines"]) > 10
     assert seen["errors"] >= seen["rows"] > 3
-    assert "Of it added by the proxy" in seen["request"]
+    assert "Added by the proxy" in seen["request"]
     assert "Times in" in seen["foot"]
 
 

@@ -56,12 +56,12 @@ const nothing = (filtered) => filtered
       h("code", null, "clear_at_least"), " of its policy). Shorter ones pass untouched: ",
       h("a", { href: "#/requests" }, "All requests")));
 
-// Agents that begin alike may share a conversation; their sessions are told apart where they name them.
+// Agents that begin alike may share a conversation; their sessions tell them apart.
 const address = (each) => `#/conversations/${encodeURIComponent(each.conversation)}`
   + (each.session ? `?${new URLSearchParams({ session: each.session })}` : "");
 
 const HEAD = ["Conversation", "Team, user", "Model, policy", figure("Requests"), "Tokens: sent → forwarded", figure("Cached"),
-  figure("Blocks"), figure("Spent"), figure("Saved"), "Last"];
+  figure("Rewrites"), figure("Spent"), figure("Saved"), "Last"];
 
 const rows = (pages) => table(HEAD, pages.flatMap((page) => page.conversations).map((each) => [
   h("a", { class: "titled", href: address(each) },

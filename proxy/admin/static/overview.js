@@ -1,4 +1,4 @@
-// How it goes: four figures, two pictures, and the tables behind them.
+// The overview: four figures, two charts, and a table.
 
 import { get, me } from "./api.js";
 import { bars, meter } from "./charts.js";
@@ -97,7 +97,7 @@ const COLUMNS = [
   ["Tokens in", (p) => many(p.tokens_raw)],
   ["Forwarded", (p) => many(p.tokens_forwarded)],
   ["Cached", (p) => (p.cached_share === null ? "–" : percent(p.cached_share))],
-  ["Blocks", (p) => exact(p.blocks)],
+  ["Rewrites", (p) => exact(p.blocks)],
   ["Summaries", (p) => exact(p.summaries)],
   ["Spent", (p) => (p.priced ? cents(p.paid + p.spent) : "–")],
   ["Saved", (p) => (p.priced ? cents(p.saved) : "–")],
@@ -106,13 +106,13 @@ const COLUMNS = [
   ["Internal errors", (p) => exact(p.faults)],
 ];
 const MEANINGS = {
-  Failed: "no upstream answered, or an answer broke off in the middle; errors that upstreams tell are passed on",
-  "Eligible": "long enough for its policy to care (clear_at_least); all others pass untouched",
-  Cached: "of the tokens that were forwarded, those that the upstream says it had in its cache",
-  Blocks: "rewrites of a history: old results cleared, or a summary in their place",
-  Spent: "for prompts and summaries, where prices and usage are known",
-  "Too long": "refused by an upstream for its size; helped: sent once more, shorter, and accepted",
-  Breakers: "conversations that blocks did not help, so that no more are made for them",
+  Failed: "no upstream answered, or an answer broke off in the middle; errors of upstreams are passed on",
+  "Eligible": "as long as clear_at_least of its policy; all others pass untouched",
+  Cached: "share of the forwarded tokens that the upstream read from its cache",
+  Rewrites: "times a history was shortened: old results cleared, or a summary in their place",
+  Spent: "for prompts and summaries, if prices and usage are known",
+  "Too long": "refused by an upstream for its size; helped: accepted when sent again, shorter",
+  Breakers: "conversations that shortening did not help, so that it stopped for them",
   "Internal errors": "the client's own bytes were forwarded, or a store or a disk did not answer",
 };
 

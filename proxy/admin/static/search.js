@@ -1,4 +1,4 @@
-// Words in the saved originals. What is found leads to the message that says it, beside what was forwarded of it.
+// Search in the saved originals. A hit links to its message.
 
 import { get } from "./api.js";
 import { empty, h, note, show } from "./dom.js";
@@ -24,7 +24,7 @@ export async function search(place, _, query) {
       h("button", { class: "primary" }, "Search")),
     found);
   if (!text) {
-    show(found, note("Searches messages and answers, as far as their originals are stored here."));
+    show(found, note("Searches messages and answers whose originals are stored here."));
     return;
   }
   show(found, h("p", { class: "waiting" }, "Searching …"));

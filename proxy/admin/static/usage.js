@@ -91,7 +91,7 @@ function rows(told, at, { of, line, written }) {
   });
 }
 
-const HEAD = ["Requests", "Tokens in", "Forwarded", "Less", "Cached", "Blocks", "Spent", "Without proxy", "Saved", ""];
+const HEAD = ["Requests", "Tokens in", "Forwarded", "Less", "Cached", "Rewrites", "Spent", "Without proxy", "Saved", ""];
 
 function groups(told, at) {
   const head = [at.by[0].toUpperCase() + at.by.slice(1), ...HEAD.map(figure)];
