@@ -30,8 +30,8 @@ test: $(VENV)/.tests ## lint, types and the fast tests
 mutants: $(VENV)/.tests ## 200 small faults in the code: are they noticed by the tests beside it? ARGS="--room access --draw 20"
 	$(BIN)/python bench/mutants.py $(ARGS)
 
-bench: $(VENV)/.tests ## what the proxy costs, beside a bare relay, nginx and LiteLLM; TRACES=DIR: also on a day recorded there
-	$(BIN)/python -m tests.end_to_end.servers.install litellm
+bench: $(VENV)/.tests ## what the proxy costs, beside a bare relay, nginx, LiteLLM and CliffCompaction; TRACES=DIR: also on a day recorded there
+	$(BIN)/python -m tests.end_to_end.servers.install litellm cliff
 	$(BIN)/python bench/relay.py $(ARGS) $(if $(TRACES),--traces $(wildcard $(TRACES)/*_*.jsonl.gz))
 
 agents: $(VENV)/.tests ## real agents, unmodified, on tasks of fifty and sixty steps through the proxy

@@ -1,8 +1,8 @@
-"""Who is compared: no relay at all, ours with and without compaction, a bare one, nginx, and LiteLLM's proxy.
+"""The relays to compare: none at all, ours with and without compaction, a bare one, nginx, LiteLLM, CliffCompaction.
 
-All of them have one worker on one core, are in front of the same upstream and write no more than they do by default
-(ours writes its log, a line for each request). Who is not installed is left out, and a line says so. LiteLLM is the
-one on the PATH, else the one that `python -m tests.end_to_end.servers.install litellm` installs.
+Each has one worker on one core, stands in front of the same upstream, and logs as it does by default. A relay that is
+not installed is left out with a message. LiteLLM and CliffCompaction are taken from the PATH, or from where
+`python -m tests.end_to_end.servers.install litellm cliff` installs them.
 """
 
 import shutil
@@ -110,6 +110,12 @@ def _litellm(place: Path, port: int, upstream: str) -> list[str]:
     return [*alone, *command, "--host", "127.0.0.1", "--port", str(port)]
 
 
+def _cliff(place: Path, port: int, upstream: str) -> list[str]:
+    # It writes its log and its store below the home directory.
+    command = ["/usr/bin/env", f"HOME={place}", find_program("cliff") or "", "serve", "--port", str(port)]
+    return [*command, "--openai-upstream", upstream, "--anthropic-upstream", upstream]
+
+
 DIRECT = "direct"
 OURS = Kind("compaction-proxy", None, _ours)
 # The same process, asked to leave the history alone: what the way through it costs without what it is for.
@@ -131,6 +137,7 @@ def earlier(checkout: Path) -> Kind:
 
 
 LITELLM = Kind("LiteLLM", "litellm", _litellm, live="/health/liveliness", slower=10)
+CLIFF = Kind("CliffCompaction", "cliff", _cliff, live="/__cliff__/status", slower=4)
 
 
 @contextmanager

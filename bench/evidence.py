@@ -13,7 +13,7 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,9 +24,9 @@ from tables import figure, table
 from proxy import __version__
 from proxy.lab.replay.designs import NOTHING
 from proxy.lab.replay.intervals import find_interval
-from proxy.lab.replay.prices import PRICES, cost_forwarded, cost_unchanged, cost_with_rereads
+from proxy.lab.replay.prices import PRICES, cost_unchanged, cost_with_rereads
+from proxy.lab.replay.replay_values import Result, Scores
 from proxy.lab.replay.scorecard import Row, group_rows
-from proxy.lab.replay.values import Result, Scores
 from proxy.shorten.economics import Prices
 
 ROOT = Path(__file__).parents[1]
@@ -41,17 +41,17 @@ MODELS = {
 }
 """Models of Anthropic that have these prices, in `proxy/models/data/models.json`."""
 COLUMNS = (
-    "cached / new",
     "policy",
     "cost",
-    "with re-reads",
-    "against `default`",
+    *(f"with re-reads, {prices.read:g}" for prices in PRICES.values()),
+    *(f"against `default`, {prices.read:g}" for prices in PRICES.values()),
     "needed spans",
     "rewrites /100",
     "summaries",
     "lambda",
     "charged",
 )
+"""Each price model by the price of a cached token; `cost` and `lambda` have one figure for each."""
 Measure = Callable[[Scores, Prices | None], float]
 
 
@@ -77,7 +77,7 @@ def format_share(parts: Sequence[tuple[float, float]], digits: int = 1, scale: i
         return "-"
     value = sum(part for part, _ in parts) / sum(whole for _, whole in parts)
     low, high = (figure(scale * end, digits) for end in interval)
-    return f"{figure(scale * value, digits)} ({low} to {high})"
+    return f"{figure(scale * value, digits)} ({low}..{high})"
 
 
 def compare_costs(row: Row, measure: Measure) -> list[tuple[float, float]]:
@@ -85,34 +85,47 @@ def compare_costs(row: Row, measure: Measure) -> list[tuple[float, float]]:
     return [(measure(scores, row.prices), cost_unchanged(scores, row.prices)) for scores in row.conversations]
 
 
-def fill_row(row: Row, own: Row) -> list[str]:
-    """The figures of one policy; the difference to our own is taken conversation by conversation."""
-    costs = compare_costs(row, cost_with_rereads)
-    own_costs = compare_costs(own, cost_with_rereads)
-    differences = [(cost - ours, whole) for (cost, whole), (ours, _) in zip(costs, own_costs, strict=True)]
-    shares = [(each.needed.kept / each.needed.asked, 1.0) for each in row.conversations if each.needed.asked]
+def fill_row(policy: str, rows: Mapping[str, Mapping[str, Row]]) -> list[str]:
+    """The figures of one policy. `rows`: by price model and policy."""
+    own = [prices[policy] for prices in rows.values()]
+    differences = []
+    for prices in rows.values():
+        costs, default_costs = (compare_costs(prices[name], cost_with_rereads) for name in (policy, OWN))
+        pairs = zip(costs, default_costs, strict=True)
+        differences.append([(cost - default_cost, whole) for (cost, whole), (default_cost, _) in pairs])
+    row = rows[HEADLINE][policy]
     scores = row.scores
-    charged = figure(1_000 * scores.needed.rereads / scores.removed, 2) if scores.removed else "-"
+    shares = [
+        (conversation.needed.kept / conversation.needed.asked, 1.0)
+        for conversation in row.conversations
+        if conversation.needed.asked
+    ]
+    break_even = [each.break_even for each in own]
     return [
-        format_share(compare_costs(row, cost_forwarded)),
-        format_share(costs),
-        "" if row is own else format_share(differences),
+        f"`{policy}`",
+        " / ".join(figure(100 * each.cost, 1) for each in own),
+        *(format_share(compare_costs(each, cost_with_rereads)) for each in own),
+        *("" if policy == OWN else format_share(pairs) for pairs in differences),
         format_share(shares, 3, 1),
-        format_share([(each.rewrites, each.requests) for each in row.conversations]),
+        figure(row.rewrites_per_100, 1),
         figure(scores.summary_calls, 0),
-        "-" if row.break_even is None else figure(row.break_even, 2),
-        charged,
+        " / ".join("-" if value is None else figure(value, 1) for value in break_even),
+        figure(1_000 * scores.needed.rereads / scores.removed, 2) if scores.removed else "-",
     ]
 
 
+def fill_row_of_nothing(rows: Mapping[str, Mapping[str, Row]]) -> list[str]:
+    """Doing nothing, and how much more that costs than the default."""
+    savings = []
+    for prices in rows.values():
+        costs = compare_costs(prices[OWN], cost_with_rereads)
+        savings.append(format_share([(whole - cost, whole) for cost, whole in costs]))
+    return ["doing nothing", "100.0", *("100.0" for _ in savings), *savings, "1.000", "0.0", "0", "-", "-"]
+
+
 def make_table(results: Sequence[Result]) -> str:
-    lines = []
-    for name, prices in PRICES.items():
-        rows, price = group_rows(results, name), f"{prices.read:g} / {prices.write:g}"
-        savings = [(whole - cost, whole) for cost, whole in compare_costs(rows[OWN], cost_with_rereads)]
-        lines.append([price, "doing nothing", "100.0", "100.0", format_share(savings), "1.000", "0.0", "0", "-", "-"])
-        lines += [[price, f"`{policy}`", *fill_row(row, rows[OWN])] for policy, row in rows.items()]
-    return table(COLUMNS, lines)
+    rows = {name: group_rows(results, name) for name in PRICES}
+    return table(COLUMNS, [fill_row_of_nothing(rows), *(fill_row(policy, rows) for policy in rows[HEADLINE])])
 
 
 def describe(results: Sequence[Result], choice: str) -> str:
@@ -125,8 +138,11 @@ def describe(results: Sequence[Result], choice: str) -> str:
     )
 
 
-def make_figures(results: Sequence[Result], choice: str) -> str:
+def make_figures(results: Sequence[Result], others: Sequence[Result], choice: str) -> str:
+    """The tables. `others`: results with a smaller window."""
     sections = {f"Conversations of at least {LARGE_TOKENS:,} tokens": keep_large(results), "All conversations": results}
+    for window in sorted({result.window for result in others}, reverse=True):
+        sections[f"A window of {window:,} tokens"] = [result for result in others if result.window == window]
     texts = [f"### {name}\n\n{describe(own, choice)}\n\n{make_table(own)}" for name, own in sections.items()]
     return "\n\n".join(texts)
 
@@ -134,7 +150,8 @@ def make_figures(results: Sequence[Result], choice: str) -> str:
 def describe_saving(row: Row) -> str:
     """`saves 41 % (37 to 46)`."""
     costs = compare_costs(row, cost_with_rereads)
-    return format_share([(whole - cost, whole) for cost, whole in costs], 0).replace(" (", " % (", 1)
+    saving = format_share([(whole - cost, whole) for cost, whole in costs], 0)
+    return saving.replace(" (", " % (", 1).replace("..", " to ")
 
 
 def make_headline(results: Sequence[Result], choice: str) -> str:
@@ -187,10 +204,13 @@ def main(argv: list[str] | None = None, root: Path = ROOT) -> None:
     results = [result for argument in args.replays for result in read_results(argument)]
     choice = f" ({args.choice})" if args.choice else ""
     results.sort(key=lambda result: (result.source, result.conversation))
+    window = max(result.window for result in results)
+    others = [result for result in results if result.window != window]
+    results = [result for result in results if result.window == window]
     if not keep_large(results):
         sys.exit(f"no conversation of {LARGE_TOKENS:,} tokens in {', '.join(args.replays)}")
     blocks = {
-        "figures": make_figures(results, choice),
+        "figures": make_figures(results, others, choice),
         "headline": make_headline(results, choice),
         "prices": make_prices(results),
     }

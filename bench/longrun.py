@@ -26,10 +26,10 @@ from process import Server
 from tables import provenance, table
 
 from proxy.lab.demo.agent import Agent, AgentTurn
+from proxy.lab.demo.demo_run import TURNS, sample
+from proxy.lab.demo.demo_summaries import TURNOUTS
 from proxy.lab.demo.model import NAME, WINDOW_TOKENS, Manner, SimulatedModel
-from proxy.lab.demo.run import TURNS, sample
 from proxy.lab.demo.speech import DemoUsage
-from proxy.lab.demo.summaries import TURNOUTS
 from proxy.lab.demo.tally import Bill, Tally, charge_untouched, measure_waits
 from proxy.lab.simulated import SimulatedServer
 from proxy.models.tokenizer import Tokenizers
@@ -69,8 +69,8 @@ class Outcome:
     def full_price(self) -> tuple[int, int, int]:
         """Tokens that no cache had: new ones, those read again after a rewrite, and those of summary calls."""
         new = again = 0
-        for each in self.tally.turns:
-            uncached, due = (usage.prompt - usage.cached for usage in (each.usage, self.untouched[each.step]))
+        for turn in self.tally.turns:
+            uncached, due = (usage.prompt - usage.cached for usage in (turn.usage, self.untouched[turn.step]))
             new += min(uncached, due)
             again += max(0, uncached - due)
         return new, again, self.tally.bill.prompt - self.tally.bill.cached - new - again
@@ -78,7 +78,7 @@ class Outcome:
     def rows(self) -> list[tuple[str, str, str, bool]]:
         """What is asked for, what was found, and whether that will do."""
         tally, bill = self.tally, self.tally.bill
-        waited = sum(each > WAITED for each in self.waits)
+        waited = sum(wait > WAITED for wait in self.waits)
         return [
             ("turns that failed or never came", "0", str(self.left), not self.left),
             ("requests over the window", "0", str(tally.over), tally.over <= LIMITS["over"]),

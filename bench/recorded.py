@@ -14,8 +14,8 @@ from bodies import STREAMED
 
 from proxy.lab import sessions
 from proxy.lab.replay import sample
-from proxy.lab.replay.history import ReplayHistory, encode
-from proxy.lab.replay.values import Conversation
+from proxy.lab.replay.replay_history import ReplayHistory, encode
+from proxy.lab.replay.replay_values import Conversation
 
 SEED = 1
 LEAST_CONVERSATIONS = 4
@@ -52,7 +52,7 @@ def sample_conversations() -> list[Conversation]:
 
 
 def read_conversations(files: Iterable[Path]) -> list[Conversation]:
-    return [each for path in files for each in sessions.read_conversations(path)]
+    return [conversation for path in files for conversation in sessions.read_conversations(path)]
 
 
 def plan_day(conversations: Sequence[Conversation], limit: int) -> Day:

@@ -1,4 +1,4 @@
-"""What the proxy costs: processor time and delay, beside no relay, a bare one, nginx and LiteLLM, in one run.
+"""What the proxy costs: processor time and delay, beside a bare relay, nginx, LiteLLM and CliffCompaction, in one run.
 
     python bench/relay.py                                 # some minutes
     python bench/relay.py --short                         # for CI: under a minute, coarse figures
@@ -24,7 +24,7 @@ from statistics import median
 
 import load
 from bodies import CHAT, MESSAGES, RESPONSES, TURN_BYTES, chat, growing, interleave_turns
-from contestants import BARE, LITELLM, NGINX, OURS, Contestant, Kind, contestants, earlier, start_contestant
+from contestants import BARE, CLIFF, LITELLM, NGINX, OURS, Contestant, Kind, contestants, earlier, start_contestant
 from fake_upstream import FakeUpstream, Pace
 from process import CLIENTS, Server, alone
 from recorded import Day, plan_day, read_conversations, sample_conversations
@@ -129,7 +129,7 @@ def _one_turn(conversations: int, number: int, turns: int) -> Iterator[bytes]:
 
 
 LONG = Effort(
-    kinds=(OURS, BARE, NGINX, LITELLM),
+    kinds=(OURS, BARE, NGINX, LITELLM, CLIFF),
     rounds=7,
     small=800,
     medium=300,

@@ -26,7 +26,7 @@ from contestants import OURS, Contestant, start_contestant
 from fake_upstream import FakeUpstream, Pace
 from process import CLIENTS, Server
 from soak_clients import PATIENCE, SOAK_CLIENTS, choose_client, send_request
-from tables import figure, provenance, table
+from tables import provenance, table
 
 AT_ONCE = 48
 WARM_UP_REQUESTS = 10_000
@@ -198,8 +198,6 @@ remembered of requests is bounded and fills first: memory is judged after {warm_
 def report(done: Run) -> str:
     requests = done.asked.total()
     leaving = sum(done.asked[client.name] for client in SOAK_CLIENTS if client.leaves) / requests
-    assert done.rest is not None
-    step = max(len(done.samples) // 12, 1)
     parts = [
         INTRO.format(
             requests=requests,
@@ -210,25 +208,8 @@ def report(done: Run) -> str:
             leaving=leaving,
         ),
         table(("", "found", ""), [(it.what, it.found, "passed" if it.passed else "FAILED") for it in verdict(done)]),
-        _samples([*done.samples[::step], done.rest]),
-        table(("client", "requests"), [(name, f"{times:,}") for name, times in done.asked.most_common()]),
     ]
     return "\n".join(f"{part}\n" for part in parts).strip() + "\n"
-
-
-def _samples(samples: list[Sample]) -> str:
-    rows = [
-        (
-            figure(it.seconds, 0),
-            f"{it.requests:,}",
-            figure(it.rss, 1),
-            str(it.files),
-            str(it.upstream),
-            str(it.in_flight),
-        )
-        for it in samples
-    ]
-    return table(("second", "requests", "RSS MB", "open files", "upstream connections", "in flight"), rows)
 
 
 def main() -> int:

@@ -17,11 +17,11 @@ from pathlib import Path
 
 from proxy.config.policies import resolve_policy, shipped_policies
 from proxy.lab import sessions
-from proxy.lab.replay.documents import find_documents, is_whole
-from proxy.lab.replay.history import ReplayHistory
+from proxy.lab.replay.instruction_documents import find_documents, is_whole
+from proxy.lab.replay.replay_history import ReplayHistory
+from proxy.lab.replay.replay_values import Conversation
 from proxy.lab.replay.simulation import Simulation, Trial
 from proxy.lab.replay.truth import ASPECTS, Finding, judge_outcomes
-from proxy.lab.replay.values import Conversation
 from proxy.shorten.economics import Prices
 from proxy.shorten.rules import Keep, Rules
 
@@ -59,7 +59,7 @@ def judge(conversation: Conversation, rules: Rules) -> tuple[list[Finding], list
 
 
 def read(files: Iterable[Path], limit: int) -> Iterator[Conversation]:
-    conversations = [each for path in files for each in sessions.read_conversations(path)]
+    conversations = [conversation for path in files for conversation in sessions.read_conversations(path)]
     yield from conversations[:: max(1, len(conversations) // limit) if limit else 1]
 
 

@@ -19,11 +19,11 @@ from proxy.config.policies import resolve_policy, shipped_policies
 from proxy.history.messages import Message
 from proxy.lab import sessions
 from proxy.lab.replay import sample
-from proxy.lab.replay.history import ReplayHistory
 from proxy.lab.replay.prices import PRICES
+from proxy.lab.replay.replay_history import ReplayHistory
+from proxy.lab.replay.replay_values import Conversation
 from proxy.lab.replay.simulation import Simulation, Trial
-from proxy.lab.replay.summaries import StandIn
-from proxy.lab.replay.values import Conversation
+from proxy.lab.replay.summarizers import StandIn
 from proxy.shorten.notes import OPENING
 
 WINDOW = 128_000
@@ -162,7 +162,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--policy", default="default")
     parser.add_argument("--page", type=Path, help="write the page of examples to this file")
     args = parser.parse_args(arguments)
-    found = [each for file in args.files for each in sessions.read_conversations(file)] or sample.conversations()
+    found = [
+        conversation for file in args.files for conversation in sessions.read_conversations(file)
+    ] or sample.conversations()
     bodies = list(forward(found[:: max(1, len(found) // args.limit) if args.limit else 1], args.policy))
     if args.page:
         folded = list(forward(found, args.policy, FOLDED_WINDOW, summaries=False))

@@ -10,7 +10,6 @@
 - recording.py     their upstream: it answers any proxy's question for a summary
 - scored.py         all peers on the same conversations, by the scorecard's measures
 - relays.py         all peers as relays: delay, processor time, memory
-- findings.py       who is better than ours at what, and what it pays for that: read off the figures
 - page.py           docs/peers.md
 
 No peer is set up better or worse than another: each gets the upstream and, where it asks for one, the window; the

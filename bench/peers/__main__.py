@@ -17,8 +17,8 @@ from peers.page import Run, page
 from peers.processes import PEERS
 from peers.relays import ROUNDS, Relay, measure_relays
 from peers.scored import Field
-from proxy.lab.replay.run import ResultFile
-from proxy.lab.replay.values import Conversation
+from proxy.lab.replay.replay_jobs import ResultFile
+from proxy.lab.replay.replay_values import Conversation
 
 
 def main() -> int:
@@ -74,9 +74,9 @@ def _relays(rounds: int, place: Path) -> list[Relay]:
 
 def describe_run(args: argparse.Namespace, conversations: Sequence[Conversation]) -> str:
     requests = sum(
-        message["role"] == "assistant" and place >= max(1, each.begins)
-        for each in conversations
-        for place, message in enumerate(each.messages)
+        message["role"] == "assistant" and place >= max(1, conversation.begins)
+        for conversation in conversations
+        for place, message in enumerate(conversation.messages)
     )
     which = (
         f"one in {args.every} of the recorded ones that have {LEAST:,} tokens" if args.files else "a generated sample"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from proxy.lab import sessions
 from proxy.lab.replay import sample
-from proxy.lab.replay.history import encode
-from proxy.lab.replay.values import Conversation, RecordedUsage
+from proxy.lab.replay.replay_history import encode
+from proxy.lab.replay.replay_values import Conversation, RecordedUsage
 from proxy.shorten.pipeline import estimate_tokens
 
 MODEL = "gpt-4o"
@@ -29,7 +29,7 @@ def choose_conversations(files: Sequence[Path], every: int = EVERY) -> list[Conv
 
 
 def read(files: Sequence[Path]) -> Iterable[Conversation]:
-    return (each for path in files for each in sessions.read_conversations(path))
+    return (conversation for path in files for conversation in sessions.read_conversations(path))
 
 
 def share(found: Iterable[Conversation], every: int) -> list[Conversation]:

@@ -13,9 +13,9 @@ from typing import Protocol
 from proxy.config.policies import resolve_policy, shipped_policies
 from proxy.history.messages import Message
 from proxy.lab.replay.designs import DESIGNS, NOTHING
-from proxy.lab.replay.history import RequestTurn
+from proxy.lab.replay.replay_history import RequestTurn
 from proxy.lab.replay.simulation import Sent, Trial
-from proxy.lab.replay.summaries import StandIn
+from proxy.lab.replay.summarizers import StandIn
 from proxy.shorten.pipeline import estimate_tokens
 
 OURS = "default"

@@ -97,6 +97,19 @@ def _litellm(place: Path, port: int, upstream: str) -> list[str]:
     )
 
 
+def _cliff(threshold: int, place: Path, port: int, upstream: str) -> list[str]:
+    options = ["--port", str(port), "--threshold", str(threshold), "--openai-upstream", upstream]
+    return with_environment({"HOME": str(place)}, program("cliffcompaction", "cliff"), "serve", *options)
+
+
+def _cliff_60k(place: Path, port: int, upstream: str) -> list[str]:
+    return _cliff(60_000, place, port, upstream)
+
+
+def _cliff_100k(place: Path, port: int, upstream: str) -> list[str]:
+    return _cliff(100_000, place, port, upstream)
+
+
 PEERS = (
     Peer(OURS, OURS, PROXY, "nothing", asks=True),
     Peer(
@@ -124,6 +137,18 @@ PEERS = (
         "litellm",
         Kind("LiteLLM", None, _litellm, live="/health/liveliness", slower=10),
         "one route for all models",
+    ),
+    Peer(
+        "CliffCompaction, 100k",
+        "cliffcompaction",
+        Kind("CliffCompaction, 100k", None, _cliff_100k, live="/__cliff__/status", slower=4),
+        "`--threshold 100000`, because its default of 200,000 is over the window",
+    ),
+    Peer(
+        "CliffCompaction, 60k",
+        "cliffcompaction",
+        Kind("CliffCompaction, 60k", None, _cliff_60k, live="/__cliff__/status", slower=4),
+        "`--threshold 60000`",
     ),
 )
 UNTRIED = (

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from proxy.history.messages import Message
 from proxy.history.request import Request
 from proxy.lab.replay import standin
+from proxy.lab.replay.replay_values import Json
 from proxy.lab.replay.scoring import UpstreamModel
 from proxy.lab.replay.through import TELLING_CHARACTERS, PlayedTurn, Recorder
-from proxy.lab.replay.values import Json
 
 
 class PeerRecorder(Recorder):

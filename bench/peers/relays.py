@@ -88,7 +88,10 @@ async def measure_relays(place: Path, rounds: int = ROUNDS) -> list[Relay]:
     """The direct way, a bare relay and all peers that start."""
     async with FakeUpstream(PACE) as upstream:
         with _field(upstream.url, place) as contestants:
-            found = {each.name: Relay(each.name, each.ready, each.idle_rss) for each in contestants}
+            found = {
+                contestant.name: Relay(contestant.name, contestant.ready, contestant.idle_rss)
+                for contestant in contestants
+            }
             for number in range(rounds + 1):
                 print(f"round {number} of {rounds}" if number else "warming up", file=sys.stderr, flush=True)
                 await _round(contestants, found, number)
@@ -167,12 +170,6 @@ def median_of(relay: Relay, name: str, figure: str) -> float | None:
     """The median over the rounds; None where it could not be asked."""
     rounds = relay.rounds.get(name)
     return median(getattr(taken, figure) for taken in rounds) if rounds else None
-
-
-def added_seconds(relay: Relay, direct: Relay, name: str) -> float | None:
-    """How much longer than without a relay, round by round, in the middle."""
-    rounds = beyond(relay, direct, name)
-    return median(rounds) if rounds else None
 
 
 def beyond(relay: Relay, direct: Relay, name: str) -> list[float]:

@@ -18,11 +18,11 @@ from peers.policies import POLICIES, trials
 from peers.processes import PEERS, Absent, Peer, start
 from peers.recording import PeerRecorder
 from proxy.lab.commands.progress import ProgressBar
-from proxy.lab.replay.history import ReplayHistory
-from proxy.lab.replay.run import ResultFile, replay_all, result_key
+from proxy.lab.replay.replay_history import ReplayHistory
+from proxy.lab.replay.replay_jobs import ResultFile, replay_all, result_key
+from proxy.lab.replay.replay_values import Conversation, Result
 from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.through import ProxyTarget, replay_through
-from proxy.lab.replay.values import Conversation, Result
 from proxy.lab.simulated import SimulatedServer
 
 UPSTREAM = UpstreamModel(window=WINDOW)
@@ -41,13 +41,13 @@ def score_simulated(conversations: Sequence[Conversation], ledger: ResultFile) -
     bar = ProgressBar(sys.stderr, "conversations under each policy")
     found = replay_all(conversations, trials(WINDOW), UPSTREAM, ledger=ledger, progress=bar)
     known = ledger.read()
-    by_conversation = [_under_their_own(each, known, ledger) for each in conversations]
+    by_conversation = [_under_their_own(conversation, known, ledger) for conversation in conversations]
     return found + [results[name] for name in POLICIES for results in by_conversation]
 
 
 def _under_their_own(conversation: Conversation, known: dict[str, Result], ledger: ResultFile) -> dict[str, Result]:
     keys = {name: result_key(conversation, (name, UPSTREAM)) for name in POLICIES}
-    if all(each in known for each in keys.values()):
+    if all(key in known for key in keys.values()):
         return {name: known[each] for name, each in keys.items()}
     case = ReplayCase(ReplayHistory(conversation), UPSTREAM)
     results = {name: score_policy(case, name) for name in POLICIES}

@@ -29,9 +29,9 @@ from proxy.config.policies import resolve_policy, shipped_policies
 from proxy.lab import sessions
 from proxy.lab.commands.replay import PUBLISHED_POLICIES
 from proxy.lab.replay.designs import DESIGNS
-from proxy.lab.replay.history import ReplayHistory
+from proxy.lab.replay.replay_history import ReplayHistory
+from proxy.lab.replay.replay_values import Conversation
 from proxy.lab.replay.simulation import Simulation, Trial, build_rules
-from proxy.lab.replay.values import Conversation
 from proxy.shorten.economics import Prices
 from proxy.shorten.rules import Rules
 from questions.judge import KINDS, Checkpoint, Question, Verdict, judge, judge_bounds, read_checkpoints

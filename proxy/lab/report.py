@@ -12,6 +12,7 @@ from importlib import resources
 from string import Template
 
 from proxy.lab.replay.prices import PRICES, cost_unchanged
+from proxy.lab.replay.replay_values import PICO_PER_DOLLAR, Point, Result, Scores
 from proxy.lab.replay.scorecard import (
     OF_A_SOURCE,
     SHAPE,
@@ -27,7 +28,6 @@ from proxy.lab.replay.scorecard import (
     group_rows,
     list_prices,
 )
-from proxy.lab.replay.values import PICO_PER_DOLLAR, Point, Result, Scores
 
 NOTHING, DEFAULT = "nothing", "default"
 CHARTS_LIMIT = 12
@@ -49,8 +49,8 @@ def page(results: Sequence[Result]) -> str:
     own.sort(key=lambda result: (cost_unchanged(result.scores, PRICES.get(prices)), result.conversation), reverse=True)
     conversations = {each.conversation: Row([each.scores], PRICES.get(prices)) for each in own}
     worth = [
-        _table(f"What it is worth: {describe_prices(each)}", "policy", WORTH, group_rows(results, each))
-        for each in price_models
+        _table(f"What it is worth: {describe_prices(price_model)}", "policy", WORTH, group_rows(results, price_model))
+        for price_model in price_models
     ]
     return _fill(
         title=_text(_title(found[name])),
@@ -148,7 +148,7 @@ def _conversation_columns() -> list[Column]:
 
 
 def _table(title: str, first: str, columns: Sequence[Column], rows: Mapping[str, Row]) -> str:
-    heads = "".join(f'<th scope="col" title="{_text(each.title)}">{_text(each.name)}</th>' for each in columns)
+    heads = "".join(f'<th scope="col" title="{_text(column.title)}">{_text(column.name)}</th>' for column in columns)
     lines = "".join(_row(cells) for cells in fill_cells(rows, columns))
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="{_text(title)}"><table><caption>{_text(title)}'
@@ -164,7 +164,7 @@ def _row(row: Sequence[Cell]) -> str:
 
 def _chart(result: Result) -> str:
     """Tokens of each request, as sent and as forwarded, and the window where it is not far above both."""
-    top = max((max(each.raw, each.forwarded) for each in result.points), default=0) or 1
+    top = max((max(point.raw, point.forwarded) for point in result.points), default=0) or 1
     points = list(_thin(result.points))
     sent, forwarded = (
         _line(points, [getattr(each, name) for _, each in points], len(result.points), top)

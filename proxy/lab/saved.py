@@ -32,7 +32,9 @@ def _find_other_api(request: dict[str, Any]) -> str:
         return "Responses"
     messages = request.get("messages")
     contents = (
-        [each.get("content") for each in messages if isinstance(each, dict)] if isinstance(messages, list) else []
+        [message.get("content") for message in messages if isinstance(message, dict)]
+        if isinstance(messages, list)
+        else []
     )
     blocks = [block for content in contents if isinstance(content, list) for block in content]
     types = {str(block.get("type")) for block in blocks if isinstance(block, dict)}

@@ -19,15 +19,15 @@ from typing import Any, BinaryIO, NoReturn
 from proxy.config.policies import Policy
 from proxy.lab.replay.cache import PROVIDER
 from proxy.lab.replay.prices import PRICES
-from proxy.lab.replay.run import Job, replay_job
+from proxy.lab.replay.replay_jobs import Job, replay_job
+from proxy.lab.replay.replay_values import PICO_PER_DOLLAR, Conversation, Scores
 from proxy.lab.replay.scorecard import Row
 from proxy.lab.replay.scoring import UpstreamModel
 from proxy.lab.replay.simulation import Trial, build_rules
-from proxy.lab.replay.summaries import StandIn
-from proxy.lab.replay.values import PICO_PER_DOLLAR, Conversation, Scores
-from proxy.lab.sessions import transcripts
-from proxy.lab.sessions.files import ParsedFile
-from proxy.lab.sessions.history import build_conversation
+from proxy.lab.replay.summarizers import StandIn
+from proxy.lab.sessions import proxy_transcripts
+from proxy.lab.sessions.session_files import ParsedFile
+from proxy.lab.sessions.session_history import build_conversation
 from proxy.models.windows import resolve_window
 
 DEFAULT_WINDOW_TOKENS = 128_000
@@ -82,8 +82,8 @@ def _read_conversations(source: BinaryIO) -> Iterator[list[bytes]]:
 def _branches(name: str, lines: list[bytes]) -> Iterator[Conversation]:
     """Each branch of a kept conversation."""
     values = tuple(value for value in map(_parse, lines) if value)
-    for chapter in transcripts.chapters(ParsedFile(Path(name), values)):
-        made, _ = build_conversation(chapter, name, transcripts.NAME)
+    for chapter in proxy_transcripts.chapters(ParsedFile(Path(name), values)):
+        made, _ = build_conversation(chapter, name, proxy_transcripts.NAME)
         if made is not None:
             yield made
 

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 from proxy.lab.demo.agent import Agent
+from proxy.lab.demo.demo_run import sample
 from proxy.lab.demo.model import NAME, Manner, SimulatedModel
-from proxy.lab.demo.run import sample
 from proxy.lab.simulated import SimulatedServer
 from proxy.models.tokenizer import Tokenizers
 from tests.admin import demo_traffic, install

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ import evidence
 
 from proxy.lab.replay import scorecard
 from proxy.lab.replay.prices import PRICES
-from proxy.lab.replay.values import Needed, Point, Result, Scores, Tokens
+from proxy.lab.replay.replay_values import Needed, Point, Result, Scores, Tokens
 
 RAW = Tokens(fresh=20_000, cached=400_000)
 CONVERSATIONS = {"long": 90_000, "short": 30_000}
@@ -54,36 +55,43 @@ def pages(tmp_path):
     return tmp_path
 
 
-def read_rows(text, policy):
-    """By price, the figures of a policy, or of the one that the table is about."""
+def read_rows(text):
+    """The figures of each row, by its first cell."""
     rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in text.splitlines() if "|" in line]
-    return {row[0]: row[2:] for row in rows if row[0][:1].isdigit() and policy in (None, row[1])}
+    return {row[0]: row[1:] for row in rows}
 
 
-def test_each_policy_has_a_row_for_each_price_model_and_size(pages):
+def test_each_policy_has_a_row_for_each_size(pages):
     evidence.main([str(pages / "new.json"), f"0.2={pages / 'old.json'}"], pages)
     page = (pages / "docs" / "evidence.md").read_text(encoding="utf-8")
     large, _, everything = page.partition("### All conversations")
     assert "1 conversations of 1 sources, 10 requests" in large
     assert "2 conversations of 1 sources, 20 requests" in everything
     for part in (large, everything):
-        assert list(read_rows(part, "later")) == ["0.1 / 1.25", "0.05 / 1.25", "0.025 / 1.25"]
+        rows = read_rows(part)
         # (22,000 x 1.25 + 10,000) / 65,000; 2 re-reads of 100 and 1,000 tokens for 40,000 that were removed.
-        assert read_rows(part, "default")["0.1 / 1.25"] == [
-            "57.7 (57.7 to 57.7)",
-            "58.4 (58.4 to 58.4)",
-            "",
-            "0.750 (0.750 to 0.750)",
-            "20.0 (20.0 to 20.0)",
-            "0",
-            "0.18",
-            "0.05",
-        ]
-        assert read_rows(part, "later")["0.1 / 1.25"][2] == "4.5 (4.5 to 4.5)"
-        assert read_rows(part, "0.2")["0.1 / 1.25"][:2] == ["65.4 (65.4 to 65.4)"] * 2
-        assert read_rows(part, "doing nothing")["0.1 / 1.25"][2] == "41.6 (41.6 to 41.6)"
+        assert rows["default"][0].startswith("57.7 / ")
+        assert rows["default"][1] == "58.4 (58.4..58.4)"
+        assert rows["default"][4:7] == ["", "", ""]
+        assert rows["default"][7:10] == ["0.750 (0.750..0.750)", "20.0", "0"]
+        assert rows["default"][10].startswith("0.2 / ")
+        assert rows["default"][11] == "0.05"
+        assert rows["later"][4] == "4.5 (4.5..4.5)"
+        assert rows["0.2"][1] == "65.4 (65.4..65.4)"
+        assert rows["doing nothing"][4] == "41.6 (41.6..41.6)"
     assert "before" in page
     assert "old" in page.partition("<!-- truth")[2], "nothing was given for it"
+
+
+def test_results_with_a_smaller_window_have_a_table_of_their_own(pages):
+    small = [replace(result, window=32_000) for result in make_results("default", 30_000, 1)]
+    (pages / "small.json").write_text(json.dumps(scorecard.as_json(small)), encoding="utf-8")
+    evidence.main([str(pages / "new.json"), str(pages / "small.json")], pages)
+    page = (pages / "docs" / "evidence.md").read_text(encoding="utf-8")
+    before, _, behind = page.partition("### A window of 32,000 tokens")
+    assert "a window of 32,000 tokens" in behind
+    assert read_rows(before)["default"] != read_rows(behind)["default"]
+    assert "later" not in read_rows(behind)
 
 
 def test_the_headline_and_the_price_table_are_of_the_default_with_re_reads(pages):
@@ -91,7 +99,7 @@ def test_the_headline_and_the_price_table_are_of_the_default_with_re_reads(pages
     readme = " ".join((pages / "README.md").read_text(encoding="utf-8").split())
     assert "In sessions of at least 80,000 tokens it saves 27 % (27 to 27) of the input cost" in readme
     assert "of the 1 and 2 conversations of 1 sources (drawn)." in readme
-    assert re.search(r"\| 0\.1 / 1\.25 \| Claude[^|]*\| 58 \(58 to 58\) \| 58 \(58 to 58\) \| 0 of 2 \|", readme)
+    assert re.search(r"\| 0\.1 / 1\.25 \| Claude[^|]*\| 58 \(58\.\.58\) \| 58 \(58\.\.58\) \| 0 of 2 \|", readme)
 
 
 def test_what_another_command_printed_is_shown_as_it_is(pages):
@@ -124,9 +132,11 @@ def test_the_readme_says_what_the_evidence_says():
     headlines = [re.findall(r"<!-- headline,.*?<!-- end of headline -->", text, re.DOTALL) for text in (readme, page)]
     assert headlines[0] == headlines[1]
     large, _, everything = page.partition("<!-- figures,")[2].partition("### All conversations")
-    for price, row in read_rows(readme.partition("<!-- prices,")[2].partition("<!-- end of prices")[0], None).items():
-        costs = [read_rows(part, "default")[price][1] for part in (large, everything)]
-        for rounded, cost in zip(row[:2], costs, strict=True):
+    everything = everything.partition("### A window")[0]
+    prices = read_rows(readme.partition("<!-- prices,")[2].partition("<!-- end of prices")[0])
+    for place, price in enumerate(PRICES.values(), start=1):
+        costs = [read_rows(part)["default"][place] for part in (large, everything)]
+        for rounded, cost in zip(prices[f"{price.read:g} / {price.write:g}"][1:3], costs, strict=True):
             assert abs(float(rounded.split()[0]) - float(cost.split()[0])) <= 0.55, price
 
 

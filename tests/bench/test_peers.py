@@ -5,21 +5,18 @@ import sys
 
 import pytest
 
-from proxy.lab.replay.history import encode
-from proxy.lab.replay.scorecard import Row
-from proxy.lab.replay.values import Needed, Scores, Tokens
+from proxy.lab.replay.replay_history import encode
 from proxy.shorten.pipeline import estimate_tokens
 from tests import ROOT
 from tests.support.messages import assistant, call, chat, system, user
 from tests.support.replay_cases import conversation, recorded_case
 
 sys.path.append(str(ROOT / "bench"))
-conversations, environments, findings, recording, page, policies, processes, relays, scored = (
+conversations, environments, recording, page, policies, processes, relays, scored = (
     importlib.import_module(f"peers.{name}")
     for name in (
         "conversations",
         "environments",
-        "findings",
         "recording",
         "page",
         "policies",
@@ -41,9 +38,6 @@ def forwarded_texts(policy, case):
 
 def count_cleared(views):
     return [view.count("[cleared]") for view in views]
-
-
-# --- context editing -------------------------------------------------------------------------------------------------
 
 
 def test_context_editing_clears_all_results_but_those_of_the_newest_three_uses():
@@ -74,9 +68,6 @@ def test_context_editing_waits_until_so_much_can_be_cleared():
     assert counts == [0, 0, 0, 0, 0, 0, 0, 0, 5]
 
 
-# --- the trim --------------------------------------------------------------------------------------------------------
-
-
 def test_the_trim_begins_with_a_person_and_keeps_the_system_prompt():
     case = recorded_case(
         system("Be brief."), user("One."), *reads(3), assistant("Done."), user("Two."), assistant("Yes.")
@@ -94,9 +85,6 @@ def test_the_trim_of_one_long_turn_leaves_no_history_and_is_judged_invalid():
 def test_the_trim_of_a_short_history_is_all_of_it():
     case = recorded_case(system("Be brief."), user("One."), *reads(3), assistant("Done."))
     assert scored.score_policy(case, "trim to 60k").scores.rewrites == 0
-
-
-# --- who is played, and how ------------------------------------------------------------------------------------------
 
 
 def test_of_the_long_conversations_each_so_manieth_is_played():
@@ -133,9 +121,6 @@ def test_an_environment_is_as_large_as_what_was_put_into_it(tmp_path):
     (tmp_path / "peer").mkdir()
     (tmp_path / "peer" / "b.py").write_bytes(b"12")
     assert environments.size(environments.find_installed_files(tmp_path)) == 2
-
-
-# --- their upstream --------------------------------------------------------------------------------------------------
 
 
 def recorder_at(case, at):
@@ -181,37 +166,6 @@ async def test_a_turn_is_answered_as_it_was_recorded():
     assert recorder.read_sent(failed=False).before == ()
 
 
-# --- no figure is flattered ------------------------------------------------------------------------------------------
-
-
-def row(cost, kept, **more):
-    """`cost`: tokens forwarded, of 1,000 that were sent; `kept`: of 1,000 spans."""
-    needed = Needed(asked=1_000, kept=kept)
-    scores = Scores(requests=10, raw=Tokens(fresh=1_000), forwarded=Tokens(fresh=cost), needed=needed, **more)
-    return Row([scores], None)
-
-
-def test_a_cheaper_peer_is_listed_with_the_figures_it_loses():
-    [found] = findings.better({"ours": row(600, 980), "other": row(500, 700, over=3)}, "ours")
-    assert found.at[0].startswith("cost with re-reads at tenth (50.0), ")
-    assert found.but == ("spans (0.700)", "spans per conversation (0.700)", "3 over the window")
-
-
-def test_one_that_is_simply_better_is_called_that():
-    found = findings.better({"ours": row(600, 980), "other": row(500, 990)}, "ours")
-    assert findings.sentences(found, "ours")[0].endswith("At no price: it is simply better.")
-
-
-def test_one_that_is_as_good_is_not_called_better():
-    found = findings.better({"ours": row(600, 980), "other": row(595, 981)}, "ours")
-    assert findings.sentences(found, "ours") == ["None of these is cheaper than ours or keeps more."]
-
-
-def test_peers_that_take_less_than_ours_are_listed_least_first():
-    taken = {"MB": {"ours": 70.0, "a": 55.0, "b": 41.0, "c": 68.0, "d": None}, "ms": {"ours": 1.0, "a": 2.0}}
-    assert findings.lighter(taken, "ours") == ["- MB, ours 70: b (41), a (55)."]
-
-
 def test_a_peer_that_could_not_be_tried_is_on_the_page_with_the_reason():
     absent = processes.Absent("LiteLLM", "it did not start")
     text = page.page(page.Run("None.", [], [absent], [], [], 0))
@@ -231,7 +185,7 @@ def test_a_request_that_a_relay_refused_is_on_the_page():
     other = relays.Relay("other", rounds={"1 kB": [relays.Timing(0.007, 0.009, 0.004, 0.0)]}, failed={"1 MB": "413"})
     text = page.page(page.Run("None.", [], [], [], [straight, bare, other], 1))
     assert "- other, 1 MB: 413." in text
-    assert row_of("other", text)[:3] == ["5.00 (5.0 to 5.0)", "-", "-"]
+    assert row_of("other", text)[:3] == ["5.00", "-", "-"]
 
 
 def test_the_published_page_lists_every_peer():

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
+from proxy.lab.demo.demo_run import SYSTEM, TOOLS, encode, encode_request, sample
+from proxy.lab.demo.demo_summaries import TURNOUTS
 from proxy.lab.demo.model import NAME, Manner, SimulatedModel
-from proxy.lab.demo.run import SYSTEM, TOOLS, encode, encode_request, sample
-from proxy.lab.demo.summaries import TURNOUTS
 from proxy.lab.demo.tally import Bill, Tally, charge_untouched
 from proxy.models.tokenizer import Tokenizers
 

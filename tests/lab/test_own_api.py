@@ -6,11 +6,11 @@ import pytest
 
 from proxy.config import Config
 from proxy.lab.replay.cache import BREAKPOINTS, MARKS, PROVIDER, Cache, Marked
-from proxy.lab.replay.history import ReplayHistory
 from proxy.lab.replay.prices import PRICES
+from proxy.lab.replay.replay_history import ReplayHistory
 from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Simulation, Trial, build_rules
-from proxy.lab.replay.summaries import StandIn
+from proxy.lab.replay.summarizers import StandIn
 from tests.lab.conversation_text import SAMPLES, conversations, one
 
 PRICE = PRICES["tenth"]

@@ -6,9 +6,9 @@ import pytest
 
 from proxy.lab.demo import picture
 from proxy.lab.demo.agent import AgentTurn
+from proxy.lab.demo.demo_run import sample
 from proxy.lab.demo.model import ReceivedRequest
 from proxy.lab.demo.picture import Ink, Moment, Scenery
-from proxy.lab.demo.run import sample
 from proxy.lab.demo.speech import DemoUsage
 from proxy.lab.demo.tally import Tally
 from proxy.shorten.window import TokenPrices

@@ -11,11 +11,11 @@ from itertools import groupby
 import pytest
 
 from proxy.config import Config
-from proxy.lab.replay.history import ReplayHistory
 from proxy.lab.replay.prices import PRICES
+from proxy.lab.replay.replay_history import ReplayHistory
 from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Simulation, Trial, build_rules
-from proxy.lab.replay.summaries import StandIn
+from proxy.lab.replay.summarizers import StandIn
 from proxy.lab.sessions import read_conversations
 from tests.end_to_end.agents.install import programs_of
 from tests.end_to_end.agents.model import model

@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.lab.replay.designs import DESIGNS
-from proxy.lab.replay.run import ResultFile, replay_all, result_key
+from proxy.lab.replay.replay_jobs import ResultFile, replay_all, result_key
 from proxy.lab.replay.scoring import UpstreamModel
 from proxy.lab.replay.simulation import Trial
 from proxy.shorten.rules import Rules
@@ -62,3 +62,10 @@ def test_results_under_other_settings_are_computed_again(other):
     conversation, *setting = other
     assert result_key(conversation, tuple(setting)) != result_key(MANY[0], (TRIALS[0], UpstreamModel()))
     assert result_key(MANY[0], (TRIALS[0], UpstreamModel())) == result_key(MANY[0], (TRIALS[0], UpstreamModel()))
+
+
+def test_functions_among_the_rules_do_not_change_the_key():
+    def make_trial():
+        return Trial("nothing", Rules(redact=lambda text: text), 128_000)
+
+    assert result_key(MANY[0], make_trial()) == result_key(MANY[0], make_trial())

@@ -7,10 +7,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from proxy.lab.replay.designs import DESIGNS, NOTHING
-from proxy.lab.replay.run import replay_all
+from proxy.lab.replay.replay_jobs import replay_all
+from proxy.lab.replay.replay_values import PICO_PER_DOLLAR, Needed, Point, Recall, Result, Scores, Tokens
 from proxy.lab.replay.scoring import UpstreamModel
 from proxy.lab.replay.simulation import Trial
-from proxy.lab.replay.values import PICO_PER_DOLLAR, Needed, Point, Recall, Result, Scores, Tokens
 from proxy.lab.report import CHARTS_LIMIT, POINTS_LIMIT, exact_percent, page, presented_policy
 from proxy.lab.sessions import read_conversations
 

@@ -9,9 +9,9 @@ from proxy.cli import main
 from proxy.lab.commands.replay import PUBLISHED_POLICIES
 from proxy.lab.replay import sample, scorecard
 from proxy.lab.replay.prices import PRICES
+from proxy.lab.replay.replay_values import Estimate, Needed, Recall, Result, Scores, Tokens
 from proxy.lab.replay.scorecard import KEPT, NONE, SHAPE, WORTH, Row
 from proxy.lab.replay.validity import find_breaches
-from proxy.lab.replay.values import Estimate, Needed, Recall, Result, Scores, Tokens
 from tests import ROOT
 
 PAGE = (ROOT / "docs" / "replay-your-sessions.md").read_text(encoding="utf-8")

@@ -3,10 +3,10 @@
 import pytest
 
 from proxy.lab.replay.cache import PROVIDER
+from proxy.lab.replay.replay_values import Estimate, Needed, Recall, Scores, Tokens
 from proxy.lab.replay.scoring import Judge, UpstreamModel, sum_scores
 from proxy.lab.replay.simulation import Sent
-from proxy.lab.replay.summaries import SummaryRequest
-from proxy.lab.replay.values import Estimate, Needed, Recall, Scores, Tokens
+from proxy.lab.replay.summarizers import SummaryRequest
 from tests.support.messages import assistant, call, history, user
 from tests.support.replay_cases import AS_SENT, PLAIN, judge_views, recorded_case, sizes
 

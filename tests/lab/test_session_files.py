@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from proxy.lab.replay.history import ReplayHistory
-from proxy.lab.replay.values import RecordedUsage
+from proxy.lab.replay.replay_history import ReplayHistory
+from proxy.lab.replay.replay_values import RecordedUsage
 from proxy.lab.saved import UnreadableError
 from proxy.lab.sessions import FORMATS, read_conversations, read_sessions
 from tests.lab.conversation_text import SAMPLES, conversations, format_lines, lines, one, recorded_figures

@@ -10,12 +10,12 @@ import pytest
 from proxy.history import canonical
 from proxy.lab.replay.cache import PROVIDER
 from proxy.lab.replay.designs import DESIGNS, NOTHING
-from proxy.lab.replay.history import same
 from proxy.lab.replay.prices import PRICES
-from proxy.lab.replay.run import Job, replay_job
+from proxy.lab.replay.replay_history import same
+from proxy.lab.replay.replay_jobs import Job, replay_job
 from proxy.lab.replay.scoring import Judge, UpstreamModel
 from proxy.lab.replay.simulation import Simulation, Trial
-from proxy.lab.replay.summaries import ModelSummarizer, StandIn, SummaryAnswer, SummaryRequest
+from proxy.lab.replay.summarizers import ModelSummarizer, StandIn, SummaryAnswer, SummaryRequest
 from proxy.shorten.rules import Keep, Rules
 from proxy.shorten.summary import SummaryRules
 from tests.support.messages import assistant, call, user

@@ -5,10 +5,10 @@ import json
 import pytest
 from aiohttp import web
 
-from proxy.lab.replay.history import encode
-from proxy.lab.replay.run import ResultFile
+from proxy.lab.replay.replay_history import encode
+from proxy.lab.replay.replay_jobs import ResultFile
+from proxy.lab.replay.replay_values import Tokens
 from proxy.lab.replay.through import AllFailedError, ProxyTarget, Recorder, replay_through
-from proxy.lab.replay.values import Tokens
 from proxy.lab.simulated import SimulatedServer
 from tests.support.commands import run_command
 from tests.support.messages import assistant, body, call, history, user

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.lab.replay.history import encode
+from proxy.lab.replay.replay_history import encode
 from proxy.lab.replay.validity import BY_DIALECT, find_breaches, shape_of
 from tests.support.messages import assistant, call, calls, history, system, user
 

@@ -6,10 +6,10 @@ from itertools import pairwise
 import pytest
 
 from proxy.config.policies import resolve_policy, shipped_policies
-from proxy.lab.replay.history import same
 from proxy.lab.replay.prices import PRICES
+from proxy.lab.replay.replay_history import same
 from proxy.lab.replay.simulation import Simulation, Trial, build_rules
-from proxy.lab.replay.summaries import SummaryAnswer
+from proxy.lab.replay.summarizers import SummaryAnswer
 from proxy.shorten.notes import OPENING
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Keep

@@ -8,8 +8,8 @@ import asyncio
 from dataclasses import dataclass
 
 from proxy.lab.demo.agent import Agent, AgentTurn
+from proxy.lab.demo.demo_run import SEED, sample
 from proxy.lab.demo.model import NAME, Manner, SimulatedModel
-from proxy.lab.demo.run import SEED, sample
 from proxy.lab.demo.speech import DemoUsage
 from proxy.lab.demo.tally import Bill, Tally, charge_untouched, measure_waits
 from proxy.lab.simulated import SimulatedServer

@@ -6,10 +6,10 @@ scores = judged(case, AS_SENT, history(user("Fix it."), says("[folded]")))      
 
 from proxy.history.pins import Pins
 from proxy.lab.replay.cache import FOREVER
-from proxy.lab.replay.history import ReplayHistory, encode
+from proxy.lab.replay.replay_history import ReplayHistory, encode
+from proxy.lab.replay.replay_values import Conversation, RecordedUsage
 from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Sent
-from proxy.lab.replay.values import Conversation, RecordedUsage
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 from tests.support.messages import history
 

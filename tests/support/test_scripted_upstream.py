@@ -7,8 +7,8 @@ from contextlib import closing
 
 import brotli
 import pytest
-from proxy.wire.encodings import zstd
 
+from proxy.wire.encodings import zstd
 from tests.support import http_client
 from tests.support.overflow_replies import OVERFLOWS
 from tests.support.scripted_upstream import (

@@ -18,6 +18,7 @@ from http.client import responses
 from typing import Any, Literal
 
 import brotli
+
 from proxy.wire.encodings import zstd
 
 Framing = Literal["length", "chunked", "close"]

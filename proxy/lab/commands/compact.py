@@ -20,7 +20,7 @@ from proxy.designs.prune_tools import PruneTools
 from proxy.history.messages import Message
 from proxy.history.request import Request
 from proxy.lab import saved
-from proxy.lab.commands import strategies, tangents
+from proxy.lab.commands import strategies, tangents_command
 from proxy.lab.commands.strategies import AUTO, JP, SUMMARY, Strategy
 from proxy.lab.demo.picture import Ink
 from proxy.lab.tangents import Turns
@@ -111,7 +111,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     )
     ways.add_argument("--tangents", action="store_true", help="ask the model which turns are off the track: a list")
     ways.add_argument(
-        "--drop", metavar="N,N-N", type=tangents.parse_turn_numbers, help="drop exactly these turns, as 3,7-9"
+        "--drop", metavar="N,N-N", type=tangents_command.parse_turn_numbers, help="drop exactly these turns, as 3,7-9"
     )
     parser.add_argument(
         "--keep-last",
@@ -159,9 +159,9 @@ def compact(args: argparse.Namespace) -> int:
     window = resolve_window(model, Window(total=args.window, origin="config") if args.window else None)
     count = Tokenizers().of(model, policy.estimator).count
     room = window.usable_tokens(rules.summary.max_tokens if args.step else None)
-    asking = tangents.ModelQuestion(config, model, count, room)
+    asking = tangents_command.ModelQuestion(config, model, count, room)
     if args.tangents:
-        return tangents.list_tangents(Turns.of(request, rules), asking, as_json=args.json)
+        return tangents_command.list_tangents(Turns.of(request, rules), asking, as_json=args.json)
     by_hand = bool(args.drop or args.step)  # then the always-steps change nothing either
     rules = _without_always_steps(rules) if by_hand else rules
     facts = Facts(usable_tokens=window.usable_tokens(request.max_output), force=True)
@@ -173,7 +173,7 @@ def compact(args: argparse.Namespace) -> int:
             outcome = _apply_steps(state, zip(chosen, steps, strict=True), asking, window)
         else:
             outcome = _apply_policy(state)
-    except tangents.NoListError as fault:
+    except tangents_command.NoListError as fault:
         return print_error(str(fault))
     return _print(outcome, args)
 
@@ -213,7 +213,7 @@ def _apply_policy(state: ConversationState) -> Outcome:
 def _apply_steps(
     state: ConversationState,
     chosen: Iterable[tuple[Strategy, Sequence[Step]]],
-    asking: tangents.ModelQuestion,
+    asking: tangents_command.ModelQuestion,
     window: Window,
 ) -> Outcome:
     """The named steps, left to right, over everything older than what is kept."""
@@ -243,17 +243,17 @@ def _find_cause(step: Step, draft: Draft, report: StepReport) -> str:
     return f"found nothing for it in the {len(draft.middle)} messages that are older than what is kept"
 
 
-def _ask_summary(state: ConversationState, draft: Draft, asking: tangents.ModelQuestion) -> Summarize:
+def _ask_summary(state: ConversationState, draft: Draft, asking: tangents_command.ModelQuestion) -> Summarize:
     """The step that a model's summary of the draft makes. NoListError: the model gave none; the message says why."""
     rules = replace(state.rules.summary, call="transcript")
     asked = replace(state, rules=replace(state.rules, summary=rules))
     weight = asked.count_tokens(draft.middle)
     if not draft.middle:
-        raise tangents.NoListError("nothing to summarize: all of it is kept (see --keep-last)")
+        raise tangents_command.NoListError("nothing to summarize: all of it is kept (see --keep-last)")
     question = build_question(asked, draft, draft.middle[-1].stop, weight)
-    verdict = asyncio.run(tangents.ask_summary(state.request, question, asking))
+    verdict = asyncio.run(tangents_command.ask_summary(state.request, question, asking))
     if not verdict.text:
-        raise tangents.NoListError(f"the model {asking.model!r} wrote no summary: {verdict.why}")
+        raise tangents_command.NoListError(f"the model {asking.model!r} wrote no summary: {verdict.why}")
     return Summarize(verdict.text, rules)
 
 
@@ -285,7 +285,9 @@ def _print(outcome: Outcome, args: argparse.Namespace) -> int:
     if not args.apply:
         print(outcome.as_json() if args.json else outcome.as_table())  # noqa: T201
         return 0
-    if args.drop and (left := [f"{each.step} cannot go: {each.refused}" for each in outcome.reports if each.refused]):
+    if args.drop and (
+        left := [f"{report.step} cannot go: {report.refused}" for report in outcome.reports if report.refused]
+    ):
         return print_error("\n".join([*left, "nothing was dropped"]))
     sys.stdout.buffer.write(CHAT_FORMAT.render(outcome.request, outcome.view, outcome.tools) + b"\n")
     return 0

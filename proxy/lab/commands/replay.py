@@ -32,13 +32,13 @@ from proxy.lab.replay.cache import HABITS
 from proxy.lab.replay.designs import DESIGNS, NOTHING
 from proxy.lab.replay.drawing import draw, keep_large, take_part
 from proxy.lab.replay.prices import MODEL, PRICES
-from proxy.lab.replay.run import ResultFile, replay_all
+from proxy.lab.replay.replay_jobs import ResultFile, replay_all
+from proxy.lab.replay.replay_values import Conversation, Result
 from proxy.lab.replay.scorecard import Column, Row
 from proxy.lab.replay.scoring import UpstreamModel
 from proxy.lab.replay.simulation import WAIT_SECONDS, Trial, build_rules
-from proxy.lab.replay.summaries import ModelSummarizer, ReplaySummarizer, StandIn
+from proxy.lab.replay.summarizers import ModelSummarizer, ReplaySummarizer, StandIn
 from proxy.lab.replay.through import AllFailedError, ProxyTarget, Recorder, replay_through
-from proxy.lab.replay.values import Conversation, Result
 from proxy.lab.saved import UnreadableError
 from proxy.lab.simulated import SimulatedServer
 

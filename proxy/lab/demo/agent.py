@@ -16,7 +16,7 @@ from typing import Any
 
 from aiohttp import ClientError, ClientResponse, ClientSession
 
-from proxy.lab.demo.run import Run, encode, encode_request
+from proxy.lab.demo.demo_run import Run, encode, encode_request
 from proxy.wire.answer_assembly import Answer, Assembly
 from proxy.wire.headers import Headers, find_header
 

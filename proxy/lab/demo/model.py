@@ -16,9 +16,9 @@ from typing import Literal
 
 from proxy.history.messages import Message
 from proxy.history.request import Request
-from proxy.lab.demo.run import NUDGE, TASK, Run, encode
+from proxy.lab.demo.demo_run import NUDGE, TASK, Run, encode
+from proxy.lab.demo.demo_summaries import Turnout, answer_demand
 from proxy.lab.demo.speech import DemoUsage, ModelReply, refusal
-from proxy.lab.demo.summaries import Turnout, answer_demand
 from proxy.models.tokenizer import Tokenizer
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 

@@ -9,8 +9,8 @@ from itertools import groupby
 from textwrap import wrap
 
 from proxy.lab.demo.agent import AgentTurn
+from proxy.lab.demo.demo_run import Run
 from proxy.lab.demo.model import NAME
-from proxy.lab.demo.run import Run
 from proxy.lab.demo.speech import DemoUsage
 from proxy.lab.demo.tally import Bill, Tally
 from proxy.shorten.window import TokenPrices
@@ -86,7 +86,7 @@ class Moment:
     @property
     def sizes(self) -> list[tuple[int, int]]:
         """For each turn, what the agent sent and what the model read."""
-        return [(self.scenery.untouched[each.step].prompt, each.usage.prompt) for each in self.tally.turns]
+        return [(self.scenery.untouched[turn.step].prompt, turn.usage.prompt) for turn in self.tally.turns]
 
 
 # --- the picture -----------------------------------------------------------------------------------------------------

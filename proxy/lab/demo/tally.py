@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from proxy.lab.demo.agent import AgentTurn
+from proxy.lab.demo.demo_run import TOOLS, Run, encode
 from proxy.lab.demo.model import CACHED_LEAST, CACHED_STEP, ReceivedRequest
-from proxy.lab.demo.run import TOOLS, Run, encode
 from proxy.lab.demo.speech import DemoUsage
 from proxy.models.tokenizer import Tokenizer
 from proxy.shorten.window import TokenPrices
@@ -28,8 +28,8 @@ class Bill:
     @classmethod
     def of(cls, usages: Iterable[DemoUsage]) -> "Bill":
         bill = cls()
-        for each in usages:
-            bill = cls(bill.prompt + each.prompt, bill.cached + each.cached, bill.answer + each.answer)
+        for usage in usages:
+            bill = cls(bill.prompt + usage.prompt, bill.cached + usage.cached, bill.answer + usage.answer)
         return bill
 
     @property

@@ -1,26 +1,44 @@
 """Replay of recorded conversations, turn by turn, through a policy or any proxy; and the scores.
 
-values       inputs and results
-history      a conversation, read once: messages, requests, times
-sample       built-in conversations
-drawing      a choice of conversations
-run          many conversations in parallel; a run that was stopped goes on
-simulation   a policy in this process
-through      a running proxy, with an upstream that records
-designs      simple policies to compare with
-summaries    models that write summaries
-standin      a summary without a model
-scoring      forwarded requests compared with what the agent sent
-scorecard    the columns of the tables
-intervals    how far a figure would differ with other conversations
+Theory of operation:
+
+    session files -> Conversation -> ReplayHistory -> RequestTurn, one for each answer
+                                                        |
+                           Simulation (a policy) or through (a proxy): Sent
+                                                        |
+                             Judge: Scores and a Point per request -> Result -> scorecard
+
+1. `ReplayHistory` parses a conversation once. Each request is its messages before one answer, at the recorded time.
+2. `Simulation` drives the code of the running proxy with a store in memory and summaries that take simulated time. Its
+   requests share the values that were computed for earlier ones.
+3. `Judge` compares each forwarded request with the request of the agent. `ReplayCase` holds everything that is the same
+   for all policies: plain costs, needed spans, breaches of the requests as sent.
+4. `replay_jobs` runs all trials of a conversation in one process. If the cheapest and the dearest price model forward
+   the same, those between are not simulated.
+
+Keep in sync: `VERSION` in `replay_jobs` with the measures, since results in files are reused.
+
+replay_values            inputs and results
+replay_history           a conversation, read once: messages, requests, times
+sample                   built-in conversations
+drawing                  a choice of conversations
+replay_jobs              many conversations in parallel; an interrupted run continues
+simulation               a policy in this process
+through                  a running proxy, with an upstream that records
+designs                  simple policies to compare with
+summarizers              models that write summaries
+standin                  a summary without a model
+scoring                  forwarded requests compared with those of the agent
+scorecard                the columns of the tables
+intervals                bootstrap intervals over conversations
 
 One measure each (docs/replay-your-sessions.md):
 
-cache        the prompt cache of an upstream
-prices       prices of tokens
-spans        how much of what the agent wrote next was still there
-recall       how much of a history is in its last view
-truth        whether shortened results tell how their calls ended
-documents    whether instruction documents are whole
-validity     what a strict upstream refuses
+cache                    the prompt cache of an upstream
+prices                   prices of tokens
+spans                    text that the agent wrote next and that was still there
+recall                   messages and passages in the last view
+truth                    outcomes in shortened results
+instruction_documents    instruction documents that are whole
+validity                 breaches that a strict upstream refuses
 """

@@ -52,18 +52,24 @@ class Cache:
     def read(self, pieces: Sequence[bytes], now: float) -> tuple[int, int]:
         """Tokens of a request, tools first, and how many of them are cached; it is kept from now on."""
         total = cached = link = 0
-        links = []
+        links: list[int] = []
         marks = [place for place, piece in enumerate(pieces) if isinstance(piece, Marked)]
         back = self._habit.look_back
+        used, oldest = self._used, now - self._habit.lifetime
         for place, piece in enumerate(pieces):
             link = hash((link, piece))
             links.append(link)
             total += self._count(piece)
-            is_seen = not back or any(0 <= mark - place < back for mark in marks)
-            if is_seen and link in self._used and now - self._used[link] <= self._habit.lifetime:
+            last_use = used.get(link)
+            if last_use is None or last_use < oldest:
+                continue
+            if not back or any(0 <= mark - place < back for mark in marks):
                 cached = total
-        ends = [links[mark] for mark in marks] if back else links[-1:] if self._habit.ends_only else links
-        self._used |= dict.fromkeys(ends, now)
+        if back:
+            links = [links[mark] for mark in marks]
+        elif self._habit.ends_only:
+            links = links[-1:]
+        used.update(dict.fromkeys(links, now))
         return total, self._charge(cached)
 
     def _charge(self, cached: int) -> int:

@@ -11,8 +11,8 @@ import random
 from collections.abc import Sequence
 from itertools import chain, zip_longest
 
-from proxy.lab.replay.history import encode
-from proxy.lab.replay.values import Conversation
+from proxy.lab.replay.replay_history import encode
+from proxy.lab.replay.replay_values import Conversation
 from proxy.shorten.pipeline import estimate_tokens
 
 

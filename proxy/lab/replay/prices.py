@@ -10,7 +10,7 @@ removed, lambda is 150 / 50 = 3. An agent that needs fewer extra steps gains.
 
 from collections.abc import Mapping
 
-from proxy.lab.replay.values import PICO_PER_DOLLAR, Scores, Tokens
+from proxy.lab.replay.replay_values import PICO_PER_DOLLAR, Scores, Tokens
 from proxy.shorten.economics import Prices
 from proxy.shorten.window import Window
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from proxy.history.messages import HEAD, Message
 from proxy.history.pins import Pins
-from proxy.lab.replay.values import Recall
+from proxy.lab.replay.replay_values import Recall
 
 
 def measure_recall(messages: Sequence[Message], view: Sequence[Message], pins: Pins) -> dict[str, Recall]:

@@ -8,8 +8,8 @@ what an agent in the field would see; that is what the recorded conversations ar
 import json
 from collections.abc import Iterator
 
-from proxy.lab.demo.run import TOOLS, Run, sample
-from proxy.lab.replay.values import Conversation, Json, RecordedUsage
+from proxy.lab.demo.demo_run import TOOLS, Run, sample
+from proxy.lab.replay.replay_values import Conversation, Json, RecordedUsage
 
 MODEL = "gpt-5.1"
 RUNS = ((2, 110), (5, 48), (7, 20))

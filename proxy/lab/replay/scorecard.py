@@ -19,8 +19,8 @@ from proxy.lab.replay.prices import (
     share,
     share_with_rereads,
 )
+from proxy.lab.replay.replay_values import DIALECTS, PICO_PER_DOLLAR, RECALLED, Result, Scores
 from proxy.lab.replay.scoring import sum_scores
-from proxy.lab.replay.values import DIALECTS, PICO_PER_DOLLAR, RECALLED, Result, Scores
 from proxy.shorten.economics import Prices
 
 Cell = Decimal | int | str
@@ -52,7 +52,10 @@ class Row:
     def cost_with_rereads_interval(self) -> Interval | None:
         prices = self.prices
         return find_interval(
-            [(cost_with_rereads(each, prices), cost_unchanged(each, prices)) for each in self.conversations]
+            [
+                (cost_with_rereads(conversation, prices), cost_unchanged(conversation, prices))
+                for conversation in self.conversations
+            ]
         )
 
     @property
@@ -62,7 +65,9 @@ class Row:
 
     @cached_property
     def spans_interval(self) -> Interval | None:
-        return find_interval([(each.needed.kept, each.needed.asked) for each in self.conversations])
+        return find_interval(
+            [(conversation.needed.kept, conversation.needed.asked) for conversation in self.conversations]
+        )
 
     @property
     def spans_by_characters(self) -> float | None:
@@ -72,7 +77,10 @@ class Row:
     @cached_property
     def spans_by_characters_interval(self) -> Interval | None:
         return find_interval(
-            [(each.needed.kept_characters, each.needed.asked_characters) for each in self.conversations]
+            [
+                (conversation.needed.kept_characters, conversation.needed.asked_characters)
+                for conversation in self.conversations
+            ]
         )
 
     @property
@@ -95,7 +103,11 @@ class Row:
 
     @property
     def _shares(self) -> Sequence[float]:
-        return [each.needed.kept / each.needed.asked for each in self.conversations if each.needed.asked]
+        return [
+            conversation.needed.kept / conversation.needed.asked
+            for conversation in self.conversations
+            if conversation.needed.asked
+        ]
 
 
 @dataclass(frozen=True, slots=True)

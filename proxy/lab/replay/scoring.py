@@ -13,16 +13,16 @@ from itertools import pairwise
 from proxy.history.messages import Message
 from proxy.history.pins import Pins
 from proxy.lab.replay.cache import MARKS, PROVIDER, Cache, Habit
-from proxy.lab.replay.documents import find_documents, is_whole
-from proxy.lab.replay.history import Forwarded, ReplayHistory, RequestTurn, same
+from proxy.lab.replay.instruction_documents import find_documents, is_whole
 from proxy.lab.replay.prices import bill
 from proxy.lab.replay.recall import measure_recall
+from proxy.lab.replay.replay_history import Forwarded, ReplayHistory, RequestTurn, same
+from proxy.lab.replay.replay_values import RECALLED, Estimate, Needed, Point, Recall, Result, Scores, Tokens
 from proxy.lab.replay.simulation import Sent
 from proxy.lab.replay.spans import NeededSpans, Span, choose_requests
-from proxy.lab.replay.summaries import SummaryRequest
+from proxy.lab.replay.summarizers import SummaryRequest
 from proxy.lab.replay.truth import judge_outcomes
 from proxy.lab.replay.validity import BY_DIALECT, shape_of
-from proxy.lab.replay.values import RECALLED, Estimate, Needed, Point, Recall, Result, Scores, Tokens
 from proxy.models.calibrations import find_prior_calibration
 from proxy.models.tokenizer import Tokenizers
 from proxy.models.windows import resolve_window
@@ -89,7 +89,7 @@ class ReplayCase:
         """Rule breaches of a request as the agent sent it."""
         known = self._wrong.get((turn.number, dialect))
         if known is None:
-            known = BY_DIALECT[dialect]([shape_of(each.raw) for each in turn.request.messages])
+            known = BY_DIALECT[dialect]([shape_of(message.raw) for message in turn.request.messages])
             self._wrong[turn.number, dialect] = known
         return known
 
@@ -147,8 +147,8 @@ class Judge:
                 invalid=self._invalid(turn, rendered.view),
                 needed=needed,
                 raw_bill=bill(plain, case.prices),
-                bill=bill(forwarded, case.prices) + sum(bill(each, case.prices) for each in summaries),
-                reread_bill=sum(bill(each, case.prices) for each in rereads),
+                bill=bill(forwarded, case.prices) + sum(bill(summary, case.prices) for summary in summaries),
+                reread_bill=sum(bill(reread, case.prices) for reread in rereads),
                 priced=int(case.prices.prices is not None),
                 failed=int(sent.failed),
             )
@@ -309,6 +309,6 @@ def measure_estimate(history: ReplayHistory, count: Count, calibration: Calibrat
         if first is None or then is None or first.tokens is None or then.tokens is None or then.tokens <= first.tokens:
             continue
         grown = then.tokens - first.tokens
-        ours = calibration.calibrate(sum(count(each.raw) for each in history.request.messages[before:place]))
+        ours = calibration.calibrate(sum(count(message.raw) for message in history.request.messages[before:place]))
         found = found.plus(Estimate(1, grown, ours, abs(ours - grown), then.tokens))
     return found

@@ -8,16 +8,15 @@ socket, and an upstream that accepts everything, or refuses each history over a 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
-from operator import eq
+from functools import lru_cache
 from typing import Any
 
 from proxy.config import Policy
 from proxy.history.identity import Identity
 from proxy.history.messages import Message
 from proxy.history.request import Request
-from proxy.lab.replay.history import OWNER, ReplayHistory, RequestTurn
-from proxy.lab.replay.summaries import ReplaySummarizer, SummaryRequest
+from proxy.lab.replay.replay_history import OWNER, ReplayHistory, RequestTurn
+from proxy.lab.replay.summarizers import ReplaySummarizer, SummaryRequest
 from proxy.path.actions import (
     Action,
     AnswerReport,
@@ -37,6 +36,7 @@ from proxy.path.actions import (
 from proxy.path.conversation import Context, Conversation, list_forwarded_pieces
 from proxy.path.program import run
 from proxy.path.recovery import Refusal
+from proxy.shorten.block import Block
 from proxy.shorten.economics import Prices
 from proxy.shorten.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, FoundValues, LookUp, SummaryCandidate
 from proxy.shorten.pipeline import estimate_tokens
@@ -130,6 +130,10 @@ class SimulatedSummary:
     failures: int
 
 
+read_block = lru_cache(maxsize=16)(Block.from_bytes)
+"""Parse each stored block once, as a running proxy does."""
+
+
 def build_rules(policy: Policy, name: str) -> Rules:
     """The rules of a policy, with the tool for recalls where it offers one, in the form of chat completions."""
     rules = policy.rules(name)
@@ -191,9 +195,7 @@ class Simulation:
         continued = replace(request)
         earlier = self._earlier
         if earlier is not None:
-            same = map(eq, earlier.body, request.body)
-            shared = sum(1 for _ in takewhile(bool, same))
-            continued.columns.follow(earlier.columns, shared)
+            continued.columns.follow(earlier.columns, _count_shared(earlier.body, request.body))
         self._earlier = continued
         return continued
 
@@ -208,6 +210,7 @@ class Simulation:
             prices=self._prices,
             window=Window(total=trial.window, origin="config"),
             wait_seconds=trial.patience,
+            read_block=read_block,
         )
 
     @property
@@ -250,6 +253,14 @@ class Simulation:
             candidate = SummaryCandidate("failed", failures=pending.failures + 1)
             seconds = FAILED_SECONDS if candidate.failures < MAX_FAILURES else DAY_SECONDS
         self._store.note(pending.key, candidate.to_bytes(), seconds)
+
+
+def _count_shared(earlier: Sequence[Message], later: Sequence[Message]) -> int:
+    """The number of leading messages that two histories have in common."""
+    for place, (one, other) in enumerate(zip(earlier, later, strict=False)):
+        if one is not other and one != other:
+            return place
+    return min(len(earlier), len(later))
 
 
 class TurnDriver:

@@ -76,13 +76,13 @@ def _files_touched(messages: Iterable[Message]) -> list[str]:
 
 def _failures(messages: Iterable[Message]) -> list[str]:
     outcomes = (find_outcome(message.text) for message in messages if message.is_bulk)
-    failures = (each.error or each.render() for each in outcomes if each.has_failed)
+    failures = (outcome.error or outcome.render() for outcome in outcomes if outcome.has_failed)
     return list(dict.fromkeys(map(_shorten, failures)))[-_ROWS_COUNT:]
 
 
 def _assistant_words(messages: Iterable[Message]) -> list[str]:
     texts = [message.text for message in messages if message.role == "assistant"]
-    return [_shorten(each) for each in texts if each.strip()][-_ROWS_COUNT:]
+    return [_shorten(text) for text in texts if text.strip()][-_ROWS_COUNT:]
 
 
 def _newest_words(messages: Iterable[Message]) -> list[str]:

@@ -25,12 +25,12 @@ from proxy.history.request import Request
 from proxy.lab.demo.speech import DemoUsage, ModelReply, refusal
 from proxy.lab.replay import standin
 from proxy.lab.replay.cache import Cache
-from proxy.lab.replay.history import ReplayHistory, RequestTurn, encode
-from proxy.lab.replay.run import Progress, ResultFile, result_key
+from proxy.lab.replay.replay_history import ReplayHistory, RequestTurn, encode
+from proxy.lab.replay.replay_jobs import Progress, ResultFile, result_key
+from proxy.lab.replay.replay_values import Conversation, Json, Result
 from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Sent
-from proxy.lab.replay.summaries import SummaryRequest
-from proxy.lab.replay.values import Conversation, Json, Result
+from proxy.lab.replay.summarizers import SummaryRequest
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.upstream.call import Call
 from proxy.upstream.client import Client
@@ -224,7 +224,7 @@ def _message(raw: bytes) -> Json | None:
 def _essence(message: Json) -> tuple[str, list[tuple[str, str]]]:
     """Text and calls of an answer, which is all that an agent acts on."""
     functions = [call.get("function") or {} for call in message.get("tool_calls") or ()]
-    calls = [(str(each.get("name", "")), str(each.get("arguments", ""))) for each in functions]
+    calls = [(str(function.get("name", "")), str(function.get("arguments", ""))) for function in functions]
     return str(message.get("content") or ""), calls
 
 

@@ -46,8 +46,8 @@ def shape_of(raw: bytes) -> Shape:
 
 
 def check_openai(shapes: Sequence[Shape]) -> Counter[str]:
-    wrong = (fault for each in shapes for fault in each.openai)
-    ends = [each for each in shapes if each.role not in HEAD][-1:]
+    wrong = (fault for shape in shapes for fault in shape.openai)
+    ends = [shape for shape in shapes if shape.role not in HEAD][-1:]
     last = ["it ends with an answer"] if ends and ends[0].role == "assistant" else []
     return Counter([*_check_beginning(shapes), *last, *wrong, *_check_pairs(shapes)])
 
@@ -67,9 +67,9 @@ def check_alternation(shapes: Sequence[Shape]) -> Counter[str]:
 
 
 def check_anthropic(shapes: Sequence[Shape]) -> Counter[str]:
-    ids = Counter(call for each in shapes for call in each.calls)
+    ids = Counter(call for shape in shapes for call in shape.calls)
     twice = ("a call's id stands there twice" for times in ids.values() for _ in range(times - 1))
-    wrong = (fault for each in shapes for fault in each.anthropic)
+    wrong = (fault for shape in shapes for fault in shape.anthropic)
     return Counter([*_check_beginning(shapes), *wrong, *twice, *_check_pairs(shapes)])
 
 
@@ -81,7 +81,7 @@ BY_DIALECT: Mapping[str, Callable[[Sequence[Shape]], Counter[str]]] = {
 
 
 def _check_beginning(shapes: Sequence[Shape]) -> Iterator[str]:
-    body = [each for each in shapes if each.role not in HEAD]
+    body = [shape for shape in shapes if shape.role not in HEAD]
     if not any(each.role == "user" for each in body):
         yield "nobody asks anything"
     if body and body[0].role != "user":
@@ -91,15 +91,15 @@ def _check_beginning(shapes: Sequence[Shape]) -> Iterator[str]:
 def _check_pairs(shapes: Sequence[Shape]) -> Iterator[str]:
     """A call is answered once, directly after the message that made it; nothing else is answered."""
     waiting: list[str] = []
-    for each in shapes:
-        if each.role == "tool":
-            if each.answers in waiting:
-                waiting.remove(each.answers)
+    for shape in shapes:
+        if shape.role == "tool":
+            if shape.answers in waiting:
+                waiting.remove(shape.answers)
             else:
                 yield "a result without its call"
             continue
         yield from ("a call without its result" for _ in waiting)
-        waiting = list(each.calls)
+        waiting = list(shape.calls)
     yield from ("a call without its result" for _ in waiting)
 
 

@@ -3,21 +3,21 @@
 One module for each format. Its function `claims` recognises a file by its content, because names of files vary; the
 first module that does reads it. Sessions are data that others wrote: they are read, and never run or obeyed.
 
-history          histories as readers return them, and the conversations made of them
-branches         sessions that are trees
-shapes           JSON of unknown shape, read with checks
-files            files of any packing, alone or in folders
-chat             OpenAI chat messages and request bodies
-responses        items of the Responses API
-claude_code      Claude Code
-codex            Codex
-mini_swe_agent   mini-swe-agent
-opencode         opencode
-openhands        OpenHands
-pi               pi
-swe_agent        SWE-agent
-traces           collections of recorded conversations
-transcripts      originals saved by this proxy
+session_history   histories as readers return them, and the conversations made of them
+branches          sessions that are trees
+shapes            JSON of unknown shape, read with checks
+session_files     files of any packing, alone or in folders
+chat              OpenAI chat messages and request bodies
+responses         items of the Responses API
+claude_code       Claude Code
+codex             Codex
+mini_swe_agent    mini-swe-agent
+opencode          opencode
+openhands         OpenHands
+pi                pi
+swe_agent         SWE-agent
+traces            collections of recorded conversations
+proxy_transcripts  originals saved by this proxy
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from proxy.lab.replay.values import Conversation
+from proxy.lab.replay.replay_values import Conversation
 from proxy.lab.saved import UnreadableError
 from proxy.lab.sessions import (
     chat,
@@ -36,12 +36,12 @@ from proxy.lab.sessions import (
     opencode,
     openhands,
     pi,
+    proxy_transcripts,
     swe_agent,
     traces,
-    transcripts,
 )
-from proxy.lab.sessions.files import ParsedFile, parse_file, walk_files
-from proxy.lab.sessions.history import Chapter, build_conversation
+from proxy.lab.sessions.session_files import ParsedFile, parse_file, walk_files
+from proxy.lab.sessions.session_history import Chapter, build_conversation
 
 _BROKEN = "lines that are no JSON, left out"
 _EMPTY = "histories without a request"
@@ -68,7 +68,13 @@ def _events_folder(place: Path, _: Path) -> Path:
 
 
 FORMATS = (
-    Format(transcripts.NAME, transcripts.LOOKS_FOR, transcripts.claims, transcripts.chapters, _parent_folder),
+    Format(
+        proxy_transcripts.NAME,
+        proxy_transcripts.LOOKS_FOR,
+        proxy_transcripts.claims,
+        proxy_transcripts.chapters,
+        _parent_folder,
+    ),
     Format(claude_code.NAME, claude_code.LOOKS_FOR, claude_code.claims, claude_code.chapters),
     Format(codex.NAME, codex.LOOKS_FOR, codex.claims, codex.chapters),
     Format(pi.NAME, pi.LOOKS_FOR, pi.claims, pi.chapters),
@@ -135,7 +141,7 @@ def _detect_format(found: ParsedFile) -> Format | None:
 
 def _merge_files(place: Path, sheets: Sequence[ParsedFile]) -> ParsedFile:
     return ParsedFile(
-        place, tuple(value for each in sheets for value in each.values), sum(each.broken for each in sheets)
+        place, tuple(value for sheet in sheets for value in sheet.values), sum(sheet.broken for sheet in sheets)
     )
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from proxy.lab.replay.values import Json
-from proxy.lab.sessions.files import ParsedFile
-from proxy.lab.sessions.history import Chapter, RecordedMessage
+from proxy.lab.replay.replay_values import Json
 from proxy.lab.sessions.responses import Items
+from proxy.lab.sessions.session_files import ParsedFile
+from proxy.lab.sessions.session_history import Chapter, RecordedMessage
 from proxy.lab.sessions.shapes import as_arguments, as_object, as_objects, as_text, chat_tools, read_usage
 
 NAME = "OpenAI messages"
@@ -43,11 +43,11 @@ def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
 
 def _flat(values: Sequence[Any]) -> Iterator[Json]:
     """The objects of a list and of a list of lists alike."""
-    for each in values:
-        if isinstance(each, list):
-            yield from _flat(each)
-        elif isinstance(each, dict):
-            yield each
+    for value in values:
+        if isinstance(value, list):
+            yield from _flat(value)
+        elif isinstance(value, dict):
+            yield value
 
 
 def _is_message(row: Json) -> bool:
@@ -76,7 +76,7 @@ def _messages(body: Json) -> list[Json]:
     for item in as_objects(body.get("input")):
         items.add(item)
     head = [{"role": "system", "content": words}] if (words := as_text(body.get("instructions"))) else []
-    return [*head, *(each.message for each in items.messages)]
+    return [*head, *(message.message for message in items.messages)]
 
 
 def _read_messages(history: Sequence[Json], body: Json) -> list[RecordedMessage]:

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from proxy.lab.replay.values import Json, RecordedUsage
+from proxy.lab.replay.replay_values import Json, RecordedUsage
 from proxy.lab.sessions.branches import Branch, find_branches
-from proxy.lab.sessions.files import ParsedFile
-from proxy.lab.sessions.history import Chapter, RecordedMessage, make_answer, make_call, make_result
+from proxy.lab.sessions.session_files import ParsedFile
+from proxy.lab.sessions.session_history import Chapter, RecordedMessage, make_answer, make_call, make_result
 from proxy.lab.sessions.shapes import (
     as_arguments,
     as_object,

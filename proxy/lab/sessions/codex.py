@@ -8,10 +8,10 @@ chapter. After each answer a `token_count` tells what it took.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from proxy.lab.replay.values import Json
-from proxy.lab.sessions.files import ParsedFile
-from proxy.lab.sessions.history import Chapter, RecordedMessage, mark_repeated
+from proxy.lab.replay.replay_values import Json
 from proxy.lab.sessions.responses import KINDS, Items
+from proxy.lab.sessions.session_files import ParsedFile
+from proxy.lab.sessions.session_history import Chapter, RecordedMessage, mark_repeated
 from proxy.lab.sessions.shapes import as_count, as_object, as_objects, as_seconds, as_text, read_usage
 from proxy.wire.paths import RESPONSES_PATH
 
@@ -90,10 +90,10 @@ class _Rollout:
             self._items.note_usage(read_usage(info.get("last_token_usage")))
 
     def _read_compaction(self, payload: Json) -> list[RecordedMessage]:
-        head = [each for each in self._items.messages[:1] if each.role == "system"]
+        head = [message for message in self._items.messages[:1] if message.role == "system"]
         replacement = as_objects(payload.get("replacement_history"))
         if not replacement:
-            users = [each for each in self._items.messages if each.role == "user"]
+            users = [message for message in self._items.messages if message.role == "user"]
             return mark_repeated(
                 [*head, *users, RecordedMessage({"role": "user", "content": as_text(payload.get("message"))})]
             )

@@ -6,9 +6,9 @@ A message of the role "exit" tells how the run ended and was never sent. Runs of
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from proxy.lab.replay.values import Json
-from proxy.lab.sessions.files import ParsedFile
-from proxy.lab.sessions.history import Chapter, RecordedMessage
+from proxy.lab.replay.replay_values import Json
+from proxy.lab.sessions.session_files import ParsedFile
+from proxy.lab.sessions.session_history import Chapter, RecordedMessage
 from proxy.lab.sessions.shapes import as_object, as_objects, as_seconds, as_text, read_usage
 
 NAME = "mini-swe-agent"

@@ -7,9 +7,9 @@ such a part, and the summary that answers it: a chapter.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from proxy.lab.replay.values import Json
-from proxy.lab.sessions.files import ParsedFile
-from proxy.lab.sessions.history import (
+from proxy.lab.replay.replay_values import Json
+from proxy.lab.sessions.session_files import ParsedFile
+from proxy.lab.sessions.session_history import (
     UNANSWERED,
     Chapter,
     RecordedMessage,
@@ -67,8 +67,8 @@ def _session(messages: Sequence[Json]) -> Iterator[Chapter]:
 
 
 def _chapter(read: Sequence[RecordedMessage], name: str, messages: Sequence[Json]) -> Chapter:
-    models = (as_text(_info(each).get("modelID")) for each in reversed(messages))
-    states = (as_object(part.get("state")) for each in messages for part in as_objects(each.get("parts")))
+    models = (as_text(_info(message).get("modelID")) for message in reversed(messages))
+    states = (as_object(part.get("state")) for message in messages for part in as_objects(message.get("parts")))
     cleared = sum("compacted" in as_object(state.get("time")) for state in states)
     return Chapter(read, name, next(filter(None, models), ""), notes={_CLEARED: cleared} if cleared else {})
 

@@ -8,9 +8,16 @@ format, and are not read.)
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from proxy.lab.replay.values import Json, RecordedUsage
-from proxy.lab.sessions.files import ParsedFile
-from proxy.lab.sessions.history import Chapter, RecordedMessage, make_answer, make_call, make_result, mark_repeated
+from proxy.lab.replay.replay_values import Json, RecordedUsage
+from proxy.lab.sessions.session_files import ParsedFile
+from proxy.lab.sessions.session_history import (
+    Chapter,
+    RecordedMessage,
+    make_answer,
+    make_call,
+    make_result,
+    mark_repeated,
+)
 from proxy.lab.sessions.shapes import (
     as_arguments,
     as_count,
@@ -67,9 +74,9 @@ def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
 def _events(values: Sequence[Any]) -> list[Any]:
     """One list of them, or one after the other; a run of a benchmark has them in its "history"."""
     found: list[Any] = []
-    for each in values:
-        history = each.get("history") if isinstance(each, dict) else each
-        found += history if isinstance(history, list) else [each]
+    for value in values:
+        history = value.get("history") if isinstance(value, dict) else value
+        found += history if isinstance(history, list) else [value]
     return found
 
 
@@ -139,7 +146,7 @@ def _read_output(event: Json) -> str | list[Json]:
         return as_text(event.get("error")) or f"Action rejected: {as_text(event.get('rejection_reason'))}"
     observation = as_object(event.get("observation"))
     outputs = [observation.get(key) for key in ("content", "output", "error") if observation.get(key)]
-    words = [part for each in outputs for part in _as_parts(each)]
+    words = [part for output in outputs for part in _as_parts(output)]
     return _parts([*words, *as_objects(event.get("extended_content"))]) if words else as_arguments(observation)
 
 

@@ -8,10 +8,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from proxy.lab.replay.values import Json
+from proxy.lab.replay.replay_values import Json
 from proxy.lab.sessions.branches import find_branches
-from proxy.lab.sessions.files import ParsedFile
-from proxy.lab.sessions.history import Chapter, RecordedMessage, make_answer, make_call, make_result, mark_repeated
+from proxy.lab.sessions.session_files import ParsedFile
+from proxy.lab.sessions.session_history import (
+    Chapter,
+    RecordedMessage,
+    make_answer,
+    make_call,
+    make_result,
+    mark_repeated,
+)
 from proxy.lab.sessions.shapes import (
     as_arguments,
     as_count,

@@ -7,8 +7,8 @@ message: so they are gathered until something that is no answer follows, or unti
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from proxy.lab.replay.values import Json, RecordedUsage
-from proxy.lab.sessions.history import RecordedMessage, make_answer, make_call, make_result
+from proxy.lab.replay.replay_values import Json, RecordedUsage
+from proxy.lab.sessions.session_history import RecordedMessage, make_answer, make_call, make_result
 from proxy.lab.sessions.shapes import as_arguments, as_objects, as_text, join_text, make_image_link, simplify_content
 
 CALLS = {

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from proxy.lab.replay.values import Json, RecordedUsage
+from proxy.lab.replay.replay_values import Json, RecordedUsage
 
 _MILLISECONDS = 1e11
 """Seconds reach this number in the year 5138, milliseconds did in 1973."""

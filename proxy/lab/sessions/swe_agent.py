@@ -7,9 +7,9 @@ naming the calls it answers in a list. Several agents may have worked in turn: e
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from proxy.lab.replay.values import Json
-from proxy.lab.sessions.files import ParsedFile
-from proxy.lab.sessions.history import Chapter, RecordedMessage, make_answer, make_result
+from proxy.lab.replay.replay_values import Json
+from proxy.lab.sessions.session_files import ParsedFile
+from proxy.lab.sessions.session_history import Chapter, RecordedMessage, make_answer, make_result
 from proxy.lab.sessions.shapes import (
     as_object,
     as_objects,

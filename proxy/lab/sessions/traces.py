@@ -8,9 +8,9 @@ Such a file is a source of its own: results are listed by file.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from proxy.lab.replay.values import Json, RecordedUsage
-from proxy.lab.sessions.files import ParsedFile
-from proxy.lab.sessions.history import Chapter, RecordedMessage
+from proxy.lab.replay.replay_values import Json, RecordedUsage
+from proxy.lab.sessions.session_files import ParsedFile
+from proxy.lab.sessions.session_history import Chapter, RecordedMessage
 from proxy.lab.sessions.shapes import as_count, as_objects, as_seconds, as_text, chat_tools
 
 NAME = "recorded conversations"

@@ -10,8 +10,8 @@ import zlib
 from collections.abc import Callable, Iterable
 
 import brotli
-from proxy.wire.encodings import zstd
 
+from proxy.wire.encodings import zstd
 from tests.end_to_end.fidelity.stored import RequestCase
 from tests.support import http_client
 from tests.support.scripted_upstream import Request

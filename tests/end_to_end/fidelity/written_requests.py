@@ -6,8 +6,8 @@ import zlib
 from collections.abc import Iterator
 
 import brotli
-from proxy.wire.encodings import zstd
 
+from proxy.wire.encodings import zstd
 from tests.end_to_end.fidelity.stored import RequestCase
 from tests.end_to_end.fidelity.written_chats import CHAT, HELLO, JSON, KEY, post
 

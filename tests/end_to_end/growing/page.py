@@ -114,10 +114,6 @@ def report(found: Findings) -> str:
     checks = [
         (name, f"{sum(times for kind, times in kinds.items() if kind.startswith(starts)):,}") for name, starts in CHECKS
     ]
-    policies = [
-        (name, *(f"{counted[key]:,}" for key in ("histories", "rewritten", "created", "refused")))
-        for name, counted in found.by_policy.items()
-    ]
     about = ABOUT.format(histories=tally["histories"], conversations=tally["conversations"], windows=windows)
     parts = (
         TITLE,
@@ -126,6 +122,5 @@ def report(found: Findings) -> str:
         f"{provenance()}.",
         table(("must not happen", "found"), checks),
         table(("played", ""), played),
-        table(("policy", "histories", "rewritten", "blocks made", "refused"), policies),
     )
     return "\n".join(f"{part}\n" for part in parts).strip() + "\n"

@@ -6,8 +6,8 @@ import json
 from contextlib import AsyncExitStack
 
 import pytest
-from proxy.wire.encodings import zstd
 
+from proxy.wire.encodings import zstd
 from tests.support import http_client
 from tests.support.proxy_client import ask, chat, encode_chunked, fault_of, log_of, open_line, request, until, whole_log
 

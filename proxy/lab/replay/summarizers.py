@@ -14,8 +14,8 @@ from typing import Protocol
 from proxy.config import Upstream
 from proxy.history.messages import Message
 from proxy.lab.replay import standin
-from proxy.lab.replay.history import ReplayHistory, RequestTurn
-from proxy.lab.replay.values import Tokens
+from proxy.lab.replay.replay_history import ReplayHistory, RequestTurn
+from proxy.lab.replay.replay_values import Tokens
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.summary_check import SummaryReply
 from proxy.summary.call import SummaryCall, SummaryCost

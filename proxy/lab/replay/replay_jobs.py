@@ -5,6 +5,7 @@ when; the results come back in the order of the policies and conversations that 
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
@@ -15,14 +16,15 @@ from typing import BinaryIO
 
 import msgspec
 
-from proxy.lab.replay.history import ReplayHistory
+from proxy.lab.replay.replay_history import ReplayHistory
+from proxy.lab.replay.replay_values import Conversation, Result
 from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Simulation, Trial
-from proxy.lab.replay.values import Conversation, Result
 from proxy.shorten.window import compute_relative_prices
 
 VERSION = 3
 """Of the measures: kept results of another version are not used again."""
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 Progress = Callable[[int, int], None]
 """Called with the number of conversations that are done, and of all."""
 
@@ -105,9 +107,19 @@ def _row(line: bytes) -> tuple[str, object] | None:
 
 
 def result_key(conversation: Conversation, setting: object) -> str:
-    """Tells a result from those of other settings and other conversations of the same name."""
+    """A key that differs for other settings and for other conversations of the same name."""
+    return setting_key(hash_conversation(conversation), setting)
+
+
+def hash_conversation(conversation: Conversation) -> bytes:
     content = json.dumps(asdict(conversation), sort_keys=True, default=str).encode("utf-8", "surrogatepass")
-    return blake2b(b"%d %b %b" % (VERSION, repr(setting).encode(), content), digest_size=12).hexdigest()
+    return blake2b(content, digest_size=12).digest()
+
+
+def setting_key(conversation_hash: bytes, setting: object) -> str:
+    """Addresses of functions among the rules are left out: they differ from run to run."""
+    text = _ADDRESS.sub("", repr(setting))
+    return blake2b(b"%d %b %b" % (VERSION, text.encode(), conversation_hash), digest_size=12).hexdigest()
 
 
 def replay_all(
@@ -120,11 +132,12 @@ def replay_all(
     progress: Progress = lambda _done, _all: None,
 ) -> list[Result]:
     """Every policy over every conversation."""
-    keys = {
-        (trial.name, trial.price_model, each.name): result_key(each, (trial, upstream))
-        for each in conversations
-        for trial in trials
-    }
+    keys = {}
+    for conversation in conversations:
+        conversation_hash = hash_conversation(conversation)
+        for trial in trials:
+            name = trial.name, trial.price_model, conversation.name
+            keys[name] = setting_key(conversation_hash, (trial, upstream))
     known = ledger.read()
     found = {pair: known[name] for pair, name in keys.items() if name in known}
     left = list(_missing_jobs(conversations, trials, upstream, found))
@@ -145,10 +158,10 @@ def _missing_jobs(
     upstream: UpstreamModel,
     found: Mapping[tuple[str, str, str], Result],
 ) -> Iterator[Job]:
-    for each in conversations:
-        missing = [trial for trial in trials if (trial.name, trial.price_model, each.name) not in found]
+    for conversation in conversations:
+        missing = [trial for trial in trials if (trial.name, trial.price_model, conversation.name) not in found]
         if missing:
-            yield Job(each, missing, upstream)
+            yield Job(conversation, missing, upstream)
 
 
 def _run_jobs(left: Sequence[Job], jobs: int) -> Iterator[list[Result]]:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from proxy.lab.replay.values import Conversation, Json, OwnHistory, RecordedUsage
+from proxy.lab.replay.replay_values import Conversation, Json, OwnHistory, RecordedUsage
 from proxy.lab.sessions.shapes import as_objects, as_text, join_text
 from proxy.wire.paths import CHAT_PATH, MESSAGES_PATH, RESPONSES_PATH
 
@@ -56,7 +56,7 @@ class Chapter:
 
 def mark_repeated(messages: Iterable[RecordedMessage]) -> list[RecordedMessage]:
     """The same messages, carried over into another chapter."""
-    return [replace(each, recorded=None, again=True) for each in messages]
+    return [replace(message, recorded=None, again=True) for message in messages]
 
 
 def make_call(name: str, arguments: str, known_by: str) -> Json:
@@ -87,7 +87,7 @@ def build_conversation(chapter: Chapter, place: str, kind: str) -> tuple[Convers
     return Conversation(
         name=f"{chapter.source or place} {chapter.name}".strip(),
         source=chapter.source or kind,
-        messages=tuple(each.message for each in messages),
+        messages=tuple(message.message for message in messages),
         tools=chapter.tools,
         model=chapter.model,
         recorded={place: found for place in requests if (found := messages[place].recorded) is not None},
@@ -157,9 +157,9 @@ def _build_messages(messages: Sequence[RecordedMessage]) -> OwnHistory:
     """Results are put together, and the text behind them in the same message."""
     elements, starts = list[Json](), list[int]()
     is_open = False
-    for each in messages:
-        is_answer, is_result = each.role == "assistant", each.role == "tool"
-        blocks = list(each.own or [_write_block(each)])
+    for message in messages:
+        is_answer, is_result = message.role == "assistant", message.role == "tool"
+        blocks = list(message.own or [_write_block(message)])
         if is_open and not is_answer:
             elements[-1]["content"] += blocks
         else:

@@ -8,10 +8,10 @@ of it that the client sent with the next request, and where none came, it is the
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from proxy.lab.replay.values import Json
+from proxy.lab.replay.replay_values import Json
 from proxy.lab.sessions.branches import find_branches
-from proxy.lab.sessions.files import ParsedFile
-from proxy.lab.sessions.history import Chapter, RecordedMessage
+from proxy.lab.sessions.session_files import ParsedFile
+from proxy.lab.sessions.session_history import Chapter, RecordedMessage
 from proxy.lab.sessions.shapes import as_object, as_objects, as_seconds, as_text, iter_strings, read_usage
 
 NAME = "transcripts"

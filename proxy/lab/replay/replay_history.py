@@ -17,7 +17,7 @@ from proxy.history.messages import Message
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.history.request import Request
 from proxy.lab.replay.cache import Marked
-from proxy.lab.replay.values import Conversation, Json, RecordedUsage
+from proxy.lab.replay.replay_values import Conversation, Json, RecordedUsage
 from proxy.lab.saved import UnreadableError
 from proxy.path.actions import Owner
 from proxy.summary.question import Try
@@ -27,7 +27,7 @@ from proxy.wire.pieces import PiecedRequest
 
 PACE_SECONDS = 8.0
 """Seconds from one answer to the next, where no times are recorded: the median of those that were."""
-OWNER = Owner("replay", b"k" * 32)
+OWNER = Owner("replay", b"k" * 64)
 """Whose recorded conversations are: one tenant with a key of no secrecy, so that every replay is the same."""
 
 
@@ -129,7 +129,8 @@ class ReplayHistory:
         """The request that the message at this place answered."""
         if self.conversation.own is None:
             whole = self.request
-            return replace(whole, messages=whole.messages[:place], offsets=whole.offsets[:place])
+            source = whole.source[: whole.find_end(place)] + b"]}"
+            return replace(whole, source=source, messages=whole.messages[:place], offsets=whole.offsets[:place])
         found = self.format.parse(self.body(place))
         assert found is not None  # noqa: S101 - the whole was read
         return found
