@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from proxy.path.conversation import AnswerReport, is_silently_cut
+from proxy.path.accounting import is_silently_cut
+from proxy.path.actions import AnswerReport
 from proxy.path.recovery import Refusal
 from proxy.wire.refusals import BODY_MAX_BYTES, classify
 from proxy.wire.usage import read_usage, says_truncated
