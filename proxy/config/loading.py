@@ -119,7 +119,7 @@ def with_policy(config: Config, name: str, values: Mapping[str, Any]) -> Config:
     try:
         policy = Policy.model_validate(values)
         changed = config.model_copy(update={"policies": {**config.policies, name: policy}})
-        fault = changed.policy(name).find_headroom_fault()
+        changed.policy(name)
     except ValidationError as invalid:
         faults = [Fault(".".join(map(str, at)), where, why) for at, why in describe_errors(invalid, Policy)]
         raise InvalidConfig(faults) from None
@@ -127,8 +127,6 @@ def with_policy(config: Config, name: str, values: Mapping[str, Any]) -> Config:
         raise InvalidConfig([Fault("inherit", where, f"there is no policy {missing}")]) from None
     except ValueError as circle:
         raise InvalidConfig([Fault("inherit", where, str(circle))]) from None
-    if fault is not None:
-        raise InvalidConfig([Fault("headroom", where, fault)])
     return changed
 
 

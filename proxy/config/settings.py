@@ -507,10 +507,7 @@ class Config(ConfigModel):
             except ValueError as circle:
                 yield f"policies.{name}: {circle}"
             else:
-                asked, own = policy.summary.upstream, self.policies[name].model_fields_set
-                # Not again at each policy that inherits it.
-                if (name == DEFAULT or own & {"trigger", "headroom"}) and (why := policy.find_headroom_fault()):
-                    yield f"policies.{name}.headroom: {why}"
+                asked = policy.summary.upstream
                 if asked and asked not in names:
                     yield f"policies.{name}.summary.upstream: there is no upstream {asked!r}{suggest(asked, names)}"
         for where, name in self._policy_references():

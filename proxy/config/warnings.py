@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from proxy.config.attachments import Attachment, covers_glob, find_unreachable
-from proxy.config.policies import STEP_LISTS, Policy, ToolConfig
+from proxy.config.policies import Policy
 from proxy.config.settings import Config
+from proxy.config.step_settings import STEP_LISTS
+from proxy.config.tool_rules import ToolConfig
 from proxy.config.values import ALL_PERCENT
 from proxy.shorten.rules import NOTHING_KNOWN, Rules
 
@@ -15,7 +17,6 @@ _GLOB = frozenset("*?[")
 KEEP_MAX_TOKENS = 200_000
 NEVER_TOKENS = 100_000_000
 """No history holds so many: who waits for them wants old results never to be cleared."""
-LEAST_LIMIT_SHARE = 0.1
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -99,11 +100,6 @@ def _check_policies(config: Config) -> Iterator[tuple[str, str]]:
             yield f"policies.{name}.summary.model", f"upstream {chosen.name!r} does not serve {model!r} (`models`)"
         elif model and chosen is None and not any(each.serves(model) for each in config.upstreams):
             yield f"policies.{name}.summary.model", f"no upstream serves {model!r}"
-        if policy.headroom and 0 < policy.least_trigger - policy.headroom < LEAST_LIMIT_SHARE:
-            yield (
-                f"policies.{name}.headroom",
-                "leaves less than a tenth of the window below it: nearly every request is compacted; lower it",
-            )
         if policy.keep.tokens >= KEEP_MAX_TOKENS:
             yield f"policies.{name}.keep.tokens", "is more than most context windows: nothing is ever compacted"
         rules = policy.rules(name)
@@ -133,8 +129,6 @@ def _check_bounds(own: Policy, rules: Rules) -> Iterator[tuple[str, str]]:
     summary, fitting_summary = rules.summary, fitting.summary
     if summary.enabled and fitting_summary.max_tokens < summary.max_tokens:
         yield "summary.max_tokens", why.format(summary.max_tokens, fitting_summary.max_tokens)
-    if "user_tokens" in own.summary.model_fields_set and fitting_summary.user_tokens < summary.user_tokens:
-        yield "summary.user_tokens", why.format(summary.user_tokens, fitting_summary.user_tokens)
 
 
 def _check_steps(own: Policy, policy: Policy) -> Iterator[tuple[str, str]]:

@@ -960,7 +960,8 @@ class Exchange:
 def find_smallest_bytes(rules: Rules) -> int:
     """The size of the smallest request body about which anything is to be decided, in a window with some room."""
     least = [LOOK_UP_MIN_TOKENS, rules.clear_tokens]
-    least += [tokens for tokens in (rules.trigger_tokens, rules.always and rules.always_at_least) if tokens]
+    if rules.trigger_tokens:
+        least.append(rules.trigger_tokens)
     return BYTES_PER_TOKEN * min(least)
 
 

@@ -424,7 +424,7 @@ class Session:
     def _asks_usage(self, decision: Decision) -> bool:
         """True where a stream without usage is asked for it, because the next requests need it."""
         plan, exchange = decision.plan, self.exchange
-        if plan is None or exchange.observes or not self.policy.settings.ask_usage:
+        if plan is None or exchange.observes:
             return False
         if not self._request.stream or self._request.asks_usage:
             return False
@@ -574,7 +574,7 @@ class Session:
             is_other_upstream=client is not self._client,
             room=window.usable_tokens(question.rules.max_tokens),
             longest_answer=window.output,
-            usage_refusals=self._services.usage_refusals if self.policy.settings.ask_usage else None,
+            usage_refusals=self._services.usage_refusals,
         )
         candidate = exchange.memory.candidate
         failures = candidate.failures if candidate is not None else 0

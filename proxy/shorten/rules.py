@@ -1,15 +1,21 @@
-"""Rules and facts: the input of `planning.decide()` beside the history itself.
+"""Rules and facts: the input of `planning.decide()` besides the history itself.
 
-A policy in `proxy.yaml` compiles to `Rules`. The orchestration, which knows the window, the usage and the clock, fills
-in `Facts`. Figures are in tokens unless they say otherwise. The defaults did best in replays of recorded conversations.
+Rules
+    A policy of `proxy.yaml`, compiled. Fields with `setting` are the settings of a policy: this is their only
+    declaration. Their defaults did best in replays of recorded conversations.
+Facts
+    What the orchestration knows of the request: window, usage, prices, idle time.
+
+Figures are in tokens unless they say otherwise.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from proxy.history.agents import ASIDES, OBSERVATIONS
-from proxy.history.grouping import Pins
+from proxy.declaration import setting
+from proxy.history.agents import ASIDES, OBSERVATIONS, find_pattern_fault
+from proxy.history.grouping import Pins, find_pin_fault
 from proxy.shorten.pipeline import GoOn, Step, always_go_on
 from proxy.shorten.steps.standard import (
     ClearObservations,
@@ -23,31 +29,39 @@ from proxy.shorten.summary import Summary, SummaryRules
 from proxy.shorten.window import Prices, find_share_worth_clearing
 
 LARGE_TRIGGER, SMALL_TRIGGER, SPARED_TOKENS = 0.5, 0.8, 48_000
-"""The trigger `auto`: it saves cost before large windows, but of small ones a history may use more: the tokens spared,
-as far as they fit."""
+"""`trigger: auto`. A large window is compacted early, because long requests cost more; of a small one more is used."""
 CLEAR_TOKENS, CLEAR_COLD_TOKENS = 40_000, 12_000
-"""`clear_at_least` and `clear_cold_at_least` if they are `auto`, where cached tokens cost a tenth of others or less."""
-LEAST_LIMIT_TOKENS = 2_000
-"""A headroom never brings the trigger below this: instructions and tools alone would be over it, at every request."""
-KEPT_SHARE, USER_WORDS_SHARE, SUMMARY_SHARE = 1 / 2, 1 / 2, 1 / 3
-"""The most that the newest messages, the user's older words and a summary may take of what a block brings a view down
-to. Ledger and answers have such shares too, see `Draft.bytes_within`."""
-WORKING_MEMORY_SHARE = 0.9
-"""The most that a working memory may take of it."""
+"""`clear_at_least` and `clear_cold_at_least` if they are `auto` and cached tokens cost a tenth of others or less."""
+KEPT_SHARE, USER_WORDS_SHARE, SUMMARY_SHARE, WORKING_MEMORY_SHARE = 1 / 2, 1 / 2, 1 / 3, 0.9
+"""Upper bounds of `keep.tokens`, of the user's older words, of a summary and of `working_memory`, as shares of the size
+that a block brings a history down to. `Draft.bytes_within` has those of ledger and answers."""
+AMOUNT_MAX = 10**12
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """How much of the newest part is left alone: the groups that fit into `tokens`, at least `groups` and `turns`.
+    """The newest messages, which are not shortened as long as the request fits.
 
-    No tokens, groups or turns at all: only what the model has not answered yet.
+    If tokens, groups and turns are all 0, only what the model has not answered yet is kept.
     """
 
-    tokens: int = 2_000
-    groups: int = 2
-    turns: int = 0
-    first: int = 0
-    """The number of groups at the beginning that are left alone as well."""
+    tokens: int = setting(
+        2_000,
+        "Keep the newest messages that fit in this many tokens. Raise it for agents that refer back to what they read.",
+    )
+    groups: int = setting(
+        2,
+        "Keep at least this many of the newest groups, whatever their size. A group is a tool call with its results, "
+        "or one message.",
+    )
+    turns: int = setting(
+        0,
+        "Keep at least this many of the newest turns. A turn is a user's message and everything up to the next one.",
+    )
+    first: int = setting(
+        0,
+        "Also keep this many groups at the beginning. Set it if conversations open with instructions or examples.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,63 +71,121 @@ class Rules:
     policy: str = "default"
     version: str = ""
     """Changes with any value of the policy."""
-    always: tuple[Step, ...] = (ClipOutput(), DedupArrivals())
-    when_full: tuple[Step, ...] = (StripReasoning(), ClearResults(), ClearObservations())
-    fold: tuple[Step, ...] = (DropMiddle(),)
-    """Steps that bring a view to its target when clearing is not enough."""
-    keep: Keep = field(default_factory=Keep)
-    clear_at_least: int | Literal["auto"] = "auto"
-    """Old results are cleared once this many tokens can go; a history shorter than this is left alone. `auto`: fewer
-    where cached tokens are dear. A number is in force as it is."""
-    clear_cold_at_least: int | Literal["auto"] = "auto"
-    """The same while the prompt cache of the conversation is cold. `auto`: as many, if `clear_at_least` is a number."""
-    always_at_least: int = 0
-    """Tokens of a history from which the always-steps act (0: from `clear_at_least`)."""
-    horizon: float = 60.0
-    """The number of requests within which a rewrite must have paid for itself."""
-    trigger: float | Literal["auto"] = "auto"
-    """Above this share of the usable window a block is made (0: only of what does not fit; `auto`: by its size)."""
-    trigger_of: Literal["usable", "window"] = "usable"
-    """What the trigger is a share of: the window less the answer and a margin, or all of it."""
-    headroom: float = 0.0
-    """The share of it that must stay free below the trigger."""
-    trigger_tokens: int = 0
-    """The same as a number of tokens, whichever comes first (0: none)."""
-    target: float = 0.8
-    """... that brings the view down to this share of the trigger, or further..."""
-    room: int = 14_000
-    """... so that this many tokens are free below the trigger, but no more than half of it: without this, each turn
-    before a small window would make a block."""
-    min_progress: float = 0.1
-    """A block that frees less than this share of the view is not made, unless the view would not fit without it."""
-    min_groups: int = 4
-    """Shorter conversations are left alone unless they do not fit."""
-    min_turns: int = 0
-    """Conversations of no more turns are left alone unless they do not fit."""
+    clear_at_least: int | Literal["auto"] = setting(
+        "auto",
+        "Shorten old tool results once this many tokens can be saved at a time; until then nothing is rewritten, so "
+        "that the provider's cache stays valid. `auto`: 40,000, or fewer if the model's cached tokens are expensive. "
+        "Lower it to save more tokens at the price of more cache writes.",
+        ge=1,
+    )
+    clear_cold_at_least: int | Literal["auto"] = setting(
+        "auto",
+        "The same number of tokens while the provider's cache has expired, when a rewrite costs nothing extra. `auto`: "
+        "12,000, or as much as clear_at_least if that is a number. Keep it below clear_at_least.",
+        ge=1,
+    )
+    horizon: float = setting(
+        60.0,
+        "Number of later requests within which a rewrite must have paid for itself. Lower it if conversations are "
+        "short.",
+        le=AMOUNT_MAX,
+    )
+    trigger: float | Literal["auto"] = setting(
+        "auto",
+        "Share of the context window (see `trigger_of`) above which a history is shortened whatever it costs. `auto`: "
+        "0.5 for windows of 96,000 tokens or more, up to 0.8 for smaller ones. 0: only if it would not fit.",
+    )
+    trigger_tokens: int = setting(
+        0,
+        "The same limit in tokens; the lower of the two counts, and 0 is no limit. Set it if long requests have a "
+        "higher price.",
+    )
+    trigger_of: Literal["usable", "window"] = setting(
+        "usable",
+        "What `trigger` is a share of: the `usable` window, without the room for the answer and a margin, or the whole "
+        "`window`.",
+    )
+    target: float = setting(
+        0.8,
+        "Share of the trigger to shorten the history to. Lower it to rewrite less often and shorten more each time.",
+        gt=0,
+        lt=1,
+    )
+    room: int = setting(
+        14_000,
+        "Tokens that must be free below the trigger afterwards, at most half of it. It prevents a rewrite at every "
+        "request if the window is small.",
+    )
+    min_progress: float = setting(
+        0.1,
+        "Smallest share of the history that a rewrite must save, unless the request would not fit without it.",
+        lt=1,
+    )
+    min_groups: int = setting(
+        4,
+        "Leave conversations with fewer groups alone if they fit. A group is a tool call with its results, or one "
+        "message.",
+    )
+    min_turns: int = setting(
+        0,
+        "Leave conversations of up to this many turns alone if they fit; 0 is no limit. A turn is a user's message and "
+        "everything up to the next one.",
+    )
     trusts_usage: bool = True
-    """Sizes are what the upstream has reported, as far as it has; off: the estimate alone."""
-    repair: bool = False
-    """Where a block is applied, fill in missing results and leave out results without a call."""
-    keep_documents: bool = True
-    """Instruction documents and the task stay whole until a fold must take them; see `documents.py`."""
-    working_memory: float = 0.0
-    """The newest tokens that are left alone while a request fits: a number, or up to 1 a share of the window."""
-    fold_all: bool = False
-    """Fold everything older than what is kept, and not only as much as the target takes."""
-    summary: SummaryRules = field(default_factory=SummaryRules)
-    """When a model is asked for a summary instead of folding without one."""
+    """If False, sizes are the estimate alone, and not what the upstream has reported."""
+    keep_documents: bool = setting(
+        default=True,
+        about="Keep instruction files (AGENTS.md, SKILL.md, rules, memory) and the text of the task that the user "
+        "named whole, as long as the history fits in some other way.",
+    )
+    working_memory: float = setting(
+        0.0,
+        "Newest tokens that are never shortened while the request fits: a number of tokens, or up to 1 a share of the "
+        "usable window. At most nine tenths of `target`.",
+        le=AMOUNT_MAX,
+    )
+    repair: bool = setting(
+        default=False,
+        about="When a history is shortened, also add missing results of tool calls and remove results without a call. "
+        "Set it for agents that send such histories.",
+    )
+    keep: Keep = setting(Keep(), "The newest messages, which are not shortened.")
+    always: tuple[Step, ...] = setting(
+        (ClipOutput(), DedupArrivals()),
+        "Steps for each new message as it arrives. They never change a message that was forwarded before.",
+    )
+    when_full: tuple[Step, ...] = setting(
+        (StripReasoning(), ClearResults(), ClearObservations()),
+        "Steps for older messages when the history is shortened.",
+    )
+    fold: tuple[Step, ...] = setting(
+        (DropMiddle(),), "Steps for a history that is still too long after that, if there is no summary."
+    )
+    fold_all: bool = setting(
+        default=False,
+        about="Let a summary or the steps of `fold` replace everything older than `keep`, and not only as much as "
+        "`target` needs.",
+    )
+    observations: tuple[str, ...] = setting(
+        OBSERVATIONS,
+        "Regular expressions for agents without tool calls: a user message that matches one is treated as tool output.",
+        check=find_pattern_fault,
+    )
+    asides: tuple[str, ...] = setting(
+        ASIDES,
+        "Regular expressions for requests about the conversation itself, such as for a title: a last message that "
+        "matches one does not cause a rewrite.",
+        check=find_pin_fault,
+    )
+    summary: SummaryRules = setting(SummaryRules(), "Summaries by a model, for histories that remain too long.")
+    pins: Pins = setting(Pins(), "Passages that are kept word for word.")
     new_blocks: bool = True
-    """Off: existing blocks are applied, and no new one is made."""
-    observations: tuple[str, ...] = OBSERVATIONS
-    """User messages in which one of these is found are observations, in a history without tool calls; with none of
-    these, no message is."""
-    asides: tuple[str, ...] = ASIDES
-    """A last message in which one of these is found is about the conversation: no block is made for it."""
-    pins: Pins = field(default_factory=Pins)
+    """If False, existing blocks are applied and no new one is made."""
     recall_tool: bytes = b""
-    """The definition of the tool that reads earlier messages again, as the API of the request has it; empty: none."""
+    """The definition of the tool that reads earlier messages again, in the API of the request; empty if there is none.
+    """
     redact: Callable[[bytes], bytes] = bytes
-    """Removes secrets from what is written into a block; by default it removes nothing."""
+    """Removes secrets from the text that is written into a block; by default it removes nothing."""
     go_on: GoOn = always_go_on
 
     @property
@@ -152,17 +224,12 @@ class Rules:
         usable, whole = facts.usable_tokens, facts.trigger_base_tokens or facts.usable_tokens
         if usable is not None and whole is not None and self.trigger != 0:
             # A share of the whole window may leave no room for an answer: what does not fit is over the limit.
-            found.append((min(usable, self._find_limit(whole)), "window"))
+            found.append((min(usable, int(whole * self._find_trigger(whole))), "window"))
         elif usable is not None:
             found.append((usable, "window"))  # what does not fit is refused, whatever the policy says
         if self.trigger_tokens > 0:
             found.append((self.trigger_tokens, "window"))
         return sorted(found)
-
-    def _find_limit(self, whole: int) -> int:
-        """The trigger in tokens, less the headroom."""
-        share = self._find_trigger(whole)
-        return max(int(whole * (share - self.headroom)), min(int(whole * share), LEAST_LIMIT_TOKENS))
 
     def _find_trigger(self, whole: int) -> float:
         """The trigger as a share of so many tokens."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, Literal
 
+from proxy.declaration import setting
 from proxy.history.agents import Hint
 from proxy.history.messages import Message
 from proxy.shorten.fold import (
@@ -233,44 +234,79 @@ class Summary:
 class SummaryRules:
     """Rules for summaries: when a model is asked, for what, and how its answer is used."""
 
-    enabled: bool = True
-    """Ask a model where clearing is not enough; off: clearing and folding without a model."""
-    prepare: float = 0.8
-    """Over this share of the trigger it is asked ahead, in the background."""
-    ahead: bool = True
-    """Off: it is asked at the trigger, of a first request too, and the request waits."""
-    stream: bool = True
-    """Its answer is streamed where the client's request is."""
-    input_chars: int = 0
-    """The first so many characters of a retold history are sent, whatever fits (0: all that fits)."""
-    verbatim: float = 0.5
-    """The share of the target that stays word for word behind a summary, where `Keep` does not say more."""
-    call: Literal["aligned", "transcript"] = "aligned"
-    """`aligned` puts the question to the conversation as last forwarded, which the upstream has cached; `transcript`
-    retells it in one message."""
+    enabled: bool = setting(
+        default=True,
+        about="Ask a model for a summary. If false, old messages are replaced by a list of what was done, made without"
+        " a model.",
+    )
+    prepare: float = setting(
+        0.8,
+        "Share of the trigger at which a summary is requested in the background. Lower it if requests have to wait for "
+        "summaries.",
+        gt=0,
+    )
+    ahead: bool = setting(
+        default=True,
+        about="Request summaries in the background before they are needed. If false, the request that exceeds the "
+        "trigger asks for one and waits.",
+    )
+    call: Literal["aligned", "transcript"] = setting(
+        "aligned",
+        "How to ask: `aligned` appends the question to the conversation, which the provider has cached; `transcript` "
+        "sends the old part as one text. Another upstream or model always gets a transcript.",
+    )
     prompt: str = ""
     """The instructions to the model; `{words}` in it is the length that they ask for."""
     headings: tuple[str, ...] = ()
     """Sections of which an answer must have at least half."""
-    max_tokens: int = 4_000
-    """The longest that a summary may be."""
-    shape: Literal["notes", "single", "pair"] = "notes"
-    """`notes`: the user's messages stay, with notes between them; `single`: one message; `pair`: one, and an
-    acknowledgement."""
+    max_tokens: int = setting(
+        4_000,
+        "Longest summary in tokens. At most a third of `target` is used, and no more than the model can write.",
+        ge=100,
+    )
+    stream: bool = setting(
+        default=True,
+        about="Stream the summary if the client streams. Set it to false for models that cannot stream.",
+    )
+    input_chars: int = setting(
+        0,
+        "With `call: transcript`, send only this many characters from the beginning of the old part; 0 sends all that "
+        "fits.",
+    )
+    verbatim: float = setting(
+        0.5,
+        "Share of `target` for the newest messages, which stay word for word after a summary, unless `keep` keeps "
+        "more.",
+        lt=1,
+    )
+    shape: Literal["notes", "single", "pair"] = setting(
+        "notes",
+        "Form of the summary: `notes` between the user's own messages, a `single` message, or a `pair` of a message "
+        "and an acknowledgement.",
+    )
     user_tokens: int = 20_000
-    """In `notes`, how many tokens of the user's messages stay verbatim: the first message, then the newest."""
-    ledger: int = 6_000
-    """Bytes of ledger below the summary (0: none)."""
-    notes: int = 0
-    """The most tokens of notes that a model writes before old results are cleared in bulk (0: none are asked for)."""
-    scope: int = 0
-    """How many earlier summaries stay before the newest; 0: a single one, brought up to date each time."""
-    scope_tokens: int = 0
-    """Tokens of the earlier ones (0: no bound)."""
-    pointer: str = ""
-    """A sentence at its end that says where the originals are: `{path}` and `{conversation}` are filled in."""
+    """With `notes`: tokens of the user's messages that stay word for word, the first one, then the newest."""
+    ledger: int = setting(
+        6_000,
+        "Bytes for a list of files, commands and errors below the summary, taken from the tool calls; 0 leaves it out.",
+    )
+    notes: int = setting(
+        0,
+        "Tokens of notes that a model writes on old results before they are shortened; 0 asks for none. The policy "
+        "`notes` sets 750, about 300 words.",
+    )
+    scope: int = setting(
+        0,
+        "Number of earlier summaries to keep before the newest one; 0 updates a single summary each time.",
+    )
+    pointer: str = setting(
+        "",
+        "Sentence at the end of a summary. `{path}` in it becomes the folder of the originals, and `{conversation}` "
+        "the id of the conversation; without originals the sentence is left out.",
+    )
     hints: tuple[Hint, ...] = ()
-    """The policy on results by tool: the newest of those to keep stay with their calls, up to half of the target."""
+    """What the policy says of results by tool: the newest of those to keep stay with their calls, up to half of the
+    target."""
 
     @property
     def instruction(self) -> str:
@@ -278,17 +314,12 @@ class SummaryRules:
         return self.prompt.replace("{words}", str(int(self.max_tokens * WORDS_PER_TOKEN)))
 
 
-def join_summaries(earlier: Summary | None, newest: Summary, rules: SummaryRules, count: Count) -> Summary:
-    """The newest summary, and those before it that the scope keeps."""
-    if earlier is None or not rules.scope:
+def join_summaries(earlier: Summary | None, newest: Summary, scope: int) -> Summary:
+    """Put the *scope* newest of the earlier summaries before the newest one."""
+    if earlier is None or not scope:
         return newest
-    texts, room = [newest.text], rules.scope_tokens
-    for text in reversed(earlier.text.split(THEN)[-rules.scope :]):
-        room -= count(text.encode("utf-8", "replace"))
-        if rules.scope_tokens and room < 0:
-            break
-        texts.insert(0, text)
-    return Summary(newest.covers, THEN.join(texts))
+    texts = earlier.text.split(THEN)[-scope:]
+    return Summary(newest.covers, THEN.join([*texts, newest.text]))
 
 
 @dataclass(frozen=True, slots=True)

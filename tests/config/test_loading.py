@@ -5,8 +5,7 @@ import traceback
 
 import pytest
 
-from proxy.config import Config, InvalidConfig, as_yaml, find_warnings, load
-from proxy.config.loading import with_policy
+from proxy.config import Config, InvalidConfig, as_yaml, load
 
 CANARY = "sk-canary-3f9a"
 
@@ -144,30 +143,6 @@ def test_one_pass_reports_every_kind_of_fault_in_the_order_of_the_file(write_fil
 def test_a_fault_quotes_the_value_and_suggests_the_likely_one(write_file, text, message):
     (fault,) = faults(write_file(text))
     assert fault.endswith(f": {message}")
-
-
-@pytest.mark.parametrize(
-    ("policies", "trigger"),
-    [
-        ("default: {headroom: 0.9}", "0.5 of large windows (`auto`)"),
-        ("default: {headroom: 0.5, trigger: 0.5}", "0.5"),
-        ("default: {trigger: 0.9, headroom: 0.8}\n  child: {trigger: 0.7}", "0.7"),
-    ],
-)
-def test_a_headroom_that_leaves_nothing_below_the_trigger_is_refused(write_file, policies, trigger):
-    (fault,) = faults(write_file(f"policies:\n  {policies}\n  heir: {{inherit: default}}"))
-    assert ".headroom: must be less than `trigger`, which is " + trigger in fault
-    assert "lower headroom, or raise trigger" in fault
-
-
-def test_a_headroom_that_leaves_little_causes_a_warning(write_file):
-    config = load(write_file("policies: {default: {headroom: 0.45}, calm: {trigger: 0, headroom: 0.9}}"), {}).config
-    assert [where for where, _ in find_warnings(config, lambda _: True)] == ["policies.default.headroom"]
-
-
-def test_a_policy_that_is_tried_out_needs_a_headroom_below_its_trigger():
-    with pytest.raises(InvalidConfig, match="headroom: must be less than"):
-        with_policy(Config(), "mine", {"headroom": 0.9})
 
 
 @pytest.mark.parametrize("entry", ["name: a b", "nmae: a"])
