@@ -27,10 +27,11 @@ from proxy.admin.context import AdminContext, AdminRequest, Flaw, Invalid, Json,
 from proxy.config import Config, InvalidConfig, Loaded, find_origins
 from proxy.config.attachments import find_unreachable, sort_by_priority
 from proxy.config.editing import NotEditable, replace_policy, write_entry
-from proxy.config.loading import read_text, with_policy
+from proxy.config.loading import with_policy
 from proxy.config.policies import DEFAULT, Policy, shipped_policies
 from proxy.config.prompt_files import SHIPPED_PROMPTS
 from proxy.config.warnings import find_warnings
+from proxy.config.yaml_reader import read_text
 from proxy.errors import NotFound, Overloaded
 from proxy.models.windows import is_known_model
 from proxy.store.transcripts.archive import Archive, SavedConversation

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from proxy.config.loading import YamlReader
+from proxy.config.yaml_reader import YamlReader
 
 LINE_MAX_CHARACTERS = 100
 INDENT_CHARACTERS = 2

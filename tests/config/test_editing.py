@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.config.editing import NotEditable, replace_policy
-from proxy.config.loading import YamlReader
+from proxy.config.yaml_reader import YamlReader
 
 VALUES = {"clear_at_least": 20_000, "keep": {"tokens": 500}}
 FILES = {
