@@ -1,4 +1,4 @@
-# Everything a person or CI does here, by one word each. `make` alone lists them.
+# What a person or CI does here, by one word each. `make` alone lists them; `make -C bench` lists further measurements.
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 VENV := .venv
@@ -15,47 +15,30 @@ run: $(VENV)/.runs ## start the proxy on 127.0.0.1:8800 in front of OPENAI_UPSTR
 
 setup: $(VENV)/.tests ## the environment that everything else here uses
 
+quick: $(VENV)/.tests ## lint, types and the tests of what was changed, in half a minute
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(PYTEST) -q -n 2 -m "not seconds and not slow and not soak" $$($(BIN)/python -m tests.touched) $(ARGS)
+
 test: $(VENV)/.tests ## lint, types and the fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(PYTEST) -q -n 3 --dist loadgroup -m "not seconds and not slow and not soak" $(ARGS)
+	$(PYTEST) -q -rs -n 3 --dist loadgroup -m "not seconds and not slow and not soak" $(ARGS)
 
-fidelity: $(VENV)/.tests ## is a relay true to the byte? URL=http://... of the proxy, PORT= its upstream's port
-	$(BIN)/python -m tests.end_to_end.fidelity.run --url $(URL) --upstream-port $(or $(PORT),9900)
-
-clients: $(VENV)/.tests ## real client libraries, unmodified, through the proxy
-	$(BIN)/python -m tests.end_to_end.clients.install
-	$(BIN)/pytest -q tests/end_to_end/clients
+mutants: $(VENV)/.tests ## 200 small faults in the code: are they noticed by the tests beside it? ARGS="--room access --draw 20"
+	$(BIN)/python bench/mutants.py $(ARGS)
 
 bench: $(VENV)/.tests ## what the proxy costs, beside a bare relay, nginx and LiteLLM; TRACES=DIR: also on a day recorded there
 	$(BIN)/python -m tests.end_to_end.servers.install litellm
 	$(BIN)/python bench/relay.py $(ARGS) $(if $(TRACES),--traces $(wildcard $(TRACES)/*_*.jsonl.gz))
-
-flames: $(VENV)/.tests ## flame graphs of the proxy at work, in docs/flames; needs py-spy
-	$(BIN)/python bench/flames.py $(ARGS)
 
 agents: $(VENV)/.tests ## real agents, unmodified, on tasks of fifty and sixty steps through the proxy
 	$(BIN)/python -m tests.end_to_end.agents.install
 	$(BIN)/pytest -q -s tests/end_to_end/agents/test_agents.py tests/end_to_end/agents/test_recall.py \
 		tests/end_to_end/agents/errands tests/end_to_end/agents/test_second_read.py
 	$(BIN)/python -m tests.end_to_end.agents.page
-
-servers: $(VENV)/.tests ## real servers with a model made on the spot; nginx and LiteLLM around the proxy
-	$(BIN)/python -m tests.end_to_end.servers.install
-	$(BIN)/pytest -q tests/end_to_end/servers
-
-scorecard: $(VENV)/.runs ## what each policy costs, sends and keeps; TRACES=DIR: on the conversations there
-	@$(BIN)/python -m proxy replay --all $(if $(TRACES),$(wildcard $(TRACES)/*_*.jsonl.gz),--sample) $(ARGS)
-
-what-the-model-reads: $(VENV)/.runs ## write docs/what-the-model-reads.md: shortened results of the sample conversations
-	$(BIN)/python bench/what_the_model_reads.py --page docs/what-the-model-reads.md
-
-questions: $(VENV)/.runs ## questions on conversations in TRACES=DIR, answered from what each policy forwards; ARGS=--show
-	@PYTHONPATH=bench $(BIN)/python -m questions $(TRACES) $(ARGS)
-
-peers: $(VENV)/.tests ## others beside ours on the same conversations and as relays, in one run; TRACES=DIR as above
-	PYTHONPATH=bench $(BIN)/python -m peers $(if $(TRACES),$(wildcard $(TRACES)/*_*.jsonl.gz)) $(ARGS)
 
 soak: $(VENV)/.tests ## the long runs, whole: 100,000 requests, 200 kills, 40,000 generated histories, every recorded one, a fleet
 	$(BIN)/python bench/soak.py $(ARGS)
@@ -68,22 +51,11 @@ soak: $(VENV)/.tests ## the long runs, whole: 100,000 requests, 200 kills, 40,00
 site: $(VENV)/.tests ## the documentation site, in build/site; dead links are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-screenshots: $(VENV)/.tests ## pictures of the admin pages for docs/images, from a simulated day
-	$(BIN)/python -m tests.admin.install
-	$(BIN)/python -m tests.admin.screenshots docs/images
-
 config: $(VENV)/.runs ## write proxy.yaml anew from the code
 	$(BIN)/compaction-proxy check --defaults > proxy.yaml
 
-format: $(VENV)/.tests ## let the formatter have its way
-	$(BIN)/ruff check --fix .
-	$(BIN)/ruff format .
-
-dist: ## wheel, sdist, SBOM and hashes of a release in dist/, the same bytes for the same commit
+dist: # for the release workflow: wheel, sdist, SBOM and hashes of a release in dist/, the same bytes for the same commit
 	@PYTHON=$(PYTHON) deploy/release.sh
-
-clean: ## remove what the others made
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.runs: pyproject.toml
 	@echo "first run: setting up $(VENV), about a minute in all"
@@ -98,4 +70,4 @@ $(VENV)/.tests: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/.runs
 
-.PHONY: help run setup test fidelity clients agents servers bench flames scorecard questions peers what-the-model-reads soak site screenshots config dist format clean
+.PHONY: help run setup quick test mutants bench agents soak site config dist

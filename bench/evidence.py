@@ -4,8 +4,8 @@ compaction-proxy replay FILE ... --policy default --policy later ... --json > ne
 python bench/evidence.py new.json 0.2=old.json [--truth truth.txt] [--questions questions.txt]
 
 More files are replays of the same conversations; the `default` of `NAME=FILE` is called NAME. `--truth` and
-`--questions` are what `bench/truth.py` and `make questions` have printed; each is shown as it is. `--choice` says which
-conversations these are, if they are not all: "drawn by `--draw 44`".
+`--questions` are what `bench/truth.py` and `make -C bench questions` have printed; each is shown as it is. `--choice`
+says which conversations these are, if they are not all: "drawn by `--draw 44`".
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Flame graphs of the proxy at work, one SVG for each kind of work, for docs/flames.
 
     pip install py-spy                    # once; it need not be installed for anything else
-    make flames                           # about a minute
+    make -C bench flames                           # about a minute
 
 What is sampled is Python code that holds the interpreter: counting tokens, hashing and the kernel are not in it.
 """

@@ -41,13 +41,13 @@ without compacting them. Ratios carry from machine to machine, times do not.
   {new_bytes:,} bytes are new in it. Agents ask for a stream with its usage (`stream_options`, behind the messages), as
   `1 MB, streamed, growing` does; the others ask for an answer in one piece, to be compared with those of earlier pages.
 - **day**: the requests of conversations from their first one on, first sights and rewrites included, in turn by chance
-  and as fast as they are answered. `sample` conversations are the simulated ones of `make scorecard`;
+  and as fast as they are answered. `sample` conversations are the simulated ones of `make -C bench scorecard`;
   `make bench TRACES=DIR` adds a day of those recorded in DIR. Each is chat, streamed, with a key of its own.
 - **ns a new byte**: processor time of a request beyond the bare relay's, for each byte that is new in it.
 - **CPU of a further byte of history**, a target: what a turn costs more with the longest history than with the
   shortest, divided by the same difference of the bare relay, which only reads and sends it.
 {absent}
-`make bench ARGS="--markdown docs/benchmarks.md"` writes this page. `make flames` draws where the time goes:
+`make bench ARGS="--markdown docs/benchmarks.md"` writes this page. `make -C bench flames` draws where the time goes:
 [1 kB](flames/1-kb.svg), growing from [10 kB](flames/growing-10-kb.svg), [100 kB](flames/growing-100-kb.svg) and
 [1 MB](flames/growing-1-mb.svg), [first sight of 1 MB](flames/first-sight-of-1-mb.svg), [stream](flames/stream.svg).
 [Parts of a turn](bench-parts.md): what one costs at least.

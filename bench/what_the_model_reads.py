@@ -91,8 +91,8 @@ def print_body(body: LateBody) -> None:
 PAGE = """# What the model reads
 
 In place of an old result, the model reads a placeholder. These are from the built-in sample conversations, in the last
-request that the default policy forwards; `make what-the-model-reads` writes this page, a test compares it. To read a
-whole body of a conversation of your own: `python bench/what_the_model_reads.py FILE`.
+request that the default policy forwards; `make -C bench what-the-model-reads` writes this page, a test compares it. To
+read a whole body of a conversation of your own: `python bench/what_the_model_reads.py FILE`.
 
 A placeholder begins with one line in brackets: who wrote it, the call, the size, the outcome, how much was left out and
 how to get the text.

@@ -1,4 +1,4 @@
-"""Who else does this, measured as we measure ourselves: `make peers`.
+"""Who else does this, measured as we measure ourselves: `make -C bench peers`.
 
     PYTHONPATH=bench python -m peers                     # a generated sample, all peers, the relays: some minutes
     PYTHONPATH=bench python -m peers FILE… --out DIR     # recorded conversations; a run that broke off goes on

@@ -42,9 +42,9 @@ writes summaries. **Processes** are the peers themselves, installed from pip, ea
 turn by turn over HTTP with a recorder as their upstream. The agent does what it did when it was recorded.
 
 ```bash
-make peers                                            # on a generated sample, some minutes
-make peers TRACES=DIR ARGS="--out results"            # on recorded ones; a run that broke off goes on
-make peers TRACES=DIR ARGS="--every 1 --out results"  # on all of them that have 30,000 tokens: hours
+make -C bench peers                                            # on a generated sample, some minutes
+make -C bench peers TRACES=DIR ARGS="--out results"            # on recorded ones; a run that broke off goes on
+make -C bench peers TRACES=DIR ARGS="--every 1 --out results"  # on all of them that have 30,000 tokens: hours
 ```
 
 With `--markdown docs/peers.md` among the `ARGS` this page is written; nothing on it is added by hand.

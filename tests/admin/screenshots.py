@@ -1,4 +1,4 @@
-"""Pictures of the admin pages for the documents: `python -m tests.admin.screenshots FOLDER`, or `make screenshots`.
+"""Pictures of the admin pages for the documents: `python -m tests.admin.screenshots FOLDER`.
 
 A proxy with a simulated day in its activity log, and two agents that have just worked; a real Chromium looks at it.
 """

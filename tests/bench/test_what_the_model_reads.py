@@ -25,7 +25,7 @@ def bodies():
 def test_the_page_shows_what_the_code_makes(bodies):
     folded = list(bench.forward(sample.conversations(), "default", bench.FOLDED_WINDOW, summaries=False))
     page = (ROOT / "docs" / "what-the-model-reads.md").read_text(encoding="utf-8")
-    assert page == bench.render_page(bodies, folded), "write the page anew with `make what-the-model-reads`"
+    assert page == bench.render_page(bodies, folded), "write the page anew with `make -C bench what-the-model-reads`"
 
 
 def test_placeholders_are_a_third_of_a_late_body_at_most_and_most_are_short(bodies):

@@ -1,5 +1,4 @@
 """What docs/clients.md tells of the agents: a table of what the suite found, and for each agent what the suite runs.
-README.md tells the same in short.
 
     python -m tests.end_to_end.agents.page                       after `make agents`
 
@@ -45,28 +44,13 @@ IN_FULL = (
     "summaries",
 )
 OF_ERRANDS = ("agent", "version", "requests", "tokens in all: sent, forwarded", "blocks", "facts told at the end")
-IN_SHORT = (
-    "agent",
-    "version",
-    "streams",
-    "tools",
-    "task done without / with",
-    "requests",
-    "over the window without / with",
-    "tokens without / with",
-    "rewrites",
-)
 Cells = Sequence[str]
 
 
-def keep(agent: Agent, sent: Run, refused: Run, forwarded: Run, window: int) -> None:
+def keep(agent: Agent, sent: Run, refused: Run, forwarded: Run) -> None:
     """One run of the suite, until the pages are written."""
     FIGURES.mkdir(parents=True, exist_ok=True)
-    rows = {
-        "figures": row(agent, sent, refused, forwarded),
-        "agents": in_short(agent, sent, refused, forwarded, window),
-    }
-    (FIGURES / f"{agent.name}.json").write_text(json.dumps(rows))
+    (FIGURES / f"{agent.name}.json").write_text(json.dumps(row(agent, sent, refused, forwarded)))
 
 
 def keep_errands(agent: Agent, requests: int, tokens: tuple[int, int], blocks: int, told: str) -> None:
@@ -88,18 +72,6 @@ def row(agent: Agent, sent: Run, refused: Run, forwarded: Run) -> list[str]:
         f"{sent.total:,}, {forwarded.total:,}",
         str(forwarded.rewrites),
         str(forwarded.summaries),
-    ]
-
-
-def in_short(agent: Agent, sent: Run, refused: Run, forwarded: Run, window: int) -> list[str]:
-    over = sum(request.tokens + request.answer > window for request in sent.seen)
-    return [
-        *_manner(agent, forwarded),
-        f"{_yes(refused.done)} / {_yes(forwarded.done)}",
-        str(len(forwarded.seen)),
-        f"{over} / {forwarded.refused}",
-        f"{sent.total:,} / {forwarded.total:,}",
-        str(forwarded.rewrites),
     ]
 
 
@@ -131,11 +103,8 @@ def with_between(page: str, name: str, text: str) -> str:
 
 def main() -> None:
     found = {file.stem: json.loads(file.read_text()) for file in FIGURES.glob("*.json")}
-    for page, name, head in ((PAGE, "figures", IN_FULL), (README, "agents", IN_SHORT)):
-        text = page.read_text()
-        new = {agent: rows[name] for agent, rows in found.items()}
-        page.write_text(with_between(text, name, table(head, between(text, name), new)))
     text = PAGE.read_text()
+    text = with_between(text, "figures", table(IN_FULL, between(text, "figures"), found))
     told = {file.stem: json.loads(file.read_text()) for file in ERRANDS.glob("*.json")}
     operators = [operator.agent for operator in OPERATORS]
     text = with_between(text, "errands", table(OF_ERRANDS, between(text, "errands"), told, operators))

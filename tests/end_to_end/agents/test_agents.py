@@ -151,10 +151,8 @@ async def test_an_agent_that_is_stopped_stops_its_upstream(agent: Agent, place: 
     assert request.departure is not None
 
 
-async def test_results_are_stored_for_the_page(
-    agent: Agent, direct_run: Run, small_window_run: Run, proxied_run: Run, window: int
-):
-    keep(agent, direct_run, small_window_run, proxied_run, window)
+async def test_results_are_stored_for_the_page(agent: Agent, direct_run: Run, small_window_run: Run, proxied_run: Run):
+    keep(agent, direct_run, small_window_run, proxied_run)
 
 
 def has_ended_well(run: Run) -> bool:

@@ -67,7 +67,7 @@ class Program:
 def program(request):
     sdk = request.param
     if not is_installed(ENVIRONMENTS / sdk.environment, HERE / f"{sdk.environment}.txt"):
-        pytest.skip("not installed: `make clients` does that")
+        pytest.skip("not installed: `make -C bench clients` does that")
     with Program(sdk) as running:
         yield running
 

@@ -35,7 +35,7 @@ def parts_of(message):
 @pytest.fixture
 def program():
     if not is_installed(ENVIRONMENTS / "anthropic", HERE / "anthropic.txt"):
-        pytest.skip("not installed: `make clients` does that")
+        pytest.skip("not installed: `make -C bench clients` does that")
     run = [str(python_of("anthropic")), str(HERE / "anthropic_tool_runner.py")]
     process = subprocess.Popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HERE)
     with process:

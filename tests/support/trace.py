@@ -1,0 +1,82 @@
+"""What runs for a request: `python -m tests.support.trace` prints it, function by function, of three requests.
+
+They go through a real socket: one is left alone, one makes a block, one has that block applied.
+"""
+
+import asyncio
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests import ROOT
+from tests.support import http_client
+from tests.support.agent import reading
+from tests.support.gateway_in_process import GatewayInProcess, Listening
+from tests.support.messages import body, user
+from tests.support.proxy_client import request
+from tests.support.scripted_upstream import Upstream, text_turn
+
+PACKAGE = ROOT / "proxy"
+Calls = list[tuple[str, str]]
+"""File within the package and qualified name of each function, in the order in which they were called."""
+
+
+@contextmanager
+def trace_calls() -> Iterator[Calls]:
+    calls: Calls = []
+
+    def note(frame, event, _):
+        if event == "call" and frame.f_code.co_filename.startswith(str(PACKAGE)):
+            calls.append((str(Path(frame.f_code.co_filename).relative_to(PACKAGE)), frame.f_code.co_qualname))
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+async def trace_requests(state: Path) -> dict[str, Calls]:
+    """The calls for a request that is left alone, one that makes a block, and one under that block."""
+    traced = {}
+    async with (
+        Upstream(text_turn("Hi").using(prompt=100)) as up,
+        GatewayInProcess(up, state) as served,
+        Listening(served).listening() as origin,
+    ):
+        await _ask(origin, user("Hello?"))  # policies are compiled and names looked up once
+        for name, messages in {
+            "untouched": user("Hello?"),
+            "created": reading(60, size=2_000),
+            "applied": reading(61, size=2_000),
+        }.items():
+            with trace_calls() as calls:
+                answer = await _ask(origin, messages)
+                await served.notes.wait_idle()
+            assert answer.status == 200
+            traced[name] = calls
+    return traced
+
+
+async def _ask(origin, messages):
+    sent = request(headers={"authorization": "Bearer sk-a"}, body=body(messages, stream=True))
+    return await http_client.send(origin, sent)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        traced = asyncio.run(trace_requests(Path(folder)))
+    for name, calls in traced.items():
+        files = {path for path, _ in calls}
+        sys.stdout.write(f"\n{name}: {len(calls)} calls of {len(set(calls))} functions in {len(files)} files\n")
+        for path, function in dict.fromkeys(calls):
+            sys.stdout.write(f"  {path:32} {function}\n")
+
+
+if __name__ == "__main__":
+    main()
