@@ -24,7 +24,7 @@ from proxy.cli.client_key import list_client_headers, name_key_variable
 from proxy.cli.options import add_command
 from proxy.cli.server_kinds import KINDS, MODELS, ServerEvidence, detect_server, read_window
 from proxy.config import Config, InvalidConfig, Upstream
-from proxy.config.values import parse_state_url
+from proxy.config.state_url import parse_state_url
 from proxy.errors import ProxyError
 from proxy.models.windows import PROBES, find_bundled_window
 from proxy.store.contract import StoreUnavailable

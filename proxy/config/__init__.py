@@ -18,6 +18,7 @@ step_settings  steps as a policy writes them
 tool_rules     rules of a policy for single tools, and the steps that carry them out
 prompt_files   prompts for summaries
 attachments    which policy applies to which requests
+state_url      the URL of the state that replicas share
 values         types that several settings share
 loading        reads file, environment and options, and reports every fault with its line
 yaml_reader    the values of a YAML text, and their lines

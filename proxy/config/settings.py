@@ -17,6 +17,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from proxy.config.attachments import Attachment, Occasion, RolloutChoice, list_choices
 from proxy.config.policies import DEFAULT, Policy, lineage, resolve_policy, shipped_policies
+from proxy.config.state_url import parse_state_url
 from proxy.config.values import (
     ALL_PERCENT,
     BODY_MIB_MAX,
@@ -32,7 +33,6 @@ from proxy.config.values import (
     Secret,
     SecretReference,
     check_strength,
-    parse_state_url,
     refuse_if,
     suggest,
 )

@@ -39,7 +39,7 @@ from redis.exceptions import (
     TimeoutError as RedisTimeoutError,
 )
 
-from proxy.config.values import StateUrl
+from proxy.config.state_url import StateUrl
 from proxy.store.contract import ReportedUnavailable
 from proxy.store.redis_scripts import Script
 
