@@ -68,13 +68,14 @@ class FileContent:
 
 def read_file(file: Path, text: str | None) -> FileContent:
     """Read a file, or *text* in its place. Raise InvalidConfig if it is not YAML."""
-    content = read_text(file) if text is None else text
+    if text is None:
+        text = read_text(file)
     try:
-        return _parse(content, file)
+        return _parse(text, file)
     except yaml.MarkedYAMLError as fault:
         line = fault.problem_mark.line + 1 if fault.problem_mark else 0
-        problem = _YAML_PROBLEM.match(fault.problem or "it cannot be read")
-        why = problem[0].rstrip(" ,:") if problem else ""
+        match = _YAML_PROBLEM.match(fault.problem or "it cannot be read")
+        why = match[0].rstrip(" ,:") if match else ""
         message = f"not YAML: {why}: check indentation, quotes and brackets here and in the line before"
         raise InvalidConfig([Fault("", f"{file}:{line}", message)]) from None
     except yaml.YAMLError:

@@ -196,56 +196,63 @@ class Rules:
     @property
     def clear_tokens(self) -> int:
         """`clear_at_least` as a number, whatever the prices."""
-        return CLEAR_TOKENS if self.clear_at_least == "auto" else self.clear_at_least
+        if self.clear_at_least == "auto":
+            return CLEAR_TOKENS
+        return self.clear_at_least
 
     @property
     def clear_cold_tokens(self) -> int:
         """`clear_cold_at_least` as a number."""
         if self.clear_cold_at_least != "auto":
             return self.clear_cold_at_least
-        return CLEAR_COLD_TOKENS if self.clear_at_least == "auto" else self.clear_at_least
+        if self.clear_at_least != "auto":
+            return self.clear_at_least
+        return CLEAR_COLD_TOKENS
 
     def find_clearing(self, prices: Prices) -> int:
-        """The tokens that must go while the cache is warm: fewer by default where waiting for more costs much."""
+        """Return `clear_at_least` as a number. `auto` is less if cached tokens are expensive, so that waiting costs much."""
         if self.clear_at_least != "auto":
             return self.clear_at_least
         share = find_share_worth_clearing(prices)
         return max(min(CLEAR_TOKENS, self.clear_cold_tokens), round(CLEAR_TOKENS * share))
 
     def describe_clearing(self, tokens: int, *, is_cold: bool) -> str:
-        """The setting that says how many tokens must go, its value, and the number in force if that is another."""
+        """Describe the setting in force, its value, and the number if that is another."""
         name = "clear_cold_at_least" if is_cold else "clear_at_least"
         value = getattr(self, name)
-        return f"{name}: {value}" if value == tokens else f"{name}: {value} ({tokens} here)"
+        if value == tokens:
+            return f"{name}: {value}"
+        return f"{name}: {value} ({tokens} here)"
 
     def limits(self, facts: "Facts") -> list[tuple[int, str]]:
-        """The sizes over which a block is made, lowest first, each with the reason it gives."""
-        found = [(edge, "cliff") for edge in facts.prices.cliffs]
-        usable, whole = facts.usable_tokens, facts.trigger_base_tokens or facts.usable_tokens
-        if usable is not None and whole is not None and self.trigger != 0:
-            # A share of the whole window may leave no room for an answer: what does not fit is over the limit.
-            found.append((min(usable, int(whole * self._find_trigger(whole))), "window"))
-        elif usable is not None:
-            found.append((usable, "window"))  # what does not fit is refused, whatever the policy says
+        """List the sizes over which a block is made, lowest first, each with the reason of the block."""
+        limits = [(edge, "cliff") for edge in facts.prices.cliffs]
+        usable, base = facts.usable_tokens, facts.trigger_base_tokens or facts.usable_tokens
+        if usable is not None and base is not None:
+            limit = usable  # a larger request would be refused, whatever the policy says
+            if self.trigger != 0:
+                limit = min(limit, int(base * self._find_trigger(base)))
+            limits.append((limit, "window"))
         if self.trigger_tokens > 0:
-            found.append((self.trigger_tokens, "window"))
-        return sorted(found)
+            limits.append((self.trigger_tokens, "window"))
+        return sorted(limits)
 
-    def _find_trigger(self, whole: int) -> float:
-        """The trigger as a share of so many tokens."""
+    def _find_trigger(self, tokens: int) -> float:
+        """Return the trigger as a share of *tokens*."""
         if self.trigger != "auto":
             return self.trigger
-        return max(LARGE_TRIGGER, min(SMALL_TRIGGER, SPARED_TOKENS / max(1, whole)))
+        return max(LARGE_TRIGGER, min(SMALL_TRIGGER, SPARED_TOKENS / max(1, tokens)))
 
     def find_goal(self, limit: int, reason: str = "") -> int:
-        """The size that a block brings a view over this limit down to. A client that asks for one wants half gone."""
-        room = limit // 2 if reason == "forced" else min(limit // 2, self.room)
+        """Return the size to which a block shortens a history over this limit: half of it if a client asks for a block."""
+        room = limit // 2
+        if reason != "forced":
+            room = min(room, self.room)
         return min(int(limit * self.target), limit - room)
 
     def fit(self, facts: "Facts") -> "Rules":
-        """The rules with each amount bounded by its share of what fits: 20,000 tokens of words fill a window of 8,000.
-
-        It depends on the policy and the room in the window alone. What was stored before keeps its bytes.
+        """Bound each amount by its share of the goal, so that 20,000 tokens of the user's words do not fill a window of
+        8,000. Existing blocks keep their bytes.
         """
         limits = self.limits(facts)
         if not limits:
@@ -257,38 +264,35 @@ class Rules:
             user_tokens=min(self.summary.user_tokens, words),
             max_tokens=min(self.summary.max_tokens, max(1, int(goal * SUMMARY_SHARE))),
         )
-        kept_tokens = min(self.keep.tokens, int(goal * KEPT_SHARE))
-        memory = min(self._find_working_memory(facts), int(goal * WORKING_MEMORY_SHARE))
-        keep = replace(self.keep, tokens=max(kept_tokens, memory))
+        newest_tokens = min(self.keep.tokens, int(goal * KEPT_SHARE))
+        memory_tokens = min(self._find_working_memory(facts), int(goal * WORKING_MEMORY_SHARE))
+        keep = replace(self.keep, tokens=max(newest_tokens, memory_tokens))
         fold = tuple(_bound_words(step, words) for step in self.fold)
         return replace(self, summary=summary, keep=keep, fold=fold)
 
     def _find_working_memory(self, facts: "Facts") -> int:
-        """The working memory in tokens: a share needs a window that is known."""
+        """Return the working memory in tokens; 0 for a share of an unknown window."""
         if self.working_memory > 1:
             return int(self.working_memory)
         return int(self.working_memory * (facts.nominal_tokens or facts.usable_tokens or 0))
 
     def for_overflow(self) -> "Rules":
-        """The rules for a request that the upstream refused as too long: keep little and clip hard, at any price."""
-        clip = ClipOutput(over=8_000, share=0.05)
-        keep, alone = Keep(tokens=self.keep.tokens // 4, groups=1), replace(self.summary, enabled=False)
-        steps, target = (*self.always, clip), min(self.target, 0.5)
+        """Return the rules for a request that the upstream refused as too long: keep little and clip hard."""
         return replace(
             self,
-            always=steps,
-            keep=keep,
+            always=(*self.always, ClipOutput(over=8_000, share=0.05)),
+            keep=Keep(tokens=self.keep.tokens // 4, groups=1),
             trigger=0.7,
-            target=target,
+            target=min(self.target, 0.5),
             min_groups=0,
             keep_documents=False,
             working_memory=0.0,
-            summary=alone,
+            summary=replace(self.summary, enabled=False),
         )
 
 
 def _bound_words(step: Step, tokens: int) -> Step:
-    """The step, keeping no more than so many tokens of the user's words."""
+    """Bound the tokens of the user's words that a step keeps."""
     if isinstance(step, DropMiddle) and step.user_tokens > tokens:
         return replace(step, user_tokens=tokens)
     return step
@@ -296,26 +300,26 @@ def _bound_words(step: Step, tokens: int) -> Step:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """The upstream's own token count of an earlier request of this conversation: the only exact one."""
+    """The upstream's own token count of an earlier request of this conversation."""
 
     link: bytes
     """The chain link of the last message of that request."""
     tokens: int
     """The prompt tokens it reported."""
     view_id: bytes
-    """`Plan.view_id` of that request: the count says nothing about a view built on another block."""
+    """`Plan.view_id` of that request. The count does not hold for a view that is built on another block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts known beside the history when a request is decided; None or the default where unknown."""
+    """Facts about a request besides its history; None or the default if unknown."""
 
     usable_tokens: int | None = None
     """Window minus reserved output minus margin; None when the window is unknown."""
     nominal_tokens: int | None = None
-    """The same for a client that does not say how long an answer may be: equal for all requests to one model."""
+    """`usable_tokens` without the request's own bound of its answer: equal for all requests to a model."""
     trigger_base_tokens: int | None = None
-    """What `Rules.trigger` is a share of, where that is not `usable_tokens`."""
+    """The tokens of which `Rules.trigger` is a share; None: `usable_tokens`."""
     anchor: Anchor | None = None
     idle_seconds: float | None = None
     """Seconds since the conversation was last forwarded, if known."""
@@ -325,11 +329,11 @@ class Facts:
     force: bool = False
     """The client asked to compact now, whatever the figures say."""
     focus: str = ""
-    """What the client wants a summary to keep above all."""
+    """The subject that a summary should keep above all, named by the client."""
     insists: bool = False
-    """The client asked by name or with a focus: a model is asked, however short the history is."""
+    """The client asked by name or with a focus: request a summary, however short the history is."""
     answer_has_begun: bool = False
-    """The model asked for it in the midst of its answer."""
+    """The model asked for it within its answer."""
     summary: Summary | None = None
     """The summary of the longest prefix for which there is one."""
     summary_in_progress_covers: int = 0
@@ -337,11 +341,11 @@ class Facts:
     can_summarize: bool = True
     """A model can be asked for a summary now."""
     summary_failed: bool = False
-    """A call for a summary has failed lately: what fits is left unchanged until the next one."""
+    """A call for a summary has failed: a history that fits stays unchanged until the next call."""
     useless_blocks: int = 0
     """The number of blocks in a row after which the upstream's own count was still over the limit."""
     failed_summary_covers: int = 0
-    """The number of messages a failed summary would have covered: it is tried again only for many more."""
+    """The number of messages that a failed summary would have covered. It is tried again only for many more."""
 
 
 NOTHING_KNOWN = Facts()
