@@ -1,7 +1,8 @@
-"""Settings of a policy, declared once: as fields of plain dataclasses with default, description and bounds.
+"""Settings of a policy, declared once: as fields of plain dataclasses.
 
-`proxy.config.declared` builds the models that check a configuration from these fields; proxy.yaml, the JSON Schema and
-the admin pages show the same descriptions. A field without `setting` cannot be set by users.
+A field is a setting, and the docstring below it its description in proxy.yaml, in the JSON Schema and on the admin
+pages. `proxy.config.declared` builds the models that check a configuration. Without bounds a whole number is 0 or more,
+and another number from 0 to 1.
 """
 
 from collections.abc import Callable
@@ -9,10 +10,11 @@ from dataclasses import field
 from typing import Any
 
 
-def setting(default: Any, about: str, *, check: Callable[[str], str | None] | None = None, **bounds: float) -> Any:  # noqa: ANN401 (a field takes any default)
-    """Declare a field that users can set.
+def setting(default: Any, *, check: Callable[[str], str | None] | None = None, **bounds: float) -> Any:  # noqa: ANN401 (a field takes any default)
+    """Declare a setting with bounds (`ge`, `gt`, `le`, `lt`), or with a *check* that returns why a text is refused."""
+    return field(default=default, metadata={"check": check, "bounds": bounds})
 
-    *about* is its description. *bounds* are `ge`, `gt`, `le` and `lt`; without them whole numbers are 0 or more, and
-    others from 0 to 1. *check* returns why a text cannot be used, or None.
-    """
-    return field(default=default, metadata={"about": about, "bounds": bounds, "check": check})
+
+def internal(default: Any) -> Any:  # noqa: ANN401 (as above)
+    """Declare a field that users cannot set."""
+    return field(default=default, metadata={"is_internal": True})

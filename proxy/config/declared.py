@@ -1,14 +1,19 @@
-"""Models of declared settings: pydantic checks what plain dataclasses declare with `proxy.declaration.setting`.
+"""Models of declared settings: pydantic checks what plain dataclasses declare (`proxy.declaration`).
 
-    @dataclass                                              class Keep(ConfigModel):
-    class Keep:                                                 tokens: int = Field(
-        tokens: int = setting(2_000, "Keep ...")   becomes          2_000, ge=0, le=AMOUNT_MAX, description="Keep ...")
+    @dataclass                                      class Keep(ConfigModel):
+    class Keep:                                         tokens: int = Field(
+        tokens: int = 2_000             becomes             2_000, ge=0, le=AMOUNT_MAX,
+        "Keep the newest ..."                            description="Keep the newest ...")
 
-Steps declare nothing: each of their fields is a setting.
+Steps are declared in the same way.
 """
 
+import ast
+import inspect
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from itertools import pairwise
+from textwrap import dedent
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError, create_model
@@ -25,9 +30,10 @@ def build_model(kind: Any, types: Mapping[str, Any], base: type[ConfigModel] = C
     *types* has the type and the default of each setting that a file writes in another form.
     """
     hints = get_type_hints(kind)
+    descriptions = read_descriptions(kind)
     members: dict[str, Any] = {}
     for field in fields(kind):
-        if "about" not in field.metadata:
+        if "is_internal" in field.metadata:
             continue
         annotation, default = hints[field.name], field.default
         if field.name in types:
@@ -35,12 +41,27 @@ def build_model(kind: Any, types: Mapping[str, Any], base: type[ConfigModel] = C
         elif is_dataclass(annotation):
             annotation = build_model(annotation, {})
             default = annotation()
-        else:
-            annotation = narrow(annotation, field.metadata["bounds"])
-        if field.metadata["check"] is not None:
+        elif field.metadata.get("check"):
             annotation = tuple[Annotated[str, refuse_if(field.metadata["check"])], ...]
-        members[field.name] = (annotation, Field(default, description=field.metadata["about"]))
+        else:
+            annotation = narrow(annotation, field.metadata.get("bounds", {}))
+        members[field.name] = (annotation, Field(default, description=descriptions.get(field.name)))
     return create_model(kind.__name__, __base__=base, __doc__=kind.__doc__, **members)
+
+
+def read_descriptions(kind: type) -> dict[str, str]:
+    """Read the docstrings below the fields of a class. Without its source file there are none."""
+    try:
+        source = inspect.getsource(kind)
+    except (OSError, TypeError):
+        return {}
+    (definition,) = ast.parse(dedent(source)).body
+    descriptions = {}
+    for statement, below in pairwise(getattr(definition, "body", ())):
+        match statement, below:
+            case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                descriptions[name] = inspect.cleandoc(text)
+    return descriptions
 
 
 def narrow(annotation: Any, bounds: Mapping[str, float]) -> Any:  # noqa: ANN401 (any type a setting has)

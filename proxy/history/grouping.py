@@ -19,7 +19,7 @@ from functools import lru_cache
 from itertools import islice, pairwise
 from operator import is_
 
-from proxy.declaration import setting
+from proxy.declaration import internal, setting
 from proxy.history import splice
 from proxy.history.messages import HEAD, NOTE, RESULTS, Message, ToolCall, make_literal
 
@@ -403,14 +403,13 @@ def find_pin_fault(pattern: str, *, repetitions: int = 1) -> str | None:
 class Pins:
     """Passages that are kept word for word, whatever is shortened. Only users and system messages can pin."""
 
-    tags: tuple[str, ...] = setting((), "Names of tags: everything between <tag> and </tag> is kept.")
-    markers: tuple[str, ...] = setting((), "Texts: each line that contains one of them is kept.")
-    patterns: tuple[str, ...] = setting(
-        (),
-        "Regular expressions: each line that matches one is kept. Each may hold one repetition (* + {n,}).",
-        check=find_pin_fault,
-    )
-    budget: int = 16_000
+    tags: tuple[str, ...] = ()
+    """Names of tags: everything between <tag> and </tag> is kept."""
+    markers: tuple[str, ...] = ()
+    """Texts: each line that contains one of them is kept."""
+    patterns: tuple[str, ...] = setting((), check=find_pin_fault)
+    """Regular expressions: each line that matches one is kept. Each may hold one repetition (* + {n,})."""
+    budget: int = internal(16_000)
     """Bytes of pinned passages in all. If there are more, or more than `MAX_PASSAGES`, the oldest are dropped."""
 
     def passages(self, messages: Sequence[Message]) -> tuple[str, ...]:

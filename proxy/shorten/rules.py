@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from proxy.declaration import setting
+from proxy.declaration import internal, setting
 from proxy.history.agents import ASIDES, OBSERVATIONS, find_pattern_fault
 from proxy.history.grouping import Pins, find_pin_fault
 from proxy.shorten.pipeline import GoOn, Step, always_go_on
@@ -45,148 +45,95 @@ class Keep:
     If tokens, groups and turns are all 0, only what the model has not answered yet is kept.
     """
 
-    tokens: int = setting(
-        2_000,
-        "Keep the newest messages that fit in this many tokens. Raise it for agents that refer back to what they read.",
-    )
-    groups: int = setting(
-        2,
-        "Keep at least this many of the newest groups, whatever their size. A group is a tool call with its results, "
-        "or one message.",
-    )
-    turns: int = setting(
-        0,
-        "Keep at least this many of the newest turns. A turn is a user's message and everything up to the next one.",
-    )
-    first: int = setting(
-        0,
-        "Also keep this many groups at the beginning. Set it if conversations open with instructions or examples.",
-    )
+    tokens: int = 2_000
+    """Keep the newest messages that fit in this many tokens. Raise it for agents that refer back to what they read."""
+    groups: int = 2
+    """Keep at least this many of the newest groups, whatever their size. A group is a tool call with its results, or
+    one message."""
+    turns: int = 0
+    """Keep at least this many of the newest turns. A turn is a user's message and everything up to the next one."""
+    first: int = 0
+    """Also keep this many groups at the beginning. Set it if conversations open with instructions or examples."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
     """A policy, compiled."""
 
-    policy: str = "default"
-    version: str = ""
+    policy: str = internal("default")
+    version: str = internal("")
     """Changes with any value of the policy."""
-    clear_at_least: int | Literal["auto"] = setting(
-        "auto",
-        "Shorten old tool results once this many tokens can be saved at a time; until then nothing is rewritten, so "
-        "that the provider's cache stays valid. `auto`: 40,000, or fewer if the model's cached tokens are expensive. "
-        "Lower it to save more tokens at the price of more cache writes.",
-        ge=1,
-    )
-    clear_cold_at_least: int | Literal["auto"] = setting(
-        "auto",
-        "The same number of tokens while the provider's cache has expired, when a rewrite costs nothing extra. `auto`: "
-        "12,000, or as much as clear_at_least if that is a number. Keep it below clear_at_least.",
-        ge=1,
-    )
-    horizon: float = setting(
-        60.0,
-        "Number of later requests within which a rewrite must have paid for itself. Lower it if conversations are "
-        "short.",
-        le=AMOUNT_MAX,
-    )
-    trigger: float | Literal["auto"] = setting(
-        "auto",
-        "Share of the context window (see `trigger_of`) above which a history is shortened whatever it costs. `auto`: "
-        "0.5 for windows of 96,000 tokens or more, up to 0.8 for smaller ones. 0: only if it would not fit.",
-    )
-    trigger_tokens: int = setting(
-        0,
-        "The same limit in tokens; the lower of the two counts, and 0 is no limit. Set it if long requests have a "
-        "higher price.",
-    )
-    trigger_of: Literal["usable", "window"] = setting(
-        "usable",
-        "What `trigger` is a share of: the `usable` window, without the room for the answer and a margin, or the whole "
-        "`window`.",
-    )
-    target: float = setting(
-        0.8,
-        "Share of the trigger to shorten the history to. Lower it to rewrite less often and shorten more each time.",
-        gt=0,
-        lt=1,
-    )
-    room: int = setting(
-        14_000,
-        "Tokens that must be free below the trigger afterwards, at most half of it. It prevents a rewrite at every "
-        "request if the window is small.",
-    )
-    min_progress: float = setting(
-        0.1,
-        "Smallest share of the history that a rewrite must save, unless the request would not fit without it.",
-        lt=1,
-    )
-    min_groups: int = setting(
-        4,
-        "Leave conversations with fewer groups alone if they fit. A group is a tool call with its results, or one "
-        "message.",
-    )
-    min_turns: int = setting(
-        0,
-        "Leave conversations of up to this many turns alone if they fit; 0 is no limit. A turn is a user's message and "
-        "everything up to the next one.",
-    )
-    trusts_usage: bool = True
+    clear_at_least: int | Literal["auto"] = setting("auto", ge=1)
+    """Shorten old tool results once this many tokens can be saved at a time; until then nothing is rewritten, so that
+    the provider's cache stays valid. `auto`: 40,000, or fewer if the model's cached tokens are expensive. Lower it
+    to save more tokens at the price of more cache writes."""
+    clear_cold_at_least: int | Literal["auto"] = setting("auto", ge=1)
+    """The same number of tokens while the provider's cache has expired, when a rewrite costs nothing extra. `auto`:
+    12,000, or as much as clear_at_least if that is a number. Keep it below clear_at_least."""
+    horizon: float = setting(60.0, le=AMOUNT_MAX)
+    """Number of later requests within which a rewrite must have paid for itself. Lower it if conversations are
+    short."""
+    trigger: float | Literal["auto"] = "auto"
+    """Share of the context window (see `trigger_of`) above which a history is shortened whatever it costs. `auto`: 0.5
+    for windows of 96,000 tokens or more, up to 0.8 for smaller ones. 0: only if it would not fit."""
+    trigger_tokens: int = 0
+    """The same limit in tokens; the lower of the two counts, and 0 is no limit. Set it if long requests have a higher
+    price."""
+    trigger_of: Literal["usable", "window"] = "usable"
+    """What `trigger` is a share of: the `usable` window, without the room for the answer and a margin, or the whole
+    `window`."""
+    target: float = setting(0.8, gt=0, lt=1)
+    """Share of the trigger to shorten the history to. Lower it to rewrite less often and shorten more each time."""
+    room: int = 14_000
+    """Tokens that must be free below the trigger afterwards, at most half of it. It prevents a rewrite at every request
+    if the window is small."""
+    min_progress: float = setting(0.1, lt=1)
+    """Smallest share of the history that a rewrite must save, unless the request would not fit without it."""
+    min_groups: int = 4
+    """Leave conversations with fewer groups alone if they fit. A group is a tool call with its results, or one
+    message."""
+    min_turns: int = 0
+    """Leave conversations of up to this many turns alone if they fit; 0 is no limit. A turn is a user's message and
+    everything up to the next one."""
+    trusts_usage: bool = internal(default=True)
     """If False, sizes are the estimate alone, and not what the upstream has reported."""
-    keep_documents: bool = setting(
-        default=True,
-        about="Keep instruction files (AGENTS.md, SKILL.md, rules, memory) and the text of the task that the user "
-        "named whole, as long as the history fits in some other way.",
-    )
-    working_memory: float = setting(
-        0.0,
-        "Newest tokens that are never shortened while the request fits: a number of tokens, or up to 1 a share of the "
-        "usable window. At most nine tenths of `target`.",
-        le=AMOUNT_MAX,
-    )
-    repair: bool = setting(
-        default=False,
-        about="When a history is shortened, also add missing results of tool calls and remove results without a call. "
-        "Set it for agents that send such histories.",
-    )
-    keep: Keep = setting(Keep(), "The newest messages, which are not shortened.")
-    always: tuple[Step, ...] = setting(
-        (ClipOutput(), DedupArrivals()),
-        "Steps for each new message as it arrives. They never change a message that was forwarded before.",
-    )
-    when_full: tuple[Step, ...] = setting(
-        (StripReasoning(), ClearResults(), ClearObservations()),
-        "Steps for older messages when the history is shortened.",
-    )
-    fold: tuple[Step, ...] = setting(
-        (DropMiddle(),), "Steps for a history that is still too long after that, if there is no summary."
-    )
-    fold_all: bool = setting(
-        default=False,
-        about="Let a summary or the steps of `fold` replace everything older than `keep`, and not only as much as "
-        "`target` needs.",
-    )
-    observations: tuple[str, ...] = setting(
-        OBSERVATIONS,
-        "Regular expressions for agents without tool calls: a user message that matches one is treated as tool output.",
-        check=find_pattern_fault,
-    )
-    asides: tuple[str, ...] = setting(
-        ASIDES,
-        "Regular expressions for requests about the conversation itself, such as for a title: a last message that "
-        "matches one does not cause a rewrite.",
-        check=find_pin_fault,
-    )
-    summary: SummaryRules = setting(SummaryRules(), "Summaries by a model, for histories that remain too long.")
-    pins: Pins = setting(Pins(), "Passages that are kept word for word.")
-    new_blocks: bool = True
+    keep_documents: bool = True
+    """Keep instruction files (AGENTS.md, SKILL.md, rules, memory) and the text of the task that the user named whole,
+    as long as the history fits in some other way."""
+    working_memory: float = setting(0.0, le=AMOUNT_MAX)
+    """Newest tokens that are never shortened while the request fits: a number of tokens, or up to 1 a share of the
+    usable window. At most nine tenths of `target`."""
+    repair: bool = False
+    """When a history is shortened, also add missing results of tool calls and remove results without a call. Set it for
+    agents that send such histories."""
+    keep: Keep = field(default_factory=Keep)
+    """The newest messages, which are not shortened."""
+    always: tuple[Step, ...] = (ClipOutput(), DedupArrivals())
+    """Steps for each new message as it arrives. They never change a message that was forwarded before."""
+    when_full: tuple[Step, ...] = (StripReasoning(), ClearResults(), ClearObservations())
+    """Steps for older messages when the history is shortened."""
+    fold: tuple[Step, ...] = (DropMiddle(),)
+    """Steps for a history that is still too long after that, if there is no summary."""
+    fold_all: bool = False
+    """Let a summary or the steps of `fold` replace everything older than `keep`, and not only as much as `target`
+    needs."""
+    observations: tuple[str, ...] = setting(OBSERVATIONS, check=find_pattern_fault)
+    """Regular expressions for agents without tool calls: a user message that matches one is treated as tool output."""
+    asides: tuple[str, ...] = setting(ASIDES, check=find_pin_fault)
+    """Regular expressions for requests about the conversation itself, such as for a title: a last message that matches
+    one does not cause a rewrite."""
+    summary: SummaryRules = field(default_factory=SummaryRules)
+    """Summaries by a model, for histories that remain too long."""
+    pins: Pins = field(default_factory=Pins)
+    """Passages that are kept word for word."""
+    new_blocks: bool = internal(default=True)
     """If False, existing blocks are applied and no new one is made."""
-    recall_tool: bytes = b""
+    recall_tool: bytes = internal(b"")
     """The definition of the tool that reads earlier messages again, in the API of the request; empty if there is none.
     """
-    redact: Callable[[bytes], bytes] = bytes
+    redact: Callable[[bytes], bytes] = internal(bytes)
     """Removes secrets from the text that is written into a block; by default it removes nothing."""
-    go_on: GoOn = always_go_on
+    go_on: GoOn = internal(always_go_on)
 
     @property
     def label(self) -> str:
@@ -210,7 +157,7 @@ class Rules:
         return CLEAR_COLD_TOKENS
 
     def find_clearing(self, prices: Prices) -> int:
-        """Return `clear_at_least` as a number. `auto` is less if cached tokens are expensive, so that waiting costs much."""
+        """Return `clear_at_least` as a number. `auto` is less if cached tokens are expensive."""
         if self.clear_at_least != "auto":
             return self.clear_at_least
         share = find_share_worth_clearing(prices)
@@ -244,7 +191,7 @@ class Rules:
         return max(LARGE_TRIGGER, min(SMALL_TRIGGER, SPARED_TOKENS / max(1, tokens)))
 
     def find_goal(self, limit: int, reason: str = "") -> int:
-        """Return the size to which a block shortens a history over this limit: half of it if a client asks for a block."""
+        """Return the size to which a block shortens a history over this limit: half of it if a client asks."""
         room = limit // 2
         if reason != "forced":
             room = min(room, self.room)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, Literal
 
-from proxy.declaration import setting
+from proxy.declaration import internal, setting
 from proxy.history.agents import Hint
 from proxy.history.messages import Message
 from proxy.shorten.fold import (
@@ -234,77 +234,47 @@ class Summary:
 class SummaryRules:
     """Rules for summaries: when a model is asked, for what, and how its answer is used."""
 
-    enabled: bool = setting(
-        default=True,
-        about="Ask a model for a summary. If false, old messages are replaced by a list of what was done, made without"
-        " a model.",
-    )
-    prepare: float = setting(
-        0.8,
-        "Share of the trigger at which a summary is requested in the background. Lower it if requests have to wait for "
-        "summaries.",
-        gt=0,
-    )
-    ahead: bool = setting(
-        default=True,
-        about="Request summaries in the background before they are needed. If false, the request that exceeds the "
-        "trigger asks for one and waits.",
-    )
-    call: Literal["aligned", "transcript"] = setting(
-        "aligned",
-        "How to ask: `aligned` appends the question to the conversation, which the provider has cached; `transcript` "
-        "sends the old part as one text. Another upstream or model always gets a transcript.",
-    )
-    prompt: str = ""
+    enabled: bool = True
+    """Ask a model for a summary. If false, old messages are replaced by a list of what was done, made without a
+    model."""
+    prepare: float = setting(0.8, gt=0)
+    """Share of the trigger at which a summary is requested in the background. Lower it if requests have to wait for
+    summaries."""
+    ahead: bool = True
+    """Request summaries in the background before they are needed. If false, the request that exceeds the trigger asks
+    for one and waits."""
+    call: Literal["aligned", "transcript"] = "aligned"
+    """How to ask: `aligned` appends the question to the conversation, which the provider has cached; `transcript` sends
+    the old part as one text. Another upstream or model always gets a transcript."""
+    prompt: str = internal("")
     """The instructions to the model; `{words}` in it is the length that they ask for."""
-    headings: tuple[str, ...] = ()
+    headings: tuple[str, ...] = internal(())
     """Sections of which an answer must have at least half."""
-    max_tokens: int = setting(
-        4_000,
-        "Longest summary in tokens. At most a third of `target` is used, and no more than the model can write.",
-        ge=100,
-    )
-    stream: bool = setting(
-        default=True,
-        about="Stream the summary if the client streams. Set it to false for models that cannot stream.",
-    )
-    input_chars: int = setting(
-        0,
-        "With `call: transcript`, send only this many characters from the beginning of the old part; 0 sends all that "
-        "fits.",
-    )
-    verbatim: float = setting(
-        0.5,
-        "Share of `target` for the newest messages, which stay word for word after a summary, unless `keep` keeps "
-        "more.",
-        lt=1,
-    )
-    shape: Literal["notes", "single", "pair"] = setting(
-        "notes",
-        "Form of the summary: `notes` between the user's own messages, a `single` message, or a `pair` of a message "
-        "and an acknowledgement.",
-    )
-    user_tokens: int = 20_000
+    max_tokens: int = setting(4_000, ge=100)
+    """Longest summary in tokens. At most a third of `target` is used, and no more than the model can write."""
+    stream: bool = True
+    """Stream the summary if the client streams. Set it to false for models that cannot stream."""
+    input_chars: int = 0
+    """With `call: transcript`, send only this many characters from the beginning of the old part; 0 sends all that
+    fits."""
+    verbatim: float = setting(0.5, lt=1)
+    """Share of `target` for the newest messages, which stay word for word after a summary, unless `keep` keeps more."""
+    shape: Literal["notes", "single", "pair"] = "notes"
+    """Form of the summary: `notes` between the user's own messages, a `single` message, or a `pair` of a message and an
+    acknowledgement."""
+    user_tokens: int = internal(20_000)
     """With `notes`: tokens of the user's messages that stay word for word, the first one, then the newest."""
-    ledger: int = setting(
-        6_000,
-        "Bytes for a list of files, commands and errors below the summary, taken from the tool calls; 0 leaves it out.",
-    )
-    notes: int = setting(
-        0,
-        "Tokens of notes that a model writes on old results before they are shortened; 0 asks for none. The policy "
-        "`notes` sets 750, about 300 words.",
-    )
-    scope: int = setting(
-        0,
-        "Number of earlier summaries to keep before the newest one; 0 updates a single summary each time.",
-    )
-    pointer: str = setting(
-        "",
-        "Sentence at the end of a summary. `{path}` in it becomes the folder of the originals, and `{conversation}` "
-        "the id of the conversation; without originals the sentence is left out.",
-    )
-    hints: tuple[Hint, ...] = ()
+    ledger: int = 6_000
+    """Bytes for a list of files, commands and errors below the summary, taken from the tool calls; 0 leaves it out."""
+    notes: int = 0
+    """Tokens of notes that a model writes on old results before they are shortened; 0 asks for none. The policy `notes`
+    sets 750, about 300 words."""
+    scope: int = 0
+    """Number of earlier summaries to keep before the newest one; 0 updates a single summary each time."""
+    pointer: str = ""
+    """Sentence at the end of a summary. `{path}` in it becomes the folder of the originals, and `{conversation}` the id
+    of the conversation; without originals the sentence is left out."""
+    hints: tuple[Hint, ...] = internal(())
     """What the policy says of results by tool: the newest of those to keep stay with their calls, up to half of the
     target."""
 
