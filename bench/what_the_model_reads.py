@@ -24,7 +24,7 @@ from proxy.lab.replay.prices import PRICES
 from proxy.lab.replay.simulation import Simulation, Trial
 from proxy.lab.replay.summaries import StandIn
 from proxy.lab.replay.values import Conversation
-from proxy.shorten.fold import OPENING
+from proxy.shorten.notes import OPENING
 
 WINDOW = 128_000
 FOLDED_WINDOW = 32_000
@@ -97,12 +97,12 @@ read a whole body of a conversation of your own: `python bench/what_the_model_re
 A placeholder begins with one line in brackets: who wrote it, the call, the size, the outcome, how much was left out and
 how to get the text.
 
-- The **outcome** is what the result shows: `exit code N` if one was printed, with the first error beside it, else
-  `failed: LINE` if a program says so, else `reports success: LINE` if a program says that nothing failed or what it
-  made, else nothing. Files and search results quote the errors of others, so there only the tool's own refusal counts.
-  Exit code 1 of `grep`, `rg` or `diff` is their answer, and no failure.
-- Below stand **all lines that carry the outcome**: failures with their reasons, other lines with a word of failure,
-  reports of success, and the last lines of what a command or an acting tool returned. `…` at the beginning of a line
+- The **outcome** is an exit code if one was shown, with the first error beside it, else `failed: LINE` if the API marks
+  the result as an error or the tool's first words say so, else nothing. Files and search results quote the errors of
+  others, so there only the tool's own refusal counts. Exit code 1 of `grep`, `rg` or `diff` is their answer, and no
+  failure.
+- Below are **all lines that carry the outcome**: each line with a word of failure and the indented line next to it, end
+  states (`229 passed`, a commit), and the last lines of a command or an acting tool. `…` at the beginning of a line
   stands for the words it has in common with a line above. At most 40 lines stay; more are counted.
 - Nothing else is quoted. What a harness writes around each result (`Wall time`, the folder, JSON around the output) is
   taken off first.
@@ -112,7 +112,8 @@ how to get the text.
 Near the end of a window, where clearing is not enough and no model writes a summary, the oldest part is folded. The
 user's messages and the newest answers to them stay as they were, and one note tells of the rest: what the assistant
 said, under the beginning of the user's message it follows, each answer at less length where there are many; files
-with what was done to them; commands with how they ended, failures last to go; how often another call was made.
+with their changes; acts on the outside world with their ids; commands and how they ended, failures last to go; how
+often another call was made.
 Messages in the user's role that had no room are listed as said by the user "or by others in the user's role": other
 agents and clients speak in it too.
 

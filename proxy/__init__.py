@@ -6,6 +6,7 @@ Each part imports only parts above it (a room's modules may stand at different h
     lifetime       leases on shared resources, background tasks, threads that write, where faults end
     declaration    declares a setting of a policy, with its description and bounds, as a field of a dataclass
     history/       the history that a client sends: its messages, groups and identity
+    designs/       the steps that only four published designs use
     shorten/       what is forwarded in place of a history: decisions only, without I/O
     wire/          bytes to values and back: HTTP, event streams, the JSON of three APIs
     config/        proxy.yaml, environment and options to one frozen configuration

@@ -1,6 +1,6 @@
 """The composition root: from a configuration to the stores and transcripts that a process runs with.
 
-The one place that imports an optional library, and only where a setting needs it. Workers, commands and admin pages
+The one place that imports an optional library, and only if a setting needs it. Workers, commands and admin pages
 build their stores here, so that a setting means the same for all of them.
 """
 
@@ -13,7 +13,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from proxy.access.records import Records, Registry
+from proxy.access.records import Records
+from proxy.access.registry import Registry
 from proxy.config import Config, Fault, InvalidConfig, Secret
 from proxy.path.originals import Keeper
 from proxy.store import sqlite
@@ -34,7 +35,7 @@ _A_BLOCK = bytes(4096)  # of a disk
 
 
 async def can_write_state(folder: Path, store: Store) -> bool:
-    """True where files can be written in this folder, and values in the store of this process."""
+    """Return True if files can be written in this folder, and values in the store of this process."""
     if not await asyncio.to_thread(_can_write_file, folder):
         return False
     try:
@@ -45,12 +46,12 @@ async def can_write_state(folder: Path, store: Store) -> bool:
 
 
 def can_write(folder: Path) -> bool:
-    """True where files can be written in this folder, and blocks in its file if it has one. For commands."""
+    """Return True if files can be written in this folder, and blocks in its file if it has one. For commands."""
     return _can_write_file(folder) and sqlite.may_write(folder / sqlite.FILE_NAME)
 
 
 def _can_write_file(folder: Path) -> bool:
-    """True where a file can be written in this folder. It is tried: a full disk gives permission, too."""
+    """Return True if a file can be written in this folder. It is tried: a full disk gives permission, too."""
     try:
         with TemporaryFile(dir=folder) as file:
             file.write(_A_BLOCK)
@@ -63,7 +64,9 @@ def _can_write_file(folder: Path) -> bool:
 def state_url(config: Config) -> str:
     """The URL of the state that replicas share; empty without replicas."""
     url = config.state.url
-    return url.value if isinstance(url, Secret) else url
+    if isinstance(url, Secret):
+        return url.value
+    return url
 
 
 def check_extras(config: Config) -> None:
@@ -76,7 +79,7 @@ def check_extras(config: Config) -> None:
 
 
 def _import_redis_store() -> ModuleType:
-    """Import the store on Redis. Only where `state.url` is set: redis-py costs a process 0.2 s and 6 MB."""
+    """Import the store on Redis. Only if `state.url` is set: redis-py costs a process 0.2 s and 6 MB."""
     try:
         from proxy.store import redis  # noqa: PLC0415
     except ModuleNotFoundError as missing:
@@ -85,7 +88,7 @@ def _import_redis_store() -> ModuleType:
 
 
 def _import_object_store() -> ModuleType:
-    """Import the client of object stores. Only where transcripts are kept in one: obstore is large."""
+    """Import the client of object stores. Only if transcripts are kept in one: obstore is large."""
     try:
         from proxy.store.transcripts import bucket  # noqa: PLC0415
     except ModuleNotFoundError as missing:
@@ -94,7 +97,7 @@ def _import_object_store() -> ModuleType:
 
 
 def _import_otel() -> ModuleType:
-    """Import the exporter of telemetry. Only where a collector is set: protobuf is an optional library."""
+    """Import the exporter of telemetry. Only if a collector is set: protobuf is an optional library."""
     try:
         from proxy.telemetry import otel  # noqa: PLC0415
     except ModuleNotFoundError as missing:
@@ -103,7 +106,7 @@ def _import_otel() -> ModuleType:
 
 
 def open_exporter(config: Config, base_urls: Callable[[], Mapping[str, str]], warn: Warn) -> "Exporter | None":
-    """The exporter of telemetry to a collector; None where there is none. `base_urls`: of the upstreams in force."""
+    """The exporter of telemetry to a collector; None if there is none. `base_urls`: of the upstreams in force."""
     settings = config.otel
     if not settings.endpoint:
         return None
@@ -136,7 +139,7 @@ def open_records(config: Config, last_valid: Registry) -> Records:
 
 
 def open_store(config: Config, warn: Warn, report_back: Warn = ignore) -> Store:
-    """The store of blocks: Redis where replicas share one, else SQLite or memory."""
+    """The store of blocks: Redis if replicas share one, else SQLite or memory."""
     limits = StoreLimits(block_bytes=config.state.mib * MEBIBYTE, block_seconds=config.state.days * 24 * 3600)
     in_memory = replace(FALLBACK_LIMITS, block_seconds=limits.block_seconds)
     if url := state_url(config):
@@ -161,11 +164,13 @@ def read_blocks(config: Config, keys: Sequence[str]) -> dict[str, bytes]:
 def build_redaction(config: Config) -> Redaction:
     """The patterns of secrets that are removed from transcripts and summaries."""
     settings = config.transcripts
-    return redaction(settings.patterns) if settings.redact else Redaction()
+    if settings.redact:
+        return redaction(settings.patterns)
+    return Redaction()
 
 
 def open_object_store(config: Config) -> ObjectStore | None:
-    """The object store of the originals; None where they are files. InvalidConfig: it cannot be opened."""
+    """The object store of the originals; None if they are files. InvalidConfig: it cannot be opened."""
     settings = config.transcripts
     if not settings.is_remote:
         return None
@@ -199,6 +204,8 @@ def build_keeper(config: Config, slot: int | None, warn: Warn, report: Warn) -> 
         upload_seconds=settings.upload_seconds,
         spool_bytes=settings.spool_mib * MEBIBYTE,
     )
-    uploads = None if store is None else Uploads(store, config.originals, how, warn, report)
+    uploads = None
+    if store is not None:
+        uploads = Uploads(store, config.originals, how, warn, report)
     originals = Originals(config.originals, how, warn, uploads=uploads)
     return Keeper(originals, everything=settings.keep == "all", required=settings.required)

@@ -3,7 +3,7 @@
 A fault of the client's carries a 4xx, of the upstream's 502 or 504, of the proxy's 500 or 503.
 All of them leave as an OpenAI error object whose `type` is `proxy_error`, so that a person who
 reads a trace knows at once that it was not the model's API that spoke. A message never quotes a
-header, a query or a body: what a client sends may hold its key.
+header, a query or a body: a client's bytes may hold its key.
 """
 
 import json
@@ -79,6 +79,8 @@ class BodyTimeout(ProxyError):
 
 
 class BodyTooLarge(ProxyError):
+    """https://www.rfc-editor.org/rfc/rfc9110#status.413."""
+
     status, code = 413, "body_too_large"
 
 
@@ -91,12 +93,17 @@ class NotJson(ProxyError):
 
 
 class UpgradeRefused(ProxyError):
-    """A WebSocket: clients that ask for one take plain HTTP when they are refused, Codex for its whole session."""
+    """A WebSocket: clients that ask for one take plain HTTP when they are refused, Codex for its whole session.
+
+    RFC 6455: https://www.rfc-editor.org/rfc/rfc6455; the status: https://www.rfc-editor.org/rfc/rfc9110#status.426
+    """
 
     status, code = 426, "upgrade_refused"
 
 
 class HeadersTooLarge(ProxyError):
+    """https://www.rfc-editor.org/rfc/rfc6585#section-5."""
+
     status, code = 431, "headers_too_large"
 
 
@@ -127,7 +134,7 @@ class ShuttingDown(ProxyError):
 
 
 class TranscriptsUnavailable(ProxyError):
-    """The original of what would be folded away cannot be written, and the operator demands that it is."""
+    """The original of a history cannot be written, and the operator demands that it is."""
 
     status, code = 503, "transcripts_unavailable"
 
@@ -137,7 +144,10 @@ class UpstreamTimeout(ProxyError):
 
 
 def as_error(fault: ProxyError) -> dict[str, Any]:
-    """The error object of a fault, as OpenAI's API writes them."""
+    """Return the error object of a fault, as OpenAI's API writes them.
+
+    https://platform.openai.com/docs/guides/error-codes
+    """
     return {"message": fault.message, "type": TYPE, "param": None, "code": fault.code}
 
 
@@ -154,7 +164,10 @@ ANTHROPIC_TYPES = {
 
 
 def as_anthropic_error(fault: ProxyError) -> dict[str, Any]:
-    """The error of a fault, as Anthropic's API writes them; its clients know these types only."""
+    """Return the error of a fault, as Anthropic's API writes them; its clients know these types only.
+
+    https://docs.anthropic.com/en/api/errors
+    """
     kind = ANTHROPIC_TYPES.get(fault.status, "invalid_request_error" if fault.is_refusal else "api_error")
     return {"type": "error", "error": {"type": kind, "message": fault.message, "code": fault.code}}
 

@@ -1,4 +1,4 @@
-"""Events: frozen values that say what happened, and the dispatcher that delivers them to listeners.
+"""Events: values that report an occurrence, and the dispatcher that delivers them to listeners.
 
 The part that acts emits an event and knows no listener; log, metrics, hooks, audit log and activity log listen
 (proxy/telemetry). No event holds a header, a query or a body, so that no listener can leak one. They are structs
@@ -20,31 +20,49 @@ class Event(msgspec.Struct, frozen=True):
     """Base class of all events."""
 
 
-class RequestFinished(Event, frozen=True):
-    """The end of one request, however it ended."""
+class RequestFinished(Event, frozen=False):  # type: ignore[misc]  # msgspec allows what dataclasses do not
+    """One request: filled in while it is served, and emitted at its end, however it ended.
+
+    The times that end in `_at` are read from a monotonic clock; the server makes durations of them at the end.
+    """
 
     request_id: str
     method: str
     route: str
-    status: int
-    outcome: str  # completed | refused | failed | client-left | upstream-broke
-    team: str
-    upstream: str | None
-    model: str
-    conversation: str
-    reason: str | None
-    compaction: str | None
-    tokens_before: int
-    tokens_after: int  # of what was forwarded
-    tokens_would_be: int  # the same if no policy only observed
-    bytes_in: int
-    bytes_out: int
-    seconds: float
-    first_byte_seconds: float | None
-    overhead_seconds: float | None
+    status: int = 0
+    outcome: str = "failed"  # completed | refused | failed | client-left | upstream-broke
+    team: str = ""
+    upstream: str | None = None
+    model: str = ""
+    conversation: str = ""
+    reason: str | None = None
+    compaction: str | None = None
+    tokens_before: int = 0
+    tokens_after: int = 0  # of the forwarded history
+    tokens_would_be: int = 0  # the same if no policy only observed
+    bytes_in: int = 0
+    bytes_out: int = 0
+    seconds: float = 0.0
+    first_byte_seconds: float | None = None
+    overhead_seconds: float | None = None  # that the proxy added before the first byte
     sent_seconds: float | None = None  # from its arrival to the call to the upstream
     client: str = ""  # the client's address; of a trusted gateway, the one that the gateway names
-    trace: Trace | None = None  # None: traces are not sent
+    trace: Trace | None = None  # None: traces are not sent (https://www.w3.org/TR/trace-context/)
+    received_at: float = 0.0
+    sent_at: float | None = None
+    headers_at: float | None = None
+    first_byte_at: float | None = None
+
+    def note_departure(self) -> None:
+        """The client closed its connection; after the last event of a stream it had its whole answer."""
+        if self.outcome != "completed":
+            self.outcome = "client-left"
+
+    def note_shutdown(self, code: str, status: int) -> None:
+        """The proxy cut the request off to end itself; after the last event of a stream the client had it all."""
+        if self.outcome != "completed":
+            self.outcome, self.reason = "failed", code
+            self.status = self.status or status
 
 
 class UpstreamRetried(Event, frozen=True):
@@ -98,14 +116,14 @@ class TurnEnded(Event, frozen=True):
     reason: str
     messages: int
     tokens_before: int
-    tokens_after: int  # of what was forwarded
+    tokens_after: int  # of the forwarded history
     tokens_would_be: int  # the same if no policy only observed
     prompt_tokens: int  # as the upstream counted it; 0: not reported
     cached_tokens: int | None
     output_tokens: int
     paid_dollars: float | None  # for the prompt as the upstream read it
     plain_dollars: float | None  # for the history as the client sent it, without the proxy
-    would_be_dollars: float | None  # for what would have been forwarded if the policy did not only observe
+    would_be_dollars: float | None  # for the history as it would have been forwarded if the policy did not only observe
     user: str = ""  # as the client names it in the body
     session: str = ""  # as the client names it, in a header or the body
     request_id: str = ""

@@ -13,6 +13,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadGroupScheduling
 
 from tests import ROOT
+from tests.support.parent_death import die_with_parent
 from tests.support.process_template import close_template
 from tests.support.running_proxy import Proxy, serving
 from tests.support.scripted_upstream import Upstream
@@ -41,6 +42,11 @@ class GroupScheduling(LoadGroupScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     return GroupScheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
+def pytest_configure(config):
+    if hasattr(config, "workerinput"):  # a worker of xdist would go on with its test if the run is killed
+        die_with_parent()
 
 
 @pytest.hookimpl(trylast=True)

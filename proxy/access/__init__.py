@@ -1,6 +1,20 @@
 """Access: turns a request into a `Caller`, or refuses it.
 
-authentication   the caller: a team by its key or by a trusted gateway, a client by its own credentials, an operator
-key_uses         when each team key was used last, by any replica
-records          team keys, switches and ended sessions: a file, kept the same in all replicas
+    headers, peer                          registry (keys, switches)
+         |                                    |
+    authentication --- team_keys -------------+---- records: registry.json <-> shared state
+         |                                                  ^          ^
+    Caller, headers to forward                     keys, switch     admin pages
+
+1. The gateway asks the `Authenticator` before it reads a body. It looks up keys and switches in `Records.current`.
+2. Commands and admin pages change the file. Each worker reads a changed file again, five times a second.
+3. With a shared state, the first worker of each machine merges the file with the copy there.
+
+authentication   the caller: a team by its key or by a trusted gateway, or a client by its own credentials
+team_keys        `cp-<id>-<secret>`: how it is made, and recognised by its hash
+registry         team keys, switches and ended sessions as a value that merges without conflict
+records          the registry's file, and the copy that replicas share
+key_uses         the last use of each team key
+admin_key        the key of the admin pages
+web_pages        requests that a page of another site may have caused
 """

@@ -1,7 +1,7 @@
-"""When each team key was used last, by any replica: who rotates keys must not revoke one that is in use.
+"""The last use of each team key by any replica: a key that is still in use must not be revoked by mistake.
 
-Each worker notes the uses that it sees. Every few seconds it adds them to one small document in the store, which
-replicas share where they share a state; of each key at most once a minute.
+Each worker notes the uses that it sees. Every few seconds it adds them to one small document in the store, each key at
+most once a minute.
 """
 
 from collections.abc import Collection, Mapping
@@ -11,45 +11,51 @@ import msgspec
 from proxy.store.contract import Store, StoreUnavailable
 
 DOCUMENT = "key-uses"
-SECONDS_BETWEEN_WRITES = 60.0
+WRITE_INTERVAL_SECONDS = 60.0
 _TRIES_MAX = 8
 
 
 class KeyUses:
-    """The uses that this worker has seen."""
+    """The uses that this worker has seen, by key id."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, float] = {}
-        self._written: dict[str, float] = {}
+        self._last_uses: dict[str, float] = {}
+        self._uses_written: dict[str, float] = {}
 
     def note(self, key_id: str, now: float) -> None:
-        self._seen[key_id] = now
+        self._last_uses[key_id] = now
 
-    def merge(self, stored: Mapping[str, float]) -> dict[str, float]:
-        """The last use of each key, of those that are stored and those seen here."""
-        return {name: max(stored.get(name, 0.0), self._seen.get(name, 0.0)) for name in {*stored, *self._seen}}
+    def merge(self, stored_uses: Mapping[str, float]) -> dict[str, float]:
+        """Return the last use of each key, of the stored ones and those seen here."""
+        merged = dict(stored_uses)
+        for key_id, time in self._last_uses.items():
+            merged[key_id] = max(time, merged.get(key_id, 0.0))
+        return merged
 
-    async def write(self, store: Store, known_keys: Collection[str]) -> None:
-        """Add what is new to the document, without keys that there are no more. StoreUnavailable: later."""
-        new = {name: at for name, at in self._seen.items() if at >= self._find_next_write(name)}
-        if not new:
+    async def write(self, store: Store, key_ids: Collection[str]) -> None:
+        """Add new uses to the document, and drop keys that are not in *key_ids*. StoreUnavailable: try later."""
+        new_uses = {key_id: time for key_id, time in self._last_uses.items() if self._is_due(key_id, time)}
+        if not new_uses:
             return
         for _ in range(_TRIES_MAX):
-            old = await store.read_document(DOCUMENT)
-            merged = {name: at for name, at in self.merge(decode_uses(old)).items() if name in known_keys}
-            if await store.replace_document(DOCUMENT, old, msgspec.json.encode(merged, order="sorted")):
-                self._written |= new
+            document = await store.read_document(DOCUMENT)
+            merged = self.merge(decode_uses(document))
+            uses = {key_id: time for key_id, time in merged.items() if key_id in key_ids}
+            if await store.replace_document(DOCUMENT, document, msgspec.json.encode(uses, order="sorted")):
+                self._uses_written.update(new_uses)
                 return
         raise StoreUnavailable("the uses of keys change faster than they can be merged")
 
-    def _find_next_write(self, key_id: str) -> float:
-        written = self._written.get(key_id)
-        return 0.0 if written is None else written + SECONDS_BETWEEN_WRITES
+    def _is_due(self, key_id: str, time: float) -> bool:
+        written = self._uses_written.get(key_id)
+        return written is None or time >= written + WRITE_INTERVAL_SECONDS
 
 
 def decode_uses(document: bytes | None) -> dict[str, float]:
-    """The uses in a document; of one that cannot be read, none: it is written anew."""
+    """Return the uses in a document; none if it cannot be read, so that it is written anew."""
+    if document is None:
+        return {}
     try:
-        return {} if document is None else msgspec.json.decode(document, type=dict[str, float])
+        return msgspec.json.decode(document, type=dict[str, float])
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return {}

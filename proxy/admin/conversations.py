@@ -1,11 +1,10 @@
-"""Conversations: which there are, what each did, what became of each of its messages, and search in them.
+"""Conversations: which there are, the requests of each, and the status of each message.
 
-The queries name their columns as the API does, so a row of the activity database is an answer without changes.
+The queries name their columns as the API does, so that a row of the activity log is an answer without changes.
 """
 
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -14,31 +13,26 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from proxy.admin.activity import OPEN_SECONDS, find_event
-from proxy.admin.context import AdminContext, AdminRequest, Json, Route, run_in_admin_thread
-from proxy.admin.history import ConversationBranch, open_history, shorten
+from proxy.admin.conversation_branch import ConversationBranch, cut_title, open_branch
+from proxy.admin.incidents import describe_event
+from proxy.admin.overview import OPEN_SECONDS
+from proxy.admin.routes import AdminContext, AdminRequest, Json, Route, run_in_admin_thread
 from proxy.config import Config
-from proxy.errors import NotFound, Overloaded
-from proxy.recall.tool import Finder, find_text
+from proxy.errors import NotFound
 from proxy.store.activity_log import ActivityLog
-from proxy.store.transcripts.archive import SHORT_NAME_CHARACTERS, Transcript, read_transcript, role_and_text
+from proxy.store.transcripts.archive import SHORT_NAME_CHARACTERS, role_and_text
 from proxy.store.transcripts.files import MessageLine, file_name, list_files, parse
-from proxy.wire.http import Caller
 
 TURNS_LIMIT = 2_000
 INDEX_DIGITS_LIMIT = 9
 TITLE_LINES = 40
-"""Lines at the beginning in which the first words of the user are looked for."""
-CONTEXT_CHARACTERS = 80
-SEARCH_SECONDS = 10.0
-_SEARCHING = threading.Lock()
-"""Held by the thread that searches, and not by the request: a client may leave while its thread still reads."""
+"""Lines of a transcript in which the first words of the user are looked for."""
 _LIST = """
 select conversation, tenant, team, user, session, key, model, upstream, tag,
        policy || '@' || policy_version as policy, first, last, requests, tokens_raw, tokens_forwarded,
        sums.tokens_would_be, largest, blocks, spent, would_save, paid_all as paid,
        plain_all - paid_all - spent as saved, round(warm * 1.0 / nullif(read, 0), 4) as cached_share
-from (select conversation as name, tenant as owner, team as of_team, session as named, min(at) as first,
+from (select conversation as name, tenant as owner, team as owner_team, session as session_name, min(at) as first,
              max(at) as last, count(*) as requests,
              sum(tokens_before) as tokens_raw, sum(tokens_after) as tokens_forwarded, max(tokens_before) as largest,
              sum(case when cached_tokens is null then 0 else prompt_tokens end) as read, sum(cached_tokens) as warm,
@@ -51,8 +45,8 @@ from (select conversation as name, tenant as owner, team as of_team, session as 
       from turns where (:team = '' or team = :team) and (:user = '' or user = :user)
                        and (:session = '' or session = :session)
       group by conversation, tenant, team, session) as sums
-join turns as newest on newest.conversation = name and newest.tenant = owner and newest.team = of_team
-                        and newest.session = named and newest.at = last
+join turns as newest on newest.conversation = name and newest.tenant = owner and newest.team = owner_team
+                        and newest.session = session_name and newest.at = last
 where (:model = '' or model = :model) and (:before = 0 or last < :before)
       and (:text = '' or instr(lower(conversation || ' ' || team || ' ' || model || ' ' || newest.policy || ' ' || tag
            || ' ' || key || ' ' || upstream || ' ' || user || ' ' || session), lower(:text)))
@@ -67,8 +61,8 @@ select conversation, tenant, team, at, link, messages, action, reason, policy ||
 from (select * from turns where conversation = :conversation and (:team = '' or team = :team)
       order by at desc limit :limit) order by at
 """
-_OF_CONVERSATION = ("conversation", "tenant", "team")
-"""Columns of a turn that are the same in all turns of a conversation."""
+Turn = dict[str, Any]
+"""A request of a conversation, as a row of the activity log."""
 
 
 class ConversationsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,36 +79,32 @@ class ConversationsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 class ConversationQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at: str = ""
-    """Link of the request to show the history of; without it the newest."""
+    """Link of the request to show the history of. Empty: of the newest."""
     session: str | None = None
-    """Only the requests of this session; without it, of all. Agents that begin alike may share a conversation."""
-
-
-class SearchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    text: Annotated[str, Meta(max_length=500)] = ""
-    case: bool = False
-    tenant: Annotated[str, Meta(max_length=200)] = ""
-    limit: Annotated[int, Meta(ge=1, le=500)] = 50
+    """Only the requests of this session. None: of all. Agents that begin alike may share a conversation."""
 
 
 def list_conversations(context: AdminContext, request: AdminRequest) -> Json:
     query: ConversationsQuery = request.query
-    team = request.visitor.team or query.team
-    values = {**msgspec.to_builtins(query), "team": team, "limit": query.limit + 1}
-    rows = context.activity_log.query(_LIST, values)
-    shown, more = rows[: query.limit], len(rows) > query.limit
-    titles = find_titles(context.config(), [(row.pop("tenant"), row["conversation"]) for row in shown])
+    own_team = request.visitor.team
+    parameters = {**msgspec.to_builtins(query), "team": own_team or query.team, "limit": query.limit + 1}
+    rows = context.activity_log.query(_LIST, parameters)
+    has_more = len(rows) > query.limit
+    rows = rows[: query.limit]
+    titles = _find_titles(context.config(), rows)
+    for row in rows:
+        del row["tenant"]
+        row["title"] = titles.get(row["conversation"], "")
+        row["open"] = _is_open(row["last"])
     return {
-        "conversations": [
-            {**row, "title": titles.get(row["conversation"], ""), "open": _is_open(row["last"])} for row in shown
-        ],
-        "next": shown[-1]["last"] if more else None,
-        "teams": [request.visitor.team] if request.visitor.team else _names(context.activity_log, "team"),
-        "models": _names(context.activity_log, "model", request.visitor.team),
+        "conversations": rows,
+        "next": rows[-1]["last"] if has_more else None,
+        "teams": [own_team] if own_team else _list_names(context.activity_log, "team"),
+        "models": _list_names(context.activity_log, "model", own_team),
     }
 
 
-def _names(activity_log: ActivityLog, column: str, team: str = "") -> list[str]:
+def _list_names(activity_log: ActivityLog, column: str, team: str = "") -> list[str]:
     query = f"select distinct {column} as name from turns where ? in ('', team) order by 1 limit 500"  # noqa: S608
     return [row["name"] for row in activity_log.query(query, [team]) if row["name"]]
 
@@ -124,154 +114,127 @@ def _is_open(last: float) -> bool:
 
 
 async def show_conversation(context: AdminContext, request: AdminRequest) -> Json:
-    turns, shown, history = await _look_up(context, request)
-    happened = await run_in_admin_thread(_events, context.activity_log, turns[0]["conversation"])
-    if isinstance(history, str):
-        messages: Json = {"title": "", "block": None, "summary": "", "head": [], "pieces": [], "forks": []}
-        messages["why_no_pieces"] = history
+    all_turns, turns, branch = await _look_up(context, request)
+    last_turn = turns[-1]
+    incidents = await run_in_admin_thread(_list_incidents, context.activity_log, last_turn["conversation"])
+    if isinstance(branch, ConversationBranch):
+        messages = await run_in_admin_thread(branch.describe)
     else:
-        messages = await run_in_admin_thread(history.describe)
-    last = shown[-1]
+        messages = {"title": "", "block": None, "summary": "", "head": [], "pieces": [], "why_no_pieces": branch}
     return {
-        **{name: last[name] for name in ("conversation", "team", "model", "upstream", "user", "session", "key")},
-        "first": shown[0]["at"],
-        "last": last["at"],
-        "open": _is_open(last["at"]),
-        "at": last["link"],
-        "turns": [{name: value for name, value in turn.items() if name not in _OF_CONVERSATION} for turn in shown],
-        "sessions": _describe_sessions(turns),
-        "happened": happened,
-        "spent": sum(event["dollars"] for event in happened),
+        **{name: last_turn[name] for name in ("conversation", "team", "model", "upstream", "user", "session", "key")},
+        "first": turns[0]["at"],
+        "last": last_turn["at"],
+        "open": _is_open(last_turn["at"]),
+        "at": last_turn["link"],
+        "turns": [_describe_turn(turn) for turn in turns],
+        "sessions": _describe_sessions(all_turns),
+        "happened": incidents,
+        "spent": sum(incident["dollars"] for incident in incidents),
         **messages,
     }
 
 
 async def show_message(context: AdminContext, request: AdminRequest) -> Json:
-    _, _, history = await _look_up(context, request)
-    if not isinstance(history, ConversationBranch):
-        raise NotFound(history)
+    _, _, branch = await _look_up(context, request)
+    if not isinstance(branch, ConversationBranch):
+        raise NotFound(branch)
     index = request.names["place"]
     if not (index.isascii() and index.isdigit() and len(index) < INDEX_DIGITS_LIMIT):
         raise NotFound("the message index is not a number")
-    if int(index) >= len(history.path):
+    if int(index) >= len(branch.lines):
         raise NotFound("message index out of range")
-    return await run_in_admin_thread(history.message, int(index))
+    return await run_in_admin_thread(branch.describe_message, int(index))
 
 
 async def _look_up(
     context: AdminContext, request: AdminRequest
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]], ConversationBranch | str]:
-    """The requests of a conversation, those of the session asked for, and the history as of one of these.
+) -> tuple[list[Turn], list[Turn], ConversationBranch | str]:
+    """Return all turns of a conversation, those of the session asked for, and the branch up to one of these.
 
-    That is the request that was asked for, or else the newest.
+    That is the turn `at`, or the newest. Instead of a branch, the reason why it cannot be shown.
     """
-    values = {"conversation": request.names["conversation"], "team": request.visitor.team, "limit": TURNS_LIMIT}
-    turns = await run_in_admin_thread(context.activity_log.query, _TURNS, values)
-    if not turns:
+    parameters = {"conversation": request.names["conversation"], "team": request.visitor.team, "limit": TURNS_LIMIT}
+    all_turns = await run_in_admin_thread(context.activity_log.query, _TURNS, parameters)
+    if not all_turns:
         raise NotFound("unknown conversation: GET /conversations lists all")
     session = request.query.session
-    shown = [turn for turn in turns if session is None or turn["session"] == session]
-    if not shown:
+    turns = [turn for turn in all_turns if session is None or turn["session"] == session]
+    if not turns:
         raise NotFound("unknown session of this conversation")
-    turn = next((turn for turn in reversed(shown) if turn["link"] == request.query.at), shown[-1])
-    return turns, shown, await open_history(context, turn, turns)
-
-
-def _describe_sessions(turns: Sequence[dict[str, Any]]) -> list[Json]:
-    """The sessions of a conversation, as clients name them, the one that was heard of last first."""
-    found: dict[str, Json] = {}
+    chosen_turn = turns[-1]
     for turn in turns:
-        before = found.pop(turn["session"], {"requests": 0})
-        figures = {"user": turn["user"], "model": turn["model"], "last": turn["at"]}
-        found[turn["session"]] = {"session": turn["session"], **figures, "requests": before["requests"] + 1}
-    return list(reversed(found.values()))
+        if turn["link"] == request.query.at:
+            chosen_turn = turn
+    return all_turns, turns, await open_branch(context, chosen_turn, all_turns)
 
 
-def _events(activity_log: ActivityLog, name: str) -> Sequence[Json]:
-    rows = activity_log.query("select * from incidents where conversation = ? order by at limit ?", [name, TURNS_LIMIT])
-    return [find_event(row) for row in rows]
+def _describe_turn(turn: Turn) -> Json:
+    """Leave out values that all turns of a conversation share."""
+    return {name: value for name, value in turn.items() if name not in ("conversation", "tenant", "team")}
 
 
-async def search(context: AdminContext, request: AdminRequest) -> Json:
-    """Hits, newest conversations first, and whether all were searched: it ends after some hits and some seconds.
-
-    One at a time. One whose client has left ends with the conversation that it is at.
-    """
-    is_unwanted = threading.Event()
-    try:
-        return await run_in_admin_thread(_search_alone, context, request, is_unwanted)
-    finally:
-        is_unwanted.set()
-
-
-def _search_alone(context: AdminContext, request: AdminRequest, is_unwanted: threading.Event) -> Json:
-    if not _SEARCHING.acquire(blocking=False):
-        raise Overloaded("another search is running: retry later", headers=(("retry-after", "10"),))
-    try:
-        return _search(context, request, is_unwanted)
-    finally:
-        _SEARCHING.release()
-
-
-def _search(context: AdminContext, request: AdminRequest, is_unwanted: threading.Event) -> Json:
-    query: SearchQuery = request.query
-    hits: list[Json] = []
-    if not query.text:
-        return {"hits": hits, "whole": True}
-    find = find_text(query.text, distinguish_case=query.case)
-    end = time.monotonic() + SEARCH_SECONDS
-    team = request.visitor.team
-    tenant = Caller(team).tenant if team else query.tenant
-    for saved in context.archive.newest_first(tenant):
-        for hit in _find_hits(read_transcript(saved), find):
-            if len(hits) >= query.limit:
-                return {"hits": hits, "whole": False}
-            hits.append(hit)
-        if time.monotonic() > end or is_unwanted.is_set():
-            return {"hits": hits, "whole": False}
-    return {"hits": hits, "whole": True}
-
-
-def _find_hits(transcript: Transcript, find: Finder) -> Iterator[Json]:
-    title = next((text for _, role, _, text in transcript.texts() if role == "user"), "")
-    for at, role, seen, match in transcript.search(find):
-        yield {
-            "conversation": transcript.saved.short_name,
-            "title": shorten(title),
-            "at": at,
-            "role": role,
-            "seen": seen,
-            "before": match.text[max(0, match.start - CONTEXT_CHARACTERS) : match.start],
-            "found": match.text[match.start : match.stop],
-            "after": match.text[match.stop : match.stop + CONTEXT_CHARACTERS],
+def _describe_sessions(turns: Sequence[Turn]) -> list[Json]:
+    """Return the sessions of a conversation, as clients name them, the newest first."""
+    sessions: dict[str, Json] = {}
+    for turn in turns:
+        name = turn["session"]
+        before = sessions.pop(name, None)  # and to the end
+        sessions[name] = {
+            "session": name,
+            "user": turn["user"],
+            "model": turn["model"],
+            "last": turn["at"],
+            "requests": before["requests"] + 1 if before else 1,
         }
+    return list(reversed(sessions.values()))
 
 
-def find_titles(config: Config, wanted: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """The first words of the user in each of these (tenant, conversation), where they are kept on this disk."""
-    places = {tenant: _places_by_name(config.originals / file_name(tenant)) for tenant in {pair[0] for pair in wanted}}
-    found = ((name, places[tenant].get(name)) for tenant, name in wanted)
-    return {name: _read_title(place) for name, place in found if place is not None}
+def _list_incidents(activity_log: ActivityLog, conversation: str) -> list[Json]:
+    query = "select * from incidents where conversation = ? order by at limit ?"
+    return [describe_event(row) for row in activity_log.query(query, [conversation, TURNS_LIMIT])]
 
 
-def _places_by_name(folder: Path) -> dict[str, Path]:
-    return {place.name[:SHORT_NAME_CHARACTERS]: place for place in folder.iterdir()} if folder.is_dir() else {}
+def _find_titles(config: Config, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the first words of the user in each conversation whose originals are on this disk."""
+    folders_by_tenant: dict[str, dict[str, Path]] = {}
+    titles = {}
+    for row in rows:
+        tenant = row["tenant"]
+        if tenant not in folders_by_tenant:
+            folders_by_tenant[tenant] = _list_folders(config.originals / file_name(tenant))
+        folder = folders_by_tenant[tenant].get(row["conversation"])
+        if folder is not None:
+            titles[row["conversation"]] = _read_title(folder)
+    return titles
 
 
-def _read_title(place: Path) -> str:
-    for path in list_files(place)[:1]:
-        with suppress(FileNotFoundError), path.open("rb") as lines:  # it may be removed by now
-            for raw in islice(lines, TITLE_LINES):
-                line = parse(raw)
-                role, words = role_and_text(line.message) if isinstance(line, MessageLine) else ("", "")
+def _list_folders(tenant_folder: Path) -> dict[str, Path]:
+    """Return the folders of a tenant's conversations by their short names."""
+    if not tenant_folder.is_dir():
+        return {}
+    return {folder.name[:SHORT_NAME_CHARACTERS]: folder for folder in tenant_folder.iterdir()}
+
+
+def _read_title(folder: Path) -> str:
+    for path in list_files(folder)[:1]:
+        with suppress(FileNotFoundError):  # it may be removed by now
+            for role, text in _read_texts(path):
                 if role == "user":
-                    return shorten(words)
+                    return cut_title(text)
     return ""
 
 
+def _read_texts(path: Path) -> Iterator[tuple[str, str]]:
+    with path.open("rb") as lines:
+        for raw in islice(lines, TITLE_LINES):
+            line = parse(raw)
+            if isinstance(line, MessageLine):
+                yield role_and_text(line.message)
+
+
 ROUTES = (
-    Route("GET", "/conversations", list_conversations, ConversationsQuery, rows="conversations", for_teams=True),
-    Route("GET", "/conversations/{conversation}", show_conversation, ConversationQuery, rows="turns", for_teams=True),
+    Route("GET", "/conversations", list_conversations, ConversationsQuery, for_teams=True),
+    Route("GET", "/conversations/{conversation}", show_conversation, ConversationQuery, for_teams=True),
     Route("GET", "/conversations/{conversation}/messages/{place}", show_message, ConversationQuery, for_teams=True),
-    Route("GET", "/search", search, SearchQuery, rows="hits", for_teams=True),
 )

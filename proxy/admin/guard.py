@@ -1,12 +1,12 @@
 """Authentication below /admin: host name, admin key or session, and page origin.
 
-There is one admin key that opens everything, and further ones of `admin.users`, each with a name, a role and perhaps a
-team. Programs show the key itself (`Authorization: Bearer`). A browser shows it once, in the login form, and then a
-session: a moment at which it ends and its keyholder, signed with a key that is made of the admin key. Any worker can
-tell a good one, none has to remember it, and a stolen one is not the key. It cannot be read by scripts and is not sent
-along from other sites; what would change something must come from our own pages besides.
+One admin key opens everything. Further ones of `admin.users` have a name, a role and perhaps a team. Programs send the
+key itself (`Authorization: Bearer`). A browser sends it once, in the login form, and gets a session: its expiry and its
+keyholder, signed with a key that is derived from the admin key. So any worker can check a session, none has to
+remember it, and a stolen one is not the key. Scripts cannot read the cookie, and other sites' requests do not carry it:
+https://developer.mozilla.org/en-US/docs/Web/HTTP/Reference/Headers/Set-Cookie. Writes need a matching Origin besides.
 
-A wrong key is answered late. More is not needed: the keys are too long to be guessed, however many are tried.
+A wrong key is answered late. More is not needed: the keys are too long to be guessed.
 """
 
 import asyncio
@@ -21,8 +21,9 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from proxy.access.authentication import find_host, is_admin_key, read_admin_key
-from proxy.access.records import Registry, find_session_holder
+from proxy.access.admin_key import is_admin_key, read_admin_key
+from proxy.access.registry import Registry, find_session_holder
+from proxy.access.web_pages import find_host
 from proxy.config import Config
 from proxy.errors import ForeignOrigin, HostNotAllowed, ProxyError
 
@@ -30,13 +31,13 @@ COOKIE = "compaction-admin"
 SESSION_SECONDS = 12 * 3600
 READS = frozenset({"GET", "HEAD"})
 WRONG_KEY_SECONDS = 0.25
-"""So late a wrong key is answered."""
+"""Delay of the answer to a wrong key."""
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
-_ANYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 (to know them)
+_ALL_ADDRESSES = frozenset({"0.0.0.0", "::"})  # noqa: S104 (compared with, not bound to)
 _BEARER = "bearer "
 HOW = (
-    "the admin key opens these pages: what `admin.key` of the configuration names, or else what stands in `admin.key` "
-    "in the directory of the proxy's state"
+    "the admin key opens these pages: the one that `admin.key` of the configuration names, or else the one in the file "
+    "`admin.key` in the proxy's state directory"
 )
 
 
@@ -45,7 +46,7 @@ class NeedsAdminKey(ProxyError):
 
 
 class OnlyForReading(ProxyError):
-    """A change by a key that may only read."""
+    """A write with a key that may only read."""
 
     status, code = 403, "only_for_reading"
 
@@ -58,13 +59,13 @@ class OtherTeam(ProxyError):
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """An authenticated caller: the name for the audit log, and what it may do."""
+    """An authenticated caller: its name for the audit log, and its rights."""
 
     who: str
     address: str
     role: Literal["write", "read"] = "write"
     team: str = ""
-    """The team whose data it may see; empty: of all teams."""
+    """The only team whose data it may see. Empty: all."""
 
     def may_see(self, team: str) -> bool:
         return self.team in ("", team)
@@ -81,7 +82,7 @@ class Keyholder:
 
     @property
     def public_id(self) -> str:
-        """The keyholder as its sessions name it."""
+        """Return the keyholder as its sessions name it."""
         return blake2b(self.name.encode(), digest_size=4, person=b"cp-admin-holder").hexdigest()
 
     def as_visitor(self, address: str, how: str = "") -> Visitor:
@@ -89,95 +90,105 @@ class Keyholder:
 
 
 def list_keyholders(config: Config) -> list[Keyholder]:
-    """All admin keys that are valid now, the one of `admin.key` or of the state directory first."""
+    """Return the holders of all admin keys that are valid now."""
+    if not config.admin.enabled:
+        return []
+    keyholders = []
+    for name, user in config.admin.users.items():
+        if user.key is not None:
+            keyholders.append(Keyholder(name, user.key.value, user.role, user.team))
     key = read_admin_key(config)
-    users = [
-        Keyholder(name, user.key.value, user.role, user.team)
-        for name, user in config.admin.users.items()
-        if user.key is not None and config.admin.enabled
-    ]
-    # An entry may name the file in the state directory, which may be written later: its own rights count.
-    is_shared = any(user.key == key for user in users)
-    return users if key is None or is_shared else [Keyholder("admin", key), *users]
+    # An entry may name the file in the state directory, even before it is written: the entry's rights count.
+    if key is not None and all(keyholder.key != key for keyholder in keyholders):
+        keyholders.insert(0, Keyholder("admin", key))
+    return keyholders
 
 
 def check_host(request: web.BaseRequest, config: Config) -> None:
-    """A name that an attacker's DNS points to us is not ours, whatever it resolves to."""
-    name = find_host(request.headers.get("Host", ""))
-    here = request.transport.get_extra_info("sockname") if request.transport is not None else None
-    bound = {config.listen.host.lower()} - _ANYWHERE
-    reached = {here[0].lower()} if isinstance(here, tuple) else set()
-    if name not in _LOCAL | bound | reached | {host.lower() for host in config.admin.hosts}:
+    """Refuse a host name that an attacker's DNS points here."""
+    hosts = _LOCAL | ({config.listen.host.lower()} - _ALL_ADDRESSES) | {host.lower() for host in config.admin.hosts}
+    own_address = None
+    if request.transport is not None:
+        own_address = request.transport.get_extra_info("sockname")
+    if isinstance(own_address, tuple):
+        hosts |= {own_address[0].lower()}
+    if find_host(request.headers.get("Host", "")) not in hosts:
         raise HostNotAllowed(
             "the admin pages are not served under this name: add it to `admin.hosts` of the configuration"
         )
 
 
 def check_origin(request: web.BaseRequest, config: Config, *, by_session: bool) -> None:
-    """A browser says which page sends a request; a client without a page shows the key it"""
+    """Refuse a write that a page of another site sends. A program sends no Origin, and has shown the key."""
     if request.method in READS:
         return
     origin = request.headers.get("Origin")
     if origin is None and not by_session:
         return
     try:
-        asked = urlsplit(origin or "").netloc
+        netloc = urlsplit(origin or "").netloc
     except ValueError:
-        asked = ""
-    is_own = asked.lower() == request.headers.get("Host", "").lower()
-    if not asked or not (is_own or find_host(asked) in {host.lower() for host in config.admin.hosts}):
+        netloc = ""
+    is_own = netloc.lower() == request.headers.get("Host", "").lower()
+    is_listed = find_host(netloc) in {host.lower() for host in config.admin.hosts}
+    if not netloc or not (is_own or is_listed):
         raise ForeignOrigin("cross-origin write rejected: use the dashboard or send the admin key")
 
 
 async def admit(request: web.BaseRequest, config: Config, registry: Registry) -> Visitor:
-    """The caller, by key or session. NeedsAdminKey: neither is valid."""
-    keyholders, address = list_keyholders(config), request.remote or ""
-    shown = request.headers.get("Authorization", "")
-    if shown.lower().startswith(_BEARER):
-        keyholder = await find_keyholder(keyholders, shown[len(_BEARER) :].strip())
+    """Return the caller, by key or session. NeedsAdminKey: neither is valid."""
+    keyholders = list_keyholders(config)
+    address = request.remote or ""
+    authorization = request.headers.get("Authorization", "")
+    if authorization.lower().startswith(_BEARER):
+        keyholder = await find_keyholder(keyholders, authorization[len(_BEARER) :].strip())
         check_origin(request, config, by_session=False)
         return keyholder.as_visitor(address)
-    session, now = request.cookies.get(COOKIE, ""), time.time()
-    holder = find_session_keyholder(keyholders, session, now)
-    if holder is not None and session_id(session) not in registry.ended_sessions:
-        check_origin(request, config, by_session=True)
-        return holder.as_visitor(address, " (session)")
-    raise NeedsAdminKey(f"{HOW}; show it as `Authorization: Bearer …`, or log in at /admin/")
+    session = request.cookies.get(COOKIE, "")
+    session_holder = find_holder_of_session(keyholders, session, time.time())
+    if session_holder is None or session_id(session) in registry.ended_sessions:
+        raise NeedsAdminKey(f"{HOW}; show it as `Authorization: Bearer …`, or log in at /admin/")
+    check_origin(request, config, by_session=True)
+    return session_holder.as_visitor(address, " (session)")
 
 
-async def find_keyholder(keyholders: Sequence[Keyholder], shown: str) -> Keyholder:
-    """The holder of this key. All are compared, so that the time tells nothing about which it is."""
-    found = [keyholder for keyholder in keyholders if is_admin_key(keyholder.key, shown)]
-    if not found:
+async def find_keyholder(keyholders: Sequence[Keyholder], key: str) -> Keyholder:
+    """Return the holder of this key. All are compared, so that the time does not tell which it is."""
+    matches = [keyholder for keyholder in keyholders if is_admin_key(keyholder.key, key)]
+    if not matches:
         await asyncio.sleep(WRONG_KEY_SECONDS)
         raise NeedsAdminKey(f"this is not the key: {HOW}")
-    return found[0]
+    return matches[0]
 
 
-def find_session_keyholder(keyholders: Sequence[Keyholder], shown: str, now: float) -> Keyholder | None:
-    """The holder of the key that signed this session; None: it is not valid."""
-    return next((keyholder for keyholder in keyholders if is_session(shown, keyholder, now)), None)
+def find_holder_of_session(keyholders: Sequence[Keyholder], session: str, now: float) -> Keyholder | None:
+    """Return the holder of the key that signed this session, or None if it is not valid."""
+    for keyholder in keyholders:
+        if is_session(session, keyholder, now):
+            return keyholder
+    return None
 
 
 def make_session(keyholder: Keyholder, now: float) -> str:
-    """A session token for a browser."""
+    """Return a session for a browser: `<expiry>.<keyholder>.<random>.<signature>`."""
     unsigned = f"{int(now) + SESSION_SECONDS}.{keyholder.public_id}.{secrets.token_hex(8)}"
     return f"{unsigned}.{_signature(unsigned, keyholder.key)}"
 
 
-def session_id(shown: str) -> str:
-    """The public part of a session: by it the registry knows that the session was ended."""
-    return shown.rpartition(".")[0]
+def session_id(session: str) -> str:
+    """Return a session without its signature, by which the registry knows that it was ended."""
+    return session.rpartition(".")[0]
 
 
-def is_session(shown: str, keyholder: Keyholder, now: float) -> bool:
-    """True for a session of this keyholder. It names the keyholder, so that one of them cannot sign for another."""
-    unsigned, _, signature = shown.rpartition(".")
+def is_session(session: str, keyholder: Keyholder, now: float) -> bool:
+    """Tell if *session* is valid and of this keyholder. It names the keyholder: none can sign for another."""
+    unsigned, _, signature = session.rpartition(".")
     if find_session_holder(unsigned) != keyholder.public_id or not signature.isascii():
         return False
-    return hmac.compare_digest(_signature(unsigned, keyholder.key), signature) and int(unsigned.partition(".")[0]) > now
+    expiry = int(unsigned.partition(".")[0])
+    return hmac.compare_digest(_signature(unsigned, keyholder.key), signature) and expiry > now
 
 
 def _signature(unsigned: str, key: str) -> str:
-    signing = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=32, person=b"cp-admin-session").digest()
-    return blake2b(unsigned.encode(), key=signing, digest_size=24).hexdigest()
+    signing_key = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=32, person=b"cp-admin-session").digest()
+    return blake2b(unsigned.encode(), key=signing_key, digest_size=24).hexdigest()

@@ -2,20 +2,19 @@
 
 import asyncio
 import time
-from fnmatch import fnmatchcase
+from collections import Counter
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from proxy.access.key_uses import DOCUMENT, decode_uses
-from proxy.access.records import EVERYBODY, Registry, TeamKey, create_team_key
-from proxy.admin.context import AdminContext, AdminRequest, Flaw, Invalid, Json, Route, write_audit
+from proxy.access.registry import EVERYBODY, Registry
+from proxy.access.team_keys import TeamKey, create_team_key
 from proxy.admin.guard import OtherTeam
+from proxy.admin.routes import AdminContext, AdminRequest, Flaw, Invalid, Json, Route, write_audit
 from proxy.config import Config
-from proxy.config.attachments import sort_by_priority
 from proxy.config.settings import TEAM_NAME
-from proxy.config.values import ALL_PERCENT
 from proxy.errors import NotFound
 from proxy.store.contract import StoreUnavailable
 
@@ -25,7 +24,7 @@ class NewKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     team: Annotated[str, Meta(pattern=TEAM_NAME)]
     days: Annotated[float, Meta(ge=0, le=36_500)] = 0.0
-    """How long it is valid; 0: for ever."""
+    """How long it is valid. 0: it never expires."""
     label: Annotated[str, Meta(max_length=200)] = ""
 
 
@@ -37,88 +36,71 @@ class NewSwitch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def list_teams(context: AdminContext, request: AdminRequest) -> Json:
-    registry, now = context.records.current, time.time()
-    valid = [key.team for key in registry.keys.values() if not key.why_invalid(now)]
-    teams = [
-        {
-            "name": name,
-            "policy": team.policy,  # empty: the upstream's
-            "deciding": list_deciding(context.config(), name),
-            "upstream": team.upstream,  # empty: the first that serves the model
-            "own_key": team.key is not None,
-            "open_keys": valid.count(name),
-            "halted": registry.is_halted(name),
-        }
-        for name, team in sorted(context.config().teams.items())
-        if request.visitor.may_see(name)
-    ]
+    config = context.config()
+    registry = context.records.current
+    now = time.time()
+    valid_keys = Counter(key.team for key in registry.keys.values() if not key.why_invalid(now))
+    teams = []
+    for name, team in sorted(config.teams.items()):
+        if request.visitor.may_see(name):
+            teams.append(
+                {
+                    "name": name,
+                    "policy": team.policy,  # empty: the upstream's
+                    "upstream": team.upstream,  # empty: the first that serves the model
+                    "own_key": team.key is not None,
+                    "open_keys": valid_keys[name],
+                    "halted": registry.is_halted(name),
+                }
+            )
     return {"teams": teams}
 
 
-def list_deciding(config: Config, team: str) -> list[Json]:
-    """The attachments that may decide for requests of a team, in their order, and the policy for what they leave."""
-    deciding: list[Json] = []
-    taken = 0.0
-    for _, attachment in sort_by_priority(config.attachments):
-        if not fnmatchcase(team, attachment.team) or attachment.rollout <= taken:
-            continue
-        conditions = {name: getattr(attachment, name) for name in ("key", "model", "upstream", "tag")}
-        conditions = {name: glob for name, glob in conditions.items() if glob != "*"}
-        deciding.append(
-            {
-                "policy": attachment.policy,
-                "mode": attachment.mode,
-                "rollout": attachment.rollout,
-                "conditions": conditions,
-            }
-        )
-        if not conditions:
-            taken = attachment.rollout
-        if taken == ALL_PERCENT:
-            return deciding
-    return [*deciding, {"policy": config.teams[team].policy, "mode": "", "rollout": ALL_PERCENT, "conditions": {}}]
-
-
 async def list_keys(context: AdminContext, request: AdminRequest) -> Json:
-    """All keys, each with its last use: of all replicas if they share a state that answers."""
-    keys = sorted(context.records.current.keys.values(), key=lambda key: (key.team, -key.created))
+    """Return all keys, each with its last use: by any replica if they share a state that answers."""
     scope = "all replicas" if context.config().state.url else "this replica"
+    stored_uses: dict[str, float] = {}
     try:
-        stored = decode_uses(await context.store.read_document(DOCUMENT))
+        stored_uses = decode_uses(await context.store.read_document(DOCUMENT))
     except StoreUnavailable:
-        stored, scope = {}, "this replica"
-    used, now = context.records.uses.merge(stored), time.time()
-    shown = [key for key in keys if request.visitor.may_see(key.team)]
+        scope = "this replica"
+    last_uses = context.records.uses.merge(stored_uses)
+    now = time.time()
+    keys = [key for key in context.records.current.keys.values() if request.visitor.may_see(key.team)]
+    keys.sort(key=lambda key: (key.team, -key.created))
     return {
-        "keys": [{**_describe_key(key, now), "last_used": used.get(key.id)} for key in shown],
+        "keys": [{**_describe_key(key, now), "last_used": last_uses.get(key.id)} for key in keys],
         "last_used_of": scope,
     }
 
 
 async def create_key(context: AdminContext, request: AdminRequest) -> Json:
-    wanted: NewKey = request.body
-    config, now = context.config(), time.time()
-    _check_team(request, wanted.team)
-    if wanted.team not in config.teams:  # a team that only a gateway's header names takes no keys
+    new_key: NewKey = request.body
+    config = context.config()
+    now = time.time()
+    _check_team(request, new_key.team)
+    if new_key.team not in config.teams:  # a team that only a gateway's header names takes no keys
         raise _unknown_team(config)
-    text, key = create_team_key(wanted.team, now, days=wanted.days, label=wanted.label)
+    text, key = create_team_key(new_key.team, now, days=new_key.days, label=new_key.label)
     await asyncio.to_thread(context.records.change, lambda registry: registry.with_key(key))
-    write_audit(context, request, "create key", key.id, team=key.team, days=wanted.days)
+    write_audit(context, request, "create key", key.id, team=key.team, days=new_key.days)
     return {"key": text, "told": _describe_key(key, now)}
 
 
 async def revoke_key(context: AdminContext, request: AdminRequest) -> Json:
-    key_id, now = request.names["key"], time.time()
+    key_id = request.names["key"]
+    now = time.time()
 
-    def change(registry: Registry) -> Registry:
-        # Here and not before: this worker may not have read yet whose key it is. A key of another team gets the same
-        # answer as one that does not exist.
-        if (known := registry.keys.get(key_id)) is not None and not request.visitor.may_see(known.team):
+    def revoke(registry: Registry) -> Registry:
+        # Checked in the newest registry: this worker may not have read yet whose key it is. A key of another team gets
+        # the same answer as one that does not exist.
+        key = registry.keys.get(key_id)
+        if key is None or not request.visitor.may_see(key.team):
             raise KeyError(key_id)
         return registry.with_key_revoked(key_id, now)
 
     try:
-        registry = await asyncio.to_thread(context.records.change, change)
+        registry = await asyncio.to_thread(context.records.change, revoke)
     except KeyError:
         raise NotFound("unknown key id: GET /keys lists all") from None
     write_audit(context, request, "revoke key", key_id)
@@ -130,35 +112,39 @@ def list_switches(context: AdminContext, request: AdminRequest) -> Json:
 
 
 async def set_switch(context: AdminContext, request: AdminRequest) -> Json:
-    wanted: NewSwitch = request.body
+    new_switch: NewSwitch = request.body
     config = context.config()
-    _check_team(request, wanted.team)
-    if wanted.team != EVERYBODY and not config.knows_team(wanted.team):
+    _check_team(request, new_switch.team)
+    if new_switch.team != EVERYBODY and not config.knows_team(new_switch.team):
         raise _unknown_team(config)
 
     def change(registry: Registry) -> Registry:
-        return registry.with_switch(wanted.team, on=wanted.on, now=time.time())
+        return registry.with_switch(new_switch.team, on=new_switch.on, now=time.time())
 
     registry = await asyncio.to_thread(context.records.change, change)
-    write_audit(context, request, "switch on" if wanted.on else "switch off", wanted.team or "everybody")
+    act = "switch on" if new_switch.on else "switch off"
+    write_audit(context, request, act, new_switch.team or "everybody")
     return _describe_switches(registry, request)
 
 
 def _check_team(request: AdminRequest, team: str) -> None:
-    """Refuse what concerns another team, or all, to a key of one."""
-    if not request.visitor.may_see(team):
-        raise OtherTeam(f"the key of {request.visitor.who} opens the pages of team {request.visitor.team} only")
+    """Refuse another team, or all teams, to a key of one."""
+    visitor = request.visitor
+    if not visitor.may_see(team):
+        raise OtherTeam(f"the key of {visitor.who} opens the pages of team {visitor.team} only")
 
 
 def _describe_switches(registry: Registry, request: AdminRequest) -> Json:
-    """Switches that were ever set; teams that are not listed are on. An empty name means all teams."""
-    visitor = request.visitor
-    found = [(team, switch) for team, switch in sorted(registry.switches.items()) if not team or visitor.may_see(team)]
-    return {"switches": [{"team": team, "on": switch.on, "at": switch.at} for team, switch in found]}
+    """Return the switches that were ever set. Other teams are on. An empty name means all teams."""
+    switches = []
+    for team, switch in sorted(registry.switches.items()):
+        if team == EVERYBODY or request.visitor.may_see(team):
+            switches.append({"team": team, "on": switch.on, "at": switch.at})
+    return {"switches": switches}
 
 
 def _describe_key(key: TeamKey, now: float) -> Json:
-    """A key without its secret. Times are seconds since 1970; None: never."""
+    """Return a key without its secret. Times are seconds since 1970; None: never."""
     return {
         "id": key.id,
         "team": key.team,
@@ -171,13 +157,13 @@ def _describe_key(key: TeamKey, now: float) -> Json:
 
 
 def _unknown_team(config: Config) -> Invalid:
-    known = ", ".join(config.teams) or "none"
-    return Invalid("unknown team", [Flaw("team", f"add it to `teams` in the configuration (known: {known})")])
+    teams = ", ".join(config.teams) or "none"
+    return Invalid("unknown team", [Flaw("team", f"add it to `teams` in the configuration (known: {teams})")])
 
 
 ROUTES = (
-    Route("GET", "/teams", list_teams, rows="teams", for_teams=True),
-    Route("GET", "/keys", list_keys, rows="keys", for_teams=True),
+    Route("GET", "/teams", list_teams, for_teams=True),
+    Route("GET", "/keys", list_keys, for_teams=True),
     Route("POST", "/keys", create_key, body=NewKey, for_teams=True),
     Route("DELETE", "/keys/{key}", revoke_key, for_teams=True),
     Route("GET", "/switches", list_switches, for_teams=True),

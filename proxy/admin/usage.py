@@ -1,49 +1,51 @@
 """Usage: spend, savings and tokens over time by team, model, policy, key, upstream, tag, user or session.
 
 Money is in dollars, of requests whose upstream reported its usage and whose model's prices are known. The cost of a
-summary belongs to the group of the request of its conversation that it was made in, or for.
+summary belongs to the group of that request of its conversation in which it was made, or for which.
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from proxy.admin.activity import HOUR_SECONDS, choose_step
-from proxy.admin.context import AdminContext, AdminRequest, Json, Route
+from proxy.admin.moments import HOUR_SECONDS, choose_step, list_moments
+from proxy.admin.routes import AdminContext, AdminRequest, Json, Route
 
 GROUPED_BY = ("team", "model", "policy", "key", "upstream", "tag", "user", "session")
 SUMMARY_DELAY_SECONDS = 600.0
-"""The turn in which a summary was made may be recorded so much later."""
-GROUPS_MAX = 8
-"""The number of groups in the chart, those with the most tokens; all others are one group."""
+"""The turn in which a summary was made may be recorded this much later."""
+CHART_GROUPS_MAX = 8
+"""Groups in the chart: those with the most tokens; all others are one."""
 GROUPS_LISTED_MAX = 200
-"""The number of groups listed in figures. There may be as many sessions as turns; a download has all of them."""
+"""Groups in the list. There may be as many sessions as turns."""
 OTHERS = "(others)"
 _TURNS = """
-select cast(at / :every as integer) as place, {by} as name, count(*) as requests, sum(tokens_before) as tokens_raw,
+select cast(at / :step as integer) as moment, {by} as name, count(*) as requests, sum(tokens_before) as tokens_raw,
        sum(tokens_after) as tokens_forwarded, sum(coalesce(tokens_would_be, tokens_after)) as tokens_would_be,
        sum(case when cached_tokens is null then 0 else prompt_tokens end) as tokens_read,
        sum(coalesce(cached_tokens, 0)) as tokens_cached, sum(output_tokens) as tokens_written,
        count(plain_dollars) as priced, coalesce(sum(case when plain_dollars is null then 0 else paid_dollars end), 0)
        as paid, coalesce(sum(plain_dollars), 0) as plain, sum(action = 'created') as blocks, 0.0 as spent
-from turns where at >= :since and (:team = '' or team = :team) group by place, name
+from turns where at >= :since and (:team = '' or team = :team) group by moment, name
 """
 _SUMMARIES = """
-select place, name, sum(dollars) as spent from (
-    select cast(at / :every as integer) as place, dollars,
+select moment, name, sum(dollars) as spent from (
+    select cast(at / :step as integer) as moment, dollars,
            (select {by} from turns where turns.conversation = summaries.conversation and (:team = '' or team = :team)
             and turns.at <= latest order by turns.at desc limit 1) as name
     from (select *, at + :delay as latest from incidents
           where name = 'summary-ended' and conversation != '' and at >= :since and dollars > 0) as summaries)
-where name is not null group by place, name
+where name is not null group by moment, name
 """
 _FIGURES = (
     "requests", "tokens_raw", "tokens_forwarded", "tokens_would_be", "tokens_read", "tokens_cached", "tokens_written",
     "priced", "paid", "plain", "blocks", "spent",
 )  # fmt: skip
+
+Figures = dict[str, float]
 
 
 class UsageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,66 +56,79 @@ class UsageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def show_usage(context: AdminContext, request: AdminRequest) -> Json:
     query: UsageQuery = request.query
-    now, span = time.time(), query.hours * HOUR_SECONDS
-    every = choose_step(span)
-    values = {"every": every, "since": now - span, "team": request.visitor.team or query.team}
-    values["delay"] = SUMMARY_DELAY_SECONDS
+    now = time.time()
+    since = now - query.hours * HOUR_SECONDS
+    step = choose_step(query.hours * HOUR_SECONDS)
+    parameters = {
+        "step": step,
+        "since": since,
+        "team": request.visitor.team or query.team,
+        "delay": SUMMARY_DELAY_SECONDS,
+    }
     log = context.activity_log
-    rows = [*log.query(_TURNS.format(by=query.by), values), *log.query(_SUMMARIES.format(by=query.by), values)]
-    totals = _add_up(rows, lambda row: row["name"])
-    largest = sorted(totals, key=lambda name: (-totals[name]["tokens_raw"], name))
-    listed_names = set(largest[: GROUPS_MAX if len(largest) <= GROUPS_MAX else GROUPS_MAX - 1])
+    rows = [*log.query(_TURNS.format(by=query.by), parameters), *log.query(_SUMMARIES.format(by=query.by), parameters)]
 
-    def find_group(name: str) -> str:
-        return name if name in listed_names else OTHERS
-
-    in_figures = largest if request.is_download else largest[:GROUPS_LISTED_MAX]
-    at = _add_up(rows, lambda row: (row["place"], find_group(row["name"])))
-    places = range(int((now - span) // every) + 1, int(now // every) + 1)
+    groups: dict[str, Figures] = {}
+    for row in rows:
+        _add(groups.setdefault(row["name"], _make_figures()), row)
+    names = sorted(groups, key=lambda name: (-groups[name]["tokens_raw"], name))
+    chart_names = names
+    if len(names) > CHART_GROUPS_MAX:
+        chart_names = [*names[: CHART_GROUPS_MAX - 1], OTHERS]
+    unlisted_names = names[GROUPS_LISTED_MAX:]
+    others = None
+    if unlisted_names:
+        others = {"groups": len(unlisted_names), **_describe(_sum_up(groups[name] for name in unlisted_names))}
+    moments = list_moments(since, now, step)
     return {
         "now": now,
-        "every": every,
+        "every": step,
         "by": query.by,
-        "total": _show(_add_up(rows, lambda _: "")[""]) if rows else _show(dict.fromkeys(_FIGURES, 0)),
-        "groups": [{"name": name, **_show(totals[name])} for name in in_figures],
-        "others": _show_others([totals[name] for name in largest[len(in_figures) :]]),
-        "shown": [
-            *(name for name in largest if name in listed_names),
-            *([OTHERS] if listed_names < set(largest) else []),
-        ],
-        "moments": [
-            {"at": place * every, "group": name, **_show(at[place, name])}
-            for place in places
-            for name in sorted({*listed_names, OTHERS}, key=str)
-            if (place, name) in at
-        ],
-        "places": [place * every for place in places],
+        "total": _describe(_sum_up(groups.values())),
+        "groups": [{"name": name, **_describe(groups[name])} for name in names[:GROUPS_LISTED_MAX]],
+        "others": others,
+        "shown": chart_names,
+        "moments": _describe_moments(rows, chart_names, moments, step),
+        "places": [moment * step for moment in moments],
     }
 
 
-def _add_up(rows: Iterable[dict[str, Any]], key_of: Any) -> dict[Any, dict[str, float]]:  # noqa: ANN401
-    found: dict[Any, dict[str, float]] = {}
+def _describe_moments(rows: list[dict[str, Any]], chart_names: list[str], moments: range, step: float) -> list[Json]:
+    """Return the figures of each moment and group of the chart that has any."""
+    figures_by_moment: dict[tuple[int, str], Figures] = {}
     for row in rows:
-        sums = found.setdefault(key_of(row), dict.fromkeys(_FIGURES, 0))
-        for name in _FIGURES:
-            sums[name] += row.get(name) or 0
-    return found
+        name = row["name"] if row["name"] in chart_names else OTHERS
+        _add(figures_by_moment.setdefault((row["moment"], name), _make_figures()), row)
+    described: list[Json] = []
+    for moment, name in sorted(figures_by_moment):
+        if moment in moments:
+            described.append({"at": moment * step, "group": name, **_describe(figures_by_moment[moment, name])})
+    return described
 
 
-def _show(sums: dict[str, float]) -> Json:
-    """Figures of a group: what was spent in all, and what is left of the difference."""
-    read = sums["tokens_read"]
-    return {
-        **sums,
-        "cost": sums["paid"] + sums["spent"],
-        "saved": sums["plain"] - sums["paid"] - sums["spent"],
-        "cached_share": round(sums["tokens_cached"] / read, 4) if read else None,
-    }
+def _make_figures() -> Figures:
+    return dict.fromkeys(_FIGURES, 0)
 
 
-def _show_others(groups: Sequence[dict[str, float]]) -> Json | None:
-    """The number and the sums of the groups that are not listed; None where all are."""
-    return {"groups": len(groups), **_show(_add_up(groups, lambda _: "")[""])} if groups else None
+def _add(figures: Figures, row: dict[str, Any]) -> None:
+    for name in _FIGURES:
+        figures[name] += row.get(name) or 0
 
 
-ROUTES = (Route("GET", "/usage", show_usage, UsageQuery, rows="groups", for_teams=True),)
+def _sum_up(groups: Iterable[Figures]) -> Figures:
+    total = _make_figures()
+    for figures in groups:
+        _add(total, figures)
+    return total
+
+
+def _describe(figures: Figures) -> Json:
+    """Return the figures of a group with its cost, saving and cached share."""
+    cost = figures["paid"] + figures["spent"]
+    cached_share = None
+    if figures["tokens_read"]:
+        cached_share = round(figures["tokens_cached"] / figures["tokens_read"], 4)
+    return {**figures, "cost": cost, "saved": figures["plain"] - cost, "cached_share": cached_share}
+
+
+ROUTES = (Route("GET", "/usage", show_usage, UsageQuery, for_teams=True),)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from proxy import assembly
-from proxy.access.records import public_id_or_text
+from proxy.access.team_keys import find_public_id
 from proxy.cli import options
 from proxy.cli.options import add_command, parse_path, print_error
 from proxy.config import (
@@ -134,7 +134,7 @@ def _add_explain(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def _explain(args: argparse.Namespace) -> int:
     loaded = options.load_configuration(args, needs_secrets=False)
     config = loaded.config
-    key = options.read_records(config).current.keys.get(public_id_or_text(args.key))
+    key = options.read_records(config).current.keys.get(find_public_id(args.key) or args.key)
     if args.key and key is None:
         return print_error("unknown key id: `compaction-proxy keys list` shows all")
     if key is not None and args.team not in ("", key.team):

@@ -29,7 +29,7 @@ from proxy.errors import ProxyError
 from proxy.models.windows import PROBES, find_bundled_window
 from proxy.store.contract import StoreUnavailable
 from proxy.store.transcripts.archive import StoreFault
-from proxy.summary.calls import BOUND_NAMES, choose_bound_name, classify_refusal
+from proxy.summary.call import BOUND_NAMES, choose_bound_name, classify_refusal
 from proxy.upstream import Call, Client, Reply
 from proxy.wire.chat import refusals
 from proxy.wire.delivery import read_error

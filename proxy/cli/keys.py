@@ -15,17 +15,9 @@ from functools import partial
 from pathlib import Path
 
 from proxy import assembly, events
-from proxy.access.records import (
-    EVERYBODY,
-    Change,
-    Records,
-    Registry,
-    RegistryUnreadable,
-    TeamKey,
-    create_team_key,
-    public_id_or_text,
-    synchronize,
-)
+from proxy.access.records import Change, Records, RegistryUnreadable, synchronize
+from proxy.access.registry import EVERYBODY, Registry
+from proxy.access.team_keys import TeamKey, create_team_key, find_public_id
 from proxy.cli import options
 from proxy.cli.options import add_command, parse_number, print_error
 from proxy.cli.tables import format_table
@@ -104,7 +96,7 @@ def _list(args: argparse.Namespace) -> int:
 
 def _revoke(args: argparse.Namespace) -> int:
     config = options.read_config(args)
-    public = public_id_or_text(args.id)
+    public = find_public_id(args.id) or args.id
     key = read_registry(config).keys.get(public)
     if key is None:  # not repeated: the argument may be part of a key
         return print_error("unknown key id: `compaction-proxy keys list` shows all")

@@ -6,12 +6,13 @@ import socket
 from pathlib import Path
 
 from proxy import __version__, assembly
-from proxy.access.authentication import ADMIN_KEY_FILE, create_admin_key
+from proxy.access.admin_key import ADMIN_KEY_FILE, create_admin_key
 from proxy.cli import options
 from proxy.cli.options import CONFIG_FILE, add_command, print_error
 from proxy.config import Config, Listen, Loaded
 from proxy.server import own_address, supervisor
-from proxy.server.worker import ConfigSource, make_url
+from proxy.server.config_watch import ConfigSource
+from proxy.server.worker import make_url
 from proxy.telemetry import log
 from proxy.telemetry.lines import SEVERITIES
 

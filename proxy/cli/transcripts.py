@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proxy import assembly
-from proxy.admin.history import View, links_of, parse_path, show_with_block
+from proxy.admin.conversation_branch import links_of, parse_path
+from proxy.admin.views import View, show_with_block
 from proxy.assembly import build_redaction
 from proxy.cli import options
 from proxy.cli.options import add_command
@@ -22,7 +23,7 @@ from proxy.cli.tables import format_bytes, format_count, format_table
 from proxy.config import Config
 from proxy.history.identity import make_block_key
 from proxy.history.messages import Message
-from proxy.recall.tool import Finder, find_pattern, find_text, render_match
+from proxy.recall.search import Finder, find_pattern, find_text, render_match
 from proxy.shorten.block import Block
 from proxy.shorten.rules import Rules
 from proxy.store.contract import MEBIBYTE, StoreUnavailable

@@ -5,7 +5,7 @@
         tokens: int = 2_000             becomes             2_000, ge=0, le=AMOUNT_MAX,
         "Keep the newest ..."                            description="Keep the newest ...")
 
-Steps are declared in the same way.
+`step_settings` does the same for steps.
 """
 
 import ast

@@ -9,9 +9,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, cre
 
 from proxy.config.declared import narrow
 from proxy.config.values import ExactModel, suggest
+from proxy.designs.dedup_old import DedupOld
+from proxy.designs.tool_hints import ToolHints
 from proxy.shorten.pipeline import Step
-from proxy.shorten.steps import STEPS
-from proxy.shorten.steps.standard import DedupOld
+from proxy.shorten.step_registry import STEPS
 
 STEP_LISTS = ("always", "when_full", "fold")
 _SUBSUMES_EXAMPLE = "write `tools: {NAME: {subsumes: {path: ARGUMENT, start: ARGUMENT, end: ARGUMENT}}}` in the policy"
@@ -50,7 +51,9 @@ def _settings_of(name: str) -> type[BaseModel]:
     types = get_type_hints(kind)
     members: dict[str, Any] = {}
     for field in fields(kind):
-        if field.init and (name, field.name) != (DedupOld.name, "subsumes"):
+        # A policy writes these under `tools`.
+        is_of_tools = field.name == "subsumes" or (field.name == "hints" and name != ToolHints.name)
+        if field.init and not is_of_tools:
             members[field.name] = (narrow(types[field.name], field.metadata.get("bounds", {})), field.default)
     return create_model(name, __base__=_StepModel, **members)
 

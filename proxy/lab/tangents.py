@@ -16,7 +16,7 @@ from proxy.history import grouping
 from proxy.history.agents import mark_observations
 from proxy.history.grouping import find_groups, find_last_assistant, find_turns, pair_results
 from proxy.history.messages import Message, Request
-from proxy.shorten import summary as summaries
+from proxy.shorten import transcript_text
 from proxy.shorten.pipeline import Count, Draft, StepReport, run
 from proxy.shorten.rules import Rules
 
@@ -119,7 +119,7 @@ class Turns:
 
         The mark of the frame is the digest of its content: nothing inside can hold it, or close the frame.
         """
-        texts = [clean(summaries.retell(self.messages(turn.number), clip)) for turn in self.listed]
+        texts = [clean(transcript_text.retell(self.messages(turn.number), clip)) for turn in self.listed]
         mark = blake2b("\0".join(texts).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
         framed = [f"--- {mark} turn {number} ---\n{text}" for number, text in enumerate(texts, 1)]
         asked = _ASKED.format(mark=mark, offered=", ".join(map(str, self.offered)))

@@ -3,7 +3,7 @@
 Two limits have the same name in practice. A *total* is shared by prompt and answer; an *input* limit is for the prompt
 alone. Taking a total for an input limit overflows, the other way round wastes a third of a window. So a `Window`
 (shorten/window.py) has both, and alone makes a budget of them. Unknown is None; the caller decides.
-Which server is asked, and when, is decided by `path/context.py`.
+Which server is asked, and when, is decided by `path/request_context.py`.
 """
 
 import re

@@ -1,56 +1,83 @@
-"""The actions that an exchange asks its driver for, and the values that come of a request: a decision and a report.
+"""The actions that a request asks its driver for, and the results of the larger ones.
 
-An `Exchange` (`conversation.py`) yields actions and is sent the result of each; its driver performs them.
+`run` yields actions and is sent the result of each. An action without a named result is sent None. `LookUp`, the
+action that reads the store, is in `shorten.memory`.
 """
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-from proxy.path.planning import Plan
+from proxy.path.conversation import Conversation, Decision
+from proxy.path.originals_rule import Writing
+from proxy.path.recovery import Refusal
 from proxy.shorten.memory import LookUp
-from proxy.shorten.window import Usage, Window
+from proxy.shorten.state import ConversationState
+from proxy.shorten.window import NOT_REPORTED, LearnedLimit, Usage, Window
 from proxy.summary.question import Question
 
 T = TypeVar("T")
-Outcome = Literal["none", "applied", "created", "observed", "off", "bypassed", "failed-open"]
-
-
-# --- decision ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """The decision on a request: what to forward in place of its history, and what to report to the client."""
+class Forwarding:
+    """One way to forward a request, with the facts to remember once the upstream has accepted it."""
 
-    outcome: Outcome
-    reason: str = ""
-    policy: str = ""
-    version: str = ""
-    conversation: str = ""
-    plan: Plan | None = None
-    """None: the history is below every threshold, and no block stands for it."""
-    max_answer_tokens: int | None = None
-    """A bound on the answer, where only the answer would have been too long."""
+    decision: Decision
+    conversation: Conversation | None = None
+    """None: the request is so small that nothing was looked up."""
+    state: ConversationState | None = None
+    """The history with its block, as it was decided on. None: decided without one."""
+    was_refused: bool = False
+    """It is a retry: the history as it was decided on first did not fit, or was not accepted."""
+    originals_are_written: bool = False
+    is_announced: bool = False
+    """`BeginCompaction` was reported."""
+    learned: LearnedLimit | None = None
+    """The limit that is remembered if this forwarding is accepted."""
+    drops_usage_option: bool = False
+    """The upstream has refused the option for usage that the proxy had added."""
+    is_untouched_retry: bool = False
+    """The client's own history, after the upstream called the shortened one invalid."""
 
-    @property
-    def rewrites(self) -> bool:
-        """True where other messages are forwarded than the client sent."""
-        return self.plan is not None and self.plan.action != "none" and self.outcome != "observed"
 
-    @property
-    def tokens_before(self) -> int:
-        return self.plan.tokens_before if self.plan is not None else 0
+@dataclass(frozen=True, slots=True)
+class AnswerReport:
+    """Facts about the prompt that an answer reports."""
 
-    @property
-    def tokens_after(self) -> int:
-        """Tokens of what is forwarded."""
-        return self.tokens_before if self.outcome == "observed" else self.tokens_would_be
+    usage: Usage = NOT_REPORTED
+    """The sum of all rounds, which was paid for."""
+    says_truncated: bool = False
+    """It ended in a way that some servers end when they had to cut the prompt."""
+    forwarded_tokens: int | None = None
+    """Tokens of the request as it was forwarded, if that is not the prompt in `usage`."""
 
-    @property
-    def tokens_would_be(self) -> int:
-        """Tokens of what would be forwarded if the policy did not only observe."""
-        return self.plan.tokens_after if self.plan is not None else 0
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The beginning of an answer: its status, and of a stream the first events."""
+
+    is_good: bool = True
+    refusal: Refusal | None = None
+    """The refusal that was recognised. None for a good answer, or a refusal of another kind."""
+    is_invalid: bool = False
+    """The upstream calls the request invalid."""
+    was_sent: bool = True
+    """False if the request would have been the same, byte for byte, as the one that was refused."""
+    reply: Any = None
+    """The driver's own handle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """An answer that has been delivered."""
+
+    answer: AnswerReport
+    now: float
+    is_whole: bool = True
+    """False if it did not come to its end, or the client left."""
+    instead: Forwarding | None = None
+    """The forwarding that took the place of the first one: the model had its history compacted in the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +87,7 @@ class TurnReport:
     decision: Decision
     tenant: str
     link: str
-    """Of its last message; the transcript knows it by this."""
+    """The link of its last message, by which the transcript knows it."""
     messages: int
     usage: Usage
     dollars_paid: float | None
@@ -68,15 +95,11 @@ class TurnReport:
     dollars_unchanged: float | None
     """For the history as it was sent, without a proxy."""
     dollars_would_be: float | None
-    """For what would have been forwarded if the policy did not only observe. As paid, where it does not."""
+    """For the history as it would have been forwarded if the policy did not only observe."""
     silently_cut: tuple[int, int] | None = None
-    """Tokens sent and tokens read, where the upstream answered without having read all of its prompt."""
+    """Tokens sent and tokens read, if the upstream answered without having read all of its prompt."""
     breaker_opened: bool = False
     """Blocks do not help this conversation: no more are made until it has changed."""
-
-
-# --- actions ----------------------------------------------------------------------------------------------------------
-# `LookUp` is in memory.py. An action without a named result is sent None.
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +108,21 @@ class Owner:
 
     tenant: str
     secret: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send the request to the upstream. Result: `Opening`."""
+
+    forwarding: Forwarding
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Deliver the answer to the client. Result: `Delivered`. What follows is done in the background."""
+
+    forwarding: Forwarding
+    opening: Opening
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +144,14 @@ class Identify:
 
 @dataclass(frozen=True, slots=True)
 class NoteLocalWindow:
-    """Remember in this worker what the store says an overflow taught (None: nothing)."""
+    """Remember in this worker the window that the store says an overflow taught (None: nothing)."""
 
     window: Window | None
 
 
 @dataclass(frozen=True, slots=True)
 class ShareProbedWindow:
-    """Store what this worker's probe found, for the other workers: the upstream has accepted this caller."""
+    """Store the result of this worker's probe for the other workers: the upstream has accepted this caller."""
 
     key: str
 
@@ -121,6 +159,8 @@ class ShareProbedWindow:
 @dataclass(frozen=True, slots=True)
 class CanSummarize:
     """Result: whether the upstream that makes summaries may be asked now (`bool`; not shortly after a fault of it)."""
+
+    conversation: Conversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +173,12 @@ class StartSummary:
     """Ask for this summary in the background."""
 
     question: Question
+    conversation: Conversation
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitSummary:
-    """Wait for a summary. Result: `Summary`, or None where it failed or took too long.
+    """Wait for a summary. Result: `Summary`, or None if it failed or took too long.
 
     `question` None: it was asked before, perhaps by another worker, and covers this many messages.
     """
@@ -145,36 +186,59 @@ class AwaitSummary:
     question: Question | None
     covers: int
     seconds: float
+    conversation: Conversation
 
 
 @dataclass(frozen=True, slots=True)
 class KeepOriginals:
-    """Hand the history over to the transcripts. Raises where it must be kept and cannot be.
+    """Write the history to the transcripts, as the table in `originals_rule` says. Result: False if that failed."""
 
-    `waits`: until it is written, because something of it is about to be folded away for the first time. Result: False
-    where that failed.
-    """
-
-    waits: bool
-    must: bool = False
+    writing: Writing
+    conversation: Conversation
 
 
 @dataclass(frozen=True, slots=True)
 class BeginCompaction:
-    """Report that a compaction begins, before any of its work: a listener may still read what will be removed."""
+    """Report that a compaction begins, before any of its work: a listener may still read the original."""
 
     reason: str
     tokens: int
     """Of the history as it was forwarded until now."""
     is_kept: bool
     """Its original is written."""
+    conversation: Conversation
+
+
+@dataclass(frozen=True, slots=True)
+class EndCompaction:
+    """Report the block that was made."""
+
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRefusal:
+    """Report a refusal, and whether a retry helped."""
+
+    refusal: Refusal | None
+    """None: the request was called invalid, and no more."""
+    was_retried: bool
+    helped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NoteAccepted:
+    """Remember in this worker that the upstream has accepted this caller, and this request."""
+
+    refused_usage_option: bool = False
+    """It had refused the option for usage that the proxy adds."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreBlock:
     """Store a block, unless another one is stored by now that is not the one it `replaces`.
 
-    Result: the bytes of the block that is stored then, or None where the store did not answer.
+    Result: the bytes of the block that is stored then, or None if the store did not answer.
     """
 
     key: str
@@ -184,7 +248,7 @@ class StoreBlock:
 
 @dataclass(frozen=True, slots=True)
 class StoreFact:
-    """Store a value for so long, in place of any other."""
+    """Store a value for this many seconds, in place of any other."""
 
     key: str
     value: bytes
@@ -193,7 +257,7 @@ class StoreFact:
 
 @dataclass(frozen=True, slots=True)
 class RecountByProbe:
-    """Ask the upstream how many tokens the forwarded request has. Result: `int`, 0 where it does not say."""
+    """Ask the upstream how many tokens the forwarded request has. Result: `int`, 0 if it does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,13 +267,10 @@ class Report:
     turn: TurnReport
 
 
-@dataclass(frozen=True, slots=True)
-class CanKeepOriginals:
-    """Result: whether originals can be written now (`bool`), for a history that is handed over later."""
-
-
 Action = (
-    LookUp
+    Send
+    | Deliver
+    | LookUp
     | CountTokens
     | ProbeWindow
     | Identify
@@ -220,22 +281,38 @@ Action = (
     | StartSummary
     | AwaitSummary
     | KeepOriginals
-    | CanKeepOriginals
     | BeginCompaction
+    | EndCompaction
+    | ReportRefusal
+    | NoteAccepted
     | StoreBlock
     | StoreFact
     | RecountByProbe
     | Report
 )
 Actions = Generator[Action, Any, T]
-"""Actions one after the other, each sent its result, and what comes of them all."""
+"""A generator of actions: it is sent each result and returns a `T`."""
 
 
 def drive(actions: Actions[T], perform: Callable[[Action], Any]) -> T:
-    """The result of these actions, each performed at once: for simulations and tests."""
+    """Perform each action at once and return the result of the generator. For simulations and tests."""
     result = None
     try:
         while True:
             result = perform(actions.send(result))
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
+
+
+def drive_until(
+    actions: Actions[Any], perform: Callable[[Action], Any], result: object = None
+) -> Send | Deliver | None:
+    """Perform actions at once, up to the next `Send` or `Deliver`, or the end (None). For simulations and tests."""
+    try:
+        while True:
+            action = actions.send(result)
+            if isinstance(action, Send | Deliver):
+                return action
+            result = perform(action)
+    except StopIteration:
+        return None

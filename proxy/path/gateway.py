@@ -21,118 +21,30 @@ from proxy.errors import (
     NotFound,
     PathNotAllowed,
     ProxyError,
-    ShuttingDown,
     UpgradeRefused,
     UpstreamBroke,
     UpstreamTimeout,
     as_error,
 )
+from proxy.events import RequestFinished
 from proxy.lifetime import BackgroundTasks, Containment, Lease, Leases
-from proxy.path.actions import Decision
+from proxy.path.actions import Deliver, Forwarding, Opening
+from proxy.path.answer_rounds import AnswerRounds, StreamOfRounds
 from proxy.path.compactor import Compactor
-from proxy.path.context import PolicySelector
-from proxy.path.history_threads import run_apart
+from proxy.path.conversation import LEFT_ALONE, Decision
 from proxy.path.local_answers import LocalAnswer
+from proxy.path.outgoing import Driver, OutgoingRequest
+from proxy.path.performer import MODEL_MAX_CHARS
 from proxy.path.recovery import SMALLEST_OVERFLOW_TOKENS, Refusal
-from proxy.path.session import MODEL_MAX_CHARS, OutgoingRequest, Session
-from proxy.recall.answering import OwnToolRounds
+from proxy.path.request_context import PolicySelector
 from proxy.store.transcripts.writer import Recording
 from proxy.upstream import Call, Client, Reply
 from proxy.wire import delivery, http, trace_context
 from proxy.wire.assembly import ANSWER_MAX_BYTES
 from proxy.wire.chat import refusals
-from proxy.wire.delivery import StreamOpening, find_refusal
+from proxy.wire.delivery import StreamOpening
 from proxy.wire.http import Headers
 from proxy.wire.trace_context import Trace
-
-TOO_LONG_KINDS = ("input", "tpm-hard")
-"""Refusals after which a round is asked again without what was recalled."""
-
-# --- request record ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class RequestRecord:
-    """The facts of one request: filled in while it is served, and made an event at its end."""
-
-    request_id: str
-    method: str
-    route: str
-    received_at: float
-    team: str = ""
-    upstream: str | None = None
-    model: str = ""
-    conversation: str = ""
-    reason: str | None = None
-    compaction: str | None = None
-    client: str = ""
-    trace: Trace | None = None
-    tokens_before: int = 0
-    tokens_after: int = 0
-    tokens_would_be: int = 0
-    status: int = 0
-    outcome: str = "failed"
-    bytes_in: int = 0
-    bytes_out: int = 0
-    sent_at: float | None = None
-    headers_at: float | None = None
-    first_byte_at: float | None = None
-
-    def note_model(self, model: str | None) -> None:
-        """The request names this model, at most so much of it as events may carry."""
-        self.model = (model or "")[:MODEL_MAX_CHARS]
-
-    def note_decision(self, decision: Decision) -> None:
-        self.conversation = decision.conversation
-        self.compaction = decision.outcome
-        self.reason = decision.reason or None
-        if decision.plan is not None:
-            self.tokens_before, self.tokens_after = decision.tokens_before, decision.tokens_after
-            self.tokens_would_be = decision.tokens_would_be
-
-    def note_departure(self) -> None:
-        """The client closed its connection; after the last event of a stream it had its whole answer."""
-        if self.outcome != "completed":
-            self.outcome = "client-left"
-
-    def note_shutdown(self) -> None:
-        """The proxy cut the request off to end itself; after the last event of a stream the client had it all."""
-        if self.outcome != "completed":
-            self.outcome, self.reason = "failed", ShuttingDown.code
-            self.status = self.status or ShuttingDown.status
-
-    def to_event(self, now: float) -> events.RequestFinished:
-        """The event that ends the request. Its overhead is the time that the proxy added before the first byte."""
-        overhead = None
-        if self.sent_at is not None and self.headers_at is not None and self.first_byte_at is not None:
-            overhead = (self.sent_at - self.received_at) + (self.first_byte_at - self.headers_at)
-        return events.RequestFinished(
-            request_id=self.request_id,
-            method=self.method,
-            route=self.route,
-            status=self.status,
-            outcome=self.outcome,
-            team=self.team,
-            upstream=self.upstream,
-            model=self.model,
-            conversation=self.conversation,
-            reason=self.reason,
-            compaction=self.compaction,
-            tokens_before=self.tokens_before,
-            tokens_after=self.tokens_after,
-            tokens_would_be=self.tokens_would_be,
-            bytes_in=self.bytes_in,
-            bytes_out=self.bytes_out,
-            seconds=now - self.received_at,
-            first_byte_seconds=self.first_byte_at - self.received_at if self.first_byte_at is not None else None,
-            overhead_seconds=overhead,
-            sent_seconds=self.sent_at - self.received_at if self.sent_at is not None else None,
-            client=self.client,
-            trace=self.trace,
-        )
-
-
-# --- gateway ----------------------------------------------------------------------------------------------------------
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
@@ -150,7 +62,7 @@ class ResponseTap:
 
     @property
     def is_whole(self) -> bool:
-        """True where the answer has come to its end: clients close after `[DONE]`, before the upstream has."""
+        """Return True if the answer has come to its end: clients close after `[DONE]`, before the upstream has."""
         return self.has_ended or (self.watch is not None and self.watch.is_done)
 
     async def listen(self, chunks: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
@@ -163,7 +75,7 @@ class ResponseTap:
                     yield chunk
             self.has_ended = True
         finally:
-            # Before the client sees the end of its answer: its next request may need what is noted now.
+            # Before the client sees the end of its answer: its next request may need the note.
             self.end()
 
     def end(self) -> None:
@@ -173,30 +85,6 @@ class ResponseTap:
         on_end, self.on_end = self.on_end, None
         if on_end is not None:
             on_end(self)
-
-
-@dataclass(frozen=True, slots=True)
-class StreamOfRounds:
-    """The streams of several rounds, to be read like one reply (see `wire.rounds`)."""
-
-    reply: Reply
-    """The first of them."""
-    read: Callable[[], AsyncGenerator[bytes]]
-
-    @property
-    def status(self) -> int:
-        return self.reply.status
-
-    @property
-    def reason(self) -> str:
-        return self.reply.reason
-
-    @property
-    def headers(self) -> Headers:
-        return self.reply.headers
-
-    def chunks(self) -> AsyncGenerator[bytes]:
-        return self.read()
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,10 +108,15 @@ class RelayedAnswer:
         return (*headers, *self.own_headers)
 
     def body(self) -> AsyncGenerator[bytes]:
-        """The bytes for the client. Raises where the answer did not end well."""
-        chunks = self.reply.chunks() if self.tap is None else self.tap.listen(self.reply.chunks())
-        chunks = chunks if self.shown is None else _rewrite_usage(chunks, self.shown)
-        return chunks if self.watch is None else _watch_stream(chunks, self.watch)
+        """Yield the bytes for the client. Raise if the answer did not end well."""
+        chunks = self.reply.chunks()
+        if self.tap is not None:
+            chunks = self.tap.listen(chunks)
+        if self.shown is not None:
+            chunks = _rewrite_usage(chunks, self.shown)
+        if self.watch is None:
+            return chunks
+        return _watch_stream(chunks, self.watch)
 
 
 class IncomingRequest(Protocol[R_co]):
@@ -238,19 +131,19 @@ class IncomingRequest(Protocol[R_co]):
     def split_target(self) -> tuple[str, str]:
         """The path below /v1 in its normal form, and the query as it came."""
 
-    async def read_body(self, limits: Listen, record: RequestRecord) -> bytes | None:
-        """The whole body, decompressed; None where there is none."""
+    async def read_body(self, limits: Listen, record: RequestFinished) -> bytes | None:
+        """The whole body, decompressed; None if there is none."""
 
-    def stream_body(self, limits: Listen, record: RequestRecord) -> AsyncIterator[bytes] | None:
+    def stream_body(self, limits: Listen, record: RequestFinished) -> AsyncIterator[bytes] | None:
         """The body as it arrives."""
 
-    async def deliver(self, answer: RelayedAnswer, limits: Listen, record: RequestRecord) -> R_co:
+    async def deliver(self, answer: RelayedAnswer, limits: Listen, record: RequestFinished) -> R_co:
         """Send the answer to the client."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRoute:
-    """The upstream that serves the model of a call. `model` is None where nothing depends on it."""
+    """The upstream that serves the model of a call. `model` is None if nothing depends on it."""
 
     client: Client
     model: str | None
@@ -300,10 +193,10 @@ class Gateway:
         )
         self._only_upstream = config.upstreams[0] if len(config.upstreams) == 1 and not self._model_decides else None
         self.clients = {settings.name: _keep_or_open(settings, kept or {}, emit) for settings in config.upstreams}
-        shared = ExitStack()
+        leases = ExitStack()
         for client in self.clients.values():
-            shared.enter_context(client.lease())
-        self._leases = Leases(shared.close)
+            leases.enter_context(client.lease())
+        self._leases = Leases(leases.close)
         self._in_force = self._leases.take()
         self._policies = PolicySelector(config, self.clients)
         self._authenticator = Authenticator.of(config)
@@ -315,12 +208,13 @@ class Gateway:
         """No new request will come: release the clients after the last one that is under way."""
         self._in_force.release()
 
-    async def serve(self, request: IncomingRequest[R_co], record: RequestRecord) -> R_co:
+    async def serve(self, request: IncomingRequest[R_co], record: RequestFinished) -> R_co:
         """Serve one request. ProxyError: it is refused, and why."""
         # Leased before the body is read: a reload at that time would close the connections of this gateway.
         with self.lease():
             path, query = request.split_target()
-            # Java's client offers HTTP/2 by `Upgrade: h2c` with every plain request, and goes on without it.
+            # Java's client offers HTTP/2 by `Upgrade: h2c` with every plain request, and takes HTTP/1.1 as well:
+            # https://www.rfc-editor.org/rfc/rfc7540#section-3.2
             if path == http.RESPONSES and "websocket" in (http.find(request.headers, "upgrade") or "").lower():
                 raise UpgradeRefused("WebSockets are not served: send the request by HTTP")
             admitted = self._admit(request, query, record)
@@ -330,25 +224,25 @@ class Gateway:
             # The block owns the upstream's replies. Leaving it closes them and starts the note about the turn, at
             # whatever point the client left: while its answer is relayed, or while the store still hears that the
             # upstream accepted the call.
-            with ExitStack() as owned:
-                answer = await self._answer(outgoing, UpstreamCalls(route, owned), record)
+            with ExitStack() as replies:
+                answer = await self._answer(outgoing, UpstreamCalls(route, replies), record)
                 return await request.deliver(answer, self.config.listen, record)
 
-    def _admit(self, request: IncomingRequest[R_co], query: str, record: RequestRecord) -> Admitted:
+    def _admit(self, request: IncomingRequest[R_co], query: str, record: RequestFinished) -> Admitted:
         """Identify the caller before any of the body is read. ProxyError: access denied."""
         record.client = self._authenticator.find_client(request.headers, request.peer)
         registry = self._records.current
         now = time()
-        admitted = self._authenticator.admit(request.headers, request.peer, registry, now, query)
-        if admitted.caller.key_id:
-            self._records.uses.note(admitted.caller.key_id, now)
-        record.team = admitted.caller.team if admitted.caller.team in self.config.teams else ""
-        return admitted
+        caller_and_headers = self._authenticator.admit(request.headers, request.peer, registry, now, query)
+        if caller_and_headers.caller.key_id:
+            self._records.uses.note(caller_and_headers.caller.key_id, now)
+        record.team = caller_and_headers.caller.team if caller_and_headers.caller.team in self.config.teams else ""
+        return caller_and_headers
 
     async def _read(
-        self, request: IncomingRequest[R_co], path: str, query: str, admitted: Admitted, record: RequestRecord
+        self, request: IncomingRequest[R_co], path: str, query: str, admitted: Admitted, record: RequestFinished
     ) -> Call:
-        """The call that the request makes: its body whole where that decides where it goes, else as a stream."""
+        """The call that the request makes: its body whole if that decides the upstream, else as a stream."""
         headers, caller, limits = admitted.headers, admitted.caller, self.config.listen
         team = self.config.teams.get(caller.team)
         is_json = "json" in (http.find(headers, "content-type") or "")
@@ -372,20 +266,22 @@ class Gateway:
             self._begin_trace(record, headers),
         )
 
-    def _begin_trace(self, record: RequestRecord, headers: Headers) -> Trace | None:
-        """Begin the spans of a request, in the client's trace or in a new one; None where traces are not sent."""
+    def _begin_trace(self, record: RequestFinished, headers: Headers) -> Trace | None:
+        """Begin the spans of a request, in the client's trace or in a new one; None if traces are not sent."""
         settings = self.config.otel
         if settings.endpoint and settings.traces:
             parent = http.find(headers, trace_context.HEADER)
             record.trace = trace_context.continue_trace(parent, token_hex(32), settings.sample)
         return record.trace
 
-    def _route(self, call: Call, record: RequestRecord) -> UpstreamRoute:
+    def _route(self, call: Call, record: RequestFinished) -> UpstreamRoute:
         """The upstream that serves the model of this call. ProxyError: none does, or the caller may not use it so."""
-        model = http.find_model(call.body) if self._model_decides and isinstance(call.body, bytes) else None
+        model = None
+        if self._model_decides and isinstance(call.body, bytes):
+            model = http.find_model(call.body)
         settings = self._only_upstream or self.config.upstream_for(model, call.caller.team)
         if settings is None:
-            record.note_model(model)
+            record.model = (model or "")[:MODEL_MAX_CHARS]
             raise NotFound("no upstream serves this model: its operator can add it to `upstreams.models` of the proxy")
         if (settings.key or call.credential) and not http.is_inference(call.method, call.path, settings.paths):
             raise PathNotAllowed(
@@ -395,7 +291,7 @@ class Gateway:
         record.upstream = settings.name
         return UpstreamRoute(self.clients[settings.name], model)
 
-    async def _prepare(self, call: Call, route: UpstreamRoute, record: RequestRecord) -> OutgoingRequest:
+    async def _prepare(self, call: Call, route: UpstreamRoute, record: RequestFinished) -> OutgoingRequest:
         """Build the request to forward: with a shortened history, or with the client's own bytes."""
         if not _is_compacted(call.method, call.path) or not isinstance(call.body, bytes):
             return OutgoingRequest(call, self._decide_relayed(call))
@@ -404,12 +300,13 @@ class Gateway:
         choice = self._policies.select(occasion)
         if call.path == http.COMPACT:
             return await self._compactor.compact(call, call.body, route.client, choice)
-        unchanged = OutgoingRequest(call, Decision("failed-open"))
+        fallback = OutgoingRequest(call, Decision("failed-open"))
         prepare = self._compactor.prepare(call, call.body, route.client, choice)
-        outgoing = await self._fail_open(prepare, unchanged, record)
+        outgoing = await self._fail_open(prepare, fallback, record)
         # Nothing has read a body that is bypassed, say; a count of tokens is no request of the model.
-        if outgoing.session is None and call.path != http.COUNT_TOKENS:
-            record.note_model(route.model or http.find_model(call.body))
+        is_read = outgoing.driver is not None and outgoing.driver.model
+        if not is_read and call.path != http.COUNT_TOKENS:
+            record.model = (route.model or http.find_model(call.body) or "")[:MODEL_MAX_CHARS]
         return outgoing
 
     def _decide_relayed(self, call: Call) -> Decision | None:
@@ -421,203 +318,89 @@ class Gateway:
             self._emit(events.PathNotCompacted(call.path))
         return Decision("none", "path-not-compacted")
 
-    async def _answer(self, outgoing: OutgoingRequest, calls: UpstreamCalls, record: RequestRecord) -> RelayedAnswer:
+    async def _answer(self, outgoing: OutgoingRequest, calls: UpstreamCalls, record: RequestFinished) -> RelayedAnswer:
         """The answer to a request: the proxy's own, or the upstream's."""
         if outgoing.answer is None:
             return await self._ask(outgoing, calls, record)
         _record_decision(outgoing, record)
         return RelayedAnswer(outgoing.answer, render_decision(outgoing.decision, record.request_id), None)
 
-    async def _ask(self, outgoing: OutgoingRequest, calls: UpstreamCalls, record: RequestRecord) -> RelayedAnswer:
-        """Ask the upstream, once more where it refuses something that can be helped, and remember what it accepted."""
+    async def _ask(self, outgoing: OutgoingRequest, calls: UpstreamCalls, record: RequestFinished) -> RelayedAnswer:
+        """Ask the upstream, as often as the driver sends, and prepare the delivery of the answer that counts."""
         record.sent_at = perf_counter()
         reply = await calls.send(outgoing.call)
         record.headers_at = perf_counter()
-        if outgoing.session is not None or (not reply.is_good and _is_bypassed(outgoing.decision)):
-            outgoing, reply = await self._retry_refused(outgoing, reply, calls, record)
+        driver, tap = outgoing.driver, None
+        if driver is not None and not (reply.is_good and _is_bypassed(outgoing.decision)):
+            outgoing, reply, tap = await self._follow(driver, outgoing, reply, calls, record)
         _record_decision(outgoing, record)
-        own_tools = outgoing.session.own_tools if outgoing.session is not None else None
+        own_tools = driver.own_tools if driver is not None else None
         if own_tools is not None:
             await reply.decompress(ANSWER_MAX_BYTES)
         decision, watch = outgoing.decision, _build_watch(outgoing.call, reply)
-        if not reply.is_good and outgoing.session is not None:
-            await self._fail_open(outgoing.session.reject(reply.status), None, record)
         if not reply.is_good or decision is None or not _is_compacted(outgoing.call.method, outgoing.call.path):
             return RelayedAnswer(reply, render_decision(decision, record.request_id), watch)
-        tap = None
-        if decision.plan is not None:  # of a history below every threshold there is nothing to note
-            tap = ResponseTap(partial(self._start_note, outgoing, record), watch)
-            calls.owned.callback(tap.end)  # the turn is noted from here on, even if the client leaves in the next await
-        recording = await self._fail_open(self._compactor.accept(outgoing, reply.headers), None, record)
+        if tap is not None:
+            tap.watch = watch
+        recording = await self._fail_open(self._compactor.start_recording(outgoing, reply.headers), None, record)
         if recording is not None:
-            tap = tap or ResponseTap(None, watch)
+            if tap is None:
+                tap = ResponseTap(None, watch)
+                calls.owned.callback(tap.end)
             tap.recording = recording
-            calls.owned.callback(tap.end)
         answer: Reply | LocalAnswer | StreamOfRounds = reply
         if own_tools is not None:
             own_tools.start(outgoing.call, stream=watch is not None)
-            answer = await self._join_rounds(own_tools, reply, watch, calls, record)
-            decision = decision if own_tools.accepted is None else own_tools.accepted.decision
-        shown = _build_usage_rewriter(outgoing.usage_view, answer) if outgoing.usage_view is not None else None
-        return RelayedAnswer(answer, render_decision(decision, record.request_id), watch, tap, shown)
-
-    async def _join_rounds(
-        self,
-        own_tools: OwnToolRounds,
-        reply: Reply,
-        watch: delivery.StreamWatch | None,
-        calls: UpstreamCalls,
-        record: RequestRecord,
-    ) -> Reply | LocalAnswer | StreamOfRounds:
-        """The answers of all rounds as one: a stream as it comes, a whole one once it is there."""
-        if watch is not None:
-            return StreamOfRounds(reply, partial(self._stream_rounds, own_tools, reply, watch, calls, record))
-        if _is_encoded(reply):
-            return reply
-        answer = await self._gather_rounds(own_tools, reply, calls, record)
-        record.headers_at = perf_counter()  # of the last round: what came before is no overhead of the proxy
-        return answer
-
-    async def _stream_rounds(
-        self,
-        own_tools: OwnToolRounds,
-        reply: Reply,
-        watch: delivery.StreamWatch,
-        calls: UpstreamCalls,
-        record: RequestRecord,
-    ) -> AsyncGenerator[bytes]:
-        """The streams of all rounds as the client gets them. Raises where one of them did not end well."""
-        rounds, is_read = own_tools.rounds, True
-        following: Reply | None = reply
-        while following is not None:
-            async with aclosing(following.chunks()) as chunks:
-                async for chunk in chunks:
-                    shown = await self._fail_open(_run(partial(rounds.feed, chunk)), None, record) if is_read else chunk
-                    if shown is None:  # from the fault on as it comes: nothing may be lost of an answer
-                        is_read, shown = False, rounds.held + chunk
-                    if shown:
-                        yield shown
-            try:
-                following = await self._ask_next_round(own_tools, calls, record) if is_read else None
-            except ProxyError as fault:
-                raise UpstreamBroke(fault.message) from None
-            if following is not None and not following.is_good:
-                beginning = await following.peek(_is_larger_than_opening) or b""
-                error = delivery.read_error(find_refusal(beginning) or beginning)
-                watch.error = error if error["message"] else None
-                raise UpstreamBroke(f"the upstream refused to go on with its answer: status {following.status}")
-            if following is not None and not _is_stream(following):
-                raise UpstreamBroke("the upstream went on with a stream by an answer that is none")
-        if is_read and (rest := rounds.close()):
-            yield rest
-
-    async def _gather_rounds(
-        self, own_tools: OwnToolRounds, reply: Reply, calls: UpstreamCalls, record: RequestRecord
-    ) -> Reply | LocalAnswer:
-        """The whole answers of all rounds as one; the refusal of a later one where it was refused."""
-        following: Reply | None = reply
-        while following is not None:
-            reply = following
-            body = await reply.peek(_is_larger_than_answer) if reply.is_good else None
-            if body is None or _is_larger_than_answer(body):
-                return reply
-            if await self._fail_open(_run(partial(own_tools.rounds.feed, body)), None, record) is None:
-                return reply
-            following = await self._ask_next_round(own_tools, calls, record)
-        whole = await self._fail_open(_run(own_tools.rounds.close), None, record)
-        return reply if whole is None else LocalAnswer(http.remove(reply.headers, "content-length"), whole)
-
-    async def _ask_next_round(
-        self, own_tools: OwnToolRounds, calls: UpstreamCalls, record: RequestRecord
-    ) -> Reply | None:
-        """Send the next round of a request. None: the model calls none of the proxy's own tools any more."""
-        answer = await self._fail_open(_run(own_tools.rounds.end_round), None, record)
-        if answer is None:
-            return None
-        await self._fail_open(own_tools.compact_if_called(answer), None, record)
-        go_on = run_apart(own_tools.estimate_work(answer), partial(own_tools.go_on, answer))
-        call = await self._fail_open(go_on, None, record)
-        if call is None:
-            return None
-        if own_tools.answered_calls:
-            facts = own_tools.number, own_tools.answered_calls, own_tools.returned_bytes
-            self._emit(events.RecallAnswered(record.request_id, record.conversation, *facts))
-        reply = await calls.send(call)
-        await reply.decompress(ANSWER_MAX_BYTES)
-        refusal = await _read_refusal(reply, call)
-        if not reply.is_good and _may_help_round(own_tools, refusal, reply.status):
-            reply = await self._ask_round_again(own_tools, reply, calls, record)
-        if reply.is_good and own_tools.compacted is not None:
-            await self._fail_open(own_tools.accept(), None, record)
+            rounds = AnswerRounds(
+                own_tools,
+                record,
+                upstream=calls.route.client.settings.name,
+                send=calls.send,
+                read_refusal=_read_refusal,
+                fail_open=partial(self._fail_open, record=record),
+                note_decision=partial(_note_decision, record=record),
+                emit=self._emit,
+            )
+            answer = await rounds.join(reply, watch)
             if own_tools.accepted is not None:
-                record.note_decision(own_tools.accepted.decision)
-        return reply
+                decision = own_tools.accepted.decision
+        usage_rewriter = None
+        if outgoing.usage_view is not None:
+            usage_rewriter = _build_usage_rewriter(outgoing.usage_view, answer)
+        return RelayedAnswer(answer, render_decision(decision, record.request_id), watch, tap, usage_rewriter)
 
-    async def _ask_round_again(
-        self, own_tools: OwnToolRounds, refused: Reply, calls: UpstreamCalls, record: RequestRecord
-    ) -> Reply:
-        """Send a refused round once more, without what was recalled, and with its history as it was."""
-        was_compacted = own_tools.compacted is not None
-        await self._fail_open(own_tools.reject(refused.status), None, record)
-        again = await self._fail_open(_run(own_tools.go_on_without_results), None, record)
-        if again is None:
-            return refused
-        refused.close()
-        reply = await calls.send(again)
-        await reply.decompress(ANSWER_MAX_BYTES)
-        await _read_refusal(reply, again)
-        if was_compacted:
-            self._emit(events.ViewRefused(record.request_id, calls.route.client.settings.name, reply.is_good))
-        return reply
+    async def _follow(
+        self, driver: Driver, outgoing: OutgoingRequest, reply: Reply, calls: UpstreamCalls, record: RequestFinished
+    ) -> tuple[OutgoingRequest, Reply, ResponseTap | None]:
+        """Send the driver's requests, until it delivers an answer. A tap follows the answer if the turn is noted."""
+        hold_seconds, replies, tap = self.config.listen.heartbeat_seconds, [reply], None
+        opening = await _read_opening(outgoing, reply, hold_seconds)
+        fallback = Deliver(Forwarding(LEFT_ALONE), opening)
+        while True:
+            record.headers_at = perf_counter()  # the time until now was the upstream's: it is no overhead
+            if opening.is_good and outgoing.decision is not None and outgoing.decision.plan is not None:
+                # The turn is noted from here on, even if the client leaves in the next await.
+                tap = ResponseTap(partial(self._start_note, driver, record))
+                calls.owned.callback(tap.end)
+            if opening.is_good:
+                fallback = Deliver(Forwarding(LEFT_ALONE), opening)
+            step: OutgoingRequest | Deliver = fallback
+            with suppress(ProxyError):
+                step = await self._fail_open(driver.advance(opening), fallback, record)
+            if isinstance(step, Deliver):
+                break
+            outgoing, opening = step, Opening(is_good=False)
+            with suppress(ProxyError):
+                reply = await calls.send(outgoing.call)
+                replies.append(reply)
+                opening = await _read_opening(outgoing, reply, hold_seconds)
+        outgoing, reply = step.opening.reply
+        for losing_reply in replies:
+            if losing_reply is not reply:
+                losing_reply.close()  # its connection is of no more use, and the answer may take minutes
+        return outgoing, reply, tap
 
-    async def _retry_refused(
-        self, first: OutgoingRequest, refused: Reply, calls: UpstreamCalls, record: RequestRecord
-    ) -> tuple[OutgoingRequest, Reply]:
-        """Retry a recoverable refusal once before answering. If the retry fails too, the client gets the refusal."""
-        refusal = await _read_refusal(refused, first.call, self.config.listen.heartbeat_seconds)
-        record.headers_at = perf_counter()  # what was read until now came from the upstream: it is no overhead
-        if refusal is None and refused.status not in http.INVALID_STATUSES:
-            return first, refused
-        again, reply = None, None
-        with suppress(ProxyError):
-            again = await self._fail_open(self._recover(first, refusal), None, record)
-            reply = await self._send_again(again.call, calls) if again is not None else None
-        helped = reply is not None
-        upstream = calls.route.client.settings.name
-        if refusal is None:
-            if again is not None:
-                self._emit(events.ViewRefused(record.request_id, upstream, helped))
-        elif refusal.kind != "usage-option":
-            self._emit(events.SizeRefused(record.request_id, upstream, refusal.kind, refusal.limit, helped))
-        elif helped:
-            self._emit(events.UpstreamRetried(upstream, refusal.kind, attempt=1))
-        if again is None or reply is None:
-            if first.session is not None:
-                first.session.withdraw()
-            return first, refused
-        record.headers_at = perf_counter()
-        refused.close()  # its connection is of no more use, and the answer may take minutes
-        return again, reply
-
-    async def _send_again(self, call: Call, calls: UpstreamCalls) -> Reply | None:
-        """The answer to the second try, if it is a good one."""
-        reply = await calls.send(call)
-        await _read_refusal(reply, call, self.config.listen.heartbeat_seconds)
-        if reply.is_good:
-            return reply
-        reply.close()
-        return None
-
-    async def _recover(self, first: OutgoingRequest, refusal: Refusal | None) -> OutgoingRequest | None:
-        """The request to try once more; None: nothing would help. No refusal: it was called invalid, and no more."""
-        if refusal is None:
-            return await first.session.recover_untouched(first) if first.session is not None else None
-        again = await first.session.recover(first, refusal) if first.session is not None else None
-        if again is None and refusal.kind == "signature":
-            return await self._compactor.remove_reasoning(first)
-        return again
-
-    async def _fail_open(self, act: Coroutine[Any, Any, T], otherwise: T, record: RequestRecord) -> T:
+    async def _fail_open(self, act: Coroutine[Any, Any, T], otherwise: T, record: RequestFinished) -> T:
         """Invariant 7, and the only place that keeps it: a fault of the proxy is counted, and the request goes on."""
         # A ProxyError is the client's fault, which the client is to hear of.
         with Containment(partial(self._report_fault, record.request_id), passes=ProxyError):
@@ -627,53 +410,47 @@ class Gateway:
     def _report_fault(self, request_id: str, fault: Exception) -> None:
         self._emit(events.FailedOpen(request_id, *events.locate_fault(fault)))
 
-    def _start_note(self, outgoing: OutgoingRequest, record: RequestRecord, tap: ResponseTap) -> None:
+    def _start_note(self, driver: Driver, record: RequestFinished, tap: ResponseTap) -> None:
         """Note the turn in the background: the client does not wait, the worker's end does.
 
         The note holds a lease of its own, because it may call the upstream after the request has released its own.
         """
-        if outgoing.session is None:
-            return
-        work = partial(self._note_turn, outgoing.session, record, tap)
+        work = partial(self._note_turn, driver, record, tap)
         if self._notes.start(work, self.lease()) is None:
             self._emit(events.StoreFailed(f"{len(self._notes)} turns wait to be noted; this one is not remembered"))
 
-    async def _note_turn(self, session: Session, record: RequestRecord, tap: ResponseTap) -> None:
-        await self._fail_open((session.complete if tap.is_whole else session.abort)(tap.tail), None, record)
+    async def _note_turn(self, driver: Driver, record: RequestFinished, tap: ResponseTap) -> None:
+        await self._fail_open(driver.finish(tap.tail, is_whole=tap.is_whole), None, record)
 
 
-async def _run(act: Callable[[], T]) -> T:
-    """Do work without I/O where an awaitable is asked for (`_fail_open`)."""
-    return act()
-
-
-def _is_encoded(reply: Reply) -> bool:
-    return bool(http.find_encoding(reply.headers))
-
-
-def _is_larger_than_answer(body: bytes | bytearray) -> bool:
-    return len(body) > ANSWER_MAX_BYTES
+async def _read_opening(outgoing: OutgoingRequest, reply: Reply, hold_seconds: float) -> Opening:
+    """Read how an answer begins, before the client sees any of it."""
+    refusal = await _read_refusal(reply, outgoing.call, hold_seconds)
+    is_invalid = reply.status in http.INVALID_STATUSES
+    return Opening(reply.is_good, refusal, is_invalid=is_invalid, reply=(outgoing, reply))
 
 
 async def _read_refusal(reply: Reply, call: Call, hold_seconds: float | None = None) -> Refusal | None:
     """Read a refusal before the client sees any of it. None: accepted, or a refusal without a remedy.
 
-    The first events of a stream are held back for at most `hold_seconds`; None: where the client's stream has begun,
+    The first events of a stream are held back for at most `hold_seconds`; None: the client's stream has begun,
     so that it gets heartbeats.
     """
-    if reply.is_good and _is_stream(reply):
+    if reply.is_good and http.is_event_stream(reply.headers):
         opening = StreamOpening(first_decides=call.path == http.CHAT)
-        return await _read_late_refusal(reply, opening, hold_seconds) if _may_overflow(call) else None
-    beginning = (
-        await reply.peek(_can_be_classified if reply.is_good else _is_larger_than_refusal)
-        if _may_refuse(reply)
-        else None
-    )
+        if not _may_overflow(call):
+            return None
+        return await _read_late_refusal(reply, opening, hold_seconds)
+    beginning = None
+    if _may_refuse(reply):
+        beginning = await reply.peek(_can_be_classified if reply.is_good else _is_larger_than_refusal)
     if beginning is None:
         return None
     reply.is_good = reply.is_good and not refusals.begins_as_error(beginning)
     fault = refusals.classify(reply.status, reply.headers, beginning)
-    return fault if fault is not None and fault.kind in refusals.RECOVERABLE_KINDS else None
+    if fault is not None and fault.kind in refusals.RECOVERABLE_KINDS:
+        return fault
+    return None
 
 
 def _may_overflow(call: Call) -> bool:
@@ -685,18 +462,16 @@ async def _read_late_refusal(reply: Reply, opening: StreamOpening, hold_seconds:
     """The refusal in a stream that began well."""
     # Held back without a bound, the client would get neither headers nor heartbeats while the model reads or waits.
     beginning = await reply.peek(opening.is_decided, hold_seconds)
-    error = None if beginning is None else opening.find_refusal(beginning)
+    error = None
+    if beginning is not None:
+        error = opening.find_refusal(beginning)
     if error is None:
         return None
     reply.is_good = False
     fault = refusals.classify(HTTPStatus.BAD_REQUEST, (), error)
-    return fault if fault is not None and fault.kind in refusals.RECOVERABLE_KINDS else None
-
-
-def _is_stream(reply: Reply) -> bool:
-    """True for an event stream that can be read along: it is not compressed."""
-    kind = http.find(reply.headers, "content-type") or ""
-    return kind.startswith("text/event-stream") and not http.find_encoding(reply.headers)
+    if fault is not None and fault.kind in refusals.RECOVERABLE_KINDS:
+        return fault
+    return None
 
 
 def _may_refuse(reply: Reply) -> bool:
@@ -710,10 +485,6 @@ def _can_be_classified(beginning: bytes | bytearray) -> bool:
 
 def _is_larger_than_refusal(beginning: bytes | bytearray) -> bool:
     return len(beginning) > refusals.BODY_MAX_BYTES
-
-
-def _is_larger_than_opening(beginning: bytes | bytearray) -> bool:
-    return len(beginning) > delivery.OPENING_MAX_BYTES
 
 
 def render_decision(decision: Decision | None, request_id: str) -> Headers:
@@ -738,18 +509,20 @@ def render_decision(decision: Decision | None, request_id: str) -> Headers:
     return tuple(pairs)
 
 
-def _may_help_round(own_tools: OwnToolRounds, refusal: Refusal | None, status: int) -> bool:
-    """Whether a round that was refused may be accepted without what was recalled, or with its history as it was."""
-    if refusal is not None and refusal.kind in TOO_LONG_KINDS:
-        return True
-    return own_tools.compacted is not None and (refusal is not None or status in http.INVALID_STATUSES)
-
-
-def _record_decision(outgoing: OutgoingRequest, record: RequestRecord) -> None:
-    if outgoing.session is not None:
-        record.model = outgoing.session.model
+def _record_decision(outgoing: OutgoingRequest, record: RequestFinished) -> None:
+    if outgoing.driver is not None and outgoing.driver.model:
+        record.model = outgoing.driver.model
     if outgoing.decision is not None:
-        record.note_decision(outgoing.decision)
+        _note_decision(outgoing.decision, record)
+
+
+def _note_decision(decision: Decision, record: RequestFinished) -> None:
+    record.conversation = decision.conversation
+    record.compaction = decision.outcome
+    record.reason = decision.reason or None
+    if decision.plan is not None:
+        record.tokens_before, record.tokens_after = decision.tokens_before, decision.tokens_after
+        record.tokens_would_be = decision.tokens_would_be
 
 
 def _is_bypassed(decision: Decision | None) -> bool:
@@ -766,9 +539,11 @@ def _serves_all_alike(settings: Upstream) -> bool:
 
 
 def _keep_or_open(settings: Upstream, kept: Mapping[str, Client], emit: events.Listener) -> Client:
-    """The client of an upstream: the one before a reload, where its settings are the same, else a new one."""
+    """The client of an upstream: the one before a reload, if its settings are the same, else a new one."""
     before = kept.get(settings.name)
-    return before if before is not None and before.settings == settings else Client(settings, emit)
+    if before is not None and before.settings == settings:
+        return before
+    return Client(settings, emit)
 
 
 def _build_watch(call: Call, reply: Reply) -> delivery.StreamWatch | None:
@@ -776,7 +551,7 @@ def _build_watch(call: Call, reply: Reply) -> delivery.StreamWatch | None:
 
     None for HEAD, too: its answer has the headers of a stream, and no body that could be finished.
     """
-    if call.method == "HEAD" or not _is_stream(reply):
+    if call.method == "HEAD" or not http.is_event_stream(reply.headers):
         return None
     must_finish = reply.status == HTTPStatus.OK and call.path in http.WITH_FINISH_REASON
     names_events, flat_errors = call.path == http.MESSAGES, call.path == http.RESPONSES
@@ -786,25 +561,27 @@ def _build_watch(call: Call, reply: Reply) -> delivery.StreamWatch | None:
 def _build_usage_rewriter(
     view: delivery.UsageView, reply: Reply | LocalAnswer | StreamOfRounds
 ) -> delivery.Rewriter | None:
-    """The rewriter of the usage figures of an answer; None where the answer is compressed."""
+    """The rewriter of the usage figures of an answer; None if the answer is compressed."""
     if http.find_encoding(reply.headers):
         return None
     kind = http.find(reply.headers, "content-type") or ""
-    return delivery.StreamRewriter(view) if kind.startswith("text/event-stream") else delivery.BodyRewriter(view)
+    if kind.startswith("text/event-stream"):
+        return delivery.StreamRewriter(view)
+    return delivery.BodyRewriter(view)
 
 
-async def _rewrite_usage(chunks: AsyncGenerator[bytes], shown: delivery.Rewriter) -> AsyncGenerator[bytes]:
+async def _rewrite_usage(chunks: AsyncGenerator[bytes], rewriter: delivery.Rewriter) -> AsyncGenerator[bytes]:
     """Rewrite the usage figures of an answer to those that the client is to see."""
     async with aclosing(chunks):
         async for chunk in chunks:
-            if rewritten := shown.feed(chunk):
+            if rewritten := rewriter.feed(chunk):
                 yield rewritten
-    if rest := shown.close():
+    if rest := rewriter.close():
         yield rest
 
 
 async def _watch_stream(chunks: AsyncGenerator[bytes], watch: delivery.StreamWatch) -> AsyncGenerator[bytes]:
-    """The stream; where it was cut off or failed, it ends with an error that clients raise on."""
+    """The stream; if it was cut off or failed, it ends with an error that clients raise on."""
     try:
         async with aclosing(chunks):
             async for chunk in chunks:

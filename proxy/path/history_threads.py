@@ -1,7 +1,7 @@
 """Threads for large histories: all requests share the event loop, and each thread.
 
 Parsing, hashing and rendering take two milliseconds per megabyte of text, but ten microseconds for each message, part
-or call, however short; deciding takes fifty milliseconds where a block is made. So the work is estimated from both,
+or call, however short; deciding takes fifty milliseconds if a block is made. So the work is estimated from both,
 small work is done at once, large work in a few threads, and huge work in a thread of its own, where it holds up
 nothing but other huge work. A caller of whom no upstream has accepted anything yet may be a stranger whose request will
 be refused: the large work of all these has one thread, where it holds up nothing of callers that are known.
@@ -51,13 +51,13 @@ class Lane:
             raise Overloaded("the proxy is busy with large requests", headers=(("retry-after", "1"),))
         self._count(1)
         work = self._threads.submit(act)
-        # Until the thread is done, even where the client has left: what has begun goes on.
+        # Until the thread is done, even if the client has left: the work goes on.
         work.add_done_callback(lambda _: self._count(-1))
         return await asyncio.wrap_future(work)
 
-    def _count(self, more: int) -> None:
+    def _count(self, change: int) -> None:
         with self._lock:
-            self._unfinished += more
+            self._unfinished += change
 
 
 _LARGE = Lane("large-histories", threads=2)
@@ -66,7 +66,7 @@ _UNKNOWN = Lane("unknown-callers", threads=1)
 
 
 async def run_apart(work: int, act: Callable[[], Result], *, is_known: bool = True) -> Result:
-    """Do this much work (`estimate_work`) of a caller, known or not, where it delays no other request."""
+    """Do this much work (`estimate_work`) of a caller, known or not, so that it delays no other request."""
     if work <= LARGE_WORK_BYTES:
         return act()
     if not is_known:

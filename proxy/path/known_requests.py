@@ -1,7 +1,7 @@
 """Requests that were read lately, by caller: of the next one, which says all of it again, only the end is read.
 
 What is remembered decides nothing: a request that is read from its first byte becomes the same value. Callers share
-nothing, not even where they send the same bytes.
+nothing, not even if they send the same bytes.
 """
 
 from bisect import bisect_right
@@ -28,14 +28,14 @@ DEPTHS = tuple(int(LEAST_DEPTH_BYTES * DEPTH_FACTOR**number) for number in range
 """Bytes behind the first message's start, up to which a history is compared by samples."""
 
 Key = tuple[tuple[int, str], int, bytes]
-"""The caller's fingerprint and the API, and what a history looks like up to a depth."""
+"""The caller's fingerprint and the API, a depth, and samples of the history up to it."""
 
 
 class KnownRequests:
     """The requests that were read lately.
 
     A gateway that asks for all its users with one key is one caller with thousands of conversations. So they are found
-    by what they look like: each is kept under samples of its bytes, taken up to the greatest of `DEPTHS` within the
+    by samples: each is kept under samples of its bytes, taken up to the greatest of `DEPTHS` within the
     part that a client does not change any more; and a body is looked up at each of its own depths.
     """
 
@@ -53,9 +53,9 @@ class KnownRequests:
             return None
         for depth in reversed(DEPTHS[: bisect_right(DEPTHS, len(source) - start)]):
             alike = self._requests.get(((caller, wire.NAME), depth, _sample(source, start, depth)), ())
-            found = [prefix for request in alike if (prefix := find_prefix(request, source, start)) is not None]
-            if found:  # one of a smaller depth is shorter, but perhaps for its newest messages
-                return max(found, key=lambda prefix: prefix.count)
+            prefixes = [prefix for request in alike if (prefix := find_prefix(request, source, start)) is not None]
+            if prefixes:  # one of a smaller depth is shorter, but perhaps for its newest messages
+                return max(prefixes, key=lambda prefix: prefix.count)
         return None
 
     @property
@@ -67,15 +67,15 @@ class KnownRequests:
         if prefix is not None:
             self._remove(caller, prefix.request)
         if (key := _key_of(caller, request)) is not None:
-            others = (each for each in self._requests.get(key, ()) if each.source != request.source)
-            self._requests[key] = tuple(_take_newest(chain((request,), others)))
+            neighbours = (neighbour for neighbour in self._requests.get(key, ()) if neighbour.source != request.source)
+            self._requests[key] = tuple(_take_newest(chain((request,), neighbours)))
 
     def _remove(self, caller: int, request: Request) -> None:
         if (key := _key_of(caller, request)) is None:
             return
-        others = tuple(each for each in self._requests.pop(key) or () if each is not request)
-        if others:
-            self._requests[key] = others
+        neighbours = tuple(neighbour for neighbour in self._requests.pop(key) or () if neighbour is not request)
+        if neighbours:
+            self._requests[key] = neighbours
 
 
 def _take_newest(requests: Iterable[Request]) -> Iterator[Request]:
@@ -89,7 +89,7 @@ def _take_newest(requests: Iterable[Request]) -> Iterator[Request]:
 
 
 def _weigh(request: Request) -> int:
-    """Messages and Responses are kept as chat messages beside what they came from, and as they were forwarded."""
+    """Messages and Responses are kept as chat messages beside their source, and as they were forwarded."""
     copies = 5 if request.wire else 2
     return copies * len(request.source) + BYTES_PER_MESSAGE * len(request.messages)
 
@@ -97,7 +97,9 @@ def _weigh(request: Request) -> int:
 def _key_of(caller: int, request: Request) -> Key | None:
     """The place of a request; None for one that nothing goes on from."""
     count, start = count_stable(request), request.offsets[0]
-    depths = bisect_right(DEPTHS, request.find_cut(count) - start) if count else 0
+    depths = 0
+    if count:
+        depths = bisect_right(DEPTHS, request.find_cut(count) - start)
     if not depths:
         return None
     depth = DEPTHS[depths - 1]

@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 
 from proxy.errors import BadRequest
 from proxy.history.messages import Request
-from proxy.path.actions import Decision
-from proxy.path.conversation import FOCUS_UNUSED, ORIGINALS_UNWRITABLE
+from proxy.path.conversation import FOCUS_UNUSED, ORIGINALS_UNWRITABLE, Decision
 from proxy.path.planning import NO_SUMMARY, Plan
 from proxy.wire.chat.requests import parse
 from proxy.wire.formats import AnswerFormat, RequestFormat
@@ -51,7 +50,7 @@ def without_command(request: Request, requests: RequestFormat) -> Request:
 
 
 def describe_compaction(decision: Decision, request: Request, focus: str, answers: AnswerFormat) -> LocalAnswer:
-    """The answer to `/compact`: what became of it, whether the focus was of use, and the summary."""
+    """Return the answer to `/compact`: the result, whether the focus was of use, and the summary."""
     block = _plan(decision).block
     text = report_compaction(decision, focus)
     if block is not None and block.summary is not None:
@@ -96,7 +95,7 @@ def read_compact_request(body: bytes) -> tuple[Request, str]:
 
 
 def render_compacted(decision: Decision) -> LocalAnswer:
-    """The messages that would be forwarded, each kept one in its own bytes, and what was done."""
+    """The messages that would be forwarded, each unchanged one in its own bytes, and a report."""
     plan = _plan(decision)
     block = plan.block
     report: dict[str, Any] = {
@@ -105,14 +104,14 @@ def render_compacted(decision: Decision) -> LocalAnswer:
         "policy": decision.policy,
         "tokens_before": plan.tokens_before,
         "tokens_after": plan.tokens_after,
-        "steps": [{"step": each.step, "messages": each.messages, "saved": each.saved} for each in plan.reports],
+        "steps": [{"step": step.step, "messages": step.messages, "saved": step.saved} for step in plan.reports],
         "summary": block.summary.text if block is not None and block.summary is not None else None,
     }
     messages = b", ".join(message.raw for message in plan.view)
-    written = json.dumps(report, ensure_ascii=False).encode(
+    report_json = json.dumps(report, ensure_ascii=False).encode(
         "utf-8", "replace"
     )  # a model may write half a surrogate pair
-    content = b'{"messages": [' + messages + b'], "report": ' + written + b"}"
+    content = b'{"messages": [' + messages + b'], "report": ' + report_json + b"}"
     return LocalAnswer(JSON, content)
 
 

@@ -1,9 +1,9 @@
-"""Originals: what of a request is handed to the transcripts, and when.
+"""Originals: which histories are handed to the transcripts, and how long a request waits for it.
 
 The history, before anything of it is folded away (invariant 8 of docs/why.md): a request of which something is folded
-for the first time waits until it is written. What happens where it cannot be is for the policy to say
-(`without_originals`); where transcripts are `required`, the request is refused. Where `all` is kept, every other
-history too, once the upstream has accepted the request. Where a history is kept, so is the answer to it.
+for the first time waits until it is written. What happens if it cannot be is for the policy to say
+(`without_originals`); if transcripts are `required`, the request is refused. If `all` is kept, every other
+history too, once the upstream has accepted the request. If a history is kept, so is the answer to it.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from proxy.errors import TranscriptsUnavailable
 from proxy.history.identity import Identity, compute_chain
 from proxy.history.messages import Request
+from proxy.path.originals_rule import Writing
 from proxy.store.transcripts.files import History
 from proxy.store.transcripts.writer import Originals, Recording, SubmittedHistory
 from proxy.wire.assembly import Assembly
@@ -23,14 +24,14 @@ from proxy.wire.http import Headers, find, find_encoding
 REQUIRED_TIMEOUT_SECONDS = 5.0
 """How long a request waits for its history to be written before it is refused."""
 WRITE_TIMEOUT_SECONDS = 2.0
-"""How long it waits where it goes on unfolded instead."""
+"""How long it waits if it goes on unfolded instead."""
 FAILING_TIMEOUT_SECONDS = 0.2
 """The same while the disk is known to fail: then a queue before it is no reason to wait for each request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keeper:
-    """The originals, and what is to be kept there; without originals, nothing is."""
+    """The transcripts of a worker, if it keeps any."""
 
     originals: Originals | None = None
     everything: bool = False
@@ -38,37 +39,38 @@ class Keeper:
 
     @property
     def is_writable(self) -> bool:
-        """True where originals can be written now, as far as is known."""
+        """Return True if originals can be written now, as far as is known."""
         return self.originals is None or not self.originals.problem
 
     def locate(self, identity: Identity) -> str:
-        """The place of a conversation's originals; empty where none are kept."""
+        """The place of a conversation's originals; empty if none are kept."""
         if self.originals is None or len(identity.links) < 2:  # noqa: PLR2004 (the chain begins with the owner)
             return ""
         return self.originals.locate(identity.tenant, identity.links[1].hex())
 
     def keep(self, identity: Identity, request: Request, policy: str) -> SubmittedHistory | None:
-        """Hand over what is new of a history. There may be none: a request can be a system prompt alone."""
+        """Hand over the new messages of a history. There may be none: a request can be a system prompt alone."""
         if self.originals is None or not request.body:
             return None
         return self.originals.keep(_history(identity.tenant, identity.links, request, policy))
 
-    async def keep_before_loss(
-        self, identity: Identity, request: Request, policy: str, *, waits: bool, must: bool
+    async def write(
+        self, identity: Identity, request: Request, policy: str, writing: Writing
     ) -> tuple[SubmittedHistory | None, bool]:
-        """Hand the history over before anything of it is folded away; the second value: False where that failed."""
-        kept = self.keep(identity, request, policy)
-        if kept is None or not (waits or must):
-            return kept, True
-        timeout = WRITE_TIMEOUT_SECONDS if self.is_writable else FAILING_TIMEOUT_SECONDS
-        is_written = await self._wait(kept.done, REQUIRED_TIMEOUT_SECONDS if must else timeout)
+        """Hand the history over before anything of it is folded away. The second value: False if that failed."""
+        history = self.keep(identity, request, policy)
+        if history is None or writing is Writing.HAND_OVER:
+            return history, True
+        must = writing is Writing.WRITE_OR_REFUSE
+        seconds = WRITE_TIMEOUT_SECONDS if self.is_writable else FAILING_TIMEOUT_SECONDS
+        is_written = await self._wait(history.done, REQUIRED_TIMEOUT_SECONDS if must else seconds)
         if must and not is_written:
             raise TranscriptsUnavailable(
                 "the proxy must keep the original of what it shortens and cannot write: its operator can make room on "
                 "the disk, or allow to go without (`transcripts.required`, `policies.NAME.without_originals`)",
                 headers=(("retry-after", "5"),),
             )
-        return kept, is_written
+        return history, is_written
 
     async def check_writable(self) -> bool:
         """Find out whether originals can be written, for a history that is handed over later."""
@@ -92,12 +94,12 @@ class Keeper:
             return None
         return self.originals.keep_later(size, read)
 
-    def record_answer(self, kept: SubmittedHistory, answer: Headers, reader: AnswerFormat) -> Recording | None:
+    def record_answer(self, history: SubmittedHistory, answer: Headers, reader: AnswerFormat) -> Recording | None:
         """A recording of the answer that now begins."""
         if self.originals is None:
             return None
         kind, encoding = find(answer, "content-type") or "", find_encoding(answer)
-        return self.originals.record(kept, Assembly(kind, encoding, reader=reader))
+        return self.originals.record(history, Assembly(kind, encoding, reader=reader))
 
     async def close(self) -> None:
         if self.originals is not None:
@@ -117,11 +119,11 @@ def read_history(
 def _history(tenant: str, links: Sequence[bytes], request: Request, policy: str) -> History:
     origin, *rest = links
 
-    def write_links(known: Sequence[str]) -> list[str]:
-        return [link.hex() for link in rest[len(known) :]]
+    def write_links(known_links: Sequence[str]) -> list[str]:
+        return [link.hex() for link in rest[len(known_links) :]]
 
-    def list_bytes(known: Sequence[bytes]) -> list[bytes]:
-        return [message.raw for message in request.body[len(known) :]]
+    def list_bytes(known_bytes: Sequence[bytes]) -> list[bytes]:
+        return [message.raw for message in request.body[len(known_bytes) :]]
 
     steps = request.columns.extend(("links as text", origin), len(rest), write_links)
     messages = request.columns.extend("bytes", len(request.body), list_bytes)

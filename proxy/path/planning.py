@@ -1,10 +1,10 @@
-"""Planning: `decide()` says what to forward for one request, and whether a new block is made.
+"""Planning: `decide()` makes the plan of one request, and with it perhaps a new block.
 
 1. The state already shows the block in place of the messages it covers, the always-steps over the tail.
 2. A new block has one of five causes: the client asked for it, the window is nearly full, a price cliff is near, the
    cache is cold anyway, or enough old results have piled up to be worth one rewrite (a stride).
-3. The when-full steps then shorten what is old. Near the window, what clearing cannot reach is folded. A block that
-   would not free enough, or not pay for itself, is not made, and the view stays as it is.
+3. The when-full steps then shorten old messages. Near the window, messages that clearing cannot reach are folded. A
+   block that would not free enough, or not pay for itself, is not made, and the view stays as it is.
 
 All of it is pure. A plan may carry a block, which is stored once the upstream has accepted the request, so deciding
 twice changes nothing. Read `state.py` first; then `attempts.py`, which needs no model, and `question.py`, which does.
@@ -28,7 +28,7 @@ from proxy.summary.question import Question, build_note_question, find_question,
 
 COUNT_ERROR_RATIO = 2
 """An upstream may count twice as many tokens as our tokenizer does."""
-# How far over its limit a view may grow until a summary is there, where the window is not known.
+# How far over its limit a view may grow until a summary is there, if the window is not known.
 SUMMARY_OVERSHOOT_RATIO = 1.1
 # A model is asked only about a prefix that was forwarded before, so a history must be looked at one request earlier:
 # from this share of the size at which a model would be asked.
@@ -59,7 +59,7 @@ class Plan:
     tokens_before: int
     """Tokens of the history as it came, tools and head included."""
     tokens_after: int
-    """Tokens of what is forwarded."""
+    """Tokens of the forwarded history."""
     block: Block | None = None
     """The new block, to be stored under `link` once the upstream has accepted this request."""
     link: bytes = b""
@@ -69,7 +69,7 @@ class Plan:
     shared: int = 0
     """How many messages of `view`, from the first on, are as they would be without the new block."""
     tokens_without_block: int = 0
-    """Tokens of what would have been forwarded without the new block."""
+    """Tokens of the history as it would have been forwarded without the new block."""
     turns: tuple[int, int] | None = None
     """The first and the last turn that the new block covers and the one before did not, from 1 on."""
     threshold_tokens: int = 0
@@ -81,13 +81,13 @@ class NeedSummary:
     """Clearing is not enough, so a model should summarize the old part. Without an answer `without_model` is used."""
 
     question: Question | None
-    """None where a summary is in progress already."""
+    """None if a summary is in progress already."""
     current: Plan
     """The view without a new block, to be used while the summary is written."""
     without_model: Plan
     """The view with a block that needs no model."""
     if_call_fails: Plan
-    """The plan where the call fails: the current view, as long as that fits."""
+    """The plan if the call fails: the current view, as long as that fits."""
     urgent: bool
     """Wait for the summary: the view may no longer fit, or the client asked for it."""
     is_about_notes: bool = False
@@ -96,57 +96,71 @@ class NeedSummary:
 
 def choose_without_model(plan: Plan | NeedSummary) -> Plan:
     """The plan to use when no summary is available."""
-    return plan.without_model if isinstance(plan, NeedSummary) else plan
+    if isinstance(plan, NeedSummary):
+        return plan.without_model
+    return plan
 
 
 def is_below_threshold(size: int, rules: Rules, facts: Facts, *, count_error: float = 1.0) -> bool:
-    """True where a history of about this size is too small to act on: its bytes go out without a look-up.
+    """Return True if a history of about this size is too small to act on: its bytes go out without a look-up.
 
     `count_error`: how many times our count the upstream's may be.
     """
     limits = rules.limits(facts)
-    soon = rules.summary.prepare * NOTICE_SHARE if rules.summary.enabled else 1.0
+    soon = 1.0
+    if rules.summary.enabled:
+        soon = rules.summary.prepare * NOTICE_SHARE
     # Only a history that is followed has a count by the upstream, and that may be far over ours.
     error = count_error if rules.trusts_usage else 1.0
-    least = [rules.find_clearing(facts.prices), *(limit * soon / error for limit, _ in limits)]
-    return not facts.force and size < min(least)
+    thresholds = [rules.find_clearing(facts.prices), *(limit * soon / error for limit, _ in limits)]
+    return not facts.force and size < min(thresholds)
 
 
 def is_near_limit(size: int, rules: Rules, facts: Facts) -> bool:
-    """True where a view of about this size is so near its limit that a summary may be needed soon."""
+    """Return True if a view of about this size is so near its limit that a summary may be needed soon."""
     limits = rules.limits(facts)
     return may_ask(rules, facts) and bool(limits) and size > limits[0][0] * rules.summary.prepare
 
 
 def decide(state: ConversationState) -> Plan | NeedSummary:
-    """Decide what to forward for this request."""
+    """Return the plan for this request."""
     return plan_without_rewrite(state) or plan_rewrite(state)
 
 
 def plan_without_rewrite(state: ConversationState) -> Plan | None:
-    """The plan that makes no new block, where a look at what is new shows that none is due; None where one may be."""
+    """Return the plan without a new block if a look at the new messages shows that none is due. None: one may be."""
     size = state.size()
     if not state.rules.new_blocks or _is_side_question(state, size):
         return _keep_view(state, size)
     if state.facts.force:
         return None
-    crossed = state.find_exceeded_limit(size)
-    if crossed is not None:
-        return _keep_view(state, size, SUMMARY_PENDING) if _may_wait(state, size, crossed[0]) else None
-    least = _count_least(state)
-    # In the order of what it costs to find out.
-    is_due = state.count_request() >= least and state.may_reach(least, state.rules.when_full) and not state.is_short
-    return None if is_due else _keep_view(state, size)
+    limit_and_reason = state.find_exceeded_limit(size)
+    if limit_and_reason is not None:
+        if not _may_wait(state, size, limit_and_reason[0]):
+            return None
+        return _keep_view(state, size, SUMMARY_PENDING)
+    required_tokens = _count_least(state)
+    # The cheapest question first.
+    is_due = (
+        state.count_request() >= required_tokens
+        and state.may_reach(required_tokens, state.rules.when_full)
+        and not state.is_short
+    )
+    if is_due:
+        return None
+    return _keep_view(state, size)
 
 
 def plan_rewrite(state: ConversationState) -> Plan | NeedSummary:
     """Decide whether a new block is made, and which: this goes over the whole history."""
     size, facts = state.size(), state.facts
-    crossed = state.find_exceeded_limit(size)
+    limit_and_reason = state.find_exceeded_limit(size)
     # Who asks for a summary by name waits for it at any size; who only forces a block gets the one that is due.
-    if facts.insists or (facts.force and crossed is None):
-        return _plan_forced(state, size, size if crossed is None else crossed[0])
-    return _plan_stride(state, size) if crossed is None else _plan_fold(state, size, *crossed)
+    if facts.insists or (facts.force and limit_and_reason is None):
+        return _plan_forced(state, size, size if limit_and_reason is None else limit_and_reason[0])
+    if limit_and_reason is None:
+        return _plan_stride(state, size)
+    return _plan_fold(state, size, *limit_and_reason)
 
 
 def plan_next_summary(state: ConversationState) -> Question | None:
@@ -161,29 +175,33 @@ def plan_next_summary(state: ConversationState) -> Question | None:
         return None
     limit, reason = rules.limits(facts)[0]
     attempt = clear_old(state, state.draft(rules.keep), reason)
-    return find_question(state, size, limit) if size - attempt.freed > rules.find_goal(limit) else None
+    if size - attempt.freed <= rules.find_goal(limit):
+        return None
+    return find_question(state, size, limit)
 
 
 def _is_side_question(state: ConversationState, size: int) -> bool:
-    """True where the client only asks something about the conversation, and the view fits."""
+    """Return True if the client only asks something about the conversation, and the view fits."""
     return _fits(state, size) and not state.facts.force and is_aside(state.body, state.rules.asides)
 
 
 def _plan_stride(state: ConversationState, size: int) -> Plan | NeedSummary:
-    """Clear old results once enough of them can go, and sooner where the prompt cache is cold."""
-    rules, cold, least = state.rules, _is_cold(state), _count_least(state)
+    """Clear old results once enough of them can go, and sooner if the prompt cache is cold."""
+    rules, cold, required_tokens = state.rules, _is_cold(state), _count_least(state)
     draft = state.draft(rules.keep)
-    if sum(step.reach(draft) for step in rules.when_full) < least:
+    if sum(step.reach(draft) for step in rules.when_full) < required_tokens:
         return _keep_view(state, size)
     attempt = clear_old(state, draft, "cold" if cold else "stride")
-    if attempt.freed < least or (not cold and _estimate_payback(state, attempt) > rules.horizon):
+    if attempt.freed < required_tokens or (not cold and _estimate_payback(state, attempt) > rules.horizon):
         return _keep_view(state, size)
-    stride = replace(_use_block(state, attempt, size), threshold_tokens=least)
+    stride = replace(_use_block(state, attempt, size), threshold_tokens=required_tokens)
     if not (rules.summary.notes and may_ask(rules, state.facts)):
         return stride
     # With a cold cache the question would be read at full price.
-    is_in_time = not cold and attempt.freed < NOTES_PATIENCE_RATIO * least
-    question = build_note_question(state, draft, attempt.freed) if is_in_time else None
+    is_in_time = not cold and attempt.freed < NOTES_PATIENCE_RATIO * required_tokens
+    question = None
+    if is_in_time:
+        question = build_note_question(state, draft, attempt.freed)
     current = _keep_view(state, size, NOTES_PENDING)
     return NeedSummary(question, current, stride, stride, urgent=False, is_about_notes=True)
 
@@ -193,9 +211,9 @@ def plan_stride_with_notes(state: ConversationState, covers: int, notes: str) ->
     draft = state.draft_up_to(covers)
     if draft is None:
         return None
-    cleared, reports = run(state.rules.when_full, draft)
-    new = state.with_draft(append_note(cleared, f"{NOTES_HEADING}\n{notes}"), "stride")
-    attempt = Attempt("cleared", new, state.count_view() - new.count_view(), reports)
+    draft_without_results, reports = run(state.rules.when_full, draft)
+    new_state = state.with_draft(append_note(draft_without_results, f"{NOTES_HEADING}\n{notes}"), "stride")
+    attempt = Attempt("cleared", new_state, state.count_view() - new_state.count_view(), reports)
     if attempt.freed <= 0:
         return None
     return replace(_use_block(state, attempt, state.size()), threshold_tokens=_count_least(state))
@@ -206,8 +224,10 @@ def _is_cold(state: ConversationState) -> bool:
 
 
 def _count_least(state: ConversationState) -> int:
-    """The tokens that must go for a stride to be made: by default fewer where rewriting costs little."""
-    return state.rules.clear_cold_tokens if _is_cold(state) else state.rules.find_clearing(state.facts.prices)
+    """The tokens that must go for a stride to be made: by default fewer if rewriting costs little."""
+    if _is_cold(state):
+        return state.rules.clear_cold_tokens
+    return state.rules.find_clearing(state.facts.prices)
 
 
 def _plan_fold(state: ConversationState, size: int, limit: int, reason: str) -> Plan | NeedSummary:
@@ -215,33 +235,43 @@ def _plan_fold(state: ConversationState, size: int, limit: int, reason: str) -> 
     against = _find_objection(state, size)
     if against is not None:
         return _keep_view(state, size, against)
-    least = max(1, _count_required(state, size, limit))
-    if _count_reachable(state) < (least if _fits(state, size) else 1):
+    required_tokens = max(1, _count_required(state, size, limit))
+    if _count_reachable(state) < (required_tokens if _fits(state, size) else 1):
         return _keep_view(state, size, "floor")
     attempt = find_best_attempt(state, size, limit, reason)
     # What neither frees much nor makes the request fit would break the cache for a request that is refused anyway.
     makes_it_fit = not _fits(state, size) and _fits(state, size - attempt.freed)
-    is_enough = makes_it_fit or (attempt.freed >= least and not _is_useless(state, size, size - attempt.freed, limit))
+    is_enough = makes_it_fit or (
+        attempt.freed >= required_tokens and not _is_useless(state, size, size - attempt.freed, limit)
+    )
     if is_enough and attempt.way != "folded":
         return _use_block(state, attempt, size)
-    without_model = _use_block(state, attempt, size) if is_enough else _keep_view(state, size, "floor")
+    without_model = _keep_view(state, size, "floor")
+    if is_enough:
+        without_model = _use_block(state, attempt, size)
     return _plan_summary_first(state, without_model, size, limit)
 
 
 def _plan_forced(state: ConversationState, size: int, limit: int) -> Plan | NeedSummary:
-    """The plan for a client that asks to compact: a summary, even where clearing would do; else what needs no model."""
+    """Return the plan for a client that asks to compact: a summary if possible, even if clearing would do."""
     if _fits(state, size) and _is_repeated_force(state):
         return _keep_view(state, size)
-    summarized = summarize_forced(state, limit)
-    if summarized is not None and _fits(state, size - summarized.freed):
-        return _use_block(state, summarized, size)
+    summary_attempt = summarize_forced(state, limit)
+    if summary_attempt is not None and _fits(state, size - summary_attempt.freed):
+        return _use_block(state, summary_attempt, size)
     facts = state.facts
     attempt = find_best_attempt(state, size, limit, "forced")
-    without_model = _use_block(state, attempt, size) if attempt.freed > 0 else _keep_view(state, size, "floor")
+    without_model = _keep_view(state, size, "floor")
+    if attempt.freed > 0:
+        without_model = _use_block(state, attempt, size)
     is_awaited = state.awaits_summary and not facts.insists
-    question = None if is_awaited else find_question(state, size, limit)
+    question = None
+    if not is_awaited:
+        question = find_question(state, size, limit)
     if question is None and not is_awaited:
-        return _plan_without_summary(state, size, without_model) if facts.summary_failed else without_model
+        if facts.summary_failed:
+            return _plan_without_summary(state, size, without_model)
+        return without_model
     return NeedSummary(
         question, _keep_view(state, size), without_model, _plan_without_summary(state, size, without_model), urgent=True
     )
@@ -272,8 +302,10 @@ def _find_objection(state: ConversationState, size: int) -> str | None:
 
 
 def _plan_summary_first(state: ConversationState, without_model: Plan, size: int, limit: int) -> Plan | NeedSummary:
-    """Ask a model for a summary, or wait for one in progress; the plan without a model is used where neither helps."""
-    question = None if state.awaits_summary else find_question(state, size, limit)
+    """Ask a model for a summary, or wait for one in progress; the plan without a model is used if neither helps."""
+    question = None
+    if not state.awaits_summary:
+        question = find_question(state, size, limit)
     if_call_fails = _plan_without_summary(state, size, without_model)
     if question is None and not state.awaits_summary:
         return _say_why_not_asked(state, if_call_fails if state.facts.summary_failed else without_model)
@@ -290,24 +322,28 @@ def _say_why_not_asked(state: ConversationState, plan: Plan) -> Plan:
         return replace(plan, reason=NO_SUMMARY)
     if facts.useless_blocks >= USELESS_BLOCKS_MAX:
         return replace(plan, reason=BREAKER_OPEN)
-    return replace(plan, reason=SUMMARY_NO_GAIN) if may_ask(rules, facts) else plan
+    if may_ask(rules, facts):
+        return replace(plan, reason=SUMMARY_NO_GAIN)
+    return plan
 
 
 def _is_urgent(state: ConversationState, size: int, limit: int) -> bool:
-    """True where a request has to wait for its summary: the next one may no longer fit."""
+    """Return True if a request has to wait for its summary: the next one may no longer fit."""
     usable = state.facts.usable_tokens
-    room = limit * SUMMARY_OVERSHOOT_RATIO if usable is None else (limit + usable) / 2
+    room = limit * SUMMARY_OVERSHOOT_RATIO
+    if usable is not None:
+        room = (limit + usable) / 2
     return not state.rules.summary.ahead or size > room
 
 
 def _may_wait(state: ConversationState, size: int, limit: int) -> bool:
-    """True where a model is writing the summary that is due, and there is room until it is there."""
+    """Return True if a model is writing the summary that is due, and there is room until it is there."""
     is_due = state.awaits_summary and state.newer_summary is None
     return is_due and state.facts.useless_blocks < USELESS_BLOCKS_MAX and not _is_urgent(state, size, limit)
 
 
 def _is_repeated_force(state: ConversationState) -> bool:
-    """True where the forced block is there already, because this is the same request again."""
+    """Return True if the forced block is there already, because this is the same request again."""
     draft = state.draft(state.rules.keep)
     covers = draft.after[0].start if draft.after else len(state.body)
     is_same = state.facts.focus in ("", state.block.focus)
@@ -319,13 +355,15 @@ def _count_required(state: ConversationState, size: int, limit: int) -> int:
 
     One that follows another must go half way to the target, or every turn would make a block.
     """
-    least = int(size * state.rules.min_progress)
+    min_tokens = int(size * state.rules.min_progress)
     again = state.has_block and state.block.reason in WINDOW_REASONS
-    return max(least, (limit - state.rules.find_goal(limit)) // 2) if again else least
+    if again:
+        return max(min_tokens, (limit - state.rules.find_goal(limit)) // 2)
+    return min_tokens
 
 
 def _is_useless(state: ConversationState, size: int, after: int, limit: int) -> bool:
-    """True where the block would be one of many in a row, because what must stay is over the limit by itself.
+    """Return True if the block would be one of many in a row, because the remaining part is over the limit by itself.
 
     A second block in a row with a view over its limit must make the request fit, or free `REPEATED_BLOCK_SHARE` of it.
     """
@@ -348,41 +386,41 @@ def _estimate_payback(state: ConversationState, attempt: Attempt) -> float:
 
 def _keep_view(state: ConversationState, size: int, reason: str = "") -> Plan:
     """The plan that makes no new block. Only the first time an always-step acts, the opening block is made here."""
-    untouched = state.is_untouched
-    opening = not state.has_block and not untouched
-    stored = state.with_opening_block() if opening else state
+    is_untouched = state.is_untouched
+    is_opening = not state.has_block and not is_untouched
+    stored_state = state.with_opening_block() if is_opening else state
     before = size + state.count_body() - state.count_view()
     return Plan(
-        view=state.request.messages if untouched else state.request.head + stored.view,
-        tools=stored.tools,
-        action="none" if untouched else "created" if opening else "applied",
-        reason=OPENING_REASON if opening else reason,
+        view=state.request.messages if is_untouched else state.request.head + stored_state.view,
+        tools=stored_state.tools,
+        action="none" if is_untouched else "created" if is_opening else "applied",
+        reason=OPENING_REASON if is_opening else reason,
         tokens_before=before,
         tokens_after=size,
-        block=stored.block if opening else None,
+        block=stored_state.block if is_opening else None,
         tokens_without_block=before,
-        link=stored.link if opening else b"",
-        view_id=stored.view_id,
+        link=stored_state.link if is_opening else b"",
+        view_id=stored_state.view_id,
     )
 
 
 def _use_block(state: ConversationState, attempt: Attempt, size: int) -> Plan:
     """The plan with the new block of this attempt."""
-    new = attempt.state
+    new_state = attempt.state
     return Plan(
-        view=new.request.head + new.view,
-        tools=new.tools,
+        view=new_state.request.head + new_state.view,
+        tools=new_state.tools,
         action="created",
-        reason=new.block.reason,
+        reason=new_state.block.reason,
         tokens_before=size + state.count_body() - state.count_view(),
         tokens_after=max(0, size - attempt.freed),  # an upstream may count far less than we do
-        block=new.block,
-        shared=len(new.request.head) + window.count_shared(state.view, new.view),
-        link=new.link,
-        view_id=new.view_id,
+        block=new_state.block,
+        shared=len(new_state.request.head) + window.count_shared(state.view, new_state.view),
+        link=new_state.link,
+        view_id=new_state.view_id,
         reports=attempt.reports,
         tokens_without_block=size,
-        turns=_find_covered_turns(state, new.block.covers),
+        turns=_find_covered_turns(state, new_state.block.covers),
     )
 
 
@@ -392,4 +430,6 @@ def _find_covered_turns(state: ConversationState, covers: int) -> tuple[int, int
     numbers = [
         number for number, turn in enumerate(find_turns(state.body), 1) if turn.start < covers and turn.stop > start
     ]
-    return (numbers[0], numbers[-1]) if numbers else None
+    if not numbers:
+        return None
+    return (numbers[0], numbers[-1])

@@ -1,10 +1,10 @@
-"""Recovery from a refusal: what may be tried once more, and only once. Decisions only; `Exchange` acts on them.
+"""Figures for a retry: how short a refused history or its answer has to become. `remedies` acts on them.
 
 A history that was too long is brought well below the limit, more harshly than the policy would: otherwise the request
-is lost, and the cache with it. Where only the answer would have been too long, a shorter one is asked for and the
+is lost, and the cache with it. If only the answer would have been too long, a shorter one is asked for and the
 history is left alone. Reasoning whose signature is refused goes whole. A shortened history that is called invalid is
-sent as the client wrote it, where that fits. Where none of this can help nothing is tried, and the client hears what
-the upstream said.
+sent as the client wrote it, if that fits. If none of this can help nothing is tried, and the client gets the
+upstream's refusal.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from proxy.path.planning import Plan
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.rules import Rules
 from proxy.shorten.state import REASONING_REFUSED, ConversationState
-from proxy.shorten.steps.standard import StripReasoning
+from proxy.shorten.steps.strip_reasoning import StripReasoning
 from proxy.shorten.window import Covers, LearnedLimit, Window, is_plausible, make_learned_limit
 
 REASON = "overflow_retry"
@@ -25,19 +25,19 @@ REASONING_REMOVED = "reasoning-removed"
 SHORTENED_REFUSED = "shortened-refused"
 REFUSED_VIEWS_MAX = 2
 """After so many shortened histories of a conversation that were called invalid, it is left alone while it fits."""
-FILL_SHARE = 0.85  # of what fits: counts are estimates, and the next turn should fit, too
-GUESSED_SHARE = 0.5  # of what was refused, where the refusal does not say what would fit
-LARGEST_RETRY_SHARE = 0.9  # of what was refused: then, less than a tenth gone is no try
+FILL_SHARE = 0.85  # of the room: counts are estimates, and the next turn should fit, too
+GUESSED_SHARE = 0.5  # of the refused size, if the refusal states no limit
+LARGEST_RETRY_SHARE = 0.9  # of the refused size: then, less than a tenth gone is no try
 _ALL_REASONING = StripReasoning(with_calls=True, signed=True)
 SLACK_TOKENS = 16  # tokens: some servers count the beginning of the answer, some want less and not at most
 SMALLEST_OVERFLOW_TOKENS = 1_500  # tokens: a request so short did not overflow, whatever the error says
 
 
 RefusalKind = Literal["input", "output", "tpm-hard", "rate", "bytes", "signature", "usage-option"]
-# At most this part of the window is kept for the answer; less of it where the history cannot be made so short.
+# At most this part of the window is kept for the answer; less of it if the history cannot be made so short.
 ANSWER_DIVISOR = 2
 SMALLER_ANSWER_DIVISORS = (4, 8)
-LEAST_ANSWER_TOKENS = 1_024  # where less is left for an answer, it is the history that is too long
+LEAST_ANSWER_TOKENS = 1_024  # if less is left for an answer, it is the history that is too long
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Cure:
-    """A cure for a refusal: called with a history it returns what to forward, or None if it cannot help."""
+    """A cure for a refusal: called with a history it returns a plan, or None if it cannot help."""
 
     most_tokens: int | None = None
     """What the history may take at most, in the upstream's tokens; None: its length is not the trouble."""
@@ -78,71 +78,79 @@ class Cure:
 
     def harden(self, rules: Rules) -> Rules:
         """The rules for the second try."""
-        return rules if self.strip_signed else rules.for_overflow()
+        if self.strip_signed:
+            return rules
+        return rules.for_overflow()
 
     def __call__(self, state: ConversationState) -> Plan | None:
         if self.strip_signed:
             return _without_reasoning(state)
         plan = planning.choose_without_model(planning.decide(state))
         fits = plan.action != "none" and self.most_tokens is not None and plan.tokens_after <= self.most_tokens
-        return replace(plan, reason=REASON) if fits else None
+        if not fits:
+            return None
+        return replace(plan, reason=REASON)
 
 
 def find_cures(
-    fault: Refusal, counted: int, ratio: float, wanted: int | None, least_thinking: int = 0
+    fault: Refusal, counted_tokens: int, ratio: float, max_output: int | None, least_thinking: int = 0
 ) -> Iterator[Cure]:
     """The cures for a refused request, mildest first: the first that can be applied is tried, and no other.
 
     A request that asks for a large answer may be mostly instructions and tools, which stay: then less of the window is
     kept for the answer, and more of the history fits.
     """
-    found = find_cure(fault, counted, ratio, wanted, least_thinking)
-    if found is None:
+    cure = find_cure(fault, counted_tokens, ratio, max_output, least_thinking)
+    if cure is None:
         return
-    yield found
-    for divisor in SMALLER_ANSWER_DIVISORS if found.most_answer_tokens is not None and found.changes_history else ():
+    yield cure
+    for divisor in SMALLER_ANSWER_DIVISORS if cure.most_answer_tokens is not None and cure.changes_history else ():
         if fault.limit is not None and fault.limit // divisor >= LEAST_ANSWER_TOKENS + least_thinking:
-            yield _shorten_history(fault, counted, ratio, wanted, divisor)
+            yield _shorten_history(fault, counted_tokens, ratio, max_output, divisor)
 
 
-def find_cure(fault: Refusal, counted: int, ratio: float, wanted: int | None, least_thinking: int = 0) -> Cure | None:
+def find_cure(
+    fault: Refusal, counted_tokens: int, ratio: float, max_output: int | None, least_thinking: int = 0
+) -> Cure | None:
     """The mildest cure for a refused request, or None.
 
-    We count it as `counted` tokens, the upstream as about `ratio` times that; `wanted` is the client's bound, of which
+    We count `counted_tokens`, the upstream about `ratio` times that; `max_output` is the client's bound, of which
     thinking takes `least_thinking` at least.
     """
     if fault.kind == "signature":
         return Cure(strip_signed=True, ratio=ratio)
     if fault.kind == "output":
-        cure = _shorten_answer(fault, round(counted * ratio), wanted)
+        cure = _shorten_answer(fault, round(counted_tokens * ratio), max_output)
         room = LEAST_ANSWER_TOKENS + least_thinking - SLACK_TOKENS
         if cure is None or cure.most_answer_tokens is None or cure.most_answer_tokens >= room:
             return cure
-        return _shorten_history(fault, counted, ratio, wanted) if fault.limit is not None else None
-    size = counted * ratio
-    if fault.size is not None and is_plausible(counted, fault.size):
+        if fault.limit is None:
+            return None
+        return _shorten_history(fault, counted_tokens, ratio, max_output)
+    size = counted_tokens * ratio
+    if fault.size is not None and is_plausible(counted_tokens, fault.size):
         size = max(size, fault.size)  # usage, which gave the ratio, may be far below the size that is refused
     if fault.kind in ("input", "tpm-hard") and size >= SMALLEST_OVERFLOW_TOKENS:
-        return _shorten_history(fault, counted, ratio, wanted)
+        return _shorten_history(fault, counted_tokens, ratio, max_output)
     return None
 
 
-def _shorten_answer(fault: Refusal, size: int, wanted: int | None) -> Cure | None:
+def _shorten_answer(fault: Refusal, size: int, max_output: int | None) -> Cure | None:
     room = fault.answer_room
     if room is None and fault.limit is not None:
         room = int((fault.limit - size) * FILL_SHARE)
     elif room is not None and fault.limit is not None:
         room -= SLACK_TOKENS
-    if room is None or room < LEAST_ANSWER_TOKENS - SLACK_TOKENS or (wanted is not None and wanted <= room):
+    if room is None or room < LEAST_ANSWER_TOKENS - SLACK_TOKENS or (max_output is not None and max_output <= room):
         return None
     return Cure(most_answer_tokens=room)
 
 
 def _shorten_history(
-    fault: Refusal, counted: int, ratio: float, wanted: int | None, divisor: int = ANSWER_DIVISOR
+    fault: Refusal, counted_tokens: int, ratio: float, max_output: int | None, divisor: int = ANSWER_DIVISOR
 ) -> Cure:
     if fault.limit is None:
-        size = round(counted * ratio)
+        size = round(counted_tokens * ratio)
         return Cure(
             int(size * LARGEST_RETRY_SHARE),
             int(size * GUESSED_SHARE),
@@ -152,25 +160,29 @@ def _shorten_history(
     if fault.covers == "input":
         room, answer = fault.limit, None
     else:
-        reserve = min(Window(total=fault.limit).answer_tokens(wanted), fault.limit // divisor)
+        reserve = min(Window(total=fault.limit).answer_tokens(max_output), fault.limit // divisor)
         room = fault.limit - reserve
-        answer = reserve if wanted and wanted > reserve else None
-    reported = (fault.size or 0) - (
-        wanted or 0 if fault.kind == "tpm-hard" else 0
+        answer = reserve if max_output and max_output > reserve else None
+    reported_tokens = (fault.size or 0) - (
+        max_output or 0 if fault.kind == "tpm-hard" else 0
     )  # a minute's budget covers the answer
-    if is_plausible(counted, reported):
-        ratio = reported / counted
+    if is_plausible(counted_tokens, reported_tokens):
+        ratio = reported_tokens / counted_tokens
     # It did not fit beside the answer that was asked for, so it is larger than that.
-    excluded = room if divisor == ANSWER_DIVISOR else (fault.limit or 0) - (wanted or 0)
-    ratio = max(ratio, (excluded + 1) / counted)
+    excluded_tokens = room
+    if divisor != ANSWER_DIVISOR:
+        excluded_tokens = (fault.limit or 0) - (max_output or 0)
+    ratio = max(ratio, (excluded_tokens + 1) / counted_tokens)
     return Cure(room, int(room * FILL_SHARE), ratio=ratio, most_answer_tokens=answer)
 
 
-def limit_of(fault: Refusal, wanted: int | None = None) -> LearnedLimit | None:
-    """The limit that the upstream stated, to be remembered; not where mostly the answer was too long."""
-    if fault.kind == "output" and not (wanted and fault.limit and 2 * wanted <= fault.limit):
+def limit_of(fault: Refusal, max_output: int | None = None) -> LearnedLimit | None:
+    """The limit that the upstream stated, to be remembered; not if mostly the answer was too long."""
+    if fault.kind == "output" and not (max_output and fault.limit and 2 * max_output <= fault.limit):
         return None
-    return make_learned_limit(fault.limit, fault.covers) if fault.kind in ("input", "output", "tpm-hard") else None
+    if fault.kind not in ("input", "output", "tpm-hard"):
+        return None
+    return make_learned_limit(fault.limit, fault.covers)
 
 
 def plan_untouched(request: Request, size: int, reason: str = "") -> Plan:
@@ -184,22 +196,22 @@ def _without_reasoning(state: ConversationState) -> Plan | None:
     Unsigned reasoning stays, because some upstreams demand it back.
     """
     head, view = state.request.head, state.view
-    unsigned = frozenset(message.start for message in view if not message.signed)
-    draft = Draft(head, view, tools=state.tools, fixed=unsigned, origin=state.body, count=state.count)
+    unsigned_starts = frozenset(message.start for message in view if not message.signed)
+    draft = Draft(head, view, tools=state.tools, fixed=unsigned_starts, origin=state.body, count=state.count)
     bare, reports = run((_ALL_REASONING,), draft)
     if bare.middle == draft.middle:
         return None
-    new, size = state.with_draft(bare, REASONING_REFUSED), state.size()
+    new_state, size = state.with_draft(bare, REASONING_REFUSED), state.size()
     return Plan(
-        view=head + new.view,
-        tools=new.tools,
+        view=head + new_state.view,
+        tools=new_state.tools,
         action="created",
         reason=REASONING_REMOVED,
         tokens_before=size,
         tokens_after=max(0, size - sum(report.saved for report in reports)),
-        block=new.block,
-        link=new.link,
-        view_id=new.view_id,
+        block=new_state.block,
+        link=new_state.link,
+        view_id=new_state.view_id,
         reports=reports,
         tokens_without_block=size,
     )

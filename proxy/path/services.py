@@ -8,12 +8,13 @@ from threading import Lock
 from proxy import events
 from proxy.lru import ByteBoundedCache
 from proxy.models.tokenizer import Tokenizers
-from proxy.path.context import AcceptedCallers, LearnedWindows, ModelProfiles, UsageRefusals, WindowProbe
 from proxy.path.known_requests import KnownRequests
 from proxy.path.originals import Keeper
+from proxy.path.request_context import AcceptedCallers, LearnedWindows, ModelProfiles, UsageRefusals
+from proxy.path.window_probe import WindowProbe
 from proxy.shorten.block import Block
 from proxy.store.contract import SECRET_BYTES, ReportedUnavailable, Store, StoreUnavailable
-from proxy.summary.calls import Summarizer
+from proxy.summary.pending import Summarizer
 from proxy.wire.redaction import Redaction
 
 SECRET_CHECK_SECONDS = 1.0
@@ -76,17 +77,17 @@ class BlockCache:
         )
         self._lock = Lock()
 
-    def read(self, caller: int, stored: bytes) -> Block | None:
+    def read(self, caller: int, stored_bytes: bytes) -> Block | None:
         """The block in these bytes, remembered for this caller."""
-        key = caller, len(stored), stored[:BLOCK_SAMPLE_BYTES], stored[-BLOCK_SAMPLE_BYTES:]
+        key = caller, len(stored_bytes), stored_bytes[:BLOCK_SAMPLE_BYTES], stored_bytes[-BLOCK_SAMPLE_BYTES:]
         with self._lock:
-            known, found = self._blocks.get(key, (b"", None))
-        if known == stored:
-            return found
-        block = Block.from_bytes(stored)
+            known_bytes, known_block = self._blocks.get(key, (b"", None))
+        if known_bytes == stored_bytes:
+            return known_block
+        block = Block.from_bytes(stored_bytes)
         if block is not None:
             with self._lock:
-                self._blocks[key] = stored, block
+                self._blocks[key] = stored_bytes, block
         return block
 
 

@@ -1,4 +1,4 @@
-"""The proxy's own tools in one request: which rounds follow its first answer, and what they are asked with.
+"""The proxy's own tools in one request: which rounds follow its first answer, and their requests.
 
 The gateway sends the rounds and passes the answers through `rounds`. What a model recalls comes from the request
 itself. If it calls `Compact`, the history is compacted as a client's `/compact` would, and the rounds go on behind the
@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from proxy.history.messages import Message
-from proxy.path.actions import Decision
+from proxy.path.conversation import Decision
 from proxy.recall.own_tools import COMPACT, PENDING, RECALL, offer_tool, read_focus
 from proxy.recall.tool import EarlierMessages
 from proxy.upstream import Call
@@ -24,7 +24,7 @@ RECALLS_MAX = 64
 RECALLED_MAX_BYTES = 256 * 1024
 """What the recalls of one request may return in all."""
 RECALLED_BYTES_WITHOUT_WINDOW = 64 * 1024
-"""The same where the window of the model is not known."""
+"""The same if the window of the model is not known."""
 ROOM_SHARE = 0.5
 """The share of the free part of the window that recalls may fill: an answer has to follow them."""
 BYTES_PER_TOKEN = 3
@@ -103,7 +103,7 @@ class OwnToolRounds:
         self.number = 0
         """Of the round that is under way; the first is 0."""
         self.answered_calls = self.returned_bytes = 0
-        """Of this round: the recalls that led to it, and what they returned."""
+        """Of this round: the recalls that led to it, and the bytes they returned."""
         self.compacted: CompactedHistory | None = None
         """The history that this round is the first to be asked with."""
         self.accepted: CompactedHistory | None = None

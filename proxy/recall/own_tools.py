@@ -50,7 +50,7 @@ COMPACT = OwnTool(
 PENDING = "This call is under way: its result comes with the next message. Do not repeat it."
 """The result of a call of the client's own tools beside one of these, within the rounds of one request."""
 TOOLS_MAX = 128
-"""OpenAI refuses more tools than this."""
+"""OpenAI refuses more tools than this: https://platform.openai.com/docs/api-reference/chat/create#chat-create-tools"""
 
 
 def offer_tool(tools: bytes | None, definition: bytes, name: str) -> bytes | None:
@@ -70,7 +70,7 @@ def _has_tool(tools: bytes, name: str) -> bool:
     # Reading the names takes longer than searching the bytes.
     if f'"{name}"'.encode() not in tools.lower():
         return False
-    return any(offered.lower() == name for offered in list_tool_names(tools))
+    return any(tool_name.lower() == name for tool_name in list_tool_names(tools))
 
 
 def withdraw_tool(tools: bytes, definition: bytes) -> bytes:
@@ -86,4 +86,6 @@ def read_focus(arguments: str) -> str:
     except (ValueError, RecursionError):
         return ""
     focus = value.get("focus") if isinstance(value, dict) else None
-    return focus if isinstance(focus, str) else ""
+    if not isinstance(focus, str):
+        return ""
+    return focus

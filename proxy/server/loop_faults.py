@@ -1,6 +1,6 @@
-"""Reports of exceptions that asyncio itself caught: of each kind the first at once, then one a second with a count.
+"""Reports of exceptions that asyncio itself caught: the first of each kind at once, then one a second with a count.
 
-One cause may come in floods: without a free file descriptor asyncio tries to accept each waiting connection of a
+One cause may come in floods: if no file descriptor is free, asyncio tries to accept each waiting connection of a
 backlog of a thousand, and reports each of them, once a second.
 """
 
@@ -22,7 +22,7 @@ class LoopFaults:
         self._emit = emit
         self._seconds = seconds
         self._waiting = Counter[Fault]()
-        """By fault, how many came since its last report; a fault is in it for a while after each report."""
+        """How often each fault came since its last report. A fault stays here for a second after each report."""
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, object]) -> None:
         exc = context.get("exception")
@@ -40,5 +40,6 @@ class LoopFaults:
         loop.call_later(self._seconds, self._report_waiting, loop, fault)
 
     def _report_waiting(self, loop: asyncio.AbstractEventLoop, fault: Fault) -> None:
-        if times := self._waiting.pop(fault):
+        times = self._waiting.pop(fault)
+        if times:
             self._report(loop, fault, times)

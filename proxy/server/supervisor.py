@@ -16,13 +16,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import wait
-from multiprocessing.context import ForkProcess  # noqa: TC003 (it is what _fork makes)
+from multiprocessing.context import ForkProcess  # noqa: TC003 (the type of _fork's processes)
 
-from proxy.access.records import Registry, RegistryUnreadable
+from proxy.access.records import RegistryUnreadable
+from proxy.access.registry import Registry
 from proxy.assembly import open_records
 from proxy.config import Config, InvalidConfig
 from proxy.lifetime import INTERRUPTED_STATUS
-from proxy.server.worker import ConfigSource, LastValid, Slot, Worker
+from proxy.server.building import LastValid, build_worker
+from proxy.server.config_watch import ConfigSource
+from proxy.server.worker import Slot, Worker
 from proxy.telemetry.metrics import SnapshotArea, WorkerSnapshots
 
 _fork = multiprocessing.get_context("fork")
@@ -34,23 +37,25 @@ def serve(source: ConfigSource, config: Config, registry: Registry, sock: socket
     """Serve until stopped by a signal. With several workers the bound socket only reserves the port for them."""
     _raise_open_files_limit()
     if config.listen.workers == 1:
-        return _serve_until_stopped(lambda: Worker(source, config, None, LastValid(config, registry)), sock)
+        return _serve_until_stopped(lambda: build_worker(source, config, None, LastValid(config, registry)), sock)
     return Supervisor(source, config, registry, sock).run()
 
 
 def _raise_open_files_limit() -> None:
-    """Raise the soft limit of open files, often 1,024, to the hard one: each connection of a client takes a file."""
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    with suppress(OSError, ValueError):  # macOS names an unlimited one that it does not grant
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    """Raise the soft limit of open files, often 1,024, to the hard one: each client's connection takes a file."""
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # macOS says "unlimited" and does not grant it
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
 def reserve_port(config: Config) -> socket.socket:
-    """A socket bound to the configured address. OSError: it is in use."""
-    if config.listen.workers > 1:
-        # Workers share their port, and so could those of another proxy, with other keys: that must not go unnoticed.
-        _bind_socket(config.listen.host, config.listen.port, is_shared=False).close()
-    return _bind_socket(config.listen.host, config.listen.port, is_shared=config.listen.workers > 1)
+    """Return a socket bound to the configured address. OSError: it is in use."""
+    listen = config.listen
+    is_shared = listen.workers > 1
+    if is_shared:
+        # Another proxy, with other keys, could share the port as well: find out by a socket that does not.
+        _bind_socket(listen.host, listen.port, is_shared=False).close()
+    return _bind_socket(listen.host, listen.port, is_shared=is_shared)
 
 
 def _bind_socket(host: str, port: int, *, is_shared: bool) -> socket.socket:
@@ -93,37 +98,46 @@ class Supervisor:
             wait([worker.sentinel for worker in self._workers.values()], timeout=_RESTART_SECONDS)
             self._follow_file()
             self._follow_registry()
-            for slot in [slot for slot, worker in self._workers.items() if not worker.is_alive()]:
-                self._restart(slot)
+            for slot, worker in tuple(self._workers.items()):
+                if not worker.is_alive():
+                    self._restart(slot)
         for worker in self._workers.values():
             worker.join()
         status = _exit_status(self._stopped_by)
-        return status if all(worker.exitcode in (0, status) for worker in self._workers.values()) else 1
+        if any(worker.exitcode not in (0, status) for worker in self._workers.values()):
+            return 1
+        return status
 
     def _follow_file(self) -> None:
-        """Read a changed file as the workers do: one that is started later must not fall back to the start."""
-        if (stamp := self._source.read_stamp()) != self._stamp:
+        """Read a changed file as the workers do, so that a worker that is started later has the newest one."""
+        stamp = self._source.read_stamp()
+        if stamp != self._stamp:
             self._stamp = stamp
             self._last_valid = _read_current_config(self._source, self._config, self._last_valid)
 
     def _follow_registry(self) -> None:
-        """Read changed keys and switches: a worker that starts with none would forget what was revoked or switched."""
+        """Read changed keys and switches, so that a worker that is started later knows of revoked keys."""
         with suppress(RegistryUnreadable, OSError):  # the workers report it
             self._records.look()
 
     def _start(self, slot: int) -> None:
         last_valid = LastValid(self._last_valid, self._records.current)
-        place = Slot(WorkerSnapshots(self._areas, slot), os.getpid())
-        arguments = (self._source, self._config, last_valid, self._port, place)
+        arguments = (
+            self._source,
+            self._config,
+            last_valid,
+            self._port,
+            Slot(WorkerSnapshots(self._areas, slot), os.getpid()),
+        )
         worker = _fork.Process(target=_run_worker, args=arguments, name=f"worker-{slot}")
-        # Blocked until the child is listed: a signal now would run the supervisor's handlers in the child, or miss it.
+        # Blocked until the child is listed: a signal would run the supervisor's handlers in the child, or miss it.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         worker.start()
         self._workers[slot] = worker
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
     def _restart(self, slot: int) -> None:
-        del self._workers[slot]  # how it ended does not count once the others are to stop
+        del self._workers[slot]  # its exit code does not count when the others stop
         time.sleep(_RESTART_SECONDS)  # a worker that ends at once must not be restarted in a busy loop
         if not self._is_stopping:
             self._start(slot)
@@ -143,18 +157,18 @@ class Supervisor:
 
 
 def _run_worker(source: ConfigSource, started: Config, last_valid: LastValid, port: int, slot: Slot) -> None:
-    """The main function of a worker's process. Until its event loop handles signals, SIGTERM just ends it."""
+    """Run a worker's process. Until its event loop handles signals, SIGTERM just ends it."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     sock = _bind_socket(started.listen.host, port, is_shared=True)
     current = replace(last_valid, config=_read_current_config(source, started, last_valid.config))
-    raise SystemExit(_serve_until_stopped(lambda: Worker(source, started, slot, current), sock))
+    raise SystemExit(_serve_until_stopped(lambda: build_worker(source, started, slot, current), sock))
 
 
 def _read_current_config(source: ConfigSource, started: Config, last_valid: Config) -> Config:
-    """The configuration that the other workers have by now. They have refused an invalid file, so this one does."""
+    """Return the configuration that the other workers have by now. Like them, refuse an invalid file."""
     try:
         return source.read().config.with_start_settings_of(started)[0]
     except InvalidConfig:
@@ -163,11 +177,13 @@ def _read_current_config(source: ConfigSource, started: Config, last_valid: Conf
 
 def _serve_until_stopped(make_worker: Callable[[], Worker], sock: socket.socket) -> int:
     async def run() -> signal.Signals:
-        return await make_worker().run(sock)  # made within the loop that it runs in
+        return await make_worker().run(sock)  # a worker is built within the loop that it runs in
 
     return _exit_status(asyncio.run(run()))
 
 
 def _exit_status(stopped_by: int) -> int:
-    """0 after SIGTERM, the way service managers stop it; after Ctrl-C what a shell expects."""
-    return INTERRUPTED_STATUS if stopped_by == signal.SIGINT else 0
+    """Return 0 after SIGTERM, by which service managers stop it; after Ctrl-C the status that a shell expects."""
+    if stopped_by == signal.SIGINT:
+        return INTERRUPTED_STATUS
+    return 0

@@ -8,13 +8,13 @@ of each simple command of a command line:
     curl -X POST https://api/orders     an option that sends data
     cat deploy.sh                       reads
 
-What only computes (tests, builds) may run again, and what writes files is not here: reading the file shows its text.
+Tests and builds only compute and may run again. Programs that write files are not here: reading the file shows its
+text.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
 from proxy.history.agents import (
     find_command_line,
@@ -80,6 +80,8 @@ ACTING_WORDS = frozenset(
     )
 )
 """Words that act in the name of a program or in its next two words, whatever the program."""
+READING_VERBS = tuple([verb] for verb in ("get", "list", "read", "find", "search", "show", "view", "describe", "fetch"))
+"""The name of a tool that begins so names the thing that it reads: `get_order_details`."""
 SCRIPT_RUNNERS = frozenset(("npm", "yarn", "pnpm", "uv", "poetry", "cargo"))
 """Programs of the table that also run scripts with names of their own."""
 READING_PROGRAMS = frozenset(
@@ -87,6 +89,7 @@ READING_PROGRAMS = frozenset(
         *("cat", "head", "tail", "less", "more", "nl", "bat", "grep", "egrep", "rg", "ag", "find", "fd", "ls", "tree"),
         *("wc", "awk", "sed", "jq", "yq", "sort", "uniq", "cut", "tr", "echo", "printf", "cd", "pwd", "diff", "stat"),
         *("file", "which", "man", "test", "mkdir", "cp", "mv", "rm", "touch", "chmod", "export", "sleep", "true"),
+        *("column", "strings", "xxd"),
     )
 )
 """Programs that read or change files only: their words are names."""
@@ -101,7 +104,8 @@ COMMAND_CHARACTERS = 4_000
 def acts_on_world(call: ToolCall) -> bool:
     """Whether a call does something that must not be done twice."""
     if find_kind(call.name, call.named) != "run":
-        return any(word in ACTING_WORDS for word in _split_words(remove_server_name(call.name)))
+        words = _split_words(remove_server_name(call.name))
+        return words[:1] not in READING_VERBS and any(word in ACTING_WORDS for word in words)
     command = find_command_line(call.named)[:COMMAND_CHARACTERS]
     if STATEMENT.search(command) and not DATABASES.isdisjoint(command.split()):
         return True
@@ -115,20 +119,22 @@ def shows_present_state(call: ToolCall) -> bool:
 
 def _acts(words: Sequence[str]) -> bool:
     """Whether a simple command acts."""
-    if not words:
+    program = words[0].rpartition("/")[2] if words else ""
+    if not program or program in READING_PROGRAMS:
         return False
-    program = words[0].rpartition("/")[2]
-    if program in READING_PROGRAMS:
-        return False
-    given = {word.partition("=")[0] for word in words[1:]}
+    options = {word.partition("=")[0] for word in words[1:]}
     entries = [entry for entry in ACTING_PROGRAMS if program in entry.programs]
-    if any(not entry.words or not entry.words.isdisjoint(given) for entry in entries):
+    if any(not entry.words or not entry.words.isdisjoint(options) for entry in entries):
         return True
     if entries and program not in SCRIPT_RUNNERS:
         return False
-    # Of a script its name says what it does: `python scripts/deploy.py`, `./deploy.sh`.
-    named = list(takewhile(lambda word: not word.startswith("-"), words))[:3]
-    return any(word in ACTING_WORDS for name in named for word in _split_words(_find_stem(name)))
+    # The name of a script says its purpose: `python scripts/deploy.py`, `./deploy.sh`.
+    for word in words[:3]:
+        if word.startswith("-"):
+            return False
+        if not ACTING_WORDS.isdisjoint(_split_words(_find_stem(word))):
+            return True
+    return False
 
 
 def _find_stem(word: str) -> str:

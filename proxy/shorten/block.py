@@ -17,7 +17,7 @@ from typing import Any
 from proxy.history.identity import remove_cache_marker
 from proxy.history.messages import NOTE, Message, as_read_back, make_literal
 from proxy.shorten.pipeline import Step
-from proxy.shorten.steps import step_from_json, step_to_json
+from proxy.shorten.step_registry import step_from_json, step_to_json
 from proxy.shorten.summary import NOTES_HEADING, Summary
 
 FORMAT_VERSION = 2

@@ -1,7 +1,7 @@
 """Documents in force: results that hold instructions or the task, whole until only a fold makes a request fit.
 
 An agent loads its rules (`AGENTS.md`, skills, memory files) and its task (the issue or file that the user named) by the
-same tools as any data. Two things tell them apart: their path or first lines, and what the user asked for.
+same tools as any data. Two things tell them apart: their path or first lines, and the names in the user's messages.
 
     user:      Fix the bug in https://github.com/acme/shop/issues/12. Follow AGENTS.md.
     assistant: Bash(gh issue view 12)      -> its first result is the task
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from proxy.history import agents
 from proxy.history.messages import Message, ToolCall
-from proxy.shorten.deeds import list_read_paths
+from proxy.shorten.touched_files import list_read_paths
 
 INSTRUCTION_FILES = frozenset(
     (
@@ -36,7 +36,7 @@ FRONT_MATTER = re.compile(r"\s*---\n(?:[\w-]+:[^\n]*\n|[ \t][^\n]*\n)*?(?:descri
 FIRST_CHARACTERS = 1_500
 
 NAMED_CHARACTERS = 2_000
-"""The task is in the first and the last characters of a user's message; between them is what was pasted."""
+"""The task is in the first and the last characters of a user's message; between them is pasted text."""
 NAMES_MAX = 200
 ARGUMENTS_CHARACTERS = 4_000
 URL = re.compile(r"https?://[^\s<>\"'`)\]}]+")
@@ -61,11 +61,11 @@ class Reading:
 
 
 def find_documents(
-    messages: Sequence[Message], callers: Sequence[ToolCall | None], known: Sequence[Reading] = ()
+    messages: Sequence[Message], callers: Sequence[ToolCall | None], earlier: Sequence[Reading] = ()
 ) -> Iterator[Reading]:
-    """Read the messages behind those that are known. `callers`: the call that each message answers."""
-    awaited = known[-1].awaited if known else frozenset()
-    for message, call in zip(messages[len(known) :], callers[len(known) :], strict=False):
+    """Read the messages that follow those of *earlier*. `callers`: the call that each message answers."""
+    awaited = earlier[-1].awaited if earlier else frozenset()
+    for message, call in zip(messages[len(earlier) :], callers[len(earlier) :], strict=False):
         is_document = False
         if message.is_user:
             awaited = _add_names(awaited, message.text)
@@ -126,5 +126,5 @@ def find_fetched_names(call: ToolCall, awaited: frozenset[str]) -> frozenset[str
 
 
 def find_urls_and_tickets(text: str) -> list[str]:
-    """Return what names a page or a ticket by itself, such as `PROJ-12`."""
+    """Return the URLs and the names of tickets, such as `PROJ-12`."""
     return [*(url.rstrip(".,;:!?") for url in URL.findall(text)), *TICKET.findall(text)]

@@ -1,12 +1,17 @@
-"""The ledger: a list of what was done in a stretch of history, made without a model.
+"""The ledger: a list of deeds in a stretch of history, made without a model.
 
-What the user said, the state of the plan, what still runs, files changed and read with their lines, commands with how
-they ended, errors, identifiers: taken from the calls and their results, each thing once. It is made from the client's
-own messages, never from an earlier ledger, so it does not decay however often a history is compacted.
+    Done to the outside world: do not do it again (newest first):
+    - charge_card(order: 1042, amount_cents: 4999) => id: ch_19f3, status: succeeded
+    Files changed (newest first):
+    - src/cart.py => edited
+    Commands (2 of 9, newest first):
+    - pytest -q => exit code 1: FAILED tests/test_cart.py::test_total
 
-Which call does what is declared in `agents.py`; `deeds.py` finds what each of them did, and the book puts it in order.
+It is made from the client's own messages and never from an earlier ledger, so it does not decay, however often a
+history is compacted. Each thing is listed once, as it was done last.
 """
 
+import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,160 +19,109 @@ from dataclasses import dataclass, field, replace
 from proxy.history import agents
 from proxy.history.grouping import list_callers
 from proxy.history.messages import Message, ToolCall
-from proxy.shorten import deeds
-from proxy.shorten.deeds import (
-    CHANGED,
-    DOCUMENTS,
-    ERRORS,
-    NAMED,
-    PLAN,
-    READ,
-    SECTIONS,
-    TASKS,
-    USER_WORDS,
-    WHOLE,
-    Deed,
-    Section,
-    Span,
-    cut_excerpt,
+from proxy.shorten.acts import acts_on_world
+from proxy.shorten.call_labels import render_call
+from proxy.shorten.outcome import ResultOutcome, cut_first_line, find_outcome, find_words_of_user
+from proxy.shorten.touched_files import list_file_uses
+
+ENTRY_CHARACTERS = 400
+EXCERPT_CHARACTERS = 160
+USER_CHARACTERS = 300
+TEXT_CHARACTERS = 8_000
+"""At most this much of a message is read."""
+COMMAND_CHARACTERS = 1_000
+SHORT_RESULT_CHARACTERS = 160
+"""Results up to this length are listed whole."""
+_ASIDE = "system-reminder|environment_details|environment_context|turn_aborted|local-command-[a-z]+|bash-std[a-z]+"
+_CLIENT_NOTES = re.compile(rf"<({_ASIDE})>.*?(?:</\1>|\Z)", re.DOTALL)
+"""Notes that clients put among a user's words."""
+_NOTICE = "<task-notification>"
+"""Claude Code tells in the user's role that background work has ended."""
+_TAGS = re.compile(r"</?[\w-]{1,40}>")
+_FENCE = "```"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Entries of one sort."""
+
+    title: str
+    weight: int = 1
+    """Its share of the room if there is not enough for all."""
+    lengths: tuple[int, ...] = (ENTRY_CHARACTERS,)
+    """The longest entry: the first of these lengths with which there is room for all."""
+    counts: bool = False
+    """An entry tells how often it was done."""
+    is_newest_first: bool = True
+
+
+# Other agents speak in this role too, and clients put instructions there.
+USER_WORDS = Section(
+    "Said by the user, or by others in the user's role", 4, (ENTRY_CHARACTERS, 160, 80), is_newest_first=False
 )
-from proxy.shorten.placeholder import render_call
+# If no API marks a result as an error, any program may have printed it.
+REFUSED_WORDS = Section("Words in the results of refused calls", 4, (ENTRY_CHARACTERS, 160), is_newest_first=False)
+DOCUMENTS = Section("Instructions and task texts that are no longer shown: read them again before relying on them", 4)
+ACTS = Section("Done to the outside world: do not do it again", 4, counts=True)
+CHANGED = Section("Files changed", 3)
+READ = Section("Files read")
+RAN = Section("Commands", 2)
+OTHER = Section("Other calls", counts=True)
+SECTIONS = (USER_WORDS, REFUSED_WORDS, DOCUMENTS, ACTS, CHANGED, READ, RAN, OTHER)
 
-# --- book -------------------------------------------------------------------------------------------------------------
-# The book of a ledger: deeds are entered once each, and rendered within a budget.
-#
-# The newest stay. Sections share the room fairly: one that needs less than its share leaves the rest to the others.
-# What was left out is counted in the heading.
 
-_SPANS_MAX = 6
-_IDENTIFIERS_DIVISOR = 8
-_EARLIER = "earlier: "
-_NO_ERROR = "no error shown"
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of a ledger. In its section it takes the place of an earlier one with the same key."""
+
+    section: Section
+    key: str
+    text: str
+    ending: str = ""
+    has_failed: bool = False
+    """Of its section it is left out last."""
+    times: int = 1
+
+    def render(self, characters: int) -> str:
+        line = f"\n- {cut_first_line(self.text, characters)}"
+        if self.times > 1:
+            line += f" ({self.times} times)"
+        if self.ending:
+            line += f" => {cut_first_line(self.ending, characters)}"
+        return line
 
 
 @dataclass(slots=True)
-class Book:
+class Ledger:
     """The entries of each section, the newest last."""
 
-    pages: dict[Section, dict[str, Deed]] = field(default_factory=lambda: {section: {} for section in SECTIONS})
-    spans: dict[tuple[Section, str], list[Span]] = field(default_factory=dict)
-    """The lines that were touched of each file."""
+    pages: dict[Section, dict[str, Entry]] = field(default_factory=lambda: {section: {} for section in SECTIONS})
 
-    def enter(self, deed: Deed) -> None:
-        """Enter a deed: one that is done again moves to the end. Of a command that failed before, its failure stays
-        beside how it ends now; another failure that was overcome is dropped.
-        """
-        page = self.pages[deed.section]
-        if deed.clears_section:
-            page.clear()
-        earlier = page.get(deed.key) if deed.section is PLAN else page.pop(deed.key, None)
-        how = _join_ways(earlier.how, deed.how) if earlier and deed.section is CHANGED else deed.how
-        if earlier and deed.section is deeds.RAN and not deed.failed:
-            failure = earlier.how if earlier.failed else earlier.how.partition(f"; {_EARLIER}")[2]
-            how = f"{how or _NO_ERROR}; {_EARLIER}{failure}" if failure else how
-        what = deed.what or (earlier.what if earlier else deed.key)
-        times = earlier.times + 1 if earlier and deed.section.counts else 1
-        page[deed.key] = replace(deed, what=what, how=how, times=times)
-        self.spans.setdefault((deed.section, deed.key), []).append(deed.lines)
-        error = self.pages[ERRORS].get(deed.key)
-        # To read a file does not make up for a change of it that failed.
-        if error is not None and deed.section is not ERRORS and (error.instead_of, deed.section) != (CHANGED, READ):
-            del self.pages[ERRORS][deed.key]
+    def enter(self, entry: Entry) -> None:
+        page = self.pages[entry.section]
+        earlier = page.pop(entry.key, None)
+        if earlier is not None and entry.section.counts:
+            entry = replace(entry, times=earlier.times + 1)
+        page[entry.key] = entry
+        if entry.section in (CHANGED, READ):
+            self.pages[OTHER].pop(_make_failure_key(entry), None)
 
     def render(self, budget: int) -> str:
-        """The sections in their order. Those that need least of their share are rendered first, so that the others get
-        the rest; identifiers get a little, and only those that are nowhere else.
+        """The sections in at most *budget* bytes. Those that need least of their share come first, and leave the rest
+        of it to the others.
         """
         for path in self.pages[CHANGED]:
             self.pages[READ].pop(path, None)
-        pages = {section: list(page.values()) for section, page in self.pages.items() if page}
-        named = pages.pop(NAMED, [])
-        texts: dict[Section, str] = {}
-        room, weights = (
-            budget - min(_count_needed_bytes(named), budget // _IDENTIFIERS_DIVISOR),
-            sum(page.weight for page in pages),
-        )
-        for section in sorted(pages, key=lambda section: _count_needed_bytes(pages[section]) / section.weight):
-            texts[section] = self._render_section(section, pages[section], room * section.weight // weights - 1)
-            room, weights = room - _size(texts[section]) - 1, weights - section.weight
-        rendered = "\n".join(texts[section] for section in SECTIONS if texts.get(section))
-        left = min(budget - _size(rendered) - 1, budget // _IDENTIFIERS_DIVISOR)
-        names = self._render_section(NAMED, [deed for deed in named if deed.what not in rendered], left)
-        return "\n".join(filter(None, (rendered, names)))
-
-    def _render_section(self, section: Section, entries: Sequence[Deed], room: int) -> str:
-        """As many entries as there is room for; empty where there is room for none."""
-        partly = f"{section.title} ({{}} of {len(entries)}, older ones left out):"
-        room -= _size(partly.format(len(entries)))
-        rows: dict[int, str] = {}
-        for characters in section.lengths:
-            rows = self._choose_rows(section, entries, room, characters)
-            if len(rows) == len(entries):
-                break
-        heading = f"{section.title}:" if len(rows) == len(entries) else partly.format(len(rows))
-        return "".join((heading, *(rows[place] for place in sorted(rows)))) if rows else ""
-
-    def _choose_rows(self, section: Section, entries: Sequence[Deed], room: int, characters: int) -> dict[int, str]:
-        """The entries that there is room for, by their places: what is still open or has failed first, then the
-        newest.
-        """
-        rows: dict[int, str] = {}
-        over = [not deed.failed and (section.open is None or deed.how not in section.open) for deed in entries]
-        for place in sorted(range(len(entries)), key=lambda place: (over[place], -place)):
-            row = section.before + self._render_entry(entries[place], characters)
-            room -= _size(row)
-            if room < 0:
-                break
-            rows[place] = row
-        return rows
-
-    def _render_entry(self, deed: Deed, characters: int) -> str:
-        what, how = cut_excerpt(deed.what, characters), cut_excerpt(deed.how, characters)
-        times = f" ({deed.times} times)" if deed.times > 1 else ""
-        lines = _render_spans(self.spans[deed.section, deed.key])
-        return f"{what}{lines}{times}{deed.section.ended.format(how) if how else ''}"
-
-
-def _join_ways(earlier: str, newer: str) -> str:
-    """The changes made to a file, each once: `written, edited`; of a deleted file, or one written since, only that."""
-    return (
-        newer
-        if "deleted" in (earlier, newer)
-        else ", ".join(dict.fromkeys(filter(None, (*earlier.split(", "), newer))))
-    )
-
-
-def _count_needed_bytes(entries: Sequence[Deed]) -> int:
-    return sum(len(deed.what) + len(deed.how) + 1 for deed in entries)
-
-
-def _render_spans(spans: Sequence[Span]) -> str:
-    """Ranges of the lines that were touched, as `:10-40,80-`; those that meet are joined. Nothing for a whole file."""
-    if WHOLE in spans:
-        return ""
-    merged: list[Span] = []
-    for first, last in sorted(set(spans)):
-        before = merged[-1] if merged else (0, -1)
-        if before[1] == 0 or first <= before[1] + 1:
-            merged[-1] = (before[0], 0 if 0 in (before[1], last) else max(before[1], last))
-        else:
-            merged.append((first, last))
-    listed = [str(first) if first == last else f"{first}-{last or ''}" for first, last in merged[:_SPANS_MAX]]
-    return f":{','.join(listed)}{'…' if len(merged) > _SPANS_MAX else ''}"
-
-
-def _size(text: str) -> int:
-    return len(text.encode("utf-8", "replace"))
-
-
-# --- ledger -----------------------------------------------------------------------------------------------------------
-
-
-_TEXT_CHARACTERS = 4_000
-_EXCERPT_CHARACTERS = 300
-_ASIDE = "system-reminder|environment_details|environment_context|turn_aborted|local-command-[a-z]+|bash-std[a-z]+"
-_CLIENT_NOTES = re.compile(rf"<({_ASIDE})>.*?(?:</\1>|\Z)", re.DOTALL)
-"""What clients put among a user's words."""
+        pages = {section: [*reversed(page.values())] for section, page in self.pages.items() if page}
+        weights = sum(section.weight for section in pages)
+        texts = dict[Section, str]()
+        for section in sorted(pages, key=lambda section: _count_characters(pages[section]) / section.weight):
+            text = _render_section(section, pages[section], budget * section.weight // weights - 1)
+            weights -= section.weight
+            if text:
+                texts[section] = text
+                budget -= _count_bytes(text) + 1
+        return "\n".join(texts[section] for section in SECTIONS if section in texts)
 
 
 def write_ledger(
@@ -178,58 +132,150 @@ def write_ledger(
     kept_starts: Collection[int] = (),
     lost_documents: Collection[int] = (),
 ) -> str:
-    """The ledger of a stretch in at most `budget` bytes: the newest entries stay, sections have a fixed order.
+    """Write the ledger of a stretch in at most *budget* bytes.
 
-    `with_user_words`: with what the user said; off where that stays verbatim anyway. `kept_starts`: the starts of
-    messages that stay in the view. They need no entry, but what they say of the plan and of tasks that are listed
-    counts: their state is that after them. `lost_documents`: the starts of documents in force that stay nowhere.
+    `with_user_words`: list the user's words; off if they stay verbatim anyway. `kept_starts`: the starts of messages
+    that stay in the view and need no entry. `lost_documents`: the starts of documents in force that stay nowhere.
     """
-    book = Book()
-    for message, deed in _iterate_deeds(messages, lost_documents):
-        is_wanted = message.start not in kept_starts and (with_user_words or deed.section is not USER_WORDS)
-        if is_wanted or deed.section is PLAN or (deed.section is TASKS and deed.key in book.pages[TASKS]):
-            book.enter(deed)
-    return book.render(budget)
-
-
-def _iterate_deeds(messages: Sequence[Message], lost_documents: Collection[int]) -> Iterator[tuple[Message, Deed]]:
-    """All deeds in their order, with the messages that tell of them; a call counts at the place of its result."""
-    for message, call, after in zip(messages, list_callers(messages), (*messages[1:], None), strict=False):
-        if call is not None and message.start in lost_documents:
-            yield message, Deed(DOCUMENTS, f"{call.name} {call.arguments}", render_call(call))
+    ledger = Ledger()
+    for message, call, following in zip(messages, list_callers(messages), (*messages[1:], None), strict=False):
+        if message.start in kept_starts:
             continue
-        for deed in _find_deeds(message, call, after):
-            yield message, deed
+        if call is not None and message.start in lost_documents:
+            ledger.enter(Entry(DOCUMENTS, f"{call.name} {call.arguments}", render_call(call)))
+            continue
+        for entry in _find_entries(message, call, following):
+            if with_user_words or entry.section is not USER_WORDS:
+                ledger.enter(entry)
+    return ledger.render(budget)
 
 
-def _find_deeds(message: Message, call: ToolCall | None, after: Message | None) -> Iterator[Deed]:
+def _find_entries(message: Message, call: ToolCall | None, following: Message | None) -> Iterator[Entry]:
     if call is not None:
-        yield from deeds.find_call_deeds(call, message.text, failed=message.reports_error)
-    elif message.role == "assistant":
-        yield from _find_answer_deeds(message, after)
+        yield from _find_call_entries(call, message.text, failed=message.reports_error)
     elif message.is_user:
-        yield from _find_user_deeds(message.text)
-    elif message.is_observation and (ran := deeds.find_reported_call(text := message.text)):
-        yield from deeds.find_call_deeds(ran, text)
+        yield from _find_user_entries(message.text)
+    elif message.role == "assistant" and not message.calls:
+        yield from _find_text_entries(message, following)
 
 
-def _find_user_deeds(text: str) -> Iterator[Deed]:
-    yield from deeds.find_notice_deeds(text)
-    words = " ".join(_CLIENT_NOTES.sub("", text[: 2 * _TEXT_CHARACTERS]).split())
-    if words and not words.startswith("<task-notification>"):
-        yield Deed(USER_WORDS, words, cut_excerpt(words, _EXCERPT_CHARACTERS))
-        yield from deeds.find_identifiers(words)
-
-
-def _find_answer_deeds(message: Message, after: Message | None) -> Iterator[Deed]:
-    """Deeds in an answer: identifiers in its text and, where it calls no tool, edits and commands in that text."""
-    text = message.text
-    yield from deeds.find_identifiers(text)
-    if message.calls or not text:
+def _find_user_entries(text: str) -> Iterator[Entry]:
+    text = text[:TEXT_CHARACTERS]
+    if text.lstrip().startswith(_NOTICE):
+        notice = " ".join(_TAGS.sub(" ", text).split())
+        yield Entry(OTHER, text, "Notice", cut_first_line(notice, EXCERPT_CHARACTERS))
         return
-    edits = deeds.find_text_edits(text)
-    yield from edits
-    answer = after.text if after is not None and after.is_observation and after.role != "assistant" else None
-    answer = text[agents.find_output_within(text) :] if message.is_observation else answer
-    if not edits and (call := deeds.find_described_call(text, answered=answer is not None)):
-        yield from deeds.find_call_deeds(call, answer or "")
+    words = " ".join(_CLIENT_NOTES.sub("", text).split())
+    if words:
+        yield Entry(USER_WORDS, words, cut_first_line(words, USER_CHARACTERS))
+
+
+def _find_text_entries(message: Message, following: Message | None) -> Iterator[Entry]:
+    """The command in the last fenced block of an answer, if its output follows: some agents call no tools."""
+    text = message.text
+    output = None
+    if message.is_observation:
+        output = text[agents.find_output_within(text) :]
+    elif following is not None and following.is_observation:
+        output = following.text
+    if output is None or text.count(_FENCE) < 2:  # noqa: PLR2004 (opened and closed)
+        return
+    command = text.rsplit(_FENCE, 2)[1].partition("\n")[2].strip()
+    if command and "<<<<<<<" not in command:  # else a block that searches and replaces
+        yield from _find_call_entries(ToolCall("", "shell", json.dumps({"command": command})), output, failed=False)
+
+
+def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator[Entry]:
+    kind = agents.find_kind(call.name, call.named)
+    if kind == "silent":
+        return
+    if kind == "ask":
+        yield _quote_user(USER_WORDS, result)
+        return
+    outcome = find_outcome(result, call, failed=failed)
+    words = find_words_of_user(result) if outcome.was_rejected else ""
+    if words:
+        yield _quote_user(USER_WORDS if failed else REFUSED_WORDS, words)
+    uses, is_complete = list_file_uses(call)
+    # If only the output tells of an error, the programs before the failing one have most likely run.
+    may_have_run = kind == "run" and outcome.exit_code is None and not is_complete and not outcome.was_rejected
+    for use in uses:
+        entry = Entry(CHANGED if use.change else READ, use.path, use.path, use.change)
+        if not outcome.has_failed or may_have_run:
+            yield entry
+        elif kind != "run":
+            yield Entry(OTHER, _make_failure_key(entry), f"{call.name}({use.path})", outcome.render(), has_failed=True)
+    if uses and is_complete and not (outcome.has_failed and kind == "run"):
+        return
+    key = f"{call.name} {call.arguments}"
+    if acts_on_world(call):
+        yield Entry(ACTS, key, render_call(call), _describe_ending(outcome, result), outcome.has_failed)
+    elif kind == "run":
+        ending = outcome.render() or outcome.end_state
+        yield Entry(RAN, key, _render_command(call), ending, outcome.has_failed)
+    else:
+        yield Entry(OTHER, key, render_call(call), _describe_ending(outcome, result), outcome.has_failed)
+
+
+def _render_command(call: ToolCall) -> str:
+    """The command line in one line, without comments and the change of folder before it."""
+    command = agents.remove_folder_change(agents.find_command_line(call.named))[:COMMAND_CHARACTERS]
+    lines = (line.strip() for line in command.split("\n"))
+    return cut_first_line(" ".join(line for line in lines if line and not line.startswith("#")), EXCERPT_CHARACTERS)
+
+
+def _quote_user(section: Section, words: str) -> Entry:
+    return Entry(section, words, cut_first_line(" ".join(words[:TEXT_CHARACTERS].split()), ENTRY_CHARACTERS))
+
+
+def _describe_ending(outcome: ResultOutcome, result: str) -> str:
+    """How a call ended: its failure, a short answer as it is, the end state or the last line of a long one."""
+    if outcome.has_failed:
+        return outcome.render()
+    if len(result) <= SHORT_RESULT_CHARACTERS:
+        return " ".join(result.split())
+    return outcome.end_state or outcome.last_line
+
+
+def _make_failure_key(entry: Entry) -> str:
+    """The key of a failed use of a file: it is dropped when the same use succeeds."""
+    return f"{entry.section.title} {entry.key}"
+
+
+def _render_section(section: Section, entries: Sequence[Entry], room: int) -> str:
+    """The entries that there is room for; empty if there is room for none."""
+    rows = dict[int, str]()
+    longest_heading = f"{section.title} ({len(entries)} of {len(entries)}, newest first):"
+    for characters in section.lengths:
+        rows = _choose_rows(entries, room - _count_bytes(longest_heading), characters)
+        if len(rows) == len(entries):
+            break
+    if not rows:
+        return ""
+    remarks = list[str]()
+    if len(rows) < len(entries):
+        remarks.append(f"{len(rows)} of {len(entries)}")
+    if len(rows) > 1 and section.is_newest_first:
+        remarks.append("newest first")
+    heading = f"{section.title} ({', '.join(remarks)}):" if remarks else f"{section.title}:"
+    return heading + "".join(rows[number] for number in sorted(rows, reverse=not section.is_newest_first))
+
+
+def _choose_rows(entries: Sequence[Entry], room: int, characters: int) -> dict[int, str]:
+    """The rows that there is room for, by number: failures first, then the newest."""
+    rows = dict[int, str]()
+    for number in sorted(range(len(entries)), key=lambda number: not entries[number].has_failed):
+        row = entries[number].render(characters)
+        room -= _count_bytes(row)
+        if room < 0:
+            break
+        rows[number] = row
+    return rows
+
+
+def _count_characters(entries: Sequence[Entry]) -> int:
+    return sum(len(entry.text) + len(entry.ending) + 1 for entry in entries)
+
+
+def _count_bytes(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))

@@ -1,84 +1,57 @@
-"""Outcomes of results: what a text shows of success or failure, and nothing that it does not show.
+"""Outcomes of results: how a call ended, and the lines that tell it.
 
-1. `output.py` takes off the frames of harnesses and servers; an exit code counts only if a frame tells it.
-2. Lines with a word of failure are found. They stay in a placeholder, with the lines that say why.
-3. `programs.py` tells which of them say that something failed, and which lines say that all went well. Without an exit
-   code and without such a line there is no verdict.
+1. `output` takes off the frames of harnesses and servers; an exit code counts only if a frame shows it.
+2. A call failed if its exit code, its API, or the first words of its tool say so. There is no other verdict.
+3. Every line with a word of failure stays, with an indented line below it, which says why. So do end states
+   (`229 passed`, a commit) and the last lines of a command.
 
-What was read or searched quotes the errors of others, and so does the report of a sub-agent. There, only what the tool
-itself says counts: its first line.
+        $ go test ./...                         lines: --- FAIL: TestTide (0.00s)
+        --- FAIL: TestTide (0.00s)                         tide_test.go:12: want 3, got 4
+            tide_test.go:12: want 3, got 4                 FAIL
+        ok   berth   0.31s                             ok   berth   0.31s
+        FAIL
+
+What was read or searched quotes the errors of others, and so does the report of a sub-agent. Of these only the first
+words of the tool count.
 """
 
 import re
 import string
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate
+from dataclasses import dataclass
 from typing import Literal
 
-from proxy.history.agents import (
-    find_command_line,
-    find_kind,
-    is_read_only,
-    matches_any,
-    split_commands,
-)
+from proxy.history.agents import find_command_line, find_kind, is_read_only, matches_any, split_commands
 from proxy.history.messages import ToolCall, find_first_line
-from proxy.shorten.acts import acts_on_world
+from proxy.shorten.acts import READING_PROGRAMS, acts_on_world
 from proxy.shorten.output import Output, read_output
-from proxy.shorten.programs import FINE, MARKS, PROGRAMS, WORDS, Program
+from proxy.shorten.programs import END_STATES, FAILURE_MARKS, FAILURE_WORDS, HARMLESS
 
-_WORD_CHARACTERS = string.ascii_letters + string.digits + "_+/=.~:@%-"
-LINE_CHARACTERS = 240
-"""At most this much of a line that tells of an error stands in a verdict."""
-SHOWN_CHARACTERS = 400
-"""... and below a placeholder."""
+ERROR_CHARACTERS = 240
+"""Upper bound of the error in a verdict."""
+LINE_CHARACTERS = 400
+"""Upper bound of a line below a placeholder."""
 LINES_MAX = 40
-"""So many lines carry an outcome at most; more are counted."""
-_REPORTS_MAX = 8
-_ENDS_MAX = 3
-_MENTIONS_MAX = 10
-_WORD = re.compile("|".join(map(re.escape, WORDS)))
-_MARK = re.compile("|".join(MARKS), re.MULTILINE)
-_FINE = re.compile("|".join(FINE), re.IGNORECASE)
-_FAILED = re.compile(
-    "|".join(
-        f"(?P<{kind[0]}{place}>{expression})"
-        for kind in ("failed", "summary")
-        for place, program in enumerate(PROGRAMS)
-        if (expression := getattr(program, kind))
-    )
-)
-_WORKED = re.compile(
-    "|".join(f"(?P<w{place}>{program.worked})" for place, program in enumerate(PROGRAMS) if program.worked)
-)
-_WHY = {program.name: re.compile(program.why) for program in PROGRAMS if program.why}
-_WORDED = re.compile(r"[^\W\d_]{2}")
-# Words with which a tool begins when it could not do what it was asked.
+"""At most this many lines carry an outcome; others are counted."""
+MINOR_LINES_MAX = 10
+"""Of warnings, and of errors above a report of success, at most this many stay."""
+END_LINES = 3
+REASON_LINES = 3
+TRACEBACK_LINES = 200
+"""The reason for a failure is searched for in this many lines."""
+END_STATES_MAX = 8
+COMMAND_CHARACTERS = 4_000
+_FAILURE = re.compile("|".join((*map(re.escape, FAILURE_WORDS), *FAILURE_MARKS)), re.MULTILINE)
+_MARK = re.compile("|".join(FAILURE_MARKS), re.MULTILINE)
+_HARMLESS = re.compile("|".join(HARMLESS), re.IGNORECASE)
+_END_STATE = re.compile(rf"^[ \t]*+(?:{'|'.join(END_STATES)})(?![^\n]*[1-9]\d* (?:fail|error))", re.MULTILINE)
 _REFUSAL = re.compile(
     r"\s*(?:\[?error\b|<tool_use_error>|traceback \(most|fatal:|failed\b|panic:|exception\b|could not\b|cannot\b"
     r"|unable to\b|invalid\b|no replacement was|your proposed edit has introduced|permission denied"
     r"|(?:/bin/)?(?:ba|z)?sh: |(?:[a-z]{2,12}: )[^\n]{1,200}: (?:no such file|permission denied|is a directory))",
     re.IGNORECASE,
 )
-# Words of a harness where a person has refused a call, or stopped it.
-_REJECTED = re.compile(
-    r"\s*(?:<tool_use_error>)?\W{0,2}(?:"
-    r"(?:the )?user (?:doesn't|does not|didn't|did not) want|request interrupted by|the tool use was rejected"
-    r"|(?:the )?(?:\w+ ){0,3}(?:rejected|denied|declined|cancelled|canceled|aborted|refused) by (?:the )?user"
-    r"|(?:the )?user (?:has )?(?:rejected|denied|declined|cancelled|canceled|aborted|refused))",
-    re.IGNORECASE,
-)
-# With this sentence a harness begins, and behind it come the words of the person.
-_QUOTE_OF_USER = re.compile(
-    r"\s*the user doesn't want to proceed with this tool use\. the tool use was rejected[^\n]{0,300}"
-    r"the user said:\s*+(.+)",
-    re.IGNORECASE | re.DOTALL,
-)
-_REJECTION_MARKS = (b"tool use was rejected", b"the user said:")
-_SENTENCE_BYTES, _REJECTION_BYTES = 200, 1_000
-# Words with which a tool that edits begins when it has changed nothing.
+"""Words with which a tool begins if it could not do its work."""
 _UNCHANGED = re.compile(
     r"\s*(?:[\w-]+ verification failed|found \d+ matches\b[^\n]{0,200}\breplace_all\b|file has not been read"
     r"|file has been (?:unexpectedly )?modified|no (?:changes|replacements?|match(?:es)?)\b"
@@ -86,356 +59,328 @@ _UNCHANGED = re.compile(
     r"\b(?:not (?:be )?found|did not|does not|no match))",
     re.IGNORECASE,
 )
-_QUOTING_TOOLS = ("*grep*", "*search*", "*glob*", "*find*", "*list*", "ls", "*fetch*", "*browse*", "*context7*")
-_QUOTING_PROGRAMS = frozenset(
-    (
-        *("cat", "head", "tail", "sed", "less", "more", "nl", "bat", "grep", "egrep", "rg", "ag", "find", "ls", "tree"),
-        *("wc", "awk", "jq", "sort", "uniq", "cut", "tr", "echo", "printf", "cd", "pwd", "diff", "xargs", "column"),
-        *("strings", "stat", "file", "which"),
-    )
+"""Words with which a tool that edits begins if it has changed nothing."""
+_REJECTED = re.compile(
+    r"\s*(?:<tool_use_error>)?\W{0,2}(?:"
+    r"(?:the )?user (?:doesn't|does not|didn't|did not) want|request interrupted by|the tool use was rejected"
+    r"|(?:the )?(?:\w+ ){0,3}(?:rejected|denied|declined|cancelled|canceled|aborted|refused) by (?:the )?user"
+    r"|(?:the )?user (?:has )?(?:rejected|denied|declined|cancelled|canceled|aborted|refused))",
+    re.IGNORECASE,
 )
+"""Words of a harness if a person has refused a call, or stopped it."""
+_REJECTION = "the user doesn't want to proceed with this tool use. the tool use was rejected"
+_QUOTED_BELOW = "the user said:"
+"""Claude Code's own words around those of the person."""
+_REJECTION_CHARACTERS = 1_000
+_QUOTING_TOOLS = ("*grep*", "*search*", "*glob*", "*find*", "*list*", "ls", "*fetch*", "*browse*", "*context7*")
 _QUOTING_GIT = frozenset({"diff", "log", "show", "blame", "grep", "status", "branch", "ls-files", "remote", "stash"})
-# What tells of runs and checks, and no text that somebody wrote.
-_TELLING_GITHUB = frozenset({"run", "checks", "workflow"})
-# Programs whose exit code 1 is an answer: nothing was found, or two things differ.
+_LOGS_OF_GITHUB = frozenset({"run", "checks", "workflow"})
+"""Commands of `gh` that print the output of programs; others print texts that somebody wrote."""
 _ANSWERING_PROGRAMS = frozenset({"grep", "egrep", "fgrep", "rg", "ag", "diff", "cmp"})
 _ANSWERING_GIT = frozenset({"diff", "grep"})
-_COMMAND_CHARACTERS = 4_000
+"""Their exit code 1 is an answer: no match, or a difference."""
+WORD_CHARACTERS = string.ascii_letters + string.digits + "_+/=.~:@%-"
 
 
 @dataclass(frozen=True, slots=True)
 class ResultOutcome:
-    """The outcome that a result shows; both empty if it shows none."""
+    """The outcome of a call, as its result shows it."""
 
     exit_code: int | None = None
-    error: str = ""
-    """The first line that tells of a failure, with the reason."""
-    is_answer: bool = False
-    """The exit code says that nothing was found, or that two things differ."""
-    report: str = ""
-    """The last line by which a program says that all went well, or what it made."""
+    has_failed: bool = False
     was_rejected: bool = False
     """A person has refused the call: nothing of it was done."""
+    error: str = ""
+    """The first line that tells of a failure."""
+    end_state: str = ""
+    """The last line by which a program says that all went well, or names its product."""
+    last_line: str = ""
+    """The last line of the result of a call that may act."""
     lines: tuple[str, ...] = ()
     """All lines that carry the outcome, in their order."""
-    more: int = 0
-    """How many further lines tell of errors."""
-    end: str = ""
-    """The last line of what a call that acts has returned."""
-
-    @property
-    def has_failed(self) -> bool:
-        """True if it shows that it failed."""
-        return bool(self.error) if self.exit_code is None else self.exit_code != 0 and not self.is_answer
+    omitted_errors: int = 0
 
     @property
     def status(self) -> Literal["error", "success", "no verdict"]:
-        """The verdict in a word or two."""
         if self.has_failed:
             return "error"
-        return "no verdict" if self.exit_code is None and not self.report else "success"
+        if self.exit_code is not None or self.end_state:
+            return "success"
+        return "no verdict"
 
     def render(self) -> str:
-        """The verdict: `exit code 1: LINE`, `failed: LINE`, `reports success: LINE`; empty if there is none."""
-        if self.exit_code is None and not self.error:
-            return f"reports success: {self.report}" if self.report else ""
+        """The verdict: `exit code 1: LINE`, `exit code 0, contains errors: LINE`, `failed: LINE`; empty for none."""
+        if self.exit_code is None and not self.has_failed:
+            return ""
         if self.exit_code is None:
             return f"failed: {self.error}"
-        verdict = f"exit code {self.exit_code}"
-        if self.error:
-            return f"{verdict}, contains errors: {self.error}" if self.exit_code == 0 else f"{verdict}: {self.error}"
-        return f"{verdict}, reports success: {self.report}" if self.report else verdict
+        if not self.error:
+            return f"exit code {self.exit_code}"
+        if self.exit_code == 0:
+            return f"exit code 0, contains errors: {self.error}"
+        return f"exit code {self.exit_code}: {self.error}"
 
 
 def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = False) -> ResultOutcome:
-    """The outcome that this result of a call shows. `failed`: its API says that it is one of a failure."""
+    """Read the outcome off the result of a call. `failed`: its API marks the result as an error."""
     quoting = find_quoting_kind(call)
     output = read_output(text)
-    code = None if quoting == "tool" or (failed and output.exit_code == 0) else output.exit_code
+    exit_code = output.exit_code
+    if quoting == "tool" or (failed and exit_code == 0):
+        exit_code = None
     failed = failed or (output.has_failed and quoting != "tool")
-    said = output.reason if failed and not output.text else output.text
-    was_rejected = quoting != "tool" and _REJECTED.match(said) is not None
-    is_refusal = was_rejected or _REFUSAL.match(said) or (not quoting and _UNCHANGED.match(said))
-    refusal = cut_first_line(said, LINE_CHARACTERS) if is_refusal else ""
+    message = output.text
+    if failed and not message:
+        message = output.reason
+    refusal = ""
+    was_rejected = quoting != "tool" and _REJECTED.match(message) is not None
+    if was_rejected or _REFUSAL.match(message) or (not quoting and _UNCHANGED.match(message)):
+        refusal = cut_first_line(message, ERROR_CHARACTERS)
     if was_rejected:
-        return ResultOutcome(code, refusal, was_rejected=True, lines=(refusal,))
-    if code == 1 and quoting and call is not None and not refusal and _answers_by_exit_code(call):
-        return ResultOutcome(code, is_answer=True)
+        return ResultOutcome(exit_code, has_failed=True, was_rejected=True, error=refusal, lines=(refusal,))
+    if exit_code == 1 and quoting and call is not None and not refusal and _answers_by_exit_code(call):
+        return ResultOutcome(exit_code)
     kind = "" if call is None else find_kind(call.name, call.named)
-    if (quoting or kind in ("change", "patch")) and not code and not failed:
-        return ResultOutcome(code, refusal, lines=(refusal,) if refusal else ())
-    telling = _TellingLines.find(output)
-    report = None if code or quoting or failed else telling.find_report()
-    error = telling.find_error(report)
-    report_line = "" if report is None or error else _cut_report(telling.lines[report])
-    if not error and not report_line:
-        error = refusal
-    if failed and not error and not code:
-        error = cut_first_line(said, LINE_CHARACTERS) or "an error without words"
-    acts = not quoting and not _is_reading(call)
-    lines, more = telling.choose_lines(report, with_end=acts)
-    members = _join_members(output.members) if acts else ""
+    if (quoting or kind in ("change", "patch")) and not exit_code and not failed:
+        if not refusal:
+            return ResultOutcome(exit_code)
+        return ResultOutcome(exit_code, has_failed=exit_code is None, error=refusal, lines=(refusal,))
+    has_failed = failed if exit_code is None else exit_code != 0
+    may_act = not quoting and not (call is not None and kind == "other" and is_read_only(call.name))
+    return _read_lines(output, refusal, message, exit_code, has_failed=has_failed, may_act=may_act)
+
+
+def _read_lines(
+    output: Output, refusal: str, message: str, exit_code: int | None, *, has_failed: bool, may_act: bool
+) -> ResultOutcome:
+    """The outcome of a call whose output is its own."""
+    lines = [*output.members, *output.data, *output.text.split("\n")]
+    is_diff = any(line.startswith("@@ -") for line in lines)
+    errors, warnings = list_failure_lines(lines, is_diff=is_diff)
+    end_states = _find_end_states(lines)
+    end_lines = list[int]()
+    if may_act and not is_diff:
+        end_lines = _find_end_lines(lines, text_start=len(output.members) + len(output.data))
+    # Errors above a report of success were most likely expected.
+    has_worked = bool(end_states) and not has_failed and max(errors, default=-1) < max(end_states)
+    limit = MINOR_LINES_MAX if has_worked else LINES_MAX
+    chosen, omitted = _choose_lines(lines, [*end_states, *end_lines], errors, warnings, limit)
+    error = ""
+    if not has_worked:
+        has_failed = has_failed or (bool(refusal) and exit_code is None)
+        error = _render_error(lines, errors) if errors else refusal
+    if has_failed and not error and not exit_code:
+        error = cut_first_line(message, ERROR_CHARACTERS) or "an error without words"
+    shown = [cut_end(lines[number], LINE_CHARACTERS) for number in chosen]
+    last_line, end_state = "", ""
+    if end_lines:
+        last_line = cut_line(lines[end_lines[0]])
+    if may_act and output.members:
+        last_line = output.join_members()
+        shown.insert(0, last_line)
+    if has_worked:
+        end_state = cut_line(" ".join(lines[max(end_states)].strip(" =").split()))
     return ResultOutcome(
-        code,
-        error,
-        report=report_line,
-        lines=(*filter(None, (members,)), *lines),
-        more=more,
-        end=(members or telling.find_end()) if acts else "",
+        exit_code,
+        has_failed=has_failed,
+        error=error,
+        end_state=end_state,
+        last_line=last_line,
+        lines=tuple(shown),
+        omitted_errors=omitted,
     )
 
 
 def list_error_lines(text: str, call: ToolCall | None) -> tuple[list[str], int]:
-    """The lines of a part of a result that tell of errors, and how many more do; none of a text that quotes others."""
+    """The lines of a piece of a result that tell of failures, and how many more do; none if it quotes others."""
     if find_quoting_kind(call):
         return [], 0
-    telling = _TellingLines.find(read_output(text))
-    telling.last_reports.clear()
-    return telling.choose_lines(None, with_end=False)
+    output = read_output(text)
+    lines = [*output.members, *output.data, *output.text.split("\n")]
+    errors, warnings = list_failure_lines(lines, is_diff=False)
+    chosen, omitted = _choose_lines(lines, [], errors, warnings, LINES_MAX)
+    return [cut_end(lines[number], LINE_CHARACTERS) for number in chosen], omitted
 
 
-@dataclass(slots=True)
-class _TellingLines:
-    """The lines of an output that tell of failure or success, by their places."""
-
-    lines: Sequence[str]
-    failures: dict[int, int] = field(default_factory=dict)
-    """Lines that say that something failed, each with the place of the line that says why, or its own."""
-    uncertain: set[int] = field(default_factory=set)
-    """Those of them that do not count if success is reported below."""
-    summaries: set[int] = field(default_factory=set)
-    """Lines that only sum failures up."""
-    mentions: list[int] = field(default_factory=list)
-    """Other lines with a word of failure."""
-    warnings: list[int] = field(default_factory=list)
-    reports: list[int] = field(default_factory=list)
-    """Lines that say that all went well."""
-    last_reports: dict[str, int] = field(default_factory=dict)
-    """The last of them by program."""
-    is_diff: bool = False
-    text_start: int = 0
-    """The place of the first line of text, below members of JSON."""
-
-    @classmethod
-    def find(cls, output: Output) -> "_TellingLines":
-        beside = [*output.members, *output.data]
-        self = cls([*beside, *output.text.split("\n")], text_start=len(beside))
-        self.is_diff = any(line.startswith("@@ -") for line in self.lines)
-        for place in find_worded_lines(self.lines):
-            # A line of a diff without those around it reads as another change than was made.
-            if not self.is_diff or not _is_changed_line(self.lines[place]):
-                self._enter(place)
-        for place, line in enumerate(self.lines):
-            bare = line[:SHOWN_CHARACTERS].lstrip()
-            if not bare or place in self.failures or place in self.summaries:
-                continue
-            if report := _WORKED.match(bare):
-                self.reports.append(place)
-                self.last_reports[report.lastgroup or ""] = place
-        return self
-
-    def _enter(self, place: int) -> None:
-        line = self.lines[place].strip()[:SHOWN_CHARACTERS]
-        telling = _FAILED.match(line)
-        if telling is None:
-            is_warning = "warn" in line.lower() and not _WORD.search(line.lower().replace("warn", ""))
-            (self.warnings if is_warning else self.mentions).append(place)
-            return
-        name = telling.lastgroup or ""
-        program = PROGRAMS[int(name[1:])]
-        if name.startswith("s"):
-            self.summaries.add(place)
-            return
-        self.failures[place] = self._find_why(place, program)
-        if not program.is_certain:
-            self.uncertain.add(place)
-
-    def _find_why(self, place: int, program: Program) -> int:
-        """The place of the line that says why; the place itself if there is none."""
-        why = _WHY.get(program.name)
-        if why is None:
-            return place
-        reasons = list[int]()
-        for below in range(place + 1, min(place + 1 + program.within, len(self.lines))):
-            line = self.lines[below]
-            if why.match(line):
-                reasons.append(below)
-                if not program.logs:
-                    break
-            elif program.logs and line[:1].strip():
-                break
-        above = place - 1
-        while program.logs and not reasons and above >= 0 and why.match(self.lines[above]):
-            above -= 1
-        reasons = reasons or list(range(above + 1, place if program.logs else above + 1))
-        worded = (reason for reason in reasons if _WORD.search(self.lines[reason].lower()))
-        return next(worded, reasons[0] if reasons else place)
-
-    def find_report(self) -> int | None:
-        """The last line that says that all went well, if no line says for certain that something failed."""
-        if self.summaries or self.failures.keys() - self.uncertain:
-            return None
-        return max(self.last_reports.values(), default=None)
-
-    def find_error(self, report: int | None) -> str:
-        """The first line that says that something failed, with the reason. What a program under test may have printed
-        does not count above a report of success.
-        """
-        counting = [place for place in self.failures if report is None or place > report]
-        certain = [place for place in counting if place not in self.uncertain]
-        explained = [place for place in counting if place != self.failures[place]]
-        for place in (*certain, *explained, *counting):
-            return self._render_error(place)
-        return cut_line(self.lines[min(self.summaries)]) if self.summaries else ""
-
-    def _render_error(self, place: int) -> str:
-        line, why = self.lines[place].strip(), self.failures[place]
-        if why == place:
-            return cut_line(line)
-        reason = " ".join(self.lines[why].split())
-        is_traceback = line.startswith("Traceback")
-        return cut_line(reason if is_traceback else f"{line.removesuffix(':')}: {reason}")
-
-    def choose_lines(self, report: int | None, *, with_end: bool) -> tuple[list[str], int]:
-        """The lines that carry the outcome, in their order, and how many more would."""
-        chosen = dict[int, None]()
-        for place in sorted(self.last_reports.values())[-_REPORTS_MAX:]:
-            chosen[place] = None
-        if with_end and not self.is_diff:
-            ends = list(self._find_ends())
-            chosen.update(dict.fromkeys(ends[:1] if report is not None else ends))
-        expected = set() if report is None else {place for place in self.mentions + self.warnings if place < report}
-        if report is not None:
-            expected |= {place for place in self.uncertain if place < report}
-        wanted = dict[int, None]()
-        for place, why in self.failures.items():
-            if place not in expected:
-                wanted.update({place: None, why: None})
-        # Where programs are known that failed, other lines with such words are mostly code that they quote.
-        mentions = self.mentions[:_MENTIONS_MAX] if self.failures else self.mentions
-        wanted.update(dict.fromkeys((*sorted(self.summaries), *mentions, *self.warnings[:_MENTIONS_MAX])))
-        texts = {self.lines[place].strip() for place in chosen}
-        more = 0
-        for place in wanted:
-            text = self.lines[place].strip()
-            if place in chosen or place in expected or text in texts:
-                continue
-            if len(chosen) >= LINES_MAX:
-                more += 1
-                continue
-            texts.add(text)
-            chosen[place] = None
-        return [cut_end(self.lines[place], SHOWN_CHARACTERS) for place in sorted(chosen)], more
-
-    def _find_ends(self) -> Iterator[int]:
-        """The last lines with words of the text."""
-        count = 0
-        for place in range(len(self.lines) - 1, max(self.text_start, len(self.lines) - 12) - 1, -1):
-            if count < _ENDS_MAX and _WORDED.search(self.lines[place]):
-                count += 1
-                yield place
-
-    def find_end(self) -> str:
-        return next((cut_line(self.lines[place]) for place in self._find_ends()), "")
+def list_failure_lines(lines: Sequence[str], *, is_diff: bool) -> tuple[dict[int, int], list[int]]:
+    """The numbers of lines that tell of failures, each with the line that says why or itself, and those of warnings."""
+    errors, warnings = dict[int, int](), list[int]()
+    for number in _find_worded_lines(lines):
+        line = lines[number]
+        # A line of a diff without those around it reads as another change than was made.
+        if is_diff and line[:1] in ("+", "-") and line[1:2] not in ("+", "-"):
+            continue
+        lowered = line.lower()
+        if "warn" in lowered and not _FAILURE.search(lowered.replace("warn", "")):
+            warnings.append(number)
+        else:
+            errors[number] = _find_reason(lines, number)
+    return errors, warnings
 
 
-def _is_changed_line(line: str) -> bool:
-    return line[:1] in ("+", "-") and line[1:2] not in ("+", "-")
+def _find_worded_lines(lines: Sequence[str]) -> Iterator[int]:
+    """The numbers of the lines with a word of failure in a passage that is not harmless."""
+    # "İ" becomes two letters in lower case, and would move everything behind it.
+    text = "\n".join(lines).replace("İ", "I").lower()
+    positions = [match.start() for match in _MARK.finditer(text)]
+    # One expression for all words takes five times as long.
+    for word in FAILURE_WORDS:
+        position = text.find(word)
+        while position >= 0:
+            positions.append(position)
+            line_end = text.find("\n", position)
+            position = text.find(word, line_end) if line_end >= 0 else -1
+    number = start = 0
+    last_number = -1
+    for position in sorted(positions):
+        number += text.count("\n", start, position)
+        start = position
+        if number == last_number:
+            continue
+        last_number = number
+        rest = _HARMLESS.sub("", lines[number])
+        if rest == lines[number] or _FAILURE.search(rest.lower()):
+            yield number
 
 
-def find_worded_lines(lines: Sequence[str]) -> list[int]:
-    """The places of the lines that hold a word of failure, or a mark of one."""
-    text = "\n".join(lines)
-    # One letter becomes two in lower case, and would move all places behind it.
-    lowered = text.replace("İ", "I").lower()
-    starts = [0, *accumulate(len(line) + 1 for line in lines)]
-    places = set[int]()
-    for expression, source in ((_WORD, lowered), (_MARK, text)):
-        position = 0
-        while hint := expression.search(source, position):
-            place = bisect_right(starts, hint.start()) - 1
-            position = max(starts[place + 1], hint.end())
-            line = lines[place]
-            rest = _FINE.sub("", line)
-            if rest is line or rest == line or _WORD.search(rest.lower()) or _MARK.search(rest):
-                places.add(place)
-    return sorted(places)
+def _find_reason(lines: Sequence[str], number: int) -> int:
+    """The number of the line that says why, or the line's own.
 
-
-def _join_members(members: Sequence[str]) -> str:
-    """Members of JSON in one line: if they are too many, those of the answer itself, and of these the first and the
-    last, where answers tell their names and their state.
+    Below a traceback it is the first that is not indented, else the next line if it is indented deeper. `go test -v`
+    prints it above.
     """
-    line = ", ".join(members)
-    if len(line) > SHOWN_CHARACTERS:
-        line = ", ".join([each for each in members if "." not in each.partition(":")[0]])
-    if len(line) <= SHOWN_CHARACTERS:
-        return line
-    half = SHOWN_CHARACTERS // 2
-    end = line[1 - half :]
-    return f"{cut_end(line, half)}{end[end.find(', ') :]}"
+    indentation = _measure_indentation(lines[number])
+    is_traceback = lines[number].lstrip().startswith("Traceback (most")
+    reach = TRACEBACK_LINES if is_traceback else REASON_LINES
+    for below in range(number + 1, min(len(lines), number + reach)):
+        if not lines[below].strip():
+            continue
+        is_deeper = _measure_indentation(lines[below]) > indentation
+        if is_traceback and not is_deeper:
+            return below
+        if not is_traceback and is_deeper:
+            return below
+        if not is_traceback:
+            break
+    is_go_test = lines[number].lstrip().startswith("--- FAIL")
+    if is_go_test and number and _measure_indentation(lines[number - 1]) > indentation:
+        return number - 1
+    return number
 
 
-def _cut_report(line: str) -> str:
-    """The line whole and without the ruler around it."""
-    return cut_line(" ".join(line.strip(" =").split()))
+def _measure_indentation(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
-def _is_reading(call: ToolCall | None) -> bool:
-    """True if the call returns something and changes nothing, so that it may be made again."""
-    return call is not None and is_read_only(call.name) and find_kind(call.name, call.named) == "other"
+def _find_end_states(lines: Sequence[str]) -> list[int]:
+    text = "\n".join(lines).replace("İ", "I").lower()
+    numbers = list[int]()
+    number = position = 0
+    for match in _END_STATE.finditer(text):
+        number += text.count("\n", position, match.start())
+        position = match.start()
+        numbers.append(number)
+    return numbers[-END_STATES_MAX:]
+
+
+def _find_end_lines(lines: Sequence[str], text_start: int) -> list[int]:
+    """The numbers of the last lines with words, the last one first."""
+    numbers = list[int]()
+    for number in range(len(lines) - 1, max(text_start, len(lines) - 4 * END_LINES) - 1, -1):
+        has_letters = any(map(str.isalpha, lines[number][:LINE_CHARACTERS]))
+        if has_letters and len(numbers) < END_LINES:
+            numbers.append(number)
+    return numbers
+
+
+def _choose_lines(
+    lines: Sequence[str], first: Sequence[int], errors: dict[int, int], warnings: Sequence[int], limit: int
+) -> tuple[list[int], int]:
+    """The numbers of the lines to show, each text once, and how many lines of errors are left out."""
+    chosen = set(first)
+    texts = {lines[number].strip() for number in chosen}
+    candidates = [number for pair in errors.items() for number in pair]
+    omitted = 0
+    for number in dict.fromkeys((*candidates, *warnings[:MINOR_LINES_MAX])):
+        text = lines[number].strip()
+        if number in chosen or text in texts:
+            continue
+        if len(texts) >= limit:
+            omitted += 1
+            continue
+        texts.add(text)
+        chosen.add(number)
+    return sorted(chosen), omitted
+
+
+def _render_error(lines: Sequence[str], errors: dict[int, int]) -> str:
+    """The first error with its reason."""
+    number, reason = next(iter(errors.items()))
+    line = lines[number].strip()
+    if reason == number:
+        return cut_line(line)
+    if line.startswith("Traceback (most"):
+        return cut_line(lines[reason])
+    return cut_line(f"{line.removesuffix(':')}: {lines[reason].strip()}")
 
 
 def find_words_of_user(result: str) -> str:
-    """The words of a person who has refused the call of this result; empty if there are none."""
-    quote = _QUOTE_OF_USER.match(result)
-    return quote[1].strip() if quote else ""
+    """The words of a person who has refused the call of this result; empty for none."""
+    beginning = result[:_REJECTION_CHARACTERS].lower()
+    start = beginning.find(_QUOTED_BELOW)
+    if start < 0 or not beginning.lstrip().startswith(_REJECTION):
+        return ""
+    return result[start + len(_QUOTED_BELOW) :].strip()
 
 
 def holds_words_of_user(content: bytes) -> bool:
-    """True if the content of a result, as JSON, seems to hold such words."""
-    rejected, quoted = _REJECTION_MARKS
-    return rejected in content[:_SENTENCE_BYTES] and quoted in content[:_REJECTION_BYTES]
+    """Whether the content of a result, as JSON, seems to hold such words."""
+    beginning = content[:_REJECTION_CHARACTERS]
+    return b"tool use was rejected" in beginning and _QUOTED_BELOW.encode() in beginning
 
 
 def find_quoting_kind(call: ToolCall | None) -> Literal["", "tool", "command"]:
-    """The kind of a call whose result quotes other texts: a tool that reads, edits, searches or lets a sub-agent
-    report, or a command that reads or searches; else empty.
+    """Whether the result of a call quotes other texts: that of a tool that reads, searches or lets a sub-agent report,
+    or of a command that only reads.
     """
     if call is None:
         return ""
-    kind = find_kind(call.name, values := call.named)
+    kind = find_kind(call.name, call.named)
     if kind == "run":
-        return "command" if not acts_on_world(call) and _only_quotes(find_command_line(values)) else ""
-    return "tool" if kind in ("read", "agent") or matches_any(call.name, _QUOTING_TOOLS) else ""
+        if _only_reads(find_command_line(call.named)) and not acts_on_world(call):
+            return "command"
+        return ""
+    if kind in ("read", "agent") or matches_any(call.name, _QUOTING_TOOLS):
+        return "tool"
+    return ""
 
 
-def _only_quotes(command: str) -> bool:
-    """True if every program of a command line prints what others wrote."""
-    if not command.strip() or len(command) > _COMMAND_CHARACTERS:
+def _only_reads(command: str) -> bool:
+    """Whether every program of a command line only prints texts of others."""
+    if not command.strip() or len(command) > COMMAND_CHARACTERS:
         return False
-    parts = split_commands(command)  # none, where the line is nothing but an empty quoted text
-    return bool(parts) and all(_is_quoting(part.split()) for part in parts)
-
-
-def _answers_by_exit_code(call: ToolCall) -> bool:
-    """True if the exit code of a command line is that of a search or a comparison."""
-    words = split_commands(find_command_line(call.named))[-1].split()
-    program = words[0].rpartition("/")[2]
-    return program in _ANSWERING_PROGRAMS or (program == "git" and any(word in _ANSWERING_GIT for word in words[1:4]))
+    simple_commands = split_commands(command)
+    return bool(simple_commands) and all(_is_quoting(simple_command.split()) for simple_command in simple_commands)
 
 
 def _is_quoting(words: list[str]) -> bool:
     program = words[0].rpartition("/")[2]
     if program == "git":
-        return any(word in _QUOTING_GIT for word in words[1:4])
+        return not _QUOTING_GIT.isdisjoint(words[1:4])
     if program == "gh":
-        return _TELLING_GITHUB.isdisjoint(words[1:3])
-    return program in _QUOTING_PROGRAMS
+        return _LOGS_OF_GITHUB.isdisjoint(words[1:3])
+    return program in READING_PROGRAMS
+
+
+def _answers_by_exit_code(call: ToolCall) -> bool:
+    """Whether the exit code of a command line is that of a search or a comparison."""
+    words = split_commands(find_command_line(call.named))[-1].split()
+    program = words[0].rpartition("/")[2]
+    return program in _ANSWERING_PROGRAMS or (program == "git" and not _ANSWERING_GIT.isdisjoint(words[1:4]))
 
 
 def cut_first_line(text: str, limit: int) -> str:
-    """The first line, or as much of it as there is room for.
+    """The first line within *limit* characters.
 
     A word that would be cut is left out whole, so that no secret is cut to a piece that no rule recognises. Of
     a path the end says more than the beginning.
@@ -445,10 +390,10 @@ def cut_first_line(text: str, limit: int) -> str:
         return line
     if line.startswith("/") and " " not in line:
         return "…" + line[1 - limit :]
-    return line[: limit - 1].rstrip(_WORD_CHARACTERS).rstrip() + "…"
+    return line[: limit - 1].rstrip(WORD_CHARACTERS).rstrip() + "…"
 
 
-def cut_line(line: str, limit: int = LINE_CHARACTERS) -> str:
+def cut_line(line: str, limit: int = ERROR_CHARACTERS) -> str:
     """The line without space at its ends, cut between words with a visible mark."""
     return cut_end(line.strip(), limit)
 
@@ -458,5 +403,7 @@ def cut_end(line: str, limit: int) -> str:
     line = line.rstrip()
     if len(line) <= limit:
         return line
-    cut = line[: limit - 1]
-    return f"{cut[: cut.rfind(' ')] if ' ' in cut[limit // 2 :] else cut}…"
+    line = line[: limit - 1]
+    if " " in line[limit // 2 :]:
+        line = line[: line.rfind(" ")]
+    return f"{line}…"

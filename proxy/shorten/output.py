@@ -42,15 +42,16 @@ _CODE = re.compile(r"(?:code|status|returncode)\W{1,4}(-?\d+)", re.IGNORECASE)
 _FRAME_LINES_MAX = 8
 """At most this many lines at either end are a frame."""
 _JSON_CHARACTERS = 1_000_000
-_DEPTH = 2
-"""A text within JSON is read as JSON once more."""
+_JSON_TEXTS_MAX = 2
+"""Levels of texts that are JSON again."""
 _LEVELS_MAX = 40
 """What is nested deeper in JSON is not read."""
 _MEMBER_CHARACTERS = 120
+_MEMBERS_CHARACTERS = 400
 _LONG_CHARACTERS = 200
 """Texts in JSON that are longer, or have several lines, are output; shorter ones are members."""
 _REMINDER, _END_OF_REMINDER = "<system-reminder>", "</system-reminder>"
-"""What Claude Code writes to the model below a result."""
+"""Claude Code writes reminders for the model below a result."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]|\x1b\][^\x07\n]{0,200}\x07?|[\x00-\x08\x0b\x0c\x0e-\x1f]")
 CODES = ("exit_code", "exitCode", "exit_status", "returncode", "return_code")
 _PRINTED = ("stdout", "stderr", "output", "logs")
@@ -65,51 +66,65 @@ class Output:
     """What a call returned."""
 
     text: str = ""
-    """What a program printed, or any other text."""
+    """The text that a program printed, or any other text."""
     members: list[str] = field(default_factory=list)
     """Short members of JSON, `status: live`."""
     data: list[str] = field(default_factory=list)
-    """All else in JSON, a line for each value."""
+    """All other values of JSON, a line for each."""
     exit_code: int | None = None
     has_failed: bool = False
-    """It says itself that the call failed, by a member such as `isError`."""
+    """The result says itself that the call failed, by a member such as `isError`."""
     reason: str = ""
-    """... and why."""
+    """The reason that the result gives for the failure."""
     is_framed: bool = False
-    """A harness says that a command ran: by its exit code, or by JSON around what it printed."""
+    """A harness shows that a command ran: by its exit code, or by JSON around the output."""
+
+    def join_members(self) -> str:
+        """The members in one line. If they are too many: those of the answer itself, and of these the first and the
+        last ones, because answers tell their ids and their state there.
+        """
+        line = ", ".join(self.members)
+        if len(line) <= _MEMBERS_CHARACTERS:
+            return line
+        line = ", ".join(member for member in self.members if "." not in member.partition(":")[0])
+        if len(line) <= _MEMBERS_CHARACTERS:
+            return line
+        half = _MEMBERS_CHARACTERS // 2
+        beginning, end = line[: half - 1], line[1 - half :]
+        return f"{beginning[: beginning.rfind(', ')]}…{end[end.find(', ') :]}"
 
 
 def read_output(text: str) -> Output:
-    """The output within this result."""
+    """Read the output within this result."""
     output = Output()
-    output.text = "\n".join(_read_text(text, output, _DEPTH)).strip("\n")
+    output.text = "\n".join(_read_text(text, output, _JSON_TEXTS_MAX)).strip("\n")
     return output
 
 
 def _read_text(text: str, output: Output, depth: int) -> list[str]:
     lines = _remove_frames(_remove_reminders(text), output)
-    bare = "\n".join(lines).strip()
-    value = parse_json(bare) if depth else None
+    value = parse_json("\n".join(lines)) if depth else None
     if not isinstance(value, dict | list):
         return [clean_line(line) for line in lines]
-    _read_flags(value, output)
+    if isinstance(value, dict):
+        _read_flags(value, output)
     return list(_read_value("", value, output, depth))
 
 
 def _remove_reminders(text: str) -> str:
-    """The text without what a harness reminds the model of."""
-    parts, position = list[str](), 0
+    pieces = list[str]()
+    position = 0
     while (start := text.find(_REMINDER, position)) >= 0:
         stop = text.find(_END_OF_REMINDER, start)
         if stop < 0:
             break
-        parts.append(text[position:start].rstrip())
+        pieces.append(text[position:start].rstrip())
         position = stop + len(_END_OF_REMINDER)
-    return "".join((*parts, text[position:]))
+    return "".join((*pieces, text[position:]))
 
 
 def _remove_frames(text: str, output: Output) -> list[str]:
-    """The lines of a text without those of frames, whose exit code is noted."""
+    """The lines of a text without those of frames; their exit code is noted."""
     lines = text.split("\n")
     start, stop = 0, len(lines)
     while start < stop and start < _FRAME_LINES_MAX and _is_frame(lines[start], output):
@@ -133,63 +148,75 @@ def _is_frame(line: str, output: Output) -> bool:
     return True
 
 
-def _read_flags(value: dict[str, Any] | list[Any], output: Output) -> None:
+def _read_flags(value: dict[str, Any], output: Output) -> None:
     """Note the exit code, and whether the JSON says that the call failed."""
-    if not isinstance(value, dict):
-        return
     output.is_framed = output.is_framed or any(name in value for name in ("command", *CODES))
-    for place in (value, value.get("metadata")):
-        code = next((place[name] for name in CODES if name in place), None) if isinstance(place, dict) else None
+    metadata = value.get("metadata")
+    containers = [value, metadata] if isinstance(metadata, dict) else [value]
+    for code in (container.get(name) for container in containers for name in CODES):
         if isinstance(code, int) and output.exit_code is None:
             output.exit_code = int(code)
-    state, error = value.get("status"), value.get("error")
-    output.has_failed = output.has_failed or (
-        any(value.get(name) is False for name in ("success", "ok"))
-        or any(value.get(name) is True for name in ("isError", "is_error"))
-        or (isinstance(state, str) and state.lower() in _FAILED_STATES)
-        or (isinstance(error, str | dict) and bool(error))
-    )
+    if _says_failed(value):
+        output.has_failed = True
     for name in _REASONS:
         words = value.get(name)
-        words = words.get("message") if isinstance(words, dict) else words
+        if isinstance(words, dict):
+            words = words.get("message")
         if isinstance(words, str) and words.strip() and not output.reason:
             output.reason = words
 
 
+def _says_failed(value: dict[str, Any]) -> bool:
+    if value.get("success") is False or value.get("ok") is False:
+        return True
+    if value.get("isError") is True or value.get("is_error") is True:
+        return True
+    state, error = value.get("status"), value.get("error")
+    if isinstance(state, str) and state.lower() in _FAILED_STATES:
+        return True
+    return isinstance(error, str | dict) and bool(error)
+
+
 def _read_value(name: str, value: Any, output: Output, depth: int) -> Iterator[str]:  # noqa: ANN401 - JSON
     """The lines of long texts in a JSON value; shorter members and data are noted."""
-    if name.count(".") + name.count("[") > _LEVELS_MAX:
+    levels = name.count(".")
+    if levels + name.count("[") > _LEVELS_MAX or value in ("", None):
         return
     is_printed = name.rpartition(".")[2] in _PRINTED
-    if isinstance(value, str) and (len(value) > _LONG_CHARACTERS or "\n" in value or (is_printed and value)):
+    if isinstance(value, str) and (is_printed or len(value) > _LONG_CHARACTERS or "\n" in value):
         yield from _read_text(value, output, depth - 1)
     elif isinstance(value, dict):
         is_command = any(key in value for key in _PRINTED) and any(key in value for key in _AROUND)
         for key, inner in value.items():
-            if not is_command or key not in _AROUND:
+            if not (is_command and key in _AROUND):
                 yield from _read_value(f"{name}.{key}" if name else key, inner, output, depth)
     elif isinstance(value, list):
         for inner in value:
             yield from _read_value(f"{name}[]", inner, output, depth)
-    elif value not in ("", None) and not name.endswith("type"):
-        line = f"{name}: {json.dumps(value) if not isinstance(value, str) else value}".removeprefix(": ")
-        is_member = "[" not in name and name.count(".") < _DEPTH and len(line) <= _MEMBER_CHARACTERS
-        (output.members if is_member else output.data).append(line)
+    elif not name.endswith("type"):
+        words = value if isinstance(value, str) else json.dumps(value)
+        line = f"{name}: {words}" if name else words
+        if "[" not in name and levels <= 1 and len(line) <= _MEMBER_CHARACTERS:
+            output.members.append(line)
+        else:
+            output.data.append(line)
 
 
 def parse_json(text: str) -> Any:  # noqa: ANN401 - JSON
-    """The object or list that the text is; None if it is none."""
-    bare = text[: _JSON_CHARACTERS + 1].strip()
-    if bare[:1] not in ("{", "[") or bare[-1:] not in ("}", "]") or len(text) > _JSON_CHARACTERS:
+    """The object or list that the text is; None for any other text."""
+    if len(text) > _JSON_CHARACTERS:
+        return None
+    text = text.strip()
+    if text[:1] not in ("{", "[") or text[-1:] not in ("}", "]"):
         return None
     try:
-        return json.loads(bare)
+        return json.loads(text)
     except (ValueError, RecursionError):
         return None
 
 
 def clean_line(line: str) -> str:
-    """The line as a terminal shows it: without escapes, and of what was overwritten only the last."""
+    """The line as a terminal shows it: without escapes and overwritten text."""
     if not line.isprintable():
         line = _ESCAPES.sub("", line.rstrip("\r").rpartition("\r")[2])
     return line.rstrip()

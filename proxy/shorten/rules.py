@@ -17,14 +17,12 @@ from proxy.declaration import internal, setting
 from proxy.history.agents import ASIDES, OBSERVATIONS, find_pattern_fault
 from proxy.history.grouping import Pins, find_pin_fault
 from proxy.shorten.pipeline import GoOn, Step, always_go_on
-from proxy.shorten.steps.standard import (
-    ClearObservations,
-    ClearResults,
-    ClipOutput,
-    DedupArrivals,
-    DropMiddle,
-    StripReasoning,
-)
+from proxy.shorten.steps.clear_observations import ClearObservations
+from proxy.shorten.steps.clear_results import ClearResults
+from proxy.shorten.steps.clip_output import ClipOutput
+from proxy.shorten.steps.dedup_arrivals import DedupArrivals
+from proxy.shorten.steps.drop_middle import DropMiddle
+from proxy.shorten.steps.strip_reasoning import StripReasoning
 from proxy.shorten.summary import Summary, SummaryRules
 from proxy.shorten.window import Prices, find_share_worth_clearing
 

@@ -30,7 +30,7 @@ from proxy.models.thinking import find_binding
 from proxy.recall.own_tools import RECALL, offer_tool
 from proxy.shorten.block import Block, Part, close
 from proxy.shorten.documents import find_documents
-from proxy.shorten.fold import find_speaker, make_notes
+from proxy.shorten.notes import find_speaker, make_notes
 from proxy.shorten.pipeline import (
     BYTES_PER_TOKEN,
     Count,
@@ -43,7 +43,8 @@ from proxy.shorten.pipeline import (
     run,
 )
 from proxy.shorten.rules import NOTHING_KNOWN, Facts, Keep, Rules
-from proxy.shorten.steps.standard import StripReasoning, restore_repeated
+from proxy.shorten.steps.dedup_arrivals import restore_repeated
+from proxy.shorten.steps.strip_reasoning import StripReasoning
 from proxy.shorten.summary import Summary
 from proxy.shorten.window import UNCALIBRATED, Calibration
 
@@ -51,7 +52,7 @@ WINDOW_REASONS = ("window", "cliff")
 OPENING_REASON = "opening"
 REASONING_REFUSED = "signature"
 LARGER_WINDOW_RATIO = 1.25
-_REASONING = StripReasoning(parts=("thinking", "redacted_thinking"), with_calls=True, signed=True)
+_REASONING = StripReasoning(with_calls=True, signed=True)
 WHOLE_TEXT = ("", RESTORED)
 """What may have been done to a result whose text still stands in the view."""
 DOCUMENT_SHARE = 0.25

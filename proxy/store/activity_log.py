@@ -87,7 +87,10 @@ alter table turns add column user text not null default '';
 alter table turns add column session text not null default '';
 """
 _MIGRATIONS = ((2, _MIGRATION_FROM_2), (3, _MIGRATION_FROM_3))
-_NOT_STORED = {TurnEnded: {"request_id"}, RequestFinished: {"client", "sent_seconds", "trace"}}
+_NOT_STORED = {
+    TurnEnded: {"request_id"},
+    RequestFinished: {"client", "sent_seconds", "trace", "received_at", "sent_at", "headers_at", "first_byte_at"},
+}
 _TURN_COLUMNS, _REQUEST_COLUMNS = (
     tuple(name for name in kind.__struct_fields__ if name not in left_out) for kind, left_out in _NOT_STORED.items()
 )

@@ -18,21 +18,14 @@ from dataclasses import dataclass, field, replace
 
 from proxy.history.grouping import find_groups, list_callers, repair
 from proxy.history.messages import NOTE, REPEATED, Message, ToolCall
-from proxy.shorten import summary as summaries
-from proxy.shorten.fold import GO_ONS, is_of_summary
+from proxy.shorten import transcript_text
+from proxy.shorten.call_labels import render_call
+from proxy.shorten.notes import GO_ON, is_of_summary
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count, Draft
-from proxy.shorten.placeholder import render_call
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.state import ConversationState
-from proxy.shorten.summary import (
-    LEDGER_SHARE,
-    NOTED,
-    SummaryReply,
-    SummaryRules,
-    Verdict,
-    find_kept_beside,
-    judge_answer,
-)
+from proxy.shorten.summary import LEDGER_SHARE, NOTED, SummaryRules, find_kept_beside
+from proxy.shorten.summary_check import SummaryReply, Verdict, judge_answer
 
 BOUNDARY = (
     "\n\nDescribe the state as of one place in this conversation: right after {last}. What follows, from {first} on,"
@@ -63,9 +56,9 @@ AGAIN = "\n\nAnswer with the summary itself, at once and in full."
 SLACK_RATIO = 1.1
 """How much larger than our count a request may turn out: counts are estimates."""
 MIN_ASKED_TOKENS = 200
-"""Less than this is not worth a model's call, even where the client asks for it."""
+"""Less than this is not worth a model's call, even if the client asks for it."""
 UNDERSTOOD = "Understood."
-"""Said for the model where its history ends with a result: some templates take no user's words right after one."""
+"""Said for the model if its history ends with a result: some templates take no user's words right after one."""
 MIN_NEW_SHARE = 0.25
 """A question that came to nothing is put again only once there is this share of the view more to tell."""
 
@@ -85,7 +78,7 @@ class Question:
     words: str
     """What the user said: the summary shall be in the same language."""
     weight: int
-    """Tokens of what the answer replaces: one that is not shorter is none."""
+    """Tokens of the replaced messages: one that is not shorter is none."""
     rules: SummaryRules
     focus: str
     boundary: str = ""
@@ -103,7 +96,9 @@ class Question:
     @property
     def label(self) -> str:
         """What tells its answer from other answers about the same messages."""
-        return NOTES if self.is_about_notes else self.focus
+        if self.is_about_notes:
+            return NOTES
+        return self.focus
 
     def verdict(self, reply: SummaryReply, count: Count) -> Verdict:
         """The verdict on an answer to this question."""
@@ -121,11 +116,13 @@ class Try:
     tools: bytes | None
     aligned: bool
     again: bool = False
-    """The same once more with more room: only worth it where the answer had too little."""
+    """The same once more with more room: only worth it if the answer had too little."""
 
 
 def may_ask(rules: Rules, facts: Facts) -> bool:
-    """True where a model may be asked for a summary: only about what was sent before, unless the client asks for one.
+    """Return True if a model may be asked for a summary.
+
+    Only about messages that were sent before, unless the client asks for one.
 
     So a one-shot prompt, or a client whose history begins differently each time, never pays for a summary.
     """
@@ -134,12 +131,12 @@ def may_ask(rules: Rules, facts: Facts) -> bool:
 
 
 def find_question(state: ConversationState, size: int, limit: int) -> Question | None:
-    """The question for this view, where the answer would be worth its price. Half of the target stays as it is."""
+    """The question for this view, if the answer would be worth its price. Half of the target stays as it is."""
     rules, facts = state.rules, state.facts
     if not may_ask(rules, facts):
         return None
     tokens = max(rules.keep.tokens, int(rules.find_goal(limit) * rules.summary.verbatim))
-    # Another focus than that of the current summary: what it needs is in the originals only.
+    # Another focus than that of the current summary: its facts are in the originals only.
     covered_before, is_refocused = state.block.covers, state.is_refocused
     state = state.without_block() if is_refocused else state
     draft = state.draft(rules.keep if facts.force else replace(rules.keep, tokens=tokens))
@@ -147,15 +144,21 @@ def find_question(state: ConversationState, size: int, limit: int) -> Question |
         draft = state.draft_up_to(covered_before) or draft  # the longest block of a history is the one that is found
     covers = draft.after[0].start if draft.after else len(state.body)
     goal = rules.find_goal(limit, "forced" if facts.force else "")
-    kept = find_kept_beside(replace(draft, goal=goal), rules.summary)
-    weight = state.count_tokens(message for message in draft.middle if id(message) not in kept)
+    kept_tokens = find_kept_beside(replace(draft, goal=goal), rules.summary)
+    weight = state.count_tokens(message for message in draft.middle if id(message) not in kept_tokens)
     if facts.insists:
-        return build_question(state, draft, covers, weight) if weight >= MIN_ASKED_TOKENS else None
+        if not (weight >= MIN_ASKED_TOKENS):
+            return None
+        return build_question(state, draft, covers, weight)
     ledger = replace(draft, goal=goal).bytes_within(LEDGER_SHARE, rules.summary.ledger) // BYTES_PER_TOKEN
     gain = weight - rules.summary.max_tokens - ledger
-    more = state.count_tokens(state.body[facts.failed_summary_covers : covers])
-    least = int(size * rules.min_progress)
-    if gain < least or size - gain > limit or (facts.failed_summary_covers and more < size * MIN_NEW_SHARE):
+    extra_tokens = state.count_tokens(state.body[facts.failed_summary_covers : covers])
+    min_tokens = int(size * rules.min_progress)
+    if (
+        gain < min_tokens
+        or size - gain > limit
+        or (facts.failed_summary_covers and extra_tokens < size * MIN_NEW_SHARE)
+    ):
         return None
     return build_question(state, draft, covers, weight)
 
@@ -185,9 +188,9 @@ def build_question(state: ConversationState, draft: Draft, covers: int, weight: 
 def build_note_question(state: ConversationState, draft: Draft, weight: int) -> Question:
     """The question for notes on the middle of this draft, before that is shortened by so many tokens."""
     summary = state.rules.summary
-    most = min(summary.notes, summary.max_tokens)
+    max_tokens = min(summary.notes, summary.max_tokens)
     question = build_question(state, draft, draft.after[0].start if draft.after else len(state.body), weight)
-    rules = replace(summary, prompt=NOTES_PROMPT, headings=(), max_tokens=most)
+    rules = replace(summary, prompt=NOTES_PROMPT, headings=(), max_tokens=max_tokens)
     return replace(question, rules=rules, earlier="", focus="", originals={}, is_about_notes=True)
 
 
@@ -213,7 +216,9 @@ def _describe_boundary(draft: Draft) -> str:
 def _describe_message(message: Message, call: ToolCall | None) -> str:
     """The message in a few words: `the result of Bash(make test)`, `the user's message "Mend the tests."`."""
     if message.is_bulk:
-        return "a result" if call is None else f"the result of {_quote_start(render_call(call))}"
+        if call is None:
+            return "a result"
+        return f"the result of {_quote_start(render_call(call))}"
     words = f"the {message.role}'s message"
     if message.text.strip():
         words += f' "{_quote_start(message.text)}"'
@@ -233,24 +238,28 @@ def _quote_start(text: str) -> str:
 def list_tries(question: Question, room: int | None, count: Count) -> Iterator[Try]:
     """The ways to put it that fit: as it is, the same with more room for the answer, then each smaller.
 
-    `room`: what a request may hold beside an answer of `max_tokens`, if that is known.
+    `room`: the tokens that a request may hold beside an answer of `max_tokens`, if that is known.
     """
-    most = question.rules.max_tokens
+    max_tokens = question.rules.max_tokens
     if question.rules.call == "aligned":
         messages = (*question.view, _make_user_message(question.instruction))
-        taken = sum(count(message.raw) for message in messages) + (count(question.tools) if question.tools else 0)
+        taken_tokens = sum(count(message.raw) for message in messages) + (
+            count(question.tools) if question.tools else 0
+        )
         restored = ""
-        if room is None or taken * SLACK_RATIO <= room:
-            left = RESTORED_TOKENS if room is None else min(RESTORED_TOKENS, int(room / SLACK_RATIO) - taken - most)
-            restored = _quote([*_restore(question, CLIP_CHARACTERS, left, count).values()])
+        if room is None or taken_tokens * SLACK_RATIO <= room:
+            text_count = RESTORED_TOKENS
+            if room is not None:
+                text_count = min(RESTORED_TOKENS, int(room / SLACK_RATIO) - taken_tokens - max_tokens)
+            restored = _quote([*_restore(question, CLIP_CHARACTERS, text_count, count).values()])
             messages = (*question.view, _make_user_message(question.instruction + restored))
             yield Try(messages, question.tools, aligned=True)
-        if room is None or taken * SLACK_RATIO + most <= room:
+        if room is None or taken_tokens * SLACK_RATIO + max_tokens <= room:
             messages = (*question.view, _make_user_message(question.instruction + restored + AGAIN))
             yield Try(messages, question.tools, aligned=True, again=True)
     texts = set[str]()
     for clip, share in ((0, 0.9), (CLIP_CHARACTERS, 0.9), (CLIP_CHARACTERS // 4, 0.45)):
-        text = _retell(question, clip, None if room is None else int(room * share) - most, count)
+        text = _retell(question, clip, None if room is None else int(room * share) - max_tokens, count)
         if text is not None and text not in texts:
             texts.add(text)
             yield Try((_make_user_message(text),), None, aligned=False)
@@ -264,7 +273,7 @@ def _restore(question: Question, clip: int, room: int, count: Count) -> dict[int
     """
     texts: list[tuple[int, str]] = []
     for place, original in reversed(question.originals.items()):
-        text = summaries.retell([original], clip)
+        text = transcript_text.retell([original], clip)
         room -= count(_encode(text))
         if room < 0:
             break
@@ -274,45 +283,51 @@ def _restore(question: Question, clip: int, room: int, count: Count) -> dict[int
 
 def _quote(texts: Sequence[str]) -> str:
     """What follows the instruction if results are quoted; empty if none are."""
-    return f"{RESTORED}\n\n{summaries.frame_transcript(texts)}\n\n{summaries.NOW}" if texts else ""
+    if not texts:
+        return ""
+    return f"{RESTORED}\n\n{transcript_text.frame_transcript(texts)}\n\n{transcript_text.NOW}"
 
 
 def _retell(question: Question, clip: int, room: int | None, count: Count) -> str | None:
-    """The old part as one text, the oldest groups left out where there is no room for them; None: no room for any."""
-    old = [message for message in question.old if not (question.earlier and _is_known(message))]
+    """The old part as one text, the oldest groups left out if there is no room for them; None: no room for any."""
+    old_messages = [message for message in question.old if not (question.earlier and _is_known(message))]
     restored = _restore(question, clip or CLIP_CHARACTERS, RESTORED_TOKENS, count)
-    lines = [restored.get(id(message)) or summaries.retell([message], clip) for message in old]
-    texts = ["\n".join(filter(None, [lines[place] for place in group])) for group in find_groups(old)]
+    lines = [restored.get(id(message)) or transcript_text.retell([message], clip) for message in old_messages]
+    texts = ["\n".join(filter(None, [lines[place] for place in group])) for group in find_groups(old_messages)]
     if question.rules.input_chars:
         texts = _take_characters(texts, question.rules.input_chars)
-    left = len(texts)
+    text_count = len(texts)
     if room is not None:
-        room -= count(_encode(summaries.render_request(question.instruction, question.earlier, (), omitted=left)))
-        left = 0
+        room -= count(
+            _encode(transcript_text.render_request(question.instruction, question.earlier, (), omitted=text_count))
+        )
+        text_count = 0
         for text in reversed(texts):
             room -= count(_encode(text))
             if room < 0:
                 break
-            left += 1
-    omitted = len(texts) - left
-    request = summaries.render_request(question.instruction, question.earlier, texts[omitted:], omitted=omitted)
-    return request if left else None
+            text_count += 1
+    omitted = len(texts) - text_count
+    request = transcript_text.render_request(question.instruction, question.earlier, texts[omitted:], omitted=omitted)
+    if not text_count:
+        return None
+    return request
 
 
 def _take_characters(texts: Sequence[str], room: int) -> list[str]:
     """The first texts, up to so many characters in all."""
-    taken: list[str] = []
+    taken_characters: list[str] = []
     for text in texts:
         if room <= 0:
             break
-        taken.append(text[:room])
+        taken_characters.append(text[:room])
         room -= len(text) + 1
-    return taken
+    return taken_characters
 
 
 def _is_known(message: Message) -> bool:
-    """True where a message only repeats the earlier summary, which the question quotes first."""
-    return is_of_summary(message) or (message.made == NOTE and message.text in (*GO_ONS, NOTED))
+    """Return True if a message only repeats the earlier summary, which the question quotes first."""
+    return is_of_summary(message) or (message.made == NOTE and message.text in (GO_ON, NOTED))
 
 
 def _encode(text: str) -> bytes:

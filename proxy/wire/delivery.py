@@ -556,7 +556,7 @@ def _longer(usage: bytes, more: int) -> bytes:
 # Silent truncation: how an answer shows that its prompt was cut before the model read it.
 #
 # Some servers take any prompt and cut what does not fit, without an error. Their figures give it away
-# (`core.conversation.is_silently_cut`), or the way their answer ends.
+# (`path.accounting.is_silently_cut`), or the way their answer ends.
 
 _CONTEXT_EXCEEDED = re.compile(rb'"(?:finish|stop)_reason"\s*:\s*"model_context_window_exceeded"')
 

@@ -497,3 +497,9 @@ _OPENERS: dict[str, Callable[[bytes], Iterator[bytes]]] = {
     "zstd": _zstd,
     "br": _brotli,
 }
+
+
+def is_event_stream(headers: Headers) -> bool:
+    """Return True for the headers of an event stream that can be read along: it is not compressed."""
+    kind = find(headers, "content-type") or ""
+    return kind.startswith("text/event-stream") and not find_encoding(headers)

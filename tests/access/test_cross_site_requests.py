@@ -2,10 +2,10 @@
 
 import pytest
 
-from proxy.access.authentication import check_page, lower_case
+from proxy.access.web_pages import check_page
 from proxy.errors import ForeignOrigin, HostNotAllowed, NotJson
 
-HOSTS = lower_case(("ai.example.com", "UI.example.com"))
+HOSTS = frozenset({"ai.example.com", "ui.example.com"})
 HOST = ("Host", "localhost:8800")
 JSON = ("Content-Type", "application/json; charset=utf-8")
 

@@ -1,8 +1,15 @@
 """Team keys: shown once, kept as a hash, found by a public id."""
 
+import inspect
+
 import pytest
 
-from proxy.access.records import TeamKey, compute_digest, create_team_key, find_public_id
+from proxy.access.admin_key import is_admin_key
+from proxy.access.authentication import Admitted
+from proxy.access.registry import Registry
+from proxy.access.team_keys import TeamKey, compute_digest, create_team_key, find_public_id
+from proxy.admin import guard
+from proxy.wire.http import Caller
 
 NOW = 1_800_000_000.0
 
@@ -47,3 +54,23 @@ def test_a_key_opens_until_it_is_revoked_or_has_run_out():
     assert key.why_invalid(NOW + 10) == "expired"
     assert TeamKey("a", "red", "", NOW, revoked=NOW).why_invalid(NOW) == "revoked"
     assert TeamKey("a", "red", "", NOW).why_invalid(NOW * 2) == ""
+
+
+def test_the_registry_on_disk_holds_no_secret():
+    text, key = create_team_key("red", NOW)
+    document = Registry().with_key(key).to_bytes().decode()
+    assert key.id in document
+    assert text.rpartition("-")[2] not in document
+    assert text not in document
+
+
+@pytest.mark.parametrize("compare", [TeamKey.matches, is_admin_key, guard.is_session])
+def test_a_secret_is_compared_in_constant_time(compare):
+    """No test can time it on a busy machine, so the call itself is looked for."""
+    assert "return hmac.compare_digest(" in inspect.getsource(compare)
+
+
+def test_what_a_log_might_print_of_an_admitted_request_holds_no_credential():
+    admitted = Admitted(Caller("red", identified_by=(("x-user", "alice"),)), (("authorization", "Bearer sk-secret"),))
+    assert "sk-secret" not in repr(admitted)
+    assert "alice" not in repr(admitted)

@@ -7,7 +7,9 @@ import threading
 
 import pytest
 
-from proxy.access.records import EVERYBODY, SHARED, Records, Registry, RegistryUnreadable, create_team_key, synchronize
+from proxy.access.records import SHARED, Records, RegistryUnreadable, synchronize
+from proxy.access.registry import EVERYBODY, Registry
+from proxy.access.team_keys import create_team_key
 from proxy.store.contract import StoreUnavailable
 from proxy.store.memory import MemoryStore
 

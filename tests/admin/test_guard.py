@@ -11,9 +11,9 @@ from urllib.parse import urlencode
 import pytest
 import pytest_asyncio
 
-from proxy.access.records import ENDED_SESSIONS_MAX
+from proxy.access.registry import ENDED_SESSIONS_MAX
 from proxy.admin import guard
-from proxy.admin.app import ROUTES
+from proxy.admin.dispatch import ROUTES
 from proxy.config import Config, Secret
 from tests.support.admin_client import AdminClient, admin_config
 from tests.support.proxy_client import PATIENCE_SECONDS, whole_log

@@ -2,7 +2,7 @@
 
 import json
 
-from proxy.admin.history import show_with_block, show_without_block
+from proxy.admin.views import show_with_block, show_without_block
 from proxy.history.grouping import Pins
 from proxy.history.identity import compute_chain
 from proxy.path.planning import Plan, decide

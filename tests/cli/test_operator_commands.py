@@ -6,7 +6,8 @@ import re
 import pytest
 import yaml
 
-from proxy.access.records import EVERYBODY, Records
+from proxy.access.records import Records
+from proxy.access.registry import EVERYBODY
 from proxy.cli import main
 from tests.support.running_proxy import free_port
 

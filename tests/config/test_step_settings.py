@@ -28,22 +28,22 @@ def test_one_setting_of_an_inherited_step_changes_and_nothing_else_of_it():
 
 def test_changes_of_a_policy_and_of_its_parent_add_up_and_the_nearest_counts():
     policies = {
-        "base": {"steps": {"clear_results": {"over": 900, "keep_failed": 5}}},
+        "base": {"steps": {"clear_results": {"over": 900, "keep_recent": 5}}},
         "mine": {"inherit": "base", "steps": {"clear_results": {"over": 1_000}, "drop_middle": {"ledger": 100}}},
     }
     mine = resolve(policies)
     step = find_step(mine, "clear_results")
-    assert (step.over, step.keep_failed) == (1_000, 5)
+    assert (step.over, step.keep_recent) == (1_000, 5)
     assert find_step(mine, "drop_middle").ledger == 100
 
 
 def test_a_list_that_is_written_anew_is_not_changed_by_what_the_parent_says_of_its_steps():
     policies = {
-        "base": {"steps": {"clear_results": {"over": 900, "keep_failed": 5}}},
+        "base": {"steps": {"clear_results": {"over": 900, "keep_recent": 5}}},
         "mine": {"inherit": "base", "when_full": [{"clear_results": {"over": 2_000}}]},
     }
     step = find_step(resolve(policies), "clear_results")
-    assert (step.over, step.keep_failed) == (2_000, 0)
+    assert (step.over, step.keep_recent) == (2_000, 0)
 
 
 def test_a_policy_written_out_with_all_it_inherits_is_the_same_policy():

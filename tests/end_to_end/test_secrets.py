@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from proxy import events
-from proxy.server.http import REQUEST_ID, HttpServer
+from proxy.server.connection import REQUEST_ID, HttpServer
 from proxy.telemetry import log
 from tests.support import http_client
 from tests.support.proxy_client import ask, chat, encode_chunked, fault_of, open_line, page, request, streaming, until

@@ -1,8 +1,8 @@
 """Known callers: a team, and any caller that an upstream has accepted."""
 
 from proxy.lru import ENTRY_BYTES
-from proxy.path import context
-from proxy.path.context import AcceptedCallers, compute_fingerprint
+from proxy.path import request_context
+from proxy.path.request_context import AcceptedCallers, compute_fingerprint
 from proxy.upstream import Call
 from proxy.wire.http import UNIDENTIFIED, Caller
 
@@ -36,7 +36,7 @@ def test_a_team_is_known():
 
 
 def test_so_many_are_remembered_and_the_others_are_not_forgotten_with_the_oldest(monkeypatch):
-    monkeypatch.setattr(context, "REMEMBERED_MAX_BYTES", 100 * ENTRY_BYTES)
+    monkeypatch.setattr(request_context, "REMEMBERED_MAX_BYTES", 100 * ENTRY_BYTES)
     known = AcceptedCallers()
     for number in range(101):
         known.add(compute_fingerprint(call(f"sk-{number}")))

@@ -21,11 +21,12 @@ from proxy.history import identity
 from proxy.models import tokenizer
 from proxy.models.tokenizer import CountCache
 from proxy.path import history_threads, planning
+from proxy.path.actions import Opening
 from proxy.path.compactor import Compactor
-from proxy.path.context import CompiledPolicy, PolicyChoice
 from proxy.path.gateway import render_decision
 from proxy.path.originals import Keeper
-from proxy.path.session import OutgoingRequest
+from proxy.path.outgoing import OutgoingRequest
+from proxy.path.request_context import CompiledPolicy, PolicyChoice
 from proxy.store.memory import MemoryStore
 from proxy.store.sqlite import SqliteStore
 from proxy.store.transcripts.writer import Originals
@@ -101,10 +102,15 @@ class CompactorUnderTest:
 
     async def send(self, messages, *headers, policy=SMALL, usage=None, **more) -> OutgoingRequest:
         prepared = await self.prepares(messages, *headers, policy=policy, **more)
-        await self.compactor.accept(prepared, ANSWER)
-        if prepared.session is not None:
-            await prepared.session.complete(tail_of(usage))
+        await self.accept(prepared)
+        if prepared.driver is not None:
+            await prepared.driver.finish(tail_of(usage), is_whole=True)
         return prepared
+
+    async def accept(self, prepared):
+        if prepared.driver is not None:
+            await prepared.driver.advance(Opening())
+        await self.compactor.start_recording(prepared, ANSWER)
 
     async def leave(self):
         await self.compactor.close()
@@ -146,6 +152,10 @@ def reason(prepared):
     return find(render_decision(prepared.decision, "cp-1"), "x-compaction-reason")
 
 
+def memory_of(prepared):
+    return prepared.driver._forwarding.conversation.memory
+
+
 def mode(word):
     return ("x-compaction", word)
 
@@ -166,15 +176,6 @@ async def test_below_every_threshold_a_look_up_finds_no_block_and_nothing_is_rem
     assert prepared.call.body == body(reading(3))
     assert prepared.decision.plan is None
     assert [act for act, *_ in compactor_under_test.store.asked] == ["find_first"]
-
-
-async def test_a_store_that_version_0_1_has_made_is_asked_for_its_keys_as_well(compactor_under_test):
-    """It knew a history by its very bytes, and this JSON has spaces."""
-    await compactor_under_test.store.load_secret(b"k" * 32)
-    await compactor_under_test.send(reading(3))
-    ((_, new, _), (_, old, _)) = compactor_under_test.store.asked
-    assert len(new) == len(old)
-    assert new[0] != old[0]
 
 
 async def test_identical_bytes_are_as_much_work_for_a_second_tenant(compactor_under_test, monkeypatch):
@@ -270,7 +271,7 @@ async def test_no_block_is_stored_before_the_upstream_accepted_the_request(compa
     first, second = await compactor_under_test.prepares(WORK), await compactor_under_test.prepares(WORK)
     assert (action(first), action(second)) == ("created", "created")
     assert compactor_under_test.store.times("put_block") == 0
-    await compactor_under_test.compactor.accept(second, ANSWER)
+    await compactor_under_test.accept(second)
     assert action(await compactor_under_test.prepares(WORK)) == "applied"
 
 
@@ -318,7 +319,7 @@ async def test_the_same_bytes_leave_whatever_was_evicted_in_between(tmp_path, mo
         await restarted.leave()
         assert len({each.call.body for each in left}) == 1
         assert len({action(each) for each in left}) == 1
-        chains = [{*each.session.exchange.identity.links} for each in left if each.session.is_identified]
+        chains = [{*each.driver.identity.links} for each in left if each.driver.identity is not None]
         assert not chains or not (chains[1] | chains[2]) & (chains[3] | chains[4])
         actions.append(action(left[0]))
     assert {"created", "applied"} <= {*actions}, actions
@@ -328,8 +329,8 @@ async def test_the_same_bytes_leave_whatever_was_evicted_in_between(tmp_path, mo
 
 async def test_a_history_that_goes_on_is_read_from_where_it_was_known(compactor_under_test):
     first, second = await compactor_under_test.send(WORK), await compactor_under_test.prepares([*WORK, *user("Go on.")])
-    known = first.session.exchange.context.request.messages
-    assert all(map(is_, second.session.exchange.context.request.messages, known))
+    known = first.driver._request.messages
+    assert all(map(is_, second.driver._request.messages, known))
 
 
 async def test_a_request_of_another_api_is_not_taken_for_the_beginning_of_a_chat(compactor_under_test):
@@ -337,8 +338,8 @@ async def test_a_request_of_another_api_is_not_taken_for_the_beginning_of_a_chat
     talk = [*user("Go on. " * 300), *assistant("Well. " * 300)] * 5
     first = await compactor_under_test.send(talk, path="/messages", max_tokens=10)
     second = await compactor_under_test.prepares([*talk, *user("And now?")])
-    known = first.session.exchange.context.request.messages
-    assert not any(map(is_, second.session.exchange.context.request.messages, known))
+    known = first.driver._request.messages
+    assert not any(map(is_, second.driver._request.messages, known))
 
 
 async def test_large_bodies_are_decided_on_in_a_thread_and_come_out_the_same(compactor_under_test, monkeypatch):
@@ -461,7 +462,7 @@ async def test_the_upstreams_count_is_learned_with_each_answer(compactor_under_t
     first = await compactor_under_test.send(WORK)
     for _ in range(8):
         await compactor_under_test.send(WORK, usage={"prompt_tokens": int(first.decision.tokens_after * 1.3)})
-    learned = (await compactor_under_test.prepares(WORK)).session.exchange.memory.calibration
+    learned = memory_of(await compactor_under_test.prepares(WORK)).calibration
     assert learned.ratio == pytest.approx(1.3, abs=0.02)
 
 
@@ -469,7 +470,7 @@ async def test_another_model_begins_with_what_is_known_of_it(compactor_under_tes
     for _ in range(3):
         await compactor_under_test.send(WORK, usage={"prompt_tokens": 9_000})
     other = await compactor_under_test.prepares(WORK, model="claude-sonnet-4-5")
-    assert other.session.exchange.memory.calibration.ratio == pytest.approx(1.29)
+    assert memory_of(other).calibration.ratio == pytest.approx(1.29)
     assert other.decision.tokens_after != 9_000
 
 
@@ -493,7 +494,7 @@ async def test_nothing_is_stored_for_a_new_caller_before_an_upstream_accepted_it
     await asyncio.sleep(0.2)
     assert saved_messages() == []
     assert not store.times("put_block")
-    await compactor_under_test.compactor.accept(prepared, ANSWER)
+    await compactor_under_test.accept(prepared)
     await compactor_under_test.leave()
     assert [message for message in saved_messages() if message["role"] != "system"] == WORK[1:]
 

@@ -1,4 +1,4 @@
-"""One exchange of the orchestration, step by step: what it asks its driver for, and what it remembers."""
+"""One request, step by step: what `run` asks its driver for, and what it remembers."""
 
 import json
 from dataclasses import replace
@@ -6,27 +6,37 @@ from dataclasses import replace
 import pytest
 
 from proxy.history.identity import Identity
+from proxy.path.accounting import is_silently_cut
 from proxy.path.actions import (
+    AnswerReport,
     AwaitSummary,
     BeginCompaction,
-    CanKeepOriginals,
     CanSummarize,
     CountTokens,
+    Deliver,
+    Delivered,
+    EndCompaction,
     Identify,
     KeepOriginals,
+    NoteAccepted,
     NoteLocalWindow,
+    Opening,
     Owner,
     ProbeWindow,
     RecountByProbe,
     Report,
     Rewrite,
+    Send,
     ShareProbedWindow,
     StartSummary,
     StoreBlock,
     StoreFact,
     drive,
+    drive_until,
 )
-from proxy.path.conversation import AnswerReport, Context, Exchange, is_silently_cut
+from proxy.path.conversation import Context
+from proxy.path.originals_rule import Originals
+from proxy.path.program import compact, run
 from proxy.path.recovery import REASON, SHORTENED_REFUSED, Refusal
 from proxy.shorten.memory import MAX_FAILURES, LookUp, SummaryCandidate
 from proxy.shorten.rules import Keep, Rules
@@ -72,7 +82,7 @@ class Driver:
                 return tuple(map(self._first, (blocks, facts, windows, summaries)))
             case CanSummarize():
                 return True
-            case AwaitSummary(_, covers, _):
+            case AwaitSummary(_, covers):
                 return self._summary(covers) if self._summary is not None else None
             case StoreBlock(key, block, replaces):
                 if self.stored.get(key, replaces) == replaces:
@@ -80,7 +90,7 @@ class Driver:
                 return self.stored[key]
             case StoreFact(key, value):
                 self.stored[key] = value
-            case KeepOriginals() | CanKeepOriginals():
+            case KeepOriginals():
                 return True
             case RecountByProbe():
                 return self._recounted
@@ -96,19 +106,69 @@ class Driver:
         return [action for action in self.actions if isinstance(action, kind)]
 
 
-def exchange(messages, rules=RULES, max_tokens=None, **context):
+class Life:
+    """One request, driven from one `Send` or `Deliver` to the next."""
+
+    def __init__(self, context, driver):
+        self.context, self.driver = context, driver
+        self._life = run(lambda: context)
+        self.step = None
+
+    @property
+    def forwarding(self):
+        return self.step.forwarding
+
+    @property
+    def decision(self):
+        return self.forwarding.decision
+
+    @property
+    def memory(self):
+        return self.forwarding.conversation.memory
+
+    def prepare(self):
+        """The decision on the request."""
+        return self._go_on(None).decision
+
+    def refuse(self, refusal=None):
+        """The upstream refuses it; no refusal: it calls it invalid. What is tried once more, or None."""
+        self._go_on(Opening(is_good=False, refusal=refusal, is_invalid=refusal is None))
+        return self.decision if isinstance(self.step, Send) else None
+
+    def accept(self):
+        self._go_on(Opening())
+
+    def complete(self, usage=NOT_REPORTED, now=NOW, **more):
+        drive_until(self._life, self.driver, Delivered(AnswerReport(usage), now, **more))
+
+    def _go_on(self, result):
+        self.step = drive_until(self._life, self.driver, result)
+        return self.forwarding
+
+
+def context_of(messages, rules=RULES, max_tokens=None, **context):
     context = {"window": Window(total=1_000_000, origin="config"), "now": NOW, **context}
     asked = {} if max_tokens is None else {"max_tokens": max_tokens}
-    return Exchange(Context(request=parse_request(body(messages, **asked)), rules=rules, count=quarter, **context))
+    return Context(request=parse_request(body(messages, **asked)), rules=rules, count=quarter, **context)
 
 
-def accepted_exchange(messages, driver, rules=RULES, usage=NOT_REPORTED, now=NOW, **context):
-    """An exchange that the upstream accepted and answered."""
-    made = exchange(messages, rules, **context)
-    drive(made.prepare(), driver)
-    drive(made.accept(), driver)
-    drive(made.complete(AnswerReport(usage), now), driver)
-    return made
+def prepared(messages, driver, rules=RULES, **context):
+    """A request up to the moment when it is sent."""
+    life = Life(context_of(messages, rules, **context), driver)
+    life.prepare()
+    return life
+
+
+def decide(messages, driver, rules=RULES, **context):
+    return prepared(messages, driver, rules, **context).decision
+
+
+def answered(messages, driver, rules=RULES, usage=NOT_REPORTED, now=NOW, **context):
+    """A request that the upstream accepted and answered."""
+    life = prepared(messages, driver, rules, **context)
+    life.accept()
+    life.complete(usage, now)
+    return life
 
 
 # --- before the upstream is asked ------------------------------------------------------------------------------------
@@ -116,26 +176,24 @@ def accepted_exchange(messages, driver, rules=RULES, usage=NOT_REPORTED, now=NOW
 
 def test_a_short_history_asks_for_nothing():
     driver = Driver()
-    decision = drive(exchange(SHORT).prepare(), driver)
+    decision = decide(SHORT, driver)
     assert (decision.outcome, decision.plan, decision.tokens_before) == ("none", None, 0)
     assert driver.actions == []
 
 
 def test_a_history_that_makes_a_block_is_counted_looked_up_decided_on_and_stored_once_it_is_accepted():
     driver = Driver()
-    made = exchange(WORK, keeps_originals=True)
-    decision = drive(made.prepare(), driver)
+    made = prepared(WORK, driver, originals=Originals.TO_FIT)
+    decision = made.decision
     assert decision.outcome == "created"
     assert decision.rewrites
-    # A new conversation whose JSON is not in the usual form is looked up once more, as version 0.1 stored it.
-    looked_up = [LookUp, LookUp]
     assert driver.kinds() == [
-        *(CountTokens, ProbeWindow, Identify, *looked_up, NoteLocalWindow, CanSummarize, Rewrite, KeepOriginals),
-        BeginCompaction,
+        *(CountTokens, ProbeWindow, Identify, LookUp, NoteLocalWindow, CanSummarize, Rewrite, KeepOriginals),
+        *(BeginCompaction, EndCompaction),
     ]
     assert driver.stored == {}
-    drive(made.accept(), driver)
-    assert driver.kinds()[-2:] == [StoreBlock, ShareProbedWindow]
+    made.accept()
+    assert driver.kinds()[-3:] == [NoteAccepted, StoreBlock, ShareProbedWindow]
     assert len(driver.actions_of(KeepOriginals)) == 1
 
 
@@ -145,18 +203,15 @@ def test_a_history_is_gone_over_whole_only_where_a_block_comes_of_it():
     driver, made, length = Driver(), 0, len(reading(1))
     for number in range(4, 40):
         history = [*reading(number)[:length], *exempt, *reading(number)[length:]]
-        made += (
-            accepted_exchange(history, driver, replace(RULES, when_full=Rules().when_full)).decision.outcome
-            == "created"
-        )
+        made += answered(history, driver, replace(RULES, when_full=Rules().when_full)).decision.outcome == "created"
     assert made > 2
     assert len(driver.actions_of(Rewrite)) <= 2 * made
 
 
 def test_the_next_request_finds_the_block():
     driver = Driver()
-    first = accepted_exchange(WORK, driver)
-    second = drive(exchange(WORK).prepare(), Driver(driver.stored))
+    first = answered(WORK, driver)
+    second = decide(WORK, Driver(driver.stored))
     assert [message.raw for message in second.plan.view] == [message.raw for message in first.decision.plan.view]
     assert second.outcome == "applied"
 
@@ -169,7 +224,7 @@ def forward_in_turn(windows, steps, driver, lengths=(800, 8_000)):
     for number, (window, step) in enumerate(zip(windows, steps, strict=True)):
         wanted = lengths[number % len(lengths)]
         rules = replace(FOLDING, summary=SummaryRules(enabled=False))
-        made = accepted_exchange(reading(step), driver, rules, max_tokens=wanted, window=window)
+        made = answered(reading(step), driver, rules, max_tokens=wanted, window=window)
         plan = made.decision.plan
         view = [message.raw for message in (made.context.request.messages if plan is None else plan.view)]
         yield made.decision.outcome, view[: len(before)] == before
@@ -213,10 +268,9 @@ def test_a_block_of_an_earlier_version_is_used_but_in_a_larger_window(window, ou
 def test_a_block_made_after_a_refusal_goes_on_whatever_answers_are_asked_for():
     driver = Driver()
     rules = replace(FOLDING, summary=SummaryRules(enabled=False))
-    made = exchange(WORK, rules, max_tokens=8_000, window=Window())
-    drive(made.prepare(), driver)
-    assert drive(made.recover(Refusal("input", limit=16_000)), driver).outcome == "created"
-    drive(made.accept(), driver)
+    made = prepared(WORK, driver, rules, max_tokens=8_000, window=Window())
+    assert made.refuse(Refusal("input", limit=16_000)).outcome == "created"
+    made.accept()
     learned = Window(total=16_000, origin="learned")
     assert {outcome for outcome, _ in forward_in_turn([learned] * 4, [16] * 4, driver)} == {"applied"}
 
@@ -224,42 +278,41 @@ def test_a_block_made_after_a_refusal_goes_on_whatever_answers_are_asked_for():
 def test_without_new_blocks_one_for_a_smaller_window_is_used_where_the_request_would_not_fit():
     driver = Driver()
     assert [*forward_in_turn([SMALL], [24], driver, lengths=[8_000])] == [("created", True)]
-    longest = exchange(LONGER, mode="off", max_tokens=40_000, window=LARGE)
-    assert drive(longest.prepare(), Driver(driver.stored)).outcome == "applied"
-    assert drive(exchange(LONGER, mode="off", window=LARGE).prepare(), Driver(driver.stored)).outcome == "off"
+    longest = decide(LONGER, Driver(driver.stored), mode="off", max_tokens=40_000, window=LARGE)
+    assert longest.outcome == "applied"
+    assert decide(LONGER, Driver(driver.stored), mode="off", window=LARGE).outcome == "off"
 
 
 def test_while_the_store_does_not_answer_the_caller_is_treated_as_new():
     driver = Driver(answers=False)
-    decision = drive(exchange(WORK).prepare(), driver)
+    decision = decide(WORK, driver)
     assert decision.outcome == "created"
     assert driver.actions_of(NoteLocalWindow) == []
 
 
 def test_of_an_unknown_caller_originals_wait_for_the_upstream_to_accept_it():
     driver = Driver()
-    made = exchange(WORK, keeps_originals=True, is_known=False)
-    drive(made.prepare(), driver)
+    made = prepared(WORK, driver, originals=Originals.BEST_EFFORT, is_known=False)
     assert driver.actions_of(KeepOriginals) == []
-    drive(made.accept(), driver)
+    made.accept()
     assert driver.kinds().index(KeepOriginals) < driver.kinds().index(StoreBlock)
 
 
 @pytest.mark.parametrize(("context", "reason"), [({"mode": "off"}, ""), ({"is_halted": True}, "switched-off")])
 def test_switched_off_no_new_block_is_made_and_an_existing_one_stays(context, reason):
     driver = Driver()
-    decision = drive(exchange(WORK, **context).prepare(), driver)
+    decision = decide(WORK, driver, **context)
     assert (decision.outcome, decision.reason) == ("off", reason)
-    accepted_exchange(WORK, driver)
-    assert drive(exchange(WORK, **context).prepare(), Driver(driver.stored)).outcome == "applied"
+    answered(WORK, driver)
+    assert decide(WORK, Driver(driver.stored), **context).outcome == "applied"
 
 
 def test_an_unknown_window_is_reported():
-    made = exchange(LONGER, replace(RULES, clear_at_least=10**9, trigger_tokens=100_000), window=Window())
-    small = drive(made.prepare(), Driver())
+    high = replace(RULES, clear_at_least=10**9, trigger_tokens=100_000)
+    small = decide(LONGER, Driver(), high, window=Window())
     assert (small.outcome, small.plan) == ("none", None)
     rules = replace(RULES, horizon=0.0)
-    assert drive(exchange(LONGER, rules, window=Window()).prepare(), Driver()).reason == "window-unknown"
+    assert decide(LONGER, Driver(), rules, window=Window()).reason == "window-unknown"
 
 
 # --- observing -------------------------------------------------------------------------------------------------------
@@ -267,22 +320,22 @@ def test_an_unknown_window_is_reported():
 
 def test_an_observed_block_is_stored_apart_and_applied_to_no_request():
     driver = Driver()
-    seen = accepted_exchange(WORK, driver, mode="observe")
+    seen = answered(WORK, driver, mode="observe")
     assert seen.decision.outcome == "observed"
     assert not seen.decision.rewrites
     assert [key for key in driver.stored if "/block/" in key] == [
         key for key in driver.stored if key.startswith("team/observed/block/")
     ]
     again = Driver(driver.stored)
-    assert accepted_exchange(WORK, again, mode="observe").memory.observed
+    assert answered(WORK, again, mode="observe").memory.observed
     assert again.actions_of(StartSummary) == []
-    assert drive(exchange(WORK).prepare(), Driver(driver.stored)).outcome == "created"
+    assert decide(WORK, Driver(driver.stored)).outcome == "created"
 
 
 def test_a_block_in_force_is_applied_while_observing_and_no_other_follows_it():
     driver = Driver()
-    accepted_exchange(WORK, driver)
-    assert drive(exchange(reading(40), mode="observe").prepare(), Driver(driver.stored)).outcome == "applied"
+    answered(WORK, driver)
+    assert decide(reading(40), Driver(driver.stored), mode="observe").outcome == "applied"
 
 
 # --- summaries -------------------------------------------------------------------------------------------------------
@@ -301,11 +354,10 @@ def test_the_next_summary_is_thought_of_at_some_sizes_and_not_after_every_answer
     stored, times = {}, []
     for length, size in zip(lengths, sizes, strict=True):
         driver = Driver(stored)
-        made = exchange(reading(length), rules)
-        drive(made.prepare(), driver)
-        drive(made.accept(), driver)
+        made = prepared(reading(length), driver, rules)
+        made.accept()
         assert driver.actions_of(Rewrite) == []
-        drive(made.complete(AnswerReport(Usage(size)), NOW), driver)
+        made.complete(Usage(size))
         times.append(len(driver.actions_of(Rewrite)))
     assert times[-1] == 0
     assert 2 <= sum(times) <= 4, (times, sizes, rules.trigger_tokens)
@@ -313,8 +365,8 @@ def test_the_next_summary_is_thought_of_at_some_sizes_and_not_after_every_answer
 
 def test_a_request_that_does_not_fit_waits_for_its_summary_and_uses_it():
     driver = Driver(summary=write)
-    made = exchange(LONGER, FOLDING, mode="force", wait_seconds=7.0)
-    decision = drive(made.prepare(), driver)
+    made = prepared(LONGER, driver, FOLDING, mode="force", wait_seconds=7.0)
+    decision = made.decision
     (waited,) = driver.actions_of(AwaitSummary)
     assert waited.seconds == 7.0
     assert decision.plan.block.summary.text == TEXT
@@ -322,26 +374,45 @@ def test_a_request_that_does_not_fit_waits_for_its_summary_and_uses_it():
 
 def test_a_request_that_gets_no_summary_in_time_goes_without():
     driver = Driver()
-    decision = drive(exchange(LONGER, FOLDING, mode="force").prepare(), driver)
+    decision = decide(LONGER, driver, FOLDING, mode="force")
     assert len(driver.actions_of(AwaitSummary)) == 1
     assert (decision.outcome, decision.reason) == ("none", "no-summary")
 
 
 def test_a_summary_for_a_request_called_invalid_is_dropped():
     driver = Driver(summary=write)
-    made = exchange(LONGER, FOLDING, mode="force")
-    drive(made.prepare(), driver)
-    drive(made.reject(), driver)
+    made = prepared(LONGER, driver, FOLDING, mode="force")
+    assert made.refuse().reason == SHORTENED_REFUSED
     (fact,) = driver.actions_of(StoreFact)
     assert SummaryCandidate.from_bytes(fact.value).failures == MAX_FAILURES
     assert "/summary/" in fact.key
-    assert drive(exchange(SHORT).reject(), driver) is None
+    assert prepared(SHORT, Driver()).refuse() is None
+
+
+def failed_summaries(driver):
+    facts = [fact for fact in driver.actions_of(StoreFact) if "/summary/" in fact.key]
+    return [SummaryCandidate.from_bytes(fact.value).failures for fact in facts]
+
+
+def test_a_second_bad_summary_is_given_up_as_well_and_one_that_was_accepted_before_is_not():
+    stored = {}
+    answered(LONGER, Driver(stored, summary=write), FOLDING, mode="force")
+    again = Driver(stored, summary=lambda covers: Summary(covers, f"{TEXT} And more."))
+    made = prepared([*LONGER, *reading(30)[len(LONGER) :]], again, FOLDING, mode="force")
+    assert made.memory.block.summary.text == TEXT
+    assert made.decision.plan.block.summary.text != TEXT
+    made.refuse()
+    assert failed_summaries(again) == [MAX_FAILURES]
+    applied = Driver(stored)
+    assert prepared([*LONGER, *user("And now?")], applied, FOLDING).refuse().reason == SHORTENED_REFUSED
+    assert failed_summaries(applied) == []
 
 
 def test_compacting_by_name_stores_the_block_at_once_where_that_was_asked_for():
     for store in (False, True):
         driver = Driver(summary=write)
-        decision = drive(exchange(LONGER, FOLDING, mode="force", keeps_originals=True).compact(store=store), driver)
+        context = context_of(LONGER, FOLDING, mode="force", originals=Originals.TO_FIT)
+        decision = drive(compact(context, store=store), driver)
         assert decision.outcome == "created"
         assert (StoreBlock in driver.kinds(), KeepOriginals in driver.kinds()) == (store, store)
 
@@ -351,24 +422,22 @@ def test_compacting_by_name_stores_the_block_at_once_where_that_was_asked_for():
 
 def test_a_history_that_the_upstream_finds_too_long_is_shortened_and_the_limit_remembered():
     driver = Driver()
-    made = exchange(LONGER, replace(RULES, clear_at_least=10**6), window=Window())
-    drive(made.prepare(), driver)
-    again = drive(made.recover(Refusal("input", limit=8_000)), driver)
+    made = prepared(LONGER, driver, replace(RULES, clear_at_least=10**6), window=Window())
+    again = made.refuse(Refusal("input", limit=8_000))
     assert (again.outcome, again.plan.reason) == ("created", REASON)
     assert again.tokens_after < 8_000
     (fact,) = [fact for fact in driver.actions_of(StoreFact) if "/window/" in fact.key]
     assert decode_window(fact.value).total == 8_000
-    drive(made.accept(), driver)
+    made.accept()
     assert len(driver.actions_of(StoreBlock)) == 1
-    assert drive(exchange(LONGER, window=Window()).prepare(), Driver(driver.stored)).outcome == "applied"
+    assert decide(LONGER, Driver(driver.stored), window=Window()).outcome == "applied"
 
 
 @pytest.mark.parametrize("ahead", [False, True])
 def test_a_policy_that_waits_for_its_summaries_gets_one_for_a_refused_history_too(ahead):
     driver, rules = Driver(summary=write), replace(FOLDING, summary=replace(FOLDING.summary, ahead=ahead))
-    made = exchange(LONGER, rules)
-    drive(made.prepare(), driver)
-    again = drive(made.recover(Refusal("input", limit=8_000)), driver)
+    made = prepared(LONGER, driver, rules)
+    again = made.refuse(Refusal("input", limit=8_000))
     assert (again.outcome, again.plan.reason) == ("created", REASON)
     assert again.tokens_after < 8_000
     assert (again.plan.block.summary is not None) == (not ahead)
@@ -376,28 +445,29 @@ def test_a_policy_that_waits_for_its_summaries_gets_one_for_a_refused_history_to
 
 def test_a_refusal_of_a_short_history_looks_it_up_after_all():
     driver = Driver()
-    made = exchange(reading(10), replace(RULES, clear_at_least=10**6), window=Window())
-    assert drive(made.prepare(), driver).plan is None
-    again = drive(made.recover(Refusal("input", limit=3_000)), driver)
+    made = prepared(reading(10), driver, replace(RULES, clear_at_least=10**6), window=Window())
+    assert made.decision.plan is None
+    again = made.refuse(Refusal("input", limit=3_000))
     assert again is None or again.tokens_after < 3_000
     assert LookUp in driver.kinds()
 
 
 def test_where_the_second_try_is_refused_as_well_the_first_counts():
     driver = Driver()
-    made = exchange(LONGER, replace(RULES, clear_at_least=10**6), window=Window())
-    first = drive(made.prepare(), driver)
-    assert drive(made.recover(Refusal("input", limit=8_000)), driver) is not None
-    made.withdraw()
-    assert made.decision.plan is not None
-    assert made.decision.outcome != "created" or first.outcome == "created"
+    made = prepared(LONGER, driver, replace(RULES, clear_at_least=10**6), window=Window())
+    first = made.decision
+    assert made.refuse(Refusal("input", limit=8_000)) is not None
+    assert made.refuse(Refusal("input", limit=8_000)) is None
+    assert made.decision is first
+    made.complete()
+    assert driver.actions_of(StoreBlock) == []
+    assert driver.actions_of(Report) == []
 
 
 def test_where_only_the_answer_was_too_long_a_shorter_one_is_asked_for():
     driver = Driver()
-    made = exchange(WORK)
-    drive(made.prepare(), driver)
-    again = drive(made.recover(Refusal("output", answer_room=4_096)), driver)
+    made = prepared(WORK, driver)
+    again = made.refuse(Refusal("output", answer_room=4_096))
     assert (again.max_answer_tokens, again.reason) == (4_096, REASON)
 
 
@@ -412,52 +482,51 @@ def test_where_only_the_answer_was_too_long_a_shorter_one_is_asked_for():
 )
 def test_where_nothing_would_help_nothing_is_tried(refusal, context):
     driver = Driver()
-    made = exchange(WORK, **context)
-    drive(made.prepare(), driver)
-    assert drive(made.recover(refusal), driver) is None
+    made = prepared(WORK, driver, **context)
+    assert made.refuse(refusal) is None
 
 
 def test_a_shortened_history_that_is_called_invalid_is_tried_as_it_came():
     driver = Driver()
-    made = exchange(WORK)
-    first = drive(made.prepare(), driver)
-    again = drive(made.recover_untouched(), driver)
+    made = prepared(WORK, driver)
+    first = made.decision
+    again = made.refuse()
     assert first.outcome == "created"
     assert (again.outcome, again.reason, again.plan.view) == ("none", SHORTENED_REFUSED, made.context.request.messages)
     assert again.tokens_after == again.tokens_before == first.tokens_before
-    drive(made.accept(), driver)
+    made.accept()
     assert driver.actions_of(StoreBlock) == []
-    drive(made.complete(AnswerReport(NOT_REPORTED), NOW), driver)
+    made.complete()
     assert driver.actions_of(Report)[-1].turn.decision is again
 
 
 def test_after_two_such_histories_a_conversation_is_left_alone_while_it_fits():
     driver = Driver()
     for history in (WORK, LONGER):
-        made = exchange(history)
-        assert drive(made.prepare(), driver).rewrites
-        drive(made.recover_untouched(), driver)
-        drive(made.accept(), driver)
-        drive(made.complete(AnswerReport(NOT_REPORTED), NOW), driver)
+        made = prepared(history, driver)
+        assert made.decision.rewrites
+        made.refuse()
+        made.accept()
+        made.complete()
     longest = [*LONGER, *reading(20)[2:]]
-    left = drive(exchange(longest).prepare(), driver)
+    left = decide(longest, driver)
     assert (left.outcome, left.reason) == ("none", SHORTENED_REFUSED)
     too_long = {"window": Window(total=left.tokens_before - 1, origin="config")}
-    assert drive(exchange(longest, **too_long).prepare(), driver).rewrites
-    assert drive(exchange(longest, mode="force").prepare(), driver).rewrites
-    assert drive(exchange(longest, upstream="another", counter="another").prepare(), driver).rewrites
+    assert decide(longest, driver, **too_long).rewrites
+    assert decide(longest, driver, mode="force").rewrites
+    assert decide(longest, driver, upstream="another", counter="another").rewrites
 
 
 def test_a_second_refusal_of_the_client_s_own_history_is_not_remembered():
     driver = Driver()
     for history in (WORK, LONGER, LONGER):
-        made = exchange(history)
-        first = drive(made.prepare(), driver)
+        made = prepared(history, driver)
+        first = made.decision
         assert first.rewrites
-        drive(made.recover_untouched(), driver)
-        made.withdraw()
+        assert made.refuse() is not None
+        assert made.refuse() is None
         assert made.decision is first
-        drive(made.complete(AnswerReport(NOT_REPORTED), NOW), driver)
+        made.complete()
 
 
 @pytest.mark.parametrize(
@@ -471,9 +540,8 @@ def test_a_second_refusal_of_the_client_s_own_history_is_not_remembered():
 )
 def test_nothing_is_tried_as_it_came_where_that_is_what_was_sent_or_does_not_fit(messages, context):
     driver = Driver()
-    made = exchange(messages, **context)
-    drive(made.prepare(), driver)
-    assert drive(made.recover_untouched(), driver) is None
+    made = prepared(messages, driver, **context)
+    assert made.refuse() is None
 
 
 # --- the answer ------------------------------------------------------------------------------------------------------
@@ -481,23 +549,23 @@ def test_nothing_is_tried_as_it_came_where_that_is_what_was_sent_or_does_not_fit
 
 def test_the_upstreams_own_count_is_the_anchor_of_the_next_request():
     driver = Driver()
-    made = accepted_exchange(WORK, driver)
+    made = answered(WORK, driver)
     counted = made.decision.tokens_after + 500
-    accepted_exchange(WORK, driver, usage=Usage(prompt=counted))
-    assert drive(exchange(WORK).prepare(), Driver(driver.stored)).tokens_after == counted
+    answered(WORK, driver, usage=Usage(prompt=counted))
+    assert decide(WORK, Driver(driver.stored)).tokens_after == counted
     assert any("/scale/" in key for key in driver.stored) is False  # learned by a first request only
 
 
 def test_the_count_learned_from_a_first_request_starts_the_next_conversation():
     driver = Driver()
     long = user("Explain it. " * 800)
-    accepted_exchange([*long, *WORK], driver, usage=Usage(prompt=quarter(body([*long, *WORK]))))
+    answered([*long, *WORK], driver, usage=Usage(prompt=quarter(body([*long, *WORK]))))
     assert any("/scale/" in key for key in driver.stored)
 
 
 def test_without_a_reported_size_the_upstream_may_be_asked():
     driver = Driver(recounted=4_000)
-    accepted_exchange(WORK, driver, recounts=True)
+    answered(WORK, driver, recounts=True)
     assert len(driver.actions_of(RecountByProbe)) == 1
 
 
@@ -505,32 +573,49 @@ def test_a_turn_is_reported_with_what_it_cost_and_would_have_cost():
     prices = TokenPrices(input=1.0, cache_read=0.1, cache_write=None, output=2.0)
     window = Window(total=1_000_000, origin="config", prices=prices, cliffs=(PriceCliff(500_000, prices),))
     driver = Driver()
-    accepted_exchange(WORK, driver, usage=Usage(prompt=5_000, cached=1_000), window=window)
-    accepted_exchange(LONGER, driver, usage=Usage(prompt=6_000, cached=5_000), window=window, now=NOW)
+    answered(WORK, driver, usage=Usage(prompt=5_000, cached=1_000), window=window)
+    answered(LONGER, driver, usage=Usage(prompt=6_000, cached=5_000), window=window, now=NOW)
     first, second = (report.turn for report in driver.actions_of(Report))
     assert first.dollars_paid == pytest.approx((1_000 * 0.1 + 4_000 * 1.0) / 10**6)
     assert second.dollars_unchanged > second.dollars_paid
     cold = Driver(driver.stored)
-    accepted_exchange(LONGER, cold, usage=Usage(prompt=6_000, cached=0), window=window, now=NOW + 10**6)
+    answered(LONGER, cold, usage=Usage(prompt=6_000, cached=0), window=window, now=NOW + 10**6)
     assert cold.actions_of(Report)[0].turn.dollars_unchanged is not None
+
+
+def test_after_a_pause_the_longer_history_is_priced_without_a_cache():
+    prices = TokenPrices(input=1.0, cache_read=0.1, cache_write=None, output=2.0)
+    window = Window(total=1_000_000, origin="config", prices=prices)
+    driver, unchanged = Driver(), {}
+    answered(WORK, driver, usage=Usage(prompt=5_000, cached=0), window=window)
+    for seconds in (1, 10**6):
+        later = Driver(dict(driver.stored))
+        made = answered(
+            [*WORK, *user("And now?")], later, usage=Usage(prompt=5_000, cached=4_000), window=window, now=NOW + seconds
+        )
+        (report,) = later.actions_of(Report)
+        unchanged[seconds] = report.turn.dollars_unchanged
+    assert unchanged[10**6] == pytest.approx(made.decision.tokens_before / 10**6)
+    assert unchanged[1] < unchanged[10**6] / 2
 
 
 def test_an_answer_that_broke_off_is_still_a_turn():
     driver = Driver()
-    made = exchange(WORK)
-    drive(made.prepare(), driver)
-    drive(made.abort(Usage(prompt=7), NOW), driver)
+    made = prepared(WORK, driver)
+    made.accept()
+    made.complete(Usage(prompt=7), is_whole=False)
     (report,) = driver.actions_of(Report)
     assert report.turn.usage.prompt == 7
-    short = exchange(SHORT)
-    for steps in (short.prepare(), short.accept(), short.complete(AnswerReport(), NOW), short.abort(Usage(), NOW)):
-        drive(steps, driver)
+    for is_whole in (True, False):
+        short = prepared(SHORT, driver)
+        short.accept()
+        short.complete(is_whole=is_whole)
     assert len(driver.actions_of(Report)) == 1
 
 
 def test_a_prompt_that_was_cut_silently_is_reported():
     driver = Driver()
-    accepted_exchange(WORK, driver, usage=Usage(prompt=1_000))
+    answered(WORK, driver, usage=Usage(prompt=1_000))
     (report,) = driver.actions_of(Report)
     assert report.turn.silently_cut is not None
     assert is_silently_cut(10, AnswerReport(says_truncated=True))
@@ -543,7 +628,7 @@ def test_after_blocks_in_a_row_that_did_not_help_the_breaker_opens():
     rules = replace(RULES, clear_at_least=10**6, trigger=0, trigger_tokens=6_000, min_progress=0.0, min_groups=0)
     opened = []
     for steps in range(12, 60, 2):
-        made = accepted_exchange(reading(steps), driver, rules, usage=Usage(prompt=9_000), window=Window())
+        made = answered(reading(steps), driver, rules, usage=Usage(prompt=9_000), window=Window())
         opened += [report.turn.breaker_opened for report in driver.actions_of(Report)[-1:]]
         if made.decision.reason == "breaker-open":
             break
@@ -557,20 +642,27 @@ def test_a_summary_of_another_head_is_skipped_and_this_heads_block_is_kept_besid
     one = [{"role": "system", "content": "You help ALICE."}, *LONGER]
     other = [{"role": "system", "content": "You help BOB."}, *LONGER]
     driver = Driver(summary=write)
-    accepted_exchange(one, driver, FOLDING, mode="force")
-    bob = accepted_exchange(other, driver, FOLDING, mode="force")
+    answered(one, driver, FOLDING, mode="force")
+    bob = answered(other, driver, FOLDING, mode="force")
     assert bob.memory.block is None
     keys = [key for key in driver.stored if "/block/" in key]
     assert len(keys) == 2
-    assert keys[1] == f"{keys[0]}.{bob.identified.head}"
+    assert keys[1] == f"{keys[0]}.{bob.forwarding.conversation.identified.head}"
     again = Driver(driver.stored)
-    assert accepted_exchange(other, again, FOLDING).memory.block_key == keys[1]
-    assert Identity.of(bob.context.request, "team", b"k" * 32, "", "").head == bob.identified.head
+    assert answered(other, again, FOLDING).memory.block_key == keys[1]
+    assert (
+        Identity.of(bob.context.request, "team", b"k" * 32, "", "").head == bob.forwarding.conversation.identified.head
+    )
 
 
-def test_before_the_look_up_there_is_neither_identity_nor_plan():
-    made = exchange(WORK)
-    with pytest.raises(ValueError, match="identified"):
-        _ = made.identified
-    with pytest.raises(ValueError, match="decided"):
-        _ = made._plan
+def test_a_small_request_is_served_without_gathering_anything():
+    driver = Driver()
+
+    def gather():
+        raise AssertionError("nothing is to be decided")
+
+    life = run(gather, is_small=True)
+    assert isinstance(drive_until(life, driver), Send)
+    assert isinstance(drive_until(life, driver, Opening()), Deliver)
+    assert drive_until(life, driver, Delivered(AnswerReport(), NOW)) is None
+    assert driver.kinds() == [NoteAccepted]

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from proxy.designs.dedup_old import DedupOld
 from proxy.history.grouping import Pins, repair
 from proxy.history.identity import compute_chain
 from proxy.path import planning
@@ -12,7 +13,6 @@ from proxy.shorten.ledger import write_ledger
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.state import ConversationState
-from proxy.shorten.steps.standard import DedupOld
 from proxy.wire.chat.requests import answer_within, render
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.messages import KEY, TENANT, assistant, body, call, calls, parse_request, user

@@ -17,7 +17,7 @@ from proxy.lab.replay.validity import check_alternation, shape_of
 from proxy.path.known_requests import KnownRequests
 from proxy.shorten.block import Block
 from proxy.shorten.rules import Facts
-from proxy.shorten.steps.standard import DedupArrivals
+from proxy.shorten.steps.dedup_arrivals import DedupArrivals
 from proxy.shorten.summary import SummaryRules
 from proxy.wire.chat.requests import render
 from tests.support import worker_cases
@@ -246,7 +246,7 @@ def test_a_history_leaves_with_the_same_bytes_whatever_is_remembered_of_it(case,
         sent, again, theirs = cold.send(each), warm.send(each), other.send(each)
         assert sent.left == again.left == theirs.left
         assert sent.plan == again.plan
-        links, their_links = (driven.driver.exchange.identity for driven in (again, theirs))
+        links, their_links = (driven.driver.forwarding.conversation.identity for driven in (again, theirs))
         assert links is None or not {*links.links} & {*their_links.links}
 
 

@@ -9,9 +9,11 @@ import pytest
 from proxy import events
 from proxy.history.identity import Identity, make_block_key
 from proxy.path import services
-from proxy.path.actions import Decision, Identify, Owner, StoreBlock
-from proxy.path.conversation import Context, Exchange
+from proxy.path.actions import Forwarding, Identify, Owner, StoreBlock
+from proxy.path.conversation import Context, Conversation, Decision
 from proxy.path.planning import Plan
+from proxy.path.recognition import load_memory
+from proxy.path.remember import remember
 from proxy.path.services import StoreSecret
 from proxy.shorten.block import Block, Part
 from proxy.shorten.memory import LastRequest, LookUp, Memory, SummaryCandidate, read_candidate
@@ -57,25 +59,20 @@ class Recollection:
     def __init__(self, store):
         self.store = store
 
-    def exchange(self, identity, *, observes=False):
+    def conversation(self, identity, *, observes=False):
         request = parse_request(body(user("x")))
         mode = "observe" if observes else "auto"
-        ready = Exchange(
-            Context(request, Rules(), estimate_tokens, now=0.0, mode=mode, counter=identity.counter, prior=PRIOR)
-        )
-        ready.identity = identity
-        return ready
+        context = Context(request, Rules(), estimate_tokens, now=0.0, mode=mode, counter=identity.counter, prior=PRIOR)
+        return replace(Conversation.of(context), identity=identity)
 
     async def find(self, identity=US, *, observes=False):
-        exchange = self.exchange(identity, observes=observes)
         with patch.object(Identity, "of", return_value=identity):
-            await self.perform(exchange._load_memory(0))
-        return exchange.memory
+            loaded = await self.perform(load_memory(self.conversation(identity, observes=observes), 0))
+        return loaded.memory
 
     async def store_plan(self, identity, ready, memory, *, observes):
-        exchange = self.exchange(identity, observes=observes)
-        exchange.memory, exchange.decision = memory, Decision("created", plan=ready)
-        await self.perform(exchange.accept())
+        conversation = replace(self.conversation(identity, observes=observes), memory=memory)
+        await self.perform(remember(Forwarding(Decision("created", plan=ready), conversation)))
 
     async def note(self, identity, last, *, first):
         await self.store.write_fact(identity.anchor_key(identity.links[-1]), last.to_bytes(), 60)
@@ -91,8 +88,8 @@ class Recollection:
         while True:
             try:
                 action = steps.send(result)
-            except StopIteration:
-                return
+            except StopIteration as end:
+                return end.value
             result = None
             match action:
                 case Identify():
@@ -313,7 +310,7 @@ async def test_a_conversation_that_learned_nothing_stores_nothing(recall):
 
 
 async def test_the_known_window_comes_with_the_same_look_up(recall, store):
-    learned, warnings = recall.exchange(US)._window_keys(US.tenant)
+    learned, warnings = recall.conversation(US).window_keys(US.tenant)
     await store.write_fact(warnings, json.dumps([2, 9_000, None, None]).encode(), 60)
     assert (await find_block_of(recall)).window == Window(total=9_000, origin="live")
     await store.write_fact(learned, LearnedLimit(8_000, "total").to_bytes(), 60)
@@ -332,7 +329,7 @@ async def test_another_worker_remembers_the_same(recall, store):
     "garbage", [b"\xff\x00", b"[]", b"{}", b'"x"', b"[4,", b"null", b"[4, 1, 2, 3, 4, 5, 6, 7, 8, 9]"]
 )
 async def test_an_unreadable_value_is_unknown(recall, store, garbage):
-    keys = [US.anchor_key(LINKS[-1]), US.scale_key, *recall.exchange(US)._window_keys(US.tenant)]
+    keys = [US.anchor_key(LINKS[-1]), US.scale_key, *recall.conversation(US).window_keys(US.tenant)]
     for key in keys:
         await store.write_fact(key, garbage, 60)
     await store.put_block(make_block_key(US.tenant, LINKS[2]), garbage)

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.path.actions import CanKeepOriginals, KeepOriginals, StoreBlock, drive
-from proxy.path.conversation import ORIGINALS_UNWRITABLE, Exchange
+from proxy.path.actions import KeepOriginals, Opening, StoreBlock
+from proxy.path.conversation import ORIGINALS_UNWRITABLE
+from proxy.path.originals_rule import Writing, choose_originals
 from proxy.path.recovery import Refusal
 from proxy.shorten.rules import Facts, Keep, Rules
 from tests.support.compaction_worker import Driver, Worker
@@ -19,25 +20,32 @@ RULES = Rules(clear_at_least=2_000, keep=Keep(tokens=500, groups=1))
 class Turn:
     """One request of a client, at a proxy whose disk works or fails."""
 
-    def __init__(self, worker, messages, *, writes, can_write=None, **context):
+    def __init__(self, worker, messages, *, writes, can_write=None, without_originals="to_fit", **context):
         self.driver = Driver(worker, parse_request(body(messages)))
-        self.driver.exchange = Exchange(replace(self.driver.exchange.context, keeps_originals=True, **context))
+        originals = choose_originals(is_kept=True, is_required=False, without_originals=without_originals)
+        self.driver.context = replace(self.driver.context, originals=originals, **context)
+        self.driver.perform_action = self.perform
         self.writes, self.can_write = writes, writes if can_write is None else can_write
+        self.writings = []
         self.actions = []
 
     def perform(self, action):
         self.actions.append(type(action))
-        if isinstance(action, KeepOriginals):
-            return self.writes or not action.waits
-        if isinstance(action, CanKeepOriginals):
+        if not isinstance(action, KeepOriginals):
+            return self.driver.perform(action)
+        self.writings.append(action.writing)
+        if action.writing is Writing.CHECK:
             return self.can_write
-        return self.driver.perform(action)
+        return self.writes or action.writing is Writing.HAND_OVER
 
     def prepare(self):
-        return drive(self.driver.exchange.prepare(), self.perform)
+        return self.driver.prepare()
+
+    def refuse(self):
+        return self.driver.answer(Opening(is_good=False, refusal=Refusal("input")))
 
     def accept(self):
-        drive(self.driver.exchange.accept(), self.perform)
+        self.driver.accept()
 
 
 def make_worker(usable_tokens=1_000_000):
@@ -45,16 +53,13 @@ def make_worker(usable_tokens=1_000_000):
 
 
 def test_the_original_is_written_before_the_first_fold_and_later_folds_do_not_wait():
-    worker, waits = make_worker(), []
+    worker, writings = make_worker(), []
     for messages in (WORK, [*WORK, *user("And now?")]):
         turn = Turn(worker, messages, writes=True)
-        perform = turn.perform
-        turn.perform = lambda action, perform=perform: (
-            (waits.append(action.waits) if isinstance(action, KeepOriginals) else None) or perform(action)
-        )
         turn.prepare()
         turn.accept()
-    assert waits == [True, False]
+        writings += turn.writings
+    assert writings == [Writing.WRITE, Writing.HAND_OVER]
 
 
 @pytest.mark.parametrize(
@@ -85,9 +90,9 @@ def test_a_refused_history_did_not_fit(allowed, is_stored):
     """Where the window is unknown, too: else each request would be refused, and shortened once more."""
     turn = Turn(make_worker(usable_tokens=None), WORK, writes=False, without_originals=allowed)
     assert turn.prepare().outcome == "none"
-    again = drive(turn.driver.exchange.recover(Refusal("input")), turn.perform)
-    assert (again is not None) == is_stored
-    turn.accept()
+    assert (turn.refuse() is not None) == is_stored
+    if is_stored:
+        turn.accept()
     assert (StoreBlock in turn.actions) == is_stored
 
 
@@ -96,9 +101,9 @@ def test_for_a_new_caller_no_block_is_stored_without_its_original():
     new = Worker(RULES, Facts(usable_tokens=1_000_000, was_forwarded=False))
     turn = Turn(new, WORK, writes=False, can_write=True, is_known=False)
     assert turn.prepare().outcome == "created"
-    assert KeepOriginals not in turn.actions
+    assert turn.writings == [Writing.CHECK]
     turn.accept()
-    assert KeepOriginals in turn.actions
+    assert turn.writings == [Writing.CHECK, Writing.WRITE]
     assert StoreBlock not in turn.actions
 
 
@@ -115,4 +120,4 @@ def test_a_refused_history_of_an_unknown_caller_is_folded_where_the_policy_allow
     new = Worker(RULES, Facts(usable_tokens=None, was_forwarded=False))
     turn = Turn(new, WORK, writes=False, is_known=False, without_originals=allowed)
     turn.prepare()
-    assert (drive(turn.driver.exchange.recover(Refusal("input")), turn.perform) is not None) == is_folded
+    assert (turn.refuse() is not None) == is_folded

@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import pytest
 
+from proxy.designs.one_liners import OneLiners
 from proxy.history.grouping import Pins
 from proxy.history.identity import compute_chain
 from proxy.path.planning import USELESS_BLOCKS_MAX, is_below_threshold
-from proxy.shorten.fold import OPENING
+from proxy.shorten.notes import OPENING
 from proxy.shorten.rules import CLEAR_COLD_TOKENS, CLEAR_TOKENS, Anchor, Facts, Keep, Rules
-from proxy.shorten.steps.compat import OneLiners
-from proxy.shorten.steps.standard import ClearResults, ClipOutput
+from proxy.shorten.steps.clear_results import ClearResults
+from proxy.shorten.steps.clip_output import ClipOutput
 from proxy.shorten.summary import SummaryRules
 from proxy.shorten.window import Prices
 from tests.support.compaction_worker import Worker

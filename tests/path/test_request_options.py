@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.errors import BadRequest
-from proxy.path.context import MODES, RequestOptions
+from proxy.path.request_context import MODES, RequestOptions
 
 
 def test_without_options_the_policy_decides():

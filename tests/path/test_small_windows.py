@@ -11,7 +11,8 @@ from proxy.config.policies import resolve_policy, shipped_policies
 from proxy.history.grouping import Flaws, count_flaws
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.rules import Facts, Keep, Rules
-from proxy.shorten.steps.standard import ClipOutput, DropMiddle
+from proxy.shorten.steps.clip_output import ClipOutput
+from proxy.shorten.steps.drop_middle import DropMiddle
 from proxy.shorten.summary import SummaryRules
 from proxy.wire.messages import requests as messages_wire
 from proxy.wire.responses import requests as responses_wire

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.history.identity import Identity
-from proxy.path.context import ANONYMOUS, find_tenant
+from proxy.path.request_context import ANONYMOUS, find_tenant
 from proxy.shorten.memory import LAST_REQUEST_FORMAT_VERSION, LastRequest
 from proxy.shorten.rules import Anchor
 from proxy.shorten.window import Calibration, PriceCliff, Prices, Window, compute_relative_prices

@@ -9,6 +9,7 @@ from proxy.errors import TranscriptsUnavailable
 from proxy.history.identity import Identity
 from proxy.path import originals as module
 from proxy.path.originals import Keeper
+from proxy.path.originals_rule import Writing
 from proxy.store.transcripts.files import TranscriptFolder
 from proxy.store.transcripts.writer import Originals
 from tests.support.messages import KEY, TENANT, body, parse_request, user
@@ -38,7 +39,7 @@ async def keeper(tmp_path, disk):
 
 
 async def test_a_slow_disk_is_waited_for_once_and_known_until_it_writes(keeper, disk):
-    kept, is_written = await keeper.keep_before_loss(IDENTITY, REQUEST, "", waits=True, must=False)
+    kept, is_written = await keeper.write(IDENTITY, REQUEST, "", Writing.WRITE)
     assert (is_written, keeper.is_writable) == (False, False)
     disk.set()
     assert await asyncio.wrap_future(kept.done)
@@ -47,14 +48,14 @@ async def test_a_slow_disk_is_waited_for_once_and_known_until_it_writes(keeper, 
 
 async def test_only_the_first_fold_of_a_message_waits(keeper):
     async with asyncio.timeout(60):
-        kept, is_written = await keeper.keep_before_loss(IDENTITY, REQUEST, "", waits=False, must=False)
+        kept, is_written = await keeper.write(IDENTITY, REQUEST, "", Writing.HAND_OVER)
     assert (is_written, kept.done.done()) == (True, False)
 
 
 async def test_where_it_must_be_written_a_slow_disk_is_a_refusal(keeper):
     with pytest.raises(TranscriptsUnavailable):
-        await keeper.keep_before_loss(IDENTITY, REQUEST, "", waits=False, must=True)
+        await keeper.write(IDENTITY, REQUEST, "", Writing.WRITE_OR_REFUSE)
 
 
 async def test_without_transcripts_nothing_is_kept_and_everything_may_be_folded():
-    assert await Keeper().keep_before_loss(IDENTITY, REQUEST, "", waits=True, must=True) == (None, True)
+    assert await Keeper().write(IDENTITY, REQUEST, "", Writing.WRITE_OR_REFUSE) == (None, True)

@@ -16,7 +16,8 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.access.records import Records, create_team_key
+from proxy.access.records import Records
+from proxy.access.team_keys import create_team_key
 from tests.support.process_template import MEASURING
 from tests.support.proxy_client import (
     ask,
@@ -842,10 +843,10 @@ async def test_many_requests_at_once_do_not_keep_the_garbage_collector_busy(up, 
 TELLS_OF_TRIMS = """
 import sys
 from types import SimpleNamespace
-from proxy.server import worker
-worker._TRIM_SECONDS = 0.05
+from proxy.server import jobs
+jobs._TRIM_SECONDS = 0.05
 library = SimpleNamespace(malloc_trim=lambda pad: print("trimmed", file=sys.stderr, flush=True))
-worker.ctypes = SimpleNamespace(CDLL=lambda name: library)
+jobs.ctypes = SimpleNamespace(CDLL=lambda name: library)
 from proxy.cli import main
 sys.exit(main())
 """

@@ -11,7 +11,7 @@ import yaml
 
 from proxy.access.records import Records
 from proxy.config import load
-from proxy.server.worker import ConfigSource, ConfigWatch
+from proxy.server.config_watch import ConfigSource, ConfigWatch
 from tests.support.agent import Agent
 from tests.support.compacting_proxy import settings
 from tests.support.messages import body

@@ -9,7 +9,7 @@ from time import perf_counter
 
 import pytest
 
-from proxy.path.gateway import RequestRecord
+from proxy.events import RequestFinished
 from proxy.store.memory import MemoryStore
 from tests.support.agent import Agent, reading
 from tests.support.compacting_proxy import WORK, settings
@@ -53,7 +53,7 @@ async def test_a_client_that_leaves_between_headers_and_relay_leaves_no_connecti
 @pytest.mark.seconds
 async def test_an_answer_whose_body_is_never_read_is_closed_and_noted(up, tmp_path):
     up.script = stream(delta(content="Hi"), hang())
-    record = RequestRecord("cp-1", "POST", "/v1/chat/completions", perf_counter())
+    record = RequestFinished("cp-1", "POST", "/v1/chat/completions", received_at=perf_counter())
     async with GatewayInProcess(up, tmp_path) as served:
 
         async def leave():

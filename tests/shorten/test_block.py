@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from proxy.designs.dedup_old import DedupOld
 from proxy.history.agents import list_tool_names, remove_pruned_tools
 from proxy.history.grouping import find_last_user
 from proxy.history.identity import compute_chain
@@ -12,7 +13,7 @@ from proxy.history.messages import make_literal
 from proxy.shorten.block import Block, Part, close
 from proxy.shorten.rules import Rules
 from proxy.shorten.state import ConversationState
-from proxy.shorten.steps.standard import ClipOutput, DedupOld
+from proxy.shorten.steps.clip_output import ClipOutput
 from tests.support.messages import KEY, TENANT, assistant, call, request, user
 
 BODY = request(user("a"), call("Read", out="b"), assistant("c"), user("d"), assistant("e")).body

@@ -4,11 +4,11 @@ from itertools import pairwise
 
 import pytest
 
+from proxy.designs.one_liners import OneLiners
 from proxy.history.grouping import count_flaws, find_fixed, find_groups, find_turns
-from proxy.shorten.fold import CLOSING, GO_ON, OPENING
+from proxy.shorten.notes import CLOSING, GO_ON, OPENING
 from proxy.shorten.pipeline import Draft, run
-from proxy.shorten.steps.compat import OneLiners
-from proxy.shorten.steps.standard import CONCLUSIONS, DropMiddle
+from proxy.shorten.steps.drop_middle import CONCLUSIONS, DropMiddle
 from tests.support.messages import assistant, call, request, system, user
 
 CODE = "\n".join(f"    {number} value_{number} = compute({number})" for number in range(60))
@@ -43,8 +43,8 @@ def test_one_note_describes_all_removed_messages():
     text = notes[0].text
     assert text.count(OPENING) == text.count(CLOSING) == 1
     assert "go test ./... => exit code 1: --- FAIL: TestSkew" in text
-    assert "- session.py (edited)" in text
-    assert "- docs.md (written)" in text
+    assert "- session.py => edited" in text
+    assert "- docs.md => written" in text
 
 
 def test_a_short_remark_beside_a_change_stays_and_one_beside_a_test_does_not():
@@ -91,16 +91,6 @@ def test_a_text_that_only_announces_a_call_is_left_out_of_a_note():
     assert "Let me" not in note.text
 
 
-def test_the_plan_in_a_note_is_the_one_the_remaining_calls_left():
-    made = call("TaskCreate", subject="mend the clock", out="Task #1 created")
-    more = [call("Read", path=f"{number}.py", out=CODE) for number in range(9)]
-    done = call("TaskUpdate", taskId="1", status="completed", out="ok")
-    middle = fold(user("Mend it."), made, *more, done, *more, exempt=("taskupdate",))
-    assert any(message.calls and message.calls[0].name == "TaskUpdate" for message in middle)
-    (note,) = (message for message in middle if message.text.startswith(OPENING))
-    assert "#1 mend the clock (done)" in note.text
-
-
 def test_with_little_room_the_newest_answers_are_kept():
     talk = [piece for number in range(20) for piece in (user(f"Point {number}?"), assistant(f"Answer {number}. " * 40))]
     (note,) = (message for message in fold(*talk, conclusions=900) if message.text.startswith(OPENING))
@@ -136,7 +126,7 @@ def test_a_second_fold_includes_the_notes_of_the_first():
     first, _ = run([DropMiddle()], Draft((), body[:16], body[16:], origin=body))
     second, _ = run([DropMiddle()], Draft((), first.middle + body[16:-1], body[-1:], origin=body))
     (note,) = (message for message in second.middle if message.text.startswith(OPENING))
-    assert "- session.py (edited)" in note.text
+    assert "- session.py => edited" in note.text
     assert "go test ./... => exit code 1" in note.text
     assert "I read the session first" in note.text
     assert "- make" in note.text

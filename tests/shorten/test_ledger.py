@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.history.agents import OBSERVATIONS, mark_observations, render_value
-from proxy.shorten.deeds import cut_excerpt
 from proxy.shorten.ledger import write_ledger
+from proxy.shorten.outcome import cut_first_line
 from proxy.wire.redaction import redaction
 from tests.support.messages import assistant, call, calls, parse_request, request, user
 
@@ -48,9 +48,6 @@ def test_a_ledger_says_what_its_golden_file_shows(file):
 
 def test_an_empty_history_has_an_empty_ledger():
     assert write_ledger((), 1_000) == ledger_of() == ""
-
-
-# --- tools -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -107,61 +104,17 @@ def test_agents_change_files_in_many_ways(tool, arguments):
 
 def test_a_name_alone_makes_no_file():
     done = calls(("create_issue", {"title": "T"}, "ok"), ("modify_user_address", {"user_id": "u_1"}, "ok"))
-    assert ledger_of(done) == "Other calls:\n- create_issue(title: T) => ok\n- modify_user_address(user_id: u_1) => ok"
+    assert ledger_of(done) == "Other calls (newest first):\n- modify_user_address(u_1) => ok\n- create_issue(T) => ok"
 
 
 def test_a_changed_file_is_not_listed_as_read_too():
-    assert ledger_of(call("Read", path="a.py"), call("Edit", path="a.py")) == "Files changed:\n- a.py (edited)"
-
-
-def test_adjacent_line_ranges_are_merged_and_the_whole_file_covers_them():
-    parts = [call("Read", path="a.py", offset=start, limit=10) for start in (41, 1, 11)]
-    assert ledger_of(*parts) == "Files read:\n- a.py:1-20,41-50"
-    assert ledger_of(*parts, call("Read", path="a.py", offset=45)) == "Files read:\n- a.py:1-20,41-"
-    assert ledger_of(*parts, call("Read", path="a.py")) == "Files read:\n- a.py"
-    many = [call("Read", path="a.py", start_line=10 * n + 1, end_line=10 * n + 2) for n in range(9)]
-    assert ledger_of(*many) == "Files read:\n- a.py:1-2,11-12,21-22,31-32,41-42,51-52…"
-
-
-@pytest.mark.parametrize(
-    ("command", "listed"),
-    [
-        ("head a.py", "a.py:1-10"),
-        ("head -20 a.py", "a.py:1-20"),
-        ("head -n 20 a.py", "a.py:1-20"),
-        ("head --lines=20 a.py", "a.py:1-20"),
-        ("head -c 64 a.png", "a.png"),
-        ("cat a.png | head --bytes=64", "a.png"),
-        ("sed -n 3,9p a.py", "a.py:3-9"),
-    ],
-)
-def test_the_lines_that_a_command_read_are_listed(command, listed):
-    assert ledger_of(call("Bash", command=command)) == f"Files read:\n- {listed}"
+    assert ledger_of(call("Read", path="a.py"), call("Edit", path="a.py")) == "Files changed:\n- a.py => edited"
 
 
 def test_a_failed_read_is_an_error_until_it_was_overcome():
     failed = call("Read", path="a.py", out="Error: no such file")
-    assert ledger_of(failed) == "Errors:\n- Read a.py: Error: no such file"
+    assert ledger_of(failed) == "Other calls:\n- Read(a.py) => failed: Error: no such file"
     assert ledger_of(failed, call("Read", path="a.py")) == "Files read:\n- a.py"
-
-
-@pytest.mark.parametrize(
-    ("report", "state"),
-    [
-        ("Looks right.", "done"),
-        ("## Review\n\n**Verdict:** REQUEST CHANGES\n\nThe tide is wrong.", "done; Verdict: REQUEST CHANGES"),
-        ("Here is my review.\n\n### Overall verdict: it holds", "done; Overall verdict: it holds"),
-        ("- **Root Cause**: the berth is too short", "done; Root Cause: the berth is too short"),
-        ("### Bow\nVerdict: fine\n### Stern\nVerdict: too short", "done"),
-        ('status: "open" | "closed"\nverdict := find()', "done"),
-    ],
-)
-def test_a_sub_agent_is_listed_with_the_conclusion_of_its_report(report, state):
-    listed = ledger_of(call("Agent", description="Review the pier", prompt="Look at it.", out=report))
-    assert listed == f"Sub-agents and background tasks:\n- Review the pier ({state})"
-
-
-# --- commands --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -171,7 +124,7 @@ def test_a_sub_agent_is_listed_with_the_conclusion_of_its_report(report, state):
         ("[The command completed with exit code 1.]", "exit code 1"),
         ("a\nb\n\nCommand exited with code 3", "exit code 3"),
         ("Process exited with code 0\nOutput:\nerror: none", "exit code 0"),
-        ("<returncode>1</returncode>\n<output>x failed</output>", "exit code 1"),
+        ("<returncode>1</returncode>\n<output>\nx failed\n</output>", "exit code 1: x failed"),
         ('{"output":"","metadata":{"exit_code":1}}', "exit code 1"),
         ("bash: foo: command not found", "failed: bash: foo: command not found"),
         ("x\n" * 5_000 + "exit status 4", "exit code 4"),
@@ -179,13 +132,6 @@ def test_a_sub_agent_is_listed_with_the_conclusion_of_its_report(report, state):
 )
 def test_a_command_is_listed_with_its_outcome(out, ended):
     assert ran("make all", out) == f"Commands:\n- make all => {ended}"
-
-
-def test_a_repeated_command_has_its_last_outcome_and_names_the_earlier_failure():
-    failed, ended = call("Bash", command="make", out="Exit code 1\nError: no rule"), call("Bash", command="make")
-    expected = "Commands:\n- make => no error shown; earlier: exit code 1: Error: no rule"
-    assert ledger_of(failed, ended) == ledger_of(failed, ended, ended) == expected
-    assert ledger_of(ended, failed) == "Commands:\n- make => exit code 1: Error: no rule"
 
 
 def test_a_command_whose_result_shows_no_outcome_is_listed_without_one():
@@ -201,7 +147,7 @@ def test_a_command_that_failed_is_the_last_to_be_left_out():
 def test_files_written_before_a_later_command_failed_are_listed():
     out = "Traceback (most recent call last):\n  x\nKeyError: 'a'"
     assert ran("cat > a.py <<'E'\nprint(1)\nE\npython b.py", out).startswith(
-        "Files changed:\n- a.py\nCommands:\n- cat > a.py"
+        "Files changed:\n- a.py => written\nCommands:\n- cat > a.py"
     )
 
 
@@ -210,7 +156,7 @@ def test_a_command_of_several_lines_is_listed_on_one_line_without_its_directory(
 
 
 def test_a_command_is_listed_beside_its_files_unless_it_only_touches_them():
-    assert ran("sed -n '3,9p' a.py") == "Files read:\n- a.py:3-9"
+    assert ran("sed -n '3,9p' a.py") == "Files read:\n- a.py"
     assert ran("cat a.py && make") == "Files read:\n- a.py\nCommands:\n- cat a.py && make"
 
 
@@ -223,73 +169,67 @@ def test_not_everything_that_looks_like_a_file_is_one(command):
 
 def test_file_paths_are_relative_to_the_directory_of_the_command():
     assert ran("cd lib && cat a.py /etc/b ~/d; cd ../doc; rm ./c") == (
-        "Files changed:\n- ../doc/c (deleted)\nFiles read:\n- lib/a.py\n- /etc/b\n- ~/d"
+        "Files changed:\n- ../doc/c => deleted\nFiles read (newest first):\n- ~/d\n- /etc/b\n- lib/a.py"
     )
 
 
 def test_comments_of_a_script_name_no_files_and_open_no_quotes():
     script = "# It's in <folder>/<berth>/tides.json > old\ncat a.py\n  # don't\nrm b.py"
-    assert ran(script) == "Files changed:\n- b.py (deleted)\nFiles read:\n- a.py"
+    assert ran(script) == "Files changed:\n- b.py => deleted\nFiles read:\n- a.py"
 
 
 def test_a_folder_of_the_name_dev_is_no_device():
     assert ran("sed -i s/a/b/ /home/ann/dev/a.py; cat ~/dev/b.py > /dev/null; ls 2> /dev/stderr") == (
-        "Files changed:\n- /home/ann/dev/a.py\nFiles read:\n- ~/dev/b.py\n"
+        "Files changed:\n- /home/ann/dev/a.py => edited\nFiles read:\n- ~/dev/b.py\n"
         "Commands:\n- sed -i s/a/b/ /home/ann/dev/a.py; cat ~/dev/b.py > /dev/null; ls 2> /dev/stderr"
     )
 
 
 def test_of_a_file_written_after_its_deletion_only_the_later_change_counts():
     steps = [call("Edit", file_path="a.py"), call("Bash", command="rm a.py"), call("Write", file_path="a.py")]
-    assert ledger_of(*steps) == "Files changed:\n- a.py (written)"
+    assert ledger_of(*steps) == "Files changed:\n- a.py => written"
 
 
 def test_a_patch_that_takes_a_file_away_writes_none_of_its_name():
     patch = "--- a/old.py\n+++ /dev/null\n@@\n-x\n--- a/kept.py\n+++ b/kept.py\n@@\n-x\n+y\n"
-    assert ledger_of(call("apply_patch", patch=patch)) == "Files changed:\n- kept.py"
+    assert ledger_of(call("apply_patch", patch=patch)) == "Files changed:\n- kept.py => edited"
 
 
 def test_separators_without_commands_between_them_are_nothing():
-    assert ran("cat a.py ; ; cat b.py &&") == "Files read:\n- a.py\n- b.py"
-
-
-# --- plans, tasks, identifiers ---------------------------------------------------------------------------------------
-
-
-def test_of_plans_the_last_one_is_true():
-    first = call("TodoWrite", todos=[{"content": "read", "status": "in_progress"}, {"content": "write"}])
-    second = call("TodoWrite", todos=[{"content": "read", "status": "completed"}])
-    assert ledger_of(first) == "Plan:\n- read (doing)\n- write"
-    assert ledger_of(first, second) == "Plan:\n- read (done)"
-    assert (
-        ledger_of(call("update_todo_list", todos="- [x] read\n- [ ] write")) == "Plan:\n- read (done)\n- write (to do)"
-    )
-    assert ledger_of(call("todo_write", todos=["read"]), call("todoread")) == "Plan:\n- read"
-
-
-def test_a_running_task_is_listed_and_later_its_outcome():
-    started = call("Bash", command="make soak", out="Command running in background with ID: b1. Output: /tmp/b1")
-    heading = "Sub-agents and background tasks:\n- make soak [b1]"
-    assert ledger_of(started) == f"{heading} (running)"
-    for ended in ("<status>completed</status>", "Process exited with code 0"):
-        state = "done" if "status" in ended else "exit code 0"
-        assert ledger_of(started, call("BashOutput", bash_id="b1", out=ended)) == f"{heading} ({state})"
-    assert ledger_of(started, call("BashOutput", bash_id="b1", out="still at it")) == f"{heading} (running)"
-
-
-def test_open_work_stays_before_what_is_done():
-    todos = [{"content": f"Step {n}", "status": "pending" if n == 0 else "completed"} for n in range(40)]
-    assert "- Step 0 (to do)" in ledger_of(call("TodoWrite", todos=todos), budget=200)
+    assert ran("cat a.py ; ; cat b.py &&") == "Files read (newest first):\n- b.py\n- a.py"
 
 
 def test_a_call_made_again_is_counted_and_one_with_other_arguments_is_another():
     long = "x" * 100
     move, other = call("move_money", amount=5, note=f"{long}a"), call("move_money", amount=5, note=f"{long}b")
     assert ledger_of(move, other, move, move).split("\n") == [
-        "Other calls:",
-        "- move_money(amount: 5, note: …) => ok",
+        "Other calls (newest first):",
         "- move_money(amount: 5, note: …) (3 times) => ok",
+        "- move_money(amount: 5, note: …) => ok",
     ]
+
+
+def test_acts_on_the_world_come_first_with_their_ids():
+    charge = call("charge_card", order=1042, out=json.dumps({"id": "ch_19f3", "status": "succeeded"}))
+    push = call("Bash", command="git push origin main", out="To a.example\n   7bbb35b..0edaae9  main -> main")
+    assert ledger_of(call("Read", path="a.py"), charge, push) == (
+        "Done to the outside world: do not do it again (newest first):\n"
+        "- Bash(git push origin main) => To a.example 7bbb35b..0edaae9 main -> main\n"
+        '- charge_card(1042) => {"id": "ch_19f3", "status": "succeeded"}\n'
+        "Files read:\n- a.py"
+    )
+
+
+def test_the_command_of_an_agent_without_tools_is_listed():
+    answered = [assistant("Look:\n```bash\nmake all\n```"), user("Observation: \nbash: make: command not found")]
+    assert ledger_of(*answered) == "Commands:\n- make all"
+    edit = "a.py\n```\n<<<<<<< SEARCH\nx\n=======\ny\n>>>>>>> REPLACE\n```"
+    assert ledger_of(assistant(edit), answered[1]) == ""
+
+
+def test_a_notice_that_background_work_ended_is_listed():
+    notice = "<task-notification>\n<task-id>b1</task-id>\n<status>completed</status>\n</task-notification>"
+    assert ledger_of(user(notice)) == "Other calls:\n- Notice => b1 completed"
 
 
 def test_a_heading_has_entries_below_it():
@@ -310,28 +250,8 @@ def test_many_messages_of_the_user_are_listed_at_less_length():
     rules = [user(f"Rule {n} of the harbour: {'and so on ' * 30}") for n in range(12)]
     text = write_ledger(request(*rules).body, 1_300)
     assert [f"- Rule {n} of the harbour" in text for n in range(12)] == [True] * 12
-    assert "left out" not in text
+    assert "12 of 12" not in text
 
-
-def test_an_identifier_is_listed_only_if_it_appears_nowhere_else():
-    text = assistant("See ENT-109 and https://example.org/a/b. In UTF-8.")
-    assert ledger_of(text) == "Identifiers: ENT-109 https://example.org/a/b"
-    assert ledger_of(text, call("get_issue", id="ENT-109")).endswith("Identifiers: https://example.org/a/b")
-    traced = assistant(
-        "at http://localhost:3000/app.js:31375:23 and http://localhost:3000/app.js:9:1 of http://localhost:3000"
-    )
-    assert ledger_of(traced) == "Identifiers: http://localhost:3000/app.js http://localhost:3000"
-    assert "4f1c9e2" in ledger_of(call("Bash", command="git commit", out="[main 4f1c9e2] x"))
-    assert "4f1c9e2" not in ledger_of(call("Bash", command="git log", out="4f1c9e2 x\n" * 100))
-
-
-def test_a_task_of_which_only_the_owner_changed_is_where_it_was():
-    made = call("TaskCreate", subject="Mend it", out="Task #3 created")
-    moved = call("TaskUpdate", taskId="3", owner="ann")
-    assert ledger_of(made, moved) == ledger_of(made) != ""
-
-
-# --- the budget ------------------------------------------------------------------------------------------------------
 
 LONG = (
     user("Kürzen, bitte. " * 40),
@@ -354,7 +274,7 @@ def test_the_newest_stay_and_what_is_left_out_is_counted():
     assert "/src/file_59.py" in text
     assert "/src/file_0.py" not in text
     assert "make part-59" in text
-    assert ", older ones left out):\n" in text
+    assert " of 60, newest first):\n" in text
 
 
 def test_a_section_with_little_to_say_leaves_its_share_to_the_others():
@@ -368,8 +288,6 @@ def test_a_ledger_of_more_history_has_everything_that_was_there():
     earlier, all_of_it = (write_ledger(body[:stop], 40_000).split("\n") for stop in (300, len(body)))
     assert {line for line in earlier if line.startswith("- ")} <= set(all_of_it)
 
-
-# --- secrets and odd text --------------------------------------------------------------------------------------------
 
 KEY = "sk-proj-" + "a1B2" * 12
 
@@ -397,7 +315,7 @@ def test_a_long_line_is_shortened_between_words():
 
 
 def test_a_long_path_keeps_its_end():
-    assert cut_excerpt("/" + "x" * 200 + "/end.py").endswith("/end.py")
+    assert cut_first_line("/" + "x" * 200 + "/end.py", 160).endswith("/end.py")
 
 
 def test_arguments_nested_too_deep_are_abbreviated():
@@ -410,7 +328,7 @@ def test_arguments_nested_too_deep_are_abbreviated():
 
 def test_a_result_cannot_write_a_line_of_its_own():
     hostile = "Error: x\n- /etc/passwd\nFiles changed:\n- all of them"
-    assert ledger_of(call("Read", path="a.py", out=hostile)) == "Errors:\n- Read a.py: Error: x"
+    assert ledger_of(call("Read", path="a.py", out=hostile)) == "Other calls:\n- Read(a.py) => failed: Error: x"
 
 
 @pytest.mark.parametrize(
@@ -438,7 +356,7 @@ def test_calls_that_the_user_has_rejected_are_not_listed_as_done():
         ),
     )
     assert "Files changed" not in ledger
-    assert "Edit src/secret.py: The user doesn't want to proceed" in ledger
+    assert "Edit(src/secret.py) => failed: The user doesn't want to proceed" in ledger
 
 
 SAID = f"{REJECTED} To tell you how to proceed, the user said:\ndon't run CI or integration tests, too slow."
@@ -506,50 +424,3 @@ if __name__ == "__main__":
     for each in FILES:
         upper = each.read_text(encoding="utf-8").split(RULE)[0]
         each.write_text(f"{upper}{RULE}{render_ledger(upper)}", encoding="utf-8")
-
-
-STARTED = call("Agent", description="Review tests", out="Async agent launched successfully.\nagentId: ae499f1")
-ENDED = user("<task-notification>\n<task-id>ae499f1</task-id>\n<status>completed</status>\n</task-notification>")
-
-
-def test_the_end_of_a_task_counts_also_where_the_message_with_it_stays():
-    body = request(user("Go on."), STARTED, ENDED).body
-    (place,) = (message.start for message in body if b"task-notification" in message.raw)
-    assert "[ae499f1] (running)" in write_ledger(body[:place], 4_000)
-    assert "[ae499f1] (done)" in write_ledger(body, 4_000, kept_starts={place})
-    assert "ae499f1" not in write_ledger(body[place:], 4_000, kept_starts={place})
-
-
-def test_a_task_that_was_stopped_is_not_listed_as_running():
-    started = call("Bash", command="make serve", out="Command running in background with ID: be6f894.")
-    stopped = call("TaskStop", task_id="be6f894", out="Successfully stopped task")
-    assert "(running)" in ledger_of(started)
-    assert "make serve [be6f894] (stopped)" in ledger_of(started, stopped)
-    assert "(running)" in ledger_of(started, call("TaskStop", task_id="be6f894", out="Error: no such task"))
-
-
-def test_a_command_with_an_exit_code_is_no_task():
-    failed = "Exit code 1\nG204: Subprocess launched with variable\nsession ID - unknown"
-    assert "running" not in ledger_of(call("Bash", command="mise run lint", out=failed))
-
-
-def test_how_much_of_an_output_is_shown_makes_no_other_command():
-    failed = call("Bash", command="npm run check 2>&1 | head -10", out="error TS2304: Cannot find name 'a'.")
-    passed = call("Bash", command="npm run check | tail -n 3", out="No fixes applied.")
-    ledger = ledger_of(failed, passed)
-    assert ledger.count("npm run check") == 1
-    assert "earlier: failed: error TS2304" in ledger
-
-
-@pytest.mark.parametrize(
-    ("line", "shown"),
-    [
-        ("Status: DONE", True),
-        ("**Verdict:** request changes", True),
-        ('Status: "applied" or "pending"', False),
-        ("Root cause: it:", False),
-    ],
-)
-def test_a_line_of_a_report_sums_it_up_only_where_it_is_a_verdict(line, shown):
-    ledger = ledger_of(call("Agent", description="Look", out=f"I looked.\n{line}\nThat is all."))
-    assert (line.replace("*", "") in ledger) is shown

@@ -11,16 +11,12 @@ import pytest
 
 from proxy.history.agents import OBSERVATIONS, mark_observations
 from proxy.history.messages import ToolCall
+from proxy.shorten.call_labels import GAP, LABEL_CHARACTERS, render_call
 from proxy.shorten.pipeline import Draft, run
-from proxy.shorten.placeholder import (
-    GAP,
-    LABEL_CHARACTERS,
-    join_lines,
-    render_call,
-    render_placeholder,
-)
+from proxy.shorten.placeholder import join_lines, render_placeholder
 from proxy.shorten.rules import Rules
-from proxy.shorten.steps.standard import ClearResults, ClipOutput
+from proxy.shorten.steps.clear_results import ClearResults
+from proxy.shorten.steps.clip_output import ClipOutput
 from tests.support import messages, recorded_traces
 from tests.support.messages import assistant, call, parse_request, request, user
 
@@ -77,8 +73,8 @@ def test_a_call_is_named_so_that_a_model_finds_it_again(asked, label):
 def test_a_long_label_is_cut_where_calls_are_alike_and_between_words():
     commands = [f"go test -tags=integration {'./cmd/entire/cli ' * 12} -run Test{name}" for name in ("Resume", "Reset")]
     first, second = (render_call(tool_call("Bash", command=command)) for command in commands)
-    assert first.endswith("cli -run TestResume)")
-    assert second.endswith("cli -run TestReset)")
+    assert first.endswith("-run TestResume)")
+    assert second.endswith("-run TestReset)")
     assert len(first) <= LABEL_CHARACTERS + len("Bash()")
     path = f"/home/dev/{'folder/' * 20}strategy/hooks.go"
     assert re.fullmatch(r"Read\(…/(?:folder/)+strategy/hooks.go\)", render_call(tool_call("Read", file_path=path)))
@@ -107,8 +103,8 @@ def test_of_a_failed_merge_every_conflict_stays():
     (text,) = clear_results(call("Bash", command="git merge origin/main || true", out="\n".join([*MERGE, LAST])))
     first, *lines = text.split("\n")
     assert first == (
-        "[Shortened by the context proxy: Bash(git merge origin/main || true), 19 lines, 825 bytes, failed: "
-        f'{LAST[:-1]}. Left out: 15 lines "Auto-merging …". '
+        "[Shortened by the context proxy: Bash(git merge origin/main || true), 19 lines, 825 bytes. "
+        'Left out: 15 lines "Auto-merging …". '
         "Do not make this call again to see it: that would do it again.]"
     )
     assert lines == [CONFLICTS[0], "… cmd/entire/cli/auto.go", "… cmd/entire/cli/types.go", LAST]

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from proxy.history.agents import OBSERVATIONS, mark_observations
-from proxy.shorten.fold import GO_ON, OPENING
+from proxy.shorten.notes import GO_ON, HEADING, OPENING
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.rules import Facts, Keep, Rules
-from proxy.shorten.summary import AS_OF, HEADING, NOTED, Summarize, Summary, SummaryRules
+from proxy.shorten.summary import AS_OF, NOTED, Summarize, Summary, SummaryRules
 from tests.support.compaction_worker import Worker
 from tests.support.messages import assistant, call, calls, history, request, user
 

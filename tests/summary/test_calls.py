@@ -1,14 +1,25 @@
 """Summaries that several workers ask for: one of them claims the question, and a claim ends with its worker."""
 
+import asyncio
 import time
+from dataclasses import dataclass, field, replace
 
 import pytest
 
+from proxy.config import Upstream as Settings
 from proxy.shorten.memory import Identity, SummaryCandidate
+from proxy.shorten.pipeline import estimate_tokens
+from proxy.shorten.summary import Summary, SummaryRules
+from proxy.shorten.summary_check import Verdict
 from proxy.store.clock import SystemClock
 from proxy.store.sqlite import SqliteStore
-from proxy.summary import calls as summaries
-from proxy.summary.calls import Summarizer
+from proxy.summary import pending
+from proxy.summary.call import SummaryCall, SummaryCost, SummaryOutcome
+from proxy.summary.pending import Summarizer, SummaryOrder
+from proxy.summary.question import Question
+from proxy.upstream import Call, Client
+from proxy.wire.redaction import Redaction
+from tests.support.messages import body, parse_request, user
 
 IDENTITY = Identity("t", [b"link %d" % number for number in range(9)], "up/gpt-4")
 KEY = IDENTITY.summary_key(4)
@@ -29,7 +40,7 @@ async def claim_ahead(path, seconds):
 
 
 async def test_a_claim_that_was_made_while_the_clock_was_ahead_ends_after_its_time(tmp_path, store, monkeypatch):
-    monkeypatch.setattr(summaries, "CLAIM_MARGIN_SECONDS", 0.1)
+    monkeypatch.setattr(pending, "CLAIM_MARGIN_SECONDS", 0.1)
     await claim_ahead(tmp_path / "state.db", 60.0)
     summarizer = Summarizer(store, lambda _: None)
     assert await summarizer.await_pending(IDENTITY, 4, seconds=0.3, call_seconds=0.5) is None
@@ -40,10 +51,78 @@ async def test_a_claim_that_was_made_while_the_clock_was_ahead_ends_after_its_ti
 
 @pytest.mark.seconds
 async def test_the_claim_of_another_worker_that_is_alive_is_left_alone(store, monkeypatch):
-    monkeypatch.setattr(summaries, "CLAIM_MARGIN_SECONDS", 0.1)
+    monkeypatch.setattr(pending, "CLAIM_MARGIN_SECONDS", 0.1)
     summarizer = Summarizer(store, lambda _: None)
     for number in range(4):
         claim = SummaryCandidate.claim(f"worker {number}").to_bytes()
         await store.write_fact(KEY, claim, 60.0)
         assert await summarizer.await_pending(IDENTITY, 4, seconds=0.3, call_seconds=0.5) is None
         assert await store.read_fact(KEY) == claim
+
+
+@dataclass(frozen=True)
+class HeldCall(SummaryCall):
+    """A call whose model answers when a test allows it."""
+
+    begun: list = field(default_factory=list)
+    allowed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self):
+        self.begun.append(self.question.covers)
+        await self.allowed.wait()
+        return SummaryOutcome(Verdict("All is well."), SummaryCost(tries=1))
+
+
+@pytest.fixture
+async def held(store):
+    """A call about the first four messages, and the summarizer of a worker."""
+    async with Client(Settings(base_url="http://127.0.0.1:9/v1"), lambda _: None) as client:
+        question = Question(4, (), None, (), "", "", 100, SummaryRules(), "")
+        call = Call("POST", "/chat/completions", "", (), b"{}")
+        request = parse_request(body(user("Hello?")))
+        summarizer = Summarizer(store, lambda _: None)
+        yield HeldCall(question, request, call, client, estimate_tokens, Redaction()), summarizer
+        await summarizer.close()
+
+
+def order(call, covers=4, identity=IDENTITY):
+    return SummaryOrder(replace(call, question=replace(call.question, covers=covers)), identity, "p", 60.0)
+
+
+async def wait_for_calls(call, number):
+    async with asyncio.timeout(20):
+        while len(call.begun) < number:  # noqa: ASYNC110 (the store answers in a thread)
+            await asyncio.sleep(0.01)
+
+
+async def test_two_questions_about_one_history_are_not_asked_at_once(held):
+    call, summarizer = held
+    summarizer.start(order(call, covers=4))
+    summarizer.start(order(call, covers=5))
+    summarizer.start(order(call, covers=4, identity=replace(IDENTITY, head="of another agent")))
+    await wait_for_calls(call, 2)
+    call.allowed.set()
+    assert await summarizer.await_pending(IDENTITY, 4, seconds=20, call_seconds=60) == Summary(4, "All is well.")
+    assert call.begun == [4, 4]
+
+
+async def test_a_call_goes_on_for_the_next_request_if_the_time_of_the_one_that_waits_is_up(held):
+    call, summarizer = held
+    assert await summarizer.await_new(order(call), seconds=0.05) is None
+    call.allowed.set()
+    assert await summarizer.await_pending(IDENTITY, 4, seconds=20, call_seconds=60) == Summary(4, "All is well.")
+    assert len(call.begun) == 1
+
+
+async def test_a_call_that_nobody_waits_for_any_more_is_cancelled(held, store):
+    call, summarizer = held
+    waiting = [asyncio.create_task(summarizer.await_new(order(call), seconds=60)) for _ in range(2)]
+    await wait_for_calls(call, 1)
+    for task in waiting:
+        assert await store.read_fact(KEY) is not None, "one client is still there"
+        task.cancel()
+        await asyncio.wait({task})
+    async with asyncio.timeout(20):
+        while await store.read_fact(KEY) is not None:  # noqa: ASYNC110 (the store signals nothing)
+            await asyncio.sleep(0.01)
+    assert len(call.begun) == 1

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from proxy.access.records import Records, create_team_key
+from proxy.access.records import Records
+from proxy.access.team_keys import create_team_key
 from proxy.events import TurnEnded
 from tests.support import http_client
 from tests.support.proxy_client import PATIENCE_SECONDS, request

@@ -12,10 +12,27 @@ from proxy.history.grouping import count_flaws
 from proxy.history.identity import Identity
 from proxy.history.messages import Request
 from proxy.path import planning
-from proxy.path.actions import AwaitSummary, CanSummarize, CountTokens, Identify, Owner, StartSummary, StoreBlock, drive
-from proxy.path.conversation import AnswerReport, Context, Exchange
+from proxy.path.actions import (
+    AnswerReport,
+    AwaitSummary,
+    CanSummarize,
+    CountTokens,
+    Delivered,
+    Forwarding,
+    Identify,
+    Opening,
+    Owner,
+    Send,
+    StartSummary,
+    StoreBlock,
+    drive,
+    drive_until,
+)
+from proxy.path.conversation import Context, Conversation
 from proxy.path.known_requests import KnownRequests
 from proxy.path.planning import Plan
+from proxy.path.program import run
+from proxy.path.recognition import load_memory
 from proxy.path.recovery import plan_untouched
 from proxy.shorten.memory import LastRequest, LookUp, SummaryCandidate
 from proxy.shorten.pipeline import Count, estimate_tokens
@@ -54,18 +71,18 @@ class Worker:
 
     def send(self, messages, **more):
         """A request that the upstream accepts."""
-        sent, driver = self._prepare(messages, **more)
-        drive(driver.exchange.accept(), driver.perform)
-        drive(driver.exchange.complete(AnswerReport(), NOW), driver.perform)
+        sent = self._prepare(messages, **more)
+        sent.driver.accept()
+        sent.driver.complete()
         return sent
 
     def decides(self, messages, **more):
         """What would be sent."""
-        return self._prepare(messages, **more)[0]
+        return self._prepare(messages, **more)
 
     def accept(self, sent):
         """The upstream accepts what was decided before."""
-        drive(sent.driver.exchange.accept(), sent.driver.perform)
+        sent.driver.accept()
 
     def considers(self, messages):
         """What is planned before any model is asked."""
@@ -77,15 +94,10 @@ class Worker:
 
     def _prepare(self, messages, **more):
         driver = Driver(self, self._read(self.write(messages, **more)))
-        decision = drive(driver.exchange.prepare(), driver.perform)
-        request = driver.exchange.context.request
-        found = decision.plan
-        if found is None:
-            pieces = driver.exchange.context.pieces
-            found = plan_untouched(request, sum(map(self.count, pieces)))
-        return Sending(
-            request.source, found, self.wire.render(request, found.view, found.tools, found.shared), driver
-        ), driver
+        plan, request = driver.prepare().plan, driver.request
+        if plan is None:
+            plan = plan_untouched(request, sum(map(self.count, driver.context.pieces)))
+        return Sending(request.source, plan, self.wire.render(request, plan.view, plan.tools, plan.shared), driver)
 
     def _read(self, source):
         if self.known is None:
@@ -97,35 +109,54 @@ class Worker:
 
     def _state(self, messages):
         driver = Driver(self, self._read(self.write(messages)))
-        exchange = driver.exchange
-        drive(exchange._load_memory(10**9), driver.perform)
-        return exchange._state(exchange._gather_facts(can_summarize=self.facts.can_summarize))
+        conversation = drive(load_memory(Conversation.of(driver.context), 10**9), driver.perform)
+        return conversation.build_state(conversation.gather_facts(can_summarize=self.facts.can_summarize))
 
 
 @dataclass
 class Driver:
-    """Performs the actions of one request."""
+    """Drives one request, and performs its actions."""
 
     worker: Worker
     request: Request
-    exchange: Exchange = None
+    context: Context = None
+    forwarding: Forwarding = None
 
     def __post_init__(self):
         worker, facts = self.worker, self.worker.facts
-        window = window_of(facts.usable_tokens)
-        self.exchange = Exchange(
-            Context(
-                request=self.request,
-                rules=worker.rules,
-                count=worker.count,
-                now=NOW,
-                mode="force" if facts.force else "auto",
-                focus=facts.focus,
-                name=worker.conversation,
-                window=window,
-                prices=facts.prices,
-            )
+        self.context = Context(
+            request=self.request,
+            rules=worker.rules,
+            count=worker.count,
+            now=NOW,
+            mode="force" if facts.force else "auto",
+            focus=facts.focus,
+            name=worker.conversation,
+            window=window_of(facts.usable_tokens),
+            prices=facts.prices,
         )
+        self.perform_action = self.perform
+
+    def prepare(self):
+        """The decision on the request."""
+        self.life = run(lambda: self.context)
+        return self._advance(None).decision
+
+    def answer(self, opening):
+        """What is tried once more after this beginning of an answer, or None: it is delivered."""
+        step = drive_until(self.life, self.perform_action, opening)
+        self.forwarding = step.forwarding
+        return step.forwarding.decision if isinstance(step, Send) else None
+
+    def accept(self):
+        assert self.answer(Opening()) is None
+
+    def complete(self, answer=None, now=NOW, **more):
+        drive_until(self.life, self.perform_action, Delivered(answer or AnswerReport(), now, **more))
+
+    def _advance(self, result):
+        self.forwarding = drive_until(self.life, self.perform_action, result).forwarding
+        return self.forwarding
 
     def perform(self, action):
         match action:
@@ -137,18 +168,18 @@ class Driver:
                 return self._look_up(action)
             case CanSummarize():
                 return self.worker.facts.can_summarize
-            case AwaitSummary(question) if question is not None and self.worker.model:
-                return self._write(question)
-            case StartSummary(question) if self.worker.model:
-                self._write(question)
+            case AwaitSummary(question, conversation=conversation) if question is not None and self.worker.model:
+                return self._write(question, conversation)
+            case StartSummary(question, conversation) if self.worker.model:
+                self._write(question, conversation)
             case StoreBlock(key, block, replaces):
                 at_once(self.worker.store.put_block(key, block, over=replaces))
         return None
 
-    def _write(self, question):
+    def _write(self, question, conversation):
         """The model's answer: there at once, for this request or the next."""
         summary = Summary(question.covers, self.worker.model)
-        self.worker.accounts[self.exchange.identified.links[question.covers]] = summary
+        self.worker.accounts[conversation.identified.links[question.covers]] = summary
         return summary
 
     def _look_up(self, keys):
@@ -156,7 +187,7 @@ class Driver:
         if not keys.blocks:
             return (None, None, None, None)
         # The identity is not set yet while it is being looked up: it follows from the request alone.
-        context = self.exchange.context
+        context = self.context
         identity = Identity.of(self.request, self.worker.tenant, KEY, context.name, context.counter)
         return (found[0], self._last(identity), None, self._candidate(identity, keys))
 
@@ -166,7 +197,7 @@ class Driver:
             return None
         anchor = facts.anchor or Anchor(identity.links[-1], 0, b"")
         idle = facts.idle_seconds or 0.0
-        last = LastRequest(anchor, NOW - idle, identity.counter, self.exchange.context.prior, facts.useless_blocks, 5)
+        last = LastRequest(anchor, NOW - idle, identity.counter, self.context.prior, facts.useless_blocks, 5)
         return Found(identity.anchor_key(identity.links[-1]), last.to_bytes())
 
     def _candidate(self, identity, keys):

@@ -14,12 +14,13 @@ from aiohttp import web
 from proxy.access.records import Records
 from proxy.config import Config
 from proxy.config import Upstream as Settings
-from proxy.events import FailedOpen, InternalFault, StoreFailed, TurnEnded
+from proxy.events import FailedOpen, InternalFault, RequestFinished, StoreFailed, TurnEnded
 from proxy.lifetime import BackgroundTasks
 from proxy.path.compactor import Compactor
-from proxy.path.gateway import Gateway, RequestRecord
+from proxy.path.gateway import Gateway
 from proxy.path.originals import Keeper
-from proxy.server.http import App, HttpServer
+from proxy.server.application import App
+from proxy.server.connection import HttpServer
 from proxy.store.memory import MemoryStore
 from proxy.telemetry.metrics import Metrics
 from proxy.upstream import Call
@@ -89,7 +90,7 @@ class GatewayInProcess:
         """What the server does with a request, without a socket. `chunks` gets the answer as it comes."""
         chunks = [] if chunks is None else chunks
         gateway = gateway or self.gateway
-        record = RequestRecord("cp-1", "POST", "/v1/chat/completions", perf_counter())
+        record = RequestFinished("cp-1", "POST", "/v1/chat/completions", received_at=perf_counter())
         await gateway.serve(WithoutSocket(call, chunks), record)
         return b"".join(chunks)
 

@@ -26,6 +26,7 @@ from proxy.cli import COMMANDS, main
 from proxy.config.policies import shipped_policies
 from proxy.models.tokenizer import Tokenizers
 from tests import ROOT
+from tests.support.parent_death import die_with_parent
 from tests.support.patient_proxy import wait_patiently
 
 IS_SUPPORTED = hasattr(os, "pidfd_open")
@@ -69,7 +70,7 @@ class ForkedProcess:
 
 
 class Template:
-    """The template as the tests see it. It ends when its socket is closed."""
+    """The template as the tests see it. It ends when its socket is closed, and its children with it."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -81,6 +82,7 @@ class Template:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
+                preexec_fn=die_with_parent,  # noqa: PLW1509 (it makes one system call)
             )
 
     def start(
@@ -153,6 +155,7 @@ def _fork_as_asked(control: socket.socket) -> list[str]:
 
 
 def _enter(wanted: dict) -> list[str]:
+    die_with_parent()
     os.chdir(wanted["place"])
     os.environ.clear()  # noqa: TID251 (it is that of the process to be)
     os.environ.update(wanted["environment"])  # noqa: TID251

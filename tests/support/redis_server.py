@@ -21,6 +21,7 @@ from typing import BinaryIO
 
 import pytest
 
+from tests.support.parent_death import die_with_parent
 from tests.support.running_proxy import free_port
 
 PROGRAM = next(filter(None, map(shutil.which, ("redis-server", "valkey-server"))), None)
@@ -65,6 +66,7 @@ class RedisServer:
                 ],
                 stdout=log,
                 stderr=log,
+                preexec_fn=die_with_parent,  # noqa: PLW1509 (it makes one system call)
             )
         within = time.monotonic() + PATIENCE
         while not self._listens():

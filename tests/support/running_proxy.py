@@ -25,6 +25,7 @@ import yaml
 
 from proxy.lifetime import INTERRUPTED_STATUS
 from tests.support import http_client, process_template
+from tests.support.parent_death import die_with_parent
 from tests.support.process_template import MEASURING, ForkedProcess
 
 READY = http_client.request_bytes("GET", "/health/ready", ((b"host", b"localhost"), (b"connection", b"close")), b"")
@@ -98,7 +99,7 @@ async def serving(
         if fresh or is_special or not process_template.IS_SUPPORTED:
             command = [*prefix, sys.executable, *program, *command]
             process = await asyncio.create_subprocess_exec(
-                *command, cwd=place, env=MEASURING | own, stdout=stdout, stderr=stderr
+                *command, cwd=place, env=MEASURING | own, stdout=stdout, stderr=stderr, preexec_fn=die_with_parent
             )
         else:
             process = process_template.template().start(command, place, own, stdout, stderr)

@@ -8,22 +8,23 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
+from proxy.designs.clear_arguments import ClearArguments
+from proxy.designs.dedup_old import DedupOld
+from proxy.designs.one_liners import OneLiners
+from proxy.designs.strip_attachments import StripAttachments
+from proxy.designs.tool_hints import ToolHints
 from proxy.history.agents import OBSERVATIONS, mark_observations
 from proxy.history.grouping import Pins, find_groups, find_last_assistant
 from proxy.history.messages import NOTE
+from proxy.shorten.notes import HEADING
 from proxy.shorten.rules import Facts, Keep, Rules
-from proxy.shorten.steps.compat import OneLiners, StripAttachments, ToolHints
-from proxy.shorten.steps.standard import (
-    ClearArguments,
-    ClearObservations,
-    ClearResults,
-    ClipOutput,
-    DedupArrivals,
-    DedupOld,
-    DropMiddle,
-    StripReasoning,
-)
-from proxy.shorten.summary import HEADING, Summary, SummaryRules
+from proxy.shorten.steps.clear_observations import ClearObservations
+from proxy.shorten.steps.clear_results import ClearResults
+from proxy.shorten.steps.clip_output import ClipOutput
+from proxy.shorten.steps.dedup_arrivals import DedupArrivals
+from proxy.shorten.steps.drop_middle import DropMiddle
+from proxy.shorten.steps.strip_reasoning import StripReasoning
+from proxy.shorten.summary import Summary, SummaryRules
 from proxy.shorten.window import Prices
 from tests.support.compaction_worker import Worker, turns
 from tests.support.histories import any_history, asked_and_answered, legal
@@ -31,7 +32,7 @@ from tests.support.messages import calls, parse_request, user
 
 SMALL = Rules(
     always=(ClipOutput(over=1_500),),
-    when_full=(ClearResults(over=200, keep_failed=1),),
+    when_full=(ClearResults(over=200),),
     keep=Keep(tokens=200, groups=1),
     clear_at_least=300,
     clear_cold_at_least=50,
@@ -187,7 +188,7 @@ def works(worker, messages):
 
 def body_before(sent):
     """The messages as they were read: a block of a text-style history stays what it was after the first tool call."""
-    blocks = (sent.driver.exchange.memory.block, sent.plan.block)
+    blocks = (sent.driver.forwarding.conversation.memory.block, sent.plan.block)
     text_style = any(block is not None and block.text_style for block in blocks)
     return mark_observations(parse_request(sent.came).body, OBSERVATIONS, text_style=text_style)
 

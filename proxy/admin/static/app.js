@@ -1,4 +1,4 @@
-// Which page is shown, and what is said on top of every page.
+// The page that is shown, and the banner on top of every page.
 
 import { get, me, Fault } from "./api.js";
 import { h, note, show } from "./dom.js";
@@ -103,7 +103,7 @@ async function tell() {
     const off = switches.filter((each) => !each.on).map((each) => each.team || "all clients");
     show(banner,
       off.length ? h("p", { class: "warn" },
-        `Compaction is switched off for ${off.join(", ")}: no new blocks are made, standing ones stay. `,
+        `Compaction is switched off for ${off.join(", ")}: no history is shortened further, and shortened ones stay short. `,
         h("a", { href: "#/teams" }, "Switches")) : null,
       refused ? h("p", { class: "bad" },
         "The configuration was changed, and refused; the one before it is still in force. ",

@@ -1,4 +1,4 @@
-// What several pages have: choices beside each other, a form of filters, and downloads.
+// What several pages have: choices beside each other, and a form of filters.
 
 import { h } from "./dom.js";
 
@@ -19,14 +19,6 @@ export function goTo(page, form, fixed = {}) {
   const said = [...new FormData(form)].filter(([, value]) => value);
   const query = new URLSearchParams({ ...fixed, ...Object.fromEntries(said) });
   location.hash = `#${page}${query.size ? `?${query}` : ""}`;
-}
-
-export function exports(path, query) {
-  const pairs = Object.entries(query).filter(([, value]) => value !== "" && value !== undefined && value !== null);
-  const link = (format) => h("a", {
-    href: `/admin/api${path}?${new URLSearchParams({ ...Object.fromEntries(pairs), format })}`, download: "",
-  }, format.toUpperCase());
-  return h("span", { class: "exports" }, "Download ", link("csv"), " ", link("json"));
 }
 
 export function copying(text, words = "Copy") {

@@ -3,7 +3,6 @@
 
 import { get } from "./api.js";
 import { bars } from "./charts.js";
-import { exports } from "./controls.js";
 import { badge, empty, h, note, part, show, table } from "./dom.js";
 import { complaint } from "./faults.js";
 import { counted, dollars, exact, less, many, moment, percent } from "./format.js";
@@ -59,18 +58,16 @@ function page(told, at, { path, choose, note, session, message }) {
     h("p", { class: "acts" }, h("a", { href: `#/requests?conversation=${encodeURIComponent(told.conversation)}&hours=744` },
       "Its requests in the list"),
       h("a", { href: `#/policies/${encodeURIComponent(told.turns.at(-1).policy.split("@")[0])}?conversation=${
-        encodeURIComponent(told.conversation)}` }, "Try another policy on it"), exports(path, { session })),
+        encodeURIComponent(told.conversation)}` }, "Try another policy on it")),
     facts(told),
     sessions(told, path, session),
     requests(told, chosen, choose),
     turn(told.turns[chosen]),
     part("Messages", messages(told, told.turns[chosen], { path, note, wanted: message })),
     told.summary ? part("The summary that is forwarded", origin(told, told.turns[chosen]), said(told.summary)) : null,
-    part("Blocks and summaries", happened(told.happened)),
+    part("Rewrites and summaries", happened(told.happened)),
     told.head.length ? h("details", null,
       h("summary", null, "Instructions (always forwarded unchanged)"), told.head.map(said)) : null,
-    told.forks.length ? h("details", null, h("summary", null, `${told.forks.length} other ends (rewinds and forks)`),
-      h("ul", null, told.forks.map((each) => h("li", null, h("code", null, each.slice(0, 16)))))) : null,
   ];
 }
 
@@ -129,7 +126,7 @@ function requests(told, chosen, choose) {
   });
   return part("Requests",
     h("p", { class: "legend" }, key("raw"), "as sent ", key("sent"), "as forwarded ", key("cached"), "of it cached ",
-      key("made"), "a block was made",
+      key("made"), "the history was shortened",
       told.turns.some(observes) ? [" ", key("would"), "as it would have been forwarded"] : null),
     bars(told.turns.slice(first, first + MOST_BARS).map(row), {
       height: 190, told: "Tokens of each request", written: many,
@@ -168,8 +165,8 @@ function messages(told, asked, { path, note: remember, wanted }) {
     `${counts[name].length} ${STATUSES[name]}${name === "cleared" ? `: ${steps(counts[name])}` : ""} `);
   const found = told.pieces.findIndex((each) => each.link === wanted);
   return [
-    note("A block is as wide as its message was long, and filled as far as it is still sent; a dot marks what the ",
-      "user said. Open one to see the original beside what is forwarded."),
+    note("Each message is as wide as it was long, and filled as far as it is still forwarded; a dot marks the ",
+      "user's. Open one to see the original next to the forwarded text."),
     h("p", { class: "legend statuses" }, Object.keys(STATUSES).filter((name) => counts[name]).map(status)),
     note(standing(told.block, asked)),
     wanted && found < 0
@@ -189,11 +186,11 @@ const key = (kind) => h("i", { class: `key ${kind}` });
 function standing(block, asked) {
   if (!block) {
     return asked.tokens_forwarded < asked.tokens_raw
-      ? "The block of this request is no longer stored: the messages are shown as sent."
-      : "No block was applied: all messages were forwarded as sent.";
+      ? "The shortened form of this request is no longer stored: the messages are shown as sent."
+      : "Nothing was shortened: all messages were forwarded as sent.";
   }
-  const start = block.observed ? "Observed only, not forwarded: a" : "A";
-  return [`${start} block stands for the first ${block.covers} messages, made by `, h("code", null, block.policy),
+  const start = block.observed ? "Observed only, not forwarded: the" : "The";
+  return [`${start} first ${block.covers} messages are shortened, by `, h("code", null, block.policy),
     `: ${reason(block.reason)}.`];
 }
 
@@ -210,9 +207,9 @@ function happened(events) {
   const head = ["When", "What", "Why, and what it did"];
   if (!rows.length) return note("None so far.");
   const newest = rows.slice(-HAPPENED_ROWS);
-  const place = h("div", null, table(head, newest, "Blocks and summaries", true));
+  const place = h("div", null, table(head, newest, "Rewrites and summaries", true));
   if (newest.length < rows.length) {
-    const all = () => show(place, table(head, rows, "Blocks and summaries", true));
+    const all = () => show(place, table(head, rows, "Rewrites and summaries", true));
     place.prepend(h("button", { class: "more", onclick: all }, `All ${rows.length}`));
   }
   return place;

@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { meter } from "./charts.js";
 import { badge, empty, figure, h, show, table } from "./dom.js";
 import { attempted } from "./faults.js";
-import { choice, exports, goTo } from "./controls.js";
+import { choice, goTo } from "./controls.js";
 import { ago, cents, exact, less, many, moment, percent } from "./format.js";
 
 export async function conversations(place, _, query) {
@@ -45,8 +45,7 @@ function filters(wanted, { teams, models }) {
     hidden("user"), hidden("session"),
     h("button", null, "Filter"),
     Object.values(wanted).some(Boolean) ? h("a", { href: "#/conversations" }, "Clear") : null,
-    h("a", { href: "#/search" }, "Search in messages"),
-    exports("/conversations", { ...wanted, limit: 200 }));
+    h("a", { href: "#/search" }, "Search in messages"));
 }
 
 const nothing = (filtered) => filtered
@@ -57,12 +56,12 @@ const nothing = (filtered) => filtered
       h("code", null, "clear_at_least"), " of its policy). Shorter ones pass untouched: ",
       h("a", { href: "#/requests" }, "All requests")));
 
-// Agents that begin alike may share a conversation; their sessions are told apart where they name them.
+// Agents that begin alike may share a conversation; their sessions tell them apart.
 const address = (each) => `#/conversations/${encodeURIComponent(each.conversation)}`
   + (each.session ? `?${new URLSearchParams({ session: each.session })}` : "");
 
 const HEAD = ["Conversation", "Team, user", "Model, policy", figure("Requests"), "Tokens: sent → forwarded", figure("Cached"),
-  figure("Blocks"), figure("Spent"), figure("Saved"), "Last"];
+  figure("Rewrites"), figure("Spent"), figure("Saved"), "Last"];
 
 const rows = (pages) => table(HEAD, pages.flatMap((page) => page.conversations).map((each) => [
   h("a", { class: "titled", href: address(each) },

@@ -1,10 +1,10 @@
-// A draft of a policy: a form with a field for each setting, or its JSON; what it changes in the file; and a trial.
+// A draft of a policy: a form with a field for each setting, the change that it makes to the file, and a trial.
 // The configuration file is the only place where policies are set: the page shows the text to put there.
 
 import { get, post } from "./api.js";
 import { copying } from "./controls.js";
 import { badge, h, note, prose, show } from "./dom.js";
-import { attempted, complaint } from "./faults.js";
+import { attempted } from "./faults.js";
 import { trial } from "./trial.js";
 
 const BASIC = ["inherit", "mode", "clear_at_least", "trigger", "target", "keep.tokens", "summary.enabled", "summary.model"];
@@ -13,28 +13,9 @@ export async function editor(name, told, context) {
   const { settings } = await get("/policy-settings");
   const begun = own(name, told);
   const effective = new Map(told.values.map((each) => [each.path, each.value]));
-  let values = begun, mode = "form";
   const title = h("input", { name: "policy", value: name, "aria-label": "Name of the policy", pattern: "[A-Za-z0-9_.-]+" });
-  const place = h("div"), said = h("div", { "aria-live": "polite" });
-  let read = () => values;
-  const draw = () => {
-    const made = mode === "form" ? form(settings, values, effective) : json(values, name);
-    ({ read } = made);
-    show(place, made.element);
-  };
-  const turn = (to) => {
-    try {
-      values = read();
-      mode = to;
-      draw();
-      show(said);
-    } catch (fault) {
-      show(said, complaint(fault));
-      place.parentElement.querySelectorAll("[name=mode]").forEach((each) => { each.checked = each.value === mode; });
-    }
-  };
-  const modes = [["form", "Form"], ["json", "JSON"]].map(([value, words]) => h("label", { class: "check" },
-    h("input", { type: "radio", name: "mode", value, checked: value === mode, onchange: () => turn(value) }), words));
+  const { element: place, read } = form(settings, begun, effective);
+  const said = h("div", { "aria-live": "polite" });
   const check = () => attempted(said, async () => {
     place.querySelectorAll("[aria-invalid]").forEach((each) => each.removeAttribute("aria-invalid"));
     try {
@@ -46,13 +27,12 @@ export async function editor(name, told, context) {
       throw fault;
     }
   });
-  draw();
   const draft = () => {
     const now = read();
     return JSON.stringify(now) === JSON.stringify(begun) ? null : now;
   };
   return h("div", { class: "editor" },
-    h("div", { class: "row-head" }, h("h3", null, "Edit a draft"), h("span", { class: "acts" }, modes)),
+    h("h3", null, "Edit a draft"),
     note("Fields that are empty inherit. Nothing is changed here: check the draft, try it, and put the text into the ",
       "configuration file, which is read again at once."),
     place,
@@ -61,8 +41,6 @@ export async function editor(name, told, context) {
     said,
     trial(name, draft, context));
 }
-
-// --- the form --------------------------------------------------------------------------------------------------------
 
 function form(settings, values, effective) {
   const search = h("input", { type: "search", placeholder: "find a setting", "aria-label": "Find a setting" });
@@ -146,25 +124,6 @@ function put(values, path, value) {
   else values[block] = value;
 }
 
-// --- as JSON ---------------------------------------------------------------------------------------------------------
-
-function json(values, name) {
-  const element = h("textarea", {
-    rows: 10, spellcheck: "false", class: "json", "aria-label": `Values of ${name}`, placeholder: '{"clear_at_least": 30000}',
-  });
-  const text = JSON.stringify(values, null, 2);
-  element.value = text === "{}" ? "" : text;
-  return { element, read: () => parsed(element.value.trim() || "{}") };
-}
-
-function parsed(text) {
-  try {
-    return JSON.parse(text);
-  } catch (fault) {
-    throw new Error(`This is not JSON: ${fault.message}`);
-  }
-}
-
 // What a policy says itself, and does not inherit.
 function own(name, { values, inherits }) {
   const said = inherits?.length && inherits[0] !== "default" ? { inherit: inherits[0] } : {};
@@ -174,8 +133,6 @@ function own(name, { values, inherits }) {
   }
   return said;
 }
-
-// --- what it changes -------------------------------------------------------------------------------------------------
 
 function outcome({ entry, file, why_no_file: why, name, diff, version, doubts }) {
   const kind = (text) => (text.startsWith("+") ? "new" : text.startsWith("-") ? "gone" : "same");

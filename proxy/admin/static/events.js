@@ -3,7 +3,6 @@
 import { get } from "./api.js";
 import { badge, h, note, part, show, table } from "./dom.js";
 import { ago, moment } from "./format.js";
-import { exports } from "./controls.js";
 import { toConversation } from "./links.js";
 import { account, event } from "./words.js";
 
@@ -32,11 +31,11 @@ export async function events(place, _, query) {
           h("nav", { class: "spans", "aria-label": "Severity" }, ["info", "warning", "error"].map((each) =>
             h("a", { href: `#/events?least=${each}`, "aria-current": each === least && "true" }, each)))),
         found.length
-          ? [shortened(HEAD, found.map(line), "Events"), h("p", null, exports("/events", { least, limit: 1000 }))]
+          ? shortened(HEAD, found.map(line), "Events")
           : h("p", { class: "good" }, "None.")),
       part("Audit log",
         acts.length
-          ? [shortened(ACTS, acts.map(act), "Audit log"), h("p", null, exports("/audit", { limit: 1000 }))]
+          ? shortened(ACTS, acts.map(act), "Audit log")
           : note("Nothing yet."),
         note("This machine's audit log: audit.jsonl in the state folder.")));
   };

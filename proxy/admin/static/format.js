@@ -14,7 +14,7 @@ export const exact = (number) => whole.format(number);
 
 export const counted = (number, name) => `${exact(number)} ${name}${number === 1 ? "" : "s"}`;
 
-// Small amounts are told to the hundredth of a cent, unless so many `digits` are wanted.
+// Small amounts are written to the hundredth of a cent, unless `digits` are given.
 export function dollars(amount, digits) {
   if (amount === null || amount === undefined) return "not known";
   const size = Math.abs(amount);
@@ -27,7 +27,7 @@ export function dollars(amount, digits) {
 export const cents = (amount) => (amount === null ? "–" : dollars(amount, 2));
 
 export const percent = (share, digits = 0) =>
-  share === null || share === undefined ? "not told" : `${(100 * share).toFixed(digits)} %`;
+  share === null || share === undefined ? "not known" : `${(100 * share).toFixed(digits)} %`;
 
 export const less = (raw, sent) => (raw ? percent(1 - sent / raw) : "–");
 

@@ -1,11 +1,11 @@
-// How it goes: four figures, two pictures, and the tables behind them.
+// The overview: four figures, two charts, and a table.
 
 import { get, me } from "./api.js";
 import { bars, meter } from "./charts.js";
 import { empty, figure, h, note, part, show, table } from "./dom.js";
 import { ago, cents, clock, dollars, exact, isRound, lasting, less, many, percent } from "./format.js";
 import { options, SPANS } from "./controls.js";
-import { toConversation, toTeam } from "./links.js";
+import { toConversation } from "./links.js";
 import { account, event } from "./words.js";
 
 
@@ -51,8 +51,7 @@ const picture = (told, hours, events) => [
       { height: 130, told: "Money saved, over time", written: dollars })) : null,
   events ? part("Latest warnings", warnings(events)) : null,
   part("In figures", figures(told), meanings()),
-  Object.keys(told.teams).length ? part("By team, 24 h", teamsTable(told.teams),
-    h("p", null, h("a", { href: "#/usage?by=team" }, "Over time, and by model, policy or key"))) : null,
+  h("p", null, h("a", { href: "#/usage?by=team" }, "By team, model, policy or key")),
 ];
 
 const observes = (each) => each.tokens_would_be < each.tokens_forwarded;
@@ -98,7 +97,7 @@ const COLUMNS = [
   ["Tokens in", (p) => many(p.tokens_raw)],
   ["Forwarded", (p) => many(p.tokens_forwarded)],
   ["Cached", (p) => (p.cached_share === null ? "–" : percent(p.cached_share))],
-  ["Blocks", (p) => exact(p.blocks)],
+  ["Rewrites", (p) => exact(p.blocks)],
   ["Summaries", (p) => exact(p.summaries)],
   ["Spent", (p) => (p.priced ? cents(p.paid + p.spent) : "–")],
   ["Saved", (p) => (p.priced ? cents(p.saved) : "–")],
@@ -106,16 +105,14 @@ const COLUMNS = [
   ["Breakers", (p) => exact(p.breakers)],
   ["Internal errors", (p) => exact(p.faults)],
 ];
-const OF_ALL = ["Too long", "Breakers", "Internal errors"];  // of no team
-const OF_TEAMS = COLUMNS.filter(([name]) => !OF_ALL.includes(name));
 const MEANINGS = {
-  Failed: "no upstream answered, or an answer broke off in the middle; errors that upstreams tell are passed on",
-  "Eligible": "long enough for its policy to care (clear_at_least); all others pass untouched",
-  Cached: "of the tokens that were forwarded, those that the upstream says it had in its cache",
-  Blocks: "rewrites of a history: old results cleared, or a summary in their place",
-  Spent: "for prompts and summaries, where prices and usage are known",
-  "Too long": "refused by an upstream for its size; helped: sent once more, shorter, and accepted",
-  Breakers: "conversations that blocks did not help, so that no more are made for them",
+  Failed: "no upstream answered, or an answer broke off in the middle; errors of upstreams are passed on",
+  "Eligible": "as long as clear_at_least of its policy; all others pass untouched",
+  Cached: "share of the forwarded tokens that the upstream read from its cache",
+  Rewrites: "times a history was shortened: old results cleared, or a summary in their place",
+  Spent: "for prompts and summaries, if prices and usage are known",
+  "Too long": "refused by an upstream for its size; helped: accepted when sent again, shorter",
+  Breakers: "conversations that shortening did not help, so that it stopped for them",
   "Internal errors": "the client's own bytes were forwarded, or a store or a disk did not answer",
 };
 
@@ -129,9 +126,6 @@ const figures = (told) => table(head("", COLUMNS), [
 const meanings = () => h("details", null, h("summary", null, "What these mean"),
   h("dl", { class: "meanings" },
     Object.entries(MEANINGS).map(([name, words]) => [h("dt", null, name), h("dd", null, words)])));
-
-const teamsTable = (teams) => table(head("Team", OF_TEAMS), Object.entries(teams).map(([team, period]) =>
-  line(toTeam(team, team), period, OF_TEAMS)), "By team", true);
 
 const warnings = (events) => events.length
   ? [h("ul", { class: "events" }, events.map(warning)), h("p", null, h("a", { href: "#/events" }, "All of them"))]

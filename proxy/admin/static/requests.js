@@ -2,14 +2,14 @@
 
 import { get } from "./api.js";
 import { lines, stacks } from "./charts.js";
-import { choice, exports, goTo, options, SPANS } from "./controls.js";
+import { choice, goTo, options, SPANS } from "./controls.js";
 import { badge, empty, figure, h, note, part, show, table } from "./dom.js";
 import { attempted } from "./faults.js";
 import { axis, bytes, dollars, exact, lasting, many, moment, percent, seconds } from "./format.js";
 import { toPolicy, toRequest } from "./links.js";
 import { ACTIONS, reason } from "./words.js";
 
-const FILTERS = ["team", "model", "upstream", "kind", "text", "slower", "status", "conversation"];
+const FILTERS = ["team", "model", "upstream", "kind", "text", "slower", "conversation"];
 const KINDS = {
   all: "all requests", errors: "all errors", "upstream-errors": "errors of the upstream", failed: "upstream failed",
   refused: "refused by the proxy", "client-left": "client left", compacted: "compacted", ok: "without errors",
@@ -59,7 +59,7 @@ export async function requests(place, _, query) {
     figures,
     h("section", null,
       h("div", { class: "row-head" }, h("h2", null, "List"),
-        h("label", { class: "check" }, tail, "follow new ones"), exports("/requests", { ...asked, limit: 10_000 })),
+        h("label", { class: "check" }, tail, "follow new ones")),
       list));
   show(figures, pictures(traffic, asked));
   show(list, drawn());
@@ -120,7 +120,7 @@ function pictures({ total, moments, every }, { hours }) {
   });
   const dot = (each) => ({
     ...axis(each.at, every, span, each.p50 === undefined ? "no requests"
-      : `half within ${seconds(each.p50)}, 95 % within ${seconds(each.p95)}\n`
+      : `p50 ${seconds(each.p50)}, p95 ${seconds(each.p95)}\n`
         + `first byte: ${seconds(each.first_p50)}, ${seconds(each.first_p95)}`),
     values: [each.p95, each.p50, each.first_p50],
   });
@@ -129,15 +129,15 @@ function pictures({ total, moments, every }, { hours }) {
       tile("Requests", exact(total.requests), `${rate(total.requests / Math.min(span, since))} on average`),
       tile("Errors", total.requests ? percent(failed / total.requests, 1) : "–",
         `${exact(total["upstream-errors"])} of upstreams, ${exact(total.failed)} failed, ${exact(total.refused)} refused`),
-      tile("Duration", seconds(total.p50), `half are faster; 95 % within ${seconds(total.p95)}, 99 % ${seconds(total.p99)}`),
-      tile("Added by the proxy", seconds(total.overhead_p95), "95 % are faster; before the first byte")),
+      tile("Duration", seconds(total.p50), `p50; p95 ${seconds(total.p95)}, p99 ${seconds(total.p99)}`),
+      tile("Added by the proxy", seconds(total.overhead_p95), "p95, before the first byte")),
     h("div", { class: "halves" },
       h("section", null, h("h2", null, "Requests per minute"),
         h("p", { class: "legend statuses" }, OUTCOMES.map(([, kind, words]) =>
           h("span", null, h("i", { class: `key ${kind}` }), words)), h("span", null, `each bar is ${lasting(every)}`)),
         stacks(moments.map(bar), { height: 170, told: "Requests per minute, by outcome", written: many, half: true })),
       h("section", null, h("h2", null, "Duration"),
-        h("p", { class: "legend statuses" }, [["g3", "95 % within"], ["g0", "half within"], ["g2", "first byte, half within"]]
+        h("p", { class: "legend statuses" }, [["g3", "p95"], ["g0", "p50"], ["g2", "p50 of the first byte"]]
           .map(([kind, words]) => h("span", null, h("i", { class: `key ${kind}` }), words))),
         lines(moments.map(dot), {
           height: 170, kinds: ["g3", "g0", "g2"], told: "Duration of requests", written: seconds,
@@ -207,7 +207,7 @@ export async function request(place, [id]) {
       ["When", moment(told.at)],
       ["Duration", seconds(told.seconds)],
       ["To the first byte", seconds(told.first_byte_seconds)],
-      ["Of it added by the proxy", seconds(told.overhead_seconds)],
+      ["Added by the proxy", seconds(told.overhead_seconds)],
       ["Outcome", told.reason ? `${told.outcome}: ${reason(told.reason)}` : told.outcome],
       ["Team", told.team || "none"],
       ["Model", told.model || "not read"],

@@ -1,4 +1,4 @@
-// Words in the saved originals. What is found leads to the message that says it, beside what was forwarded of it.
+// Search in the saved originals. A hit links to its message.
 
 import { get } from "./api.js";
 import { empty, h, note, show } from "./dom.js";
@@ -7,12 +7,11 @@ import { toMessage } from "./links.js";
 
 export async function search(place, _, query) {
   const text = query.get("text") ?? "";
-  const heeds = query.get("case") === "true";
   const found = h("div", { "aria-live": "polite" });
   const go = (event) => {
     event.preventDefault();
     const said = new FormData(event.currentTarget);
-    const wanted = { text: said.get("text"), ...(said.get("case") && { case: "true" }) };
+    const wanted = { text: said.get("text") };
     location.hash = `#/search?${new URLSearchParams(wanted)}`;
   };
   show(place,
@@ -22,15 +21,14 @@ export async function search(place, _, query) {
         type: "search", name: "text", value: text, autofocus: true,
         "aria-label": "Words", placeholder: "a path, an id, a sentence",
       }),
-      h("label", { class: "check" }, h("input", { type: "checkbox", name: "case", checked: heeds }), "match case"),
       h("button", { class: "primary" }, "Search")),
     found);
   if (!text) {
-    show(found, note("Searches messages and answers, as far as their originals are stored here."));
+    show(found, note("Searches messages and answers whose originals are stored here."));
     return;
   }
   show(found, h("p", { class: "waiting" }, "Searching …"));
-  const { hits, whole } = await get("/search", { text, case: heeds });
+  const { hits, whole } = await get("/search", { text });
   show(found, hits.length ? places(hits, whole) : nowhere(whole));
 }
 

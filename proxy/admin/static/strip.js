@@ -32,7 +32,7 @@ export function strip(pieces, { covers, path, at, opened, onOpen }) {
   blocks[0].tabIndex = 0;
   if (opened !== undefined) open(pieces[opened]);
   const newer = blocks.slice(covers);
-  const cut = covers && newer.length ? h("span", { class: "cut", title: "what is newer than the block" }) : null;
+  const cut = covers && newer.length ? h("span", { class: "cut", title: "newer messages are not shortened" }) : null;
   const told = "Messages, the oldest first; arrows move, Enter opens";
   const about = { class: "strip", role: "toolbar", "aria-label": told, onkeydown: step };
   return [h("div", about, blocks.slice(0, covers), cut, newer), pane];

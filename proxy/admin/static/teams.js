@@ -14,9 +14,13 @@ export async function teams(place) {
   show(place,
     h("h1", null, "Teams"),
     part("Switches",
-      note("Off: no new blocks, within a second, on every machine. Existing blocks stay, so nothing overflows."),
+      note("Off: no history is shortened further, within a second, on every machine. Shortened ones stay short, so that ",
+        "nothing overflows."),
       limits.team ? null : toggle("", "All clients", !off.has(""), again),
-      all.length ? teamsTable(all, off, again) : null),
+      all.length ? [
+        teamsTable(all, off, again),
+        note("Attachments may decide before a team's own policy: ", h("a", { href: "#/policies" }, "Policies")),
+      ] : null),
     all.length
       ? part("Keys", creating(all, again), keysTable(keys, again), note(`Last used: by ${scope}, up to a minute late.`))
       : empty("No teams yet",
@@ -27,7 +31,7 @@ export async function teams(place) {
 
 function toggle(team, name, on, again, allOff) {
   const said = h("span");
-  const state = !on ? "no new blocks" : allOff ? "off, because all clients are" : "compaction on";
+  const state = !on ? "compaction off" : allOff ? "off, because all clients are" : "compaction on";
   const change = async (event) => {
     const button = event.currentTarget;
     button.disabled = true;
@@ -49,20 +53,11 @@ function toggle(team, name, on, again, allOff) {
     h("span", null, h("b", null, name), ` ${state}`), said);
 }
 
-const HEAD = ["Team", "Policy", "Upstream", figure("Valid keys"), "Conversations"];
-
-// An attachment that may decide for a team, or the policy for what is left.
-function deciding({ policy, mode, rollout, conditions }) {
-  const limits = Object.entries(conditions).map(([name, glob]) => `${name} ${glob}`);
-  if (rollout < 100) limits.unshift(`${rollout} %`);
-  if (mode) limits.push(mode);
-  const name = policy ? toPolicy(policy, policy) : h("span", { class: "dim" }, "the upstream's");
-  return [name, limits.length ? ` (${limits.join(", ")})` : ""];
-}
+const HEAD = ["Team", "Own policy", "Upstream", figure("Valid keys"), "Conversations"];
 
 const teamsTable = (all, off, again) => table(HEAD, all.map((each) => [
   toggle(each.name, each.name, !off.has(each.name), again, off.has("")),
-  h("span", null, ...each.deciding.flatMap((one, at) => [at ? ", then " : "", ...deciding(one)])),
+  each.policy ? toPolicy(each.policy, each.policy) : h("span", { class: "dim" }, "the upstream's"),
   each.upstream || h("span", { class: "dim" }, "by model"),
   figure(String(each.open_keys)),
   toTeam(each.name, "show"),

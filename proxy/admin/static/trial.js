@@ -1,4 +1,4 @@
-// What if? A policy, or a draft of one, on the conversations that are kept, beside another as it is today.
+// What if? A policy, or a draft of one, on stored conversations, compared with another policy as it is today.
 
 import { post } from "./api.js";
 import { pair } from "./charts.js";
@@ -37,7 +37,7 @@ export function trial(name, draft, { names, teams, conversation }) {
       name: "conversation", value: conversation, "aria-label": "conversation",
       placeholder: "or one conversation, by its id", size: 30,
     })),
-    note("Replays what is kept, turn by turn. Nothing is sent anywhere."),
+    note("Replays stored conversations, turn by turn. Nothing is sent anywhere."),
     said);
 }
 

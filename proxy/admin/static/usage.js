@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { stacks } from "./charts.js";
 import { empty, figure, h, note, show, table } from "./dom.js";
 import { axis, cents, dollars, exact, lasting, less, many, percent } from "./format.js";
-import { exports, options, SPANS } from "./controls.js";
+import { options, SPANS } from "./controls.js";
 import { toPolicy } from "./links.js";
 
 const BY = ["team", "model", "policy", "key", "upstream", "tag", "user", "session"];
@@ -53,11 +53,10 @@ function page(told, at) {
           ? note(`${exact(told.total.requests - told.total.priced)} of ${exact(told.total.requests)} requests have no `,
             "price: their upstream reported no usage, or the prices of their model are not known.") : null),
       h("section", null,
-        h("div", { class: "row-head" }, h("h2", null, "In figures"),
-          exports("/usage", { hours: at.hours, by: at.by, team: at.team })),
+        h("h2", null, "In figures"),
         groups(told, at),
-        told.others ? note(`Listed are the ${exact(told.groups.length)} with the most tokens. A download has all `,
-          `${exact(told.groups.length + told.others.groups)}.`) : null),
+        told.others ? note(`Listed are the ${exact(told.groups.length)} of ${exact(told.groups.length + told.others.groups)} `,
+          "with the most tokens.") : null),
     ] : empty("No usage in this time", h("p", null,
       "Requests appear here once their history is long enough to be looked at (", h("code", null, "clear_at_least"),
       " of its policy). ", h("a", { href: "#/requests" }, "All requests"))),
@@ -92,7 +91,7 @@ function rows(told, at, { of, line, written }) {
   });
 }
 
-const HEAD = ["Requests", "Tokens in", "Forwarded", "Less", "Cached", "Blocks", "Spent", "Without proxy", "Saved", ""];
+const HEAD = ["Requests", "Tokens in", "Forwarded", "Less", "Cached", "Rewrites", "Spent", "Without proxy", "Saved", ""];
 
 function groups(told, at) {
   const head = [at.by[0].toUpperCase() + at.by.slice(1), ...HEAD.map(figure)];

@@ -15,15 +15,15 @@ export const STATUSES = {
 // What was done with a request.
 export const ACTIONS = {
   none: "forwarded as sent",
-  applied: "an earlier block was applied",
-  created: "a new block was made for it",
+  applied: "shortened as before",
+  created: "shortened further",
   observed: "observed only: forwarded as sent",
-  off: "no new blocks were allowed",
+  off: "compaction is switched off",
   bypassed: "the client asked for no compaction",
-  "failed-open": "a internal error: forwarded as sent",
+  "failed-open": "internal error: forwarded as sent",
 };
 
-// Why a block was made, or none.
+// Why a history was shortened, or not.
 const REASONS = {
   opening: "a long first message was clipped",
   stride: "enough old results could go to pay for a rewrite",
@@ -36,15 +36,15 @@ const REASONS = {
   "shortened-refused": "the upstream had called the shortened history invalid",
   floor: "nothing more can be removed",
   "switched-off": "compaction is switched off for it",
-  "breaker-open": "blocks did not help: none are made until it changes",
+  "breaker-open": "shortening did not help: it stops until the conversation changes",
   "window-unknown": "the model's window is unknown: only old results are cleared",
 };
 
 export const reason = (name) => REASONS[name] ?? name;
 
 const EVENTS = {
-  "compaction-ended": "block made",
-  "compaction-observed": "block observed",
+  "compaction-ended": "shortened",
+  "compaction-observed": "would be shortened",
   "summary-ended": "summary",
   "breaker-opened": "breaker open",
   "refused-for-size": "too long",
@@ -63,7 +63,7 @@ const EVENTS = {
 
 export const event = (name) => EVENTS[name] ?? name;
 
-// What an event says of itself: the sentence first, its figures small below.
+// An event: a sentence, with its figures small below.
 export function account({ name, details }) {
   if (name.startsWith("compaction-")) return ofBlock(details);
   if (name === "summary-ended") return ofSummary(details);

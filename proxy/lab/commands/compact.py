@@ -16,6 +16,7 @@ from itertools import islice
 from proxy.cli import options
 from proxy.cli.options import add_command, has_colours, parse_path, print_error
 from proxy.config import Config
+from proxy.designs.prune_tools import PruneTools
 from proxy.history.messages import Message, Request
 from proxy.lab import saved
 from proxy.lab.commands import strategies, tangents
@@ -28,7 +29,6 @@ from proxy.path.planning import choose_without_model, decide
 from proxy.shorten.pipeline import Draft, Step, StepReport, run
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.state import ConversationState
-from proxy.shorten.steps.compat import PruneTools
 from proxy.shorten.summary import Summarize
 from proxy.shorten.window import Window
 from proxy.store.transcripts.archive import role_and_text

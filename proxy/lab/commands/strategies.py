@@ -15,7 +15,7 @@ from proxy.config.values import suggest
 from proxy.config.yaml_reader import parse_variable
 from proxy.history.agents import EXEMPT
 from proxy.shorten.pipeline import Step
-from proxy.shorten.steps import STEPS
+from proxy.shorten.step_registry import STEPS
 
 SUMMARY, AUTO, JP = "summary", "auto", "jp"
 TANGENTS = "classify-tangents"

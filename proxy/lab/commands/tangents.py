@@ -21,8 +21,8 @@ from proxy.errors import ProxyError
 from proxy.history.messages import Request, read_message
 from proxy.lab.tangents import Tangent, Turns
 from proxy.shorten.pipeline import Count
-from proxy.shorten.summary import Verdict
-from proxy.summary.calls import SummaryCall, fetch_whole_answer
+from proxy.shorten.summary_check import Verdict
+from proxy.summary.call import SummaryCall, fetch_whole_answer
 from proxy.summary.question import Question
 from proxy.upstream import Call, Client
 from proxy.wire.assembly import Answer

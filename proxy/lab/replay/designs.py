@@ -10,7 +10,9 @@ from typing import ClassVar
 
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.rules import Keep, Rules
-from proxy.shorten.steps.standard import ClearObservations, ClearResults, StripReasoning
+from proxy.shorten.steps.clear_observations import ClearObservations
+from proxy.shorten.steps.clear_results import ClearResults
+from proxy.shorten.steps.strip_reasoning import StripReasoning
 from proxy.shorten.summary import SummaryRules
 
 UNBOUNDED_HORIZON_REQUESTS = 10**9
@@ -39,7 +41,7 @@ class JustUnder:
         )
 
 
-_PLAIN = ClearResults(over=800, keep_failed=0, template="[Previous: used {tool}]")
+_PLAIN = ClearResults(over=800, template="[Previous: used {tool}]")
 _BARE = Rules(
     always=(),
     when_full=(_PLAIN,),

@@ -1,8 +1,9 @@
 """Simulation of a conversation under one policy, turn by turn, in the conversation's own time.
 
-It drives the same orchestration as the running proxy (`core.conversation`), with a store in memory, a token count of a
-quarter of the bytes, and summaries that are ready after the time that writing them takes. Only the world is left out:
-no socket, no upstream that counts by itself or refuses. `through.py` sends the same turns to a running proxy.
+It drives the same generator as the running proxy (`path.program`), with a store in memory, a token count of a quarter
+of the bytes, and summaries that are ready after the time that writing them takes. Only the world is left out: no
+socket, and an upstream that accepts everything, or refuses each history over a window that the policy does not know.
+`through.py` sends the same turns to a running proxy.
 """
 
 from collections.abc import Sequence
@@ -18,21 +19,28 @@ from proxy.lab.replay.history import OWNER, ReplayHistory, RequestTurn
 from proxy.lab.replay.summaries import ReplaySummarizer, SummaryRequest
 from proxy.path.actions import (
     Action,
+    AnswerReport,
     AwaitSummary,
     CanSummarize,
     CountTokens,
+    Delivered,
+    Forwarding,
     Identify,
+    Opening,
+    Send,
     StartSummary,
     StoreBlock,
     StoreFact,
-    drive,
+    drive_until,
 )
-from proxy.path.conversation import AnswerReport, Context, Exchange
+from proxy.path.conversation import Context, Conversation, list_forwarded_pieces
+from proxy.path.program import run
+from proxy.path.recovery import Refusal
 from proxy.shorten.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, FoundValues, LookUp, SummaryCandidate
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Rules
 from proxy.shorten.summary import Summary, SummaryRules
-from proxy.shorten.window import NOT_REPORTED, Prices, Window
+from proxy.shorten.window import Prices, Window
 from proxy.summary.question import Question
 from proxy.wire.chat.answers import RECALL_TOOL
 from proxy.wire.formats import ANSWER_FORMATS
@@ -53,6 +61,8 @@ class Sent:
     after: tuple[SummaryRequest, ...] = ()
     """Those that were made for later ones."""
     failed: bool = False
+    refusals: int = 0
+    """How often the upstream refused it before it accepted it, or for good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +79,9 @@ class Trial:
     summarizer: ReplaySummarizer | None = None
     patience: float = WAIT_SECONDS
     times: bool = True
-    """True where it knows how long a conversation has been idle."""
+    """It knows how long a conversation has been idle."""
+    refused_above: int | None = None
+    """The upstream refuses a history of more tokens than this, and says so. None: it refuses nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,21 +149,40 @@ class Simulation:
         self._earlier: Request | None = None
 
     def forward(self, turn: RequestTurn) -> Sent:
-        """Drive one request through the orchestration, as if the upstream accepted it."""
+        """Drive one request from its first byte to its last note."""
         turn = replace(turn, request=self._continue(turn.request))
         self._store.now = turn.seconds
         self._finish_summary(turn.seconds)
+        context = self.context(turn)
         driver = TurnDriver(self, turn)
-        decision = drive(driver.exchange.prepare(), driver.perform)
+        life, refusals = run(lambda: context), 0
+        step = drive_until(life, driver.perform)
         before, driver.calls = tuple(driver.calls), []
-        drive(driver.exchange.accept(), driver.perform)
-        drive(driver.exchange.complete(AnswerReport(NOT_REPORTED), driver.now), driver.perform)
-        found = decision.plan
-        if found is None:
-            return Sent(turn.request.messages, turn.request.tools, after=(*before, *driver.calls))
-        if driver.waited:
-            return Sent(found.view, found.tools, found.reason, before, tuple(driver.calls))
-        return Sent(found.view, found.tools, found.reason, (), (*before, *driver.calls))
+        while isinstance(step, Send):
+            opening = self._open(step.forwarding, turn.request)
+            refusals += not opening.is_good
+            step = drive_until(life, driver.perform, opening)
+        if step is None:
+            raise ValueError("a request ends only after its answer")
+        plan = step.forwarding.decision.plan
+        drive_until(life, driver.perform, Delivered(AnswerReport(), context.now))
+        after = tuple(driver.calls)
+        if not driver.waited:
+            before, after = (), (*before, *after)
+        if plan is None:
+            return Sent(turn.request.messages, turn.request.tools, "", before, after, refusals=refusals)
+        return Sent(plan.view, plan.tools, plan.reason, before, after, refusals=refusals)
+
+    def _open(self, forwarding: Forwarding, request: Request) -> Opening:
+        """The beginning of the upstream's answer."""
+        limit, plan = self._trial.refused_above, forwarding.decision.plan
+        if limit is None:
+            return Opening()
+        pieces = [message.raw for message in request.messages] if plan is None else list_forwarded_pieces(plan)
+        size = sum(map(estimate_tokens, pieces))
+        if size <= limit:
+            return Opening()
+        return Opening(is_good=False, refusal=Refusal("input", limit=limit, size=size, covers="input"))
 
     def _continue(self, request: Request) -> Request:
         """The request with the values that were computed for its first messages, as in the running proxy."""
@@ -223,17 +254,12 @@ class TurnDriver:
     """Performs the actions of one request in the simulation."""
 
     def __init__(self, simulation: Simulation, turn: RequestTurn) -> None:
-        self.exchange = Exchange(simulation.context(turn))
         self.calls: list[SummaryRequest] = []
         """Calls for summaries, as they were made."""
         self.waited = False
         """Whether the request waited for its summary."""
         self._simulation = simulation
         self._turn = turn
-
-    @property
-    def now(self) -> float:
-        return self.exchange.context.now
 
     def perform(self, action: Action) -> Any:  # noqa: ANN401 (each action has a result of its own)
         simulation = self._simulation
@@ -246,12 +272,12 @@ class TurnDriver:
                 return simulation.store.look_up(action)
             case CanSummarize():
                 return simulation.can_summarize
-            case StartSummary(question):
-                self._start(question)
-            case AwaitSummary(question, _, wait_seconds):
+            case StartSummary(question, conversation):
+                self._start(question, conversation)
+            case AwaitSummary(question, _, wait_seconds, conversation):
                 self.waited = True
                 if question is not None:
-                    self._start(question)
+                    self._start(question, conversation)
                 return simulation.await_summary(self._turn.seconds, wait_seconds)
             case StoreBlock():
                 simulation.store.put(action)
@@ -261,7 +287,7 @@ class TurnDriver:
                 """Windows, originals and reports: there is no world to tell."""
         return None
 
-    def _start(self, question: Question) -> None:
-        candidate = self.exchange.memory.candidate
+    def _start(self, question: Question, conversation: Conversation) -> None:
+        candidate = conversation.memory.candidate
         failures = candidate.failures if candidate is not None else 0
-        self.calls += self._simulation.start_summary(question, self.exchange.identified, failures, self._turn)
+        self.calls += self._simulation.start_summary(question, conversation.identified, failures, self._turn)

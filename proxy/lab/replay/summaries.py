@@ -17,8 +17,8 @@ from proxy.lab.replay import standin
 from proxy.lab.replay.history import ReplayHistory, RequestTurn
 from proxy.lab.replay.values import Tokens
 from proxy.shorten.pipeline import estimate_tokens
-from proxy.shorten.summary import SummaryReply
-from proxy.summary.calls import SummaryCall, SummaryCost
+from proxy.shorten.summary_check import SummaryReply
+from proxy.summary.call import SummaryCall, SummaryCost
 from proxy.summary.question import Question, Try, list_tries
 from proxy.upstream import Call, Client
 from proxy.wire import http

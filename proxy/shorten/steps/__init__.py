@@ -1,52 +1,21 @@
-"""The ways to shorten a history, as frozen values. To add one: write it, list it here, give it golden files.
+"""The ways to shorten a history, as frozen values.
 
-standard   the steps of the default policy
-compat     the steps of the named policies only
+To add one: write it, list it in `step_registry`, give it golden files.
 
-*Always* steps run on every request over what no block covers. What they make of a message depends on it and on the
-messages before it, so a message that was forwarded once is forwarded again with the same bytes. *When-full* steps run
-when a block is made, over everything older than what is kept.
+clip_output         the head and the tail of a huge result, when it arrives
+dedup_arrivals      a pointer in place of a result that is there already
+strip_reasoning     old reasoning goes
+clear_results       a placeholder in place of an old result
+clear_observations  the same for agents that have no tools
+drop_middle         a note in place of all that is old
+
+    arrives: [call, result 40 kB]   clip_output     -> [call, head ... tail]          always
+    stride:  [call, result 8 kB]    clear_results   -> [call, placeholder]            when_full
+    fold:    [user, call, result]   drop_middle     -> [user, note]                   fold
+
+1. *Always* steps run on every request over the messages that no block covers. Their result for a message depends on it
+   and on the messages before it, so a message that was forwarded once is forwarded again with the same bytes.
+2. *When-full* steps run when a block is made, over everything older than the kept messages.
+3. *Fold* steps run if the history is still over its target.
+4. `pipeline.run` checks the invariants after each step, and throws the work of a step away that broke one.
 """
-
-from collections.abc import Callable
-from dataclasses import asdict
-from typing import Any
-
-from proxy.shorten.pipeline import Step
-from proxy.shorten.steps import compat, standard
-
-STEPS: dict[str, Callable[..., Step]] = {
-    step.name: step
-    for step in (
-        standard.ClipOutput,
-        standard.DedupArrivals,
-        standard.ClearResults,
-        standard.ClearObservations,
-        standard.ClearArguments,
-        compat.ToolHints,
-        standard.DedupOld,
-        standard.StripReasoning,
-        compat.StripAttachments,
-        compat.OneLiners,
-        standard.DropMiddle,
-        compat.PruneTools,
-    )
-}
-
-
-def step_to_json(step: Step) -> list[Any]:
-    """A step as plain data: its name and its settings."""
-    return [step.name, asdict(step)]  # type: ignore[call-overload]  # a step is a dataclass; no protocol can say so
-
-
-FORMER_SETTINGS = frozenset({"outline", "outline_bytes", "names"})
-"""Settings of version 0.2, which its blocks still hold."""
-
-
-def step_from_json(name: str, settings: dict[str, Any]) -> Step:
-    """The step with this name and these settings. They come as JSON has them: lists where there were tuples."""
-    return STEPS[name](**{key: _tuples(value) for key, value in settings.items() if key not in FORMER_SETTINGS})
-
-
-def _tuples(value: Any) -> Any:  # noqa: ANN401 - JSON
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value

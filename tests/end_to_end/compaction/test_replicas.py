@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import pytest
 import pytest_asyncio
 
-from proxy.access.records import EVERYBODY, Records
+from proxy.access.records import Records
+from proxy.access.registry import EVERYBODY
 from tests.support.admin_client import team_key
 from tests.support.proxy_client import PATIENCE_SECONDS, ask, chat, fault_of, until
 from tests.support.redis_server import RedisServer, needs_redis, running

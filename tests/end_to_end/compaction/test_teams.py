@@ -11,7 +11,8 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from proxy.access.records import Records, create_team_key
+from proxy.access.records import Records
+from proxy.access.team_keys import create_team_key
 from tests.support.admin_client import team_key
 from tests.support.agent import Agent, compactions, reading
 from tests.support.commands import run_command

@@ -1,0 +1,87 @@
+"""The admin key: the one that `admin.key` names, or one that the first start creates in the state directory."""
+
+import fcntl
+import hmac
+import os
+import secrets
+from pathlib import Path
+
+from proxy.config import Config, Secret
+from proxy.config.values import check_strength
+
+ADMIN_KEY_FILE = "admin.key"
+ADMIN_KEY_PREFIX = "cpa-"
+ADMIN_KEY_CHARACTERS = len(ADMIN_KEY_PREFIX) + 32
+
+
+def create_admin_key(config: Config) -> str | None:
+    """Create a key and return it, to be shown once. None if the pages are off, or there is a key already.
+
+    A file without a usable key, as a full disk leaves it, is replaced.
+    """
+    if config.admin.key is not None or not config.admin.enabled:
+        return None
+    path = Path(config.state.dir) / ADMIN_KEY_FILE
+    try:
+        if _read_key(path) is not None:
+            return None
+    except FileNotFoundError:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except PermissionError:  # another user's file, who has a key there
+        return None
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # Read by name: another start may have replaced the file while this one waited for its lock.
+        if _read_key(path) is not None:
+            return None
+        return _write_key(path)
+
+
+def _write_key(path: Path) -> str:
+    """Write a new key, whole or not at all."""
+    key = ADMIN_KEY_PREFIX + secrets.token_urlsafe(24)
+    new_path = path.with_suffix(".new")
+    try:
+        with os.fdopen(os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(key)
+            file.flush()
+            os.fsync(file.fileno())
+        new_path.replace(path)
+    finally:
+        new_path.unlink(missing_ok=True)
+    return key
+
+
+def _read_key(path: Path) -> str | None:
+    """Return the key in this file, or None if it is empty, torn, not text, or easy to guess."""
+    try:
+        key = path.read_text(encoding="utf-8-sig").strip()
+        if key.startswith(ADMIN_KEY_PREFIX):
+            is_torn = len(key) < ADMIN_KEY_CHARACTERS
+        else:
+            check_strength(Secret(str(path), key))
+            is_torn = not key
+    except ValueError:
+        return None
+    if is_torn or not key.isprintable():
+        return None
+    return key
+
+
+def read_admin_key(config: Config) -> str | None:
+    """Return the key of the admin pages, or None if they cannot be opened."""
+    if not config.admin.enabled:
+        return None
+    if config.admin.key is not None:
+        return config.admin.key.value
+    try:
+        return _read_key(Path(config.state.dir) / ADMIN_KEY_FILE)
+    except OSError:
+        return None
+
+
+def is_admin_key(key: str | None, text: str | None) -> bool:
+    """Compare *text* with the key in constant time."""
+    if key is None or text is None:
+        return False
+    return hmac.compare_digest(key.encode("utf-8", "surrogatepass"), text.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,158 @@
+"""The registry: team keys, switches and ended admin sessions, as one small document that every replica holds whole.
+
+Two registries merge without conflict (a state-based CRDT, https://inria.hal.science/inria-00555588), so any replica
+can repair one that was away, or a shared state that was emptied:
+
+- keys are only added, and a revocation is final;
+- of two settings of one switch the later counts, and of two at the same moment the one that is off;
+- of the ended sessions of each person those are kept that would last longest.
+
+Clocks differ. A change to a switch always gets a later time than the setting that it replaces.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated
+
+import msgspec
+from msgspec import structs
+
+from proxy.access.team_keys import Seconds, TeamKey
+
+FORMAT_VERSION = 1
+EVERYBODY = ""
+"""The switch of all teams."""
+ENDED_SESSIONS_MAX = 500
+"""Per person, so that one who logs out often does not push out the ended sessions of another."""
+_SESSION = re.compile(r"([0-9]{1,12})\.([0-9a-f]{8})\.[0-9a-f]{16}")
+"""A session of the admin pages without its signature: `<expiry>.<keyholder>.<random>`."""
+_LATER_BY_SECONDS = 0.001
+
+Session = Annotated[str, msgspec.Meta(pattern=rf"^{_SESSION.pattern}\Z")]
+
+
+class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether compaction is on, and the time of the last change."""
+
+    on: bool
+    at: Seconds
+
+
+class _Format(msgspec.Struct):
+    format: int
+
+
+class _Document(msgspec.Struct):
+    """A registry as JSON. Members of other releases are ignored."""
+
+    keys: list[TeamKey]
+    switches: dict[str, Switch]
+    ended_sessions: list[Session]
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    keys: Mapping[str, TeamKey] = field(default_factory=dict)
+    """By public id."""
+    switches: Mapping[str, Switch] = field(default_factory=dict)
+    """By team, and `EVERYBODY`. A team without an entry is on."""
+    ended_sessions: frozenset[str] = frozenset()
+    """Admin sessions that were logged out, without their signatures."""
+
+    def is_halted(self, team: str) -> bool:
+        """Tell if compaction is off for this team or for all."""
+        for name in (EVERYBODY, team):
+            switch = self.switches.get(name)
+            if switch is not None and not switch.on:
+                return True
+        return False
+
+    def with_key(self, key: TeamKey) -> "Registry":
+        return replace(self, keys={**self.keys, key.id: key})
+
+    def with_key_revoked(self, key_id: str, now: float) -> "Registry":
+        """Return a registry in which this key is revoked. KeyError: there is no such key."""
+        key = self.keys[key_id]
+        if key.revoked:
+            return self
+        return self.with_key(structs.replace(key, revoked=now))
+
+    def with_switch(self, team: str, *, on: bool, now: float) -> "Registry":
+        replaced = self.switches.get(team)
+        if replaced is not None:
+            now = max(now, replaced.at + _LATER_BY_SECONDS)
+        return replace(self, switches={**self.switches, team: Switch(on, now)})
+
+    def with_session_ended(self, session: str) -> "Registry":
+        """Return a registry in which this session is ended. ValueError: it is not a session."""
+        if find_session_holder(session) is None:
+            raise ValueError("not a session of the admin pages")
+        return replace(self, ended_sessions=_keep_longest({*self.ended_sessions, session}))
+
+    def merge(self, other: "Registry") -> "Registry":
+        """Return both as one. The order does not matter, and merging again changes nothing."""
+        keys = dict(self.keys)
+        for key_id, key in other.keys.items():
+            own_key = keys.get(key_id)
+            keys[key_id] = key if own_key is None else _merge_keys(own_key, key)
+        switches = dict(self.switches)
+        for team, switch in other.switches.items():
+            switches[team] = max(switches.get(team, switch), switch, key=_rank_switch)
+        return Registry(keys, switches, _keep_longest(self.ended_sessions | other.ended_sessions))
+
+    def to_bytes(self) -> bytes:
+        """Return the registry as JSON, the same bytes for equal registries."""
+        document = {
+            "format": FORMAT_VERSION,
+            "keys": [structs.asdict(self.keys[key_id]) for key_id in sorted(self.keys)],
+            "switches": {team: structs.asdict(switch) for team, switch in self.switches.items()},
+            "ended_sessions": sorted(self.ended_sessions),
+        }
+        return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n"
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Registry":
+        """Read a registry. ValueError: it is not one, or one of a later release.
+
+        All types are checked here: a wrong one would otherwise fail at each request.
+        """
+        try:
+            if msgspec.json.decode(data, type=_Format).format != FORMAT_VERSION:
+                raise ValueError(f"not a registry of format {FORMAT_VERSION}")
+            document = msgspec.json.decode(data, type=_Document)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:
+            raise ValueError(f"not a registry: {fault}") from None
+        keys = {key.id: key for key in document.keys}
+        return cls(keys, document.switches, frozenset(document.ended_sessions))
+
+
+def find_session_holder(session: str) -> str | None:
+    """Return the keyholder that a session names, or None if *session* (without signature) has another form."""
+    match = _SESSION.fullmatch(session)
+    return match[2] if match else None
+
+
+def _keep_longest(sessions: Iterable[str]) -> frozenset[str]:
+    """Keep the sessions of each person that would expire last. No clock: replicas that merge must agree."""
+    sessions_by_holder: dict[str | None, list[tuple[int, str]]] = {}
+    for session in sessions:
+        expiry = int(session.partition(".")[0])
+        sessions_by_holder.setdefault(find_session_holder(session), []).append((expiry, session))
+    longest: set[str] = set()
+    for dated_sessions in sessions_by_holder.values():
+        dated_sessions.sort(reverse=True)
+        longest.update(session for _, session in dated_sessions[:ENDED_SESSIONS_MAX])
+    return frozenset(longest)
+
+
+def _merge_keys(key: TeamKey, other: TeamKey) -> TeamKey:
+    """Return the key with the earlier revocation. If anything else differs, any fixed choice will do."""
+    revocations = [time for time in (key.revoked, other.revoked) if time]
+    first = min(key, other, key=lambda one: repr(structs.replace(one, revoked=0.0)))
+    return structs.replace(first, revoked=min(revocations, default=0.0))
+
+
+def _rank_switch(switch: Switch) -> tuple[float, bool]:
+    return switch.at, not switch.on

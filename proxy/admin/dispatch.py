@@ -1,0 +1,215 @@
+"""Every request below /admin: authentication, then the dashboard's files or the API.
+
+aiohttp's router finds the route. Each answer carries headers that keep a browser from doing more with it than showing
+it: https://owasp.org/www-project-secure-headers/
+"""
+
+import asyncio
+import time
+from functools import partial
+from http import HTTPStatus
+from inspect import iscoroutinefunction
+from os import urandom
+from typing import Any, cast
+
+from aiohttp import web
+
+from proxy import errors
+from proxy.access.records import RegistryUnreadable
+from proxy.admin import (
+    conversations,
+    drafts,
+    guard,
+    in_force,
+    incidents,
+    overview,
+    policy_list,
+    request_list,
+    search,
+    teams,
+    trials,
+    usage,
+)
+from proxy.admin.bodies import read_json, read_login_key, read_query, render_json
+from proxy.admin.dashboard import LOGIN_FILES, read_files, render_login_page, send_file
+from proxy.admin.guard import NeedsAdminKey, Visitor
+from proxy.admin.routes import AdminContext, AdminRequest, Invalid, Route, Unreadable, run_in_admin_thread
+from proxy.config import Config
+from proxy.errors import MethodNotAllowed, NotFound, ProxyError
+from proxy.events import AdminActed, StoreFailed
+from proxy.store.contract import StoreUnavailable
+
+ROUTES = (
+    *overview.ROUTES,
+    *usage.ROUTES,
+    *request_list.ROUTES,
+    *conversations.ROUTES,
+    *search.ROUTES,
+    *policy_list.ROUTES,
+    *drafts.ROUTES,
+    *trials.ROUTES,
+    *teams.ROUTES,
+    *incidents.ROUTES,
+    *in_force.ROUTES,
+)
+PREFIX = "/admin/api"
+SECURITY_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "Server": "compaction-proxy",
+}
+LOGIN, LOGOUT = "/admin/login", "/admin/logout"
+WITHOUT_KEY = (*LOGIN_FILES, LOGIN)
+_VISITOR = web.RequestKey("visitor", Visitor)
+_NAMES = web.RequestKey("names", dict[str, str])
+
+
+class Admin:
+    """The admin API and pages of one worker."""
+
+    def __init__(self, context: AdminContext) -> None:
+        self._context = context
+        self._router = web.UrlDispatcher()
+        self._router.add_post(LOGIN, self._log_in)
+        self._router.add_post(LOGOUT, self._log_out)
+        for route in ROUTES:
+            self._add(route.method, PREFIX + route.path, partial(self._call, route))
+        for path in read_files():
+            self._add("GET", path, partial(send_file, path))
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            answer = await self._answer(request)
+        except ProxyError as fault:
+            answer = _render_error(fault, request)
+        answer.headers.update(SECURITY_HEADERS)
+        return answer
+
+    def _add(self, method: str, path: str, handler: Any) -> None:  # noqa: ANN401 (a partial, which aiohttp calls)
+        self._router.add_route(method, path, handler)
+        if method == "GET":
+            self._router.add_route("HEAD", path, handler)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        config = self._context.config()
+        if not config.admin.enabled:
+            raise NotFound("the admin pages are disabled: set `admin.enabled` to true")
+        guard.check_host(request, config)
+        match_info = await self._router.resolve(cast("web.Request", request))
+        # Without the key an unknown path is 401 as well: a caller without it does not learn which paths exist.
+        if request.path not in WITHOUT_KEY:
+            request[_VISITOR] = await self._admit(request, config)
+        match match_info.http_exception:
+            case None:
+                request[_NAMES] = dict(match_info)
+                return await match_info.handler(cast("web.Request", request))
+            case web.HTTPMethodNotAllowed(allowed_methods=methods):
+                raise MethodNotAllowed("method not allowed", headers=(("allow", ", ".join(sorted(methods))),))
+            case _:
+                raise NotFound("not found: the dashboard is at /admin/, the API below /admin/api/")
+
+    async def _admit(self, request: web.BaseRequest, config: Config) -> Visitor:
+        try:
+            return await guard.admit(request, config, self._context.records.current)
+        except NeedsAdminKey:
+            if "Authorization" in request.headers:
+                self._note_wrong_key(request)
+            raise
+
+    def _note_wrong_key(self, request: web.BaseRequest) -> None:
+        self._context.emit(AdminActed("somebody", request.remote or "", "log in", "", "refused"))
+
+    async def _log_in(self, request: web.BaseRequest) -> web.Response:
+        config = self._context.config()
+        guard.check_origin(request, config, by_session=False)
+        key = await read_login_key(request)
+        try:
+            keyholder = await guard.find_keyholder(guard.list_keyholders(config), key)
+        except NeedsAdminKey as fault:
+            self._note_wrong_key(request)
+            return render_login_page(fault.status, "Wrong key.")
+        visitor = keyholder.as_visitor(request.remote or "", " (session)")
+        self._context.emit(AdminActed(visitor.who, visitor.address, "log in", "", "done"))
+        answer = web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": "/admin/"})
+        answer.set_cookie(
+            guard.COOKIE,
+            guard.make_session(keyholder, time.time()),
+            max_age=guard.SESSION_SECONDS,
+            path="/admin",
+            httponly=True,
+            secure=request.secure,
+            samesite="Strict",
+        )
+        return answer
+
+    async def _log_out(self, request: web.BaseRequest) -> web.Response:
+        visitor = request[_VISITOR]
+        session = request.cookies.get(guard.COOKIE, "")
+        # Only a signed session is recorded: the registry keeps a limited number, and made-up ones would fill it.
+        keyholders = guard.list_keyholders(self._context.config())
+        if guard.find_holder_of_session(keyholders, session, time.time()):
+            await self._end_session(guard.session_id(session))
+        self._context.emit(AdminActed(visitor.who, visitor.address, "log out", "", "done"))
+        answer = web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": "/admin/"})
+        answer.del_cookie(guard.COOKIE, path="/admin")
+        return answer
+
+    async def _end_session(self, session: str) -> None:
+        """End a session for every worker and replica: a copy of the cookie opens nothing any more."""
+        try:
+            await asyncio.to_thread(self._context.records.change, lambda registry: registry.with_session_ended(session))
+        except (OSError, RegistryUnreadable) as fault:
+            self._context.emit(StoreFailed(str(fault)))
+            raise Unreadable(
+                "the session could not be ended for copies of its cookie, because the registry cannot be written; see "
+                "the proxy's log, and log out again"
+            ) from None
+
+    async def _call(self, route: Route, request: web.BaseRequest) -> web.Response:
+        visitor = request[_VISITOR]
+        _check_rights(route, visitor)
+        names = request[_NAMES]
+        query = read_query(route, request.query)
+        body = await read_json(route, request)
+        admin_request = AdminRequest(visitor, names, query, body)
+        try:
+            if iscoroutinefunction(route.answer):
+                answer = await route.answer(self._context, admin_request)
+            else:
+                answer = await run_in_admin_thread(route.answer, self._context, admin_request)
+            # Also in a thread: writing a long list takes a while, and requests would wait for the event loop.
+            return await run_in_admin_thread(render_json, HTTPStatus.OK, answer)
+        except (OSError, StoreUnavailable, RegistryUnreadable) as fault:
+            self._context.emit(StoreFailed(str(fault)))
+            raise Unreadable("a disk or store cannot be read or written; see the proxy's log") from None
+
+
+def _check_rights(route: Route, visitor: Visitor) -> None:
+    if route.needs_write and visitor.role != "write":
+        raise guard.OnlyForReading(f"the key of {visitor.who} may only read")
+    if visitor.team and not route.for_teams:
+        raise guard.OtherTeam(f"the key of {visitor.who} opens the pages of team {visitor.team} only")
+
+
+def _render_error(fault: ProxyError, request: web.BaseRequest) -> web.Response:
+    """Return the login form to a person without a key, and an error object to any other request."""
+    needs_key = isinstance(fault, NeedsAdminKey)
+    if needs_key and request.method == "GET" and not request.path.startswith(PREFIX):
+        return render_login_page(fault.status)
+    request_id = f"cp-{urandom(8).hex()}"
+    error: dict[str, Any] = {**errors.as_error(fault), "request_id": request_id}
+    if isinstance(fault, Invalid):
+        error["faults"] = [{"path": flaw.path, "message": flaw.message} for flaw in fault.flaws]
+    answer = render_json(fault.status, {"error": error}, {"x-request-id": request_id, **dict(fault.headers)})
+    if needs_key:
+        answer.headers["WWW-Authenticate"] = 'Bearer realm="compaction-proxy admin"'
+    return answer

@@ -1,0 +1,163 @@
+"""Replace an old result that a later call has made obsolete by a line that says so.
+
+Implements a strategy of document 003 (RFD 036). A later call makes an earlier one obsolete if it is the same, or covers
+it: a read of lines 1-200 one of lines 20-40.
+"""
+
+import json
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from proxy.history.agents import EXEMPT, matches_any
+from proxy.history.messages import REPEATED, Message, ToolCall, remove_calls
+from proxy.shorten.call_labels import render_call
+from proxy.shorten.pipeline import Count, Draft
+
+Subsumption = tuple[str, str, str, str, str]
+"""A tool (glob) and its arguments for the path, the first line, the last line, the number of lines; "" for none.
+
+The first line may be an argument that holds both ends of a range, as `view_range: [1, 50]`. All other arguments must
+be the same in both calls.
+"""
+
+READS: tuple[Subsumption, ...] = (
+    ("read", "file_path", "offset", "", "limit"),
+    ("read_file", "path", "start_line", "end_line", ""),
+    ("read_file", "file_path", "offset", "", "limit"),
+    ("read_file", "target_file", "start_line_one_indexed", "end_line_one_indexed_inclusive", ""),
+    ("fs_read_file", "path", "start_line", "end_line", ""),
+    ("view*", "path", "view_range", "", ""),
+    ("*str_replace*edit*", "path", "view_range", "", ""),
+    ("*text_editor*", "path", "view_range", "", ""),
+    ("*file_editor*", "path", "view_range", "", ""),
+)
+LOOKS = ("view", "read", "Line")
+"""Values of the argument `command`, by which a tool that can also edit is called to read a file."""
+CHANGES = ("*create*", "*write*", "*modify*", "*edit*", "*replace*", "*patch*", "*insert*", "git_commit", "*delete*")
+"""Tools whose calls are never made obsolete, unless they only look at a file: a repeated commit has another hash."""
+RANGES_MAX = 64
+"""Thousands of calls may name one file; each is compared with this many later ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class DedupOld:
+    """Replace an old result that a later call has made obsolete by a line that says so."""
+
+    name: ClassVar[str] = "dedup_old"
+
+    over: int = 200
+    """Results up to this many bytes stay."""
+    exempt: tuple[str, ...] = EXEMPT
+    """Tools whose results always stay (globs, case ignored)."""
+    remove: bool = False
+    """Take the older call out with its result, instead of leaving the call and a line."""
+    subsumes: tuple[Subsumption, ...] = READS
+    """Which arguments say what a call covers; see `Subsumption`."""
+    hints: tuple[tuple[str, bool], ...] = ()
+    """Tools (globs) whose repeated calls make older ones obsolete or do not, before `exempt` and `CHANGES`; the first
+    that matches counts."""
+
+    def reach(self, draft: Draft) -> int:
+        old = (message for message, call in draft.pair_with_calls() if self._may_clear(message, call, draft))
+        return sum(draft.count(message.raw) for message in old)
+
+    def worth(self, message: Message, call: ToolCall | None, count: Count) -> float:
+        is_result = call is not None and message.made in ("", "clip_output") and self._is_selected(call)
+        is_call = self.remove and any(map(self._is_selected, message.calls))
+        return count(message.raw) if is_result or is_call else 0.0
+
+    def __call__(self, draft: Draft) -> Draft:
+        later = _LaterCalls(self.subsumes)
+        for message in draft.after:
+            for newer in message.calls:
+                later.cover(newer)
+        obsolete = list[tuple[Message, ToolCall]]()
+        for message, call in reversed(draft.pair_with_calls()):
+            if call is None or message.made == REPEATED:  # a pointer back makes nothing obsolete
+                continue
+            if later.cover(call) and self._may_clear(message, call, draft):
+                obsolete.append((message, call))
+        if self.remove:
+            return remove_pairs(draft, {id(call) for _, call in obsolete}, self.name)
+        return draft.exchange({id(message): self._point_ahead(message, call) for message, call in obsolete})
+
+    def _point_ahead(self, message: Message, call: ToolCall) -> Message:
+        text = f"[Removed by the context proxy: {render_call(call)} was called again; see its newer result below.]"
+        return message.with_text(text, self.name)
+
+    def _may_clear(self, message: Message, call: ToolCall | None, draft: Draft) -> bool:
+        if call is None or message.made not in ("", "clip_output") or not draft.free(message):
+            return False
+        return (self.remove or len(message.content) > self.over) and self._is_selected(call)
+
+    def _is_selected(self, call: ToolCall) -> bool:
+        for glob, is_selected in self.hints:
+            if matches_any(call.name, (glob,)):
+                return is_selected
+        is_change = matches_any(call.name, CHANGES) and call.named.get("command") not in LOOKS
+        return not is_change and not matches_any(call.name, self.exempt)
+
+
+def remove_pairs(draft: Draft, call_ids: Collection[int], made: str) -> Draft:
+    """The draft without these calls and their results, if both of them may be touched."""
+    results = {id(call): message for message, call in draft.pair_with_calls() if call is not None}
+    removed_calls, removed_results = set[int](), set[int]()
+    for message in draft.middle:
+        if message.signed or not draft.free(message):
+            continue
+        for call in message.calls:
+            result = results.get(id(call))
+            if id(call) in call_ids and result is not None and draft.free(result):
+                removed_calls.add(id(call))
+                removed_results.add(id(result))
+    middle = list[Message]()
+    for message in draft.middle:
+        places = {place for place, call in enumerate(message.calls) if id(call) in removed_calls}
+        shorter = remove_calls(message, places, made) if places else message
+        if id(message) not in removed_results and shorter is not None:
+            middle.append(shorter)
+    return draft.with_middle(middle)
+
+
+class _LaterCalls:
+    """The later calls, seen so far going backwards."""
+
+    def __init__(self, subsumes: tuple[Subsumption, ...]) -> None:
+        self._subsumes = subsumes
+        self._same = set[str]()
+        self._ranges = dict[str, deque[tuple[float, float]]]()
+
+    def cover(self, call: ToolCall) -> bool:
+        """Tell whether they cover this call, and add it to them."""
+        arguments = call.named
+        exact = json.dumps((call.name, arguments or call.arguments), sort_keys=True)
+        is_covered = exact in self._same
+        self._same.add(exact)
+        for tool, path, *range_names in self._subsumes:
+            if not matches_any(call.name, (tool,)) or not isinstance(arguments.get(path), str):
+                continue
+            others = {key: value for key, value in arguments.items() if key not in range_names}
+            start, stop = _find_range(arguments, *range_names)
+            key = json.dumps((call.name, others), sort_keys=True)
+            ranges = self._ranges.setdefault(key, deque(maxlen=RANGES_MAX))
+            is_covered = is_covered or any(first <= start and stop <= last for first, last in ranges)
+            ranges.append((start, stop))
+            break
+        return is_covered
+
+
+def _find_range(arguments: Mapping[str, Any], first: str, last: str, count: str) -> tuple[float, float]:
+    """The first and the last line that a call asks for; all of them if it names none."""
+    start, end = arguments.get(first), arguments.get(last)
+    if isinstance(start, list) and len(start) == 2:  # noqa: PLR2004 (both ends)
+        start, end = start
+    begin, limit = _read_number(start, 0.0), _read_number(end, float("inf"))
+    if limit < 0:  # -1 is the last line
+        limit = float("inf")
+    return begin, min(limit, begin + _read_number(arguments.get(count), float("inf")))
+
+
+def _read_number(value: Any, default: float) -> float:  # noqa: ANN401 - JSON
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else default

@@ -1,0 +1,120 @@
+"""Hints per tool: whether the request or the response of an old call is worth keeping.
+
+Implements document 002 (RFD D17). Of a read the path is short and the content long; of a write it is the other way
+round. A hint says `keep`, `strip` or `remove` for each side; `remove` on either side takes the whole pair away. For
+each side, the first hint counts that matches the tool and names the side.
+
+    (tool,   request, response)
+    ("read*", "keep", "strip")
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from proxy.designs.clear_arguments import ClearArguments
+from proxy.designs.dedup_old import remove_pairs
+from proxy.history.agents import EXEMPT, Hint, find_modes
+from proxy.history.identity import remove_wrapping
+from proxy.history.messages import Message, ToolCall
+from proxy.shorten.pipeline import Count, Draft
+from proxy.shorten.placeholder import TEMPLATE
+from proxy.shorten.steps.clear_results import (
+    CLEARABLE,
+    ClearResults,
+    clear_pointer,
+    has_text_over,
+    is_clearable,
+    without_newest,
+)
+
+
+def _make_hints(request: str, response: str, tools: str) -> tuple[Hint, ...]:
+    return tuple((tool, request, response) for tool in tools.split())
+
+
+HINTS: tuple[Hint, ...] = (
+    *_make_hints("keep", "keep", " ".join(EXEMPT)),
+    *_make_hints("strip", "keep", "write* *create_file* *write_file* git_commit"),
+    *_make_hints("strip", "strip", "*edit* *patch* *modify* *replace* notebookedit"),
+    *_make_hints("keep", "strip", "read* *read_file* view* *grep* *glob* *search* ls list*"),
+    *_make_hints("keep", "strip", "*bash* *shell* *exec* *terminal* *command* *fetch* cargo_*"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolHints:
+    """Keep, strip or remove the requests and responses of old calls, tool by tool."""
+
+    name: ClassVar[str] = "tool_hints"
+
+    hints: tuple[Hint, ...] = HINTS
+    """For each side, the first hint counts whose glob matches the tool and that names it; see `Hint`."""
+    request: str = "keep"
+    """For requests without a hint."""
+    response: str = "strip"
+    """For responses without a hint."""
+    over: int = 200
+    """Requests and responses up to this many bytes stay."""
+    template: str = TEMPLATE
+    """Text in place of a stripped response; see `placeholder`."""
+    keep_recent: int = 0
+    """How many of the newest results stay with their calls, counting those that the policy keeps anyway."""
+
+    def reach(self, draft: Draft) -> int:
+        return int(sum(self.worth(*pair, draft.count) for pair in draft.pair_with_calls() if draft.free(pair[0])))
+
+    def worth(self, message: Message, call: ToolCall | None, count: Count) -> float:
+        modes = self._find_modes(call) if call is not None else ("keep", "keep")
+        is_stripped = modes[1] == "strip" and message.made in CLEARABLE and has_text_over(message, self.over)
+        is_shortened = not message.signed and any(map(self._may_shorten, message.calls))
+        return count(message.raw) if is_stripped or is_shortened or "remove" in modes else 0.0
+
+    def _may_shorten(self, call: ToolCall) -> bool:
+        modes = self._find_modes(call)
+        return "remove" in modes or (modes[0] == "strip" and len(call.arguments) > self.over)
+
+    def __call__(self, draft: Draft) -> Draft:
+        shorter = self._remove(draft)
+        newest_ids = self._find_newest(shorter)
+        answers = [
+            (message, call)
+            for message, call in shorter.pair_with_calls()
+            if call is not None
+            and id(call) not in newest_ids
+            and self._find_modes(call)[1] == "strip"
+            and is_clearable(message, shorter, self.over)
+        ]
+        if answers:
+            shorter = ClearResults(over=self.over, template=self.template).clear(answers, shorter, self.name)
+
+        def is_selected(call: ToolCall) -> bool:
+            return self._find_modes(call)[0] == "strip" and id(call) not in newest_ids
+
+        return ClearArguments(self.over, lines=1).shorten(shorter, is_selected)
+
+    def _remove(self, draft: Draft) -> Draft:
+        newest_ids = self._find_newest(draft)
+        calls = (call for message in draft.middle for call in message.calls if "remove" in self._find_modes(call))
+        shorter = remove_pairs(draft, {id(call) for call in calls if id(call) not in newest_ids}, self.name)
+        remaining_ids = {id(message) for message in shorter.middle}
+        removed = {
+            remove_wrapping(message.content): call
+            for message, call in draft.pair_with_calls()
+            if call is not None and id(message) not in remaining_ids
+        }
+        if not removed:
+            return shorter
+        return shorter.rewrite(lambda message, _: clear_pointer(message, shorter, removed, self.name, "removed"))
+
+    def _find_newest(self, draft: Draft) -> set[int]:
+        """The ids of the calls whose results are among the newest that stay."""
+        if not self.keep_recent:
+            return set()
+        results = [(message, call) for message, call in draft.pair_with_calls() if message.is_result]
+        newest = sum(message.is_result for message in draft.after)
+        old = len(without_newest(results, self.keep_recent - newest))
+        return {id(call) for _, call in results[old:] if call is not None}
+
+    def _find_modes(self, call: ToolCall) -> tuple[str, str]:
+        request, response = find_modes(call.name, self.hints)
+        return request or self.request, response or self.response

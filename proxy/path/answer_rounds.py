@@ -1,0 +1,195 @@
+"""The rounds of one answer: the model calls the proxy's own tools and is answered. The client sees one answer."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import Any, Protocol, TypeVar
+
+from proxy import events
+from proxy.errors import ProxyError, UpstreamBroke
+from proxy.events import RequestFinished
+from proxy.path.conversation import Decision
+from proxy.path.history_threads import run_apart
+from proxy.path.local_answers import LocalAnswer
+from proxy.path.recovery import Refusal
+from proxy.recall.answering import OwnToolRounds
+from proxy.upstream import Call, Reply
+from proxy.wire import delivery, http
+from proxy.wire.assembly import ANSWER_MAX_BYTES
+from proxy.wire.delivery import find_refusal
+from proxy.wire.http import Headers
+
+TOO_LONG_KINDS = ("input", "tpm-hard")
+"""Refusals after which a round is asked again without recalled messages."""
+
+T = TypeVar("T")
+
+
+class FailOpen(Protocol):
+    """The gateway's place that keeps faults of the proxy from the client."""
+
+    async def __call__(self, act: Coroutine[Any, Any, T], otherwise: T, /) -> T: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOfRounds:
+    """The streams of several rounds, to be read like one reply (see `wire.rounds`)."""
+
+    reply: Reply
+    """The first of them."""
+    read: Callable[[], AsyncGenerator[bytes]]
+
+    @property
+    def status(self) -> int:
+        return self.reply.status
+
+    @property
+    def reason(self) -> str:
+        return self.reply.reason
+
+    @property
+    def headers(self) -> Headers:
+        return self.reply.headers
+
+    def chunks(self) -> AsyncGenerator[bytes]:
+        return self.read()
+
+
+class AnswerRounds:
+    """Sends the rounds of one request and joins their answers."""
+
+    def __init__(
+        self,
+        own_tools: OwnToolRounds,
+        record: RequestFinished,
+        *,
+        upstream: str,
+        send: Callable[[Call], Awaitable[Reply]],
+        read_refusal: Callable[[Reply, Call], Awaitable[Refusal | None]],
+        fail_open: FailOpen,
+        note_decision: Callable[[Decision], None],
+        emit: events.Listener,
+    ) -> None:
+        self._own_tools = own_tools
+        self._record = record
+        self._upstream = upstream
+        self._send = send
+        self._read_refusal = read_refusal
+        self._fail_open = fail_open
+        self._note_decision = note_decision
+        self._emit = emit
+
+    async def join(self, reply: Reply, watch: delivery.StreamWatch | None) -> Reply | LocalAnswer | StreamOfRounds:
+        """Join the answers of all rounds: a stream as it comes, a whole one once it is there."""
+        if watch is not None:
+            return StreamOfRounds(reply, partial(self._stream, reply, watch))
+        if http.find_encoding(reply.headers):
+            return reply
+        answer = await self._gather(reply)
+        self._record.headers_at = perf_counter()  # of the last round: the time before is no overhead of the proxy
+        return answer
+
+    async def _stream(self, reply: Reply, watch: delivery.StreamWatch) -> AsyncGenerator[bytes]:
+        """Stream all rounds as the client gets them. Raises if one of them did not end well."""
+        rounds, is_read = self._own_tools.rounds, True
+        following: Reply | None = reply
+        while following is not None:
+            async with aclosing(following.chunks()) as chunks:
+                async for chunk in chunks:
+                    piece = await self._fail_open(_run(partial(rounds.feed, chunk)), None) if is_read else chunk
+                    if piece is None:  # from the fault on as it comes: nothing may be lost of an answer
+                        is_read, piece = False, rounds.held + chunk
+                    if piece:
+                        yield piece
+            try:
+                following = await self._ask_next() if is_read else None
+            except ProxyError as fault:
+                raise UpstreamBroke(fault.message) from None
+            if following is not None and not following.is_good:
+                beginning = await following.peek(_is_larger_than_opening) or b""
+                error = delivery.read_error(find_refusal(beginning) or beginning)
+                watch.error = error if error["message"] else None
+                raise UpstreamBroke(f"the upstream refused to go on with its answer: status {following.status}")
+            if following is not None and not http.is_event_stream(following.headers):
+                raise UpstreamBroke("the upstream went on with a stream by an answer that is none")
+        if is_read and (rest := rounds.close()):
+            yield rest
+
+    async def _gather(self, reply: Reply) -> Reply | LocalAnswer:
+        """Join the whole answers of all rounds. If a later round is refused, return the refusal."""
+        following: Reply | None = reply
+        while following is not None:
+            reply = following
+            body = None
+            if reply.is_good:
+                body = await reply.peek(_is_larger_than_answer)
+            if body is None or _is_larger_than_answer(body):
+                return reply
+            if await self._fail_open(_run(partial(self._own_tools.rounds.feed, body)), None) is None:
+                return reply
+            following = await self._ask_next()
+        body_of_all = await self._fail_open(_run(self._own_tools.rounds.close), None)
+        if body_of_all is None:
+            return reply
+        return LocalAnswer(http.remove(reply.headers, "content-length"), body_of_all)
+
+    async def _ask_next(self) -> Reply | None:
+        """Send the next round of a request. None: the model calls none of the proxy's own tools any more."""
+        answer = await self._fail_open(_run(self._own_tools.rounds.end_round), None)
+        if answer is None:
+            return None
+        await self._fail_open(self._own_tools.compact_if_called(answer), None)
+        go_on = run_apart(self._own_tools.estimate_work(answer), partial(self._own_tools.go_on, answer))
+        call = await self._fail_open(go_on, None)
+        if call is None:
+            return None
+        if self._own_tools.answered_calls:
+            facts = self._own_tools.number, self._own_tools.answered_calls, self._own_tools.returned_bytes
+            self._emit(events.RecallAnswered(self._record.request_id, self._record.conversation, *facts))
+        reply = await self._send(call)
+        await reply.decompress(ANSWER_MAX_BYTES)
+        refusal = await self._read_refusal(reply, call)
+        if not reply.is_good and _may_help_round(self._own_tools, refusal, reply.status):
+            reply = await self._ask_again(reply)
+        if reply.is_good and self._own_tools.compacted is not None:
+            await self._fail_open(self._own_tools.accept(), None)
+            if self._own_tools.accepted is not None:
+                self._note_decision(self._own_tools.accepted.decision)
+        return reply
+
+    async def _ask_again(self, refused_reply: Reply) -> Reply:
+        """Send a refused round once more, without recalled messages, and with its history as it was."""
+        was_compacted = self._own_tools.compacted is not None
+        await self._fail_open(self._own_tools.reject(refused_reply.status), None)
+        again = await self._fail_open(_run(self._own_tools.go_on_without_results), None)
+        if again is None:
+            return refused_reply
+        refused_reply.close()
+        reply = await self._send(again)
+        await reply.decompress(ANSWER_MAX_BYTES)
+        await self._read_refusal(reply, again)
+        if was_compacted:
+            self._emit(events.ViewRefused(self._record.request_id, self._upstream, reply.is_good))
+        return reply
+
+
+async def _run(act: Callable[[], T]) -> T:
+    """Do work without I/O, for a caller that needs an awaitable (`fail_open`)."""
+    return act()
+
+
+def _is_larger_than_answer(body: bytes | bytearray) -> bool:
+    return len(body) > ANSWER_MAX_BYTES
+
+
+def _is_larger_than_opening(beginning: bytes | bytearray) -> bool:
+    return len(beginning) > delivery.OPENING_MAX_BYTES
+
+
+def _may_help_round(own_tools: OwnToolRounds, refusal: Refusal | None, status: int) -> bool:
+    """Return True if a refused round may be accepted without recalled messages, or with its history as it was."""
+    if refusal is not None and refusal.kind in TOO_LONG_KINDS:
+        return True
+    return own_tools.compacted is not None and (refusal is not None or status in http.INVALID_STATUSES)

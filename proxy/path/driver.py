@@ -1,0 +1,477 @@
+"""The driver of the proxy that serves: performs the actions of one request (`program.py`).
+
+Counts come from the tokenizer, blocks and facts from the store, summaries from models, originals go to the transcripts.
+`Send` and `Deliver` are the gateway's: `advance` goes on to the next of them. The work of the generator between two
+actions is done off the event loop if the history is large.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from types import NoneType
+from typing import Any
+
+from proxy.errors import ProxyError
+from proxy.history.identity import Identity
+from proxy.history.messages import Request
+from proxy.models.windows import resolve_window
+from proxy.path import actions
+from proxy.path.actions import Action, Actions, Deliver, Delivered, Forwarding, Opening, Rewrite, Send
+from proxy.path.conversation import WINDOW_UNKNOWN, Context, Conversation, Decision
+from proxy.path.history_threads import estimate_work, run_apart
+from proxy.path.known_requests import WORTHWHILE_BYTES
+from proxy.path.local_answers import report_compaction
+from proxy.path.originals_rule import choose_originals
+from proxy.path.outgoing import OutgoingRequest, remove_reasoning
+from proxy.path.performer import MODEL_MAX_CHARS, ActionPerformer
+from proxy.path.program import compact, decide, run
+from proxy.path.remember import give_up_summary, remember
+from proxy.path.request_context import CompiledPolicy, RequestOptions, make_window_scope
+from proxy.path.services import Services
+from proxy.recall.answering import CompactedHistory, OwnToolRounds, find_room, list_tools
+from proxy.shorten.memory import LookUp
+from proxy.store.transcripts.writer import SubmittedHistory
+from proxy.upstream import Call, Client
+from proxy.wire import delivery, http
+from proxy.wire.delivery import UsageView
+from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS, RequestFormat
+from proxy.wire.outline import Prefix
+
+HEAVY_AFTER = (
+    NoneType,
+    actions.CountTokens,
+    actions.Identify,
+    LookUp,
+    actions.NoteLocalWindow,
+    actions.KeepOriginals,
+    actions.AwaitSummary,
+)
+"""Actions after which a history is searched, added up, hashed, its block read, or a decision made. None: the first."""
+
+
+def _locate_nothing(_identity: Identity) -> str:
+    """For policies under which no originals are kept."""
+    return ""
+
+
+class ClientLeftError(Exception):
+    """Nobody waits for the result of a thread."""
+
+
+class RequestDriver:
+    """Drives one request that was read, and performs its actions."""
+
+    def __init__(
+        self,
+        services: Services,
+        outgoing: OutgoingRequest,
+        request: Request,
+        *,
+        policy: CompiledPolicy,
+        client: Client,
+        prefix: Prefix | None = None,
+        offers_compact: bool = False,
+    ) -> None:
+        call = outgoing.call
+        self.own_tools: OwnToolRounds | None = None
+        self.model = request.model[:MODEL_MAX_CHARS]
+        self.policy = policy
+        self._services = services
+        self._call = call
+        self._request = request
+        self._client = client
+        self._outgoing = outgoing
+        self._prefix = prefix
+        self._offers_compact = offers_compact
+        """The proxy has put the tool `Compact` into this request."""
+        self._format = REQUEST_FORMATS[call.path]
+        self._answers = ANSWER_FORMATS[call.path]
+        self._scope = make_window_scope(client.settings, request.model, call)
+        self._profile = services.profiles.find(client.settings, request.model, policy.settings.estimator)
+        self._is_small = self._can_be_left_alone(outgoing.options)
+        self._made_performer: ActionPerformer | None = None
+        self._life = run(self.gather, is_small=self._is_small)
+        self._forwarding: Forwarding | None = None
+        """The request as it was sent last."""
+        self._instead: Forwarding | None = None
+        """The forwarding that was accepted after the model had its history compacted in the answer."""
+        self._pending: Action | Finished | None = None
+        """The last action of this life."""
+        self._is_delivered = False
+        self._is_advancing = False
+        self._has_left = False
+        """The client has left before its request was answered."""
+
+    @cached_property
+    def _new_work(self) -> int:
+        """The work that the new part of the history is."""
+        if self._is_small:
+            return 0
+        source = self._request.source
+        return estimate_work(source if self._prefix is None else source[self._prefix.stop :])
+
+    @property
+    def _performer(self) -> ActionPerformer:
+        """Made when it is needed: not for a small request that the upstream accepts."""
+        if self._made_performer is None:
+            self._made_performer = ActionPerformer(
+                self._services,
+                self._call,
+                self._request,
+                options=self._outgoing.options,
+                policy=self.policy,
+                client=self._client,
+                profile=self._profile,
+                scope=self._scope,
+            )
+        return self._made_performer
+
+    @property
+    def kept(self) -> SubmittedHistory | None:
+        """The history on its way to the transcripts."""
+        if self._made_performer is None:
+            return None
+        return self._made_performer.kept
+
+    @property
+    def identity(self) -> Identity | None:
+        """The identity of the conversation, if something was decided about it."""
+        forwarding = self._forwarding
+        if forwarding is None or forwarding.conversation is None:
+            return None
+        return forwarding.conversation.identity
+
+    @property
+    def is_small(self) -> bool:
+        """Return True if nothing is decided: titles, probes, the first words of a conversation."""
+        return self._is_small
+
+    def _can_be_left_alone(self, options: RequestOptions) -> bool:
+        if options.mode != "auto" or not self.policy.rules.new_blocks or self._call.caller.halted:
+            return False
+        return (
+            self.policy.leaves_alone(self._request, self._profile.window)
+            and self._services.learned.find_hint(self._scope) is None
+        )
+
+    def gather(self) -> Context:
+        """Gather everything that the request is judged by."""
+        return self._gather(self._outgoing.options)
+
+    def _gather(self, options: RequestOptions, *, answer_has_begun: bool = False) -> Context:
+        services, policy, profile, request = self._services, self.policy.settings, self._profile, self._request
+        probed_window = services.window_probe.find(self._scope)
+        window = profile.window
+        if probed_window is not None and window.origin != "config":
+            window = resolve_window(request.model, probed_window)
+        mode = "auto" if options.mode == "bypass" else options.mode
+        if policy.mode == "observe" and mode == "auto":
+            mode = "observe"
+        rules = replace(
+            self.policy.rules,
+            redact=lambda raw: services.redaction.of_json(raw)[0],
+            go_on=self._go_on,
+            recall_tool=self._answers.RECALL_TOOL if self._may_recall() else b"",
+        )
+        lacks_usage = request.stream and not request.asks_usage and self._scope not in services.usage_refusals
+        return Context(
+            request=request,
+            rules=rules,
+            count=self._performer.tokenizer.count,
+            now=time.time(),
+            mode=mode,
+            focus=options.focus,
+            insists=options.is_by_name,
+            answer_has_begun=answer_has_begun,
+            locate_originals=services.keeper.locate if policy.transcripts else _locate_nothing,
+            name=options.conversation,
+            upstream=self._client.settings.base_url,
+            counter=profile.counter,
+            prior=profile.prior,
+            window=window,
+            prices=profile.prices,
+            local_window=services.learned.find_hint(self._scope),
+            is_halted=self._call.caller.halted,
+            is_known=self._is_known,
+            originals=choose_originals(
+                is_kept=policy.transcripts,
+                is_required=services.keeper.required,
+                without_originals=policy.without_originals,
+            ),
+            may_ask_usage=lacks_usage,
+            recounts=policy.recount == "probe",
+            wait_seconds=policy.summary.wait,
+            summary_seconds=policy.summary.seconds,
+            read_block=partial(services.blocks.read, self._scope.caller),
+        )
+
+    def _may_recall(self) -> bool:
+        """Return True if the model is offered the tool that reads earlier messages again."""
+        return self.policy.settings.recall == "on" and self._answers.allows_rounds(self._request.source)
+
+    # The life of the request
+
+    async def advance(self, opening: Opening | None) -> OutgoingRequest | Deliver:
+        while True:
+            is_heavy = opening is not None and not self._is_small and self._needs_whole_history(opening)
+            action = await self._drive_for_client(self._life, opening, is_heavy=is_heavy)
+            if isinstance(action, Deliver):
+                self._is_delivered = True
+                return action
+            if not isinstance(action, Send):
+                raise TypeError("a request is sent before it ends")
+            earlier = self._outgoing.call.body
+            if self._forwarding is None:
+                earlier = None
+            self._forwarding = action.forwarding
+            outgoing = await self._write(action.forwarding)
+            if outgoing.call.body != earlier:
+                self._outgoing = outgoing
+                if earlier is None and action.forwarding.decision.reason == WINDOW_UNKNOWN:
+                    self._performer.warn_of_unknown_window()
+                return outgoing
+            opening = Opening(is_good=False, was_sent=False)
+
+    def _needs_whole_history(self, opening: Opening) -> bool:
+        """Return True if a refused history is shortened, or a block of an accepted one is stored."""
+        if opening.is_good:
+            return self._forwarding is not None and self._forwarding.decision.makes_block
+        return opening.refusal is not None or opening.is_invalid
+
+    async def finish(self, tail: delivery.Tail, *, is_whole: bool) -> None:
+        if self._is_advancing:
+            return  # the client left while a thread worked on the history: nothing is noted of this turn
+        if not self._is_delivered:
+            # The client left while an action was performed: the accepted request is remembered all the same.
+            if self._pending is None or isinstance(self._pending, Send | Finished):
+                return
+            result = await self._perform(self._pending)
+            if not isinstance(await self._drive(self._life, result), Deliver):
+                return
+        usage = delivery.read_usage(tail.usage())
+        answer = actions.AnswerReport(usage, delivery.says_truncated(tail.end), self._find_forwarded_tokens())
+        delivered = Delivered(answer, time.time(), is_whole, self._instead)
+        await self._drive(self._life, delivered)
+
+    async def compact(self, *, store: bool) -> Decision:
+        """Compact a request of which nothing is sent."""
+        step = await self._drive_for_client(compact(self.gather(), store=store), is_heavy=True)
+        decision: Decision = step.value  # type: ignore[union-attr]
+        return decision
+
+    async def _drive_for_client(
+        self, life: Actions[Any], result: object = None, *, is_heavy: bool = False
+    ) -> "Send | Deliver | Finished":
+        """Perform the actions of a request that is not answered yet. If its client leaves, its thread stops."""
+        try:
+            return await self._drive(life, result, is_heavy=is_heavy)
+        except asyncio.CancelledError:
+            self._has_left = not isinstance(result, Opening) or not result.is_good
+            raise
+
+    async def _drive(
+        self, life: Actions[Any], result: object = None, *, is_heavy: bool = False
+    ) -> "Send | Deliver | Finished":
+        """Perform these actions, one after the other, up to the next `Send` or `Deliver` or the end.
+
+        The work of the generator between two actions runs off the event loop if it goes over all of a large history:
+        always if `is_heavy`, else after `Rewrite`. So does its work after `HEAVY_AFTER`, if much of the history is new.
+        To send each of a dozen stretches to a thread and back would cost as much as the work.
+        """
+        action: Action | None = None
+        while True:
+            work = 0
+            if isinstance(action, HEAVY_AFTER):
+                work = self._new_work
+            if is_heavy or isinstance(action, Rewrite):
+                work = estimate_work(self._request.source)
+            is_own = life is self._life
+            self._is_advancing = self._is_advancing or is_own
+            if work:
+                following = await run_apart(work, partial(advance_actions, life, result), is_known=self._is_known)
+            else:
+                following = advance_actions(life, result)
+            if is_own:
+                self._is_advancing, self._pending = False, following
+            if isinstance(following, Send | Deliver | Finished):
+                return following
+            action = following
+            result = await self._perform(action)
+
+    async def _perform(self, action: Action) -> Any:  # noqa: ANN401 (each action has a result of its own)
+        if isinstance(action, actions.NoteAccepted):
+            return self._note_accepted(refused_usage_option=action.refused_usage_option)
+        return await self._performer.perform(action)
+
+    def _note_accepted(self, *, refused_usage_option: bool) -> None:
+        services = self._services
+        services.accepted.add(self._scope.caller)
+        if refused_usage_option:
+            services.usage_refusals.add(self._scope)
+        if len(self._request.source) >= WORTHWHILE_BYTES:
+            services.known_requests.add(self._scope.caller, self._request, self._prefix)
+
+    def _go_on(self) -> None:
+        """Called between two steps, in the thread that works on the history."""
+        if self._has_left:
+            raise ClientLeftError
+
+    @property
+    def _is_known(self) -> bool:
+        """Return True if an upstream has accepted a request of this caller, or the caller is a team."""
+        return self._services.accepted.knows(self._call.caller, self._scope.caller)
+
+    # The request as it leaves
+
+    async def _write(self, forwarding: Forwarding) -> OutgoingRequest:
+        """Write the request with the decision in place of its history."""
+        decision, asks_usage, body = forwarding.decision, False, self._request.source
+        if decision.plan is not None:
+            write = partial(_write_body, self._format, self._request, decision)
+            body, asks_usage = await self._run_apart(self._new_work, write)
+        if decision.plan is not None:
+            self._performer.sent_body = body
+        if self.policy.settings.cache_marks != "off" and not forwarding.is_untouched_retry:
+            add_marks = partial(self._format.add_marks, body, self._request.model)
+            body = await self._run_apart(estimate_work(body), add_marks)
+        if decision.removes_reasoning:
+            body = await self._run_apart(estimate_work(body), partial(remove_reasoning, self._format, body))
+        call = self._call
+        if body is not self._request.source:
+            call = replace(self._call, body=body)
+        self.own_tools = self._start_own_tools(call, forwarding, asks_usage=asks_usage)
+        extra_tokens = 0
+        if self.policy.settings.usage == "client_view":
+            extra_tokens = max(0, decision.tokens_before - decision.tokens_after)
+        usage_view = None
+        if asks_usage or extra_tokens:
+            usage_view = UsageView(asks_usage, extra_tokens, self._find_first_usage)
+        return replace(self._outgoing, call=call, decision=decision, usage_view=usage_view, driver=self)
+
+    async def _run_apart(self, work: int, act: Any) -> Any:  # noqa: ANN401 (the result of the act)
+        return await run_apart(work, act, is_known=self._is_known)
+
+    def _find_first_usage(self) -> Mapping[str, Any] | None:
+        """Return the usage of the first of several rounds: the sum of them is no size of a request."""
+        rounds = self.own_tools
+        if rounds is not None and rounds.number:
+            return rounds.rounds.find_usage(0)
+        return None
+
+    def _start_own_tools(self, call: Call, forwarding: Forwarding, *, asks_usage: bool) -> OwnToolRounds | None:
+        """Return the rounds that this request may bring; None if it offers none of the proxy's own tools."""
+        conversation, decision = forwarding.conversation, forwarding.decision
+        if conversation is None:
+            return None
+        recall_tool = conversation.rules.recall_tool
+        if not (recall_tool or self._offers_compact):
+            return None
+        forwarded_tools = None
+        if decision.plan is not None and decision.rewrites:
+            forwarded_tools = decision.plan.tools
+        tools = list_tools(
+            self._answers, self._request.tools, forwarded_tools, recall_tool, offers_compact=self._offers_compact
+        )
+        if not tools:
+            return None
+        compact_history = partial(self._compact_for_model, forwarding, asks_usage=asks_usage)
+        return OwnToolRounds(
+            self._request.body,
+            call,
+            self._answers,
+            tools=tools,
+            room_bytes=self._find_room(conversation, decision),
+            compact=compact_history,
+        )
+
+    def _find_room(self, conversation: Conversation, decision: Decision) -> int:
+        """Return the bytes that recalls may return."""
+        return find_room(conversation.window.usable_tokens(self._request.max_output), decision.tokens_after)
+
+    def _find_forwarded_tokens(self) -> int | None:
+        """Return the upstream's count of the history as forwarded last; None if its usage is that of one round."""
+        rounds = self.own_tools
+        forwarding = self._instead or self._forwarding
+        if rounds is None or not rounds.number or forwarding is None or forwarding.conversation is None:
+            return None
+        prompt_tokens = delivery.read_usage(rounds.rounds.find_usage(rounds.base_number)).prompt
+        return max(0, prompt_tokens - sum(map(forwarding.conversation.count, rounds.added)))
+
+    async def _compact_for_model(
+        self, forwarding: Forwarding, focus: str, *, asks_usage: bool
+    ) -> tuple[str, CompactedHistory | None]:
+        """Compact the history because the model has called `Compact` in its answer to this request.
+
+        This decides about the same request once more, as if the client had asked by name. The new decision takes the
+        place of the first one once the upstream has accepted it.
+        """
+        context = self._gather(self._outgoing.options.with_force(focus), answer_has_begun=True)
+        try:
+            step = await self._drive(decide(context))
+        except ProxyError as fault:  # of a request that began well, the client hears no error
+            return f"Nothing was compacted: {fault.message}.", None
+        new_forwarding: Forwarding = step.value  # type: ignore[union-attr]
+        decision = new_forwarding.decision
+        report = report_compaction(decision, focus)
+        conversation = new_forwarding.conversation
+        if conversation is None or decision.plan is None or decision.plan.block is None:
+            return report, None
+        block = decision.plan.block
+        decision = replace(decision, max_answer_tokens=forwarding.decision.max_answer_tokens, asks_usage=asks_usage)
+        write = partial(_write_body, self._format, self._request, decision)
+        body, _ = await self._run_apart(self._new_work, write)
+        new_forwarding = replace(new_forwarding, decision=decision)
+        return report, CompactedHistory(
+            body=body,
+            room_bytes=self._find_room(conversation, decision),
+            binds_reasoning=block.reasoning_until > len(self._request.body),
+            decision=decision,
+            accept=partial(self._adopt, new_forwarding, body),
+            reject=partial(self._reject, new_forwarding),
+        )
+
+    async def _adopt(self, new_forwarding: Forwarding, body: bytes) -> None:
+        """Remember the compacted history that the upstream has accepted, and go on with it."""
+        await self._drive(remember(new_forwarding), is_heavy=True)
+        self._instead, self._performer.sent_body = new_forwarding, body
+
+    async def _reject(self, new_forwarding: Forwarding, status: int) -> None:
+        """Remember that the upstream calls the compacted history invalid."""
+        if status in http.INVALID_STATUSES:
+            await self._drive(give_up_summary(new_forwarding))
+
+    def keep_unchanged(self) -> SubmittedHistory | None:
+        """Keep the original of a request of which nothing was folded away. Its identity is known."""
+        if self.identity is None:
+            return None
+        return self._services.keeper.keep(self.identity, self._request, self.policy.rules.label)
+
+
+def _write_body(requests: RequestFormat, request: Request, decision: Decision) -> tuple[bytes, bool]:
+    """Write the body of a decision. The second value: it asks for the usage of its stream in the client's place."""
+    body, plan = request.source, decision.plan
+    if plan is not None and decision.rewrites:
+        body = requests.render(request, plan.view, plan.tools, plan.shared)
+    asking = None
+    if decision.asks_usage:
+        asking = requests.request_usage(body)
+    if asking is not None:
+        body = asking
+    if decision.max_answer_tokens is not None:
+        body = requests.answer_within(body, decision.max_answer_tokens)
+    return body, asking is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    value: Any
+
+
+def advance_actions(life: Actions[Any], result: object) -> Action | Finished:
+    """Return the next action. A value instead of StopIteration, which no future may carry out of a thread."""
+    try:
+        return life.send(result)
+    except StopIteration as stop:
+        return Finished(stop.value)

@@ -1,0 +1,293 @@
+"""Performs the actions of one request with the parts of a worker: its store, models, transcripts and listeners."""
+
+from dataclasses import replace
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any
+
+from proxy import events
+from proxy.errors import ProxyError
+from proxy.history.identity import Identity
+from proxy.history.messages import Request
+from proxy.models.tokenizer import Tokenizer
+from proxy.models.windows import resolve_window
+from proxy.path import actions
+from proxy.path.actions import Action, TurnReport
+from proxy.path.conversation import Conversation, Decision
+from proxy.path.originals_rule import Writing
+from proxy.path.request_context import (
+    CompiledPolicy,
+    ModelProfile,
+    RequestOptions,
+    WindowScope,
+    find_session,
+    find_tenant,
+)
+from proxy.path.services import Services
+from proxy.shorten.memory import FoundValues, LookUp
+from proxy.shorten.summary import Summary
+from proxy.shorten.window import LEARNED_SECONDS, encode_window
+from proxy.store.contract import StoreUnavailable
+from proxy.summary.call import SummaryCall, fetch_whole_answer
+from proxy.summary.pending import SummaryOrder
+from proxy.summary.question import Question
+from proxy.upstream import Call, Client
+from proxy.wire import delivery
+from proxy.wire.formats import REQUEST_FORMATS
+
+if TYPE_CHECKING:
+    from proxy.store.transcripts.writer import SubmittedHistory
+
+UNKNOWN_WINDOW_REQUESTS = 2
+RECOUNT_ANSWER_TOKENS = 16
+TAG_MAX_CHARS = 64
+NAME_MAX_CHARS = 200
+MODEL_MAX_CHARS = 128
+
+
+class ActionPerformer:
+    """Performs the actions of one request."""
+
+    def __init__(
+        self,
+        services: Services,
+        call: Call,
+        request: Request,
+        *,
+        options: RequestOptions,
+        policy: CompiledPolicy,
+        client: Client,
+        profile: ModelProfile,
+        scope: WindowScope,
+    ) -> None:
+        self.kept: SubmittedHistory | None = None
+        """The history on its way to the transcripts."""
+        self.sent_body: bytes = request.source
+        """The body of the request as it was sent last, without cache marks."""
+        self.policy = policy
+        self._services = services
+        self._call = call
+        self._request = request
+        self._options = options
+        self._client = client
+        self._profile = profile
+        self._scope = scope
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._profile.tokenizer.of_owner(self._scope.caller)
+
+    async def perform(self, action: Action) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 (one case per action)
+        services = self._services
+        match action:
+            case actions.CountTokens(pieces):
+                return await self.tokenizer.count_all(pieces)
+            case LookUp():
+                return await self._look_up(action)
+            case actions.Identify():
+                secret = await services.secret.get()
+                return actions.Owner(find_tenant(self._call, secret), secret)
+            case actions.ProbeWindow():
+                services.window_probe.start(self._client, self._call, self._scope)
+            case actions.NoteLocalWindow(window):
+                services.learned.note(self._scope, window)
+            case actions.ShareProbedWindow(key):
+                if (window := services.learned.take_probed(self._scope)) is not None:
+                    await self._store_fact(actions.StoreFact(key, encode_window(window), LEARNED_SECONDS))
+            case actions.CanSummarize(conversation):
+                client = self.policy.summary_client or self._client
+                return not services.summarizer.is_resting((conversation.identified.tenant, client.settings.name))
+            case actions.StartSummary(question, conversation):
+                services.summarizer.start(self._order(question, conversation))
+            case actions.AwaitSummary():
+                return await self._await_summary(action)
+            case actions.KeepOriginals(writing, conversation):
+                return await self._keep_originals(writing, conversation.identified)
+            case actions.BeginCompaction():
+                self._announce_beginning(action)
+            case actions.EndCompaction(decision):
+                self._announce_end(decision)
+            case actions.ReportRefusal():
+                report_refusal(action, self._call, self._client, services.emit)
+            case actions.StoreBlock():
+                return await self._store_block(action)
+            case actions.StoreFact():
+                await self._store_fact(action)
+            case actions.RecountByProbe():
+                return await self._recount()
+            case actions.Report(turn):
+                self._report(turn)
+        return None
+
+    async def _keep_originals(self, writing: Writing, identity: Identity) -> bool:
+        keeper = self._services.keeper
+        if writing is Writing.CHECK:
+            return await keeper.check_writable()
+        self.kept, is_written = await keeper.write(identity, self._request, self.policy.rules.label, writing)
+        if writing is not Writing.HAND_OVER and is_written and self.kept is not None:
+            path = keeper.locate(identity)
+            self._services.emit(events.OriginalKept(identity.conversation, path, self._call.request_id))
+        return is_written
+
+    async def _look_up(self, keys: LookUp) -> FoundValues | None:
+        try:
+            return await self._services.store.find_first(keys.blocks, keys.facts, keys.windows, keys.summaries)
+        except StoreUnavailable as fault:
+            self._services.emit(events.StoreFailed(str(fault)))
+            return None
+
+    async def _store_block(self, action: actions.StoreBlock) -> bytes | None:
+        try:
+            return await self._services.store.put_block(action.key, action.block, over=action.replaces)
+        except StoreUnavailable as fault:
+            self._services.emit(events.StoreFailed(str(fault)))
+            return None
+
+    async def _store_fact(self, action: actions.StoreFact) -> None:
+        try:
+            await self._services.store.write_fact(action.key, action.value, action.seconds)
+        except StoreUnavailable as fault:
+            self._services.emit(events.StoreFailed(str(fault)))
+
+    async def _await_summary(self, action: actions.AwaitSummary) -> Summary | None:
+        summarizer, conversation = self._services.summarizer, action.conversation
+        if action.question is None:
+            call_seconds = self.policy.settings.summary.seconds
+            return await summarizer.await_pending(conversation.identified, action.covers, action.seconds, call_seconds)
+        return await summarizer.await_new(self._order(action.question, conversation), action.seconds)
+
+    def _order(self, question: Question, conversation: Conversation) -> SummaryOrder:
+        """Return the order for a summary: which upstream and model to ask, and how."""
+        policy = self.policy.settings
+        window = conversation.window
+        if policy.summary.model:
+            window = resolve_window(policy.summary.model)
+        client = self.policy.summary_client or self._client
+        call = SummaryCall(
+            question=question,
+            request=self._request,
+            call=_with_span(self._call),
+            client=client,
+            count=conversation.count,
+            redaction=self._services.redaction,
+            model=policy.summary.model,
+            is_other_upstream=client is not self._client,
+            room=window.usable_tokens(question.rules.max_tokens),
+            longest_answer=window.output,
+            usage_refusals=self._services.usage_refusals,
+        )
+        candidate = conversation.memory.candidate
+        failures = candidate.failures if candidate is not None else 0
+        return SummaryOrder(call, conversation.identified, self.policy.rules.policy, policy.summary.seconds, failures)
+
+    async def _recount(self) -> int:
+        """The upstream's token count of the shortened history, from a request for a minimal answer."""
+        requests = REQUEST_FORMATS[self._call.path]
+        max_tokens = RECOUNT_ANSWER_TOKENS + self._request.least_thinking
+        body = requests.answer_within(requests.disable_streaming(self.sent_body), max_tokens)
+        try:
+            answer_to_probe = await fetch_whole_answer(
+                self._client, replace(self._call, body=body), self._request.model
+            )
+        except ProxyError:
+            return 0  # the client has its answer: nothing is lost but a figure
+        return delivery.read_usage(answer_to_probe.answer.usage).prompt
+
+    def warn_of_unknown_window(self) -> None:
+        """Warn at the second request: the first one has only started the probe that may find the window."""
+        upstream, model = self._client.settings.name, self._request.model[:MODEL_MAX_CHARS]
+        if self._services.warning_counts.count(f"window {upstream} {model}") == UNKNOWN_WINDOW_REQUESTS:
+            self._services.emit(events.WindowUnknown(upstream, model, self.policy.rules.policy))
+
+    def _announce_beginning(self, action: actions.BeginCompaction) -> None:
+        identity = action.conversation.identified
+        path = ""
+        if action.is_kept:
+            path = self._services.keeper.locate(identity)
+        policy, request_id = self.policy.rules.policy, self._call.request_id
+        self._services.emit(
+            events.CompactionStarted(identity.conversation, policy, action.reason, action.tokens, path, request_id)
+        )
+
+    def _announce_end(self, decision: Decision) -> None:
+        plan, rules = decision.plan, self.policy.rules
+        if plan is None:
+            return
+        threshold = ""
+        if plan.threshold_tokens:
+            threshold = rules.describe_clearing(plan.threshold_tokens, is_cold=plan.reason == "cold")
+        self._services.emit(
+            events.CompactionEnded(
+                decision.conversation,
+                rules.policy,
+                plan.reason,
+                plan.tokens_without_block,
+                plan.tokens_after,
+                tuple((report.step, report.messages, report.saved) for report in plan.reports),
+                is_observed=decision.outcome == "observed",
+                turns=plan.turns,
+                request_id=self._call.request_id,
+                threshold=threshold,
+            )
+        )
+
+    def _report(self, turn: TurnReport) -> None:
+        decision, caller, upstream = turn.decision, self._call.caller, self._client.settings.name
+        emit = self._services.emit
+        if turn.silently_cut is not None:
+            sent_tokens, read_tokens = turn.silently_cut
+            is_repeated = self._services.warning_counts.count(decision.conversation) > 1
+            emit(events.PromptTruncated(decision.conversation, upstream, sent_tokens, read_tokens, is_repeated))
+        if turn.breaker_opened:
+            emit(events.BreakerOpened(decision.conversation, decision.policy))
+        emit(
+            events.TurnEnded(
+                conversation=decision.conversation,
+                tenant=turn.tenant,
+                link=turn.link,
+                team=caller.team,
+                key=caller.key_id,
+                tag=caller.tag[:TAG_MAX_CHARS],
+                model=self._request.model[:MODEL_MAX_CHARS],
+                upstream=upstream,
+                policy=decision.policy,
+                policy_version=decision.version,
+                action=decision.outcome,
+                reason=decision.reason,
+                messages=turn.messages,
+                tokens_before=decision.tokens_before,
+                tokens_after=decision.tokens_after,
+                tokens_would_be=decision.tokens_would_be,
+                prompt_tokens=turn.usage.prompt,
+                cached_tokens=turn.usage.cached,
+                output_tokens=turn.usage.written,
+                paid_dollars=turn.dollars_paid,
+                plain_dollars=turn.dollars_unchanged,
+                would_be_dollars=turn.dollars_would_be,
+                user=self._redact_name(self._request.user),
+                session=self._redact_name(find_session(self._call.headers, self._options, self._request.session)),
+                request_id=self._call.request_id,
+            )
+        )
+
+    def _redact_name(self, name: str) -> str:
+        """The name of a user or session for the activity log, without known kinds of keys: some clients put one in."""
+        return name and self._services.redaction.of_text(name)[0][:NAME_MAX_CHARS]
+
+
+def report_refusal(action: actions.ReportRefusal, call: Call, client: Client, emit: events.Listener) -> None:
+    """Report a refusal, and whether a retry helped."""
+    refusal, upstream = action.refusal, client.settings.name
+    if refusal is None:
+        if action.was_retried:
+            emit(events.ViewRefused(call.request_id, upstream, action.helped))
+    elif refusal.kind != "usage-option":
+        emit(events.SizeRefused(call.request_id, upstream, refusal.kind, refusal.limit, action.helped))
+    elif action.helped:
+        emit(events.UpstreamRetried(upstream, refusal.kind, attempt=1))
+
+
+def _with_span(call: Call) -> Call:
+    """Return the call with a span of its own in the trace of the request."""
+    if call.trace is None:
+        return call
+    return replace(call, trace=call.trace.child(token_hex(8)))

@@ -1,0 +1,201 @@
+"""One request, from its first byte to its last note, as one generator.
+
+    recognize      is the history large enough to matter, whose is it, is it remembered?
+    shorten        the plan; may ask a model for a summary
+    Send           the driver sends it and reads how the answer begins
+    try_remedies   after a refusal: once more, with something changed
+    remember       after an acceptance: the block is stored, the originals of a new caller are written
+    Deliver        the driver delivers the answer to the client
+    account        its cost, and the upstream's count
+    prepare_next   ask now for the summary that the next requests will need
+
+`run` performs nothing. It yields actions and is sent the result of each. Its drivers are the proxy that serves
+(`driver.py`), the lab in simulated time (`lab/replay/simulation.py`) and the tests on a store in memory, so that
+published figures and proofs are about the code that serves. All state is in local variables and frozen values: a retry
+that is refused as well leaves nothing to put back.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from proxy.path import planning
+from proxy.path.accounting import account, prepare_next_summary
+from proxy.path.actions import (
+    Actions,
+    AwaitSummary,
+    CanSummarize,
+    CountTokens,
+    Deliver,
+    Delivered,
+    Forwarding,
+    NoteAccepted,
+    Opening,
+    Rewrite,
+    Send,
+    StartSummary,
+)
+from proxy.path.conversation import LEFT_ALONE, ORIGINALS_UNWRITABLE, Context, Conversation, Decision
+from proxy.path.originals_rule import Originals
+from proxy.path.planning import NeedSummary, Plan
+from proxy.path.recognition import SMALLEST_WINDOW_TOKENS, guess_tokens, load_memory, recognize
+from proxy.path.recovery import REFUSED_VIEWS_MAX
+from proxy.path.remedies import forward_untouched, try_remedies
+from proxy.path.remember import begin, give_up_summary, remember, report_end, store_written
+from proxy.shorten.memory import FoundValues, LookUp, SummaryCandidate
+from proxy.shorten.rules import Facts
+from proxy.shorten.state import ConversationState
+from proxy.summary.question import NOTES
+
+
+def run(gather: Callable[[], Context], *, is_small: bool = False) -> Actions[None]:
+    """Serve one request. `gather` is called only if something has to be decided: not for a small, good request."""
+    forwarding = Forwarding(LEFT_ALONE)
+    if not is_small:
+        forwarding = yield from decide(gather())
+    opening: Opening = yield Send(forwarding)
+    if not opening.is_good:
+        forwarding, opening = yield from try_remedies(gather, forwarding, opening)
+    if opening.is_good:
+        yield NoteAccepted(refused_usage_option=forwarding.drops_usage_option)
+        if forwarding.conversation is not None:
+            yield from remember(forwarding)
+    elif opening.is_invalid:
+        yield from give_up_summary(forwarding)
+    delivered: Delivered = yield Deliver(forwarding, opening)
+    if forwarding.conversation is not None:
+        forwarding = delivered.instead or forwarding
+        last = yield from account(forwarding, delivered)
+        if last is not None:
+            yield from prepare_next_summary(forwarding, last)
+
+
+def run_bypassed(decision: Decision) -> Actions[None]:
+    """Serve a request whose own bytes are forwarded in any case. Only refused reasoning is ever removed from it."""
+    forwarding = Forwarding(decision)
+    opening: Opening = yield Send(forwarding)
+    if not opening.is_good:
+        forwarding, opening = yield from try_remedies(None, forwarding, opening)
+    yield Deliver(forwarding, opening)
+
+
+def compact(context: Context, *, store: bool) -> Actions[Decision]:
+    """Compact because the client asked for nothing else: it waits as long as a summary may take.
+
+    `store`: keep the block at once, for the client's next request.
+    """
+    sizes = yield CountTokens(context.pieces)
+    conversation = yield from load_memory(Conversation.of(context), sum(sizes))
+    originals = context.originals
+    if not store:
+        originals = Originals.OFF
+    elif originals in (Originals.TO_FIT, Originals.BEFORE_LOSS) and conversation.is_known:
+        # Asked for by name, it is refused rather than left undone: the client would take the history for compacted.
+        originals = Originals.REQUIRED
+    conversation = replace(conversation, context=replace(context, originals=originals))
+    forwarding = yield from shorten(conversation, context.summary_seconds)
+    plan = forwarding.decision.plan
+    if store and plan is not None and plan.block is not None and conversation.may_store(plan):
+        yield from store_written(forwarding)
+    return forwarding.decision
+
+
+def decide(context: Context) -> Actions[Forwarding]:
+    """Decide on a request. A history below every threshold is left alone, unless a block stands for it."""
+    conversation = yield from recognize(context)
+    if conversation.identity is None:
+        is_large = guess_tokens(context) > SMALLEST_WINDOW_TOKENS
+        return Forwarding(conversation.describe_left_alone(is_large=is_large), conversation)
+    if conversation.count_refused_views() >= REFUSED_VIEWS_MAX and context.mode not in ("observe", "force"):
+        sizes = yield CountTokens(context.pieces)
+        size = sum(map(conversation.count, context.pieces))
+        if sizes and conversation.fits(size):
+            return forward_untouched(conversation, size)
+    insists = conversation.gather_request_facts(conversation.window).insists
+    return (yield from shorten(conversation, context.summary_seconds if insists else context.wait_seconds))
+
+
+def shorten(conversation: Conversation, wait_seconds: float) -> Actions[Forwarding]:
+    """Decide on a history that was looked up."""
+    facts = conversation.gather_facts(can_summarize=True)
+    state = conversation.build_state(facts)
+    conversation.context.request.columns.view = state.known_view
+    forwarding = Forwarding(LEFT_ALONE, conversation, state)
+    plan: Plan | NeedSummary | None = planning.plan_without_rewrite(state)
+    if plan is None:
+        if not (yield CanSummarize(conversation)):
+            facts = conversation.gather_facts(can_summarize=False)
+            state = replace(state, facts=facts)
+        yield Rewrite()
+        plan = planning.plan_rewrite(state)
+    if isinstance(plan, NeedSummary) and plan.is_about_notes:
+        plan = yield from _take_notes(conversation, plan, state)
+    elif isinstance(plan, NeedSummary) and not plan.urgent:
+        if plan.question is not None:
+            yield StartSummary(plan.question, conversation)
+        plan = replace(plan.current, reason=planning.SUMMARY_PENDING)
+    elif isinstance(plan, NeedSummary):
+        # Written and announced before the model is asked: a hook may want to read the messages before they go.
+        provisional = replace(plan.without_model, action="created")
+        next_forwarding = yield from begin(replace(forwarding, decision=conversation.describe(provisional)))
+        if next_forwarding is None:
+            plan = replace(plan.current, reason=ORIGINALS_UNWRITABLE)
+        else:
+            forwarding = next_forwarding
+            plan = yield from _await_summary(conversation, plan, facts, wait_seconds)
+    next_forwarding = yield from begin(replace(forwarding, decision=conversation.describe(plan)))
+    if next_forwarding is None:
+        return _apply_only(conversation)
+    yield from report_end(next_forwarding.decision)
+    return next_forwarding
+
+
+def _await_summary(conversation: Conversation, need: NeedSummary, facts: Facts, wait_seconds: float) -> Actions[Plan]:
+    """Wait for a summary, but no longer than `wait_seconds`."""
+    covers = facts.summary_in_progress_covers
+    if need.question is not None:
+        covers = need.question.covers
+    summary = yield AwaitSummary(need.question, covers, wait_seconds, conversation)
+    if summary is None:
+        return need.if_call_fails
+    facts = replace(
+        facts,
+        summary=summary,
+        can_summarize=False,
+        summary_in_progress_covers=0,
+        summary_failed=facts.force,  # if the requested summary cannot be used, that must not cost the history
+    )
+    return planning.choose_without_model(planning.decide(conversation.build_state(facts)))
+
+
+def _take_notes(conversation: Conversation, need: NeedSummary, state: ConversationState) -> Actions[Plan]:
+    """Clear old results with the notes on them, if these are there; else ask for them, and leave the view alone.
+
+    Without an answer in time the results are cleared without notes.
+    """
+    start = state.block.covers if state.has_block else 0
+    places = range(len(conversation.context.request.body), start, -1)
+    keys = [conversation.identified.summary_key(place, NOTES) for place in places]
+    values: FoundValues | None = yield LookUp(facts=keys)
+    if values is None:
+        return need.without_model
+    stored_value, candidate = values[1], None
+    if stored_value is not None:
+        candidate = SummaryCandidate.from_bytes(stored_value.value, places[keys.index(stored_value.key)])
+    if candidate is not None and candidate.state == "ready":
+        return planning.plan_stride_with_notes(state, candidate.covers, candidate.text) or need.without_model
+    if need.question is None or (candidate is not None and candidate.state == "failed"):
+        return need.without_model
+    if candidate is None:
+        yield StartSummary(need.question, conversation)
+    return need.current
+
+
+def _apply_only(conversation: Conversation) -> Forwarding:
+    """Decide again without a new block, because the original of a new one could not be written."""
+    rules = replace(conversation.rules, new_blocks=False)
+    state = conversation.build_state(conversation.gather_facts(can_summarize=True), rules=rules)
+    conversation.context.request.columns.view = state.known_view
+    plan = planning.plan_without_rewrite(state)
+    if plan is None:
+        raise ValueError("without new blocks there is always a plan")
+    return Forwarding(replace(conversation.describe(plan), reason=ORIGINALS_UNWRITABLE), conversation, state)

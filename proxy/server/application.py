@@ -1,0 +1,200 @@
+"""The application of a worker: which handler serves a path, the limit of requests, one event for each request."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+from typing import Any
+
+from aiohttp import web
+
+from proxy import events
+from proxy.errors import Internal, MethodNotAllowed, Overloaded, ProxyError, ShuttingDown
+from proxy.events import RequestFinished
+from proxy.path.gateway import Gateway
+from proxy.server.client_request import ClientRequest
+from proxy.server.connection import REQUEST_ID, SERVER_NAME, find_path, new_request_id, render_error
+from proxy.telemetry.metrics import CONTENT_TYPE, Metrics, WorkerSnapshots
+from proxy.wire import http
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+# Paths with a label of their own in metrics: a closed set, because clients may ask for any path.
+_LABELLED_PATHS = frozenset({*http.COMPACTED, http.COMPACT, "/completions", "/embeddings", "/models"})
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+class App:
+    """The aiohttp handler for all requests. A reload replaces `gateway`; requests keep the one they began with."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        emit: events.Listener,
+        metrics: Metrics,
+        snapshots: WorkerSnapshots | None,
+        admin: Handler,
+        *,
+        can_keep_originals: Callable[[], bool],
+        can_write_state: Callable[[], Awaitable[bool]],
+    ) -> None:
+        self.gateway = gateway
+        self.draining = False
+        self._running = set[asyncio.Task[Any] | None]()
+        self._is_drained = False
+        """The time of the drain is over: no request is served any more."""
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._emit = emit
+        self._metrics = metrics
+        self._snapshots = snapshots
+        self._can_keep_originals = can_keep_originals
+        self._can_write_state = can_write_state
+        self._admin = admin
+        self._pages: dict[str, Handler] = {
+            "/": self._home,
+            "/health": self._ready,
+            "/healthz": self._live,
+            "/health/live": self._live,
+            "/health/ready": self._ready,
+            "/metrics": self._metrics_page,
+        }
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        path = request.raw_path.partition("?")[0]
+        if path == "/admin" or path.startswith("/admin/"):
+            return await self._admin(request)
+        page = self._pages.get(path)
+        if page is not None:
+            return await self._show_page(page, request)
+        return await self._answer_api(request)
+
+    @property
+    def in_flight(self) -> int:
+        """The number of API requests that are being served."""
+        return len(self._running)
+
+    async def wait_idle(self) -> None:
+        """Return once no API request is being served."""
+        await self._idle.wait()
+
+    def cut_requests(self) -> None:
+        """Cancel the API requests that are still served, and refuse new ones."""
+        self._is_drained = True
+        for task in self._running:
+            if task is not None:
+                task.cancel()
+
+    async def _answer_api(self, request: web.BaseRequest) -> web.StreamResponse:
+        method, route = _label_method(request.method), _label_route(request.raw_path)
+        record = RequestFinished(new_request_id(), method, route, received_at=perf_counter())
+        request[REQUEST_ID] = record.request_id
+        task = asyncio.current_task()
+        self._running.add(task)
+        self._idle.clear()
+        try:
+            return await self._serve(request, record)
+        except asyncio.CancelledError:
+            if not self._is_drained:
+                record.note_departure()
+                raise
+            record.note_shutdown(ShuttingDown.code, ShuttingDown.status)
+            # If the answer has begun, cut it off, so that the client does not take it for a whole one.
+            if task is None or request.transport is None or request.writer.output_size > 0:
+                raise
+            task.uncancel()
+            return _refuse(request, record, _make_shutdown())
+        except ProxyError as fault:
+            return _refuse(request, record, fault)
+        finally:
+            self._running.discard(task)
+            if not self._running:
+                self._idle.set()
+            if record.outcome == "failed" and not record.status:
+                record.status = Internal.status  # aiohttp's error handler will send this status
+            _compute_durations(record, perf_counter())
+            self._emit(record)
+
+    async def _serve(self, request: web.BaseRequest, record: RequestFinished) -> web.StreamResponse:
+        if self._is_drained:
+            raise _make_shutdown()
+        gateway = self.gateway
+        limit = gateway.config.listen.max_in_flight
+        if limit and self.in_flight > limit:
+            raise Overloaded(
+                f"at the limit of {limit} concurrent requests; retry later", headers=(("retry-after", "1"),)
+            )
+        return await gateway.serve(ClientRequest(request, lambda: self.draining), record)
+
+    async def _show_page(self, page: Handler, request: web.BaseRequest) -> web.StreamResponse:
+        if request.method not in ("GET", "HEAD"):
+            return render_error(
+                MethodNotAllowed("method not allowed: this page is read with GET", headers=(("allow", "GET, HEAD"),)),
+                new_request_id(),
+            )
+        answer = await page(request)
+        answer.headers["Server"] = SERVER_NAME  # aiohttp would name its version
+        return answer
+
+    async def _home(self, _: web.BaseRequest) -> web.StreamResponse:
+        """Lead a person who opens the address in a browser to the dashboard."""
+        return web.Response(status=302, headers={"location": "/admin/"})
+
+    async def _live(self, _: web.BaseRequest) -> web.StreamResponse:
+        return _render_json(200, {"status": "live"})
+
+    async def _ready(self, _: web.BaseRequest) -> web.StreamResponse:
+        """Answer 503 while draining. A full disk is only reported, because requests can still be relayed."""
+        checks = {"state_writable": await self._can_write_state(), "originals_writable": self._can_keep_originals()}
+        if self.draining:
+            return _render_json(503, {"status": "draining", **checks})
+        return _render_json(200, {"status": "ready", **checks})
+
+    async def _metrics_page(self, _: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(body=self._metrics.render_page(self._snapshots), headers={"Content-Type": CONTENT_TYPE})
+
+
+def _compute_durations(record: RequestFinished, now: float) -> None:
+    record.seconds = now - record.received_at
+    if record.sent_at is not None:
+        record.sent_seconds = record.sent_at - record.received_at
+    if record.first_byte_at is None:
+        return
+    record.first_byte_seconds = record.first_byte_at - record.received_at
+    if record.sent_at is not None and record.headers_at is not None:
+        # The time before the call to the upstream, and between the upstream's headers and the first byte.
+        record.overhead_seconds = (record.sent_at - record.received_at) + (record.first_byte_at - record.headers_at)
+
+
+def _refuse(request: web.BaseRequest, record: RequestFinished, fault: ProxyError) -> web.Response:
+    record.status = fault.status
+    record.outcome = "failed"
+    if fault.is_refusal:
+        record.outcome = "refused"
+    record.reason = fault.code
+    return render_error(fault, record.request_id, find_path(request.raw_path) or "")
+
+
+def _make_shutdown() -> ShuttingDown:
+    return ShuttingDown(
+        "the proxy is shutting down and cannot wait for the upstream's answer any longer: send the request again",
+        headers=(("retry-after", "1"), ("connection", "close")),
+    )
+
+
+def _render_json(status: int, value: object) -> web.Response:
+    return web.Response(status=status, body=json.dumps(value).encode(), content_type="application/json")
+
+
+def _label_method(method: str) -> str:
+    return method if method in _METHODS else "other"
+
+
+def _label_route(raw_path: str) -> str:
+    path = find_path(raw_path)
+    path_below = http.below_v1(path) if path else None
+    if path_below is None:
+        return "other"
+    if path_below in _LABELLED_PATHS:
+        return f"/v1{path_below}"
+    return "/v1/*"

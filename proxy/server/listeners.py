@@ -1,0 +1,101 @@
+"""Everything in a worker that listens to events: metrics, log, hooks, audit log, exporter and activity log.
+
+They are made, called and closed together. Events of other threads are handed to the event loop first.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from proxy import assembly, events
+from proxy.config import Config
+from proxy.models.windows import is_known_model
+from proxy.store.activity_log import ActivityLog
+from proxy.telemetry import audit, hooks, log, metrics
+from proxy.telemetry.activity import ActivityListener
+
+
+class Listeners:
+    """The listeners of one worker, and `emit`, by which they hear of an event."""
+
+    def __init__(
+        self,
+        config: Config,
+        get_config_in_force: Callable[[], Config],
+        snapshots: metrics.WorkerSnapshots | None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._get_config_in_force = get_config_in_force
+        self.metrics = metrics.Metrics(self._is_listed_team, self._is_known_model)
+        self.warn = self.make_reporter(events.StoreFailed)
+        state = Path(config.state.dir)
+        self.activity_log = ActivityLog(state, warn=self.warn)
+        self._log = log.Log(config.log.level, config.log.format, has_colours=config.log.color)
+        self._hooks = hooks.Hooks(config.hooks, self.make_reporter(events.HookFailed))
+        self.audit = audit.AuditListener(audit.AuditLog(state, self.warn))
+        self.exporter = assembly.open_exporter(config, self._list_base_urls, self.make_reporter(events.ExportFailed))
+        listeners: dict[str, events.Listener] = {
+            "metrics": self.metrics,
+            "log": self._log,
+            "hooks": self._hooks,
+            "audit": self.audit,
+        }
+        if self.exporter is not None:
+            listeners["otel"] = self.exporter
+        if config.admin.enabled:
+            listeners["activity"] = ActivityListener(self.activity_log, self._is_listed_team)
+        self.emit = events.Dispatcher(listeners, self.metrics.listener_errors.add)
+        self._restore_counts(snapshots)
+        self._track_losses()
+
+    def make_reporter(self, kind: Callable[[str], events.Event]) -> Callable[[str], None]:
+        """Return a function by which any thread may report such an event, with a sentence for operators."""
+        return lambda sentence: self.emit_from_thread(kind(sentence))
+
+    def report_thread_error(self, thread: threading.ExceptHookArgs) -> None:
+        """Report a thread's uncaught exception by kind and place only: its values may hold credentials."""
+        if thread.exc_value is not None:
+            self.emit_from_thread(events.InternalFault("none", *events.locate_fault(thread.exc_value)))
+
+    def emit_from_thread(self, event: events.Event) -> None:
+        # RuntimeError: the loop has ended before the thread, and there is nobody to tell.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self.emit, event)
+
+    async def close(self) -> None:
+        """Close all, each with a bounded wait. The log is last: the others may still have something to report."""
+        await asyncio.to_thread(self._hooks.close)
+        await asyncio.to_thread(self.audit.close)
+        if self.exporter is not None:
+            await asyncio.to_thread(self.exporter.close)
+        await asyncio.to_thread(self.activity_log.close)
+        await asyncio.to_thread(self._log.close)
+
+    def _restore_counts(self, snapshots: metrics.WorkerSnapshots | None) -> None:
+        """Continue the counters of the worker that was here before, so that none falls."""
+        if snapshots is None:
+            return
+        counts = snapshots.read_own()
+        if counts:
+            self.metrics.restore(counts)
+
+    def _track_losses(self) -> None:
+        """Let metrics read how much the other listeners had to drop."""
+        self.metrics.track(self.metrics.log_lines_dropped, lambda: self._log.dropped_lines)
+        self.metrics.track(self.metrics.activity_dropped, lambda: self.activity_log.dropped_records)
+        exporter = self.exporter
+        if exporter is not None:
+            self.metrics.track(self.metrics.telemetry_dropped, lambda: exporter.dropped)
+
+    def _list_base_urls(self) -> dict[str, str]:
+        return {upstream.name: upstream.base_url for upstream in self._get_config_in_force().upstreams}
+
+    def _is_listed_team(self, name: str) -> bool:
+        return name in self._get_config_in_force().teams
+
+    def _is_known_model(self, name: str) -> bool:
+        """Tell if the configuration or the bundled table names this model."""
+        upstreams = self._get_config_in_force().upstreams
+        return is_known_model(name) or any(name in upstream.models for upstream in upstreams)

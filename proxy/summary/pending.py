@@ -1,0 +1,234 @@
+"""The calls for summaries that are under way, in this worker and in others.
+
+A call started ahead of need goes on when the client leaves: it is for the next request. One that a request waits for
+is cancelled when the last waiting request has left; if only its time runs out the call goes on, for the next request.
+Across workers a claim in the store makes sure that one asks and the others read the result.
+"""
+
+import asyncio
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from secrets import token_hex
+from time import perf_counter
+
+from proxy import events
+from proxy.history.identity import Identity
+from proxy.lifetime import BackgroundTasks
+from proxy.lru import ByteBoundedCache
+from proxy.shorten.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, SummaryCandidate
+from proxy.shorten.summary import Summary
+from proxy.shorten.summary_check import Verdict
+from proxy.store.contract import Store, StoreUnavailable
+from proxy.summary.call import REST_SECONDS, SummaryCall, SummaryOutcome
+
+POLL_SECONDS = 0.2
+CLAIM_MARGIN_SECONDS = 5.0
+CALLS_AT_ONCE_MAX = 1_000
+CLOSE_SECONDS = 2.0
+"""How long a worker that leaves waits for calls that are about to end."""
+RESTING_MAX_BYTES = 4 * 1024 * 1024
+FOUND_CLAIMS_MAX_BYTES = 1024 * 1024
+
+SummaryScope = tuple[str, str]
+"""A tenant, and the upstream that makes its summaries."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryOrder:
+    """A summary call, the conversation that it is for, and how long it may take."""
+
+    call: SummaryCall
+    identity: Identity
+    policy: str
+    seconds: float
+    failures: int = 0
+    """How many calls before it failed in a row."""
+
+    @property
+    def key(self) -> str:
+        return self.identity.summary_key(self.call.question.covers, self.call.question.label)
+
+    @property
+    def scope(self) -> SummaryScope:
+        return self.identity.tenant, self.call.client.settings.name
+
+
+@dataclass(slots=True)
+class PendingSummary:
+    """A summary call under way, and how many requests wait for it."""
+
+    task: asyncio.Task[Summary | None]
+    link: bytes
+    """The chain link at its cut."""
+    head: str
+    """The digest of the head that it is written under."""
+    waiting: int = 0
+    is_for_later: bool = False
+    """It goes on when no request waits for it any more."""
+
+
+class Summarizer:
+    """Shared by all requests of a worker."""
+
+    def __init__(self, store: Store, emit: events.Listener) -> None:
+        self._store = store
+        self._emit = emit
+        self._pending: dict[str, PendingSummary] = {}
+        self._calls = BackgroundTasks(CALLS_AT_ONCE_MAX)
+        self._resting = ByteBoundedCache[SummaryScope, float](RESTING_MAX_BYTES, owner_of=lambda scope: scope[0])
+        self._found_claims = ByteBoundedCache[str, tuple[bytes, float]](
+            FOUND_CLAIMS_MAX_BYTES, owner_of=lambda key: key.partition("/")[0]
+        )
+        """The claims of other workers, and when each was first found."""
+
+    def is_resting(self, scope: SummaryScope) -> bool:
+        """True shortly after a fault of that upstream: it is not asked for now."""
+        return self._resting.get(scope, 0.0) > time.monotonic()
+
+    def start(self, order: SummaryOrder) -> None:
+        """Ask for later use, without waiting; not while another question about this history is under way."""
+        links, head = set(order.identity.links), order.identity.head
+        same_history = (pending for pending in self._pending.values() if pending.link in links and pending.head == head)
+        if order.key not in self._pending and any(same_history):
+            return
+        pending = self._begin(order)
+        if pending is not None:
+            pending.is_for_later = True
+
+    async def await_new(self, order: SummaryOrder, seconds: float) -> Summary | None:
+        """Ask, and wait this long."""
+        pending = self._begin(order)
+        if pending is None:
+            return None
+        return await self._await(pending, seconds)
+
+    async def await_pending(
+        self, identity: Identity, covers: int, seconds: float, call_seconds: float
+    ) -> Summary | None:
+        """Wait for one that is under way, here or in another worker. `call_seconds`: how long a call may take."""
+        pending = self._pending.get(identity.summary_key(covers))
+        if pending is not None:
+            return await self._await(pending, seconds)
+        return await self._await_other_worker(identity.summary_key(covers), covers, seconds, call_seconds)
+
+    async def _await(self, pending: PendingSummary, seconds: float) -> Summary | None:
+        pending.waiting += 1
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.shield(pending.task)
+        except TimeoutError:
+            pending.is_for_later = True
+            return None
+        finally:
+            pending.waiting -= 1
+            if not (pending.waiting or pending.is_for_later):
+                pending.task.cancel()
+
+    async def close(self) -> None:
+        """Finish the calls that are about to end; cancel the others, so that another worker may make them."""
+        await self._calls.close(CLOSE_SECONDS)
+
+    def _begin(self, order: SummaryOrder) -> PendingSummary | None:
+        """The call for this order, begun if it is not under way. None: no further one can be begun."""
+        key = order.key
+        if key not in self._pending:
+            # A summary call may outlive the request that begins it, and the configuration with its connections.
+            task = self._calls.start(partial(self._make, order), order.call.client.lease())
+            if task is None:
+                return None
+            identity, covers = order.identity, order.call.question.covers
+            self._pending[key] = PendingSummary(task, identity.links[covers], identity.head)
+            task.add_done_callback(lambda _: self._pending.pop(key, None))
+        return self._pending[key]
+
+    async def _make(self, order: SummaryOrder) -> Summary | None:
+        claim = SummaryCandidate.claim(token_hex(8))
+        if not await self._claim(order, claim):
+            return await self._await_other_worker(
+                order.key, order.call.question.covers, order.seconds + CLAIM_MARGIN_SECONDS, order.seconds
+            )
+        candidate, seconds = claim, 0.0
+        try:
+            outcome = await self._run(order)
+            candidate, seconds = _candidate_of(order, outcome.verdict) or (candidate, seconds)
+            text = outcome.verdict.text
+            if not text:
+                return None
+            return Summary(order.call.question.covers, text)
+        finally:
+            with suppress(StoreUnavailable):
+                await self._store.write_fact(order.key, candidate.to_bytes(), seconds, over=claim.to_bytes())
+
+    async def _run(self, order: SummaryOrder) -> SummaryOutcome:
+        started_at, outcome = perf_counter(), SummaryOutcome(Verdict(why="timeout"))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(order.seconds):
+                outcome = await order.call.run()
+        why, cost = outcome.verdict.why, outcome.cost
+        if why in REST_SECONDS:
+            self._rest(order.scope, REST_SECONDS[why])
+        self._emit(
+            events.SummaryEnded(
+                conversation=order.identity.conversation,
+                policy=order.policy,
+                upstream=order.call.client.settings.name,
+                model=order.call.model_name,
+                outcome=why or "made",
+                tries=cost.tries,
+                tokens_read=cost.read,
+                tokens_cached=cost.cached,
+                tokens_written=cost.written,
+                seconds=perf_counter() - started_at,
+                request_id=order.call.call.request_id,
+                trace=order.call.call.trace,
+            )
+        )
+        return outcome
+
+    def _rest(self, scope: SummaryScope, seconds: float) -> None:
+        self._resting[scope] = time.monotonic() + seconds
+
+    async def _claim(self, order: SummaryOrder, claim: SummaryCandidate) -> bool:
+        """Claim the question for this worker; True if it may ask. Without a store, each worker asks for itself."""
+        try:
+            # The claim outlives the work, so that no other worker starts it again.
+            return await self._store.claim_fact(order.key, claim.to_bytes(), order.seconds + CLAIM_MARGIN_SECONDS)
+        except StoreUnavailable as fault:
+            self._emit(events.StoreFailed(str(fault)))
+            return True
+
+    async def _await_other_worker(self, key: str, covers: int, seconds: float, call_seconds: float) -> Summary | None:
+        """The summary that another worker is writing, or has written. A claim that outlived its call is removed."""
+        with suppress(TimeoutError, StoreUnavailable):
+            async with asyncio.timeout(seconds):
+                while (value := await self._store.read_fact(key)) is not None:
+                    candidate = SummaryCandidate.from_bytes(value)
+                    if candidate is None or candidate.state != "making":
+                        if candidate is not None and candidate.text:
+                            return Summary(covers, candidate.text)
+                        return None
+                    if self._has_outlived(key, value, call_seconds + CLAIM_MARGIN_SECONDS):
+                        await self._store.write_fact(key, value, 0.0, over=value)
+                        return None
+                    await asyncio.sleep(POLL_SECONDS)
+        return None
+
+    def _has_outlived(self, key: str, claim: bytes, seconds: float) -> bool:
+        """Return True if a claim is found for longer than it lasts: its worker died while its clock was ahead."""
+        known_claim, since = self._found_claims.get(key) or (b"", 0.0)
+        if known_claim != claim:
+            self._found_claims[key] = claim, time.monotonic()
+            return False
+        return time.monotonic() - since > seconds
+
+
+def _candidate_of(order: SummaryOrder, verdict: Verdict) -> tuple[SummaryCandidate, float] | None:
+    """The candidate to store and its lifetime; None after a fault of the upstream (the question may be good)."""
+    if verdict.text:
+        return SummaryCandidate("ready", verdict.text), DAY_SECONDS
+    if verdict.why in REST_SECONDS:
+        return None
+    candidate = SummaryCandidate("failed", failures=order.failures + 1)
+    return candidate, FAILED_SECONDS if candidate.failures < MAX_FAILURES else DAY_SECONDS
