@@ -19,7 +19,7 @@ pytestmark = pytest.mark.xdist_group("architecture")  # the code is read once
 PACKAGE = ROOT / "proxy"
 
 LAYERS = (
-    {"lru", "lifetime", "models.names"},
+    {"lru", "lifetime", "declaration", "models.names"},
     {"models.thinking"},
     {"history"},
     {"recall.own_tools", "recall.search"},
@@ -67,7 +67,7 @@ LAYERS = (
 LAYER = {part: number for number, parts in enumerate(LAYERS) for part in parts}
 # Decided without I/O. A room may hold both, so modules are named where not all of a room is pure.
 PURE_PARTS = (
-    "history/", "shorten/", "designs/", "recall/own_tools.py", "recall/search.py",
+    "declaration.py", "history/", "shorten/", "designs/", "recall/own_tools.py", "recall/search.py",
     "recall/tool.py", "summary/question.py", "models/names.py",
     "models/thinking.py", "path/planning.py", "path/originals_rule.py", "path/recovery.py", "path/conversation.py",
     "path/actions.py", "path/recognition.py", "path/remember.py", "path/remedies.py",

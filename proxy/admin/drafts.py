@@ -14,9 +14,10 @@ from proxy.admin.routes import AdminContext, AdminRequest, Flaw, Invalid, Json, 
 from proxy.admin.trials import insert_policy
 from proxy.config import Config, InvalidConfig
 from proxy.config.editing import NotEditable, replace_policy, write_entry
-from proxy.config.loading import read_text
-from proxy.config.policies import SHIPPED_PROMPTS, Policy
+from proxy.config.policies import Policy
+from proxy.config.prompt_files import SHIPPED_PROMPTS
 from proxy.config.warnings import find_warnings
+from proxy.config.yaml_reader import read_text
 from proxy.models.windows import is_known_model
 
 POLICY_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}\Z"

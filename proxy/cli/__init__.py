@@ -1,9 +1,19 @@
 """The command line. Only the module of the command that was asked for is imported: `serve` does not load the lab.
 
-options         what several commands share: the parser, options, output
+Theory of operation
+    1. `main` names the module of the command, which adds the command to the parser.
+    2. The parser reads the words; `args.run` is the function of the command.
+    3. It loads the configuration (`options`), acts, prints, and returns the exit status: 0, or 1 if it failed.
+
+        words --> build_parser --> COMMANDS[word].add --> args.run(args) --> exit status
+
+options         the parser, options that several commands have, and the configuration that they read
+tables          tables, sizes and counts as text
+client_key      the headers with which a command calls an upstream
 serve           `serve`
 configuration   `check` and `explain`
 doctor          `doctor`
+server_kinds    which server an upstream is
 keys            `keys` and `switch`
 transcripts     `transcripts`
 completion      `completion`

@@ -50,7 +50,7 @@ def _add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="FILE",
         nargs="?",
         type=parse_path,
-        help="configuration file, `-` for standard input (default ./proxy.yaml, or the defaults where there is none)",
+        help="configuration file, `-` for standard input (default ./proxy.yaml, or the defaults if there is none)",
     )
     options.add_state(parser)
     options.add_json(parser)
@@ -82,11 +82,11 @@ def _check(args: argparse.Namespace) -> int:
         return 1
     warnings = list(find_warnings(config, is_known_model))
     if args.json:
-        found = [{"path": where, "message": why} for where, why in warnings]
-        options.print_json({"ok": True, "faults": [], "warnings": found})
+        entries = [{"path": path, "message": message} for path, message in warnings]
+        options.print_json({"ok": True, "faults": [], "warnings": entries})
         return 0
-    for where, why in warnings:
-        print(f"warning: {where}: {why}")  # noqa: T201
+    for path, message in warnings:
+        print(f"warning: {path}: {message}")  # noqa: T201
     for line in _describe_auto(config):
         print(line)  # noqa: T201
     names = ", ".join(f"{upstream.name} ({upstream.base_url})" for upstream in config.upstreams)
@@ -95,11 +95,13 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _describe_auto(config: Config) -> Iterator[str]:
-    """The number that `clear_at_least: auto` is for each model that the file names, if not the usual one."""
-    models = [name for upstream in config.upstreams for name in upstream.models if is_known_model(name)]
+    """Say what `clear_at_least: auto` is for each model that the file names, if it is not the usual number."""
+    models = dict[str, None]()
+    for upstream in config.upstreams:
+        models |= dict.fromkeys(filter(is_known_model, upstream.models))
     for policy in config.policies:
         rules = config.policy(policy).rules(policy)
-        for model in dict.fromkeys(models):
+        for model in models:
             tokens = rules.find_clearing(compute_relative_prices(resolve_window(model)))
             if tokens != rules.clear_tokens:
                 yield f"policy {policy}: clear_at_least `auto` is {tokens:,} for {model}"
@@ -145,14 +147,7 @@ def _explain(args: argparse.Namespace) -> int:
         return print_error(f"no upstream serves {args.model}, so requests for it get 404: add it to `upstreams.models`")
     if args.policy and args.policy not in config.all_policies:
         return print_error(f"unknown policy {args.policy!r} (known: {', '.join(config.all_policies)})")
-    public = "" if key is None else key.id
-    choices = config.choices(Occasion(team, public, args.model or "", settings.name, args.tag))
-    policies = [args.policy] if args.policy else list(dict.fromkeys(choice.policy for choice in choices))
-    rows = [*_choice_rows(loaded, choices), *_value_rows(loaded, team, settings, policies)]
-    if args.model:
-        rows += [row for policy in policies for row in _clearing_rows(config, policy, args.model)]
-    if args.changed:
-        rows = [row for row in rows if not row[-1].startswith("default")]
+    rows = _list_rows(loaded, args, Occasion(team, key.id if key else "", args.model or "", settings.name, args.tag))
     if args.json:
         options.print_json([{"setting": path, "value": value, "origin": origin} for path, value, origin in rows])
     else:
@@ -160,36 +155,60 @@ def _explain(args: argparse.Namespace) -> int:
     return 0
 
 
+def _list_rows(loaded: Loaded, args: argparse.Namespace, occasion: Occasion) -> list[Row]:
+    config = loaded.config
+    choices = config.choices(occasion)
+    policies = list(dict.fromkeys(choice.policy for choice in choices))
+    if args.policy:
+        policies = [args.policy]
+    upstream = next(upstream for upstream in config.upstreams if upstream.name == occasion.upstream)
+    rows = [*_choice_rows(loaded, choices), *_value_rows(loaded, occasion.team, upstream, policies)]
+    if args.model:
+        for policy in policies:
+            rows += _clearing_rows(config, policy, args.model)
+    if args.changed:
+        rows = [row for row in rows if not row[-1].startswith("default")]
+    return rows
+
+
 def _choice_rows(loaded: Loaded, choices: Sequence[RolloutChoice]) -> Iterator[Row]:
-    """The policy that applies; several with their shares, while one is being rolled out."""
-    taken = 0.0
+    """The policy that applies; during a rollout each one with its share."""
+    previous = 0.0
     for choice in choices:
-        share = choice.rollout - taken
-        taken = choice.rollout
-        applies = "applies" if share == ALL_PERCENT else f"applies to {share:g} % of conversations"
-        version = loaded.config.policy(choice.policy, choice.mode).version
-        shown = f"{choice.policy}@{version}" + (f" (mode {choice.mode})" if choice.mode else "")
-        yield applies, shown, f"{_find_choice_origin(loaded, choice)} ({'.'.join(map(str, choice.place))})"
+        share = choice.rollout - previous
+        previous = choice.rollout
+        applies = "applies"
+        if share != ALL_PERCENT:
+            applies = f"applies to {share:g} % of conversations"
+        value = f"{choice.policy}@{loaded.config.policy(choice.policy, choice.mode).version}"
+        if choice.mode:
+            value += f" (mode {choice.mode})"
+        yield applies, value, f"{_find_choice_origin(loaded, choice)} ({'.'.join(map(str, choice.place))})"
 
 
 def _find_choice_origin(loaded: Loaded, choice: RolloutChoice) -> str:
-    """The place of the choice in the file; the default where no attachment, team or upstream names a policy."""
-    group, at = choice.place[:2]
-    is_unset = group == "upstreams" and "policy" not in loaded.config.upstreams[int(at)].model_fields_set
-    return "default" if is_unset else loaded.origin(*choice.place)
+    """Find the place of a choice in the file; `default` if no attachment, team or upstream names a policy."""
+    group, entry = choice.place[:2]
+    if group == "upstreams" and "policy" not in loaded.config.upstreams[int(entry)].model_fields_set:
+        return "default"
+    return loaded.origin(*choice.place)
 
 
 def _clearing_rows(config: Config, policy: str, model: str) -> Iterator[Row]:
-    """The tokens that must go before old results of this model are cleared, as they are in force, and why."""
+    """`clear_at_least` and `clear_cold_at_least` as they are in force for a model, and why."""
     rules, prices = config.policy(policy).rules(policy), compute_relative_prices(resolve_window(model))
-    tokens, why = rules.find_clearing(prices), "as set"
+    tokens = rules.find_clearing(prices)
+    reason = cold_reason = "as set"
     if rules.clear_at_least == "auto":
-        why = "`auto`" if tokens == rules.clear_tokens else f"`auto`: cached tokens cost {prices.read:g} of others"
-    yield f"{model} under {policy}: clear_at_least", tokens, why
-    cold_why = "as set"
+        reason = "`auto`"
+        if tokens != rules.clear_tokens:
+            reason = f"`auto`: cached tokens cost {prices.read:g} of others"
     if rules.clear_cold_at_least == "auto":
-        cold_why = "`auto`" if rules.clear_at_least == "auto" else "`auto`: as clear_at_least"
-    yield f"{model} under {policy}: clear_cold_at_least", rules.clear_cold_tokens, cold_why
+        cold_reason = "`auto`"
+        if rules.clear_at_least != "auto":
+            cold_reason = "`auto`: as clear_at_least"
+    yield f"{model} under {policy}: clear_at_least", tokens, reason
+    yield f"{model} under {policy}: clear_cold_at_least", rules.clear_cold_tokens, cold_reason
 
 
 def _value_rows(loaded: Loaded, team: str, upstream: Upstream, policies: Sequence[str]) -> Iterator[Row]:
@@ -204,19 +223,21 @@ def _value_rows(loaded: Loaded, team: str, upstream: Upstream, policies: Sequenc
 
 
 def _print_rows(rows: Sequence[Row]) -> None:
-    shown = [(path, _format_value(value), origin) for path, value, origin in rows]
-    width = max((len(path) for path, _, _ in shown), default=0)
-    broad = min(48, max((len(value) for _, value, _ in shown), default=0))
-    for path, value, origin in shown:
-        print(f"{path:{width}}  {value:{broad}}  {origin}")  # noqa: T201
+    lines = [(path, _format_value(value), origin) for path, value, origin in rows]
+    path_width = max((len(path) for path, _, _ in lines), default=0)
+    value_width = min(48, max((len(value) for _, value, _ in lines), default=0))
+    for path, value, origin in lines:
+        print(f"{path:{path_width}}  {value:{value_width}}  {origin}")  # noqa: T201
 
 
 def _block_rows(loaded: Loaded, group: ConfigModel, place: tuple[str | int, ...]) -> Iterator[Row]:
     for name, value in group.model_dump(mode="json").items():
-        at = (*place, name)
-        origin = loaded.origin(*at) if name in group.model_fields_set else "default"
-        # A key may have been written where the name of its variable or file belongs.
-        yield ".".join(map(str, at)), json.loads(_REDACTION.of_text(json.dumps(value))[0]), origin
+        path = (*place, name)
+        origin = "default"
+        if name in group.model_fields_set:
+            origin = loaded.origin(*path)
+        # A key may have been written in place of the name of its variable or file.
+        yield ".".join(map(str, path)), json.loads(_REDACTION.of_text(json.dumps(value))[0]), origin
 
 
 def _policy_rows(loaded: Loaded, name: str) -> Iterator[Row]:
@@ -230,4 +251,6 @@ def _format_value(value: object) -> str:
         return ", ".join(map(_format_value, value)) or "none"
     if isinstance(value, str):
         return value
-    return "none" if value is None or value == {} else json.dumps(value)
+    if value is None or value == {}:
+        return "none"
+    return json.dumps(value)

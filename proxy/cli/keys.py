@@ -1,8 +1,7 @@
-"""`keys` and `switch`: what operators decide while the proxy runs.
+"""`keys` and `switch`: create, list and revoke team keys; turn compaction off and on for a team or for all.
 
-`keys` creates, lists and revokes team keys. `switch` turns compaction off and on for a team or for all. Off: no new
-blocks. Existing blocks stay, because the full history may no longer fit the window. A change goes into this machine's
-file, into the copy that replicas share, and into the audit log.
+While compaction is off there are no new blocks. Existing ones stay, because the full history may no longer fit the
+window. A change goes into this machine's file, into the copy that replicas share, and into the audit log.
 """
 
 import argparse
@@ -11,7 +10,6 @@ import os
 import pwd
 import sys
 import time
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -21,7 +19,8 @@ from proxy.access.records import Change, Records, RegistryUnreadable, synchroniz
 from proxy.access.registry import EVERYBODY, Registry
 from proxy.access.team_keys import TeamKey, create_team_key, find_public_id
 from proxy.cli import options
-from proxy.cli.options import add_command, format_table, parse_number, print_error
+from proxy.cli.options import add_command, parse_number, print_error
+from proxy.cli.tables import format_table
 from proxy.config import Config
 from proxy.store.contract import StoreUnavailable, ignore
 from proxy.telemetry import audit
@@ -71,10 +70,12 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def _create(args: argparse.Namespace) -> int:
     config = options.read_config(args)
     if args.team not in config.teams:
-        known = ", ".join(config.teams) or "none"
-        return print_error(f"unknown team {args.team!r}: add it to `teams` in the configuration (known: {known})")
+        teams = ", ".join(config.teams) or "none"
+        return print_error(f"unknown team {args.team!r}: add it to `teams` in the configuration (known: {teams})")
     text, key = create_team_key(args.team, time.time(), days=args.days, label=args.label)
-    change_registry(config, lambda known: known.with_key(key), "create key", key.id, team=key.team, days=args.days)
+    change_registry(
+        config, lambda registry: registry.with_key(key), "create key", key.id, team=key.team, days=args.days
+    )
     print(text)  # noqa: T201
     print(f"Shown once. Its id is {key.id}; {_describe_validity(key)}.", file=sys.stderr)  # noqa: T201
     return 0
@@ -82,13 +83,14 @@ def _create(args: argparse.Namespace) -> int:
 
 def _list(args: argparse.Namespace) -> int:
     config = options.read_config(args)
-    found = sorted(read_registry(config).keys.values(), key=lambda key: (key.team, key.created))
+    keys = sorted(read_registry(config).keys.values(), key=lambda key: (key.team, key.created))
+    rows = [_row(key) for key in keys]
     if args.json:
-        options.print_json([dict(zip(_COLUMNS, _row(key), strict=True)) for key in found])
+        options.print_json([dict(zip(_COLUMNS, row, strict=True)) for row in rows])
         return 0
-    if not found:
+    if not rows:
         return print_error("no team keys: create one with `compaction-proxy keys create --team T`")
-    print(format_table(_COLUMNS, map(_row, found)))  # noqa: T201
+    print(format_table(_COLUMNS, rows))  # noqa: T201
     return 0
 
 
@@ -100,7 +102,7 @@ def _revoke(args: argparse.Namespace) -> int:
         return print_error("unknown key id: `compaction-proxy keys list` shows all")
     if not options.confirm(args, f"revoke key {key.id} of team {key.team} for good"):
         return 1
-    change_registry(config, lambda known: known.with_key_revoked(public, time.time()), "revoke key", public)
+    change_registry(config, lambda registry: registry.with_key_revoked(public, time.time()), "revoke key", public)
     print(f"Revoked key {public}.")  # noqa: T201
     return 0
 
@@ -112,20 +114,24 @@ def _parse_label(text: str) -> str:
 
 
 def _row(key: TeamKey) -> tuple[str, ...]:
-    state, times = key.why_invalid(time.time()) or "open", map(_format_time, (key.created, key.expires))
-    return (key.id, key.team, state, *times, key.label)
+    state = key.why_invalid(time.time()) or "open"
+    return (key.id, key.team, state, _format_time(key.created), _format_time(key.expires), key.label)
 
 
 def _describe_validity(key: TeamKey) -> str:
-    return f"it is valid until {_format_time(key.expires)}" if key.expires else "it is valid until revoked"
+    if key.expires:
+        return f"it is valid until {_format_time(key.expires)}"
+    return "it is valid until revoked"
 
 
-def _format_time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M") if at else "never"
+def _format_time(seconds: float) -> str:
+    if not seconds:
+        return "never"
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def read_registry(config: Config) -> Registry:
-    """The registry, synchronized with the shared state where that is reachable."""
+    """Read the registry, synchronized with the shared state if that is reachable."""
     records = options.read_records(config)
     if why := _synchronize(config, records):
         _warn(f"shared state not reachable, showing what this machine knows: {why}")
@@ -133,19 +139,20 @@ def read_registry(config: Config) -> Registry:
 
 
 def change_registry(config: Config, change: Change, act: str, subject: str, **details: str | float) -> None:
-    """Change the registry: in force here at once, on other replicas within a second."""
+    """Change the registry: here at once, on other replicas within a second."""
     records = options.read_records(config)
     why = _synchronize(config, records)
     with options.report_registry_faults(records):
         records.change(change)
-    done = events.AdminActed(_user_name(), "command line", act, subject, "done", tuple(details.items()))
-    audit.AuditLog(Path(config.state.dir), _warn)(done)
-    if why := why or _synchronize(config, records):
+    event = events.AdminActed(_user_name(), "command line", act, subject, "done", tuple(details.items()))
+    audit.AuditLog(Path(config.state.dir), _warn)(event)
+    why = why or _synchronize(config, records)
+    if why:
         _warn(f"shared state not reachable; this machine's proxy will pass the change on once it is: {why}")
 
 
 def _synchronize(config: Config, records: Records) -> str:
-    """Merge with the shared state. Returns why that failed; empty on success, or where there is none."""
+    """Merge with the shared state, if there is one. Return why that failed; empty on success."""
     if not config.state.url:
         return ""
 
@@ -164,10 +171,11 @@ def _synchronize(config: Config, records: Records) -> str:
 
 
 def _user_name() -> str:
-    """Name of the user; their number where it has no name, as in some containers."""
-    with suppress(KeyError):
+    """The name of the user, or their number if it has no name, as in some containers."""
+    try:
         return pwd.getpwuid(os.getuid()).pw_name
-    return str(os.getuid())
+    except KeyError:
+        return str(os.getuid())
 
 
 def _warn(why: str) -> None:
@@ -198,20 +206,22 @@ def _switch(args: argparse.Namespace) -> int:
     if args.team and not config.knows_team(args.team):
         return print_error(f"unknown team {args.team!r} (known: {', '.join(config.teams) or 'none'})")
     if args.to != "show":
-        is_on, subject = args.to == "on", args.team or "everybody"
+        turn_on = args.to == "on"
         if not options.confirm(args, f"turn compaction {args.to} for {args.team or 'all teams'}"):
             return 1
         change_registry(
             config,
-            lambda known: known.with_switch(args.team, on=is_on, now=time.time()),
+            lambda registry: registry.with_switch(args.team, on=turn_on, now=time.time()),
             f"switch {args.to}",
-            subject,
+            args.team or "everybody",
         )
     registry = read_registry(config)
     teams = dict.fromkeys((EVERYBODY, *config.teams, *registry.switches))
+    states = {team or "all teams": not registry.is_halted(team) for team in teams}
     if args.json:
-        options.print_json({team or "all teams": not registry.is_halted(team) for team in teams})
+        options.print_json(states)
         return 0
-    for team in teams:
-        print(f"{team or 'all teams'}: {'off' if registry.is_halted(team) else 'on'}")  # noqa: T201
+    for name, is_on in states.items():
+        state = "on" if is_on else "off"
+        print(f"{name}: {state}")  # noqa: T201
     return 0

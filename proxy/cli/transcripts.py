@@ -1,7 +1,6 @@
 """`transcripts`: list, show, search, export and prune saved conversations; only `prune --yes` changes them.
 
-What was forwarded in place of a message follows from the history and its block, computed by the same functions as when
-it was forwarded.
+`show --compacted` applies the stored block to the saved history, with the functions that serve requests.
 """
 
 import argparse
@@ -19,7 +18,8 @@ from proxy.admin.conversation_branch import links_of, parse_path
 from proxy.admin.views import View, show_with_block
 from proxy.assembly import build_redaction
 from proxy.cli import options
-from proxy.cli.options import add_command, format_bytes, format_count, format_table
+from proxy.cli.options import add_command
+from proxy.cli.tables import format_bytes, format_count, format_table
 from proxy.config import Config
 from proxy.history.identity import make_block_key
 from proxy.history.messages import Message
@@ -40,6 +40,7 @@ from proxy.wire.redaction import Redaction
 _WIDTH_CHARACTERS = 120
 _MARGIN_CHARACTERS = 17
 SHORT_CHARACTERS = 16
+_LIST_HEAD = ("CONVERSATION", "TENANT", "FIRST", "LAST", "MESSAGES", "ANSWERS", "BLOCKS", "SIZE")
 
 
 class NotFoundError(Exception):
@@ -51,70 +52,78 @@ class TranscriptSource:
     config: Config
     archive: Archive
 
-    def find_one(self, asked: str) -> Transcript:
-        """The conversation of this id, or the only one that begins like it; `TENANT/ID` picks a tenant."""
-        tenant, _, name = asked.rpartition("/")
-        found = list(self.archive.find(name, tenant))
-        if len({saved.name for saved in found}) > 1 or not found:
-            what = f"{len(found)} conversations begin with" if found else "there is no conversation"
-            raise NotFoundError(f"{what} {name!r} in {self.archive.location}; `transcripts list` shows all")
-        if len(found) > 1:
-            tenants = ", ".join(saved.tenant for saved in found)
+    def find_one(self, text: str) -> Transcript:
+        """Find the conversation with this id, or the only one whose id begins so; `TENANT/ID` picks a tenant."""
+        tenant, _, name = text.rpartition("/")
+        matches = list(self.archive.find(name, tenant))
+        if len(matches) == 1:
+            return read_transcript(matches[0])
+        if len({saved.name for saved in matches}) == 1:
+            tenants = ", ".join(saved.tenant for saved in matches)
             raise NotFoundError(f"several tenants have a conversation {name!r}: {tenants}; write TENANT/{name}")
-        return read_transcript(found[0])
+        problem = "there is no conversation"
+        if matches:
+            problem = f"{len(matches)} conversations begin with"
+        raise NotFoundError(f"{problem} {name!r} in {self.archive.location}; `transcripts list` shows all")
 
     def read_blocks(self, tenant: str, links: tuple[str, ...]) -> dict[str, bytes]:
-        """The blocks stored for these links."""
-        keys = {make_block_key(tenant, bytes.fromhex(link)): link for link in links}
+        """Read the blocks that are stored for these links, by link."""
+        links_by_key = {make_block_key(tenant, bytes.fromhex(link)): link for link in links}
         try:
-            found = assembly.read_blocks(self.config, list(keys))
+            blocks = assembly.read_blocks(self.config, list(links_by_key))
         except StoreUnavailable as fault:
             print(f"blocks cannot be read: {fault}", file=sys.stderr)  # noqa: T201
             return {}
-        return {keys[key]: block for key, block in found.items()}
+        return {links_by_key[key]: block for key, block in blocks.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class TranscriptPrinter:
-    """A conversation as lines for a terminal: its messages, the answers, or what was forwarded in place of each."""
+    """A conversation as lines for a terminal: its messages, with the answers or what was forwarded instead of each."""
 
     redaction: Redaction
     full: bool = False
 
-    def lines(self, found: Transcript, path: list[MessageLine], view: View | None) -> Iterator[str]:
-        for head in found.head_of(path[-1]):
+    def lines(self, transcript: Transcript, path: list[MessageLine], view: View | None) -> Iterator[str]:
+        for head in transcript.head_of(path[-1]):
             yield self._line("", *role_and_text(head.message))
         for index, line in enumerate(path):
             yield self._line(f"{index + 1}", *role_and_text(line.message))
-            if view is None:
-                yield from map(self._answer, found.answers_to(line.at))
-            else:
-                yield from self._lines_instead(view.messages, index, line.message)
-        if view is not None and view.block is not None:
-            for message in view.messages:
-                if message.start >= len(path):
-                    yield self._line("", "> seen", role_and_text(message.raw)[1])
-            sent, seen = sum(len(line.message) for line in path), sum(len(message.raw) for message in view.messages)
-            yield ""
-            yield f"sent: {len(path)} messages, {sent:,} bytes; seen: {len(view.messages)} messages, {seen:,} bytes"
-            block = view.block
-            yield f"block: covers {block.covers} messages, policy {block.policy}, because of {block.reason}"
+            if view is not None:
+                yield from self._list_forwarded(view.messages, index, line.message)
+                continue
+            for answer in transcript.answers_to(line.at):
+                yield self._describe_answer(answer)
+        if view is None or view.block is None:
+            return
+        for message in view.messages:
+            if message.start >= len(path):
+                yield self._line("", "> seen", role_and_text(message.raw)[1])
+        block, messages = view.block, view.messages
+        sent_bytes = sum(len(line.message) for line in path)
+        seen_bytes = sum(len(message.raw) for message in messages)
+        yield ""
+        yield f"sent: {len(path)} messages, {sent_bytes:,} bytes; seen: {len(messages)} messages, {seen_bytes:,} bytes"
+        yield f"block: covers {block.covers} messages, policy {block.policy}, because of {block.reason}"
 
-    def _lines_instead(self, forwarded: Sequence[Message], index: int, raw: bytes) -> Iterator[str]:
-        """Messages that were forwarded in place of one; none: the message itself."""
+    def _list_forwarded(self, forwarded: Sequence[Message], index: int, raw: bytes) -> Iterator[str]:
+        """List the messages that were forwarded instead of one; nothing if it was forwarded itself."""
         for message in forwarded:
             if message.start == index and message.raw != raw:
-                many = message.stop - index
-                label = "> seen" if many <= 1 else f"> seen for {many}"
+                label = "> seen"
+                if message.stop - index > 1:
+                    label = f"> seen for {message.stop - index}"
                 yield self._line("", label, role_and_text(message.raw)[1])
         if not any(message.start <= index < message.stop for message in forwarded):
             yield self._line("", "> left out", "")
 
-    def _answer(self, answer: AnswerLine) -> str:
+    def _describe_answer(self, answer: AnswerLine) -> str:
+        notes = [answer.model, answer.finish]
+        if answer.cut:
+            notes.append("cut off")
         usage = answer.usage
-        about = [answer.model, answer.finish, "cut off" if answer.cut else ""]
-        about += [f"{usage[name]} {name}" for name in ("prompt_tokens", "completion_tokens") if name in usage]
-        return self._line("", "< answer", f"[{', '.join(filter(None, about))}] {role_and_text(answer.message)[1]}")
+        notes += [f"{usage[name]} {name}" for name in ("prompt_tokens", "completion_tokens") if name in usage]
+        return self._line("", "< answer", f"[{', '.join(filter(None, notes))}] {role_and_text(answer.message)[1]}")
 
     def _line(self, number: str, who: str, text: str) -> str:
         clean, _ = self.redaction.of_text(text)
@@ -124,7 +133,9 @@ class TranscriptPrinter:
         if self.full:
             return text.replace("\n", "\n" + " " * _MARGIN_CHARACTERS)
         line = " ".join(text[: 2 * _WIDTH_CHARACTERS].split())
-        return line if len(text) <= _WIDTH_CHARACTERS else f"{line[:_WIDTH_CHARACTERS]} … ({len(text):,} characters)"
+        if len(text) <= _WIDTH_CHARACTERS:
+            return line
+        return f"{line[:_WIDTH_CHARACTERS]} … ({len(text):,} characters)"
 
 
 _EXAMPLES = {
@@ -143,7 +154,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     acts = parser.add_subparsers(metavar="ACT", required=True)
     options.add_json(_add(acts, "list", list_all, "every conversation, the newest last"))
     show = _add(acts, "show", show_one, "one conversation, message by message")
-    show.add_argument("--compacted", action="store_true", help="what the model saw beside what was sent")
+    show.add_argument("--compacted", action="store_true", help="also the messages that the model saw instead")
     show.add_argument("--full", action="store_true", help="every message whole")
     search = _add(acts, "search", search_all, "find a text in all of them; exit 1 if it is in none")
     search.add_argument("text", metavar="TEXT")
@@ -154,9 +165,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     export.add_argument("--request", action="store_true", help="as the body of a request")
     export.add_argument("--model", metavar="M", help="the request's model (default: the one that answered last)")
     export.add_argument("--output", metavar="FILE", type=Path, help="write to this file instead of standard output")
-    for one in (show, export):
-        one.add_argument("id", metavar="ID", help="a conversation, or how it begins; TENANT/ID where several have it")
-        one.add_argument("--leaf", metavar="L", default="", help="up to this message (default: the newest)")
+    for act in (show, export):
+        act.add_argument("id", metavar="ID", help="a conversation, or how it begins; TENANT/ID if several have it")
+        act.add_argument("--leaf", metavar="L", default="", help="up to this message (default: the newest)")
     prune = _add(acts, "prune", prune_all, "remove the oldest; a dry run unless --yes")
     prune.add_argument(
         "--days",
@@ -175,9 +186,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def _add(
-    acts: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, act: Act, what: str
+    acts: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, act: Act, summary: str
 ) -> argparse.ArgumentParser:
-    parser = add_command(acts, name, what, *_EXAMPLES[name])
+    parser = add_command(acts, name, summary, *_EXAMPLES[name])
     options.add_config_and_state(parser)
     parser.set_defaults(run=lambda args: _run(act, args))
     return parser
@@ -195,87 +206,83 @@ def _run(act: Act, args: argparse.Namespace) -> int:
 
 
 def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
-    found = sorted(source.archive.read_each(read_transcript), key=lambda one: one.last_seen)
-    blocks = [len(source.read_blocks(one.tenant, tuple(one.messages))) for one in found]
-    if args.json:
-        for one, count in zip(found, blocks, strict=True):
-            print(json.dumps(_as_dict(one, count)))  # noqa: T201
-        return 0
-    head = ("CONVERSATION", "TENANT", "FIRST", "LAST", "MESSAGES", "ANSWERS", "BLOCKS", "SIZE")
-    rows = [
-        (one.saved.short_name, one.tenant, one.first_seen[:SHORT_CHARACTERS],
-         one.last_seen[:SHORT_CHARACTERS], len(one.messages), len(one.answers), count, format_bytes(one.saved.bytes))
-        for one, count in zip(found, blocks, strict=True)
-    ]  # fmt: skip
-    _print_table(head, rows, source)
+    rows = []
+    for transcript in sorted(source.archive.read_each(read_transcript), key=lambda transcript: transcript.last_seen):
+        saved = transcript.saved
+        values: dict[str, str | int] = {
+            "conversation": saved.name,
+            "tenant": transcript.tenant,
+            "first": transcript.first_seen,
+            "last": transcript.last_seen,
+            "messages": len(transcript.messages),
+            "answers": len(transcript.answers),
+            "blocks": len(source.read_blocks(transcript.tenant, tuple(transcript.messages))),
+            "bytes": saved.bytes,
+        }
+        if args.json:
+            print(json.dumps(values))  # noqa: T201
+            continue
+        values["conversation"] = saved.short_name
+        values["first"] = transcript.first_seen[:SHORT_CHARACTERS]
+        values["last"] = transcript.last_seen[:SHORT_CHARACTERS]
+        values["bytes"] = format_bytes(saved.bytes)
+        rows.append(tuple(values.values()))
+    if rows:
+        print(format_table(_LIST_HEAD, rows))  # noqa: T201
+    elif not args.json:
+        print(f"nothing is kept in {source.archive.location}")  # noqa: T201
     return 0
 
 
-def _print_table(head: Sequence[str], rows: Sequence[Sequence[object]], source: TranscriptSource) -> None:
-    print(format_table(head, rows) if rows else f"nothing is kept in {source.archive.location}")  # noqa: T201
-
-
-def _as_dict(one: Transcript, blocks: int) -> dict[str, object]:
-    return {
-        "conversation": one.saved.name,
-        "tenant": one.tenant,
-        "first": one.first_seen,
-        "last": one.last_seen,
-        "messages": len(one.messages),
-        "answers": len(one.answers),
-        "blocks": blocks,
-        "bytes": one.saved.bytes,
-    }
-
-
 def show_one(source: TranscriptSource, args: argparse.Namespace) -> int:
-    found = source.find_one(args.id)
-    leaf = _pick_leaf(found, args.leaf)
-    path = found.path(leaf)
-    view = _find_view(source, found, path) if args.compacted else None
-    for line in TranscriptPrinter(build_redaction(source.config), args.full).lines(found, path, view):
+    transcript = source.find_one(args.id)
+    leaf = _pick_leaf(transcript, args.leaf)
+    path = transcript.path(leaf)
+    view = None
+    if args.compacted:
+        view = _find_view(source, transcript, path)
+    for line in TranscriptPrinter(build_redaction(source.config), args.full).lines(transcript, path, view):
         print(line)  # noqa: T201
-    others = [other[:SHORT_CHARACTERS] for other in found.leaves() if other != leaf]
-    if others and not args.leaf:
-        print(f"\nforks: --leaf {' | '.join(others)}", file=sys.stderr)  # noqa: T201
+    forks = [other[:SHORT_CHARACTERS] for other in transcript.leaves() if other != leaf]
+    if forks and not args.leaf:
+        print(f"\nforks: --leaf {' | '.join(forks)}", file=sys.stderr)  # noqa: T201
     return 0
 
 
 def search_all(source: TranscriptSource, args: argparse.Namespace) -> int:
     find = _make_finder(args)
     hits = 0
-    for one in source.archive.read_each(read_transcript):
-        name = one.saved.short_name
-        for at, role, seen, match in one.search(find):
+    for transcript in source.archive.read_each(read_transcript):
+        saved = transcript.saved
+        for link, role, seen, match in transcript.search(find):
             hits += 1
-            place = f"{at[:SHORT_CHARACTERS] or '-':16}  {seen[:SHORT_CHARACTERS]}"
+            text = render_match(match)
             if args.json:
-                known = {"conversation": one.saved.name, "tenant": one.tenant, "message": at, "seen": seen}
-                options.print_json({**known, "role": role, "text": render_match(match)})
+                values = {"conversation": saved.name, "tenant": transcript.tenant, "message": link, "seen": seen}
+                options.print_json({**values, "role": role, "text": text})
                 continue
-            print(f"{name}  {place}  {role:10} {render_match(match)}")  # noqa: T201
-    return 0 if hits else 1
+            short_link = link[:SHORT_CHARACTERS] or "-"
+            print(f"{saved.short_name}  {short_link:16}  {seen[:SHORT_CHARACTERS]}  {role:10} {text}")  # noqa: T201
+    return int(hits == 0)
 
 
 def _make_finder(args: argparse.Namespace) -> Finder:
     if not args.regex:
         return find_text(args.text, distinguish_case=args.case)
+    flags = 0 if args.case else re.IGNORECASE
     try:
-        return find_pattern(re.compile(args.text, 0 if args.case else re.IGNORECASE))
+        return find_pattern(re.compile(args.text, flags))
     except re.error as fault:
         raise NotFoundError(f"not a regular expression: {fault}") from None
 
 
 def export_one(source: TranscriptSource, args: argparse.Namespace) -> int:
-    found = source.find_one(args.id)
-    path = found.path(_pick_leaf(found, args.leaf))
-    messages = [head.message for head in found.head_of(path[-1])] + [line.message for line in path]
+    transcript = source.find_one(args.id)
+    path = transcript.path(_pick_leaf(transcript, args.leaf))
+    messages = [head.message for head in transcript.head_of(path[-1])] + [line.message for line in path]
     body = b"[\n" + b",\n".join(messages) + b"\n]"
     if args.request:
-        model = args.model or next((one.model for one in reversed(found.answers) if one.model), None)
-        if model is None:
-            raise NotFoundError("no answer names the model: add --model M")
-        body = b'{"model":%s,"messages":%s}' % (json.dumps(model).encode(), body)
+        body = b'{"model":%s,"messages":%s}' % (json.dumps(_choose_model(transcript, args.model)).encode(), body)
     if args.output:
         args.output.write_bytes(body + b"\n")
     else:
@@ -286,42 +293,56 @@ def export_one(source: TranscriptSource, args: argparse.Namespace) -> int:
     return 0
 
 
+def _choose_model(transcript: Transcript, model: str | None) -> str:
+    """Choose the model of an exported request: this one, or the one that answered last."""
+    if model:
+        return model
+    for answer in reversed(transcript.answers):
+        if answer.model:
+            return answer.model
+    raise NotFoundError("no answer names the model: add --model M")
+
+
 def prune_all(source: TranscriptSource, args: argparse.Namespace) -> int:
-    settings, is_given = source.config.transcripts, (args.days, args.mib) != (None, None)
-    days = args.days or 0 if is_given else settings.days
-    mib = args.mib or 0 if is_given else settings.mib
+    days, mib = args.days or 0, args.mib or 0
+    if args.days is None and args.mib is None:
+        days, mib = source.config.transcripts.days, source.config.transcripts.mib
     expired = source.archive.find_expired(Retention(days, mib * MEBIBYTE), time.time())
     if args.json:
-        options.print_json(
-            [{"conversation": saved.name, "tenant": saved.tenant, "bytes": saved.bytes} for saved in expired]
-        )
-    for saved in () if args.json else expired:
-        written = time.strftime("%Y-%m-%d %H:%M", time.gmtime(saved.written_at))
-        print(f"{saved.short_name}  {saved.tenant}  {written}  {format_bytes(saved.bytes)}")  # noqa: T201
-    freed = sum(saved.remove() for saved in expired) if args.yes else 0
-    if args.json:
-        return 0
+        entries = [{"conversation": saved.name, "tenant": saved.tenant, "bytes": saved.bytes} for saved in expired]
+        options.print_json(entries)
+    else:
+        for saved in expired:
+            written = time.strftime("%Y-%m-%d %H:%M", time.gmtime(saved.written_at))
+            print(f"{saved.short_name}  {saved.tenant}  {written}  {format_bytes(saved.bytes)}")  # noqa: T201
+        if not args.yes:
+            total = format_bytes(sum(saved.bytes for saved in expired))
+            print(f"{format_count(len(expired), 'conversation')}, {total}: --yes removes them")  # noqa: T201
     if not args.yes:
-        total = format_bytes(sum(saved.bytes for saved in expired))
-        print(f"{format_count(len(expired), 'conversation')}, {total}: --yes removes them")  # noqa: T201
         return 0
-    print(f"Freed {format_bytes(freed)}.")  # noqa: T201
+    freed = sum(saved.remove() for saved in expired)
+    if not args.json:
+        print(f"Freed {format_bytes(freed)}.")  # noqa: T201
     return 0
 
 
-def _pick_leaf(found: Transcript, wanted: str) -> str:
-    leaves = [at for at in found.messages if at.startswith(wanted)] if wanted else found.leaves()[:1]
+def _pick_leaf(transcript: Transcript, prefix: str) -> str:
+    leaves = transcript.leaves()[:1]
+    if prefix:
+        leaves = [link for link in transcript.messages if link.startswith(prefix)]
     if len(leaves) != 1:
-        raise NotFoundError(f"{len(leaves)} messages of {found.saved.short_name} begin with {wanted!r}")
+        raise NotFoundError(f"{len(leaves)} messages of {transcript.saved.short_name} begin with {prefix!r}")
     return leaves[0]
 
 
-def _find_view(source: TranscriptSource, found: Transcript, path: list[MessageLine]) -> View:
-    """The messages as the newest block that stands for them shortens them."""
-    blocks = source.read_blocks(found.tenant, tuple(line.at for line in path))
-    newest = next((line.at for line in reversed(path) if line.at in blocks), "")
-    request, block = parse_path(path), Block.from_bytes(blocks.get(newest, b""))
-    view = show_with_block(request, links_of(path), block, Rules()) if request and block else None
+def _find_view(source: TranscriptSource, transcript: Transcript, path: list[MessageLine]) -> View:
+    """Apply the newest block that was stored for this path."""
+    blocks = source.read_blocks(transcript.tenant, tuple(line.at for line in path))
+    newest = next((blocks[line.at] for line in reversed(path) if line.at in blocks), b"")
+    request, block = parse_path(path), Block.from_bytes(newest)
+    view = None
+    if request and block:
+        view = show_with_block(request, links_of(path), block, Rules())
     if view is None or view.block is None:
-        raise NotFoundError(f"no block is stored for {found.saved.short_name}: the model saw what was sent")
+        raise NotFoundError(f"no block is stored for {transcript.saved.short_name}: the model saw what was sent")
     return view

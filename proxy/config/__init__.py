@@ -1,19 +1,38 @@
 """Configuration: proxy.yaml, environment variables and options become one frozen value.
 
-settings      every group of settings but policies, and the whole configuration
-policies      the settings of a policy, and the shipped policies
-attachments   which policy applies to which requests
-values        types that several settings share
-loading       reads file, environment and options, and reports every fault with its line
-warnings      valid settings that are probably mistakes
-defaults      writes the shipped proxy.yaml
-editing       replaces one policy in the text of a file
-schema        JSON Schema of proxy.yaml
+Theory of operation
+    1. Settings are declared once. Those that decide about a history are fields of the core's dataclasses
+       (`proxy.shorten.rules.Rules`, with `setting`); all others are fields of the models here.
+    2. `loading` reads the file, sets variables and options over it, and validates the result.
+    3. What cannot be used becomes a list of faults, each with the line or variable that it comes from.
+    4. A policy inherits values, and compiles to `Rules` (`Policy.rules`); attachments choose it for a request.
+
+        Rules, Keep, Pins, SummaryRules --declared--> Policy ---+
+        settings.py --------------------------------------------+--> Config --> proxy.yaml, JSON Schema
+        file, variables, options --loading----------------------+           --> Policy.rules() --> Rules
+
+settings       every group of settings but policies, and the whole configuration
+policies       the settings of a policy, inheritance, and the shipped policies
+declared       models of the settings that dataclasses declare
+step_settings  steps as a policy writes them
+tool_rules     rules of a policy for single tools, and the steps that carry them out
+prompt_files   prompts for summaries
+attachments    which policy applies to which requests
+state_url      the URL of the state that replicas share
+values         types that several settings share
+loading        reads file, environment and options, and reports every fault with its line
+yaml_reader    the values of a YAML text, and their lines
+faults         what is wrong with a setting, and what was probably meant
+warnings       valid settings that are probably mistakes
+defaults       writes the shipped proxy.yaml
+editing        replaces one policy in the text of a file
+schema         JSON Schema of proxy.yaml
 """
 
 from proxy.config.attachments import Attachment, Occasion, RolloutChoice
 from proxy.config.defaults import as_yaml
-from proxy.config.loading import Fault, InvalidConfig, Loaded, find_origins, load
+from proxy.config.faults import Fault, InvalidConfig
+from proxy.config.loading import Loaded, find_origins, load
 from proxy.config.policies import Policy
 from proxy.config.settings import Access, AdminConfig, Config, Listen, LogConfig, State, Team, Transcripts, Upstream
 from proxy.config.values import Secret

@@ -1,7 +1,7 @@
 """Attachments: which policy applies to which requests.
 
-A policy says *what*; an attachment says *where*. The first attachment that fits a request decides, the highest priority
-first; without one the team's own policy does, and without that the upstream's.
+The first attachment that fits a request decides, the highest priority first. Without one the team's own policy applies,
+and without that the upstream's.
 """
 
 import re
@@ -43,10 +43,10 @@ class Attachment(ConfigModel):
     tag: str = "*"
     """Values of the request header x-compaction-tag, as a glob; without the header it is empty."""
     priority: Amount = Field(0, ge=-AMOUNT_MAX)
-    """Attachments with a higher number are looked at first; equal ones in the order of the file."""
+    """Attachments with a higher number come first; equal ones in the order of the file."""
     rollout: Percent = ALL_PERCENT
-    """Percentage of conversations that it applies to: 5 is 5 %. Write less than 1 with its sign, as 0.5%. Begin a new
-    policy with 5, and raise it."""
+    """Percentage of conversations that it applies to: 5 is 5 %. Write less than 1 with its sign, such as 0.5%. Begin a
+    new policy with 5, and raise it."""
     mode: Literal["", "auto", "observe", "off"] = ""
     """`auto`, `observe` or `off` instead of the policy's own mode. Set `observe` to see what a policy would do."""
 
@@ -54,17 +54,19 @@ class Attachment(ConfigModel):
         return all(fnmatchcase(getattr(occasion, name), getattr(self, name)) for name in _GLOBS)
 
     def covers(self, other: "Attachment") -> bool:
-        """True where this attachment decides every request that the other one matches."""
-        return self.rollout >= other.rollout and all(
-            covers_glob(getattr(self, name), getattr(other, name)) for name in _GLOBS
-        )
+        """Whether this attachment decides every request that the other one matches."""
+        if self.rollout < other.rollout:
+            return False
+        return all(covers_glob(getattr(self, name), getattr(other, name)) for name in _GLOBS)
 
 
 def covers_glob(wide: str, narrow: str) -> bool:
-    """True where everything that matches `narrow` matches `wide`; False where that is hard to tell."""
+    """Whether everything that matches *narrow* also matches *wide*; False if that is hard to tell."""
     if wide in ("*", narrow):
         return True
-    return "*" in wide and "?" not in wide and "[" not in wide and fnmatchcase(_WILD.sub("\0", narrow), wide)
+    if "*" not in wide or "?" in wide or "[" in wide:
+        return False
+    return fnmatchcase(_WILD.sub("\0", narrow), wide)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +82,17 @@ class Occasion:
 
 @dataclass(frozen=True, slots=True)
 class RolloutChoice:
-    """A policy for conversations whose position is below `rollout`, and the setting that names it."""
+    """A policy for conversations whose position is below `rollout`."""
 
     policy: str
     mode: str = ""
     rollout: float = ALL_PERCENT
     place: tuple[str | int, ...] = ()
+    """The path of the setting that names it."""
 
 
 def sort_by_priority(attachments: Sequence[Attachment]) -> list[tuple[int, Attachment]]:
-    """Sort attachments in the order in which they decide, each with its place in the list."""
+    """Sort attachments in the order in which they decide, each with its number in the list."""
     return sorted(enumerate(attachments), key=lambda pair: -pair[1].priority)
 
 
@@ -97,20 +100,22 @@ def list_choices(
     attachments: Sequence[Attachment], occasion: Occasion, fallback: RolloutChoice
 ) -> Iterator[RolloutChoice]:
     """List the policies that may apply, up to the first that applies to all conversations."""
-    taken = 0.0
-    for place, attachment in sort_by_priority(attachments):
-        if attachment.rollout > taken and attachment.fits(occasion):
-            taken = attachment.rollout
-            yield RolloutChoice(attachment.policy, attachment.mode, taken, ("attachments", place))
-            if taken == ALL_PERCENT:
+    rollout = 0.0
+    for number, attachment in sort_by_priority(attachments):
+        if attachment.rollout > rollout and attachment.fits(occasion):
+            rollout = attachment.rollout
+            yield RolloutChoice(attachment.policy, attachment.mode, rollout, ("attachments", number))
+            if rollout == ALL_PERCENT:
                 return
     yield fallback
 
 
 def find_unreachable(attachments: Sequence[Attachment]) -> Iterator[tuple[int, int]]:
     """Find attachments that never decide, each with the one that always decides before it."""
-    ordered = sort_by_priority(attachments)
-    for later, (place, attachment) in enumerate(ordered):
-        first = next((at for at, earlier in ordered[:later] if earlier.covers(attachment)), None)
-        if first is not None:
-            yield place, first
+    earlier: list[tuple[int, Attachment]] = []
+    for number, attachment in sort_by_priority(attachments):
+        for earlier_number, earlier_attachment in earlier:
+            if earlier_attachment.covers(attachment):
+                yield number, earlier_number
+                break
+        earlier.append((number, attachment))

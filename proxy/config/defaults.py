@@ -22,7 +22,10 @@ _HEAD = """\
 
 
 def as_yaml() -> str:
-    return _HEAD + "".join(f"{line}\n" for name, value in Config() for line in ("", *_section(name, value)))
+    lines = []
+    for name, value in Config():
+        lines += ["", *_section(name, value)]
+    return _HEAD + "\n".join(lines) + "\n"
 
 
 def _section(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401 (a group, or several)
@@ -46,29 +49,33 @@ def _section(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401 (a group, 
 
 
 def _empty_section(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401 (an empty list or mapping)
-    """A section without entries by default, with a commented one as an example."""
+    """Write a section that has no entries by default, with a commented one as an example."""
     field = Config.model_fields[name]
-    (kind,) = [
-        argument
-        for argument in get_args(field.annotation)
-        if isinstance(argument, type) and issubclass(argument, BaseModel)
-    ]
-    empty, entry = ("{}", "NAME:") if isinstance(value, Mapping) else ("[]", "-")
+    models = [kind for kind in get_args(field.annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)]
+    model = models[0]
+    empty, entry = "[]", "-"
+    if isinstance(value, Mapping):
+        empty, entry = "{}", "NAME:"
     yield from _comment(field.description or "", "")
     yield f"{name}: {empty}"
-    yield from _comment(f"  {entry} # {_sentence(kind)}", "")
-    for setting, about in kind.model_fields.items():
-        default = "..." if about.is_required() else _scalar(about.default)
-        yield from _comment(about.description or "", "#     ")
+    yield from _comment(f"  {entry} # {_sentence(model)}", "")
+    for setting, setting_field in model.model_fields.items():
+        default = "..."
+        if not setting_field.is_required():
+            default = _scalar(setting_field.default)
+        yield from _comment(setting_field.description or "", "#     ")
         yield f"#     {setting}: {default}"
 
 
 def _as_list_entry(lines: list[str]) -> Iterator[str]:
-    """The dash comes before the first setting, and the comment about it above."""
-    first = next(number for number, line in enumerate(lines) if not line.lstrip().startswith("#"))
-    yield from lines[:first]
-    yield "  - " + lines[first].lstrip()
-    yield from lines[first + 1 :]
+    """Put the dash of an entry before its first setting."""
+    has_dash = False
+    for line in lines:
+        if has_dash or line.lstrip().startswith("#"):
+            yield line
+        else:
+            yield "  - " + line.lstrip()
+            has_dash = True
 
 
 def _settings(group: BaseModel, indent: str) -> Iterator[str]:

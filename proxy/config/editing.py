@@ -1,20 +1,20 @@
 """Edits of the text of a configuration file: one policy replaced or added, everything else to the byte.
 
-The file is read as the loader reads it. Each edit is checked: the text must hold the same values and comments as
-before, but for that policy. A text in which that cannot be done is refused.
+Only a file with one policy below the other is edited, `policies: {a: {}, b: {}}` is not. Each edit is checked: the new
+text must hold the same values as before, but for that policy.
 """
 
-from collections import Counter
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import Any
 
 import yaml
 
-from proxy.config.loading import YamlReader
+from proxy.config.yaml_reader import YamlReader
 
 LINE_MAX_CHARACTERS = 100
 INDENT_CHARACTERS = 2
+
+NodePair = tuple[yaml.Node, yaml.Node]
 
 
 class NotEditable(Exception):
@@ -22,139 +22,105 @@ class NotEditable(Exception):
 
 
 def write_entry(name: str, values: Mapping[str, Any], indent: int = INDENT_CHARACTERS) -> str:
-    """An entry of `policies` as YAML."""
+    """Write an entry of `policies` as YAML."""
     text = yaml.safe_dump({name: dict(values)}, sort_keys=False, allow_unicode=True, width=LINE_MAX_CHARACTERS)
     return "".join(f"{' ' * indent}{line}" for line in text.splitlines(keepends=True))
 
 
 def replace_policy(text: str, name: str, values: Mapping[str, Any]) -> str:
-    """The file with one policy replaced or added, everything else to the byte.
+    """Replace or add one policy. Comments within its own entry are lost.
 
-    Comments within the policy's own entry are lost. NotEditable: the form of the file does not allow that.
+    Raise NotEditable if the form of the file does not allow that.
     """
     try:
-        changed, found, comments = _replace_checked(text, name, values)
+        before = _read(text) or {}
+        policies = before.get("policies") or {}
+        if not isinstance(policies, dict):
+            raise NotEditable("`policies` is no mapping of names to policies")
+        start, stop, entry = _choose_edit(text, name, values)
+        if "\r\n" in text:
+            entry = entry.replace("\n", "\r\n")
+        changed = text[:start] + entry + text[stop:]
+        after = _read(changed)
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError):
         raise NotEditable("the file is not YAML, or the policy cannot be written into it in its form") from None
-    if comments:
-        raise NotEditable("comments of the file would be lost")
-    if not found:
+    if after != {**before, "policies": {**policies, name: values}}:
         raise NotEditable("other values of the file would change: it has aliases, or a form that is not edited here")
     return changed
-
-
-def _replace_checked(text: str, name: str, values: Mapping[str, Any]) -> tuple[str, bool, bool]:
-    """The changed text, whether its values are those expected, and whether comments are lost."""
-    known = _read(text) or {}
-    policies = known.get("policies") or {}
-    if not isinstance(policies, dict):
-        raise NotEditable("`policies` is no mapping of names to policies")
-    start, stop, entry = _splice(text, name, values)
-    changed = f"{text[:start]}{entry}{text[stop:]}"
-    own = _find_entry(text, name)
-    lost = _list_comments(text, own) - _list_comments(changed)
-    return changed, _read(changed) == {**known, "policies": {**policies, name: values}}, bool(lost)
 
 
 def _read(text: str) -> Any:  # noqa: ANN401 (any YAML)
     return YamlReader(text).get_single_data()
 
 
-def _splice(text: str, name: str, values: Mapping[str, Any]) -> tuple[int, int, str]:
-    """The part of the text that is replaced, from where to where, and what takes its place."""
-    line_end = "\r\n" if "\r\n" in text else "\n"
+def _choose_edit(text: str, name: str, values: Mapping[str, Any]) -> tuple[int, int, str]:
+    """Return the range of the text to replace, and its replacement."""
     root = yaml.compose(text, YamlReader)
     policies = _find_member(root, "policies")
     if policies is None:
-        indent = root.value[0][0].start_mark.column if isinstance(root, yaml.MappingNode) and root.value else 0
-        entry = f"{' ' * indent}policies:\n{write_entry(name, values, indent + INDENT_CHARACTERS)}".replace(
-            "\n", line_end
-        )
-        kept = len(text.rstrip("\r\n"))
-        return kept, len(text), f"{2 * line_end if kept else ''}{entry}"
+        start = len(text.rstrip("\r\n"))
+        indent = 0
+        if isinstance(root, yaml.MappingNode) and root.value:
+            indent = root.value[0][0].start_mark.column
+        blank_line = "\n\n" if start else ""
+        entry = write_entry(name, values, indent + INDENT_CHARACTERS)
+        return start, len(text), f"{blank_line}{' ' * indent}policies:\n{entry}"
     key, group = policies
     if not isinstance(group, yaml.MappingNode) or not group.value:
-        return _fill_empty(
-            text, policies, write_entry(name, values, key.start_mark.column + INDENT_CHARACTERS), line_end
-        )
-    known = _find_member(group, name)
+        return _fill_empty(text, policies, write_entry(name, values, key.start_mark.column + INDENT_CHARACTERS))
     if group.flow_style:
-        return _splice_flow(group, known, name, values)
-    entry = write_entry(name, values, group.value[0][0].start_mark.column).replace("\n", line_end)
-    if known is not None:
-        start = known[0].start_mark.index - known[0].start_mark.column
-        return start, _find_line_end(text, _end_of(known[1], known[0].end_mark.index)), entry
-    last_key, last = group.value[-1]
-    at = _find_line_end(text, _end_of(last, last_key.end_mark.index))
-    return at, at, f"{'' if text[:at].endswith(chr(10)) else line_end}{entry}"
+        raise NotEditable("`policies` is written in braces: write one policy below the other")
+    entry = write_entry(name, values, group.value[0][0].start_mark.column)
+    own = _find_member(group, name)
+    if own is not None:
+        start = own[0].start_mark.index - own[0].start_mark.column
+        return start, _find_end(text, own), entry
+    stop = _find_end(text, group.value[-1])
+    if not text[:stop].endswith("\n"):
+        entry = f"\n{entry}"
+    return stop, stop, entry
 
 
-def _fill_empty(text: str, policies: tuple[yaml.Node, yaml.Node], entry: str, line_end: str) -> tuple[int, int, str]:
-    """The first entry, below `policies:`. An empty value (`{}`, `null`) goes, a comment behind it stays."""
-    start = policies[0].end_mark.index + text[policies[0].end_mark.index :].index(":") + 1
-    stop = max(start, policies[1].end_mark.index)
-    at = _find_line_end(text, stop)
-    behind = text[stop:at].strip()
-    comment = f"  {behind}" if behind else ""
-    return start, at, f"{comment}\n{entry}".replace("\n", line_end)
+def _fill_empty(text: str, policies: NodePair, entry: str) -> tuple[int, int, str]:
+    """Put the first entry below `policies:` in place of `{}` or `null`. A comment after it stays."""
+    key, group = policies
+    start = text.index(":", key.end_mark.index) + 1
+    value_stop = max(start, group.end_mark.index)
+    if "#" in text[start:value_stop]:
+        raise NotEditable("comments of the file would be lost")
+    stop = _find_line_end(text, value_stop)
+    comment = text[value_stop:stop].strip()
+    if comment:
+        comment = f"  {comment}"
+    return start, stop, f"{comment}\n{entry}"
 
 
-def _splice_flow(
-    group: yaml.MappingNode, known: tuple[yaml.Node, yaml.Node] | None, name: str, values: Mapping[str, Any]
-) -> tuple[int, int, str]:
-    """The same in braces: the value alone is replaced, or an entry follows the last one."""
-    if known is not None:
-        return known[1].start_mark.index, known[1].end_mark.index, _write_flow(values)
-    at = max(group.value[-1][0].end_mark.index, group.value[-1][1].end_mark.index)
-    return at, at, f", {_write_flow({name: dict(values)})[1:-1]}"
+def _find_member(node: yaml.Node | None, name: str) -> NodePair | None:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == name:
+                return key, value
+    return None
 
 
-def _write_flow(values: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(
-        dict(values), sort_keys=False, allow_unicode=True, width=float("inf"), default_flow_style=True
-    ).strip()
-
-
-def _find_entry(text: str, name: str) -> range:
-    """The lines of a policy's own entry, as indices of the text. Empty: the file has none."""
-    policies = _find_member(yaml.compose(text, YamlReader), "policies")
-    known = _find_member(policies[1], name) if policies else None
-    if policies is None or known is None:
-        return range(0)
-    if isinstance(policies[1], yaml.MappingNode) and policies[1].flow_style:
-        return range(known[0].start_mark.index, known[1].end_mark.index)
-    return range(known[0].start_mark.index, _find_line_end(text, _end_of(known[1], known[0].end_mark.index)))
-
-
-def _list_comments(text: str, without: range = range(0)) -> Counter[str]:
-    """The comments of a text: what is between the tokens of YAML and begins with `#`."""
-    comments = Counter[str]()
-    for before, after in pairwise(yaml.scan(text, YamlReader)):
-        start = before.end_mark.index
-        for line in text[start : after.start_mark.index].splitlines(keepends=True):
-            at = line.find("#")
-            if at >= 0 and start + at not in without:
-                comments[line[at:].strip()] += 1
-            start += len(line)
-    return comments
-
-
-def _find_member(node: yaml.Node | None, name: str) -> tuple[yaml.Node, yaml.Node] | None:
-    pairs = node.value if isinstance(node, yaml.MappingNode) else []
-    return next(((key, value) for key, value in pairs if key.value == name), None)
-
-
-def _end_of(node: yaml.Node, least: int = 0) -> int:
-    """The index behind the last character of a value. The end of a block is where the next token begins."""
-    if isinstance(node, yaml.MappingNode) and not node.flow_style and node.value:
-        return _end_of(node.value[-1][1], node.value[-1][0].end_mark.index)
-    if isinstance(node, yaml.SequenceNode) and not node.flow_style and node.value:
-        return _end_of(node.value[-1])
-    return max(int(node.end_mark.index), least)
+def _find_end(text: str, entry: NodePair) -> int:
+    """Return the index after the last line of an entry."""
+    key, value = entry
+    least = key.end_mark.index
+    # The end mark of a block is the beginning of the next token, so go down to its last scalar.
+    while isinstance(value, yaml.CollectionNode) and not value.flow_style and value.value:
+        last = value.value[-1]
+        value = last
+        if isinstance(last, tuple):
+            least, value = last[0].end_mark.index, last[1]
+    return _find_line_end(text, max(value.end_mark.index, least))
 
 
 def _find_line_end(text: str, index: int) -> int:
-    """The index behind the line of this index."""
-    if index and text[index - 1 : index] == "\n":  # the end of a literal block
+    """Return the index after the line with this index."""
+    if index and text[index - 1] == "\n":  # the end of a literal block
         return index
-    return (text.find("\n", index) + 1) or len(text)
+    stop = text.find("\n", index)
+    if stop < 0:
+        return len(text)
+    return stop + 1

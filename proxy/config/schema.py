@@ -1,6 +1,6 @@
-"""JSON Schema of proxy.yaml, by which editors complete and explain settings. `check` itself uses the settings' models.
+"""JSON Schema of proxy.yaml (https://json-schema.org), by which editors complete and explain settings.
 
-`compaction-proxy check --schema` prints it.
+`compaction-proxy check --schema` prints it; `check` itself uses the models.
 """
 
 from typing import Any
@@ -11,12 +11,14 @@ from proxy.config.settings import Config
 
 
 class _FileSchema(GenerateJsonSchema):
-    """Adds what a file may hold besides: one text for a list, and nothing for a group."""
+    """Adds the spellings that `ConfigModel` accepts: one text for a list, and nothing for a group."""
 
     def tuple_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: ANN401 (a core schema of pydantic)
         listed = super().tuple_schema(schema)
         items = listed.get("items", {})
-        return {"anyOf": [listed, items]} if items.get("type") == "string" else listed
+        if items.get("type") == "string":
+            return {"anyOf": [listed, items]}
+        return listed
 
     def model_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: ANN401 (a core schema of pydantic)
         return {**super().model_schema(schema), "type": ["object", "null"]}

@@ -1,4 +1,4 @@
-"""Settings of the proxy but for policies and attachments, and the whole configuration. Each has a default.
+"""All settings but those of policies and attachments, and the whole configuration.
 
 The docstring below a setting is its description in proxy.yaml.
 """
@@ -17,6 +17,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from proxy.config.attachments import Attachment, Occasion, RolloutChoice, list_choices
 from proxy.config.policies import DEFAULT, Policy, lineage, resolve_policy, shipped_policies
+from proxy.config.state_url import parse_state_url
 from proxy.config.values import (
     ALL_PERCENT,
     BODY_MIB_MAX,
@@ -31,7 +32,6 @@ from proxy.config.values import (
     Secret,
     SecretReference,
     check_strength,
-    parse_state_url,
     refuse_if,
     suggest,
 )
@@ -60,24 +60,25 @@ def _normalize_base_url(url: str) -> str:
         raise ValueError("a query does not belong here: use query")
     if ending := _API_PATH.search(parts.path.rstrip("/")):
         raise ValueError(f"the paths of requests are appended to it: leave out {ending[1]} at its end")
-    return url.rstrip("/") + ("" if parts.path.strip("/") else "/v1")
+    if not parts.path.strip("/"):
+        return url.rstrip("/") + "/v1"
+    return url.rstrip("/")
 
 
 def _check_state_url(value: Secret | str) -> Secret | str:
-    if not value:
-        return value
-    if isinstance(value, Secret) and not value.value:
-        raise ValueError("it is empty or missing, and the shared state cannot be reached without it")
-    url = parse_state_url(value.value if isinstance(value, Secret) else value)
-    if url.has_password and isinstance(value, str):
+    if isinstance(value, Secret):
+        if not value.value:
+            raise ValueError("it is empty or missing, and the shared state cannot be reached without it")
+        parse_state_url(value.value)
+    elif value and parse_state_url(value).has_password:
         raise ValueError("a secret is named, not written: write env:NAME or file:PATH for a URL with a password")
     return value
 
 
 def _check_hook_url(url: Secret | str) -> Secret | str:
-    if isinstance(url, Secret) and not url.value:  # read by a command that needs no secrets
-        return url
-    if not (url.value if isinstance(url, Secret) else url).startswith(("http://", "https://")):
+    text = url.value if isinstance(url, Secret) else url
+    is_unread = isinstance(url, Secret) and not text  # by a command that needs no secrets
+    if not is_unread and not text.startswith(("http://", "https://")):
         raise ValueError("the url of a hook begins with http:// or https://")
     return url
 
@@ -129,10 +130,11 @@ def _check_client_certificate(path: str | None) -> str | None:
 
 
 def _find_host_fault(host: str) -> str | None:
-    """Why this is not the name of a host, with the name that it probably holds."""
-    name = urlsplit(host if "//" in host else f"//{host}").hostname or "NAME"
-    is_more = "/" in host or host.count(":") == 1
-    return f"a host name has no scheme, port or path: write {name}" if is_more else None
+    """Return why this is not the name of a host, with the name that it probably holds."""
+    if "/" not in host and host.count(":") != 1:
+        return None
+    url = host if "//" in host else f"//{host}"
+    return f"a host name has no scheme, port or path: write {urlsplit(url).hostname or 'NAME'}"
 
 
 def _check_network(text: str) -> str:
@@ -166,7 +168,7 @@ class Listen(ConfigModel):
     port: int = Field(8800, ge=0, le=65535)
     """TCP port to listen on; 0 picks a free one."""
     workers: int = Field(1, ge=1, le=256)
-    """Processes that share the port. Raise it to use more CPU cores; limits below are for each of them."""
+    """Processes that share the port. Raise it to use more CPU cores; the limits below are for each of them."""
     tls_cert: ReadableFile = None
     """Path of a certificate chain (PEM) to serve HTTPS with; without one the proxy serves plain HTTP."""
     tls_key: ReadableFile = None
@@ -217,7 +219,7 @@ class Upstream(ConfigModel):
     query: Mapping[str, str] = Field({})
     """Query parameters to add to every request, such as Azure's api-version."""
     paths: tuple[str, ...] = ()
-    """Paths below /v1, as globs, that clients may call with the configured key beside those for inference."""
+    """Paths below /v1, as globs, that clients may call with the configured key, besides those for inference."""
     connect_seconds: Seconds = Field(10, gt=0)
     """Seconds to wait for a connection."""
     silence_seconds: Seconds = Field(600, gt=0)
@@ -244,7 +246,7 @@ class Upstream(ConfigModel):
 
     @cached_property
     def holds_secret(self) -> bool:
-        """True where every request carries a credential of the configuration, independent of the client."""
+        """Whether every request carries a credential of the configuration."""
         return self.key is not None or any(isinstance(value, Secret) for value in self.headers.values())
 
     def serves(self, model: str) -> bool:
@@ -260,7 +262,7 @@ class State(ConfigModel):
     """Redis that replicas share: redis://HOST:6379/0, redis+sentinel://HOST:26379/SERVICE/0 or
     redis+cluster://HOST:6379 (rediss: with TLS). Name it as env:NAME if it holds a password."""
     ca_file: TrustedFile = None
-    """Path of certificates (PEM) to trust for rediss:// beside the system's."""
+    """Path of certificates (PEM) to trust for rediss://, besides the system's."""
     store: Literal["sqlite", "memory"] = "sqlite"
     """Without `url`: `sqlite` is a file that all workers share and restarts keep; `memory` forgets everything at a
     restart."""
@@ -272,11 +274,10 @@ class State(ConfigModel):
 
 
 class Transcripts(ConfigModel):
-    """Copies of conversations as clients sent them, saved before anything is left out of them, with the answers."""
+    """Copies of conversations as clients sent them, with the answers, saved before anything is shortened."""
 
     keep: WhatToKeep = "lossy"
-    """What to save: `lossy` saves conversations from which something is left out, `all` every conversation, `off` none.
-    """
+    """What to save: `lossy` saves conversations that are shortened, `all` every conversation, `off` none."""
     dir: str | None = None
     """Directory, or s3://, gs:// or az:// with bucket/prefix. Without it, `originals` in `state.dir`."""
     endpoint: str = ""
@@ -286,18 +287,17 @@ class Transcripts(ConfigModel):
     key: SecretReference = None
     """Access key (Azure: account name) as env:NAME. Without it, AWS_ACCESS_KEY_ID or the role of the machine."""
     secret: SecretReference = None
-    """Secret of `key` (Google: the JSON of a service account) as env:NAME. Set it where `key` is set."""
+    """Secret of `key` (Google: the JSON of a service account) as env:NAME. Set it if `key` is set."""
     token: SecretReference = None
     """Session token of temporary S3 credentials as env:NAME. Without it, AWS_SESSION_TOKEN."""
     ca_file: TrustedFile = None
-    """Path of certificates (PEM) to trust for the object store beside the system's."""
+    """Path of certificates (PEM) to trust for the object store, besides the system's."""
     upload_seconds: Seconds = Field(5, gt=0)
     """Seconds after which a new file is uploaded to the object store."""
     spool_mib: Mib = Field(1024, ge=1)
     """MiB of transcripts that may wait on the local disk while the object store is unreachable."""
     required: bool = False
-    """Refuse a request with a 503 while its transcript cannot be saved. Set it where the law asks for complete records.
-    """
+    """Refuse a request with a 503 while its transcript cannot be saved. Set it if the law asks for complete records."""
     redact: bool = True
     """Remove secrets, such as API keys, before a transcript is written."""
     patterns: tuple[SecretPattern, ...] = ()
@@ -308,11 +308,11 @@ class Transcripts(ConfigModel):
     mib: Mib = Field(4096, ge=0)
     """MiB of transcripts to keep in all; the oldest are removed first; 0 is no limit."""
     fsync: Literal["never", "always"] = "never"
-    """`always` waits for the disk at each write, so a power failure loses nothing; `never` leaves it to the system."""
+    """When data must have reached the disk: `always` before a request is forwarded, or `never`: the system decides."""
 
     @property
     def is_remote(self) -> bool:
-        """True where transcripts are kept in an object store."""
+        """Whether transcripts are kept in an object store."""
         return (self.dir or "").startswith(_REMOTE)
 
     @model_validator(mode="after")
@@ -372,15 +372,15 @@ class Access(ConfigModel):
     """Public names of the proxy, and of web sites whose pages may call it. Needed only with an upstream's key and
     without teams; local names and addresses are always allowed."""
     tenant_headers: tuple[HeaderName, ...] = ()
-    """Headers that tell clients apart, such as x-forwarded-user, beside all known credentials. Clients that share all
-    of them share compacted histories."""
+    """Headers that tell clients apart, such as x-forwarded-user, besides credentials. Clients with the same values
+    share shortened histories."""
 
 
 class Team(ConfigModel):
     """A group of people with keys of their own (`compaction-proxy keys create --team NAME`)."""
 
     policy: str = ""
-    """Policy for their requests where no attachment matches. Empty: the upstream's policy."""
+    """Policy for their requests if no attachment matches. Empty: the upstream's policy."""
     upstream: str = ""
     """Upstream for all their requests. Empty: the first that serves the model."""
     key: SecretReference = None
@@ -388,7 +388,7 @@ class Team(ConfigModel):
 
 
 def is_team(name: str, teams: Mapping[str, Team], access: Access) -> bool:
-    """True for known teams. If a gateway names teams and none are listed, every valid name is known.
+    """Whether a team may call. If a gateway names teams and none are configured, every valid name may.
 
     A valid name can become part of store keys and folder names.
     """
@@ -418,13 +418,13 @@ class AdminConfig(ConfigModel):
     enabled: bool = True
     """Serve them."""
     key: AdminKey = None
-    """Key to open them, as env:NAME or file:PATH. Without one, a key is made at the first start, shown once
-    where the log is text, and kept in `admin.key` in the state directory."""
+    """Key to open them, as env:NAME or file:PATH. Without one, a key is made at the first start, shown once if the log
+    is text, and kept in `admin.key` in the state directory."""
     users: Mapping[Annotated[str, Field(pattern=TEAM_NAME)], AdminUser] = Field({})
     """Further keys by the name that the audit log shows, such as `ann: {key: env:ANN_KEY, role: read, team: search}`.
     `role: read` may only look (default: write); with a `team`, a key opens that team's data only."""
     hosts: tuple[HostName, ...] = ()
-    """Names under which browsers reach them, beside localhost and the address of `listen.host`."""
+    """Host names by which browsers reach them, besides localhost and the address of `listen.host`."""
 
 
 EventName = Literal[
@@ -433,27 +433,29 @@ EventName = Literal[
 
 
 class HookConfig(ConfigModel):
-    """A URL that receives events as JSON, never of the words of a conversation."""
+    """A URL that receives events as JSON, without any text of conversations."""
 
     events: tuple[EventName, ...] = ("compaction-ended",)
-    """Events to tell it of: `compaction-started`, `original-saved`, `compaction-ended`, `summary-ended`,
+    """Events to send: `compaction-started`, `original-saved`, `compaction-ended`, `summary-ended`,
     `breaker-opened`, `refused-for-size`."""
     url: Annotated[MaybeSecret, AfterValidator(_check_hook_url)]
     """URL to post the event to, as env:NAME if it holds a secret."""
     seconds: Seconds = Field(10.0, gt=0)
-    """Seconds that the call may take."""
+    """Longest time of the call in seconds."""
 
     @property
     def address(self) -> str:
-        return self.url.value if isinstance(self.url, Secret) else self.url
+        if isinstance(self.url, Secret):
+            return self.url.value
+        return self.url
 
 
 READ_AT_START = ("state", "transcripts", "log", "hooks")
-"""Parts that a reload does not change: what they describe was opened when the process started."""
+"""Groups that are read only when the process starts."""
 LISTEN_READ_AT_START = ("host", "port", "workers", "tls_cert", "tls_key", "client_ca")
-"""The same of `listen`: the socket, its processes and its TLS. What is in the files is read again when it changes."""
+"""Settings of `listen` that are read only then. The content of certificates is read again when it changes."""
 OTEL_READ_AT_START = ("endpoint", "headers", "service", "logs", "metrics_seconds")
-"""The same of `otel`: the exporter. Each request looks up whether it is traced."""
+"""Settings of `otel` that are read only then."""
 
 
 class Config(ConfigModel):
@@ -462,7 +464,7 @@ class Config(ConfigModel):
     listen: Listen = Listen()
     upstreams: Annotated[tuple[Upstream, ...], AfterValidator(_check_not_empty)] = (Upstream(),)
     policies: Mapping[str, Policy] = {DEFAULT: Policy()}
-    """Compaction policies by name, beside the shipped ones (`compaction-proxy explain`)."""
+    """Policies by name, besides the shipped ones (`compaction-proxy explain`)."""
     attachments: tuple[Attachment, ...] = ()
     """Which policy applies to which requests. The first attachment that matches decides."""
     access: Access = Access()
@@ -479,19 +481,12 @@ class Config(ConfigModel):
     @model_validator(mode="after")
     def _check_references(self) -> Self:
         """Report all contradictions between settings at once, one line each that begins with its place."""
-        if faults := [
-            *self._check_upstreams(),
-            *self._check_policies(),
-            *self._check_teams(),
-            *self._check_admin_keys(),
-        ]:
+        faults = [*self._check_policies(), *self._check_teams(), *self._check_admin_keys()]
+        if len({upstream.name for upstream in self.upstreams}) < len(self.upstreams):
+            faults.append("upstreams: two of them have the same name")
+        if faults:
             raise ValueError("\n".join(faults))
         return self
-
-    def _check_upstreams(self) -> Iterator[str]:
-        names = [upstream.name for upstream in self.upstreams]
-        if len(set(names)) < len(names):
-            yield "upstreams: two of them have the same name"
 
     def _check_policies(self) -> Iterator[str]:
         names = {upstream.name for upstream in self.upstreams}
@@ -503,22 +498,16 @@ class Config(ConfigModel):
             except ValueError as circle:
                 yield f"policies.{name}: {circle}"
             else:
-                asked, own = policy.summary.upstream, self.policies[name].model_fields_set
-                # Not again at each policy that inherits it.
-                if (name == DEFAULT or own & {"trigger", "headroom"}) and (why := policy.find_headroom_fault()):
-                    yield f"policies.{name}.headroom: {why}"
-                if asked and asked not in names:
-                    yield f"policies.{name}.summary.upstream: there is no upstream {asked!r}{suggest(asked, names)}"
-        for where, name in self._policy_references():
+                upstream = policy.summary.upstream
+                if upstream and upstream not in names:
+                    path = f"policies.{name}.summary.upstream"
+                    yield f"{path}: there is no upstream {upstream!r}{suggest(upstream, names)}"
+        references = {f"upstreams.{number}": upstream.policy for number, upstream in enumerate(self.upstreams)}
+        references |= {f"teams.{name}": team.policy for name, team in self.teams.items() if team.policy}
+        references |= {f"attachments.{number}": entry.policy for number, entry in enumerate(self.attachments)}
+        for path, name in references.items():
             if name not in self.all_policies:
-                yield f"{where}: there is no policy {name!r}{suggest(name, self.all_policies)}"
-
-    def _policy_references(self) -> Iterator[tuple[str, str]]:
-        yield from ((f"upstreams.{place}.policy", upstream.policy) for place, upstream in enumerate(self.upstreams))
-        yield from ((f"teams.{name}.policy", team.policy) for name, team in self.teams.items() if team.policy)
-        yield from (
-            (f"attachments.{place}.policy", attachment.policy) for place, attachment in enumerate(self.attachments)
-        )
+                yield f"{path}.policy: there is no policy {name!r}{suggest(name, self.all_policies)}"
 
     def _check_teams(self) -> Iterator[str]:
         names = {upstream.name for upstream in self.upstreams}
@@ -530,31 +519,32 @@ class Config(ConfigModel):
 
     def _check_admin_keys(self) -> Iterator[str]:
         """A key says who acts and with which rights: two entries must not have the same."""
+        keys = {"admin.key": self.admin.key}
+        keys |= {f"admin.users.{name}.key": user.key for name, user in self.admin.users.items()}
         holders: dict[str, str] = {}
-        named = {"admin.key": self.admin.key}
-        named |= {f"admin.users.{name}.key": user.key for name, user in self.admin.users.items()}
-        for place, key in named.items():
+        for path, key in keys.items():
             if key is None or not key.value:  # read by a command that needs no secrets
                 continue
-            if (holder := holders.setdefault(key.value, place)) != place:
-                yield f"{place}: the same key as {holder}: give each entry its own"
+            if key.value in holders:
+                yield f"{path}: the same key as {holders[key.value]}: give each entry its own"
+            else:
+                holders[key.value] = path
 
     def with_start_settings_of(self, started: "Config") -> tuple["Config", tuple[str, ...]]:
-        """Keep what is read at start only as it was then. Returns the names of the settings that wait for a restart."""
-        kept = {name: getattr(started, name) for name in READ_AT_START}
-        partly = {"listen": LISTEN_READ_AT_START, "otel": OTEL_READ_AT_START}
-        for part, names in partly.items():
-            at_start = getattr(started, part)
-            kept[part] = getattr(self, part).model_copy(update={name: getattr(at_start, name) for name in names})
-        kept["admin"] = self.admin.model_copy(update={"enabled": self.admin.enabled and started.admin.enabled})
-        waiting = [name for name in READ_AT_START if getattr(self, name) != kept[name]]
-        waiting += [
-            f"{part}.{name}"
-            for part, names in (*partly.items(), ("admin", ("enabled",)))
-            for name in names
-            if getattr(getattr(self, part), name) != getattr(kept[part], name)
-        ]
-        return self.model_copy(update=kept), tuple(waiting)
+        """Keep the values of *started* for settings that are read only at the start.
+
+        Return the configuration, and the names of the settings that wait for a restart.
+        """
+        groups: dict[str, Any] = {name: getattr(started, name) for name in READ_AT_START}
+        waiting = [name for name in READ_AT_START if getattr(self, name) != groups[name]]
+        for part, names in {"listen": LISTEN_READ_AT_START, "otel": OTEL_READ_AT_START}.items():
+            before, after = getattr(started, part), getattr(self, part)
+            groups[part] = after.model_copy(update={name: getattr(before, name) for name in names})
+            waiting += [f"{part}.{name}" for name in names if getattr(before, name) != getattr(after, name)]
+        if self.admin.enabled and not started.admin.enabled:
+            groups["admin"] = self.admin.model_copy(update={"enabled": False})
+            waiting.append("admin.enabled")
+        return self.model_copy(update=groups), tuple(waiting)
 
     @property
     def originals(self) -> Path:
@@ -568,9 +558,11 @@ class Config(ConfigModel):
         return {DEFAULT: Policy(), **shipped_policies(), **self.policies}
 
     def policy(self, name: str, mode: str = "") -> Policy:
-        """A policy with everything it inherits, in another mode if one is given."""
-        found = resolve_policy(name, self.all_policies)
-        return found.model_copy(update={"mode": mode}) if mode else found
+        """Return a policy with everything it inherits, in another mode if one is named."""
+        policy = resolve_policy(name, self.all_policies)
+        if mode:
+            return policy.model_copy(update={"mode": mode})
+        return policy
 
     def lineage(self, name: str) -> list[str]:
         """A policy and all it inherits from, nearest first."""
@@ -585,16 +577,16 @@ class Config(ConfigModel):
         if team is not None and team.policy:
             fallback = RolloutChoice(team.policy, place=("teams", occasion.team, "policy"))
         else:
-            place, upstream = next(
-                (place, one) for place, one in enumerate(self.upstreams) if one.name == occasion.upstream
-            )
-            fallback = RolloutChoice(upstream.policy, place=("upstreams", place, "policy"))
+            number = [upstream.name for upstream in self.upstreams].index(occasion.upstream)
+            fallback = RolloutChoice(self.upstreams[number].policy, place=("upstreams", number, "policy"))
         return tuple(list_choices(self.attachments, occasion, fallback))
 
     def upstream_for(self, model: str | None, team: str = "") -> Upstream | None:
-        """The upstream of a team, if it has one; else the one that serves a model; without a model, the first one."""
-        if team in self.teams and (own := self.teams[team].upstream):
-            return next(upstream for upstream in self.upstreams if upstream.name == own)
-        if model is None:
-            return self.upstreams[0]
-        return next((upstream for upstream in self.upstreams if upstream.serves(model)), None)
+        """Return the upstream of a team, else the one that serves a model, or the first one without a model."""
+        own = self.teams[team].upstream if team in self.teams else ""
+        for upstream in self.upstreams:
+            if own and upstream.name == own:
+                return upstream
+            if not own and (model is None or upstream.serves(model)):
+                return upstream
+        return None

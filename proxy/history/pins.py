@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from proxy.declaration import internal, setting
 from proxy.history.messages import HEAD, NOTE, Message, find_last_user
 
 MAX_PASSAGES = 250
@@ -25,18 +26,31 @@ _LOOPS = re.compile(r"(?<!\\)(?:[*+]|\{\d*,\d*\})")
 _RISKY = re.compile(r"(?<!\\)(?:\)[*+{]|\(\?[=!<P(])|\\[1-9]")
 
 
+def find_pin_fault(pattern: str, *, repetitions: int = 1) -> str | None:
+    """Return the fault of a pattern, if any: patterns that could be slow are refused."""
+    if _RISKY.search(pattern):
+        return "a pattern may not repeat a group, look around or refer back: it could be made slow"
+    if len(_LOOPS.findall(pattern)) > repetitions:
+        return f"a pattern may hold {repetitions} of * + {{n,}} only: more could be made slow"
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        return f"not a regular expression: {error}"
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """The pins of a policy: tags, markers and patterns."""
+    """Passages that are kept word for word, whatever is shortened. Only users and system messages can pin."""
 
     tags: tuple[str, ...] = ()
-    """Everything between `<tag>` and `</tag>` is pinned, with the tags."""
+    """Names of tags: everything between <tag> and </tag> is kept."""
     markers: tuple[str, ...] = ()
-    """Lines that hold this text are pinned."""
-    patterns: tuple[str, ...] = ()
-    """Lines that match this pattern are pinned (see `find_pin_fault`)."""
-    budget: int = 16_000
-    """Bytes of pinned passages in all. Above that, or above `MAX_PASSAGES`, the oldest are no longer pinned."""
+    """Texts: each line that contains one of them is kept."""
+    patterns: tuple[str, ...] = setting((), check=find_pin_fault)
+    """Regular expressions: each line that matches one is kept. Each may hold one repetition (* + {n,})."""
+    budget: int = internal(16_000)
+    """Bytes of pinned passages in all. If there are more, or more than `MAX_PASSAGES`, the oldest are dropped."""
 
     def passages(self, messages: Sequence[Message]) -> tuple[str, ...]:
         """Return the pinned passages, in order, each once; the newest that fit the budget."""
@@ -108,19 +122,6 @@ def find_missing_passages(passages: Sequence[str], view: Sequence[Message]) -> t
         return ()
     texts = [message.text for message in view if _may_pin(message) or message.made == NOTE]
     return tuple(passage for passage in passages if not any(passage in text for text in texts))
-
-
-def find_pin_fault(pattern: str, *, repetitions: int = 1) -> str | None:
-    """Return the fault of a pattern, if any: patterns that could be slow are refused."""
-    if _RISKY.search(pattern):
-        return "a pattern may not repeat a group, look around or refer back: it could be made slow"
-    if len(_LOOPS.findall(pattern)) > repetitions:
-        return f"a pattern may hold {repetitions} of * + {{n,}} only: more could be made slow"
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        return f"not a regular expression: {error}"
-    return None
 
 
 @lru_cache(maxsize=1_024)

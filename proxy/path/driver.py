@@ -206,7 +206,7 @@ class RequestDriver:
                 is_required=services.keeper.required,
                 without_originals=policy.without_originals,
             ),
-            may_ask_usage=policy.ask_usage and lacks_usage,
+            may_ask_usage=lacks_usage,
             recounts=policy.recount == "probe",
             wait_seconds=policy.summary.wait,
             summary_seconds=policy.summary.seconds,

@@ -174,7 +174,7 @@ class ActionPerformer:
             is_other_upstream=client is not self._client,
             room=window.usable_tokens(question.rules.max_tokens),
             longest_answer=window.output,
-            usage_refusals=self._services.usage_refusals if policy.ask_usage else None,
+            usage_refusals=self._services.usage_refusals,
         )
         candidate = conversation.memory.candidate
         failures = candidate.failures if candidate is not None else 0

@@ -114,8 +114,6 @@ def is_below_threshold(size: int, rules: Rules, facts: Facts, *, count_error: fl
     # Only a history that is followed has a count by the upstream, and that may be far over ours.
     error = count_error if rules.trusts_usage else 1.0
     thresholds = [rules.find_clearing(facts.prices), *(limit * soon / error for limit, _ in limits)]
-    if rules.always and rules.always_at_least:
-        thresholds.append(rules.always_at_least)
     return not facts.force and size < min(thresholds)
 
 

@@ -32,8 +32,6 @@ def find_smallest_bytes(rules: Rules) -> int:
     thresholds = [LOOK_UP_MIN_TOKENS, rules.clear_tokens]
     if rules.trigger_tokens:
         thresholds.append(rules.trigger_tokens)
-    if rules.always and rules.always_at_least:
-        thresholds.append(rules.always_at_least)
     return BYTES_PER_TOKEN * min(thresholds)
 
 

@@ -107,7 +107,7 @@ def _use_summary(state: ConversationState, reason: str, goal: int) -> Iterator[A
     if draft is None:
         return
     rules = state.rules.summary
-    joined = join_summaries(state.block.summary, summary, rules, state.count)
+    joined = join_summaries(state.block.summary, summary, rules.scope)
     summarized, reports = run((Summarize(joined.text, rules, state.facts.force),), replace(draft, goal=goal))
     if summarized.middle == draft.middle:
         return

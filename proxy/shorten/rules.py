@@ -1,16 +1,22 @@
-"""Rules and facts: the input of `planning.decide()` beside the history itself.
+"""Rules and facts: the input of `planning.decide()` besides the history itself.
 
-A policy in `proxy.yaml` compiles to `Rules`. The orchestration, which knows the window, the usage and the clock, fills
-in `Facts`. Figures are in tokens unless they say otherwise. The defaults did best in replays of recorded conversations.
+Rules
+    A policy of `proxy.yaml`, compiled. Fields with `setting` are the settings of a policy: this is their only
+    declaration. Their defaults did best in replays of recorded conversations.
+Facts
+    What the orchestration knows of the request: window, usage, prices, idle time.
+
+Figures are in tokens unless they say otherwise.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from proxy.declaration import internal, setting
 from proxy.history.asides import ASIDES
-from proxy.history.observations import OBSERVATIONS
-from proxy.history.pins import Pins
+from proxy.history.observations import OBSERVATIONS, find_pattern_fault
+from proxy.history.pins import Pins, find_pin_fault
 from proxy.shorten.economics import Prices, find_share_worth_clearing
 from proxy.shorten.pipeline import GoOn, Step, always_go_on
 from proxy.shorten.steps.clear_observations import ClearObservations
@@ -22,98 +28,111 @@ from proxy.shorten.steps.strip_reasoning import StripReasoning
 from proxy.shorten.summary import Summary, SummaryRules
 
 LARGE_TRIGGER, SMALL_TRIGGER, SPARED_TOKENS = 0.5, 0.8, 48_000
-"""The trigger `auto`: it saves cost before large windows, but of small ones a history may use more: the tokens spared,
-as far as they fit."""
+"""`trigger: auto`. A large window is compacted early, because long requests cost more; of a small one more is used."""
 CLEAR_TOKENS, CLEAR_COLD_TOKENS = 40_000, 12_000
-"""`clear_at_least` and `clear_cold_at_least` if they are `auto`, where cached tokens cost a tenth of others or less."""
-LEAST_LIMIT_TOKENS = 2_000
-"""A headroom never brings the trigger below this: instructions and tools alone would be over it, at every request."""
-KEPT_SHARE, USER_WORDS_SHARE, SUMMARY_SHARE = 1 / 2, 1 / 2, 1 / 3
-"""The most that the newest messages, the user's older words and a summary may take of what a block brings a view down
-to. Ledger and answers have such shares too, see `Draft.bytes_within`."""
-WORKING_MEMORY_SHARE = 0.9
-"""The most that a working memory may take of it."""
+"""`clear_at_least` and `clear_cold_at_least` if they are `auto` and cached tokens cost a tenth of others or less."""
+KEPT_SHARE, USER_WORDS_SHARE, SUMMARY_SHARE, WORKING_MEMORY_SHARE = 1 / 2, 1 / 2, 1 / 3, 0.9
+"""Upper bounds of `keep.tokens`, of the user's older words, of a summary and of `working_memory`, as shares of the size
+that a block brings a history down to. `Draft.bytes_within` has those of ledger and answers."""
+AMOUNT_MAX = 10**12
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """How much of the newest part is left alone: the groups that fit into `tokens`, at least `groups` and `turns`.
+    """The newest messages, which are not shortened as long as the request fits.
 
-    No tokens, groups or turns at all: only what the model has not answered yet.
+    If tokens, groups and turns are all 0, only what the model has not answered yet is kept.
     """
 
     tokens: int = 2_000
+    """Keep the newest messages that fit in this many tokens. Raise it for agents that refer back to what they read."""
     groups: int = 2
+    """Keep at least this many of the newest groups, whatever their size. A group is a tool call with its results, or
+    one message."""
     turns: int = 0
+    """Keep at least this many of the newest turns. A turn is a user's message and everything up to the next one."""
     first: int = 0
-    """The number of groups at the beginning that are left alone as well."""
+    """Also keep this many groups at the beginning. Set it if conversations open with instructions or examples."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
     """A policy, compiled."""
 
-    policy: str = "default"
-    version: str = ""
+    policy: str = internal("default")
+    version: str = internal("")
     """Changes with any value of the policy."""
-    always: tuple[Step, ...] = (ClipOutput(), DedupArrivals())
-    when_full: tuple[Step, ...] = (StripReasoning(), ClearResults(), ClearObservations())
-    fold: tuple[Step, ...] = (DropMiddle(),)
-    """Steps that bring a view to its target when clearing is not enough."""
-    keep: Keep = field(default_factory=Keep)
-    clear_at_least: int | Literal["auto"] = "auto"
-    """Old results are cleared once this many tokens can go; a history shorter than this is left alone. `auto`: fewer
-    where cached tokens are dear. A number is in force as it is."""
-    clear_cold_at_least: int | Literal["auto"] = "auto"
-    """The same while the prompt cache of the conversation is cold. `auto`: as many, if `clear_at_least` is a number."""
-    always_at_least: int = 0
-    """Tokens of a history from which the always-steps act (0: from `clear_at_least`)."""
-    horizon: float = 60.0
-    """The number of requests within which a rewrite must have paid for itself."""
+    clear_at_least: int | Literal["auto"] = setting("auto", ge=1)
+    """Shorten old tool results once this many tokens can be saved at a time; until then nothing is rewritten, so that
+    the provider's cache stays valid. `auto`: 40,000, or fewer if the model's cached tokens are expensive. Lower it
+    to save more tokens at the price of more cache writes."""
+    clear_cold_at_least: int | Literal["auto"] = setting("auto", ge=1)
+    """The same number of tokens while the provider's cache has expired, when a rewrite costs nothing extra. `auto`:
+    12,000, or as much as clear_at_least if that is a number. Keep it below clear_at_least."""
+    horizon: float = setting(60.0, le=AMOUNT_MAX)
+    """Number of later requests within which a rewrite must have paid for itself. Lower it if conversations are
+    short."""
     trigger: float | Literal["auto"] = "auto"
-    """Above this share of the usable window a block is made (0: only of what does not fit; `auto`: by its size)."""
-    trigger_of: Literal["usable", "window"] = "usable"
-    """What the trigger is a share of: the window less the answer and a margin, or all of it."""
-    headroom: float = 0.0
-    """The share of it that must stay free below the trigger."""
+    """Share of the context window (see `trigger_of`) above which a history is shortened whatever it costs. `auto`: 0.5
+    for windows of 96,000 tokens or more, up to 0.8 for smaller ones. 0: only if it would not fit."""
     trigger_tokens: int = 0
-    """The same as a number of tokens, whichever comes first (0: none)."""
-    target: float = 0.8
-    """... that brings the view down to this share of the trigger, or further..."""
+    """The same limit in tokens; the lower of the two counts, and 0 is no limit. Set it if long requests have a higher
+    price."""
+    trigger_of: Literal["usable", "window"] = "usable"
+    """What `trigger` is a share of: the `usable` window, without the room for the answer and a margin, or the whole
+    `window`."""
+    target: float = setting(0.8, gt=0, lt=1)
+    """Share of the trigger to shorten the history to. Lower it to rewrite less often and shorten more each time."""
     room: int = 14_000
-    """... so that this many tokens are free below the trigger, but no more than half of it: without this, each turn
-    before a small window would make a block."""
-    min_progress: float = 0.1
-    """A block that frees less than this share of the view is not made, unless the view would not fit without it."""
+    """Tokens that must be free below the trigger afterwards, at most half of it. It prevents a rewrite at every request
+    if the window is small."""
+    min_progress: float = setting(0.1, lt=1)
+    """Smallest share of the history that a rewrite must save, unless the request would not fit without it."""
     min_groups: int = 4
-    """Shorter conversations are left alone unless they do not fit."""
+    """Leave conversations with fewer groups alone if they fit. A group is a tool call with its results, or one
+    message."""
     min_turns: int = 0
-    """Conversations of no more turns are left alone unless they do not fit."""
-    trusts_usage: bool = True
-    """Sizes are what the upstream has reported, as far as it has; off: the estimate alone."""
-    repair: bool = False
-    """Where a block is applied, fill in missing results and leave out results without a call."""
+    """Leave conversations of up to this many turns alone if they fit; 0 is no limit. A turn is a user's message and
+    everything up to the next one."""
+    trusts_usage: bool = internal(default=True)
+    """If False, sizes are the estimate alone, and not what the upstream has reported."""
     keep_documents: bool = True
-    """Instruction documents and the task stay whole until a fold must take them; see `documents.py`."""
-    working_memory: float = 0.0
-    """The newest tokens that are left alone while a request fits: a number, or up to 1 a share of the window."""
+    """Keep instruction files (AGENTS.md, SKILL.md, rules, memory) and the text of the task that the user named whole,
+    as long as the history fits in some other way."""
+    working_memory: float = setting(0.0, le=AMOUNT_MAX)
+    """Newest tokens that are never shortened while the request fits: a number of tokens, or up to 1 a share of the
+    usable window. At most nine tenths of `target`."""
+    repair: bool = False
+    """When a history is shortened, also add missing results of tool calls and remove results without a call. Set it for
+    agents that send such histories."""
+    keep: Keep = field(default_factory=Keep)
+    """The newest messages, which are not shortened."""
+    always: tuple[Step, ...] = (ClipOutput(), DedupArrivals())
+    """Steps for each new message as it arrives. They never change a message that was forwarded before."""
+    when_full: tuple[Step, ...] = (StripReasoning(), ClearResults(), ClearObservations())
+    """Steps for older messages when the history is shortened."""
+    fold: tuple[Step, ...] = (DropMiddle(),)
+    """Steps for a history that is still too long after that, if there is no summary."""
     fold_all: bool = False
-    """Fold everything older than what is kept, and not only as much as the target takes."""
+    """Let a summary or the steps of `fold` replace everything older than `keep`, and not only as much as `target`
+    needs."""
+    observations: tuple[str, ...] = setting(OBSERVATIONS, check=find_pattern_fault)
+    """Regular expressions for agents without tool calls: a user message that matches one is treated as tool output."""
+    asides: tuple[str, ...] = setting(ASIDES, check=find_pin_fault)
+    """Regular expressions for requests about the conversation itself, such as for a title: a last message that matches
+    one does not cause a rewrite."""
     summary: SummaryRules = field(default_factory=SummaryRules)
-    """When a model is asked for a summary instead of folding without one."""
-    new_blocks: bool = True
-    """Off: existing blocks are applied, and no new one is made."""
-    observations: tuple[str, ...] = OBSERVATIONS
-    """User messages in which one of these is found are observations, in a history without tool calls; with none of
-    these, no message is."""
-    asides: tuple[str, ...] = ASIDES
-    """A last message in which one of these is found is about the conversation: no block is made for it."""
+    """Summaries by a model, for histories that remain too long."""
     pins: Pins = field(default_factory=Pins)
-    recall_tool: bytes = b""
-    """The definition of the tool that reads earlier messages again, as the API of the request has it; empty: none."""
-    redact: Callable[[bytes], bytes] = bytes
-    """Removes secrets from what is written into a block; by default it removes nothing."""
-    go_on: GoOn = always_go_on
+    """Passages that are kept word for word."""
+    new_blocks: bool = internal(default=True)
+    """If False, existing blocks are applied and no new one is made."""
+    recall_tool: bytes = internal(b"")
+    """The definition of the tool that reads earlier messages again, in the API of the request; empty if there is none.
+    """
+    redact: Callable[[bytes], bytes] = internal(bytes)
+    """Removes secrets from the text that is written into a block; by default it removes nothing."""
+    go_on: GoOn = internal(always_go_on)
 
     @property
     def label(self) -> str:
@@ -123,61 +142,63 @@ class Rules:
     @property
     def clear_tokens(self) -> int:
         """`clear_at_least` as a number, whatever the prices."""
-        return CLEAR_TOKENS if self.clear_at_least == "auto" else self.clear_at_least
+        if self.clear_at_least == "auto":
+            return CLEAR_TOKENS
+        return self.clear_at_least
 
     @property
     def clear_cold_tokens(self) -> int:
         """`clear_cold_at_least` as a number."""
         if self.clear_cold_at_least != "auto":
             return self.clear_cold_at_least
-        return CLEAR_COLD_TOKENS if self.clear_at_least == "auto" else self.clear_at_least
+        if self.clear_at_least != "auto":
+            return self.clear_at_least
+        return CLEAR_COLD_TOKENS
 
     def find_clearing(self, prices: Prices) -> int:
-        """The tokens that must go while the cache is warm: fewer by default where waiting for more costs much."""
+        """Return `clear_at_least` as a number. `auto` is less if cached tokens are expensive."""
         if self.clear_at_least != "auto":
             return self.clear_at_least
         share = find_share_worth_clearing(prices)
         return max(min(CLEAR_TOKENS, self.clear_cold_tokens), round(CLEAR_TOKENS * share))
 
     def describe_clearing(self, tokens: int, *, is_cold: bool) -> str:
-        """The setting that says how many tokens must go, its value, and the number in force if that is another."""
+        """Describe the setting in force, its value, and the number if that is another."""
         name = "clear_cold_at_least" if is_cold else "clear_at_least"
         value = getattr(self, name)
-        return f"{name}: {value}" if value == tokens else f"{name}: {value} ({tokens} here)"
+        if value == tokens:
+            return f"{name}: {value}"
+        return f"{name}: {value} ({tokens} here)"
 
     def limits(self, facts: "Facts") -> list[tuple[int, str]]:
-        """The sizes over which a block is made, lowest first, each with the reason it gives."""
-        found = [(edge, "cliff") for edge in facts.prices.cliffs]
-        usable, whole = facts.usable_tokens, facts.trigger_base_tokens or facts.usable_tokens
-        if usable is not None and whole is not None and self.trigger != 0:
-            # A share of the whole window may leave no room for an answer: what does not fit is over the limit.
-            found.append((min(usable, self._find_limit(whole)), "window"))
-        elif usable is not None:
-            found.append((usable, "window"))  # what does not fit is refused, whatever the policy says
+        """List the sizes over which a block is made, lowest first, each with the reason of the block."""
+        limits = [(edge, "cliff") for edge in facts.prices.cliffs]
+        usable, base = facts.usable_tokens, facts.trigger_base_tokens or facts.usable_tokens
+        if usable is not None and base is not None:
+            limit = usable  # a larger request would be refused, whatever the policy says
+            if self.trigger != 0:
+                limit = min(limit, int(base * self._find_trigger(base)))
+            limits.append((limit, "window"))
         if self.trigger_tokens > 0:
-            found.append((self.trigger_tokens, "window"))
-        return sorted(found)
+            limits.append((self.trigger_tokens, "window"))
+        return sorted(limits)
 
-    def _find_limit(self, whole: int) -> int:
-        """The trigger in tokens, less the headroom."""
-        share = self._find_trigger(whole)
-        return max(int(whole * (share - self.headroom)), min(int(whole * share), LEAST_LIMIT_TOKENS))
-
-    def _find_trigger(self, whole: int) -> float:
-        """The trigger as a share of so many tokens."""
+    def _find_trigger(self, tokens: int) -> float:
+        """Return the trigger as a share of *tokens*."""
         if self.trigger != "auto":
             return self.trigger
-        return max(LARGE_TRIGGER, min(SMALL_TRIGGER, SPARED_TOKENS / max(1, whole)))
+        return max(LARGE_TRIGGER, min(SMALL_TRIGGER, SPARED_TOKENS / max(1, tokens)))
 
     def find_goal(self, limit: int, reason: str = "") -> int:
-        """The size that a block brings a view over this limit down to. A client that asks for one wants half gone."""
-        room = limit // 2 if reason == "forced" else min(limit // 2, self.room)
+        """Return the size to which a block shortens a history over this limit: half of it if a client asks."""
+        room = limit // 2
+        if reason != "forced":
+            room = min(room, self.room)
         return min(int(limit * self.target), limit - room)
 
     def fit(self, facts: "Facts") -> "Rules":
-        """The rules with each amount bounded by its share of what fits: 20,000 tokens of words fill a window of 8,000.
-
-        It depends on the policy and the room in the window alone. What was stored before keeps its bytes.
+        """Bound each amount by its share of the goal, so that 20,000 tokens of the user's words do not fill a window of
+        8,000. Existing blocks keep their bytes.
         """
         limits = self.limits(facts)
         if not limits:
@@ -189,38 +210,35 @@ class Rules:
             user_tokens=min(self.summary.user_tokens, words),
             max_tokens=min(self.summary.max_tokens, max(1, int(goal * SUMMARY_SHARE))),
         )
-        kept_tokens = min(self.keep.tokens, int(goal * KEPT_SHARE))
-        memory = min(self._find_working_memory(facts), int(goal * WORKING_MEMORY_SHARE))
-        keep = replace(self.keep, tokens=max(kept_tokens, memory))
+        newest_tokens = min(self.keep.tokens, int(goal * KEPT_SHARE))
+        memory_tokens = min(self._find_working_memory(facts), int(goal * WORKING_MEMORY_SHARE))
+        keep = replace(self.keep, tokens=max(newest_tokens, memory_tokens))
         fold = tuple(_bound_words(step, words) for step in self.fold)
         return replace(self, summary=summary, keep=keep, fold=fold)
 
     def _find_working_memory(self, facts: "Facts") -> int:
-        """The working memory in tokens: a share needs a window that is known."""
+        """Return the working memory in tokens; 0 for a share of an unknown window."""
         if self.working_memory > 1:
             return int(self.working_memory)
         return int(self.working_memory * (facts.nominal_tokens or facts.usable_tokens or 0))
 
     def for_overflow(self) -> "Rules":
-        """The rules for a request that the upstream refused as too long: keep little and clip hard, at any price."""
-        clip = ClipOutput(over=8_000, share=0.05)
-        keep, alone = Keep(tokens=self.keep.tokens // 4, groups=1), replace(self.summary, enabled=False)
-        steps, target = (*self.always, clip), min(self.target, 0.5)
+        """Return the rules for a request that the upstream refused as too long: keep little and clip hard."""
         return replace(
             self,
-            always=steps,
-            keep=keep,
+            always=(*self.always, ClipOutput(over=8_000, share=0.05)),
+            keep=Keep(tokens=self.keep.tokens // 4, groups=1),
             trigger=0.7,
-            target=target,
+            target=min(self.target, 0.5),
             min_groups=0,
             keep_documents=False,
             working_memory=0.0,
-            summary=alone,
+            summary=replace(self.summary, enabled=False),
         )
 
 
 def _bound_words(step: Step, tokens: int) -> Step:
-    """The step, keeping no more than so many tokens of the user's words."""
+    """Bound the tokens of the user's words that a step keeps."""
     if isinstance(step, DropMiddle) and step.user_tokens > tokens:
         return replace(step, user_tokens=tokens)
     return step
@@ -228,26 +246,26 @@ def _bound_words(step: Step, tokens: int) -> Step:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """The upstream's own token count of an earlier request of this conversation: the only exact one."""
+    """The upstream's own token count of an earlier request of this conversation."""
 
     link: bytes
     """The chain link of the last message of that request."""
     tokens: int
     """The prompt tokens it reported."""
     view_id: bytes
-    """`Plan.view_id` of that request: the count says nothing about a view built on another block."""
+    """`Plan.view_id` of that request. The count does not hold for a view that is built on another block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts known beside the history when a request is decided; None or the default where unknown."""
+    """Facts about a request besides its history; None or the default if unknown."""
 
     usable_tokens: int | None = None
     """Window minus reserved output minus margin; None when the window is unknown."""
     nominal_tokens: int | None = None
-    """The same for a client that does not say how long an answer may be: equal for all requests to one model."""
+    """`usable_tokens` without the request's own bound of its answer: equal for all requests to a model."""
     trigger_base_tokens: int | None = None
-    """What `Rules.trigger` is a share of, where that is not `usable_tokens`."""
+    """The tokens of which `Rules.trigger` is a share; None: `usable_tokens`."""
     anchor: Anchor | None = None
     idle_seconds: float | None = None
     """Seconds since the conversation was last forwarded, if known."""
@@ -257,11 +275,11 @@ class Facts:
     force: bool = False
     """The client asked to compact now, whatever the figures say."""
     focus: str = ""
-    """What the client wants a summary to keep above all."""
+    """The subject that a summary should keep above all, named by the client."""
     insists: bool = False
-    """The client asked by name or with a focus: a model is asked, however short the history is."""
+    """The client asked by name or with a focus: request a summary, however short the history is."""
     answer_has_begun: bool = False
-    """The model asked for it in the midst of its answer."""
+    """The model asked for it within its answer."""
     summary: Summary | None = None
     """The summary of the longest prefix for which there is one."""
     summary_in_progress_covers: int = 0
@@ -269,11 +287,11 @@ class Facts:
     can_summarize: bool = True
     """A model can be asked for a summary now."""
     summary_failed: bool = False
-    """A call for a summary has failed lately: what fits is left unchanged until the next one."""
+    """A call for a summary has failed: a history that fits stays unchanged until the next call."""
     useless_blocks: int = 0
     """The number of blocks in a row after which the upstream's own count was still over the limit."""
     failed_summary_covers: int = 0
-    """The number of messages a failed summary would have covered: it is tried again only for many more."""
+    """The number of messages that a failed summary would have covered. It is tried again only for many more."""
 
 
 NOTHING_KNOWN = Facts()

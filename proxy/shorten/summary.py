@@ -9,12 +9,13 @@ be prepared before it is needed, and any worker finds it.
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from proxy.declaration import internal, setting
 from proxy.history.agents import Hint
 from proxy.shorten.fold import count_bytes, fold_stretches
 from proxy.shorten.kept_messages import count_words, find_kept_words, find_lost_documents
 from proxy.shorten.ledger import write_ledger
 from proxy.shorten.notes import HEADING, LOST_WORDS
-from proxy.shorten.pipeline import Count, Draft
+from proxy.shorten.pipeline import Draft
 
 LEDGER_SHARE = 0.25
 """What the ledger may take of the goal of a view."""
@@ -41,43 +42,48 @@ class SummaryRules:
     """Rules for summaries: when a model is asked, for what, and how its answer is used."""
 
     enabled: bool = True
-    """Ask a model where clearing is not enough; off: clearing and folding without a model."""
-    prepare: float = 0.8
-    """Over this share of the trigger it is asked ahead, in the background."""
+    """Ask a model for a summary. If false, old messages are replaced by a list of what was done, made without a
+    model."""
+    prepare: float = setting(0.8, gt=0)
+    """Share of the trigger at which a summary is requested in the background. Lower it if requests have to wait for
+    summaries."""
     ahead: bool = True
-    """Off: it is asked at the trigger, of a first request too, and the request waits."""
-    stream: bool = True
-    """Its answer is streamed where the client's request is."""
-    input_chars: int = 0
-    """The first so many characters of a retold history are sent, whatever fits (0: all that fits)."""
-    verbatim: float = 0.5
-    """The share of the target that stays word for word behind a summary, where `Keep` does not say more."""
+    """Request summaries in the background before they are needed. If false, the request that exceeds the trigger asks
+    for one and waits."""
     call: Literal["aligned", "transcript"] = "aligned"
-    """`aligned` puts the question to the conversation as last forwarded, which the upstream has cached; `transcript`
-    retells it in one message."""
-    prompt: str = ""
+    """How to ask: `aligned` appends the question to the conversation, which the provider has cached; `transcript` sends
+    the old part as one text. Another upstream or model always gets a transcript."""
+    prompt: str = internal("")
     """The instructions to the model; `{words}` in it is the length that they ask for."""
-    headings: tuple[str, ...] = ()
+    headings: tuple[str, ...] = internal(())
     """Sections of which an answer must have at least half."""
-    max_tokens: int = 4_000
-    """The longest that a summary may be."""
+    max_tokens: int = setting(4_000, ge=100)
+    """Longest summary in tokens. At most a third of `target` is used, and no more than the model can write."""
+    stream: bool = True
+    """Stream the summary if the client streams. Set it to false for models that cannot stream."""
+    input_chars: int = 0
+    """With `call: transcript`, send only this many characters from the beginning of the old part; 0 sends all that
+    fits."""
+    verbatim: float = setting(0.5, lt=1)
+    """Share of `target` for the newest messages, which stay word for word after a summary, unless `keep` keeps more."""
     shape: Literal["notes", "single", "pair"] = "notes"
-    """`notes`: the user's messages stay, with notes between them; `single`: one message; `pair`: one, and an
+    """Form of the summary: `notes` between the user's own messages, a `single` message, or a `pair` of a message and an
     acknowledgement."""
-    user_tokens: int = 20_000
-    """In `notes`, how many tokens of the user's messages stay verbatim: the first message, then the newest."""
+    user_tokens: int = internal(20_000)
+    """With `notes`: tokens of the user's messages that stay word for word, the first one, then the newest."""
     ledger: int = 6_000
-    """Bytes of ledger below the summary (0: none)."""
+    """Bytes for a list of files, commands and errors below the summary, taken from the tool calls; 0 leaves it out."""
     notes: int = 0
-    """The most tokens of notes that a model writes before old results are cleared in bulk (0: none are asked for)."""
+    """Tokens of notes that a model writes on old results before they are shortened; 0 asks for none. The policy `notes`
+    sets 750, about 300 words."""
     scope: int = 0
-    """How many earlier summaries stay before the newest; 0: a single one, brought up to date each time."""
-    scope_tokens: int = 0
-    """Tokens of the earlier ones (0: no bound)."""
+    """Number of earlier summaries to keep before the newest one; 0 updates a single summary each time."""
     pointer: str = ""
-    """A sentence at its end that says where the originals are: `{path}` and `{conversation}` are filled in."""
-    hints: tuple[Hint, ...] = ()
-    """The policy on results by tool: the newest of those to keep stay with their calls, up to half of the target."""
+    """Sentence at the end of a summary. `{path}` in it becomes the folder of the originals, and `{conversation}` the id
+    of the conversation; without originals the sentence is left out."""
+    hints: tuple[Hint, ...] = internal(())
+    """What the policy says of results by tool: the newest of those to keep stay with their calls, up to half of the
+    target."""
 
     @property
     def instruction(self) -> str:
@@ -85,17 +91,12 @@ class SummaryRules:
         return self.prompt.replace("{words}", str(int(self.max_tokens * WORDS_PER_TOKEN)))
 
 
-def join_summaries(earlier: Summary | None, newest: Summary, rules: SummaryRules, count: Count) -> Summary:
-    """The newest summary, and those before it that the scope keeps."""
-    if earlier is None or not rules.scope:
+def join_summaries(earlier: Summary | None, newest: Summary, scope: int) -> Summary:
+    """Put the *scope* newest of the earlier summaries before the newest one."""
+    if earlier is None or not scope:
         return newest
-    texts, room = [newest.text], rules.scope_tokens
-    for text in reversed(earlier.text.split(THEN)[-rules.scope :]):
-        room -= count(text.encode("utf-8", "replace"))
-        if rules.scope_tokens and room < 0:
-            break
-        texts.insert(0, text)
-    return Summary(newest.covers, THEN.join(texts))
+    texts = earlier.text.split(THEN)[-scope:]
+    return Summary(newest.covers, THEN.join([*texts, newest.text]))
 
 
 @dataclass(frozen=True, slots=True)

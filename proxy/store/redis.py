@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from proxy.config.values import parse_state_url
+from proxy.config.state_url import parse_state_url
 from proxy.store.contract import RECORDED_USES_PER_LIFETIME, SECRET_BYTES, Found, StoreLimits, ignore
 from proxy.store.redis_client import CHECK_TIMEOUT_SECONDS, STORE_TIMEOUT_SECONDS, Argument, GuardedClient
 from proxy.store.redis_scripts import FIND_FIRST, LOAD_SECRET, PUT, REPLACE, WRITE

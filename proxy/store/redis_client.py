@@ -21,7 +21,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisClusterException, ResponseError
 
-from proxy.config.values import StateUrl
+from proxy.config.state_url import StateUrl
 from proxy.store.contract import ReportedUnavailable
 from proxy.store.redis_errors import CHECK_SERVER, FAULTS, PROMOTED_ELSEWHERE, describe_refusal, explain, find_kind
 from proxy.store.redis_scripts import Script

@@ -9,8 +9,9 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from proxy.config import Config, InvalidConfig, load
-from proxy.config.policies import STEPS, Policy
-from proxy.config.values import parse_state_url
+from proxy.config.policies import Policy
+from proxy.config.state_url import parse_state_url
+from proxy.shorten.step_registry import STEPS
 
 
 def find_numbers(annotation, place=()):

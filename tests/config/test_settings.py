@@ -8,6 +8,7 @@ import trustme
 from pydantic import ValidationError
 
 from proxy.config import Config, InvalidConfig, Upstream, as_yaml, load
+from proxy.config.policies import Policy
 from proxy.config.values import ConfigModel
 from tests import ROOT
 
@@ -171,6 +172,20 @@ def groups_in(annotation):
         yield from groups(annotation)
     for inner in get_args(annotation):
         yield from groups_in(inner)
+
+
+def list_settings(model):
+    """The paths of all settings that hold a value, those of tools among them."""
+    for name, field in model.model_fields.items():
+        group = next(groups_in(field.annotation), None)
+        if group is None:
+            yield name
+        else:
+            yield from (f"{name}.{path}" for path in list_settings(group))
+
+
+def test_a_policy_has_few_settings():
+    assert len(list(list_settings(Policy))) <= 65
 
 
 def test_the_description_of_a_setting_names_every_value_that_it_can_have():

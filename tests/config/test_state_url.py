@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.config.values import StateUrl, parse_state_url
+from proxy.config.state_url import StateUrl, parse_state_url
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ def test_a_repeated_call_makes_the_older_one_obsolete_where_the_policy_says_so()
 def test_a_pointer_to_a_result_that_is_removed_says_so():
     same = page(500, 3_000)
     pieces = [call("mcp__db__dump", q="a", out=same), call("Bash", command="cat a.py", out=same)]
-    policy = Policy.model_validate({"tools": {"mcp_*": {"response": "remove"}}, "always_at_least": 1, **CLEARING})
+    policy = Policy.model_validate({"tools": {"mcp_*": {"response": "remove"}}, **CLEARING, "clear_at_least": 1_000})
     worker = Worker(policy.rules("mine"), Facts())
     *_, sent = [worker.send(messages) for messages in turns(work(*pieces))]
     (pointer,) = [message.text for message in sent.plan.view if "same as" in message.text]

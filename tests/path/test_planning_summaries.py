@@ -244,21 +244,13 @@ def test_without_a_model_the_earlier_summary_stays():
 
 
 def test_the_newest_summaries_are_kept_in_their_order():
-    three = SummaryRules(scope=2)
     texts = ["## Done\nA\n\n---\n\n## Next\nB", "## Done\nC", "## Done\nD", "## Done\nE"]
     joined = Summary(2, texts[0])
     for number, text in enumerate(texts[1:], 3):
-        joined = join_summaries(joined, Summary(number, text), three, len)
+        joined = join_summaries(joined, Summary(number, text), 2)
     assert joined == Summary(5, THEN.join(texts[1:]))
-    assert join_summaries(None, joined, three, len) == joined
-    assert join_summaries(Summary(1, "Old."), joined, SummaryRules(), len) == joined
-
-
-def test_the_older_of_them_within_so_many_tokens():
-    rules = SummaryRules(scope=2, scope_tokens=12)
-    first = join_summaries(Summary(1, "x" * 8), Summary(2, "y" * 8), rules, len)
-    assert first.text == f"{'x' * 8}{THEN}{'y' * 8}"
-    assert join_summaries(first, Summary(3, "z" * 99), rules, len).text == f"{'y' * 8}{THEN}{'z' * 99}"
+    assert join_summaries(None, joined, 2) == joined
+    assert join_summaries(Summary(1, "Old."), joined, 0) == joined
 
 
 # --- how much it frees -----------------------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.config.loading import parse_variable
 from proxy.config.policies import DEFAULT, Policy
 from proxy.config.values import suggest
+from proxy.config.yaml_reader import parse_variable
 from proxy.history.agents import EXEMPT
 from proxy.shorten.pipeline import Step
 from proxy.shorten.step_registry import STEPS

@@ -14,10 +14,9 @@ from tests.support.scripted_upstream import Upstream, text_turn
 @pytest.fixture
 async def stack(serve):
     async with Upstream(text_turn("Go on.").using(2_000, 20)) as up:
-        config = settings(client={"inherit": "default", "usage": "client_view"}, unasked={"ask_usage": False})
+        config = settings(client={"inherit": "default", "usage": "client_view"})
         last = {**config["upstreams"][-1], "base_url": up.url}
-        named = [{**last, "name": name, "models": [name], "policy": name} for name in ("client", "unasked")]
-        config["upstreams"] = [*named, last]
+        config["upstreams"] = [{**last, "name": "client", "models": ["client"], "policy": "client"}, last]
         async with serve(None, config=config) as proxy:
             yield up, Agent(proxy, up, "sk-a")
 
@@ -49,12 +48,6 @@ async def test_a_client_that_asks_gets_what_it_asked_for(stack):
     up, agent = stack
     step = await grown(agent, stream=True, stream_options={"include_usage": True})
     assert step.answer.body.data == b"".join(up.script.frames(usage=True, model="gpt-4o"))
-
-
-async def test_a_policy_can_ask_for_nothing(stack):
-    _, agent = stack
-    step = await grown(agent, stream=True, model="unasked")
-    assert "stream_options" not in json.loads(step.forwarded)
 
 
 def gauge_of(step):

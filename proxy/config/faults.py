@@ -1,0 +1,188 @@
+"""Faults of a configuration: the place, what is wrong, what is allowed, and what was probably meant.
+
+People paste keys into the wrong line, and faults end up in the logs of a deployment. So a value is quoted only if it
+cannot be a secret, and what looks like one is redacted in the end.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from proxy.config.values import suggest
+from proxy.wire.redaction import redaction
+
+Place = tuple[str | int, ...]
+
+# May hold a secret of any form.
+_SECRET_SETTINGS = frozenset({"key", "secret", "token", "url", "headers", "query", "base_url", "command", "patterns"})
+# Words without digits, and short figures. A good key or password is neither.
+_QUOTABLE = re.compile(r"[A-Za-z_ -]{1,24}|[\d.,_]{1,10} ?[A-Za-z%]{0,4}")
+_QUOTABLE_BITS_MAX = 128
+"""Python refuses to write out an integer of thousands of digits."""
+_REDACTION = redaction()
+
+_KINDS = {
+    "tuple_type": "must be a list, such as `[one, two]`",
+    "list_type": "must be a list, such as `[one, two]`",
+    "string_type": "must be text: put it in quotes",
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "int_parsing": "must be a whole number, such as 4",
+    "int_type": "must be a whole number, such as 4",
+    "int_from_float": "must be a whole number",
+    "float_parsing": "must be a number, such as 0.5",
+    "float_type": "must be a number, such as 0.5",
+    "greater_than_equal": "must be {ge:.15g} or more",
+    "greater_than": "must be more than {gt:.15g}",
+    "less_than_equal": "must be {le:.15g} or less",
+    "less_than": "must be less than {lt:.15g}",
+    "literal_error": "must be {expected}",
+    **dict.fromkeys(
+        ("dict_type", "model_type", "mapping_type", "dataclass_type"), "must be a mapping of settings{example}"
+    ),
+}
+"""By pydantic's kind of error: the form that a setting must have, as it is written in YAML."""
+_EXAMPLES = {"teams": ": `teams: {research: {policy: default}}`", "policies": ": `policies: {mine: {trigger: 0.8}}`"}
+
+_SAMPLED = "remove it; placeholders hold only lines that carry the outcome"
+_REMOVED = {
+    "always_at_least": "the steps of `always` act from `clear_at_least` on; lower that",
+    "ask_usage": "remove it; usage is requested if it is needed and the server knows the option",
+    "budget": "remove it; 16,000 bytes can be pinned",
+    "changes": "write `tools: {NAME: {dedup: false}}`",
+    "headroom": "subtract it from `trigger`",
+    "hints": "write `tools: {NAME: {response: keep}}`",
+    "keep_failed": "remove it; failures are shortened like other results",
+    "members": "remove it; the keys of reasoning are known",
+    "names": _SAMPLED,
+    "outline": _SAMPLED,
+    "outline_bytes": _SAMPLED,
+    "rotate_mib": "remove it; a conversation is one file",
+    "parts": "remove it; the types of reasoning are known",
+    "tail": "remove it; 0.3 of the text is taken from the end",
+    "scope_tokens": "remove it; `scope` is a number of summaries",
+    "user_tokens": "remove it; 20,000 tokens of the user's messages stay, at most half of `target`",
+}
+"""Settings of version 0.2 that were removed, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault of the configuration and its place."""
+
+    path: str
+    origin: str
+    message: str
+
+    def __str__(self) -> str:
+        if not self.path:
+            return f"{self.origin}: {self.message}"
+        return f"{self.origin}: {self.path}: {self.message}"
+
+
+class InvalidConfig(Exception):
+    """A configuration that cannot be used, with all its faults."""
+
+    def __init__(self, faults: Iterable[Fault]) -> None:
+        self.faults = tuple(_redact(fault) for fault in faults)
+        super().__init__("\n".join(map(str, self.faults)))
+
+
+def _redact(fault: Fault) -> Fault:
+    """Remove what looks like a secret, also from the path: a key may stand in the place of a name."""
+    return replace(fault, path=_REDACTION.of_text(fault.path)[0], message=_REDACTION.of_text(fault.message)[0])
+
+
+def parse_place(text: str, separator: str) -> Place:
+    """Split `upstreams.0.name` into its parts."""
+    return tuple(int(part) if part.isdecimal() else part for part in text.split(separator))
+
+
+def describe_errors(invalid: ValidationError, model: type[BaseModel]) -> Iterator[tuple[Place, str]]:
+    """Yield the place and the message of each error."""
+    for error in invalid.errors(include_url=False):
+        place: Place = error["loc"]
+        message = error["msg"].removeprefix("Value error, ")
+        if not place:  # contradictions between settings: a line for each, which begins with its place
+            for line in message.splitlines():
+                path, _, why = line.partition(": ")
+                yield parse_place(path, "."), why
+        elif error["type"] == "extra_forbidden":
+            yield place, f"there is no such setting{_suggest_setting(place, model)}"
+        else:
+            context = error.get("ctx", {})
+            if error["type"] in _KINDS:
+                example = _EXAMPLES.get(str(place[-1]), ", such as `{name: value}`")
+                message = _KINDS[error["type"]].format(**context, example=example)
+            message += _suggest_value(error.get("input"), context.get("expected"))
+            yield place, message + _quote(place, error.get("input"))
+
+
+def _quote(place: Place, value: object) -> str:
+    """Return ` (it says 'x')` if the value is short and no secret."""
+    if _SECRET_SETTINGS & set(place):
+        return ""
+    if isinstance(value, bool):
+        return f" (it says {str(value).lower()})"
+    if isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= _QUOTABLE_BITS_MAX):
+        return f" (it says {value})"
+    if isinstance(value, str) and _QUOTABLE.fullmatch(value):
+        return f" (it says {value!r})"
+    return ""
+
+
+def _suggest_value(value: object, expected: object) -> str:
+    """Suggest the most similar value of those that the setting can have."""
+    if not isinstance(value, str) or not isinstance(expected, str):
+        return ""
+    return suggest(value, re.findall(r"'([^']*)'", expected))
+
+
+def _suggest_setting(place: Place, model: type[BaseModel]) -> str:
+    """Say what to do about a setting that does not exist."""
+    name = str(place[-1])
+    if name in _REMOVED:
+        return f" since version 0.3: {_REMOVED[name]}"
+    paths = list(_list_settings(model))
+    siblings = [path[-1] for path in paths if _is_group_at(path[:-1], place[:-1])]
+    if suggestion := suggest(name, siblings):
+        return suggestion
+    for path in paths:
+        if path[-1] == name:
+            return f"; did you mean {'.'.join(path)!r}?"
+    return ""
+
+
+def _list_settings(model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the path of each setting; entries are `0` in a list and `NAME` in a mapping."""
+    for name, field in model.model_fields.items():
+        yield (*above, name)
+        group, entry = _find_group(field.annotation)
+        if group is not None:
+            yield from _list_settings(group, (*above, name, *entry))
+
+
+def _find_group(annotation: Any) -> tuple[type[BaseModel] | None, tuple[str, ...]]:  # noqa: ANN401 (any type a setting has)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation, ()
+    for argument in get_args(annotation):
+        group, _ = _find_group(argument)
+        if group is None:
+            continue
+        origin = get_origin(annotation)
+        if origin is tuple:
+            return group, ("0",)
+        if isinstance(origin, type) and issubclass(origin, Mapping):
+            return group, ("NAME",)
+        return group, ()
+    return None, ()
+
+
+def _is_group_at(path: tuple[str, ...], place: Place) -> bool:
+    """Whether this path is that of the group at a place."""
+    if len(path) != len(place):
+        return False
+    return all(part in ("0", "NAME", at) for part, at in zip(path, place, strict=True))
