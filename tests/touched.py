@@ -11,6 +11,8 @@ from pathlib import Path
 from tests import ROOT
 
 ALWAYS = ["tests/test_architecture.py"]
+JUDGED_WITH = {"designs": "shorten"}
+"""Rooms without a folder of their own in `tests/`, and the room with whose tests they are judged."""
 
 
 def list_changes() -> list[str]:
@@ -32,7 +34,9 @@ def find_tests(path: str) -> str | None:
         return path if Path(path).name.startswith("test_") else None
     if parts[0] not in {"proxy", "bench"} or len(parts) < 2:
         return None
-    room = f"tests/{parts[1]}" if parts[0] == "proxy" else "tests/bench"
+    room = "tests/bench"
+    if parts[0] == "proxy":
+        room = f"tests/{JUDGED_WITH.get(parts[1], parts[1])}"
     for candidate in (room, f"tests/test_{Path(path).stem}.py"):
         if (ROOT / candidate).exists():
             return candidate

@@ -44,9 +44,8 @@ def account(forwarding: Forwarding, delivered: Delivered) -> Actions[LastRequest
     conversation, plan, answer = forwarding.conversation, forwarding.decision.plan, delivered.answer
     if conversation is None or conversation.identity is None or plan is None:
         return None
-    turn = _report_turn(forwarding, conversation, plan, answer.usage, delivered.now)
     if not delivered.is_whole:
-        yield Report(turn)
+        yield Report(_report_turn(forwarding, conversation, plan, answer.usage, delivered.now))
         return None
     identity, memory = conversation.identity, conversation.memory
     forwarded_tokens = yield from _count_forwarded(forwarding, conversation, plan)
@@ -65,6 +64,9 @@ def account(forwarding: Forwarding, delivered: Delivered) -> Actions[LastRequest
     if memory.last is None and calibration.observations:
         # The next conversation begins with the calibration that the first request of this one taught.
         yield StoreFact(identity.scale_key, calibration.to_bytes(), FACT_SECONDS)
+    turn = _report_turn(
+        forwarding, conversation, plan, answer.usage, delivered.now
+    )  # after what the next request needs
     if is_silently_cut(forwarded_tokens, answer):
         turn = replace(turn, silently_cut=(forwarded_tokens, reported_tokens))
     is_last_useless = useless == USELESS_BLOCKS_MAX and plan.action == "created"
