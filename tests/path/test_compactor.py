@@ -521,3 +521,16 @@ async def test_a_policy_can_leave_compact_to_the_model(compactor_under_test):
     prepared = await compactor_under_test.prepares(asked, policy=deaf)
     assert prepared.answer is None
     assert b"/compact the paths" in prepared.call.body
+
+
+async def test_a_turn_of_a_small_history_is_noted_without_a_turn_of_the_event_loop(compactor_under_test):
+    """The client may send its next request at once, to this worker or another: it needs what this turn leaves."""
+    prepared = await compactor_under_test.prepares(WORK)
+    await compactor_under_test.accept(prepared)
+    compactor_under_test.store.asked.clear()
+
+    note = prepared.driver.finish(tail_of({"prompt_tokens": 900}), is_whole=True)
+    with pytest.raises(StopIteration):
+        note.send(None)
+
+    assert compactor_under_test.store.times("write_fact") >= 1
