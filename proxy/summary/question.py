@@ -317,13 +317,13 @@ def _retell(question: Question, clip: int, room: int | None, count: Count) -> st
 
 def _take_characters(texts: Sequence[str], room: int) -> list[str]:
     """The first texts, up to so many characters in all."""
-    taken_characters: list[str] = []
+    first_texts: list[str] = []
     for text in texts:
         if room <= 0:
             break
-        taken_characters.append(text[:room])
+        first_texts.append(text[:room])
         room -= len(text) + 1
-    return taken_characters
+    return first_texts
 
 
 def _is_known(message: Message) -> bool:
