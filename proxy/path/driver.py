@@ -20,7 +20,7 @@ from proxy.models.windows import resolve_window
 from proxy.path import actions
 from proxy.path.actions import Action, Actions, Deliver, Delivered, Forwarding, Opening, Rewrite, Send
 from proxy.path.conversation import WINDOW_UNKNOWN, Context, Conversation, Decision
-from proxy.path.history_threads import LARGE_WORK_BYTES, estimate_work, run_apart
+from proxy.path.history_threads import estimate_work, needs_thread, run_apart
 from proxy.path.known_requests import WORTHWHILE_BYTES
 from proxy.path.local_answers import report_compaction
 from proxy.path.originals_rule import choose_originals
@@ -298,7 +298,7 @@ class RequestDriver:
                 work = estimate_work(self._request.source)
             is_own = life is self._life
             self._is_advancing = self._is_advancing or is_own
-            if work > LARGE_WORK_BYTES:
+            if needs_thread(work):
                 following = await self._advance_apart(work, life, result)
             else:
                 # Without a turn of the event loop: what a turn leaves behind is written before the next one is read.

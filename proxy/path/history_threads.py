@@ -65,9 +65,14 @@ _HUGE = Lane("huge-histories", threads=1)
 _UNKNOWN = Lane("unknown-callers", threads=1)
 
 
+def needs_thread(work: int) -> bool:
+    """Return True if this much work would delay other requests."""
+    return work > LARGE_WORK_BYTES
+
+
 async def run_apart(work: int, act: Callable[[], Result], *, is_known: bool = True) -> Result:
     """Do this much work (`estimate_work`) of a caller, known or not, so that it delays no other request."""
-    if work <= LARGE_WORK_BYTES:
+    if not needs_thread(work):
         return act()
     if not is_known:
         return await _UNKNOWN.run(act)
