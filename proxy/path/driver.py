@@ -298,7 +298,7 @@ class RequestDriver:
                 work = estimate_work(self._request.source)
             is_own = life is self._life
             self._is_advancing = self._is_advancing or is_own
-            if needs_thread(work):
+            if work and needs_thread(work):
                 following = await self._advance_apart(work, life, result)
             else:
                 # Without a turn of the event loop: what a turn leaves behind is written before the next one is read.
