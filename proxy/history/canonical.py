@@ -28,6 +28,8 @@ _CONTENT = b'"content"'
 _CONTENT_KEY = re.compile(_CONTENT + rb"\s*:\s*")
 # An escape follows an odd number of backslashes. Control characters without a short form can be written in one way.
 _ESCAPE = re.compile(rb"(?<!\\)(\\++)u(?!00(?:0[0-7be-f]|1[0-9a-f]))")
+# Its quotes are no escaped ones, and the brace behind it is the last of the element: it is a member of the element.
+_LAST_MARKER = re.compile(rb'\s*,\s*"cache_control"\s*:\s*\{\s*"type"\s*:\s*"ephemeral"\s*\}(?=\s*\}\Z)')
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _PARSED_WHOLE_BYTES = 1_024
 
@@ -138,8 +140,13 @@ def _rank_key(key: str) -> tuple[int, str]:
 
 
 def _strip_markers(element: bytes) -> bytes:
-    if element[:1] != b"{":
+    """Return an element without its markers. Most clients write one, last, which is cut off without a parser."""
+    if element[:1] != b"{" or _MARKER_NAME_PART not in element:
         return element
+    if element.count(_MARKER_NAME_PART) == 1:
+        last_member = _LAST_MARKER.search(element)
+        if last_member is not None:
+            return element[: last_member.start()] + element[last_member.end() :]
     return splice.remove_members(element, MARKERS)
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.history import splice
+from proxy.history.canonical import MARKERS, remove_cache_marker
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=12) | st.floats(allow_nan=False, allow_infinity=False),
@@ -63,3 +64,18 @@ def test_an_unterminated_value_is_none():
         splice.find_value_end(b'{"a": [1', 0)
     with pytest.raises(ValueError, match="not JSON"):
         splice.find_value_end(b'"open', 0)
+
+
+SPACES = st.text(" \n\t", max_size=2)
+PARTS = st.dictionaries(
+    st.sampled_from(["type", "text", "cache_control", "nested"]),
+    st.sampled_from(["a", 'b","cache_control":{"type":"ephemeral"}}', {"type": "ephemeral"}, {"cache_control": {}}, 1]),
+)
+
+
+@given(PARTS, SPACES, SPACES)
+def test_a_marker_is_cut_off_as_a_parser_would(part, before, after):
+    last = {key: part.pop(key) for key in ("cache_control",) if key in part}
+    element = json.dumps(part | last, separators=(f"{before},{after}", f"{before}:{after}")).encode()
+    expected = splice.remove_members(element, MARKERS)
+    assert remove_cache_marker(b'{"content":[' + element + b"]}") == b'{"content":[' + expected + b"]}"
