@@ -1,4 +1,4 @@
-"""Labels of calls, by which a model finds them again: `Grep(TODO in proxy/core)`, `Bash(go test ./...)`."""
+"""Labels of calls, by which a model finds them again: `Grep(TODO in proxy/wire)`, `Bash(go test ./...)`."""
 
 from proxy.history.agents import COMMANDS, PATHS, find_kind, find_requested_lines, find_value, is_read, render_value
 from proxy.history.calls import iterate_strings

@@ -1,8 +1,8 @@
 """Summarizers for replay: the stand-in, or a real model behind a URL.
 
-Either way it is put as in production (`core.question`): the conversation as last forwarded with one instruction more,
-or the old part retold where that does not fit; and what comes back is judged as in production. What was read for it
-is charged like any other request.
+Either way the question is that of production (`summary.question`): the conversation as last forwarded with one more
+instruction, or the old part retold if that does not fit. The answer is judged as in production, and its input is
+charged like any other request.
 """
 
 import asyncio

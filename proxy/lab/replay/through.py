@@ -2,7 +2,7 @@
 
 The proxy is given this recorder as its upstream. It answers each turn with what the record answers, so the agent's
 behaviour is the same behind every proxy, and remembers what it was sent, which goes to the same judge as what
-proxy/core forwards. Every other question it is asked (a proxy's own call for a summary) gets the stand-in's answer.
+`shorten` forwards. Every other question it is asked (a proxy's own call for a summary) gets the stand-in's answer.
 
 A proxy may rewrite JSON: messages are recognised by what they say, whatever their spacing, and counted as written
 by one hand. Time is the conversation's own, so the cache's lifetime does not depend on how fast a proxy is. The

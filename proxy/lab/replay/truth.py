@@ -1,7 +1,7 @@
 r"""Truth of outcomes: does a shortened result still tell how its call ended?
 
 Judged are results that a view shows shortened. Their labels come from what harnesses record and from what programs
-print at the end, never from the product's own reading of a result (`core.outcome`):
+print at the end, never from the product's own reading of a result (`shorten.outcome`):
 
 failure    "Exit code 1" (Claude Code), "Process exited with code 1" (Codex), "[The command completed with exit code
            1.]" (OpenHands), "Command exited with code 1" (pi), `"exit_code": 1` in a result that is JSON,
