@@ -20,7 +20,6 @@ PACKAGE = ROOT / "proxy"
 
 LAYERS = (
     {"lru", "lifetime", "declaration", "models.names"},
-    {"models.thinking"},
     {"history"},
     {"recall.own_tools", "recall.search"},
     {"recall.tool"},
@@ -45,9 +44,6 @@ LAYERS = (
         "events",
         "errors",
         "models.windows",
-        "models.window_probes",
-        "models.token_encodings",
-        "models.calibrations",
     },
     {"models.tokenizer", "store", "upstream"},
     {"telemetry"},
@@ -69,7 +65,7 @@ LAYER = {part: number for number, parts in enumerate(LAYERS) for part in parts}
 PURE_PARTS = (
     "declaration.py", "history/", "shorten/", "designs/", "recall/own_tools.py", "recall/search.py",
     "recall/tool.py", "summary/question.py", "models/names.py",
-    "models/thinking.py", "path/planning.py", "path/originals_rule.py", "path/recovery.py", "path/conversation.py",
+    "path/planning.py", "path/originals_rule.py", "path/recovery.py", "path/conversation.py",
     "path/actions.py", "path/recognition.py", "path/remember.py", "path/remedies.py",
     "path/accounting.py", "path/program.py",
 )  # fmt: skip
@@ -80,7 +76,7 @@ USERS = {
     "aiohttp": ("server/", "admin/", "telemetry/posting.py", "upstream/", "lab/simulated.py", "lab/demo/agent.py"),
     "multidict": ("server/", "upstream/"),
     "yarl": ("upstream/",),
-    "tiktoken": ("models/token_encodings.py",),
+    "tiktoken": ("models/tokenizer.py",),
     "pydantic": ("config/",),
     "yaml": ("config/",),
     "prometheus_client": ("telemetry/metrics.py",),

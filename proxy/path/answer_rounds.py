@@ -15,12 +15,10 @@ from proxy.path.history_threads import run_apart
 from proxy.path.local_answers import LocalAnswer
 from proxy.path.recovery import INVALID_STATUSES, Refusal
 from proxy.recall.answering import OwnToolRounds
-from proxy.upstream.call import Call
-from proxy.upstream.client import Reply
+from proxy.upstream.client import Call, Reply
 from proxy.wire.answer_assembly import ANSWER_MAX_BYTES
-from proxy.wire.headers import Headers, find_encoding, is_event_stream, remove_headers
-from proxy.wire.stream_opening import OPENING_MAX_BYTES, find_refusal
-from proxy.wire.stream_watch import StreamWatch, read_error
+from proxy.wire.event_streams import OPENING_MAX_BYTES, StreamWatch, find_refusal, read_error
+from proxy.wire.http_head import Headers, find_encoding, is_event_stream, remove_headers
 
 TOO_LONG_KINDS = ("input", "tpm-hard")
 """Refusals after which a round is asked again without recalled messages."""

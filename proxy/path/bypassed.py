@@ -15,7 +15,7 @@ from proxy.path.performer import report_refusal
 from proxy.path.program import run_bypassed
 from proxy.upstream.client import Client
 from proxy.wire.formats import REQUEST_FORMATS
-from proxy.wire.usage import Tail
+from proxy.wire.token_counts import Tail
 
 if TYPE_CHECKING:
     from proxy.recall.answering import OwnToolRounds

@@ -10,8 +10,8 @@ from itertools import chain
 
 from proxy.history.request import Request
 from proxy.lru import ByteBoundedCache
-from proxy.wire.known_prefix import Prefix, count_stable, find_prefix
-from proxy.wire.request_format import RequestFormat
+from proxy.wire.api_format import RequestFormat
+from proxy.wire.json_body import Prefix, count_stable, find_prefix
 
 KNOWN_REQUESTS_MAX_BYTES = 256 * 1024 * 1024
 """A quarter of it for one caller: a request of 10 MB, or fifteen of 1 MB."""

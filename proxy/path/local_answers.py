@@ -15,10 +15,9 @@ from proxy.errors import BadRequest
 from proxy.history.request import Request
 from proxy.path.conversation import FOCUS_UNUSED, ORIGINALS_UNWRITABLE, Decision
 from proxy.path.planning import NO_SUMMARY, Plan
-from proxy.wire.answer_format import AnswerFormat
+from proxy.wire.api_format import AnswerFormat, RequestFormat
 from proxy.wire.chat.chat_format import CHAT_FORMAT
-from proxy.wire.headers import Headers
-from proxy.wire.request_format import RequestFormat
+from proxy.wire.http_head import Headers
 
 UNCHANGED = "none"
 JSON: Headers = (("content-type", "application/json"),)

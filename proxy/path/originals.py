@@ -19,9 +19,8 @@ from proxy.path.originals_rule import Writing
 from proxy.store.transcripts.saved_lines import History
 from proxy.store.transcripts.writer import Originals, Recording, SubmittedHistory
 from proxy.wire.answer_assembly import Assembly
-from proxy.wire.answer_format import AnswerFormat
-from proxy.wire.headers import Headers, find_encoding, find_header
-from proxy.wire.request_format import RequestFormat
+from proxy.wire.api_format import AnswerFormat, RequestFormat
+from proxy.wire.http_head import Headers, find_encoding, find_header
 
 REQUIRED_TIMEOUT_SECONDS = 5.0
 """How long a request waits for its history to be written before it is refused."""

@@ -10,10 +10,9 @@ from proxy.path.recovery import strip_signed
 from proxy.path.request_context import RequestOptions
 from proxy.recall.answering import OwnToolRounds
 from proxy.store.transcripts.writer import SubmittedHistory
-from proxy.upstream.call import Call
-from proxy.wire.request_format import RequestFormat
-from proxy.wire.usage import Tail
-from proxy.wire.usage_view import UsageView
+from proxy.upstream.client import Call
+from proxy.wire.api_format import RequestFormat
+from proxy.wire.token_counts import Tail, UsageView
 
 
 class Driver(Protocol):

@@ -21,18 +21,15 @@ from proxy.errors import BadRequest
 from proxy.history.chain import compute_beginning
 from proxy.history.request import Request
 from proxy.lru import ByteBoundedCache
-from proxy.models.calibrations import find_prior_calibration, make_counter_name
 from proxy.models.tokenizer import Estimator, Tokenizer, Tokenizers
-from proxy.models.windows import resolve_window
+from proxy.models.windows import find_prior_calibration, make_counter_name, resolve_window
 from proxy.path.recognition import LOOK_UP_MIN_TOKENS, find_smallest_bytes
 from proxy.shorten.calibration import Calibration
 from proxy.shorten.economics import Prices
 from proxy.shorten.rules import Rules
 from proxy.shorten.window import Window, compute_relative_prices
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client
-from proxy.wire.caller import Caller, find_credentials
-from proxy.wire.headers import Headers, find_header, read_own_headers
+from proxy.upstream.client import Call, Client
+from proxy.wire.http_head import Caller, Headers, find_credentials, find_header, read_own_headers
 
 Mode = Literal["auto", "off", "force", "observe", "bypass"]
 MODES: tuple[Mode, ...] = get_args(Mode)

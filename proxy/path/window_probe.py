@@ -12,13 +12,11 @@ from proxy.config import Upstream
 from proxy.errors import ProxyError
 from proxy.lifetime import BackgroundTasks
 from proxy.lru import ByteBoundedCache
-from proxy.models.window_probes import PROBES
-from proxy.models.windows import is_known_model
+from proxy.models.windows import PROBES, is_known_model
 from proxy.path.request_context import REMEMBERED_MAX_BYTES, LearnedWindows, WindowScope, find_caller
 from proxy.shorten.window import Window
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client
-from proxy.wire.caller import is_credential
+from proxy.upstream.client import Call, Client
+from proxy.wire.http_head import is_credential
 
 PROBE_INTERVAL_SECONDS = 3600.0
 PROBES_AT_ONCE_MAX = 100

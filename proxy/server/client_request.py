@@ -16,8 +16,7 @@ from proxy.path.gateway import RelayedAnswer
 from proxy.server.client_response import ClientResponse
 from proxy.server.connection import find_path
 from proxy.wire.encodings import DecodedTooLarge, UndecodableBody, decode_body, is_known_encoding
-from proxy.wire.headers import Headers, are_writable
-from proxy.wire.paths import below_v1, has_v1_twice
+from proxy.wire.http_head import Headers, are_writable, below_v1, has_v1_twice
 
 MIB = 1024 * 1024
 LEAST_BYTES_PER_SECOND = 1024

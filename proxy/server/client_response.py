@@ -14,8 +14,8 @@ from aiohttp import HttpVersion11, web
 from proxy.errors import UpstreamBroke, UpstreamTimeout
 from proxy.events import RequestFinished
 from proxy.path.gateway import RelayedAnswer
-from proxy.wire.headers import Headers, find_header
-from proxy.wire.stream_watch import StreamWatch
+from proxy.wire.event_streams import StreamWatch
+from proxy.wire.http_head import Headers, find_header
 
 
 class RelayedStream(web.StreamResponse):

@@ -13,8 +13,7 @@ from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import EMPTY_PAYLOAD
 
 from proxy import errors, events
-from proxy.wire.headers import TOO_MANY_HEADERS
-from proxy.wire.paths import normalize_path, remove_origin
+from proxy.wire.http_head import TOO_MANY_HEADERS, normalize_path, remove_origin
 
 HEADERS_MAX = 128
 HEAD_MAX_BYTES = 256 * 1024

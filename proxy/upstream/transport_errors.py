@@ -9,7 +9,7 @@ from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 
 from proxy.config import Upstream
 from proxy.errors import ProxyError, UpstreamBroke, UpstreamTimeout, UpstreamUnreachable
-from proxy.wire.headers import TOO_MANY_HEADERS
+from proxy.wire.http_head import TOO_MANY_HEADERS
 
 LINE_LIMIT_BYTES = 64 * 1024
 HEADERS_MAX = 1000

@@ -15,9 +15,8 @@ from itertools import islice
 from typing import Any, Protocol
 
 from proxy.wire.encodings import DecodedTooLarge, UndecodableBody, decode_body
-from proxy.wire.lenient import as_text
-from proxy.wire.outline import find_values, read_elements
-from proxy.wire.sse import EventReader, read_event
+from proxy.wire.event_streams import EventReader, read_event
+from proxy.wire.json_body import as_text, find_values, read_elements
 
 ANSWER_MAX_BYTES = 16 * 1024 * 1024
 _IDENTIFYING = frozenset({"id", "type", "role", "name", "index", "format", "signature_type"})

@@ -12,7 +12,7 @@ from typing import Any
 
 import brotli
 
-from proxy.wire.headers import list_codings
+from proxy.wire.http_head import list_codings
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -8,7 +8,7 @@ instructions, one at the end of the request, and two before that, where a rewrit
 import json
 
 from proxy.history import splice
-from proxy.wire.outline import read_elements
+from proxy.wire.json_body import read_elements
 
 MARKS_MAX = 4
 STEP_BLOCKS = 18

@@ -5,13 +5,29 @@ chat messages       tool A, tool B, user               assistant
 pieces              (0, A)  (0, B)  (0, words)         (1, all blocks)
 """
 
+import json
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
 
 from proxy.history import splice
-from proxy.history.messages import NOTE, Message
+from proxy.history.messages import HEAD, NOTE, Message
 from proxy.history.request import Request
+from proxy.wire.json_body import (
+    Places,
+    Prefix,
+    TextFields,
+    as_object,
+    as_text,
+    build_reader,
+    find_values,
+    locate,
+    read_elements,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +126,176 @@ def replace_list(
     if not changes:
         return request.source
     return splice.replace_spans(request.source, sorted(changes))
+
+
+Split = Callable[[Sequence[bytes], int, Sequence[Piece | None]], Iterable[tuple[Message, Piece]]]
+"""The chat messages of these elements, the first of which has this number in the list, after the known pieces."""
+Read = Callable[[bytes, Places, Prefix | None], PiecedRequest | None]
+
+
+class _TypedObject(TextFields):
+    """An item or a block, of which only the type matters."""
+
+    TEXTS = ("type",)
+    type: Any = ""
+
+
+_decode_typed = build_reader(_TypedObject)
+
+
+def read_body(source: bytes, prefix: Prefix | None, read: Read) -> PiecedRequest | None:
+    """The request in these bytes, or None if they cannot be understood. A known prefix is not read again."""
+    try:
+        if prefix is not None:
+            request = _read_after_prefix(source, prefix, read)
+            if request is not None:
+                return request
+        source.decode()
+        return read(source, find_values(source), None)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def _read_after_prefix(source: bytes, prefix: Prefix, read: Read) -> PiecedRequest | None:
+    """The request that begins with this prefix; None if it does not after all."""
+    rest = prefix.remove_from(source)
+    new_request = read(rest, find_values(rest), prefix)
+    if new_request is None or not prefix.is_followed(source, rest, new_request.list_at):
+        return None
+    removed_bytes, known_count = len(source) - len(rest), _count_elements(prefix)
+    new_spans = _move(new_request.spans[known_count:], removed_bytes)
+    tools_at = new_request.tools_at
+    if tools_at > prefix.start:
+        tools_at += removed_bytes
+    request = replace(
+        new_request,
+        source=source,
+        list_at=(new_request.list_at[0], new_request.list_at[1] + removed_bytes),
+        spans=(*new_request.spans[:known_count], *new_spans),
+        tools_at=tools_at,
+    )
+    request.columns.follow(prefix.request.columns, prefix.count - prefix.request.head_size)
+    return request
+
+
+def _count_elements(prefix: Prefix) -> int:
+    """The number of known elements of the list."""
+    assert isinstance(prefix.request, PiecedRequest)  # noqa: S101 - a prefix is of the same API
+    piece = prefix.request.pieces[prefix.count - 1]
+    if piece is None:
+        return 0
+    return piece.container + 1
+
+
+def read_list(
+    source: bytes,
+    places: Places,
+    key: str,
+    split: Split,
+    *,
+    system: bytes | None,
+    prefix: Prefix | None,
+    as_element: Callable[[bytes], bytes] | None = None,
+) -> PiecedRequest | None:
+    """The history in the list with this key, and the members that both APIs name alike; None if there is no history.
+
+    `system`: the content of the system prompt, which is outside of the list. With a prefix, the list in `source` is the
+    elements after the known ones. `as_element`: makes the only element of a text that may stand instead of the list.
+    """
+    start, stop = places.get(key, (0, 0))
+    if source[start : start + 1] == b"[":
+        elements = read_elements(source[start:stop])
+        spans = locate(source, start + 1, elements)
+    elif source[start : start + 1] == b'"' and as_element is not None:
+        elements, spans = [as_element(source[start:stop])], [(start, stop)]
+    else:
+        return None
+    messages: list[Message] = []
+    pieces: list[Piece | None] = []
+    known_pieces: Sequence[Piece | None] = ()
+    if system is not None:
+        messages.append(Message(b'{"role":"system","content":%b}' % system, "system", system))
+        pieces.append(None)
+    outside_count = len(messages)
+    first_number = 0
+    if prefix is not None and isinstance(prefix.request, PiecedRequest):
+        earlier = prefix.request
+        first_in_list = sum(1 for piece in earlier.pieces[:1] if piece is None)
+        messages += earlier.messages[first_in_list : prefix.count]
+        known_pieces = earlier.pieces[first_in_list : prefix.count]
+        pieces += known_pieces
+        first_number = _count_elements(prefix)
+        spans = [*_move(earlier.spans[:first_number], prefix.start - earlier.offsets[0]), *spans]
+    for message, piece in split(elements, first_number, known_pieces):
+        body_size = messages[-1].stop if messages else 0
+        if body_size or message.role not in HEAD:
+            messages.append(replace(message, start=body_size, stop=body_size + 1))
+        else:
+            messages.append(message)
+        pieces.append(piece)
+    if len(messages) == outside_count:
+        return None
+    tools, tools_at = None, 0
+    if "tools" in places:
+        tools, tools_at = source[slice(*places["tools"])], places["tools"][0]
+    first_start = spans[0][0] if spans else start
+    return PiecedRequest(
+        source,
+        tuple(messages),
+        (first_start,) * len(messages),
+        model=as_text(read_value(source, places, "model")),
+        tools=tools,
+        tools_at=tools_at,
+        forced_tool=as_text(as_object(read_value(source, places, "tool_choice")).get("name")),
+        stream=read_value(source, places, "stream") is True,
+        list_at=(start, stop),
+        spans=tuple(spans),
+        pieces=tuple(pieces),
+        head_places=_list_head_places(messages),
+    )
+
+
+def _move(spans: Sequence[tuple[int, int]], moved_bytes: int) -> Sequence[tuple[int, int]]:
+    if not moved_bytes:
+        return spans
+    return [(start + moved_bytes, stop + moved_bytes) for start, stop in spans]
+
+
+def _list_head_places(messages: Sequence[Message]) -> dict[int, int]:
+    places: dict[int, int] = {}
+    for place, message in enumerate(messages):
+        if message.stop:
+            break
+        places[id(message)] = place
+    return places
+
+
+def read_value(source: bytes, places: Places, key: str) -> Any:  # noqa: ANN401 - JSON
+    """The value of this member, or None."""
+    if key not in places:
+        return None
+    return json.loads(source[slice(*places[key])])
+
+
+def find_raw(source: bytes, places: Places, key: str) -> bytes:
+    """The value of this member as it came; empty if there is none."""
+    return source[slice(*places.get(key, (0, 0)))]
+
+
+def list_holding(raw: bytes, pattern: re.Pattern[bytes]) -> list[bytes]:
+    """The elements of this list in which the pattern is found; none if it is no list."""
+    if raw[:1] != b"[":
+        return []
+    return [element for element in read_elements(raw) if pattern.search(element) is not None]
+
+
+def has_type(raw: bytes, types: re.Pattern[bytes]) -> bool:
+    """True if an element of this list has such a type itself: data within it may look alike.
+
+    `types`: the member with the type, as it is written without spaces.
+    """
+    for element in list_holding(raw, types):
+        type_member = b'"type":"%b"' % _decode_typed(element).type.encode(errors="replace")
+        if types.fullmatch(type_member) is not None:
+            return True
+    return False

@@ -10,8 +10,7 @@ from proxy.path import window_probe
 from proxy.path.request_context import LearnedWindows, make_window_scope
 from proxy.path.window_probe import WindowProbe
 from proxy.shorten.window import Window
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client
+from proxy.upstream.client import Call, Client
 from tests.support.scripted_upstream import Upstream, answer, by_path, hang
 
 VLLM = answer({"data": [{"id": "qwen3", "max_model_len": 32_768}]})

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire.stream_watch import HEARTBEAT, HELD_MAX_BYTES, StreamWatch, make_error_event
+from proxy.wire.event_streams import HEARTBEAT, HELD_MAX_BYTES, StreamWatch, make_error_event
 from tests.support.completions import DONE, comment, delta, error_event, event, finish, text_turn
 
 BROKE = {"message": "it broke", "type": "proxy_error", "param": None, "code": "upstream_broke"}

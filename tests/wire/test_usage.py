@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.shorten.calibration import NOT_REPORTED, Usage
-from proxy.wire.usage import TAIL_BYTES, Tail, read_usage
+from proxy.wire.token_counts import TAIL_BYTES, Tail, read_usage
 from tests.support.completions import call_turn, chunk, delta, text_turn
 
 TOLD = text_turn("Hello there.").using(prompt=1_234, completion=5, cached=1_000)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.wire.chat.chat_format import CHAT_FORMAT
-from proxy.wire.usage_view import BodyRewriter, StreamRewriter, UsageView
+from proxy.wire.token_counts import BodyRewriter, StreamRewriter, UsageView
 from tests.support.completions import text_turn
 from tests.support.cost_growth import assert_grows_in_proportion
 

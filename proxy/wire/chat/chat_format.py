@@ -20,9 +20,8 @@ from proxy.history.messages import HEAD, Message, ToolCall, read_message
 from proxy.history.request import Request
 from proxy.summary.question import Try
 from proxy.wire import marks
-from proxy.wire.known_prefix import Prefix, list_named
-from proxy.wire.outline import Places, find_values, locate, read_elements
-from proxy.wire.request_format import RequestFormat, keep_members, set_bounds
+from proxy.wire.api_format import RequestFormat, keep_members, set_bounds
+from proxy.wire.json_body import Places, Prefix, find_values, list_named, locate, read_elements
 
 _NULL = msgspec.Raw(b"null")
 

@@ -1,11 +1,16 @@
-"""Requests of Messages: <https://platform.claude.com/docs/en/api/messages>."""
+"""Requests of Messages: <https://platform.claude.com/docs/en/api/messages>.
+
+A thread is a history that the provider holds, so that a client sends only what is new. It cannot be shortened here, but
+it may be lost at any time; clients that then send the whole history are told that it is lost:
+<https://platform.claude.com/docs/en/build-with-claude/message-threads>.
+"""
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -14,15 +19,104 @@ from proxy.history.messages import Message, is_different
 from proxy.history.request import Request
 from proxy.summary.question import Try
 from proxy.wire import marks
-from proxy.wire.known_prefix import Prefix, list_named
-from proxy.wire.lenient import as_object, as_text
-from proxy.wire.messages.content_blocks import decode_message, split_messages
-from proxy.wire.messages.list_writer import write_list
-from proxy.wire.messages.threads import remove_thread
-from proxy.wire.outline import Places, find_values
-from proxy.wire.piece_reader import find_raw, has_type, list_holding, read_body, read_list, read_value
-from proxy.wire.pieces import PiecedRequest, replace_list
-from proxy.wire.request_format import RequestFormat, bound_answer, keep_members, set_bounds
+from proxy.wire.api_format import RequestFormat, bound_answer, keep_members, set_bounds
+from proxy.wire.http_head import Headers, find_header
+from proxy.wire.json_body import Places, Prefix, as_object, as_text, find_values, list_named
+from proxy.wire.messages.content_blocks import decode_message, split_messages, write_list
+from proxy.wire.pieces import (
+    PiecedRequest,
+    find_raw,
+    has_type,
+    list_holding,
+    read_body,
+    read_list,
+    read_value,
+    replace_list,
+)
+
+ThreadUse = Literal["create", "continue", ""]
+_THREAD = "thread"
+_THREAD_MEMBER = b'"thread"'
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadClient:
+    """A client that sends its whole history when it is told that its thread cannot be used."""
+
+    header: str
+    word: str
+    """Found in the value of the header."""
+    example: str
+    refused: tuple[ThreadUse, ...]
+    """The uses of a thread that are refused. What else it sends holds the whole history."""
+    status: int
+    error_type: str
+    error_code: str
+
+
+THREAD_CLIENTS = (
+    # Anthropic's libraries, for threads and tool runners. By default a thread of theirs raises an exception at
+    # `thread_unsupported_request`, and only a tool runner goes on. At `thread_not_found` all of them go on.
+    ThreadClient(
+        header="x-stainless-helper",
+        word="message-thread",
+        example="message-thread, BetaToolRunner",
+        refused=("continue",),
+        status=404,
+        error_type="not_found_error",
+        error_code="thread_not_found",
+    ),
+    # Sends this turn again without a thread, and no more threads in its session.
+    ThreadClient(
+        header="user-agent",
+        word="claude-cli/",
+        example="claude-cli/2.1.332 (external, cli)",
+        refused=("create", "continue"),
+        status=400,
+        error_type="invalid_request_error",
+        error_code="thread_unsupported_request",
+    ),
+)
+
+
+def find_thread_client(headers: Headers) -> ThreadClient | None:
+    """The client that sent this request, if it is known to send its whole history again."""
+    return next(
+        (client for client in THREAD_CLIENTS if client.word in (find_header(headers, client.header) or "")), None
+    )
+
+
+def find_thread_use(source: bytes) -> ThreadUse:
+    """What this request wants of a thread; empty if it uses none, or cannot be understood."""
+    if _THREAD_MEMBER not in source:
+        return ""
+    try:
+        thread = json.loads(find_raw(source, find_values(source), _THREAD) or b"null")
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return ""
+    kind = thread.get("type") if isinstance(thread, dict) else None
+    if kind == "create":
+        return "create"
+    return "continue" if thread is not None else ""
+
+
+def remove_thread(source: bytes) -> bytes:
+    """The same request, not to be held as a thread: the provider would hold what the client has not sent.
+
+    A request with a thread may also have one cache mark less.
+    """
+    return splice.remove_members(source, frozenset({_THREAD})) if find_thread_use(source) else source
+
+
+def render_thread_refusal(client: ThreadClient, request_id: str) -> bytes:
+    """The answer at which this client sends its whole history."""
+    error = {
+        "type": client.error_type,
+        "message": "The compaction proxy needs the whole history of this conversation: send it without a thread.",
+        "details": {"error_code": client.error_code},
+    }
+    return json.dumps({"type": "error", "error": error, "request_id": request_id}).encode()
+
 
 _LEAST_BUDGET_TOKENS = 1_024
 """The API refuses a smaller budget: <https://platform.claude.com/docs/en/build-with-claude/extended-thinking>."""

@@ -1,20 +1,188 @@
-"""Answers of Responses.
-
-<https://platform.openai.com/docs/api-reference/responses-streaming>
-"""
+"""Answers of Responses: <https://platform.openai.com/docs/api-reference/responses-streaming>."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from proxy.history.messages import ToolCall
 from proxy.recall.own_tools import OwnTool
-from proxy.wire.answer_format import AnswerFormat
-from proxy.wire.lenient import as_object, read_object, write_json
-from proxy.wire.outline import find_values
-from proxy.wire.responses.call_items import CALLS, is_call, write_output
-from proxy.wire.responses.responses_rounds import ENDED, ResponsesRounds
-from proxy.wire.rounds import Round, Rounds, extend_request
-from proxy.wire.sse import write_event
+from proxy.wire.api_format import AnswerFormat, Round, Rounds, add_usage, extend_request
+from proxy.wire.event_streams import has_name, read_event, write_event
+from proxy.wire.json_body import as_object, find_values, read_object, write_json
+from proxy.wire.responses.items import CALLS, is_call, write_output
+
+_BEGUN = frozenset({"response.created", "response.in_progress", "response.queued"})
+ENDED = frozenset({"response.completed", "response.incomplete", "response.failed"})
+
+Item = dict[str, Any]
+
+
+class ResponsesRounds(Rounds):
+    """The rounds of one request.
+
+    Reasoning belongs to the item after it, and the API refuses one without the other. So reasoning is shown once the
+    next item is known, and reasoning that led to a call of the proxy's own tools is not shown at all.
+    """
+
+    def __init__(self, own_tools: Collection[str], *, stream: bool) -> None:
+        super().__init__(own_tools, stream=stream)
+        self._shown_items: list[Item] = []
+        """The items that the client has got, or of whole bodies will get, of all rounds."""
+        self._next_index = 0
+        self._sequence_number = -1
+        """Of the last event that was shown."""
+        self._is_changed = False
+        """An event was left out: later events have other numbers."""
+
+    def _reset(self, *, is_last: bool) -> None:
+        super()._reset(is_last=is_last)
+        self._items: dict[int, Item] = {}
+        """By the upstream's index: as they began, then as they are complete."""
+        self._client_indexes: dict[int, int] = {}
+        self._reasoning: list[tuple[bytes, dict[str, Any]]] = []
+        """Events of reasoning whose next item is not known yet."""
+        self._status: str | None = None
+
+    def begin_round(self, *, is_last: bool) -> None:
+        super().begin_round(is_last=is_last)
+        self._is_changed = True
+
+    def _find_round(self) -> Round | None:
+        if not self._waits:
+            return None
+        items = [item for _, item in sorted(self._items.items())]
+        calls = [_as_tool_call(item) for item in items if is_call(str(item.get("type")))]
+        return Round(tuple(map(write_json, items)), tuple(calls))
+
+    @property
+    def _waits(self) -> bool:
+        """True if this answer ends for a call of the proxy's own tools: the client's end is still to come."""
+        return not self._is_last and self._status == "completed" and any(map(self._is_own, self._items.values()))
+
+    def _show(self, event: bytes) -> bytes:
+        value = read_event(event)
+        if value is None or not isinstance(value.get("type"), str):
+            return event
+        if value["type"] in _BEGUN and not self._is_first:
+            return b""
+        if value["type"] in ENDED:
+            return self._show_end(event, value)
+        index = value.get("output_index")
+        if value["type"] in _BEGUN or not isinstance(index, int):
+            return self._number(event, value)
+        return self._show_item(event, value, index)
+
+    def _show_item(self, event: bytes, value: dict[str, Any], index: int) -> bytes:
+        """An event about an item, after the events that were held back before it."""
+        ready = b""
+        if value["type"] == "response.output_item.added":
+            ready = self._open_item(index, as_object(value.get("item")))
+        elif value["type"] == "response.output_item.done":
+            self._items[index] = as_object(value.get("item"))
+        item = self._items.get(index, {})
+        if self._is_own(item):
+            self._is_changed = True
+            return ready
+        if self._reasoning or (item.get("type") == "reasoning" and index not in self._client_indexes):
+            self._reasoning.append((event, value))
+            return ready
+        return ready + self._show_item_event(event, value)
+
+    def _open_item(self, index: int, item: Item) -> bytes:
+        """The reasoning before this item, if the client gets it."""
+        self._items[index] = item
+        if not self._is_own(item):
+            return self._show_reasoning()
+        if self._reasoning:
+            self._is_changed = True
+            self._reasoning = []
+        return b""
+
+    def _show_reasoning(self) -> bytes:
+        reasoning, self._reasoning = self._reasoning, []
+        return b"".join([self._show_item_event(event, value) for event, value in reasoning])
+
+    def _show_item_event(self, event: bytes, value: dict[str, Any]) -> bytes:
+        index = value["output_index"]
+        if index not in self._client_indexes:
+            self._client_indexes[index] = self._next_index
+            self._next_index += 1
+        if value["type"] == "response.output_item.done":
+            self._shown_items.append(as_object(value.get("item")))
+        return self._number(event, {**value, "output_index": self._client_indexes[index]})
+
+    def _show_end(self, event: bytes, value: dict[str, Any]) -> bytes:
+        response = as_object(value.get("response"))
+        self._status, self._round_usage = str(response.get("status")), as_object(response.get("usage")) or None
+        if self._waits:
+            return b""
+        ready = self._show_reasoning()
+        if self._is_changed:
+            response["output"] = self._shown_items
+            response["usage"] = add_usage(self._usage, self._round_usage)
+        return ready + self._number(event, value)
+
+    def _number(self, event: bytes, value: dict[str, Any]) -> bytes:
+        """The event with its number among those that the client gets, without the proxy's tools among its tools."""
+        number = value.get("sequence_number")
+        if self._is_changed and isinstance(number, int):
+            self._sequence_number += 1
+            value["sequence_number"] = self._sequence_number
+        elif not self._is_changed:
+            if isinstance(number, int):
+                self._sequence_number = number
+            if not self._names_own(event):
+                return event
+        return write_event(self._remove_own_tools(value), named=has_name(event))
+
+    def _read_body(self) -> None:
+        body = read_object(self._body) or {}
+        output = body.get("output")
+        if isinstance(output, list):
+            self._items = dict(enumerate(map(as_object, output)))
+        self._round_usage, self._status = as_object(body.get("usage")) or None, str(body.get("status"))
+
+    def _keep_shown(self) -> None:
+        self._shown_items += self._choose_shown()
+
+    def _join_bodies(self) -> bytes | None:
+        if self._is_first and not self._names_own(self._body):
+            return None
+        body = read_object(self._body)
+        if body is None or body.get("object") != "response":
+            return None
+        body["output"] = [*self._shown_items, *self._choose_shown()]
+        body["usage"] = add_usage(self._usage, self._round_usage)
+        return write_json(self._remove_own_tools(body))
+
+    def _is_own(self, item: Mapping[str, Any]) -> bool:
+        """True for a call of one of the proxy's own tools."""
+        return item.get("type") == "function_call" and item.get("name") in self._own
+
+    def _choose_shown(self) -> list[Item]:
+        """The items without calls of the proxy's own tools, and without the reasoning that led to them."""
+        items: list[Item] = []
+        for item in self._items.values():
+            if not self._is_own(item):
+                items.append(item)
+            elif items and items[-1].get("type") == "reasoning":
+                items.pop()
+        return items
+
+    def _remove_own_tools(self, value: dict[str, Any]) -> dict[str, Any]:
+        """The event or body without the proxy's own tools in the list of tools, which this API repeats."""
+        response = value.get("response", value)
+        if isinstance(response, dict) and isinstance(response.get("tools"), list):
+            response["tools"] = [tool for tool in response["tools"] if as_object(tool).get("name") not in self._own]
+        return value
+
+
+def _as_tool_call(item: Item) -> ToolCall:
+    call_id, name = str(item.get("call_id") or item.get("id")), str(item.get("name") or item["type"])
+    arguments = str(item.get(CALLS.get(item["type"], "")) or "")
+    if item["type"] == "custom_tool_call":
+        return ToolCall(call_id, name, arguments, "custom")
+    return ToolCall(call_id, name, arguments)
 
 
 class ResponsesAnswers(AnswerFormat):

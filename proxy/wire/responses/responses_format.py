@@ -10,14 +10,10 @@ from proxy.history import splice
 from proxy.history.messages import Message, is_different
 from proxy.history.request import Request
 from proxy.summary.question import Try
-from proxy.wire.known_prefix import Prefix, list_named
-from proxy.wire.lenient import as_text
-from proxy.wire.outline import Places, find_values
-from proxy.wire.piece_reader import find_raw, has_type, read_body, read_list, read_value
-from proxy.wire.pieces import PiecedRequest, replace_list
-from proxy.wire.request_format import RequestFormat, keep_members, set_bounds
-from proxy.wire.responses.item_writer import write_items
-from proxy.wire.responses.items import as_user_item, read_items
+from proxy.wire.api_format import RequestFormat, keep_members, set_bounds
+from proxy.wire.json_body import Places, Prefix, as_text, find_values, list_named
+from proxy.wire.pieces import PiecedRequest, find_raw, has_type, read_body, read_list, read_value, replace_list
+from proxy.wire.responses.items import as_user_item, read_items, write_items
 
 _BOUND = "max_output_tokens"
 _ASKS_FOR_MORE = frozenset(
