@@ -33,7 +33,7 @@ def without_date(name: str) -> str:
 
 
 def model_family(model: str) -> str:
-    """Models that share a tokenizer, by name: `claude-sonnet-4-5` -> `claude-4`, `qwen3-coder-30b` -> `qwen-3`."""
+    """Models that share a tokenizer: `claude-sonnet-4-5` -> `claude-4`."""
     name = plain_name(model)
     maker = re.match(r"[a-z]*", name)
     version = re.search(r"\d+", name)
@@ -41,15 +41,13 @@ def model_family(model: str) -> str:
 
 
 Binding = Literal["yes", "no", "if-refused"]
-"""`if-refused`: thinking is taken for bound once the upstream has refused some in the same conversation."""
+"""`if-refused`: bound once the upstream has refused some in the same conversation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Models with alike names."""
-
     name: re.Pattern[str]
-    """Found in the name without provider, route and separators other than `-`."""
+    """Found in the plain name."""
     binding: Binding
     examples: tuple[str, ...]
 
@@ -78,7 +76,7 @@ FAMILIES = (
 
 
 def find_binding(model: str, *, has_budget: bool) -> Binding:
-    """Whether signed thinking in a request to this model is bound. `has_budget`: the request sets one for thinking."""
+    """`has_budget`: the request sets one for thinking."""
     name = plain_name(model)
     binding = next((family.binding for family in FAMILIES if family.name.search(name)), None)
     # A model that binds takes no budget. One that takes it wants the thinking of the newest tool calls back:

@@ -55,7 +55,7 @@ _SEALED = frozenset(  # what only its maker can read, and long
 
 @dataclass(slots=True)
 class Weight:
-    """Texts to be encoded, tokens of markup and of media; `unread`: characters of the JSON that are media or sealed."""
+    """`unread`: characters of the JSON that are media or sealed."""
 
     texts: list[str] = field(default_factory=list)
     markup: int = 0
@@ -73,7 +73,7 @@ class Weight:
         return self
 
     def _add_reasoning(self, message: Mapping[str, object]) -> None:
-        """Add the reasoning once: dialects repeat the same text under two names, and the model reads one of them."""
+        """Dialects repeat the same text under two names, and the model reads one of them."""
         texts = [(Weight().of(message[name]), message[name]) for name in _REASONING if message.get(name)]
         longest = max((weight for weight, _ in texts), key=Weight.length, default=Weight())
         self.texts += longest.texts
@@ -132,13 +132,12 @@ class Weight:
         self._add_unread(_price_picture(url, detail), part)
 
     def _add_unread(self, tokens: int, value: object) -> None:
-        """Add a value of a fixed price whose letters the model does not read as text."""
         self.media += tokens
         self.unread += _letters(value)
 
 
 def weigh(raw: bytes) -> Weight:
-    """The weight of a message (it has a role), or of a tool, a list of tools or a schema, which are read as JSON."""
+    """A message has a role; a tool, a list of tools or a schema is read as JSON."""
     value = read_json(raw)
     if isinstance(value, dict) and "role" in value:
         return Weight().of_message(value)
@@ -174,7 +173,7 @@ def _tiles(width: int, height: int) -> int:
 
 
 def read_picture_size(url: str) -> tuple[int, int] | None:
-    """Width and height of a PNG or JPEG in a data URL, from its first bytes."""
+    """Of a PNG or JPEG in a data URL, from its first bytes."""
     base64_text = url[:100_000].partition(";base64,")[2]
     try:
         start = base64.b64decode(base64_text[: len(base64_text) // 4 * 4])
@@ -193,7 +192,7 @@ def _png_size(start: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg_size(start: bytes) -> tuple[int, int] | None:
-    """Segments follow one another, each with its length; the first start-of-frame tells height and width."""
+    """Segments follow one another, each with its length; start-of-frame tells height and width."""
     if not start.startswith(b"\xff\xd8"):
         return None
     at = 2
@@ -207,9 +206,9 @@ def _jpeg_size(start: bytes) -> tuple[int, int] | None:
 
 EncodingName = Literal["o200k_base", "cl100k_base"]
 PIECE_CHARS = 100_000
-"""Characters encoded at once: tiktoken's regular expression gives up on a million blanks."""
+"""tiktoken's regular expression gives up on a million blanks."""
 SPECIAL_TOKEN = "<|endoftext|>"  # noqa: S105 (a word of the encoding)
-"""Never meant as one here: in a message it is text like any other."""
+"""Never meant as one: in a message it is text."""
 _DATA = Path(__file__).with_name("data")
 _OLD_OPENAI = re.compile(r"gpt-(?:3|4(?!o|-[15](?:-|$)))|text-embedding|babbage|davinci")
 _SPLITS: Mapping[EncodingName, str] = {  # the patterns tiktoken defines for them; a test compares
@@ -226,14 +225,14 @@ _SPLITS: Mapping[EncodingName, str] = {  # the patterns tiktoken defines for the
 
 
 def find_encoding(model: str) -> EncodingName:
-    """The encoding of an OpenAI model; for all others the newer one, whose error `Calibration` learns."""
+    """For models of others the newer one, whose error `Calibration` learns."""
     if _OLD_OPENAI.match(plain_name(model)) is not None:
         return "cl100k_base"
     return "o200k_base"
 
 
 def read_ranks(name: EncodingName) -> dict[bytes, int]:
-    """Token -> rank. The file holds each token after one byte with its length, in the order of the ranks."""
+    """The file holds each token after a byte with its length, in the order of the ranks."""
     packed = lzma.decompress((_DATA / f"{name}.ranks.xz").read_bytes())
     ranks: dict[bytes, int] = {}
     start = 0
@@ -269,20 +268,20 @@ def _count_piece(text: str, encoding: tiktoken.Encoding) -> int:
 Estimator = Literal["tokens", "chars"]
 
 INLINE_BYTES = 20_000
-"""Bytes of new messages that are counted in the event loop; more are counted in a thread."""
+"""More new messages are counted in a thread."""
 LOOK_UP_BYTES = 4_000_000
-"""Bytes of messages that are looked up in the event loop, where each is hashed; more are looked up in a thread."""
+"""Each message is hashed; more are looked up in a thread."""
 LOOK_UP_MESSAGES = 10_000
 """The same, in messages."""
 THREAD_COUNT = 2
 REMEMBERED_COUNTS_MAX = 200_000
-"""Counts that are kept, by the hash of the message: about 20 MB."""
+"""About 20 MB."""
 OWNERS_MAX_BYTES = 1024 * 1024
-"""Tokenizers of callers that are kept: some thousands."""
+"""Some thousands."""
 
 
 class Tokenizers:
-    """A tokenizer for any model, and the threads they share. One per process."""
+    """One per process."""
 
     def __init__(self, remembered: int = REMEMBERED_COUNTS_MAX) -> None:
         self._threads = ThreadPoolExecutor(THREAD_COUNT, thread_name_prefix="tokenizer")
@@ -298,7 +297,7 @@ class Tokenizers:
         return self._tokenizers[encoding]
 
     async def load(self) -> None:
-        """The common encoding, before the first request: building it holds the interpreter for a tenth of a second."""
+        """Building an encoding holds the interpreter for a tenth of a second."""
         await asyncio.get_running_loop().run_in_executor(self._threads, build_encoding, "o200k_base")
 
     def close(self) -> None:
@@ -306,7 +305,7 @@ class Tokenizers:
 
 
 class Tokenizer:
-    """Counts messages, tools and schemas, given as raw JSON, as on the wire. Without an encoding: characters / 4."""
+    """Counts raw JSON. Without an encoding: characters / 4."""
 
     def __init__(
         self,
@@ -322,7 +321,7 @@ class Tokenizer:
         self._of_owners = ByteBoundedCache[int, Tokenizer](OWNERS_MAX_BYTES)
 
     def of_owner(self, owner: int) -> "Tokenizer":
-        """The tokenizer of one caller: how long it takes tells nothing of what others have had counted."""
+        """How long it takes tells nothing of what others have had counted."""
         tokenizer = self._of_owners.get(owner)
         if tokenizer is None:
             tokenizer = Tokenizer(self._encoding, self._threads, self._counts, owner)
@@ -330,7 +329,7 @@ class Tokenizer:
         return tokenizer
 
     async def count_all(self, messages: Sequence[bytes]) -> list[int]:
-        """A count per message. After this, `count` answers for each of them at once."""
+        """After this, `count` answers for each of them at once."""
         if len(messages) > LOOK_UP_MESSAGES or sum(map(len, messages)) > LOOK_UP_BYTES:
             return await self._in_thread(messages)
         counts = [self._counts.get(hash(message) ^ self._owner) for message in messages]
@@ -345,7 +344,7 @@ class Tokenizer:
         return [count for count in counts if count is not None]
 
     def count(self, message: bytes) -> int:
-        """Remembered, or counted on the spot: for new messages that are small, such as a step makes."""
+        """Remembered, or counted on the spot."""
         key = hash(message) ^ self._owner
         count = self._counts.get(key)
         if count is None:
@@ -378,18 +377,14 @@ SEPARATOR_CHARACTERS = 2
 
 
 def count_characters(raw: bytes) -> int:
-    """Characters of JSON, the same whether the client writes them as they are or escapes them."""
     return len(raw.decode("utf-8", "replace")) - (_ESCAPE_CHARACTERS - 1) * len(_ESCAPED.findall(raw))
 
 
 class CountCache:
-    """Counts by message, in two halves: when the new half is full it becomes the old one, and the old one is forgotten.
+    """Two halves: when the new half is full it becomes the old one, and the old one is forgotten.
 
-    Every message of a history is looked up in each turn. This takes 0.1 us for each and 49 bytes of memory;
-    `lru.ByteBoundedCache` takes 2.7 us and 242 bytes.
-
-    The key is Python's own hash of bytes, with the caller's fingerprint: keyed, private to the process, and 64 bits are
-    plenty to tell counts apart.
+    A look-up takes 0.1 us and 49 bytes; `lru.ByteBoundedCache` takes 2.7 us and 242 bytes. The key is Python's own hash,
+    with the caller's fingerprint: private to the process, and 64 bits are plenty.
     """
 
     def __init__(self, entries: int) -> None:

@@ -22,10 +22,7 @@ _TABLE = Path(__file__).with_name("data") / "models.json"
 
 
 def resolve_window(model: str, *windows: Window | None) -> Window:
-    """One window out of several sources, most trusted first; the bundled table is last.
-
-    Limits come together, from the first source that knows one: half a learned window and half a bundled one are none.
-    """
+    """The most trusted source first. Limits come together: half a learned window and half a bundled one are none."""
     sources = [*filter(None, windows), find_bundled_window(model) or UNKNOWN]
     limits = next((source for source in sources if source.is_known), UNKNOWN)
     priced = next((source for source in sources if source.prices), UNKNOWN)
@@ -35,10 +32,7 @@ def resolve_window(model: str, *windows: Window | None) -> Window:
 
 
 def find_bundled_window(model: str) -> Window | None:
-    """The window that the shipped table has for this name, without provider, route and date; no guess from a prefix.
-
-    A wrong window is worse than none: a `qwen:7b` on a laptop does not read what the one in the cloud reads.
-    """
+    """No guess from a prefix: a `qwen:7b` on a laptop does not read what the one in the cloud reads."""
     name = plain_name(model)
     table = _table()
     row = table.get(name) or table.get(without_date(name))
@@ -48,7 +42,6 @@ def find_bundled_window(model: str) -> Window | None:
 
 
 def is_known_model(model: str) -> bool:
-    """True for models of the shipped table."""
     return find_bundled_window(model) is not None
 
 
@@ -82,7 +75,7 @@ Json = object
 def read_window(
     answer: Json, model: str, *, totals: tuple[str, ...], inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = ()
 ) -> Window | None:
-    """The window in the answer of a server, by the names under which it may tell each limit; the least counts."""
+    """The least limit of those under these names."""
     row = _find_row(answer, model)
     total = _find_least(row, totals)
     longest_input = _find_least(row, inputs)
@@ -92,7 +85,6 @@ def read_window(
 
 
 def _find_least(row: Mapping[str, object], names: tuple[str, ...]) -> int | None:
-    """The smallest count under one of these names, in the row or in a group of its figures."""
     counts: list[int] = []
     for group in (row, _as_mapping(row.get("top_provider")), _as_mapping(row.get("default_generation_settings"))):
         for name in names:
@@ -122,7 +114,7 @@ PROBES: Mapping[str, Callable[[Json, str], Window | None]] = {
 
 
 def _find_row(answer: Json, model: str) -> Mapping[str, object]:
-    """The row of this model in the answer of a server; the answer itself if it lists none."""
+    """The answer itself if it lists none."""
     page = _as_mapping(answer)
     listed = page.get("data") or page.get("models") or answer
     if not isinstance(listed, list):
@@ -149,10 +141,10 @@ _PRIOR_FACTORS = {"claude-2": 1.2, "claude-3": 1.2, "claude-4": 1.29, "claude-5"
 
 
 def make_counter_name(upstream: str, model: str) -> str:
-    """The key of a calibration: token counts of one upstream and one model family say nothing of others."""
+    """Token counts of one upstream and one model family say nothing of others."""
     return f"{upstream}/{model_family(model)}"
 
 
 def find_prior_calibration(model: str) -> Calibration:
-    """The calibration to begin with, before the first usage comes back."""
+    """Before the first usage comes back."""
     return Calibration(_PRIOR_FACTORS.get(model_family(model), 1.0))

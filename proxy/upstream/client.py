@@ -47,7 +47,7 @@ Body = bytes | AsyncIterator[bytes] | None
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request to forward. `path` is below /v1 and in its normal form."""
+    """`path` is below /v1 and in its normal form."""
 
     method: str
     path: str
@@ -56,11 +56,11 @@ class Call:
     body: Body
     caller: Caller = UNIDENTIFIED
     credential: Secret | None = None
-    """The upstream key of the caller's team, instead of the upstream's own."""
+    """Of the caller's team, instead of the upstream's own."""
     request_id: str = ""
-    """Of the request in the log, for events about what is done for it."""
+    """For events about what is done for it."""
     trace: Trace | None = None
-    """None: a `traceparent` of the client is forwarded as it came."""
+    """None: a client's `traceparent` is forwarded as it came."""
 
 
 _ACCOUNT_HEADERS = CREDENTIALS | ACCOUNTS
@@ -68,8 +68,6 @@ _ACCOUNT_HEADERS = CREDENTIALS | ACCOUNTS
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """URL, headers and proxy of an upstream: what its settings add to each call, worked out once."""
-
     settings: Upstream
     query: str
     added: CIMultiDict[str]
@@ -89,11 +87,10 @@ class Address:
         return _build_url(base, call.path, query, model)
 
     def at_server_root(self, call: Call) -> URL:
-        """The URL of a page at the server's root, outside the API's base path."""
         return URL(self.settings.base_url).origin().with_path(call.path)
 
     def headers(self, call: Call) -> CIMultiDict[str]:
-        """The headers to send: the client's, without those to drop, and with those of the settings."""
+        """The client's, without those to drop, and with those of the settings."""
         headers = CIMultiDict(select_for_upstream(call.headers, without=_list_dropped_headers(self.settings, call)))
         headers.update(self.added)
         if call.credential is not None:
@@ -118,7 +115,7 @@ def _build_url(base: str, path: str, query: str, model: str | None) -> URL:
 
 
 def _quote_model(model: str | None) -> str:
-    """A model's name as one segment of a path. Dots and slashes in it could lead the configured key elsewhere."""
+    """Dots and slashes in a name could lead the configured key elsewhere."""
     if not model or "/" in model or "\\" in model or not model.strip("."):
         raise BadRequest(
             "missing or unsuitable `model`: this upstream's URL contains the model's name, so the request must name a "
@@ -150,14 +147,14 @@ def _make_key_header(settings: Upstream, key: Secret) -> dict[str, str]:
 
 
 def _list_dropped_headers(settings: Upstream, call: Call) -> frozenset[str]:
-    """Headers of the client that are not sent: with a configured key, those that name the client's own account."""
+    """With a configured key, those that name the client's own account."""
     if settings.key is None and call.credential is None:
         return frozenset()
     return _ACCOUNT_HEADERS
 
 
 def _find_proxy(url: str) -> str | None:
-    """The HTTP proxy for a URL, from HTTPS_PROXY and the like. aiohttp's `trust_env` would also read `.netrc`."""
+    """From HTTPS_PROXY and the like. aiohttp's `trust_env` would also read `.netrc`."""
     parts = urlsplit(url)
     if proxy_bypass(parts.hostname or ""):
         return None
@@ -168,10 +165,7 @@ _CHECK_SECONDS = 1.0
 
 
 class IdleClock:
-    """How long one reply has said nothing.
-
-    `silent_since` is None while a chunk is with the client: a slow client is not the upstream's silence.
-    """
+    """`silent_since` is None while a chunk is with the client: a slow client is not the upstream's silence."""
 
     __slots__ = ("content", "silent_since")
 
@@ -181,7 +175,7 @@ class IdleClock:
 
 
 class IdleTimeout:
-    """Ends the replies of one upstream that say nothing for too long, at most a second late."""
+    """Ends replies that say nothing for too long, at most a second late."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -215,10 +209,7 @@ class IdleTimeout:
 
 
 class Reply:
-    """An upstream's reply whose headers are in and whose body is still to come.
-
-    Closed by the block of `Client.send`, or by the caller of `Client.open`. Closing does not await anything.
-    """
+    """Its headers are in, its body is still to come. Closing does not await anything."""
 
     __slots__ = (
         "_fault",
@@ -254,11 +245,9 @@ class Reply:
         self.headers = select_for_client(tuple(response.headers.items()), cross_origin=cross_origin)
 
     async def peek(self, is_enough: Callable[[bytes | bytearray], bool], seconds: float | None = None) -> bytes | None:
-        """Read the beginning of the body until it is enough; `chunks` begins with it again.
+        """The beginning of the body, which `chunks` begins with again; None: it broke off, as `chunks` will say.
 
-        With `seconds`, it is enough after this time as well: perhaps nothing has come until then.
-
-        None: the body broke off, and `chunks` will raise for the same reason.
+        After `seconds` it is enough, even if nothing has come.
         """
         read = bytearray()
         try:
@@ -277,7 +266,7 @@ class Reply:
         return self._peeked
 
     async def decompress(self, limit: int) -> None:
-        """Read the whole body and take its encodings off. If it is too large or unreadable, it stays as it came."""
+        """If it is too large or unreadable, it stays as it came."""
         encoding = find_encoding(self.headers)
         if not encoding or not is_known_encoding(encoding):
             return
@@ -288,7 +277,6 @@ class Reply:
                 self.headers = remove_headers(self.headers, "content-encoding", "content-length")
 
     async def chunks(self) -> AsyncGenerator[bytes]:
-        """The body, chunk by chunk as the socket delivered it."""
         if self._peeked:
             yield self._peeked
         if self._fault is not None:
@@ -316,19 +304,19 @@ class Reply:
             self._idle_timeout.unwatch(clock)
 
     def _close_connection_after_stream(self) -> None:
-        """Keep the connection of a stream out of the pool (`Client` says why)."""
+        """`Client` says why."""
         connection = self._response.connection
         kind = find_header(self.headers, "content-type") or ""
         if kind.startswith("text/event-stream") and connection is not None and connection.protocol is not None:
             connection.protocol.force_close()
 
     def close(self) -> None:
-        """Let go of the connection. A reply that was read whole has given it back to the pool already."""
+        """A reply that was read whole has given its connection back already."""
         self._response.close()
 
 
 def _remove_unprintable(reason: str | None) -> str:
-    """The reason phrase as it came; one with control characters could not be written again, and is left out."""
+    """One with control characters could not be written again."""
     if reason is None or not reason.replace("\t", "").isprintable():
         return ""
     return reason
@@ -343,10 +331,9 @@ _ONE_PACKET_BYTES = 16 * 1024
 
 
 class Client:
-    """All connections to one upstream. They are closed after the last lease: `async with` holds one for a sole user.
+    """All connections to one upstream; they are closed after the last lease.
 
-    Several configurations, the requests that came under them, and calls for summaries may share a client; each holds a
-    lease of its own.
+    Configurations, requests under them, and calls for summaries share a client. `async with` holds a lease.
     """
 
     def __init__(self, settings: Upstream, emit: events.Listener) -> None:
@@ -375,7 +362,7 @@ class Client:
         )
 
     def lease(self) -> Lease:
-        """Keep the connections open until the lease is released."""
+        """Keeps the connections open until it is released."""
         return self._leases.take()
 
     async def __aenter__(self) -> Self:
@@ -387,7 +374,7 @@ class Client:
         await self.wait_closed()
 
     async def wait_closed(self) -> None:
-        """Return once the last lease is released and all connections are closed."""
+        """The last lease is released and all connections are closed."""
         await self._closed.wait()
 
     def _begin_closing(self) -> None:
@@ -399,7 +386,7 @@ class Client:
 
     @asynccontextmanager
     async def send(self, call: Call, model: str | None, *, at_server_root: bool = False) -> AsyncGenerator[Reply]:
-        """Send a call and lend its reply: leaving the block closes it, whatever ends the block."""
+        """Leaving the block closes the reply, whatever ends the block."""
         # Two owners from here on: the lease keeps the session, the block keeps the reply.
         with self.lease():
             reply = await self.open(call, model, at_server_root=at_server_root)
@@ -409,11 +396,10 @@ class Client:
                 reply.close()
 
     async def open(self, call: Call, model: str | None, *, at_server_root: bool = False) -> Reply:
-        """The reply to a call, for a caller that holds a lease and closes the reply.
+        """For a caller that holds a lease and closes the reply.
 
-        A body that is a stream is sent once, without retries. `at_server_root`: the path is outside the API's base
-        path, where some servers have pages of their own. A cancellation leaves no reply behind: aiohttp closes a
-        request that is cancelled, and nothing is awaited after it.
+        A body that is a stream is sent once. `at_server_root`: the path is outside the API's base path. A cancellation
+        leaves no reply behind: aiohttp closes a request that is cancelled, and nothing is awaited after it.
         """
         if at_server_root:
             url = self._address.at_server_root(call)
@@ -422,7 +408,6 @@ class Client:
         return await self._send_with_retries(call.method, url, self._address.headers(call), call.body)
 
     async def _send_with_retries(self, method: str, url: URL, headers: CIMultiDict[str], body: Body) -> Reply:
-        """The first reply that the settings do not ask to try again, or the last one."""
         retries = self.settings.retries
         if body is not None and not isinstance(body, bytes):
             retries = 0
@@ -469,7 +454,7 @@ class Client:
         )
 
     def _retry_wait_seconds(self, reply: Reply) -> float | None:
-        """How long to wait before the call is sent again. None: this reply is handed on."""
+        """None: this reply is handed on."""
         if reply.status not in self.settings.retry_statuses:
             return None
         wait = _retry_after_seconds(reply.headers)
@@ -483,7 +468,7 @@ class Client:
 
 
 class _BytesPayload(Payload):
-    """A request body that is written in one go. aiohttp's own warns at 1 MiB, which is an ordinary history here."""
+    """Written in one go. aiohttp's own payload warns at 1 MiB, an ordinary history here."""
 
     _autoclose = True
 
@@ -498,7 +483,7 @@ class _BytesPayload(Payload):
         await writer.write(self._value)
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:  # noqa: ARG002
-        """Write the body. Its length is always its own: the client's `Content-Length` is not forwarded."""
+        """Its length is its own: the client's `Content-Length` is not forwarded."""
         if self._size is not None and self._size > _ONE_PACKET_BYTES:
             writer.send_headers()  # otherwise aiohttp copies a megabyte to put the headers in front of it
         await writer.write(self._value)
@@ -514,7 +499,7 @@ def _tls_context(settings: Upstream) -> ssl.SSLContext | bool:
 
 
 def _retry_after_seconds(headers: Headers) -> float:
-    """The wait that a reply asks for, from either header that clients read; infinite for a date or nonsense."""
+    """From either header that clients read; infinite for a date or nonsense."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         value = find_header(headers, name)
         if value is not None:

@@ -28,8 +28,6 @@ OPEN_CALLS_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A choice of the answer, complete; `message` is JSON."""
-
     index: int
     message: bytes
     finish: str | None = None
@@ -37,7 +35,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """All that a model said to one request. Not whole: the client left, the upstream broke off, or it was too long."""
+    """Not `whole`: the client left, the upstream broke off, or it was too long."""
 
     choices: tuple[Choice, ...] = ()
     model: str = ""
@@ -50,14 +48,12 @@ NOTHING = Answer()
 
 
 class AnswerReader(Protocol):
-    """Reads the answers of another API as chat answers."""
-
     def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]: ...
     def read_body(self, body: bytes) -> bytes: ...
 
 
 class Assembly:
-    """Collects one answer: `feed` it every piece, then call `answer`. It holds at most `room` bytes."""
+    """`feed` it every piece, then call `answer`. It holds at most `room` bytes."""
 
     def __init__(
         self, content_type: str, encoding: str = "", room: int = ANSWER_MAX_BYTES, reader: AnswerReader | None = None
@@ -71,7 +67,7 @@ class Assembly:
         self._lost = False
 
     def feed(self, data: bytes) -> None:
-        """Compressed bytes and whole bodies wait for the end; the events of a stream are taken apart at once."""
+        """Compressed bytes and whole bodies wait for the end."""
         if self._is_stream and not self._encoding:
             self._stream.feed(data)
         elif len(self._body) + len(data) <= self._room:
@@ -80,12 +76,11 @@ class Assembly:
             self._lost = True
 
     def lose(self) -> bool:
-        """Mark the answer as incomplete: some bytes of it will never be fed."""
+        """Some bytes of the answer will never be fed."""
         self._lost = True
         return True
 
     def answer(self, *, ended: bool) -> Answer:
-        """The answer so far; `ended`: the upstream has sent all of it."""
         body = bytes(self._body)
         if self._encoding and body:
             try:
@@ -106,7 +101,6 @@ class Assembly:
 
 
 def _read_whole(body: bytes) -> Answer:
-    """Read an answer that is one body; each message keeps its bytes."""
     choices: list[Choice] = []
     try:
         value = json.loads(body)
@@ -135,26 +129,20 @@ def _read_index(value: Mapping[str, Any], default: int) -> int:
 
 @dataclass(slots=True)
 class _GrowingText:
-    """A text that comes in pieces."""
-
     pieces: list[str]
 
 
 @dataclass(slots=True)
 class _GrowingChoice:
-    """A choice of a stream, of which more may come."""
-
     message: dict[str, Any] = field(default_factory=dict)
     finish: str | None = None
 
 
 class _Stream:
-    """Joins the events of a stream."""
-
     def __init__(self, room: int, reader: AnswerReader | None) -> None:
         self._reader = reader
         self._room = room
-        """Bytes that may still be added to the messages; below 0, the answer is read for its usage and end only."""
+        """Bytes that may still be added; below 0, the answer is read for its usage and end only."""
         self._events = EventReader(room)
         self._choices: dict[int, _GrowingChoice] = {}
         self._model = ""
@@ -204,7 +192,6 @@ class _Stream:
 
 
 def _render_message(choice: _GrowingChoice) -> bytes:
-    """The message in JSON, without the numbers that only a stream needs."""
     message = {"role": "assistant", **_join_texts(choice.message)}
     for name in ("tool_calls", "content"):
         members = message.get(name)
@@ -219,7 +206,6 @@ def _render_message(choice: _GrowingChoice) -> bytes:
 
 
 def _add_members(grown: dict[str, Any], delta: Mapping[str, Any]) -> None:
-    """Add the next piece of an object to what has come of it."""
     for key, value in delta.items():
         if value is None:
             grown.setdefault(key, None)
@@ -263,7 +249,7 @@ def _add_elements(grown: Any, pieces: list[Any]) -> Any:  # noqa: ANN401 - any J
 
 
 def _find_continued(elements: list[Any], piece: Any) -> dict[str, Any] | None:  # noqa: ANN401 - any JSON a server sends
-    """The element that this piece continues: the last of its index, unless both have an id and those differ."""
+    """The last element of this index, unless both have an id and those differ."""
     if not isinstance(piece, dict):
         return None
     if "index" not in piece:
@@ -286,7 +272,6 @@ def _continues(last: Mapping[str, Any], piece: Mapping[str, Any]) -> bool:
 
 
 def _join_texts(grown: Any) -> Any:  # noqa: ANN401 - any JSON
-    """The same as plain JSON: the pieces of each text are joined."""
     if isinstance(grown, _GrowingText):
         return "".join(grown.pieces)
     if isinstance(grown, dict):
@@ -297,7 +282,7 @@ def _join_texts(grown: Any) -> Any:  # noqa: ANN401 - any JSON
 
 
 def _iterate_weights(value: Any, level: int = 0) -> Iterator[int]:  # noqa: ANN401 - any JSON
-    """The bytes that a piece adds, roughly; a value that is nested too deep weighs more than any room."""
+    """Bytes, roughly; a value that is nested too deep weighs more than any room."""
     if level >= _NESTING_MAX_LEVELS:
         yield ANSWER_MAX_BYTES
     elif isinstance(value, str):

@@ -24,15 +24,10 @@ _STREAM_MEMBERS = frozenset({"stream", "stream_options"})
 
 
 class RequestFormat(ABC):
-    """Reads requests of one API as chat messages, and writes them back.
-
-    `source` is always the body of a request. What a method changes of it is replaced there; all other bytes stay.
-    """
+    """`source` is always the body of a request: what a method changes is replaced there, all other bytes stay."""
 
     NAME: ClassVar[str]
-    """The name of the API that its requests have."""
     FIRST_MESSAGE: ClassVar[re.Pattern[bytes]]
-    """The beginning of the list that holds the history, up to its first element."""
     BOUNDS: ClassVar[tuple[str, ...]]
     """The members that bound an answer; the last of them is set if a request has none."""
 
@@ -44,52 +39,44 @@ class RequestFormat(ABC):
     def render(
         self, request: Request, view: Sequence[Message], tools: bytes | None = None, shared: int = 0, /
     ) -> bytes:
-        """The request with `view` for its messages; `tools` replaces the tools it came with.
-
-        `shared`: how many messages of the view are those that the upstream read last, if the rest is rewritten.
-        """
+        """With `view` for its messages; the first `shared` of them are those that the upstream read last."""
 
     @abstractmethod
     def render_question(
         self, request: Request, question: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False
     ) -> bytes:
-        """The client's own request with other messages, asking for a text and nothing else.
+        """The request with other messages, asking for a text and nothing else.
 
-        `bounds`: the tokens of the answer, by the names of the members. `foreign`: it is sent to another upstream,
-        which gets what the question needs only: no member that names the client's account.
+        `bounds`: the tokens of the answer, by member. `foreign`: another upstream gets no member that names an account.
         """
 
     def find_first_message(self, source: bytes) -> int:
-        """The probable start of the first message; -1 if there is none."""
         return find_first_element(source, self.FIRST_MESSAGE)
 
     def why_relayed(self, _source: bytes, /) -> str:
-        """Why the history cannot be shortened here (a code for `x-compaction-reason`), or an empty text."""
+        """A code for `x-compaction-reason` if the history cannot be shortened here."""
         return ""
 
     def find_bounds(self, _source: bytes, /) -> tuple[str, ...]:
-        """The members by which this request bounds its answer."""
         return self.BOUNDS
 
     def answer_within(self, source: bytes, max_tokens: int) -> bytes:
-        """The request for an answer of at most so many tokens."""
         return bound_answer(source, self.BOUNDS, max_tokens)
 
     def disable_streaming(self, source: bytes) -> bytes:
-        """The request for an answer in one body."""
         return splice.remove_members(source, _STREAM_MEMBERS)
 
     def add_marks(self, source: bytes, _model: str, /) -> bytes:
-        """The request with cache marks, if its API caches by marks and the client sets none."""
+        """For an API that caches by marks, if the client sets none."""
         return source
 
     def request_usage(self, _source: bytes, /) -> bytes | None:
-        """The request for a stream that ends with its usage; None if it does so anyway."""
+        """None: its stream ends with the usage anyway."""
         return None
 
 
 def bound_answer(source: bytes, names: Sequence[str], max_tokens: int) -> bytes:
-    """The request with these members, which bound its answer, no larger than `max_tokens`."""
+    """None of these members is larger than `max_tokens`; the last is set if there is none."""
     changes: list[tuple[int, int, bytes]] = []
     is_bounded = False
     for member in splice.iterate_members(source):
@@ -105,7 +92,6 @@ def bound_answer(source: bytes, names: Sequence[str], max_tokens: int) -> bytes:
 
 
 def set_bounds(source: bytes, bounds: Mapping[str, int], model: str) -> bytes:
-    """The request with these bounds of its answer, for this model if it has a name."""
     members = {name: b"%d" % tokens for name, tokens in bounds.items()}
     if model:
         members["model"] = splice.quote(model)
@@ -113,7 +99,6 @@ def set_bounds(source: bytes, bounds: Mapping[str, int], model: str) -> bytes:
 
 
 def keep_members(source: bytes, names: Collection[str]) -> bytes:
-    """The request with these of its members only."""
     keys = {member.key for member in splice.iterate_members(source)}
     return splice.remove_members(source, keys.difference(names))
 
@@ -123,30 +108,26 @@ EVENT_MAX_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One answer of a model that waits for results of the proxy's own tools."""
-
     elements: tuple[bytes, ...]
-    """As the elements of the next request's history, word for word: reasoning and signatures too."""
+    """For the next request's history, word for word: reasoning and signatures too."""
     calls: tuple[ToolCall, ...]
-    """All its calls, those of the client's tools too: each needs a result."""
+    """Those of the client's tools too: each needs a result."""
 
 
 class Rounds(ABC):
-    """The answers of all rounds of a request, on their way to the client; each API has its own."""
+    """The answers of a request, on their way to the client."""
 
     def __init__(self, own: Collection[str], *, stream: bool) -> None:
         self._own = frozenset(own)
-        """The names of the proxy's own tools that this request may call."""
+        """Names of the proxy's own tools that this request may call."""
         self._stream = stream
         self._is_first = True
         self._usage: dict[str, Any] | None = None
-        """Of the rounds that are over."""
         self._usages: list[Mapping[str, Any] | None] = []
-        """Of each round that has ended, from the first on."""
+        """Of each round that has ended."""
         self._reset(is_last=False)
 
     def _reset(self, *, is_last: bool) -> None:
-        """Begin to read an answer."""
         self._is_last = is_last
         self._events = EventReader(EVENT_MAX_BYTES)
         self._unshown: list[bytes] = []
@@ -158,16 +139,15 @@ class Rounds(ABC):
 
     @property
     def held(self) -> bytes:
-        """Bytes that were read and not shown yet."""
         return b"".join(self._unshown) + self._events.held
 
     def find_usage(self, number: int) -> Mapping[str, Any] | None:
-        """The usage of one round, the first of which is 0; None if its answer did not tell."""
+        """None: its answer did not tell."""
         usages = [*self._usages, self._round_usage]
         return usages[number] if number < len(usages) else None
 
     def feed(self, chunk: bytes) -> bytes:
-        """Read a piece of the current answer. Result: what the client gets now; of a whole body nothing."""
+        """What the client gets now; of a whole body nothing."""
         if not self._stream:
             self._body += chunk
             return b""
@@ -177,7 +157,7 @@ class Rounds(ABC):
         return output
 
     def end_round(self) -> Round | None:
-        """End the current answer. None: it is the last one. Else it waits for results, and nothing of its end left."""
+        """None: it is the last. Else it waits for results, and nothing of its end was shown."""
         if not self._stream:
             self._read_body()
         elif rest := self.held:  # some servers end a stream without the blank line
@@ -187,7 +167,7 @@ class Rounds(ABC):
         return self._find_round()
 
     def begin_round(self, *, is_last: bool) -> None:
-        """Begin the next answer. `is_last`: no other follows, whatever it calls."""
+        """`is_last`: no other follows, whatever it calls."""
         if not self._stream:
             self._keep_shown()
         self._usage = add_usage(self._usage, self._round_usage)
@@ -195,36 +175,35 @@ class Rounds(ABC):
         self._reset(is_last=is_last)
 
     def close(self) -> bytes | None:
-        """The rest for the client. None: a whole body that is to be delivered as it came."""
+        """None: a whole body is to be delivered as it came."""
         return self._rest + self._events.close() if self._stream else self._join_bodies()
 
     @abstractmethod
     def _show(self, event: bytes) -> bytes:
-        """The event of a stream as the client gets it, or nothing."""
+        """The event as the client gets it, or nothing."""
 
     @abstractmethod
-    def _find_round(self) -> Round | None:
-        """The answer that is over, if it waits for results of the proxy's own tools."""
+    def _find_round(self) -> Round | None: ...
 
     @abstractmethod
     def _read_body(self) -> None:
-        """Read a whole body: its usage, and how it ended."""
+        """Its usage, and how it ended."""
 
     @abstractmethod
     def _keep_shown(self) -> None:
-        """Keep what the client gets of a whole body."""
+        """Of a whole body."""
 
     @abstractmethod
     def _join_bodies(self) -> bytes | None:
-        """The last body with what was kept of all rounds; None: it calls none of the proxy's own tools."""
+        """None: it calls none of the proxy's own tools."""
 
     def _names_own(self, raw: bytes) -> bool:
-        """Whether one of the proxy's own tools may be named in these bytes."""
+        """True if one of the proxy's own tools may be named in it."""
         return any(f'"{name}"'.encode() in raw for name in self._own)
 
 
 def add_usage(usage: Mapping[str, Any] | None, other_usage: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The figures of two usage objects added up; what is no figure is that of the second."""
+    """Figures are added up; any other value is that of the second."""
     if usage is None or other_usage is None:
         return dict(usage or other_usage or {}) or None
     total = dict(usage)
@@ -244,13 +223,12 @@ def _is_figure(value: object) -> bool:
 
 
 def extend_request(source: bytes, key: str, new_elements: Sequence[bytes]) -> bytes:
-    """The request with these elements behind those of its list."""
     end = source.rindex(b"]", *find_values(source)[key])
     return splice.replace_bytes(source, end, end, b"".join(b"," + element for element in new_elements))
 
 
 def offer_own_tool(source: bytes, definition: bytes, tool: OwnTool) -> bytes:
-    """The request with this tool behind its own. Return *source* itself if that cannot be (see `offer_tool`)."""
+    """*source* itself if that cannot be (see `offer_tool`)."""
     try:
         places = find_values(source)
         if "tools" not in places:
@@ -266,7 +244,6 @@ def offer_own_tool(source: bytes, definition: bytes, tool: OwnTool) -> bytes:
 
 
 def withdraw_own_tools(source: bytes, definitions: Iterable[bytes]) -> bytes:
-    """The request without these tools."""
     start, stop = find_values(source)["tools"]
     tools = source[start:stop]
     for definition in definitions:
@@ -275,11 +252,11 @@ def withdraw_own_tools(source: bytes, definitions: Iterable[bytes]) -> bytes:
 
 
 class AnswerFormat(ABC):
-    """Reads and writes answers of one API."""
+    """Reads answers of one API as chat answers, and writes them."""
 
     RECALL_TOOL: ClassVar[bytes]
     COMPACT_TOOL: ClassVar[bytes]
-    """The definitions of the tools of `recall.own_tools`, as this API has them."""
+    """As this API has the tools of `recall.own_tools`."""
 
     def __init_subclass__(cls) -> None:
         cls.RECALL_TOOL = cls.define_tool(RECALL)
@@ -287,33 +264,27 @@ class AnswerFormat(ABC):
 
     @staticmethod
     @abstractmethod
-    def define_tool(tool: OwnTool) -> bytes:
-        """The definition of a tool."""
+    def define_tool(tool: OwnTool) -> bytes: ...
 
     @abstractmethod
-    def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The chunk of a chat answer that says the same as this event; any other object as it is."""
+    def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]: ...
 
     @abstractmethod
-    def read_body(self, body: bytes) -> bytes:
-        """The chat completion that says the same as this answer; any other body as it is."""
+    def read_body(self, body: bytes) -> bytes: ...
 
     @abstractmethod
     def render_answer(self, text: str, model: str, created: int, /, *, stream: bool) -> bytes:
-        """An answer with this text, as one body or as a stream of events."""
+        """One body, or a stream of events."""
 
     @abstractmethod
-    def start_rounds(self, own_tools: Collection[str], *, stream: bool) -> Rounds:
-        """The rounds of a request that asks for a stream, or not, and may call these tools of the proxy."""
+    def start_rounds(self, own_tools: Collection[str], *, stream: bool) -> Rounds: ...
 
     @abstractmethod
-    def continue_request(self, source: bytes, answer: Round, results: Sequence[str]) -> bytes:
-        """The request for the next round."""
+    def continue_request(self, source: bytes, answer: Round, results: Sequence[str]) -> bytes: ...
 
     def allows_rounds(self, _source: bytes, /) -> bool:
-        """True if the answer to this request can be continued by another round."""
         return True
 
     def remove_reasoning(self, answer: Round) -> Round:
-        """The answer without reasoning that is signed for the history before it."""
+        """Without reasoning that is signed for the history before it."""
         return answer

@@ -14,34 +14,27 @@ from typing import Any
 from proxy.wire.json_body import as_object, as_text, read_json, read_object, write_json
 
 DATA = re.compile(rb"(?:\xef\xbb\xbf)?data: ?")
-"""The beginning of a line of data."""
 _EVENT_NAME = re.compile(rb"(?:\A(?:\xef\xbb\xbf)?|[\r\n])event:")
 
 
 class LineReader:
-    r"""Cuts a stream at the ends of its lines.
+    """Cuts a stream at the ends of its lines.
 
-        >>> reader = LineReader(max_held_bytes=1024)
-        >>> reader.feed(b"data: 1\n\nda"), reader.feed(b"ta: 2\r"), reader.feed(b"\n")
-        (b'data: 1\n\n', b'', b'data: 2\r\n')
-
-    A CR at the end of a chunk waits for the next byte, which may be its LF. After another CR it does not wait: the
-    lines of this stream end with CR alone, and this one ends an event.
+    A CR at the end of a chunk waits for the next byte, which may be its LF; after another CR it does not wait.
     """
 
     __slots__ = ("_held", "_is_within_line", "_max_held_bytes", "continues_line")
 
     def __init__(self, max_held_bytes: int) -> None:
         self._max_held_bytes = max_held_bytes
-        """A longer line is not held: it is returned in pieces, as it comes."""
+        """A longer line is returned in pieces, as it comes."""
         self._held = bytearray()
         self._is_within_line = False
         self.continues_line = False
-        """The bytes that `feed` returned last begin in the middle of a line that was too long to hold."""
+        """What `feed` returned last begins in the middle of such a line."""
 
     @property
     def held(self) -> bytes:
-        """The bytes that were fed and not returned."""
         return bytes(self._held)
 
     def feed(self, chunk: bytes) -> bytes:
@@ -67,7 +60,7 @@ class LineReader:
         return ready
 
     def close(self) -> bytes:
-        """Return what is held; the stream has ended, perhaps within a line."""
+        """What is held; the stream has ended, perhaps within a line."""
         self.continues_line = self._is_within_line
         rest = self.held
         self._held.clear()
@@ -81,13 +74,12 @@ class EventReader:
         self._max_event_bytes = max_event_bytes
         self._lines = LineReader(max_event_bytes)
         self._event = bytearray()
-        """The whole lines of the event that has not ended."""
+        """Whole lines of an event that has not ended."""
         self.has_cut = False
-        """An event was larger than `max_event_bytes`, and was returned in pieces."""
+        """A larger event was returned in pieces."""
 
     @property
     def held(self) -> bytes:
-        """The bytes after the last whole event."""
         return bytes(self._event) + self._lines.held
 
     def feed(self, chunk: bytes) -> list[bytes]:
@@ -108,14 +100,12 @@ class EventReader:
         return events
 
     def close(self) -> bytes:
-        """Return what is held; the stream has ended, perhaps within an event."""
         rest = bytes(self._event) + self._lines.close()
         self._event.clear()
         return rest
 
 
 def iterate_data(lines: bytes) -> Iterator[bytes]:
-    """The data of each line that has some, without the end of the line."""
     for line in lines.splitlines():
         start = DATA.match(line)
         if start is not None:
@@ -123,7 +113,6 @@ def iterate_data(lines: bytes) -> Iterator[bytes]:
 
 
 def read_event(event: bytes) -> dict[str, Any] | None:
-    """The JSON object that an event carries, or None."""
     data = b"\n".join(iterate_data(event))
     if not data.startswith(b"{"):
         return None
@@ -131,12 +120,12 @@ def read_event(event: bytes) -> dict[str, Any] | None:
 
 
 def has_name(event: bytes) -> bool:
-    """True if the event has a line `event:`."""
+    """It has a line `event:`."""
     return _EVENT_NAME.search(event) is not None
 
 
 def write_event(value: Mapping[str, Any], *, named: bool = False) -> bytes:
-    """An event that carries this object; `named` by its type, as Messages and Responses do."""
+    """`named` by its type, as Messages and Responses do."""
     name = b""
     if named:
         name = b"event: %b\n" % str(value.get("type")).encode()
@@ -144,10 +133,10 @@ def write_event(value: Mapping[str, Any], *, named: bool = False) -> bytes:
 
 
 OPENING_MAX_BYTES = 2 * 1024 * 1024
-"""Of the first events: OpenAI repeats the instructions and the tools of a request in two of them."""
+"""OpenAI repeats the instructions and the tools of a request in two of the first events."""
 _TYPE_FIRST = re.compile(rb'\{\s*"type"\s*:\s*"([\w.]+)"')
 _REQUEST_TAKEN = frozenset({b"response.created", b"response.in_progress", b"response.queued", b"message_start"})
-"""Types of events that a refusal may still follow; it may follow any other that carries no output, too."""
+"""A refusal may still follow these, and any other that carries no output."""
 _CARRIES_OUTPUT = re.compile(
     r"content_block_|message_(?:delta|stop)"
     r"|response\.(?:\w+\.|output|content|reasoning|function_call|completed|incomplete|cancelled)"
@@ -155,8 +144,6 @@ _CARRIES_OUTPUT = re.compile(
 
 
 class StreamOpening:
-    """Reads a stream up to the first event that shows an answer or a refusal."""
-
     __slots__ = ("_first_decides", "_is_decided", "_lines", "_read_bytes", "_refusal")
 
     def __init__(self, *, first_decides: bool = False) -> None:
@@ -168,14 +155,14 @@ class StreamOpening:
         self._read_bytes = 0
 
     def is_decided(self, beginning: bytes | bytearray) -> bool:
-        """True if nothing more needs to be awaited. `beginning`: all that has come, of which only the end is new."""
+        """Nothing more needs to be awaited. `beginning`: all that has come, of which only the end is new."""
         new_bytes = bytes(beginning[self._read_bytes :])
         self._read_bytes = len(beginning)
         self._judge(self._lines.feed(new_bytes))
         return self._is_decided or len(beginning) > OPENING_MAX_BYTES
 
     def find_refusal(self, beginning: bytes | bytearray) -> bytes | None:
-        """The error in these events as the body of a refusal, or None. No more is awaited."""
+        """The error as the body of a refusal, or None."""
         self.is_decided(beginning)
         self._judge(self._lines.close())  # some servers do not end the last line of a stream
         return self._refusal
@@ -207,7 +194,6 @@ class StreamOpening:
 
 
 def find_refusal(beginning: bytes) -> bytes | None:
-    """The error in the first events of a stream as the body of a refusal, or None."""
     return StreamOpening().find_refusal(beginning)
 
 
@@ -228,7 +214,7 @@ HEARTBEAT_WITHIN_EVENT = b": keep-alive\n"
 """Without the empty line, which would end an event of which only some lines have come."""
 _EVENT_ENDS = (b"\n\n", b"\n\r\n", b"\r\r", b"\n\r")
 HELD_MAX_BYTES = 64 * 1024
-"""A longer line is relayed in pieces: a picture must not pile up here."""
+"""A longer line is relayed in pieces."""
 
 # Two expressions, because each begins with letters: as one with an `|` they cost ten times as much.
 _FINISH_REASON = re.compile(rb'"finish_reason"\s*:\s*"')
@@ -237,21 +223,19 @@ _DONE = re.compile(rb"[\r\n](?:data:\s*\[DONE\]|(?:event:\s*|data:\s*\{\s*\"type
 _END_TYPE = re.compile(rb'"type"\s*:\s*"(?:' + _ENDS + rb')"')
 _END_TYPES = frozenset({"message_stop", "response.completed", "response.incomplete", "response.failed"})
 _REMEMBERED_BYTES = 64
-"""A line that is relayed in pieces may be cut within the words that tell the finish."""
+"""A cut line may be cut within the words that tell the finish."""
 ErrorObject = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class LineError:
-    """The error in one line of a stream."""
-
     error: ErrorObject
     is_bare: bool
-    """It is no event of the API, and client libraries skip it silently: they would take the end for a success."""
+    """Client libraries skip it silently, and take the end for a success."""
 
 
 class StreamWatch:
-    """Watches one stream: `feed` returns the bytes that may be relayed now, up to the end of a line."""
+    """`feed` returns what may be relayed now, up to the end of a line."""
 
     __slots__ = ("_flat_errors", "_lines", "_must_finish", "_tail", "error", "finished", "is_done", "names_events")
 
@@ -262,21 +246,20 @@ class StreamWatch:
         """Responses: see `find_line_error`."""
         self._lines = LineReader(HELD_MAX_BYTES)
         self._tail = b"\n\n"
-        """The end of what was relayed; a stream begins between two events."""
+        """The end of what was relayed."""
         self._must_finish = must_finish
         self.finished = not must_finish
         self.is_done = False
-        """The last event was relayed: nothing follows, whatever the connection does then."""
+        """Nothing follows the last event, whatever the connection does then."""
         self.error: ErrorObject | None = None
 
     @property
     def at_boundary(self) -> bool:
-        """True if the proxy may write a line now."""
         return self._tail.endswith((b"\n", b"\r"))
 
     @property
     def heartbeat(self) -> bytes:
-        """A comment that changes no event if it is written now; empty in the middle of a line."""
+        """A comment that changes no event if written now."""
         if not self.at_boundary:
             return b""
         if self._tail.endswith(_EVENT_ENDS):
@@ -284,11 +267,9 @@ class StreamWatch:
         return HEARTBEAT_WITHIN_EVENT
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return the bytes that may be relayed now."""
         return self._watch(self._lines.feed(chunk))
 
     def close(self) -> bytes:
-        """Return what was held; the stream has ended, perhaps within a line."""
         return self._watch(self._lines.close())
 
     def _watch(self, ready: bytes) -> bytes:
@@ -310,7 +291,7 @@ class StreamWatch:
         return ready
 
     def _holds_last_event(self, ready: bytes) -> bool:
-        """True if these lines hold the last event, without a name and with other members before its type."""
+        """They hold the last event, with other members before its type."""
         lines = ready.splitlines(keepends=True)
         if self._lines.continues_line:
             first_line = self._tail.splitlines()[-1] + lines.pop(0)
@@ -319,7 +300,7 @@ class StreamWatch:
         return any(map(_is_last_event, lines))
 
     def _cut_at_error(self, ready: bytes) -> bytes:
-        """The bytes before a bare error; it and all after it are held back, because some clients fail on it."""
+        """Nothing from a bare error on is relayed: some clients fail on it."""
         start = 0
         for line in ready.splitlines(keepends=True):
             fault = find_line_error(line, may_be_flat=self._flat_errors)
@@ -333,10 +314,7 @@ class StreamWatch:
 
 
 def _is_last_event(line: bytes) -> bool:
-    """True if this line is the last event of a stream.
-
-    Data within an event may have such a type, so a whole line is parsed; few lines get so far.
-    """
+    """Data within an event may have such a type, so the line is parsed; few lines get so far."""
     if _END_TYPE.search(line) is None:
         return False
     if not line.endswith((b"\n", b"\r")):
@@ -349,9 +327,7 @@ def _is_last_event(line: bytes) -> bool:
 
 
 def find_line_error(line: bytes, *, may_be_flat: bool) -> LineError | None:
-    """The error in this line, or None.
-
-    `may_be_flat`: code and message may be members of the event itself, as in Responses:
+    """`may_be_flat`: code and message are members of the event:
     <https://platform.openai.com/docs/api-reference/responses-streaming>.
     """
     data = DATA.match(line)
@@ -373,7 +349,7 @@ def find_line_error(line: bytes, *, may_be_flat: bool) -> LineError | None:
 
 
 def as_error(value: object) -> ErrorObject:
-    """The error of a server with the four members that clients of OpenAI know."""
+    """With the four members that clients of OpenAI know."""
     error = value
     if not isinstance(error, dict):
         error = {"message": str(value)}
@@ -381,7 +357,6 @@ def as_error(value: object) -> ErrorObject:
 
 
 def read_error(body: bytes) -> ErrorObject:
-    """The error in the body of a refusal."""
     value = read_json(body)
     if value is None:
         value = body.decode("utf-8", "replace")
@@ -391,9 +366,7 @@ def read_error(body: bytes) -> ErrorObject:
 
 
 def make_error_event(error: ErrorObject, *, at_boundary: bool, named: bool = False) -> bytes:
-    """An event that every client library raises on, on a line of its own.
-
-    `named`: for clients of Messages, which ignore an error in an event without a name:
+    """On a line of its own. `named`: clients of Messages ignore an error in an event without a name:
     <https://platform.claude.com/docs/en/build-with-claude/streaming#error-events>.
     """
     lead = "\n\n"

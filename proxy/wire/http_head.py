@@ -51,7 +51,7 @@ CREDENTIALS = frozenset(
 ACCOUNTS = frozenset({"openai-organization", "openai-project"})
 
 TOO_MANY_HEADERS = "Too many headers received"
-"""The message of aiohttp's error for a head with more headers than `max_headers`; it has no class of its own."""
+"""aiohttp's error for more headers than `max_headers` has no class of its own."""
 # Control characters, tabs aside, are forbidden (RFC 9110, section 5.5). aiohttp writes none, but reads them.
 _UNWRITABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 
@@ -65,7 +65,7 @@ _CROSS_ORIGIN = "access-control-"
 
 
 def find_header(headers: Iterable[tuple[str, str]], name: str) -> str | None:
-    """The first value of a header, whatever its spelling."""
+    """The first value, whatever its spelling."""
     for spelling, value in headers:
         if spelling.lower() == name:
             return value
@@ -73,12 +73,11 @@ def find_header(headers: Iterable[tuple[str, str]], name: str) -> str | None:
 
 
 def remove_headers(headers: Headers, *names: str) -> Headers:
-    """The headers without those of these names, whatever their spelling."""
     return tuple(pair for pair in headers if pair[0].lower() not in names)
 
 
 def read_own_headers(headers: Headers) -> dict[str, str]:
-    """The headers for this proxy, by name; of one that repeats, the first value."""
+    """Of one that repeats, the first value."""
     values: dict[str, str] = {}
     for spelling, value in headers:
         name = spelling.lower()
@@ -88,7 +87,6 @@ def read_own_headers(headers: Headers) -> dict[str, str]:
 
 
 def select_for_upstream(headers: Headers, *, without: frozenset[str] = frozenset()) -> Headers:
-    """The headers of a request that are forwarded to the upstream."""
     names = [name.lower() for name, _ in headers]
     removed_names = _NOT_FOR_UPSTREAM
     if without:
@@ -100,10 +98,7 @@ def select_for_upstream(headers: Headers, *, without: frozenset[str] = frozenset
 
 
 def select_for_client(headers: Headers, *, cross_origin: bool = True) -> Headers:
-    """The headers of an answer that are forwarded to the client. A value that cannot be written again is dropped.
-
-    `cross_origin`: whether the upstream may allow pages of other sites to read the answer.
-    """
+    """`cross_origin`: whether pages of other sites may read the answer. What cannot be written again is dropped."""
     names = [name.lower() for name, _ in headers]
     prefixes: tuple[str, ...] = (_OWN_PREFIX,)
     if not cross_origin:
@@ -122,7 +117,7 @@ def select_for_client(headers: Headers, *, cross_origin: bool = True) -> Headers
 
 
 def are_writable(headers: Headers) -> bool:
-    """True if all headers can be written again: bytes that are not UTF-8 were read as lone surrogates."""
+    """Bytes that are not UTF-8 were read as lone surrogates."""
     text = "".join(chain.from_iterable(headers))
     return (text.isascii() and text.isprintable()) or all(map(_is_writable, headers))
 
@@ -138,7 +133,6 @@ def _drop(headers: Headers, names: list[str], removed_names: frozenset[str]) -> 
 
 
 def _list_connection_options(headers: Headers, names: list[str]) -> frozenset[str]:
-    """The headers that belong to this connection by RFC 9110, section 7.6.1."""
     values = [value for (_, value), name in zip(headers, names, strict=True) if name == "connection"]
     options = ",".join(values).lower()
     if options == "keep-alive":
@@ -147,7 +141,7 @@ def _list_connection_options(headers: Headers, names: list[str]) -> frozenset[st
 
 
 def _find_transfer_codings(headers: Headers, names: list[str]) -> list[str]:
-    """The codings of a body beside its chunks (RFC 9112, section 7): it stays as it came, so its reader must know."""
+    """Codings of a body beside its chunks: it stays as it came, so its reader must know."""
     values = [value for (_, value), name in zip(headers, names, strict=True) if name == "transfer-encoding"]
     if values in ([], ["chunked"]):
         return []
@@ -155,7 +149,7 @@ def _find_transfer_codings(headers: Headers, names: list[str]) -> list[str]:
 
 
 def _unify_spelling(headers: Headers) -> Headers:
-    """A name that repeats keeps its first spelling: aiohttp's client takes another spelling for a correction."""
+    """A name that repeats keeps its first spelling: aiohttp takes another for a correction."""
     first_spelling: dict[str, str] = {}
     for name, _ in headers:
         first_spelling.setdefault(name.lower(), name)
@@ -163,7 +157,7 @@ def _unify_spelling(headers: Headers) -> Headers:
 
 
 def find_encoding(headers: Iterable[tuple[str, str]]) -> str:
-    """The encodings of a body, in the order they were applied; empty for none, which some servers call `identity`."""
+    """In the order they were applied; `identity` is none."""
     encodings: list[str] = []
     for header, value in headers:
         if header.lower() == "content-encoding":
@@ -172,12 +166,10 @@ def find_encoding(headers: Iterable[tuple[str, str]]) -> str:
 
 
 def list_codings(value: str) -> list[str]:
-    """The codings in a list of them, such as `gzip, chunked`."""
     return [coding.strip().lower() for coding in value.split(",")]
 
 
 def is_event_stream(headers: Headers) -> bool:
-    """True for the headers of an event stream that can be read along: it is not compressed."""
     kind = find_header(headers, "content-type") or ""
     return kind.startswith("text/event-stream") and not find_encoding(headers)
 
@@ -233,13 +225,13 @@ _SAFE = re.compile(r"(?:[\x21-\x24\x26-\x7e]|%[0-9A-Fa-f]{2})*")
 
 
 def remove_origin(target: str) -> str:
-    """The path and query of a request's target, without the scheme and host that some clients write before them."""
+    """Some clients write scheme and host before the path."""
     return _ORIGIN.sub("/", target)
 
 
 @lru_cache(maxsize=256)
 def normalize_path(path: str) -> str | None:
-    """The one spelling of a path: dots resolved, slashes single, needless escapes undone. None: no path at all."""
+    """Dots resolved, slashes single, needless escapes undone. None: no path at all."""
     if not path.startswith("/") or "\\" in path or not _SAFE.fullmatch(path):
         return None
     result_segments: list[str] = []
@@ -254,10 +246,7 @@ def normalize_path(path: str) -> str | None:
 
 
 def below_v1(path: str) -> str | None:
-    """`/chat/completions` for `/v1/chat/completions`; None for what is not an API path.
-
-    A slash behind a path that holds a history is left out: some clients put it behind the URL they were given.
-    """
+    """None: no API path. Some clients put a slash behind the URL they were given."""
     if not path.startswith("/v1/"):
         return None
     below = path[3:]
@@ -265,12 +254,12 @@ def below_v1(path: str) -> str | None:
 
 
 def has_v1_twice(below: str) -> bool:
-    """True where `/v1/v1` was asked for a path that holds a history: the client's base URL has one `/v1` too many."""
+    """The client's base URL has one `/v1` too many."""
     return below_v1(below) in _WITH_HISTORY
 
 
 def is_inference(method: str, path: str, listed: tuple[str, ...]) -> bool:
-    """True for paths that may be called with a key that the client does not own; never for one escaped twice."""
+    """May be called with a key that the client does not own; never if it is escaped twice."""
     unescaped_path = unquote(path).rstrip("/")
     if ".." in unescaped_path or "%" in unescaped_path:
         return False
@@ -304,7 +293,6 @@ _INFRASTRUCTURE_COOKIE = re.compile(
 
 @lru_cache(maxsize=512)
 def is_credential(name: str) -> bool:
-    """True for the name of a header that carries a credential."""
     name = name.lower()
     if name in CREDENTIALS:
         return True
@@ -315,7 +303,7 @@ def is_credential(name: str) -> bool:
 
 
 def find_credentials(headers: Headers, query: str = "") -> Headers:
-    """The credentials that a request shows, as pairs of lower-case name and value, sorted; empty ones show nothing."""
+    """Pairs of lower-case name and value, sorted; empty ones show nothing."""
     credentials = {(name.lower(), _find_significant(name, value)) for name, value in headers if is_credential(name)}
     if query:
         for name, value in parse_qsl(query, errors="surrogateescape"):
@@ -325,7 +313,7 @@ def find_credentials(headers: Headers, query: str = "") -> Headers:
 
 
 def _find_significant(name: str, value: str) -> str:
-    """The part of a header's value that tells clients apart: all of it; of cookies, those about the client."""
+    """Of cookies, those about the client."""
     if name.lower() != "cookie":
         return value
     cookies: list[str] = []
@@ -340,17 +328,16 @@ def _find_significant(name: str, value: str) -> str:
 class Caller:
     team: str = ""
     key_id: str = ""
-    """The public part of its team key; empty if a trusted gateway spoke for it, or there are no teams."""
+    """Empty: a trusted gateway spoke for it, or there are no teams."""
     tag: str = ""
-    """The header `x-compaction-tag`."""
     halted: bool = False
-    """An operator has switched compaction off for it: no new block is made, existing ones are applied."""
+    """No new block is made, existing ones are applied."""
     identified_by: Headers = field(default=(), repr=False)
-    """What the headers of `access.tenant_headers` say, by which the operator tells clients apart."""
+    """What the headers of `access.tenant_headers` say."""
 
     @property
     def tenant(self) -> str:
-        """The tenant of a team. The dot keeps it apart from the hash of any credential."""
+        """The dot keeps it apart from the hash of any credential."""
         return f"team.{self.team}" if self.team else ""
 
 
@@ -366,27 +353,26 @@ ALL_PERCENT = 100
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The spans of one request: its own, and the one of its call to the upstream."""
+    """The spans of a request: its own, and the one of its call to the upstream."""
 
     trace_id: str
     parent_id: str
-    """Span of the client; empty where the trace begins here."""
+    """Span of the client, if any."""
     span_id: str
     call_id: str
     is_sampled: bool
 
     @property
     def traceparent(self) -> str:
-        """The header of the call to the upstream."""
         return f"00-{self.trace_id}-{self.call_id}-{int(self.is_sampled):02x}"
 
     def child(self, span_id: str) -> "Trace":
-        """The trace of a further call on behalf of this request, as of one for a summary."""
+        """Of a further call on behalf of this request."""
         return replace(self, parent_id=self.span_id, span_id=span_id, call_id=span_id)
 
 
 def continue_trace(traceparent: str | None, entropy: str, percent: float) -> Trace:
-    """The trace of a request: the client's, or a new one of which `percent` are recorded. `entropy`: hex digits."""
+    """The client's, or a new one of which `percent` are recorded. `entropy`: hex digits."""
     span_id, call_id = entropy[:16], entropy[16:32]
     match = _TRACEPARENT.fullmatch(traceparent or "")
     if match is not None:

@@ -18,10 +18,7 @@ from proxy.history.request import Request
 
 
 def read_json(data: bytes) -> Any:  # noqa: ANN401 - any JSON
-    """The value in these bytes; None if they hold none.
-
-    The fast parser refuses half of a surrogate pair, NaN and bytes that are no UTF-8: the standard library reads them.
-    """
+    """None: no JSON. The standard library reads half surrogate pairs, NaN and bytes that are no UTF-8."""
     try:
         return msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -33,7 +30,6 @@ def read_json(data: bytes) -> Any:  # noqa: ANN401 - any JSON
 
 
 def read_object(data: bytes) -> dict[str, Any] | None:
-    """The JSON object in these bytes; None if they hold none."""
     value = read_json(data)
     if isinstance(value, dict):
         return value
@@ -41,21 +37,20 @@ def read_object(data: bytes) -> dict[str, Any] | None:
 
 
 def as_object(value: object) -> dict[str, Any]:
-    """The value if it is an object, else an empty one."""
+    """An empty object for anything else."""
     if isinstance(value, dict):
         return value
     return {}
 
 
 def as_text(value: object) -> str:
-    """The value if it is a text, else an empty one."""
     if isinstance(value, str):
         return value
     return ""
 
 
 def write_json(value: object) -> bytes:
-    """A JSON value in bytes, even if a text holds half a surrogate pair."""
+    """Even if a text holds half a surrogate pair."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
@@ -63,19 +58,17 @@ def write_json(value: object) -> bytes:
 
 
 Places = Mapping[str, tuple[int, int]]
-"""Where each top-level value of a body begins and ends."""
 BETWEEN = re.compile(rb"[ \t\n\r,]*+")
-"""What is between the elements of an array."""
 _outline = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _array = msgspec.json.Decoder(list[msgspec.Raw])
 _KEY = re.compile(rb'[ \t\n\r]*+"((?:[^"\\]++|\\.)*+)"[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)
 _COMMA = re.compile(rb"[ \t\n\r]*+[,}]")
 _LISTS = frozenset({"messages", "input", "tools"})
-"""The lists that may be rewritten. If one is there twice, servers do not agree on which one counts."""
+"""If one is there twice, servers do not agree on which one counts."""
 
 
 def find_values(source: bytes) -> dict[str, tuple[int, int]]:
-    """Start and end of each top-level value, by key. Raises ValueError if the body is no JSON object."""
+    """Start and end of each top-level value. Raises ValueError if it is no JSON object."""
     try:
         places = _walk(source, _outline.decode(source))
     except msgspec.MsgspecError:
@@ -86,7 +79,7 @@ def find_values(source: bytes) -> dict[str, tuple[int, int]]:
 
 
 def _walk(source: bytes, values: dict[str, msgspec.Raw]) -> dict[str, tuple[int, int]] | None:
-    """The places of these values, one step for each key; None if a key is there twice and hides a value."""
+    """None: a key is there twice and hides a value."""
     start = source.index(b"{") + 1
     places: dict[str, tuple[int, int]] = {}
     for key, value in values.items():
@@ -109,7 +102,7 @@ def _decode_key(key: bytes) -> str:
 
 
 def _scan(source: bytes) -> dict[str, tuple[int, int]]:
-    """Find the top-level values by reading every byte; a list of `_LISTS` that is there twice is rejected."""
+    """Reads every byte."""
     if not isinstance(json.loads(source), dict):
         raise ValueError("a request is an object")  # noqa: TRY004 - for the caller it is one of many things JSON can be
     places: dict[str, tuple[int, int]] = {}
@@ -121,7 +114,7 @@ def _scan(source: bytes) -> dict[str, tuple[int, int]]:
 
 
 def read_elements(raw: bytes) -> list[bytes]:
-    """The elements of a JSON array; by the slow parser if a string holds half a surrogate pair."""
+    """By the slow parser if a string holds half a surrogate pair."""
     try:
         return list(map(bytes, _array.decode(raw)))
     except msgspec.MsgspecError:
@@ -129,7 +122,6 @@ def read_elements(raw: bytes) -> list[bytes]:
 
 
 def locate(source: bytes, first_start: int, elements: Iterable[bytes]) -> list[tuple[int, int]]:
-    """The start and end of each of these elements, which follow each other."""
     spans: list[tuple[int, int]] = []
     stop = first_start
     for raw in elements:
@@ -140,7 +132,7 @@ def locate(source: bytes, first_start: int, elements: Iterable[bytes]) -> list[t
 
 
 def skip(pattern: re.Pattern[bytes], source: bytes, start: int) -> int:
-    """The end of this pattern if it is at `start`, else `start`."""
+    """The end of the pattern if it is at `start`, else `start`."""
     match = pattern.match(source, start)
     if match is None:
         return start
@@ -155,7 +147,7 @@ _model_decoder = msgspec.json.Decoder(_ModelMember)
 
 
 def find_model(body: bytes) -> str | None:
-    """The model that a request names; it decides which upstream the request goes to."""
+    """It decides which upstream a request goes to."""
     try:
         return _model_decoder.decode(body).model
     except (msgspec.DecodeError, RecursionError):  # clients send lone surrogates, NaN and byte order marks
@@ -166,7 +158,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class TextFields(msgspec.Struct):
-    """A struct with members that may be of any kind: those in `TEXTS` are empty if they are no texts."""
+    """Members in `TEXTS` are empty if they are no texts."""
 
     TEXTS: ClassVar[tuple[str, ...]] = ()
 
@@ -177,10 +169,7 @@ class TextFields(msgspec.Struct):
 
 
 def build_reader(struct: type[S]) -> Callable[[bytes], S]:
-    """A function that reads this struct from JSON.
-
-    The fast parser refuses half of a surrogate pair, which clients in JavaScript send if they cut a text in two.
-    """
+    """The slow reader takes half of a surrogate pair, which clients in JavaScript send if they cut a text in two."""
     decoder = msgspec.json.Decoder(struct)
 
     def read(raw: bytes) -> S:
@@ -209,31 +198,30 @@ def _read_fields(struct: type[msgspec.Struct], raw: bytes) -> Iterator[tuple[str
 
 
 CHANGING_MESSAGES = 8
-"""The newest messages, which clients change from turn to turn: cache marks move, reminders are taken out."""
+"""Clients change the newest from turn to turn: cache marks move, reminders are taken out."""
 _SAMPLE_BYTES = 64
 _AFTER_MESSAGE = re.compile(rb"[ \t\n\r]*+(?:,|(?=\]))")
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The first messages of another request, found in a body that is still to be read."""
+    """The first `count` messages of another request, found in a body that is still to be read."""
 
     request: Request
-    """The other request, of which `count` messages are found."""
     count: int
     start: int
-    """The start of the first of them in the body."""
+    """Of the first of them in the body."""
     stop: int
-    """The end of the last of them in the body, with the comma after it."""
+    """Of the last of them, with the comma after it."""
 
     def remove_from(self, source: bytes) -> bytes:
-        """The body without these messages; raises ValueError if it is no text."""
+        """Raises ValueError if the rest is no text."""
         rest = source[: self.start] + source[self.stop :]
         rest.decode()
         return rest
 
     def is_followed(self, source: bytes, rest: bytes, place: tuple[int, int] | None) -> bool:
-        """True if the list, which is at `place` of the rest, begins with these messages."""
+        """The list, at `place` of the rest, begins with these messages."""
         start, stop = place or (self.start, self.start)
         if rest[start : self.start].strip() != b"[":
             return False
@@ -241,7 +229,7 @@ class Prefix:
 
 
 def find_first_element(source: bytes, list_start: re.Pattern[bytes]) -> int:
-    """The probable place of the first element of a list, or -1; another list may have this name as well."""
+    """The probable place, or -1; another list may have this name as well."""
     match = list_start.search(source)
     if match is None:
         return -1
@@ -249,12 +237,12 @@ def find_first_element(source: bytes, list_start: re.Pattern[bytes]) -> int:
 
 
 def list_named(key: str) -> re.Pattern[bytes]:
-    """The pattern of a list with this key, up to its first element."""
+    """A list with this key, up to its first element."""
     return re.compile(rb'"%b"[ \t\n\r]*+:[ \t\n\r]*+\[[ \t\n\r]*+' % key.encode())
 
 
 def count_stable(request: Request) -> int:
-    """The least number of this request's first messages that another must begin with; 0 if none will do."""
+    """Another must begin with so many of its messages at least; 0: none will do."""
     count = max(request.head_size + 1, len(request.messages) - CHANGING_MESSAGES)
     if count > len(request.messages):
         return 0
@@ -266,7 +254,7 @@ def count_stable(request: Request) -> int:
 
 
 def find_prefix(request: Request, source: bytes, start: int) -> Prefix | None:
-    """The messages of this request that other bytes have at `start` as well: all but the newest, or more."""
+    """All but the newest messages, or more, that other bytes have at `start` as well."""
     count = count_stable(request)
     if not count:
         return None

@@ -32,40 +32,34 @@ from proxy.wire.json_body import (
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The part of the client's request that one chat message was read from."""
+    """What one chat message was read from."""
 
     container: int
-    """The place in the client's list."""
     role: str
     blocks: tuple[bytes, ...]
-    """The content blocks or items of the client, each in its bytes."""
+    """Content blocks or items, each in its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class PiecedRequest(Request):
-    """A request whose `messages` are the chat messages that say the same."""
+    """`messages` are the chat messages that say the same."""
 
     list_at: tuple[int, int] = (0, 0)
-    """Where the client's list begins and ends in the source."""
     spans: tuple[tuple[int, int], ...] = ()
-    """Where each element of that list begins and ends."""
     pieces: tuple[Piece | None, ...] = ()
-    """Of each of `messages`; None for what is outside of the list."""
+    """None for a message outside of the list."""
     head_places: Mapping[int, int] = field(default_factory=dict, compare=False)
-    """The place of each message of the head, which has no place in the body, by its `id()`."""
+    """Of the messages of the head, which have no place in the body, by `id()`."""
 
     def find_end(self, count: int) -> int:
-        """The end of the element that the last of the first `count` messages came from."""
+        """Of the element that the last of `count` messages came from."""
         piece = self.pieces[count - 1]
         if piece is None:
             return self.list_at[0]
         return self.spans[piece.container][1]
 
     def find_cut(self, count: int) -> int:
-        """The same if another history may continue there: the element is whole, and so is the model's answer; else 0.
-
-        The items of one answer may be continued by more items, so no cut is after the assistant.
-        """
+        """The same if another history may continue there, else 0: never after the assistant, whose items may go on."""
         piece = self.pieces[count - 1]
         if piece is None or piece.role == "assistant":
             return 0
@@ -77,15 +71,14 @@ class PiecedRequest(Request):
         return self.find_end(count)
 
     def count_blocks(self, container: int) -> int:
-        """The number of blocks of an element of the client's list."""
         start = bisect_left(self.pieces, container, key=_get_container)
         stop = bisect_right(self.pieces, container, key=_get_container)
         return sum(len(piece.blocks) for piece in self.pieces[start:stop] if piece is not None)
 
     def find_origin(self, message: Message) -> tuple[Piece | None, bool]:
-        """The piece that this message came from, shortened or not, and whether its bytes are unchanged.
+        """Its piece, None if the proxy wrote it, and whether its bytes are unchanged.
 
-        The piece is None if the proxy wrote the message. Its other members (an observation, say) do not matter.
+        Its other members (an observation, say) do not matter.
         """
         place = self._find_place(message)
         if place is None:
@@ -115,7 +108,7 @@ def replace_list(
     tools: bytes | None,
     write_list: Callable[[PiecedRequest, Sequence[Message]], Iterable[bytes]],
 ) -> bytes:
-    """The request with `view` in its list, written by `write_list`; `tools` replaces the tools it came with."""
+    """`tools` replaces the tools it came with."""
     assert isinstance(request, PiecedRequest)  # noqa: S101 - `piece_reader` made it
     changes: list[tuple[int, int, bytes]] = []
     if request.is_changed_by(view):
@@ -129,13 +122,11 @@ def replace_list(
 
 
 Split = Callable[[Sequence[bytes], int, Sequence[Piece | None]], Iterable[tuple[Message, Piece]]]
-"""The chat messages of these elements, the first of which has this number in the list, after the known pieces."""
+"""Chat messages of the elements from this number on, after the known pieces."""
 Read = Callable[[bytes, Places, Prefix | None], PiecedRequest | None]
 
 
 class _TypedObject(TextFields):
-    """An item or a block, of which only the type matters."""
-
     TEXTS = ("type",)
     type: Any = ""
 
@@ -144,7 +135,6 @@ _decode_typed = build_reader(_TypedObject)
 
 
 def read_body(source: bytes, prefix: Prefix | None, read: Read) -> PiecedRequest | None:
-    """The request in these bytes, or None if they cannot be understood. A known prefix is not read again."""
     try:
         if prefix is not None:
             request = _read_after_prefix(source, prefix, read)
@@ -157,7 +147,7 @@ def read_body(source: bytes, prefix: Prefix | None, read: Read) -> PiecedRequest
 
 
 def _read_after_prefix(source: bytes, prefix: Prefix, read: Read) -> PiecedRequest | None:
-    """The request that begins with this prefix; None if it does not after all."""
+    """None: it does not begin so after all."""
     rest = prefix.remove_from(source)
     new_request = read(rest, find_values(rest), prefix)
     if new_request is None or not prefix.is_followed(source, rest, new_request.list_at):
@@ -179,7 +169,6 @@ def _read_after_prefix(source: bytes, prefix: Prefix, read: Read) -> PiecedReque
 
 
 def _count_elements(prefix: Prefix) -> int:
-    """The number of known elements of the list."""
     assert isinstance(prefix.request, PiecedRequest)  # noqa: S101 - a prefix is of the same API
     piece = prefix.request.pieces[prefix.count - 1]
     if piece is None:
@@ -197,10 +186,10 @@ def read_list(
     prefix: Prefix | None,
     as_element: Callable[[bytes], bytes] | None = None,
 ) -> PiecedRequest | None:
-    """The history in the list with this key, and the members that both APIs name alike; None if there is no history.
+    """None: there is no history.
 
-    `system`: the content of the system prompt, which is outside of the list. With a prefix, the list in `source` is the
-    elements after the known ones. `as_element`: makes the only element of a text that may stand instead of the list.
+    `system`: content outside of the list. With a prefix, `source` lists the elements after the known ones.
+    `as_element`: makes the only element of a text that stands instead of the list.
     """
     start, stop = places.get(key, (0, 0))
     if source[start : start + 1] == b"[":
@@ -271,29 +260,23 @@ def _list_head_places(messages: Sequence[Message]) -> dict[int, int]:
 
 
 def read_value(source: bytes, places: Places, key: str) -> Any:  # noqa: ANN401 - JSON
-    """The value of this member, or None."""
     if key not in places:
         return None
     return json.loads(source[slice(*places[key])])
 
 
 def find_raw(source: bytes, places: Places, key: str) -> bytes:
-    """The value of this member as it came; empty if there is none."""
     return source[slice(*places.get(key, (0, 0)))]
 
 
 def list_holding(raw: bytes, pattern: re.Pattern[bytes]) -> list[bytes]:
-    """The elements of this list in which the pattern is found; none if it is no list."""
     if raw[:1] != b"[":
         return []
     return [element for element in read_elements(raw) if pattern.search(element) is not None]
 
 
 def has_type(raw: bytes, types: re.Pattern[bytes]) -> bool:
-    """True if an element of this list has such a type itself: data within it may look alike.
-
-    `types`: the member with the type, as it is written without spaces.
-    """
+    """Of the element itself: data within it may look alike. `types`: written without spaces."""
     for element in list_holding(raw, types):
         type_member = b'"type":"%b"' % _decode_typed(element).type.encode(errors="replace")
         if types.fullmatch(type_member) is not None:

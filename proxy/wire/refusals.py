@@ -49,8 +49,6 @@ _ROLES = tuple((role, re.compile(before), re.compile(after)) for role, before, a
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The numbers of a refusal, by what they count."""
-
     limits: tuple[int, ...] = ()
     size: int | None = None
     stated_prompt: int | None = None
@@ -59,12 +57,12 @@ class Figures:
 
     @property
     def limit(self) -> int | None:
-        """The largest limit: some servers name the prompt's share of the window beside the window itself."""
+        """Some servers name the prompt's share of the window beside the window itself."""
         return max((limit for limit in self.limits if limit >= LIMIT_MIN_TOKENS), default=None)
 
     @property
     def stopped(self) -> bool:
-        """The size is limit + 1: the server stopped counting there, so the number says nothing."""
+        """The size is limit + 1: the server stopped counting there."""
         return any(limit + 1 in (self.stated_prompt, self.size) for limit in self.limits)
 
     @property
@@ -75,7 +73,7 @@ class Figures:
 
     @property
     def room(self) -> int | None:
-        """The tokens that the prompt leaves for the answer."""
+        """What the prompt leaves for the answer."""
         if not self.limit or not self.prompt:
             return None
         return self.limit - self.prompt
@@ -86,13 +84,12 @@ class Figures:
 
     @property
     def over(self) -> bool:
-        """True if the figures alone show a size above its limit."""
+        """The figures alone show a size above its limit."""
         allowed_tokens = self.limit or self.longest_answer
         return allowed_tokens is not None and self.whole > allowed_tokens
 
 
 def find_figures(text: str) -> Figures:
-    """The figures in this text."""
     by_role: dict[Role, list[int]] = {}
     for role, number in _iterate_numbers(text):
         by_role.setdefault(role, []).append(number)
@@ -112,7 +109,7 @@ def find_figures(text: str) -> Figures:
 
 
 def _split_by_size(role: Role, numbers: list[int]) -> dict[Role, list[int]]:
-    """Tell two numbers of one role apart: the smaller one is the limit, the larger one the size."""
+    """The smaller of two numbers is the limit."""
     smallest, largest = min(numbers), max(numbers)
     if smallest == largest:
         return {role: numbers}
@@ -120,7 +117,6 @@ def _split_by_size(role: Role, numbers: list[int]) -> dict[Role, list[int]]:
 
 
 def _iterate_numbers(text: str) -> Iterator[tuple[Role, int]]:
-    """Each number that may be a figure, with its role."""
     numbers = [number for number in NUMBER.finditer(text) if _read_number(number) >= FIGURE_MIN]
     for place, number in enumerate(numbers):
         start, stop = 0, len(text)
@@ -147,7 +143,6 @@ BODY_MAX_BYTES = 64 * 1024
 """A longer body is no error message."""
 TEXT_MAX_CHARACTERS = 4_096
 RECOVERABLE_KINDS = frozenset({"input", "output", "tpm-hard", "signature", "usage-option"})
-"""Kinds that a changed request can help."""
 OK, TOO_LARGE, TOO_MANY = 200, 413, 429
 READ_STATUSES = frozenset({OK, 400, TOO_LARGE, 422, TOO_MANY, 500, 502})
 """200 and 502 are answers of routers that wrap another server's error."""
@@ -155,7 +150,7 @@ USAGE_OPTION = re.compile(rb"stream_options|include_usage")
 
 
 def classify(status: int, headers: Headers, body: bytes) -> Refusal | None:
-    """The kind of refusal; None if it is none, or a changed request cannot help."""
+    """None: no refusal, or a changed request cannot help."""
     if status not in READ_STATUSES or len(body) > BODY_MAX_BYTES:
         return None
     if not body:
@@ -188,7 +183,7 @@ def _classify_text(status: int, text: str, figures: Figures) -> Refusal | None:
 
 
 def _read_overflow(text: str, figures: Figures) -> Refusal:
-    """The overflow by the remedy: a shorter history (`input`) or a shorter answer (`output`)."""
+    """By the remedy: a shorter history (`input`) or a shorter answer (`output`)."""
     limit, prompt, room, covers = figures.limit, figures.prompt, figures.room, _find_covers(text)
     if figures.stopped:
         return Refusal("input", limit, covers=covers)
@@ -205,7 +200,7 @@ def _read_overflow(text: str, figures: Figures) -> Refusal:
 
 
 def _find_covers(text: str) -> Covers:
-    """Whether the limit is for the prompt alone, or for prompt and answer."""
+    """Whether the limit is for the prompt alone."""
     for line in text.splitlines():
         if PROMPT_ALONE.search(line) and not SHARED.search(line):
             return "input"
@@ -250,7 +245,6 @@ IDEA: tuple[tuple[int, re.Pattern[str]], ...] = tuple(
 
 
 def weigh_overflow(text: str, figures: Figures) -> int:
-    """The weight of words and figures that speak of a full context window."""
     weight = sum(word_weight for word_weight, words in IDEA if words.search(text))
     if figures.over:
         weight += OVER_LIMIT_WEIGHT
@@ -275,7 +269,7 @@ NESTING_MAX_LEVELS = 8
 
 
 def extract_text(status: int, headers: Headers, body: bytes) -> str | None:
-    """The error's own words in lower case; a quoted request is left out. None if it is not readable, or no error."""
+    """The server's own words in lower case, without a quoted request; None: no error, or not readable."""
     try:
         text = decode_body(body, find_encoding(headers), BODY_MAX_BYTES).decode(errors="replace")
     except (KeyError, ValueError):
@@ -290,14 +284,14 @@ _ERROR = re.compile(rb'[\[\s]*\{\s*"(?:error"|object"\s*:\s*"error")')
 
 
 def begins_as_error(body: bytes | bytearray) -> bool:
-    """True if an answer of status 200 begins as an error object."""
+    """Of an answer with status 200."""
     return _ERROR.match(body) is not None
 
 
 def may_begin_as_error(body: bytes | bytearray) -> bool:
-    """True if it does, or is still so short that it may. White space does not count: it keeps clients alive.
+    """True also if it is still so short that it may.
 
-    The first name of the object decides, and of `object` the value.
+    White space, which keeps clients alive, does not count. The first name decides, and of `object` the value.
     """
     start = bytes(body[:_ERROR_BEGINS_WITHIN_BYTES]).translate(None, b" \t\r\n[")
     is_cut = bool(start) and any(error.startswith(start) for error in (b'{"error"', b'{"object":"error"'))
@@ -305,7 +299,7 @@ def may_begin_as_error(body: bytes | bytearray) -> bool:
 
 
 def _iterate_sentences(value: Any, name: str = "message", level: int = 0) -> Iterator[str]:  # noqa: ANN401 - any JSON
-    """The texts in this value that are the server's own words; `name` is that of the member that holds it."""
+    """`name`: of the member that holds the value."""
     match value:
         case str() if name in NAMES:
             yield value.replace("_", " ")
@@ -326,7 +320,7 @@ def _iterate_sentences(value: Any, name: str = "message", level: int = 0) -> Ite
 
 
 def _parse_json(text: str) -> Any:  # noqa: ANN401 - any JSON
-    """Read JSON within a text, as routers wrap another server's error; other text is returned as it is."""
+    """Routers wrap another server's error; other text is returned as it is."""
     if not text.lstrip().startswith(("{", "[")):
         return text
     try:

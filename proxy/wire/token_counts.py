@@ -20,16 +20,15 @@ TAIL_BYTES = 64 * 1024
 FIRST_BYTES = 4 * 1024
 LONGEST_OBJECT_BYTES = 16 * 1024
 OBJECTS_TRIED_MAX = 16
-"""Objects that are tried, from the last on: each costs up to `LONGEST_OBJECT_BYTES` of parsing, in the event loop."""
+"""From the last on: each costs up to `LONGEST_OBJECT_BYTES` of parsing, in the event loop."""
 # `null` does not match: a stream may repeat it in each of its events.
 _USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')
 _CONTEXT_EXCEEDED = re.compile(rb'"(?:finish|stop)_reason"\s*:\s*"model_context_window_exceeded"')
 
 
 class Tail:
-    """Keeps the last bytes of an answer as they pass, and the first.
+    """The last bytes of an answer, and the first: there Messages reports the tokens of the prompt.
 
-    Messages reports the tokens of the prompt in its first event:
     <https://platform.claude.com/docs/en/build-with-claude/streaming#event-types>.
     """
 
@@ -50,11 +49,11 @@ class Tail:
 
     @property
     def end(self) -> bytes:
-        """The last bytes of the answer; all of it if it is short."""
+        """All of the answer if it is short."""
         return b"".join(self._pieces)
 
     def usage(self) -> dict[str, Any] | None:
-        """The last usage object. A name within a text is escaped there, and so is never taken for one."""
+        """A name within a text is escaped there, and so never taken for one."""
         last = _find_last_usage(self.end)
         if last is None or "output_tokens" not in last:
             return last
@@ -92,7 +91,7 @@ def _read_object_at(text: bytes, start: int) -> dict[str, Any] | None:
 
 
 def read_usage(usage: Mapping[str, Any] | None) -> Usage:
-    """The counts of a usage object. A count that is missing, zero or absurd was not reported; it is never empty."""
+    """A count that is missing, zero or absurd was not reported; it is never empty."""
     if usage is None:
         return Usage(0, None, 0)
     if "input_tokens" not in usage:
@@ -114,23 +113,20 @@ def _build_usage(prompt: object, cached_tokens: object, completion: object) -> U
 
 
 def read_count(value: object) -> int | None:
-    """The value if it can be a number of tokens, else None."""
+    """None: no number of tokens."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_COUNT:
         return value
     return None
 
 
 def says_truncated(tail: bytes) -> bool:
-    """True if the end of an answer shows that its prompt was cut: by its finish reason, or a stream without choices.
-
-    Some servers take any prompt and silently cut what does not fit.
-    """
+    """Its prompt was cut silently: by its finish reason, or a stream without choices."""
     return _CONTEXT_EXCEEDED.search(tail) is not None or (b"[DONE]" in tail and b'"choices"' not in tail)
 
 
 _USAGE_KEY = b'"usage"'
 _ANSWER_MEMBERS = ("message", "response")
-"""Members of an event that hold an answer with its usage: of the first event of Messages, of the last of Responses."""
+"""The first event of Messages and the last of Responses hold an answer."""
 _PROMPTS = ("prompt_tokens", "input_tokens")
 _PROMPT_DETAILS = (
     *("prompt_tokens_details", "input_tokens_details"),
@@ -138,36 +134,34 @@ _PROMPT_DETAILS = (
 )
 BODY_MAX_BYTES = 16 * 1024 * 1024
 LINE_MAX_BYTES = 1024 * 1024
-"""No server writes a usage object in a longer line, so it is relayed in pieces."""
+"""No server writes a usage object in a longer line."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsageView:
-    """How a client is to see the figures of one answer."""
-
     hides_usage: bool = False
-    """The client did not ask for usage: the usage that the proxy asked for is removed from its stream."""
+    """The client did not ask for usage."""
     extra_tokens: int = 0
-    """Tokens by which the client's own history is longer than the forwarded one."""
+    """By which the client's own history is longer than the forwarded one."""
     find_first_usage: Callable[[], Mapping[str, Any] | None] = lambda: None
-    """The usage of the first of several rounds: the sum of their prompts is no size of a history."""
+    """Of several rounds: the sum of their prompts is no size of a history."""
 
 
 class Rewriter(Protocol):
-    """An answer on its way to the client, piece by piece."""
+    """Rewrites an answer on its way to the client."""
 
     def feed(self, data: bytes) -> bytes: ...
     def close(self) -> bytes: ...
 
 
 class StreamRewriter:
-    """A stream on its way to the client, line by line."""
+    """Line by line."""
 
     def __init__(self, view: UsageView) -> None:
         self._view = view
         self._lines = LineReader(LINE_MAX_BYTES)
         self._hides_event = False
-        """The data of this event was removed: the empty line that ends it goes, too."""
+        """The empty line that ends it goes, too."""
 
     def feed(self, data: bytes) -> bytes:
         return self._rewrite(self._lines.feed(data))
@@ -201,7 +195,7 @@ class StreamRewriter:
 
 
 class BodyRewriter:
-    """A whole answer on its way to the client: it is held until its end, unless it is larger than any answer."""
+    """Held until its end, unless it is larger than any answer."""
 
     def __init__(self, view: UsageView) -> None:
         self._view = view
@@ -228,7 +222,7 @@ class BodyRewriter:
 
 
 def rewrite_usage(raw: bytes, view: UsageView) -> bytes | None:
-    """The JSON of an event or a body as the client is to see it; None to drop the event."""
+    """None: the event is dropped."""
     try:
         value = json.loads(raw)
         return _rewrite_value(value, raw, view)
@@ -256,7 +250,7 @@ def _rewrite_value(value: object, raw: bytes, view: UsageView) -> bytes | None:
 
 
 def _find_answer(value: object, raw: bytes) -> tuple[Mapping[str, Any], int]:
-    """The object that may hold the usage, and its start: the body, the event, or the answer within the event."""
+    """The body, the event, or the answer within the event, and where it starts."""
     answer = as_object(value)
     for name in _ANSWER_MEMBERS:
         member = splice.find_member(raw, name) if isinstance(answer.get(name), dict) else None
@@ -266,7 +260,6 @@ def _find_answer(value: object, raw: bytes) -> tuple[Mapping[str, Any], int]:
 
 
 def _write_with_first_prompt(usage: Mapping[str, Any], first_usage: Mapping[str, Any]) -> bytes:
-    """The usage of several rounds with the prompt of the first."""
     shown_usage = dict(usage)
     later_tokens = 0
     for name in _PROMPTS:
@@ -280,7 +273,7 @@ def _write_with_first_prompt(usage: Mapping[str, Any], first_usage: Mapping[str,
 
 
 def _add_tokens(usage: bytes, extra_tokens: int) -> bytes:
-    """The usage object of a prompt that is longer by so many tokens."""
+    """Of a prompt that is longer by so many tokens."""
     for name in ("prompt_tokens", "total_tokens", "input_tokens"):
         member = splice.find_member(usage, name)
         if member is None:

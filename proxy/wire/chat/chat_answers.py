@@ -17,38 +17,33 @@ from proxy.wire.event_streams import read_event, write_event
 from proxy.wire.json_body import as_object, find_values, read_object, write_json
 
 _CUT = frozenset({"length", "content_filter"})
-"""Finish reasons after which the last call may be truncated."""
+"""The last call may be truncated."""
 _NAMELESS = frozenset({"index", "id", "type", "function"})
-"""All members of a piece that may be one of a call of the proxy's own tools; only its name tells."""
+"""A piece with these members only may be one of a call of the proxy's own tools."""
 _TEXT_MEMBERS = ("content", "reasoning_content", "reasoning")
 SIGNED_MEMBER = "reasoning_details"
 """Left out of later rounds: it is signed for a history that the client never sends."""
 PARAGRAPH = "\n\n"
-"""Put between the texts of two rounds, which would run into one another."""
+"""Put between the texts of two rounds."""
 
 
 @dataclass(slots=True)
 class _OpenCall:
-    """A call of a stream whose pieces may still come."""
+    """More of its pieces may come."""
 
     id: object
     client_index: int | None
-    """None for a call of the proxy's own tools, which the client does not get."""
+    """None: a call of the proxy's own tools."""
 
 
 class ChatRounds(Rounds):
-    """The rounds of one request."""
-
     def __init__(self, own_tools: Collection[str], *, stream: bool) -> None:
         super().__init__(own_tools, stream=stream)
         self._identity: dict[str, Any] = {}
-        """The id and time of the first answer, which all events carry."""
         self._client_calls = 0
-        """The number of calls of its own tools that the client has got."""
         self._earlier_endings: dict[str, str] = {}
-        """The last character of each text member in the rounds that are over."""
+        """The last character of each text member."""
         self._earlier_messages: list[dict[str, Any]] = []
-        """Of whole bodies: the messages of the rounds that are over."""
 
     def _reset(self, *, is_last: bool) -> None:
         super()._reset(is_last=is_last)
@@ -56,11 +51,10 @@ class ChatRounds(Rounds):
         self._finish: str | None = None
         self._calls: dict[int, _OpenCall] = {}
         self._nameless: dict[int, list[dict[str, Any]]] = {}
-        """The first pieces of calls whose name comes in a later piece."""
+        """First pieces of calls whose name comes later."""
         self._newest_index = -1
         self._calls_own = False
         self._endings: dict[str, str] = {}
-        """The last character of each text member in this round."""
 
     def feed(self, chunk: bytes) -> bytes:
         self._assembly.feed(chunk)
@@ -82,7 +76,7 @@ class ChatRounds(Rounds):
 
     @property
     def _waits(self) -> bool:
-        """True if this answer has ended for a call of the proxy's own tools: the client's end is still to come."""
+        """The answer ended for a call of the proxy's own tools: the client's end is still to come."""
         return self._calls_own and not self._is_last and self._finish is not None and self._finish not in _CUT
 
     def _show(self, event: bytes) -> bytes:
@@ -106,7 +100,7 @@ class ChatRounds(Rounds):
         return b""
 
     def _change_usage(self, chunk: dict[str, Any]) -> bool:
-        """Add the usage of the rounds that are over. Return True if the chunk may not show its own."""
+        """True if the chunk may not show its own usage."""
         usage = chunk.get("usage")
         if not isinstance(usage, dict):
             return False
@@ -119,7 +113,6 @@ class ChatRounds(Rounds):
         return False
 
     def _change_choice(self, choice: dict[str, Any]) -> bool:
-        """Remove calls of own tools, and continue the text of the last round. Return True if it is changed."""
         finish = choice.get("finish_reason")
         is_changed = False
         delta = choice.get("delta")
@@ -138,7 +131,6 @@ class ChatRounds(Rounds):
         return is_changed
 
     def _change_calls(self, delta: dict[str, Any], *, is_end: bool) -> bool:
-        """Show the calls that the client gets. Return True if they are changed."""
         if is_end and self._nameless:
             delta.setdefault("tool_calls", [])
         pieces = delta.get("tool_calls")
@@ -158,7 +150,7 @@ class ChatRounds(Rounds):
         return is_changed
 
     def _show_call(self, piece: dict[str, Any]) -> list[dict[str, Any]]:
-        """The pieces to show now, with the client's index: none before the name has come, none of an own tool."""
+        """None before the name has come, none of an own tool."""
         function = as_object(piece.get("function") or piece.get("custom"))
         name, call_id, index = function.get("name"), piece.get("id"), piece.get("index")
         if not isinstance(index, int):
@@ -193,7 +185,6 @@ class ChatRounds(Rounds):
         return call
 
     def _separate_texts(self, delta: dict[str, Any]) -> None:
-        """Separate the first text of a round from the text of the round before."""
         for member in _TEXT_MEMBERS:
             text = delta.get(member)
             if isinstance(text, str) and text:
@@ -202,7 +193,6 @@ class ChatRounds(Rounds):
                 self._endings[member] = text[-1:]
 
     def _name_finish(self, finish: str) -> str:
-        """The finish reason for the client, after rounds that it does not see."""
         if finish in _CUT or (self._is_first and not self._calls_own):
             return finish
         if self._client_calls:
@@ -220,7 +210,6 @@ class ChatRounds(Rounds):
         self._earlier_messages.append(self._read_message())
 
     def _read_message(self) -> dict[str, Any]:
-        """The message of a whole body without calls of own tools."""
         answer = self._assembly.answer(ended=True)
         message: dict[str, Any] = json.loads(answer.choices[0].message)
         calls = [
@@ -250,7 +239,6 @@ class ChatRounds(Rounds):
 
 
 def _prepend(message: dict[str, Any], earlier: dict[str, Any]) -> None:
-    """Put the texts and calls of an earlier round before those of this message."""
     for member in _TEXT_MEMBERS:
         before, text = earlier.get(member) or "", message.get(member) or ""
         if before and isinstance(before, str) and isinstance(text, str):
@@ -261,7 +249,7 @@ def _prepend(message: dict[str, Any], earlier: dict[str, Any]) -> None:
 
 
 def _find_separator(before: str, text: str) -> str:
-    """The characters between two texts: a paragraph, unless one of them has a blank there."""
+    """A paragraph, unless one of them has a blank there."""
     if not before or before[-1:].isspace() or text[:1].isspace():
         return ""
     return PARAGRAPH
@@ -271,8 +259,6 @@ _NO_USAGE = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 
 
 class ChatAnswers(AnswerFormat):
-    """Answers of chat completions."""
-
     @staticmethod
     def define_tool(tool: OwnTool) -> bytes:
         function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}

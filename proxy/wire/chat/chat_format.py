@@ -66,13 +66,11 @@ _ASKS_FOR_MORE = frozenset(
         "web_search_options",
     }
 )
-"""Members that would make a model answer with anything but one text."""
+"""They make a model answer with anything but one text."""
 _TOOLS = frozenset({"tools", "functions", "parallel_tool_calls"})
 
 
 class ChatFormat(RequestFormat):
-    """Requests of chat completions, the form that the core works on."""
-
     NAME = ""
     FIRST_MESSAGE = list_named("messages")
     BOUNDS = ("max_completion_tokens", "max_tokens")
@@ -176,7 +174,6 @@ CHAT_FORMAT = ChatFormat()
 
 
 def _splice_messages(request: Request, view: Sequence[Message]) -> bytes:
-    """The body with this view; untouched neighbours keep the spacing between them."""
     source, count = request.source, len(request.messages)
     if not request.is_changed_by(view):
         return source
@@ -191,7 +188,6 @@ def _splice_messages(request: Request, view: Sequence[Message]) -> bytes:
 
 
 def _is_evenly_spaced(request: Request, comma: bytes) -> bool:
-    """True if the same bytes are between all of the client's messages."""
     source, offsets, head_size, body = request.source, request.offsets, request.head_size, request.body
 
     def follows_comma(number: int) -> bool:
@@ -209,7 +205,7 @@ def _is_evenly_spaced(request: Request, comma: bytes) -> bool:
 
 
 def _cut_stretches(request: Request, view: Sequence[Message]) -> Iterator[bytes]:
-    """Stretches of untouched neighbours in one piece, with the spacing between them, and each other message."""
+    """Untouched neighbours in one piece, with the spacing between them, and each other message."""
     source, messages, offsets = request.source, request.messages, request.offsets
     number = 0
     while number < len(view):
@@ -227,7 +223,6 @@ def _cut_stretches(request: Request, view: Sequence[Message]) -> Iterator[bytes]
 
 
 def _build_request(source: bytes, places: Places, earlier: tuple[Message, ...] = ()) -> Request | None:
-    """The request with these values; `earlier`: known messages that its own follow."""
     start, stop = places.get("messages", (0, 0))
     if source[start : start + 1] != b"[":
         return None
@@ -262,7 +257,6 @@ def _build_request(source: bytes, places: Places, earlier: tuple[Message, ...] =
 
 
 def _find_forced_tool(source: bytes, places: Places) -> str:
-    """The tool that `tool_choice`, or the older `function_call`, names."""
     choice = _read_value(source, places, "tool_choice", dict) or _read_value(source, places, "function_call", dict)
     if choice is None:
         return ""
@@ -273,7 +267,6 @@ def _find_forced_tool(source: bytes, places: Places) -> str:
 
 
 def _read_value(source: bytes, places: Places, key: str, kind: type) -> Any:  # noqa: ANN401 - JSON
-    """The value of this member if it is of this type, else None."""
     if key not in places:
         return None
     value = json.loads(source[slice(*places[key])])
@@ -285,7 +278,7 @@ def _read_value(source: bytes, places: Places, key: str, kind: type) -> Any:  # 
 def _read_history(
     source: bytes, start: int, stop: int, earlier: tuple[Message, ...]
 ) -> tuple[tuple[Message, ...], tuple[int, ...]]:
-    """The messages and where each begins. Messages of the head have no place in the body."""
+    """The messages and where each begins; those of the head have no place in the body."""
     messages: list[Message] = []
     is_head, body_size = True, 0
     if earlier:
@@ -303,7 +296,6 @@ def _read_history(
 
 
 def _read_message(raw: bytes) -> tuple[bytes, str, bytes, tuple[ToolCall, ...], str]:
-    """The fields of a message, by the fast parser if it has the usual shape."""
     try:
         fields = _message_decoder.decode(raw)
     except msgspec.MsgspecError:
@@ -334,7 +326,7 @@ def _convert_calls(fields: _Message) -> tuple[ToolCall, ...]:
 
 
 def _read_after_prefix(source: bytes, prefix: Prefix) -> Request | None:
-    """The request that begins with this prefix; None if it does not after all."""
+    """None: it does not begin so after all."""
     earlier, count = prefix.request, prefix.count
     rest = prefix.remove_from(source)
     places = find_values(rest)

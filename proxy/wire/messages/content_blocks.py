@@ -32,7 +32,7 @@ class _MessageFields(msgspec.Struct):
 
 
 class Block(TextFields):
-    """One block. In a block of another type, a member may be of another kind."""
+    """In a block of another type, a member may be of another kind."""
 
     TEXTS = ("id", "name", "tool_use_id")
     type: str = ""
@@ -51,13 +51,12 @@ decode_block = build_reader(Block)
 def split_messages(
     containers: Sequence[bytes], first: int, _known_pieces: Sequence[Piece | None], /
 ) -> Iterator[tuple[Message, Piece]]:
-    """The chat messages that these messages are, the first of which has this number in the client's list."""
+    """`first`: the number of the first in the client's list."""
     for number, container in enumerate(containers, first):
         yield from _split(container, number)
 
 
 def _split(container: bytes, number: int) -> Iterator[tuple[Message, Piece]]:
-    """The chat messages of one message of this API: each tool result by itself, then its other blocks."""
     fields = decode_message(container)
     role, content = fields.role, bytes(fields.content)
     if content[:1] != b"[":
@@ -116,7 +115,6 @@ def _read_assistant(raw_blocks: Sequence[bytes]) -> Message:
 
 
 def _write_call(call: ToolCall, caller: bytes) -> bytes:
-    """The call as chat completions have it."""
     member = b""
     if caller != b"null":
         member = b',"caller":' + caller
@@ -125,12 +123,11 @@ def _write_call(call: ToolCall, caller: bytes) -> bytes:
 
 
 def write_blocks(raw: bytes) -> tuple[bytes, ...]:
-    """The content blocks of this chat message."""
     return tuple(_iterate_blocks(read_message(json.loads(raw), raw)))
 
 
 def change_answer(own_blocks: Sequence[bytes], raw: bytes) -> tuple[bytes, ...]:
-    """The blocks of an answer that are left in this chat message, in their order; changed words come first.
+    """The blocks that are left, in their order; changed words come first.
 
     What the chat message does not hold of a call (a caller, a cache mark, unknown keys) stays in its block.
     """
@@ -159,7 +156,7 @@ def _change_input(block: bytes, call: ToolCall) -> bytes:
 
 
 def _iterate_blocks(message: Message) -> Iterator[bytes]:
-    """The content blocks of this chat message. No text is empty: the API refuses that."""
+    """No text is empty: the API refuses that."""
     if message.is_result:
         yield _write_result(message)
         return
@@ -197,15 +194,13 @@ _REASONING = frozenset({"thinking", "redacted_thinking"})
 
 @dataclass(frozen=True, slots=True)
 class WrittenMessage:
-    """A message of this API as it is written."""
-
     raw: bytes
     role: str
     blocks: Sequence[bytes]
     changed_blocks: int = 0
-    """How many of the blocks lead up to the last that the proxy wrote."""
+    """Up to the last that the proxy wrote."""
     shortened_blocks: int = 0
-    """The same, without the blocks that are still to be shortened."""
+    """The same, without those still to be shortened."""
 
 
 def write_message(role: str, blocks: Iterable[bytes]) -> bytes:
@@ -213,10 +208,9 @@ def write_message(role: str, blocks: Iterable[bytes]) -> bytes:
 
 
 def mark_fold(request: PiecedRequest, messages: list[WrittenMessage], shared_blocks: int) -> list[WrittenMessage]:
-    """The messages with marks at the end of what was shortened, if the client leaves some of its four.
+    """Marks the end of what was shortened, if the client leaves some of its four.
 
-    `shared_blocks`: in a request that shortens more, how many blocks the upstream has read before. That is marked
-    first.
+    The API looks back over twenty blocks from a mark, and the end lies before that. First are the `shared_blocks`.
     """
     starts = [0, *accumulate(len(message.blocks) for message in messages)]
     end = _find_end(starts, [message.shortened_blocks for message in messages])
@@ -235,7 +229,7 @@ def mark_fold(request: PiecedRequest, messages: list[WrittenMessage], shared_blo
 
 
 def _find_end(starts: Sequence[int], counts: Sequence[int]) -> int:
-    """The number of blocks up to the last that is counted."""
+    """Blocks up to the last that is counted."""
     for place in reversed(range(len(counts))):
         if counts[place]:
             return starts[place] + counts[place]
@@ -243,7 +237,6 @@ def _find_end(starts: Sequence[int], counts: Sequence[int]) -> int:
 
 
 def _mark_block(messages: list[WrittenMessage], place: int, block_number: int) -> None:
-    """Mark this block of a message, if it can have a mark."""
     message = messages[place]
     block = message.blocks[block_number]
     mark = _find_next_mark(messages, place, block_number)
@@ -255,7 +248,7 @@ def _mark_block(messages: list[WrittenMessage], place: int, block_number: int) -
 
 
 def _find_next_mark(messages: Sequence[WrittenMessage], place: int, block_number: int) -> bytes:
-    """The first mark of the client after this block: one that lives longer may not follow one that lives shorter."""
+    """One that lives longer may not follow one that lives shorter."""
     later_blocks = list(messages[place].blocks[block_number:])
     for message in messages[place + 1 :]:
         later_blocks += message.blocks
@@ -268,11 +261,11 @@ def _find_next_mark(messages: Sequence[WrittenMessage], place: int, block_number
 
 
 def count_client_marks(request: PiecedRequest) -> int:
-    """The marks that the client has set."""
+    """Marks that the client has set."""
     source, head_size = request.source, request.head_size
 
     def count(place: int) -> int:
-        """The marks of the element that begins with this message; 0 if it began with an earlier one."""
+        """0 if the element began with an earlier message."""
         piece = request.pieces[place]
         if piece is None:
             return 0
@@ -295,20 +288,20 @@ def count_client_marks(request: PiecedRequest) -> int:
 
 
 _CHANGED_AMONG_NEW = frozenset({"", "strip_reasoning", "clip_output", "dedup_arrivals"})
-"""Steps that change messages that are still to be shortened."""
+"""They change messages that are still to be shortened."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteStep:
-    """The messages that are complete once one more chat message is added."""
+    """The messages that one more chat message completes."""
 
     complete: Sequence[WrittenMessage] = ()
     is_checkpoint: bool = False
-    """Everything before is complete; writing can resume here."""
+    """Writing can resume here."""
 
 
 def write_list(request: PiecedRequest, view: Sequence[Message], shared: int) -> Iterator[bytes]:
-    """The messages of this view. `shared`: see `RequestFormat.render`."""
+    """What was written for the request before is not written again."""
     head, body = view[: request.head_size], view[request.head_size :]
     columns = Columns()
     if all(map(is_, head, request.head)):
@@ -337,7 +330,6 @@ def _start_writer(request: PiecedRequest, head: Sequence[Message]) -> "_Writer":
 
 
 def _count_blocks(request: PiecedRequest, head: Sequence[Message], messages: Sequence[Message]) -> int:
-    """The number of blocks that these messages after the head are written as."""
     if not messages:
         return 0
     writer = _start_writer(request, head)
@@ -355,7 +347,7 @@ def _find_checkpoint(steps: Sequence[WriteStep]) -> int:
 
 
 class _Writer:
-    """Writes chat messages one after the other. The newest message stays open, because the next may belong to it."""
+    """The newest message stays open, because the next may belong to it."""
 
     def __init__(self, request: PiecedRequest) -> None:
         self._request = request
@@ -363,17 +355,17 @@ class _Writer:
         """Waiting for an answer."""
         self._role = ""
         self._container: int | None = None
-        """The client's message that the open one is; None if the proxy wrote it."""
+        """The client's message that the open one is, if any."""
         self._last_container: int | None = None
-        """The client's message that the last block of the open one is from."""
+        """The one that the last block is from."""
         self._blocks: list[bytes] = []
-        """Of the open message; empty if none is open."""
+        """Of the open message."""
         self._changed_blocks = self._shortened_blocks = 0
         self._is_touched = False
         self._ends_with_result = False
 
     def add(self, message: Message) -> WriteStep:
-        """Add a message to the open one, or complete that and open another."""
+        """Adds to the open message, or completes it and opens another."""
         piece, is_unchanged = self._request.find_origin(message)
         if is_unchanged and piece is None:
             return WriteStep()  # the system prompt, which is not in the list
@@ -401,12 +393,10 @@ class _Writer:
         return step
 
     def close(self) -> Iterator[WrittenMessage]:
-        """The messages that no other completed."""
         yield from self._complete()
         yield from self._system_messages
 
     def _continues(self, role: str, container: int | None, message: Message) -> bool:
-        """True if this message belongs to the open one, which has the same role."""
         if container is not None and container == self._last_container:
             return True
         if message.is_result and self._ends_with_result:
@@ -421,7 +411,6 @@ class _Writer:
         return system_messages
 
     def _complete(self) -> Sequence[WrittenMessage]:
-        """The open message, unless it waits."""
         blocks, self._blocks = self._blocks, []
         if not blocks:
             return ()
@@ -438,7 +427,7 @@ class _Writer:
 
 
 def _find_blocks(piece: Piece | None, message: Message, *, is_unchanged: bool) -> Sequence[bytes]:
-    """The blocks of a message. A changed one is read from its bytes: what was read of it before is outdated."""
+    """A changed one is read from its bytes: what was read of it before is outdated."""
     if piece is None:
         return write_blocks(message.raw)
     if is_unchanged:

@@ -21,27 +21,20 @@ Block = dict[str, Any]
 
 
 class MessagesRounds(Rounds):
-    """The rounds of one request.
-
-    Thinking is sent back unchanged within them. Of later rounds the client does not get it: it is signed for a history
-    with the call of the proxy's tool in it, and the client's next request has another.
-    """
+    """Thinking is sent back unchanged. Of later rounds the client does not get it: it is signed for another history."""
 
     def __init__(self, own_tools: Collection[str], *, stream: bool) -> None:
         super().__init__(own_tools, stream=stream)
         self._earlier_blocks: list[Block] = []
-        """Of whole bodies: the blocks that the client gets of the rounds that are over."""
         self._next_index = 0
         self._client_calls = 0
-        """The number of calls of its own tools that the client has got."""
 
     def _reset(self, *, is_last: bool) -> None:
         super()._reset(is_last=is_last)
         self._blocks: dict[int, Block] = {}
         self._growing: dict[int, dict[str, list[str]]] = {}
-        """The pieces of the members of each block that come in pieces."""
+        """Pieces of the members that come in pieces."""
         self._client_indexes: dict[int, int] = {}
-        """The client's index of each block that it gets."""
         self._stop_reason: str | None = None
 
     def _find_round(self) -> Round | None:
@@ -60,7 +53,6 @@ class MessagesRounds(Rounds):
 
     @property
     def _waits(self) -> bool:
-        """True if this answer ends for a call of the proxy's own tools: the client's end is still to come."""
         return not self._is_last and self._stop_reason not in _CUT and any(map(self._is_own, self._blocks.values()))
 
     def _show(self, event: bytes) -> bytes:
@@ -109,7 +101,7 @@ class MessagesRounds(Rounds):
             block["citations"] = [*(block.get("citations") or ()), delta.get("citation")]
 
     def _close_block(self, index: int) -> Block:
-        """The block as it is sent back."""
+        """As it is sent back."""
         block = dict(self._blocks[index])
         for name, pieces in self._growing.get(index, {}).items():
             text = "".join(pieces)
@@ -120,7 +112,6 @@ class MessagesRounds(Rounds):
         return block
 
     def _is_own(self, block: Block) -> bool:
-        """True for a call of one of the proxy's own tools."""
         return block.get("type") == _TOOL_USE and block.get("name") in self._own
 
     def _is_shown(self, block: Block) -> bool:
@@ -144,7 +135,6 @@ class MessagesRounds(Rounds):
         return write_event({**value, "delta": delta, "usage": add_usage(self._usage, usage)}, named=True)
 
     def _name_stop(self, stop_reason: object) -> object:
-        """The stop reason for the client, after rounds that it does not see."""
         if stop_reason in _CUT or stop_reason is None:
             return stop_reason
         if self._client_calls and not self._is_first:
@@ -198,8 +188,6 @@ _FINISH_REASONS = {
 
 
 class MessagesAnswers(AnswerFormat):
-    """Answers of Messages."""
-
     @staticmethod
     def define_tool(tool: OwnTool) -> bytes:
         definition = {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}

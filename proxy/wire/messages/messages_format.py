@@ -41,14 +41,14 @@ _THREAD_MEMBER = b'"thread"'
 
 @dataclass(frozen=True, slots=True)
 class ThreadClient:
-    """A client that sends its whole history when it is told that its thread cannot be used."""
+    """It sends its whole history when told that its thread cannot be used."""
 
     header: str
     word: str
     """Found in the value of the header."""
     example: str
     refused: tuple[ThreadUse, ...]
-    """The uses of a thread that are refused. What else it sends holds the whole history."""
+    """What else it sends holds the whole history."""
     status: int
     error_type: str
     error_code: str
@@ -80,14 +80,14 @@ THREAD_CLIENTS = (
 
 
 def find_thread_client(headers: Headers) -> ThreadClient | None:
-    """The client that sent this request, if it is known to send its whole history again."""
+    """None: it may not send its whole history."""
     return next(
         (client for client in THREAD_CLIENTS if client.word in (find_header(headers, client.header) or "")), None
     )
 
 
 def find_thread_use(source: bytes) -> ThreadUse:
-    """What this request wants of a thread; empty if it uses none, or cannot be understood."""
+    """Empty: it uses no thread, or cannot be understood."""
     if _THREAD_MEMBER not in source:
         return ""
     try:
@@ -101,15 +101,12 @@ def find_thread_use(source: bytes) -> ThreadUse:
 
 
 def remove_thread(source: bytes) -> bytes:
-    """The same request, not to be held as a thread: the provider would hold what the client has not sent.
-
-    A request with a thread may also have one cache mark less.
-    """
+    """The provider would hold what the client has not sent."""
     return splice.remove_members(source, frozenset({_THREAD})) if find_thread_use(source) else source
 
 
 def render_thread_refusal(client: ThreadClient, request_id: str) -> bytes:
-    """The answer at which this client sends its whole history."""
+    """At this answer the client sends its whole history."""
     error = {
         "type": client.error_type,
         "message": "The compaction proxy needs the whole history of this conversation: send it without a thread.",
@@ -123,15 +120,13 @@ _LEAST_BUDGET_TOKENS = 1_024
 _ASKS_FOR_MORE = frozenset(
     {"stop_sequences", "output_format", "context_management", "mcp_servers", "container", "thread"}
 )
-"""Members that make a model answer with anything but one text, or the provider change the history by itself."""
+"""They make a model answer with anything but one text, or the provider change the history."""
 _KEYS_FOR_OTHER_UPSTREAMS = frozenset({"model", "messages", "system", "max_tokens", "tools", "stream", "temperature"})
 _COMPACTING = re.compile(rb'"type"\s*:\s*"compact(?:ion|_\d+)"')
-"""The type of an edit that the request asks for, or of a block that the provider sent before."""
+"""Of an edit that is asked for, or of a block that the provider sent before."""
 
 
 class MessagesFormat(RequestFormat):
-    """Requests of Messages."""
-
     NAME = "messages"
     FIRST_MESSAGE = list_named("messages")
     BOUNDS = ("max_tokens",)
@@ -140,7 +135,7 @@ class MessagesFormat(RequestFormat):
         return read_body(source, prefix, _read_request)
 
     def why_relayed(self, source: bytes, /) -> str:
-        """`provider-compacts` if the request is for a compaction by the provider, or comes after one."""
+        """It asks for a compaction by the provider, or comes after one."""
         # First by its bytes, which takes a tenth of the time. The arguments of a tool call may hold such a type, too.
         if b'"compact' not in source:
             return ""
@@ -178,7 +173,7 @@ class MessagesFormat(RequestFormat):
         return set_bounds(splice.remove_members(source, removed_keys), {"max_tokens": max_tokens}, model)
 
     def answer_within(self, source: bytes, max_tokens: int) -> bytes:
-        """The request for an answer of at most so many tokens, thinking included."""
+        """Thinking included."""
         return bound_answer(_bound_thinking(source, max_tokens), self.BOUNDS, max_tokens)
 
     def add_marks(self, source: bytes, _model: str, /) -> bytes:
@@ -197,7 +192,7 @@ class MessagesFormat(RequestFormat):
         return splice.replace_spans(source, sorted(changes))
 
     def _replace_history(self, request: PiecedRequest, question: Try) -> bytes:
-        """The request with these messages. A system prompt other than the client's own replaces that."""
+        """A system prompt other than the client's own replaces that."""
         head = [message for message in question.messages if message.role in ("system", "developer")]
         if len(head) == len(request.head) and not any(map(is_different, head, request.head)):
             return self.render(request, question.messages, question.tools)
@@ -243,7 +238,7 @@ def _read_request(source: bytes, places: Places, prefix: Prefix | None) -> Piece
 
 
 def _read_account(metadata: Mapping[str, Any]) -> tuple[str, str]:
-    """The user that the client names, without the session, and the session: a resumed history is recognized.
+    """The user without the session, so that a resumed history is recognized, and the session.
 
     Claude Code sends both in one JSON text: {"device_id": "...", "account_uuid": "...", "session_id": "..."}.
     """
@@ -258,7 +253,7 @@ def _read_account(metadata: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _is_compacting(source: bytes) -> bool:
-    """True if the request asks for a compaction, or an edit or a block of the history is of such a type."""
+    """A compaction is asked for, or an edit or a block of the history is of such a type."""
     try:
         places = find_values(source)
         if find_raw(source, places, "compaction") not in (b"", b"null"):
@@ -273,7 +268,7 @@ def _is_compacting(source: bytes) -> bool:
 
 
 def _find_budget(thinking: Mapping[str, Any], max_tokens: object) -> int | None:
-    """The budget for thinking, if it is a part of the answer's bound; with thinking between calls it may be larger."""
+    """If it is a part of the answer's bound; with thinking between calls it may be larger."""
     if thinking.get("type") != "enabled":
         return None
     budget = thinking.get("budget_tokens")
@@ -283,7 +278,7 @@ def _find_budget(thinking: Mapping[str, Any], max_tokens: object) -> int | None:
 
 
 def _bound_thinking(source: bytes, max_tokens: int) -> bytes:
-    """The request with less thinking, in proportion, if its budget is not below the bound: the API refuses that."""
+    """Less thinking, in proportion: the API refuses a budget that is not below the bound."""
     places = find_values(source)
     wanted_tokens = read_value(source, places, "max_tokens")
     budget = _find_budget(as_object(read_value(source, places, "thinking")), wanted_tokens)

@@ -19,9 +19,9 @@ from proxy.wire.json_body import TextFields, as_text, build_reader
 from proxy.wire.pieces import Piece, PiecedRequest
 
 CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
-"""Items that call a tool of the client, and the member that holds what the model wrote."""
+"""The member that holds what the model wrote."""
 ACTIONS = {"local_shell_call": "action", "shell_call": "action", "apply_patch_call": "operation"}
-"""Items that call a tool which the API itself defines: what the model wrote is an object, and left as it is."""
+"""The API itself defines these tools: what the model wrote is an object, and left as it is."""
 LOCAL_SHELL = "local_shell_call"
 SHELL_OUTPUT = "shell_call_output"
 OUTPUTS = frozenset({f"{call}_output" for call in (*CALLS, *ACTIONS)})
@@ -29,12 +29,11 @@ _NO_END = {"type": "timeout"}
 
 
 def is_call(kind: str) -> bool:
-    """True for the type of an item that an output of the client must answer."""
     return kind in CALLS or kind in ACTIONS
 
 
 def write_output(call: str, id_: str, text: str) -> bytes:
-    """The output that says this in answer to a call of this type, which has not come to an end."""
+    """The answer to a call which has not come to an end."""
     quoted_id, output = splice.quote(id_), splice.quote(text)
     if call == LOCAL_SHELL:  # it names its call by `id`, and has no `call_id`
         return b'{"type":"local_shell_call_output","id":%b,"output":%b}' % (quoted_id, output)
@@ -59,16 +58,16 @@ ANSWER_TYPES = frozenset(
         "mcp_list_tools",
     }
 )
-"""Items that a model makes, apart from messages and calls. An unknown item stays where it is."""
+"""A model makes these too. An unknown item stays where it is."""
 _CLIENT_ENDINGS = ("_output", "_response")
-"""The types of items by which a client answers end so."""
+"""A client's answers end so."""
 NAMED_BY = "named_by"
-"""A member that a result gets here if its item names the call by this member and has no `call_id`."""
+"""Of a result whose item names the call by this member and has no `call_id`."""
 _TEXT_PART = b'{"type":"text","text":%b}'
 
 
 class Item(TextFields):
-    """One item. In an item of another type, a member may be of another kind."""
+    """In an item of another type, a member may be of another kind."""
 
     TEXTS = ("role", "call_id", "name", "arguments", "input")
     type: str = "message"
@@ -85,7 +84,7 @@ class Item(TextFields):
 
     @property
     def pairing_id(self) -> str:
-        """The id that pairs a call with its output. The output of a local shell has the id of its call as its `id`."""
+        """The output of a local shell has the id of its call as its `id`."""
         return self.call_id or as_text(self.id)
 
 
@@ -93,17 +92,14 @@ decode_item = build_reader(Item)
 
 
 def as_user_item(text: bytes) -> bytes:
-    """The item that the API reads from an input that is only a text."""
+    """What the API reads from an input that is only a text."""
     return b'{"type":"message","role":"user","content":%b}' % text
 
 
 def read_items(
     items: Sequence[bytes], first: int, known_pieces: Sequence[Piece | None]
 ) -> Iterator[tuple[Message, Piece]]:
-    """The chat messages of these items, the first of which has this number in the client's list.
-
-    Consecutive items of the model are one response.
-    """
+    """Consecutive items of the model are one response. `first`: the number of the first in the client's list."""
     calls = _CallIndex(known_pieces)
     response: list[tuple[bytes, Item]] = []
     for number, raw in enumerate(items, first):
@@ -120,10 +116,7 @@ def read_items(
 
 
 def _read_response(response: Sequence[tuple[bytes, Item]], stop: int, needed: int) -> Iterator[tuple[Message, Piece]]:
-    """The messages of these items of one response, the last of which stands before `stop`.
-
-    The items from `needed` on are a message of their own that is never shortened, because the next item needs them.
-    """
+    """From `needed` on they are a message that is never shortened, because the next item needs them."""
     removable, fixed_items = response[:needed], response[needed:]
     if removable:
         piece = Piece(stop - len(fixed_items) - 1, "assistant", tuple(raw for raw, _ in removable))
@@ -134,9 +127,7 @@ def _read_response(response: Sequence[tuple[bytes, Item]], stop: int, needed: in
 
 
 def _find_needed(response: Sequence[tuple[bytes, Item]], next_item: Item) -> int:
-    """The place in the response from which on items stay because the next item stays.
-
-    The API refuses an item without the reasoning of its response, and reasoning without the item after it:
+    """The API refuses an item without the reasoning of its response, and reasoning without the item after it:
     <https://platform.openai.com/docs/guides/reasoning#keeping-reasoning-items-in-context>.
     """
     types = [item.type for _, item in response]
@@ -151,23 +142,18 @@ def _find_needed(response: Sequence[tuple[bytes, Item]], next_item: Item) -> int
 
 
 class _CallIndex:
-    """The ids of the calls so far, by each name that outputs may use for them.
-
-    In the public schema the output of a local shell has only an `id`, and a call of one has an `id` and a `call_id`.
-    Clients and servers do not agree on which of the two is meant.
-    """
+    """Pairing ids by each name that outputs may use: not all agree on the name of a local shell's call."""
 
     def __init__(self, known_pieces: Sequence[Piece | None]) -> None:
         self._known_pieces = reversed(known_pieces)
-        """Read when a name is not found among the new items, the newest first: hardly any output needs it."""
+        """Read when a name is not among the new items: hardly any output needs it."""
         self._pairing_ids: dict[str, str] = {}
 
     def add(self, item: Item) -> None:
-        """Add a call, the newest so far."""
         self._pairing_ids.update((name, item.pairing_id) for name in self._list_names(item))
 
     def find(self, name: str) -> str:
-        """The pairing id of the newest call of this name; the name itself if there is none."""
+        """Of the newest call of this name; the name itself if there is none."""
         if not name or name in self._pairing_ids:
             return self._pairing_ids.get(name, name)
         for piece in self._known_pieces:
@@ -190,7 +176,6 @@ class _CallIndex:
 
 
 def _read_item(raw: bytes, item: Item, calls: _CallIndex) -> Message:
-    """The message of an item that is not the model's."""
     if item.type in OUTPUTS:
         return _read_output(raw, item, calls.find(item.pairing_id))
     if item.type == "message" and item.role:
@@ -217,7 +202,7 @@ def _read_output(raw: bytes, item: Item, call_id: str) -> Message:
 
 
 def _read_shell_output(output: bytes) -> tuple[bytes, bytes]:
-    """The output of several commands as parts of text, and how the last command ended."""
+    """Several commands as parts of text, and how the last one ended."""
     commands = json.loads(output)
     if not isinstance(commands, list):
         commands = []
@@ -234,7 +219,6 @@ def _read_shell_output(output: bytes) -> tuple[bytes, bytes]:
 
 
 def _read_answer(items: Sequence[tuple[bytes, Item]]) -> Message:
-    """One message of the assistant with the texts and calls of these items."""
     parts: list[bytes] = []
     calls: list[ToolCall] = []
     for raw, item in items:
@@ -273,7 +257,6 @@ def _read_parts(content: bytes) -> list[bytes]:
 
 
 def _write_call(call: ToolCall) -> bytes:
-    """The call as chat completions have it."""
     kind, member = b"function", b"arguments"
     if call.kind == "custom":
         kind, member = b"custom", b"input"
@@ -282,7 +265,7 @@ def _write_call(call: ToolCall) -> bytes:
 
 
 def write_items(request: PiecedRequest, view: Sequence[Message]) -> Iterator[bytes]:
-    """The items of this view; those of one message in one piece."""
+    """The items of one message are one piece."""
     head, body = view[: request.head_size], view[request.head_size :]
 
     def write(messages: Sequence[Message]) -> Iterator[bytes]:
@@ -296,7 +279,6 @@ def write_items(request: PiecedRequest, view: Sequence[Message]) -> Iterator[byt
 
 
 def _write_message(request: PiecedRequest, message: Message) -> Sequence[bytes]:
-    """The items of this chat message."""
     piece, is_unchanged = request.find_origin(message)
     if is_unchanged:
         return piece.blocks if piece is not None else ()
@@ -320,7 +302,7 @@ def _write_new_items(message: Message) -> Sequence[bytes]:
 
 
 def _write_missing_output(request: PiecedRequest, message: Message) -> bytes:
-    """The output that `history.grouping.repair` adds after the message that calls."""
+    """`repair` adds it after the message that calls."""
     place = request.head_size + message.start - 1
     if 0 <= place < len(request.pieces):
         piece = request.pieces[place]
@@ -332,7 +314,6 @@ def _write_missing_output(request: PiecedRequest, message: Message) -> bytes:
 
 
 def _write_output(message: Message) -> bytes:
-    """The output item of a result, with the members that it came with."""
     read_here = {"role", "tool_call_id", "content", "name", "outcome", NAMED_BY}
     members = splice.remove_members(message.raw, read_here)[1:-1].strip()
     kind, name, comma = b"", b"", b""
@@ -351,7 +332,6 @@ def _write_output(message: Message) -> bytes:
 
 
 def _change_response(piece: Piece, message: Message) -> Iterator[bytes]:
-    """The items of a response, with the calls that are left in the message."""
     calls = {call.id: call for call in message.calls}
     for raw in piece.blocks:
         item = decode_item(raw)
@@ -385,7 +365,6 @@ def _write_text(message: Message) -> bytes:
 
 
 def _as_input(content: bytes) -> bytes:
-    """Parts of chat completions as parts of this API."""
     if content[:1] != b"[" or b'"text"' not in content:
         return content
     return splice.replace_elements(content, 0, _as_input_part)

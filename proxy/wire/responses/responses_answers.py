@@ -18,16 +18,14 @@ Item = dict[str, Any]
 
 
 class ResponsesRounds(Rounds):
-    """The rounds of one request.
-
-    Reasoning belongs to the item after it, and the API refuses one without the other. So reasoning is shown once the
-    next item is known, and reasoning that led to a call of the proxy's own tools is not shown at all.
+    """The API refuses reasoning without the item after it. So reasoning is shown once the next item is known, and never
+    if it led to a call of the proxy's own tools.
     """
 
     def __init__(self, own_tools: Collection[str], *, stream: bool) -> None:
         super().__init__(own_tools, stream=stream)
         self._shown_items: list[Item] = []
-        """The items that the client has got, or of whole bodies will get, of all rounds."""
+        """Of all rounds."""
         self._next_index = 0
         self._sequence_number = -1
         """Of the last event that was shown."""
@@ -37,10 +35,10 @@ class ResponsesRounds(Rounds):
     def _reset(self, *, is_last: bool) -> None:
         super()._reset(is_last=is_last)
         self._items: dict[int, Item] = {}
-        """By the upstream's index: as they began, then as they are complete."""
+        """By the upstream's index."""
         self._client_indexes: dict[int, int] = {}
         self._reasoning: list[tuple[bytes, dict[str, Any]]] = []
-        """Events of reasoning whose next item is not known yet."""
+        """Their next item is not known yet."""
         self._status: str | None = None
 
     def begin_round(self, *, is_last: bool) -> None:
@@ -56,7 +54,6 @@ class ResponsesRounds(Rounds):
 
     @property
     def _waits(self) -> bool:
-        """True if this answer ends for a call of the proxy's own tools: the client's end is still to come."""
         return not self._is_last and self._status == "completed" and any(map(self._is_own, self._items.values()))
 
     def _show(self, event: bytes) -> bytes:
@@ -73,7 +70,6 @@ class ResponsesRounds(Rounds):
         return self._show_item(event, value, index)
 
     def _show_item(self, event: bytes, value: dict[str, Any], index: int) -> bytes:
-        """An event about an item, after the events that were held back before it."""
         ready = b""
         if value["type"] == "response.output_item.added":
             ready = self._open_item(index, as_object(value.get("item")))
@@ -89,7 +85,6 @@ class ResponsesRounds(Rounds):
         return ready + self._show_item_event(event, value)
 
     def _open_item(self, index: int, item: Item) -> bytes:
-        """The reasoning before this item, if the client gets it."""
         self._items[index] = item
         if not self._is_own(item):
             return self._show_reasoning()
@@ -123,7 +118,7 @@ class ResponsesRounds(Rounds):
         return ready + self._number(event, value)
 
     def _number(self, event: bytes, value: dict[str, Any]) -> bytes:
-        """The event with its number among those that the client gets, without the proxy's tools among its tools."""
+        """With its number among those that the client gets."""
         number = value.get("sequence_number")
         if self._is_changed and isinstance(number, int):
             self._sequence_number += 1
@@ -156,11 +151,9 @@ class ResponsesRounds(Rounds):
         return write_json(self._remove_own_tools(body))
 
     def _is_own(self, item: Mapping[str, Any]) -> bool:
-        """True for a call of one of the proxy's own tools."""
         return item.get("type") == "function_call" and item.get("name") in self._own
 
     def _choose_shown(self) -> list[Item]:
-        """The items without calls of the proxy's own tools, and without the reasoning that led to them."""
         items: list[Item] = []
         for item in self._items.values():
             if not self._is_own(item):
@@ -170,7 +163,7 @@ class ResponsesRounds(Rounds):
         return items
 
     def _remove_own_tools(self, value: dict[str, Any]) -> dict[str, Any]:
-        """The event or body without the proxy's own tools in the list of tools, which this API repeats."""
+        """The API repeats the list of tools."""
         response = value.get("response", value)
         if isinstance(response, dict) and isinstance(response.get("tools"), list):
             response["tools"] = [tool for tool in response["tools"] if as_object(tool).get("name") not in self._own]
@@ -186,7 +179,7 @@ def _as_tool_call(item: Item) -> ToolCall:
 
 
 class ResponsesAnswers(AnswerFormat):
-    """Answers of Responses, which binds no reasoning to the history before it."""
+    """The API binds no reasoning to the history before it."""
 
     @staticmethod
     def define_tool(tool: OwnTool) -> bytes:
@@ -283,7 +276,7 @@ class ResponsesAnswers(AnswerFormat):
         return extend_request(source, "input", (*elements, *outputs))
 
     def allows_rounds(self, source: bytes, /) -> bool:
-        """False if the answer is made in the background: the client fetches it later, and no round can follow."""
+        """An answer made in the background is fetched later, and no round can follow."""
         places = find_values(source)
         return "background" not in places or source[slice(*places["background"])] in (b"false", b"null")
 
@@ -292,7 +285,7 @@ RESPONSES_ANSWERS = ResponsesAnswers()
 
 
 def _make_sendable(elements: tuple[bytes, ...], items: Sequence[dict[str, Any]]) -> tuple[bytes, ...]:
-    """The items of an answer that is not stored: the API does not know their ids, nor reasoning in plain text."""
+    """If it is not stored, the API does not know the ids, nor reasoning in plain text."""
     reasoning = [item for item in items if item.get("type") == "reasoning"]
     if all(item.get("encrypted_content") for item in reasoning):
         return elements

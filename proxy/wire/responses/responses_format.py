@@ -19,7 +19,7 @@ _BOUND = "max_output_tokens"
 _ASKS_FOR_MORE = frozenset(
     {"text", "include", "background", "truncation", "context_management", "prompt", "service_tier", "max_tool_calls"}
 )
-"""Members that make a model answer with anything but one text, or the provider do more than answer."""
+"""They make a model answer with anything but one text, or the provider do more than answer."""
 _TOOLS = frozenset({"tools", "parallel_tool_calls"})
 _KEYS_FOR_OTHER_UPSTREAMS = frozenset(
     {"model", "input", "instructions", "stream", "temperature", "top_p", "reasoning", _BOUND, *_TOOLS}
@@ -28,13 +28,10 @@ _REFERENCE = re.compile(rb'"type"\s*:\s*"item_reference"')
 _COMPACTING = re.compile(rb'"type"\s*:\s*"(?:context_)?compaction(?:_summary|_trigger)?"')
 _MANAGEMENT = "context_management"
 _HISTORIES_ELSEWHERE = frozenset({"previous_response_id", "conversation"})
-"""Members that name a history at the provider:
-<https://platform.openai.com/docs/guides/conversation-state>."""
+"""At the provider: <https://platform.openai.com/docs/guides/conversation-state>."""
 
 
 class ResponsesFormat(RequestFormat):
-    """Requests of Responses."""
-
     NAME = "responses"
     FIRST_MESSAGE = list_named("input")
     BOUNDS = (_BOUND,)
@@ -43,7 +40,6 @@ class ResponsesFormat(RequestFormat):
         return read_body(source, prefix, _read_request)
 
     def why_relayed(self, source: bytes, /) -> str:
-        """`history-elsewhere` or `provider-compacts`."""
         members: set[str] = set()
         # First by its bytes, which is quick; a tool may have a parameter of such a name.
         if any(f'"{key}"'.encode() in source for key in (*_HISTORIES_ELSEWHERE, _MANAGEMENT)):
@@ -104,7 +100,7 @@ def _read_request(source: bytes, places: Places, prefix: Prefix | None) -> Piece
 
 
 def _has_item(source: bytes, types: re.Pattern[bytes]) -> bool:
-    """True if an item of the history is of such a type; a tool's schema or an item's data may hold one as well."""
+    """A tool's schema or an item's data may hold such a type as well."""
     if types.search(source) is None:
         return False
     try:
@@ -114,7 +110,7 @@ def _has_item(source: bytes, types: re.Pattern[bytes]) -> bool:
 
 
 def _list_members(source: bytes) -> set[str]:
-    """The members that the request has and that are not null; none if it cannot be understood."""
+    """Members that are not null; none if it cannot be understood."""
     try:
         places = find_values(source)
     except (msgspec.MsgspecError, ValueError, RecursionError):
