@@ -383,7 +383,7 @@ def count_characters(raw: bytes) -> int:
 class CountCache:
     """Two halves: when the new half is full it becomes the old one, and the old one is forgotten.
 
-    A look-up takes 0.1 us and 49 bytes; `lru.ByteBoundedCache` takes 2.7 us and 242 bytes. The key is Python's own hash,
+    A look-up takes 0.1 us and 49 bytes; `lru.ByteBoundedCache` takes 2.7 us and 242 bytes. The key is Python's hash,
     with the caller's fingerprint: private to the process, and 64 bits are plenty.
     """
 

@@ -9,7 +9,9 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from inspect import isabstract
 from typing import Any, ClassVar
 
 from proxy.history import splice
@@ -18,7 +20,7 @@ from proxy.history.request import Request
 from proxy.recall.own_tools import COMPACT, RECALL, OwnTool, offer_tool, withdraw_tool
 from proxy.summary.question import Try
 from proxy.wire.event_streams import EventReader
-from proxy.wire.json_body import Prefix, find_first_element, find_values
+from proxy.wire.json_body import UNREADABLE, Places, Prefix, find_first_element, find_values, list_named
 
 _STREAM_MEMBERS = frozenset({"stream", "stream_options"})
 
@@ -27,13 +29,57 @@ class RequestFormat(ABC):
     """`source` is always the body of a request: what a method changes is replaced there, all other bytes stay."""
 
     NAME: ClassVar[str]
-    FIRST_MESSAGE: ClassVar[re.Pattern[bytes]]
+    LIST: ClassVar[str]
+    """The member that holds the history."""
     BOUNDS: ClassVar[tuple[str, ...]]
     """The members that bound an answer; the last of them is set if a request has none."""
+    ASKS_FOR_MORE: ClassVar[frozenset[str]]
+    """Members that make a model answer with anything but one text, or the provider do more than answer."""
+    TOOLS: ClassVar[frozenset[str]]
+    """Members that a question without the client's history does not need."""
+    KEYS_FOR_OTHER_UPSTREAMS: ClassVar[frozenset[str]]
+    FIRST_MESSAGE: ClassVar[re.Pattern[bytes]]
 
-    @abstractmethod
+    def __init_subclass__(cls) -> None:
+        if not isabstract(cls):
+            cls.FIRST_MESSAGE = list_named(cls.LIST)
+
     def parse(self, source: bytes, prefix: Prefix | None = None) -> Request | None:
         """The request, or None if it cannot be understood. The messages of a known prefix are not read again."""
+        try:
+            if prefix is not None:
+                request = self._read_after(prefix, source)
+                if request is not None:
+                    return request
+            source.decode()
+            return self._read(source, find_values(source), None)
+        except UNREADABLE:
+            return None
+
+    def _read_after(self, prefix: Prefix, source: bytes) -> Request | None:
+        """None: it does not begin so after all."""
+        rest = prefix.remove_from(source)
+        places = find_values(rest)
+        if not prefix.is_followed(source, rest, places.get(self.LIST)):
+            return None
+        request = self._read(rest, places, prefix)
+        if request is None:
+            return None
+        removed_bytes = len(source) - len(rest)
+        changes = self._move_behind(prefix, request, removed_bytes)
+        if request.tools_at > prefix.start:
+            changes["tools_at"] = request.tools_at + removed_bytes
+        whole_request = replace(request, source=source, **changes)
+        whole_request.columns.follow(prefix.request.columns, prefix.count - prefix.request.head_size)
+        return whole_request
+
+    @abstractmethod
+    def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> Request | None:
+        """With a prefix, the list in `source` holds the elements after it."""
+
+    @abstractmethod
+    def _move_behind(self, prefix: Prefix, request: Request, removed_bytes: int) -> dict[str, Any]:
+        """The fields with places, if so many bytes stand before the new elements."""
 
     @abstractmethod
     def render(
@@ -41,7 +87,6 @@ class RequestFormat(ABC):
     ) -> bytes:
         """With `view` for its messages; the first `shared` of them are those that the upstream read last."""
 
-    @abstractmethod
     def render_question(
         self, request: Request, question: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False
     ) -> bytes:
@@ -49,6 +94,24 @@ class RequestFormat(ABC):
 
         `bounds`: the tokens of the answer, by member. `foreign`: another upstream gets no member that names an account.
         """
+        source = self._replace_history(request, question)
+        removed_keys = self.ASKS_FOR_MORE | (frozenset(self.BOUNDS) - bounds.keys())
+        removed_keys |= self._list_unwanted(source, request, question)
+        if not question.aligned:
+            removed_keys |= self.TOOLS
+        if foreign:
+            removed_keys |= {member.key for member in splice.iterate_members(source)} - self.KEYS_FOR_OTHER_UPSTREAMS
+        members = {name: b"%d" % tokens for name, tokens in bounds.items()}
+        if model:
+            members["model"] = splice.quote(model)
+        return splice.set_members(splice.remove_members(source, removed_keys), members)
+
+    def _replace_history(self, request: Request, question: Try) -> bytes:
+        return self.render(request, question.messages, question.tools)
+
+    def _list_unwanted(self, _source: bytes, _request: Request, _question: Try, /) -> AbstractSet[str]:
+        """More members that this question must not have."""
+        return frozenset()
 
     def find_first_message(self, source: bytes) -> int:
         return find_first_element(source, self.FIRST_MESSAGE)
@@ -89,18 +152,6 @@ def bound_answer(source: bytes, names: Sequence[str], max_tokens: int) -> bytes:
         return splice.replace_spans(source, changes)
     opening = source.index(b"{") + 1
     return splice.replace_bytes(source, opening, opening, b'"%b":%d,' % (names[-1].encode(), max_tokens))
-
-
-def set_bounds(source: bytes, bounds: Mapping[str, int], model: str) -> bytes:
-    members = {name: b"%d" % tokens for name, tokens in bounds.items()}
-    if model:
-        members["model"] = splice.quote(model)
-    return splice.set_members(source, members)
-
-
-def keep_members(source: bytes, names: Collection[str]) -> bytes:
-    keys = {member.key for member in splice.iterate_members(source)}
-    return splice.remove_members(source, keys.difference(names))
 
 
 EVENT_MAX_BYTES = 16 * 1024 * 1024

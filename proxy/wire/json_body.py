@@ -16,12 +16,15 @@ import msgspec
 from proxy.history import splice
 from proxy.history.request import Request
 
+UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+"""What reading a body raises that cannot be understood."""
+
 
 def read_json(data: bytes) -> Any:  # noqa: ANN401 - any JSON
     """None: no JSON. The standard library reads half surrogate pairs, NaN and bytes that are no UTF-8."""
     try:
         return msgspec.json.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         pass
     try:
         return json.loads(data)
@@ -76,6 +79,15 @@ def find_values(source: bytes) -> dict[str, tuple[int, int]]:
     if places is None:
         return _scan(source)
     return places
+
+
+def list_members(source: bytes) -> set[str]:
+    """Members that are not null; none if it cannot be understood."""
+    try:
+        places = find_values(source)
+    except UNREADABLE:
+        return set()
+    return {key for key, place in places.items() if source[slice(*place)] != b"null"}
 
 
 def _walk(source: bytes, values: dict[str, msgspec.Raw]) -> dict[str, tuple[int, int]] | None:

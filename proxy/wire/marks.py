@@ -15,7 +15,7 @@ STEP_BLOCKS = 18
 """Less than the API looks back over, because a message is marked at its end only."""
 MARK = b'"cache_control":{"type":"ephemeral"}'
 KEY = b'"cache_control"'
-_REASONING = frozenset({"thinking", "redacted_thinking"})
+REASONING = frozenset({"thinking", "redacted_thinking"})
 
 
 def mark_end(content: bytes) -> bytes | None:
@@ -34,7 +34,7 @@ def mark_end(content: bytes) -> bytes | None:
 
 
 def _can_have_mark(part: object) -> bool:
-    if not isinstance(part, dict) or part.get("type") in _REASONING:
+    if not isinstance(part, dict) or part.get("type") in REASONING:
         return False
     text = part.get("text", "no text part")
     return isinstance(text, str) and bool(text.strip())

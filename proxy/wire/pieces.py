@@ -12,21 +12,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import msgspec
-
 from proxy.history import splice
 from proxy.history.messages import HEAD, NOTE, Message
 from proxy.history.request import Request
+from proxy.wire.api_format import RequestFormat
 from proxy.wire.json_body import (
     Places,
     Prefix,
-    TextFields,
     as_object,
     as_text,
-    build_reader,
-    find_values,
     locate,
     read_elements,
+    read_json,
 )
 
 
@@ -123,49 +120,17 @@ def replace_list(
 
 Split = Callable[[Sequence[bytes], int, Sequence[Piece | None]], Iterable[tuple[Message, Piece]]]
 """Chat messages of the elements from this number on, after the known pieces."""
-Read = Callable[[bytes, Places, Prefix | None], PiecedRequest | None]
 
 
-class _TypedObject(TextFields):
-    TEXTS = ("type",)
-    type: Any = ""
+class PiecedFormat(RequestFormat):
+    """Requests of an API that is read as chat messages."""
 
-
-_decode_typed = build_reader(_TypedObject)
-
-
-def read_body(source: bytes, prefix: Prefix | None, read: Read) -> PiecedRequest | None:
-    try:
-        if prefix is not None:
-            request = _read_after_prefix(source, prefix, read)
-            if request is not None:
-                return request
-        source.decode()
-        return read(source, find_values(source), None)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
-
-
-def _read_after_prefix(source: bytes, prefix: Prefix, read: Read) -> PiecedRequest | None:
-    """None: it does not begin so after all."""
-    rest = prefix.remove_from(source)
-    new_request = read(rest, find_values(rest), prefix)
-    if new_request is None or not prefix.is_followed(source, rest, new_request.list_at):
-        return None
-    removed_bytes, known_count = len(source) - len(rest), _count_elements(prefix)
-    new_spans = _move(new_request.spans[known_count:], removed_bytes)
-    tools_at = new_request.tools_at
-    if tools_at > prefix.start:
-        tools_at += removed_bytes
-    request = replace(
-        new_request,
-        source=source,
-        list_at=(new_request.list_at[0], new_request.list_at[1] + removed_bytes),
-        spans=(*new_request.spans[:known_count], *new_spans),
-        tools_at=tools_at,
-    )
-    request.columns.follow(prefix.request.columns, prefix.count - prefix.request.head_size)
-    return request
+    def _move_behind(self, prefix: Prefix, request: Request, removed_bytes: int) -> dict[str, Any]:
+        assert isinstance(request, PiecedRequest)  # noqa: S101 - `_read` made it
+        known_count = _count_elements(prefix)
+        new_spans = _move(request.spans[known_count:], removed_bytes)
+        start, stop = request.list_at
+        return {"list_at": (start, stop + removed_bytes), "spans": (*request.spans[:known_count], *new_spans)}
 
 
 def _count_elements(prefix: Prefix) -> int:
@@ -278,7 +243,8 @@ def list_holding(raw: bytes, pattern: re.Pattern[bytes]) -> list[bytes]:
 def has_type(raw: bytes, types: re.Pattern[bytes]) -> bool:
     """Of the element itself: data within it may look alike. `types`: written without spaces."""
     for element in list_holding(raw, types):
-        type_member = b'"type":"%b"' % _decode_typed(element).type.encode(errors="replace")
+        element_type = as_text(as_object(read_json(element)).get("type"))
+        type_member = b'"type":"%b"' % element_type.encode(errors="replace")
         if types.fullmatch(type_member) is not None:
             return True
     return False

@@ -9,8 +9,7 @@ refuses, too, is not understood (None), and the caller relays it as it is.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -18,10 +17,9 @@ import msgspec
 from proxy.history import splice
 from proxy.history.messages import HEAD, Message, ToolCall, read_message
 from proxy.history.request import Request
-from proxy.summary.question import Try
 from proxy.wire import marks
-from proxy.wire.api_format import RequestFormat, keep_members, set_bounds
-from proxy.wire.json_body import Places, Prefix, find_values, list_named, locate, read_elements
+from proxy.wire.api_format import RequestFormat
+from proxy.wire.json_body import Places, Prefix, find_values, list_members, locate, read_elements
 
 _NULL = msgspec.Raw(b"null")
 
@@ -50,66 +48,41 @@ class _Message(msgspec.Struct):
 _message_decoder = msgspec.json.Decoder(_Message)
 
 
-_ASKS_FOR_MORE = frozenset(
-    {
-        "tool_choice",
-        "function_call",
-        "response_format",
-        "n",
-        "stop",
-        "logprobs",
-        "top_logprobs",
-        "prediction",
-        "modalities",
-        "audio",
-        "store",
-        "web_search_options",
-    }
-)
-"""They make a model answer with anything but one text."""
-_TOOLS = frozenset({"tools", "functions", "parallel_tool_calls"})
-
-
 class ChatFormat(RequestFormat):
     NAME = ""
-    FIRST_MESSAGE = list_named("messages")
+    LIST = "messages"
     BOUNDS = ("max_completion_tokens", "max_tokens")
-    _KEYS_FOR_OTHER_UPSTREAMS = frozenset(
+    ASKS_FOR_MORE = frozenset(
         {
-            "model",
-            "messages",
+            *("tool_choice", "function_call", "response_format", "n", "stop", "logprobs", "top_logprobs"),
+            *("prediction", "modalities", "audio", "store", "web_search_options"),
+        }
+    )
+    TOOLS = frozenset({"tools", "functions", "parallel_tool_calls"})
+    KEYS_FOR_OTHER_UPSTREAMS = frozenset(
+        {
+            *("model", "messages", "stream", "stream_options", "temperature", "top_p", "seed", "reasoning_effort"),
             *BOUNDS,
-            *_TOOLS,
-            "stream",
-            "stream_options",
-            "temperature",
-            "top_p",
-            "seed",
-            "reasoning_effort",
+            *TOOLS,
         }
     )
 
-    def parse(self, source: bytes, prefix: Prefix | None = None) -> Request | None:
-        try:
-            if prefix is not None:
-                request = _read_after_prefix(source, prefix)
-                if request is not None:
-                    return request
-            source.decode()
-            return _build_request(source, find_values(source))
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            return None
+    def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> Request | None:
+        return _build_request(source, places, prefix)
+
+    def _move_behind(self, prefix: Prefix, request: Request, removed_bytes: int) -> dict[str, Any]:
+        earlier = prefix.request.offsets[: prefix.count]
+        moved_bytes = prefix.start - earlier[0]
+        if moved_bytes:
+            earlier = tuple(offset + moved_bytes for offset in earlier)
+        return {"offsets": earlier + tuple(offset + removed_bytes for offset in request.offsets)}
 
     def why_relayed(self, source: bytes, /) -> str:
         # LiteLLM passes this member on to models that speak Responses:
         # <https://docs.litellm.ai/docs/response_api>.
         if b'"previous_response_id"' not in source:
             return ""
-        try:
-            place = find_values(source).get("previous_response_id")
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            return ""
-        if place is None or source[slice(*place)] == b"null":
+        if "previous_response_id" not in list_members(source):
             return ""
         return "history-elsewhere"
 
@@ -123,17 +96,6 @@ class ChatFormat(RequestFormat):
         if request.tools_at > request.offsets[0]:
             start += len(body) - len(request.source)
         return splice.replace_bytes(body, start, start + len(request.tools), tools)
-
-    def render_question(
-        self, request: Request, question: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False
-    ) -> bytes:
-        source = self.render(request, question.messages, question.tools)
-        if foreign:
-            source = keep_members(source, self._KEYS_FOR_OTHER_UPSTREAMS)
-        removed_keys = _ASKS_FOR_MORE | (frozenset(self.BOUNDS) - bounds.keys())
-        if not question.aligned:
-            removed_keys |= _TOOLS
-        return set_bounds(splice.remove_members(source, removed_keys), bounds, model)
 
     def find_bounds(self, source: bytes, /) -> tuple[str, ...]:
         return tuple(
@@ -180,28 +142,8 @@ def _splice_messages(request: Request, view: Sequence[Message]) -> bytes:
     comma = b","
     if count > 1:
         comma = source[request.find_end(1) : request.offsets[1]]
-    if _is_evenly_spaced(request, comma):
-        pieces = [message.raw for message in view]
-    else:
-        pieces = list(_cut_stretches(request, view))
-    return b"".join((source[: request.offsets[0]], comma.join(pieces), source[request.find_end(count) :]))
-
-
-def _is_evenly_spaced(request: Request, comma: bytes) -> bool:
-    source, offsets, head_size, body = request.source, request.offsets, request.head_size, request.body
-
-    def follows_comma(number: int) -> bool:
-        return number == 0 or source[request.find_end(number) : offsets[number]] == comma
-
-    def compare_new(so_far: Sequence[bool]) -> Iterator[bool]:
-        is_even = all(map(follows_comma, range(head_size)))
-        if so_far:
-            is_even = so_far[-1]
-        for number in range(head_size + len(so_far), head_size + len(body)):
-            is_even = is_even and follows_comma(number)
-            yield is_even
-
-    return all(request.columns.even_spacing(len(body), compare_new)[-1:])
+    stretches = comma.join(_cut_stretches(request, view))
+    return b"".join((source[: request.offsets[0]], stretches, source[request.find_end(count) :]))
 
 
 def _cut_stretches(request: Request, view: Sequence[Message]) -> Iterator[bytes]:
@@ -222,12 +164,15 @@ def _cut_stretches(request: Request, view: Sequence[Message]) -> Iterator[bytes]
         number += max(length, 1)
 
 
-def _build_request(source: bytes, places: Places, earlier: tuple[Message, ...] = ()) -> Request | None:
+def _build_request(source: bytes, places: Places, prefix: Prefix | None) -> Request | None:
     start, stop = places.get("messages", (0, 0))
     if source[start : start + 1] != b"[":
         return None
+    earlier: tuple[Message, ...] = ()
+    if prefix is not None:
+        earlier = prefix.request.messages[: prefix.count]
     messages, offsets = _read_history(source, start, stop, earlier)
-    if not earlier and not messages:
+    if not messages:
         return None
     tools, tools_at = None, 0
     if "tools" in places:
@@ -279,7 +224,7 @@ def _read_history(
     source: bytes, start: int, stop: int, earlier: tuple[Message, ...]
 ) -> tuple[tuple[Message, ...], tuple[int, ...]]:
     """The messages and where each begins; those of the head have no place in the body."""
-    messages: list[Message] = []
+    messages = list(earlier)
     is_head, body_size = True, 0
     if earlier:
         is_head, body_size = False, earlier[-1].stop
@@ -323,31 +268,3 @@ def _convert_calls(fields: _Message) -> tuple[ToolCall, ...]:
     if fields.function_call is not None:
         calls.append(ToolCall("", fields.function_call.name, fields.function_call.arguments, "legacy"))
     return tuple(calls)
-
-
-def _read_after_prefix(source: bytes, prefix: Prefix) -> Request | None:
-    """None: it does not begin so after all."""
-    earlier, count = prefix.request, prefix.count
-    rest = prefix.remove_from(source)
-    places = find_values(rest)
-    if not prefix.is_followed(source, rest, places.get("messages")):
-        return None
-    new_request = _build_request(rest, places, earlier.messages[:count])
-    if new_request is None:
-        return None
-    removed_bytes, moved_bytes = len(source) - len(rest), prefix.start - earlier.offsets[0]
-    offsets = earlier.offsets[:count]
-    if moved_bytes:
-        offsets = tuple(offset + moved_bytes for offset in offsets)
-    tools_at = new_request.tools_at
-    if tools_at > prefix.start:
-        tools_at += removed_bytes
-    request = replace(
-        new_request,
-        source=source,
-        messages=earlier.messages[:count] + new_request.messages,
-        offsets=offsets + tuple(offset + removed_bytes for offset in new_request.offsets),
-        tools_at=tools_at,
-    )
-    request.columns.follow(earlier.columns, count - earlier.head_size)
-    return request

@@ -189,7 +189,6 @@ def _write_result(message: Message) -> bytes:
 
 
 LOOK_BACK_BLOCKS = 20
-_REASONING = frozenset({"thinking", "redacted_thinking"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +217,7 @@ def mark_fold(request: PiecedRequest, messages: list[WrittenMessage], shared_blo
         end = _find_end(starts, [message.changed_blocks for message in messages])
     if not end:
         return messages
-    client_marks = count_client_marks(request)
+    client_marks = request.source.count(marks.KEY)
     if not 0 < client_marks < marks.MARKS_MAX:
         return messages
     ends = [number for number in (shared_blocks, *range(end, 0, -LOOK_BACK_BLOCKS)) if number]
@@ -240,7 +239,7 @@ def _mark_block(messages: list[WrittenMessage], place: int, block_number: int) -
     message = messages[place]
     block = message.blocks[block_number]
     mark = _find_next_mark(messages, place, block_number)
-    if not mark or marks.KEY in block or decode_block(block).type in _REASONING:
+    if not mark or marks.KEY in block or decode_block(block).type in marks.REASONING:
         return
     blocks = list(message.blocks)
     blocks[block_number] = block.rstrip()[:-1] + b',"cache_control":' + mark + b"}"
@@ -258,33 +257,6 @@ def _find_next_mark(messages: Sequence[WrittenMessage], place: int, block_number
             if mark is not None:
                 return block[mark.start : mark.stop]
     return b""
-
-
-def count_client_marks(request: PiecedRequest) -> int:
-    """Marks that the client has set."""
-    source, head_size = request.source, request.head_size
-
-    def count(place: int) -> int:
-        """0 if the element began with an earlier message."""
-        piece = request.pieces[place]
-        if piece is None:
-            return 0
-        if place and (earlier := request.pieces[place - 1]) is not None and earlier.container == piece.container:
-            return 0
-        return source.count(marks.KEY, *request.spans[piece.container])
-
-    def count_new(totals: Sequence[int]) -> Iterator[int]:
-        total = 0
-        if totals:
-            total = totals[-1]
-        for place in range(head_size + len(totals), head_size + len(request.body)):
-            total += count(place)
-            yield total
-
-    start, stop = request.list_at
-    marks_of_body = sum(request.columns.cache_marks(len(request.body), count_new)[-1:])
-    marks_of_head = sum(map(count, range(head_size)))
-    return marks_of_body + marks_of_head + source.count(marks.KEY, 0, start) + source.count(marks.KEY, stop)
 
 
 _CHANGED_AMONG_NEW = frozenset({"", "strip_reasoning", "clip_output", "dedup_arrivals"})

@@ -11,9 +11,9 @@ from proxy.recall.own_tools import OwnTool
 from proxy.wire.api_format import AnswerFormat, Round, Rounds, add_usage, extend_request
 from proxy.wire.event_streams import read_event, write_event
 from proxy.wire.json_body import as_object, read_object, write_json
+from proxy.wire.marks import REASONING
 
 _CUT = frozenset({"max_tokens", "model_context_window_exceeded", "refusal", "pause_turn"})
-THINKING = frozenset({"thinking", "redacted_thinking"})
 _GROWING = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
 _TOOL_USE = "tool_use"
 
@@ -115,7 +115,7 @@ class MessagesRounds(Rounds):
         return block.get("type") == _TOOL_USE and block.get("name") in self._own
 
     def _is_shown(self, block: Block) -> bool:
-        return not self._is_own(block) and (self._is_first or block.get("type") not in THINKING)
+        return not self._is_own(block) and (self._is_first or block.get("type") not in REASONING)
 
     def _show_end(self, event: bytes, value: dict[str, Any]) -> bytes:
         delta = as_object(value.get("delta"))
@@ -260,7 +260,7 @@ class MessagesAnswers(AnswerFormat):
     def remove_reasoning(self, answer: Round) -> Round:
         messages = [json.loads(raw) for raw in answer.elements]
         for message in messages:
-            message["content"] = [block for block in message["content"] if block.get("type") not in THINKING]
+            message["content"] = [block for block in message["content"] if block.get("type") not in REASONING]
         return replace(answer, elements=tuple(map(write_json, messages)))
 
 

@@ -8,27 +8,26 @@ it may be lost at any time; clients that then send the whole history are told th
 import json
 import re
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
-
-import msgspec
 
 from proxy.history import splice
 from proxy.history.messages import Message, is_different
 from proxy.history.request import Request
 from proxy.summary.question import Try
 from proxy.wire import marks
-from proxy.wire.api_format import RequestFormat, bound_answer, keep_members, set_bounds
+from proxy.wire.api_format import bound_answer
 from proxy.wire.http_head import Headers, find_header
-from proxy.wire.json_body import Places, Prefix, as_object, as_text, find_values, list_named
+from proxy.wire.json_body import UNREADABLE, Places, Prefix, as_object, as_text, find_values
 from proxy.wire.messages.content_blocks import decode_message, split_messages, write_list
 from proxy.wire.pieces import (
+    PiecedFormat,
     PiecedRequest,
     find_raw,
     has_type,
     list_holding,
-    read_body,
     read_list,
     read_value,
     replace_list,
@@ -92,7 +91,7 @@ def find_thread_use(source: bytes) -> ThreadUse:
         return ""
     try:
         thread = json.loads(find_raw(source, find_values(source), _THREAD) or b"null")
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except UNREADABLE:
         return ""
     kind = thread.get("type") if isinstance(thread, dict) else None
     if kind == "create":
@@ -117,22 +116,22 @@ def render_thread_refusal(client: ThreadClient, request_id: str) -> bytes:
 
 _LEAST_BUDGET_TOKENS = 1_024
 """The API refuses a smaller budget: <https://platform.claude.com/docs/en/build-with-claude/extended-thinking>."""
-_ASKS_FOR_MORE = frozenset(
-    {"stop_sequences", "output_format", "context_management", "mcp_servers", "container", "thread"}
-)
-"""They make a model answer with anything but one text, or the provider change the history."""
-_KEYS_FOR_OTHER_UPSTREAMS = frozenset({"model", "messages", "system", "max_tokens", "tools", "stream", "temperature"})
 _COMPACTING = re.compile(rb'"type"\s*:\s*"compact(?:ion|_\d+)"')
 """Of an edit that is asked for, or of a block that the provider sent before."""
 
 
-class MessagesFormat(RequestFormat):
+class MessagesFormat(PiecedFormat):
     NAME = "messages"
-    FIRST_MESSAGE = list_named("messages")
+    LIST = "messages"
     BOUNDS = ("max_tokens",)
+    ASKS_FOR_MORE = frozenset({"stop_sequences", "output_format", "context_management", "container", _THREAD})
+    TOOLS = frozenset({"tools", "tool_choice", "thinking"})
+    KEYS_FOR_OTHER_UPSTREAMS = frozenset(
+        {"model", "messages", "system", "max_tokens", "tools", "stream", "temperature"}
+    )
 
-    def parse(self, source: bytes, prefix: Prefix | None = None) -> PiecedRequest | None:
-        return read_body(source, prefix, _read_request)
+    def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
+        return _read_request(source, places, prefix)
 
     def why_relayed(self, source: bytes, /) -> str:
         """It asks for a compaction by the provider, or comes after one."""
@@ -153,24 +152,19 @@ class MessagesFormat(RequestFormat):
     def render_question(
         self, request: Request, question: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False
     ) -> bytes:
-        assert isinstance(request, PiecedRequest)  # noqa: S101 - `parse` made it
-        source = self._replace_history(request, question)
-        if foreign:
-            source = keep_members(source, _KEYS_FOR_OTHER_UPSTREAMS)
-        removed_keys = set(_ASKS_FOR_MORE)
-        if b'"mcp_toolset"' in (question.tools or b"") and not foreign:
-            removed_keys.remove("mcp_servers")  # the API refuses a toolset without its server
-        if not question.aligned:
-            removed_keys |= {"tools", "tool_choice", "thinking"}
-        places = find_values(source)
-        if as_object(read_value(source, places, "tool_choice")).get("type") in ("any", "tool"):
-            removed_keys.add("tool_choice")
-        max_tokens = bounds["max_tokens"]
-        thinking = as_object(read_value(source, places, "thinking"))
+        thinking = as_object(read_value(request.source, find_values(request.source), "thinking"))
         budget = thinking.get("budget_tokens")
-        if question.aligned and thinking.get("type") == "enabled" and isinstance(budget, int):
-            max_tokens += budget  # the answer is what the budget leaves of the bound
-        return set_bounds(splice.remove_members(source, removed_keys), {"max_tokens": max_tokens}, model)
+        if question.aligned and not foreign and request.has_thinking_budget and isinstance(budget, int):
+            bounds = {"max_tokens": bounds["max_tokens"] + budget}  # the answer is what the budget leaves of the bound
+        return super().render_question(request, question, bounds, model, foreign=foreign)
+
+    def _list_unwanted(self, source: bytes, _request: Request, question: Try, /) -> AbstractSet[str]:
+        unwanted_keys: set[str] = set()
+        if b'"mcp_toolset"' not in (question.tools or b""):
+            unwanted_keys.add("mcp_servers")  # the API refuses a toolset without its server
+        if as_object(read_value(source, find_values(source), "tool_choice")).get("type") in ("any", "tool"):
+            unwanted_keys.add("tool_choice")
+        return unwanted_keys
 
     def answer_within(self, source: bytes, max_tokens: int) -> bytes:
         """Thinking included."""
@@ -191,14 +185,13 @@ class MessagesFormat(RequestFormat):
                 changes.append((*places["system"], system))
         return splice.replace_spans(source, sorted(changes))
 
-    def _replace_history(self, request: PiecedRequest, question: Try) -> bytes:
+    def _replace_history(self, request: Request, question: Try) -> bytes:
         """A system prompt other than the client's own replaces that."""
         head = [message for message in question.messages if message.role in ("system", "developer")]
         if len(head) == len(request.head) and not any(map(is_different, head, request.head)):
             return self.render(request, question.messages, question.tools)
         without_system = self.parse(splice.remove_members(request.source, frozenset({"system"})))
-        if without_system is None:
-            raise ValueError("a request without its system prompt is still a request")
+        assert isinstance(without_system, PiecedRequest)  # noqa: S101 - `_read` made it
         view = [message for message in question.messages if message not in head]
         source = self.render(replace(without_system, head_places={}), view, question.tools)
         if not head:
@@ -263,7 +256,7 @@ def _is_compacting(source: bytes) -> bool:
             return True
         messages = list_holding(find_raw(source, places, "messages"), _COMPACTING)
         return any(has_type(bytes(decode_message(message).content), _COMPACTING) for message in messages)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except UNREADABLE:
         return False  # it cannot be understood
 
 
