@@ -3,7 +3,7 @@
 aiohttp's client costs a third of the alternatives (docs/decisions/0002). Nothing here reads what it carries: replies
 come back raw (no redirect followed, no cookie kept), and faults of the library become the errors of `proxy.errors`.
 
-    Call --Address--> URL, headers --Client.open--> connection --> Reply.headers, Reply.chunks()
+    Call --Client.open--> URL, headers,  connection --> Reply.headers, Reply.chunks()
                                         |  ^                          |
                              retry, while nothing was sent    idle timeout, errors
 

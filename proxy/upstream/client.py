@@ -66,45 +66,6 @@ class Call:
 _ACCOUNT_HEADERS = CREDENTIALS | ACCOUNTS
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    settings: Upstream
-    query: str
-    added: CIMultiDict[str]
-    proxy: str | None
-
-    @classmethod
-    def of(cls, settings: Upstream) -> "Address":
-        return cls(settings, urlencode(settings.query), _list_added_headers(settings), _find_proxy(settings.base_url))
-
-    def url(self, call: Call, model: str | None) -> URL:
-        base = self.settings.base_url
-        if not call.query:
-            return _build_plain_url(base, call.path, self.query, model)
-        query = call.query
-        if self.query:
-            query = f"{query}&{self.query}"
-        return _build_url(base, call.path, query, model)
-
-    def at_server_root(self, call: Call) -> URL:
-        return URL(self.settings.base_url).origin().with_path(call.path)
-
-    def headers(self, call: Call) -> CIMultiDict[str]:
-        """The client's, without those to drop, and with those of the settings."""
-        headers = CIMultiDict(select_for_upstream(call.headers, without=_list_dropped_headers(self.settings, call)))
-        headers.update(self.added)
-        if call.credential is not None:
-            headers.update(_make_key_header(self.settings, call.credential))
-        if call.trace is not None:
-            headers[TRACE_HEADER] = call.trace.traceparent
-        # A body that is streamed keeps its framing: the client's length if there is one, else chunks.
-        if not isinstance(call.body, bytes):
-            length = find_header(call.headers, "content-length")
-            if length:
-                headers["Content-Length"] = length
-        return headers
-
-
 def _build_url(base: str, path: str, query: str, model: str | None) -> URL:
     if "{model}" in base:
         base = base.replace("{model}", _quote_model(model))
@@ -146,13 +107,6 @@ def _make_key_header(settings: Upstream, key: Secret) -> dict[str, str]:
     return {settings.key_header: key.value}
 
 
-def _list_dropped_headers(settings: Upstream, call: Call) -> frozenset[str]:
-    """With a configured key, those that name the client's own account."""
-    if settings.key is None and call.credential is None:
-        return frozenset()
-    return _ACCOUNT_HEADERS
-
-
 def _find_proxy(url: str) -> str | None:
     """From HTTPS_PROXY and the like. aiohttp's `trust_env` would also read `.netrc`."""
     parts = urlsplit(url)
@@ -164,65 +118,38 @@ def _find_proxy(url: str) -> str | None:
 _CHECK_SECONDS = 1.0
 
 
-class IdleClock:
-    """`silent_since` is None while a chunk is with the client: a slow client is not the upstream's silence."""
-
-    __slots__ = ("content", "silent_since")
-
-    def __init__(self, content: aiohttp.StreamReader, silent_since: float) -> None:
-        self.content = content
-        self.silent_since: float | None = silent_since
-
-
 class IdleTimeout:
     """Ends replies that say nothing for too long, at most a second late."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._check_seconds = min(_CHECK_SECONDS, seconds / 4)
-        self._clocks: set[IdleClock] = set()
+        self.silent_since: dict[aiohttp.StreamReader, float | None] = {}
+        """None while a chunk is with the client: a slow client is not the upstream's silence."""
         self._timer: asyncio.TimerHandle | None = None
 
-    def watch(self, response: aiohttp.ClientResponse) -> IdleClock:
+    def watch(self, response: aiohttp.ClientResponse) -> None:
         loop = asyncio.get_running_loop()
-        clock = IdleClock(response.content, loop.time())
+        self.silent_since[response.content] = loop.time()
         # A response that came whole with its headers has given its connection back: nothing is waited for.
         if response.connection is not None and response.connection.protocol is not None:
             response.connection.protocol.read_timeout = None
-            self._clocks.add(clock)
             self._timer = self._timer or loop.call_later(self._check_seconds, self._check)
-        return clock
-
-    def unwatch(self, clock: IdleClock) -> None:
-        self._clocks.discard(clock)
 
     def _check(self) -> None:
         loop = asyncio.get_running_loop()
         earliest = loop.time() - self._seconds
-        for clock in list(self._clocks):
-            if clock.silent_since is not None and clock.silent_since <= earliest:
-                self._clocks.discard(clock)
-                clock.content.set_exception(aiohttp.SocketTimeoutError())
+        for content, since in list(self.silent_since.items()):
+            if since is not None and since <= earliest:
+                del self.silent_since[content]
+                content.set_exception(aiohttp.SocketTimeoutError())
         self._timer = None
-        if self._clocks:
+        if self.silent_since:
             self._timer = loop.call_later(self._check_seconds, self._check)
 
 
 class Reply:
     """Its headers are in, its body is still to come. Closing does not await anything."""
-
-    __slots__ = (
-        "_fault",
-        "_idle_timeout",
-        "_is_last",
-        "_name",
-        "_peeked",
-        "_response",
-        "headers",
-        "is_good",
-        "reason",
-        "status",
-    )
 
     def __init__(
         self,
@@ -284,14 +211,15 @@ class Reply:
         if self._is_last:
             self._close_connection_after_stream()
         content, who, now = self._response.content, f'upstream "{self._name}"', asyncio.get_running_loop().time
-        clock = self._idle_timeout.watch(self._response)
+        silent_since = self._idle_timeout.silent_since
+        self._idle_timeout.watch(self._response)
         try:
             while chunk := await content.readany():
-                clock.silent_since = None
+                silent_since[content] = None
                 yield chunk
                 if content.at_eof():
                     break
-                clock.silent_since = now()
+                silent_since[content] = now()
         except aiohttp.SocketTimeoutError:
             raise UpstreamTimeout(f"{who} sent nothing for too long in the middle of its answer") from None
         except (aiohttp.ClientError, OSError):
@@ -301,7 +229,7 @@ class Reply:
                 yield unread
             raise UpstreamBroke(f"{who} closed the connection in the middle of its answer") from None
         finally:
-            self._idle_timeout.unwatch(clock)
+            silent_since.pop(content, None)
 
     def _close_connection_after_stream(self) -> None:
         """`Client` says why."""
@@ -339,7 +267,9 @@ class Client:
     def __init__(self, settings: Upstream, emit: events.Listener) -> None:
         self.settings = settings
         self._emit = emit
-        self._address = Address.of(settings)
+        self._query = urlencode(settings.query)
+        self._added_headers = _list_added_headers(settings)
+        self._proxy = _find_proxy(settings.base_url)
         self._idle_timeout = IdleTimeout(settings.silence_seconds)
         self._leases = Leases(self._begin_closing)
         self._closing: asyncio.Task[None] | None = None
@@ -401,11 +331,34 @@ class Client:
         A body that is a stream is sent once. `at_server_root`: the path is outside the API's base path. A cancellation
         leaves no reply behind: aiohttp closes a request that is cancelled, and nothing is awaited after it.
         """
+        base = self.settings.base_url
         if at_server_root:
-            url = self._address.at_server_root(call)
+            url = URL(base).origin().with_path(call.path)
+        elif not call.query:
+            url = _build_plain_url(base, call.path, self._query, model)
+        elif self._query:
+            url = _build_url(base, call.path, f"{call.query}&{self._query}", model)
         else:
-            url = self._address.url(call, model)
-        return await self._send_with_retries(call.method, url, self._address.headers(call), call.body)
+            url = _build_url(base, call.path, call.query, model)
+        return await self._send_with_retries(call.method, url, self._build_headers(call), call.body)
+
+    def _build_headers(self, call: Call) -> CIMultiDict[str]:
+        """The client's, without those that the proxy must not send, and with those of the settings."""
+        removed_names: frozenset[str] = frozenset()
+        if self.settings.key is not None or call.credential is not None:
+            removed_names = _ACCOUNT_HEADERS
+        headers = CIMultiDict(select_for_upstream(call.headers, without=removed_names))
+        headers.update(self._added_headers)
+        if call.credential is not None:
+            headers.update(_make_key_header(self.settings, call.credential))
+        if call.trace is not None:
+            headers[TRACE_HEADER] = call.trace.traceparent
+        # A body that is streamed keeps its framing: the client's length if there is one, else chunks.
+        if not isinstance(call.body, bytes):
+            length = find_header(call.headers, "content-length")
+            if length:
+                headers["Content-Length"] = length
+        return headers
 
     async def _send_with_retries(self, method: str, url: URL, headers: CIMultiDict[str], body: Body) -> Reply:
         retries = self.settings.retries
@@ -433,7 +386,7 @@ class Client:
                 skip_auto_headers=[name for name in _ADDED_BY_AIOHTTP if name not in headers] or None,
                 data=_BytesPayload(body) if isinstance(body, bytes) else body,
                 allow_redirects=False,
-                proxy=self._address.proxy,
+                proxy=self._proxy,
             )
         except (aiohttp.ClientError, OSError) as fault:
             self._closes_after_streams = self._closes_after_streams or isinstance(

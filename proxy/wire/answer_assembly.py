@@ -12,11 +12,12 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
+from proxy.wire.api_format import AnswerFormat
 from proxy.wire.encodings import DecodedTooLarge, UndecodableBody, decode_body
 from proxy.wire.event_streams import EventReader, read_event
-from proxy.wire.json_body import as_text, find_values, read_elements
+from proxy.wire.json_body import as_object, as_text, find_values, read_elements
 
 ANSWER_MAX_BYTES = 16 * 1024 * 1024
 _IDENTIFYING = frozenset({"id", "type", "role", "name", "index", "format", "signature_type"})
@@ -47,16 +48,11 @@ class Answer:
 NOTHING = Answer()
 
 
-class AnswerReader(Protocol):
-    def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]: ...
-    def read_body(self, body: bytes) -> bytes: ...
-
-
 class Assembly:
     """`feed` it every piece, then call `answer`. It holds at most `room` bytes."""
 
     def __init__(
-        self, content_type: str, encoding: str = "", room: int = ANSWER_MAX_BYTES, reader: AnswerReader | None = None
+        self, content_type: str, encoding: str = "", room: int = ANSWER_MAX_BYTES, reader: AnswerFormat | None = None
     ) -> None:
         self._reader = reader
         self._encoding = encoding
@@ -116,7 +112,7 @@ def _read_whole(body: bytes) -> Answer:
                 choices.append(Choice(_read_index(choice, number), message, finish))
     except (ValueError, RecursionError, IndexError):
         return NOTHING
-    usage = _object_or_none(value.get("usage"))
+    usage = as_object(value.get("usage")) or None
     return Answer(tuple(choices), as_text(value.get("model")), usage, value.get("error"), whole=True)
 
 
@@ -139,7 +135,7 @@ class _GrowingChoice:
 
 
 class _Stream:
-    def __init__(self, room: int, reader: AnswerReader | None) -> None:
+    def __init__(self, room: int, reader: AnswerFormat | None) -> None:
         self._reader = reader
         self._room = room
         """Bytes that may still be added; below 0, the answer is read for its usage and end only."""
@@ -184,7 +180,7 @@ class _Stream:
     def _add_to_choice(self, choice: dict[str, Any], index: int) -> None:
         growing = self._choices.setdefault(index, _GrowingChoice())
         growing.finish = as_text(choice.get("finish_reason")) or growing.finish
-        delta = _object_or_none(choice.get("delta")) or _object_or_none(choice.get("message")) or {}
+        delta = as_object(choice.get("delta")) or as_object(choice.get("message"))
         if self._room >= 0:
             self._room -= sum(_iterate_weights(delta))
         if self._room >= 0:
@@ -267,7 +263,7 @@ def _find_continued(elements: list[Any], piece: Any) -> dict[str, Any] | None:  
 def _continues(last: Mapping[str, Any], piece: Mapping[str, Any]) -> bool:
     """True if a piece without an index continues the last: a part of the same kind, or a call without a name."""
     if "function" in piece and not piece.get("id"):
-        return not (_object_or_none(piece["function"]) or {}).get("name")
+        return not as_object(piece["function"]).get("name")
     return piece.keys() <= _TEXTS and piece.keys() == last.keys() and piece.get("type") == last.get("type")
 
 
@@ -295,9 +291,3 @@ def _iterate_weights(value: Any, level: int = 0) -> Iterator[int]:  # noqa: ANN4
         elif isinstance(value, list):
             for element in value:
                 yield from _iterate_weights(element, level + 1)
-
-
-def _object_or_none(value: Any) -> dict[str, Any] | None:  # noqa: ANN401 - any JSON
-    if isinstance(value, dict):
-        return value
-    return None

@@ -8,7 +8,6 @@ reader returns and what it still holds is the stream.
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from proxy.wire.json_body import as_object, as_text, read_json, read_object, write_json
@@ -227,13 +226,6 @@ _REMEMBERED_BYTES = 64
 ErrorObject = dict[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class LineError:
-    error: ErrorObject
-    is_bare: bool
-    """Client libraries skip it silently, and take the end for a success."""
-
-
 class StreamWatch:
     """`feed` returns what may be relayed now, up to the end of a line."""
 
@@ -303,11 +295,11 @@ class StreamWatch:
         """Nothing from a bare error on is relayed: some clients fail on it."""
         start = 0
         for line in ready.splitlines(keepends=True):
-            fault = find_line_error(line, may_be_flat=self._flat_errors)
-            if fault is not None and fault.is_bare:
-                self.error = fault.error
+            error, is_bare = find_line_error(line, may_be_flat=self._flat_errors)
+            if error is not None and is_bare:
+                self.error = error
                 return ready[:start]
-            if fault is not None:
+            if error is not None:
                 self.finished = True  # every client raises on an error object in its proper place
             start += len(line)
         return ready
@@ -326,26 +318,26 @@ def _is_last_event(line: bytes) -> bool:
     return event is not None and str(event.get("type")) in _END_TYPES
 
 
-def find_line_error(line: bytes, *, may_be_flat: bool) -> LineError | None:
-    """`may_be_flat`: code and message are members of the event:
+def find_line_error(line: bytes, *, may_be_flat: bool) -> tuple[ErrorObject | None, bool]:
+    """The error, and whether it is bare: client libraries skip it silently, and take the end for a success.
+
+    `may_be_flat`: code and message are members of the event:
     <https://platform.openai.com/docs/api-reference/responses-streaming>.
     """
     data = DATA.match(line)
     text = line
     if data is not None:
         text = line[data.end() :]
-    if not text.lstrip().startswith(b"{"):
-        return None
-    value = read_object(text)
+    value = read_object(text) if text.lstrip().startswith(b"{") else None
     if value is None:
-        return None
+        return None, False
     if value.get("object") == "error":
-        return LineError(as_error(value), is_bare=True)
+        return as_error(value), True
     if may_be_flat and "error" not in value and value.get("type") == "error":
-        return LineError(as_error(value), is_bare=data is None)
+        return as_error(value), data is None
     if "error" in value and "choices" not in value:
-        return LineError(as_error(value["error"]), is_bare=data is None)
-    return None
+        return as_error(value["error"]), data is None
+    return None, False
 
 
 def as_error(value: object) -> ErrorObject:

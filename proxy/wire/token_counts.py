@@ -9,7 +9,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from proxy.history import splice
 from proxy.shorten.calibration import LARGEST_COUNT, Usage
@@ -20,7 +20,7 @@ TAIL_BYTES = 64 * 1024
 FIRST_BYTES = 4 * 1024
 LONGEST_OBJECT_BYTES = 16 * 1024
 OBJECTS_TRIED_MAX = 16
-"""From the last on: each costs up to `LONGEST_OBJECT_BYTES` of parsing, in the event loop."""
+"""Each costs up to `LONGEST_OBJECT_BYTES` of parsing, in the event loop."""
 # `null` does not match: a stream may repeat it in each of its events.
 _USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')
 _CONTEXT_EXCEEDED = re.compile(rb'"(?:finish|stop)_reason"\s*:\s*"model_context_window_exceeded"')
@@ -54,30 +54,25 @@ class Tail:
 
     def usage(self) -> dict[str, Any] | None:
         """A name within a text is escaped there, and so never taken for one."""
-        last = _find_last_usage(self.end)
+        last = _find_usage(self.end, last=True)
         if last is None or "output_tokens" not in last:
             return last
-        usage = _find_first_usage(self._first) or {}
+        usage = _find_usage(self._first, last=False) or {}
         for name, count in last.items():
             if count:
                 usage[name] = count
         return usage
 
 
-def _find_last_usage(text: bytes) -> dict[str, Any] | None:
+def _find_usage(text: bytes, *, last: bool) -> dict[str, Any] | None:
     names = list(_USAGE.finditer(text))
-    for name in reversed(names[-OBJECTS_TRIED_MAX:]):
+    if last:
+        names.reverse()
+    for name in names[:OBJECTS_TRIED_MAX]:
         usage = _read_object_at(text, name.end())
         if usage is not None:
             return usage
     return None
-
-
-def _find_first_usage(text: bytes) -> dict[str, Any] | None:
-    name = _USAGE.search(text)
-    if name is None:
-        return None
-    return _read_object_at(text, name.end())
 
 
 def _read_object_at(text: bytes, start: int) -> dict[str, Any] | None:
@@ -147,13 +142,6 @@ class UsageView:
     """Of several rounds: the sum of their prompts is no size of a history."""
 
 
-class Rewriter(Protocol):
-    """Rewrites an answer on its way to the client."""
-
-    def feed(self, data: bytes) -> bytes: ...
-    def close(self) -> bytes: ...
-
-
 class StreamRewriter:
     """Line by line."""
 
@@ -219,6 +207,9 @@ class BodyRewriter:
         if rewritten is None:
             return body
         return rewritten
+
+
+Rewriter = StreamRewriter | BodyRewriter
 
 
 def rewrite_usage(raw: bytes, view: UsageView) -> bytes | None:
