@@ -20,7 +20,18 @@ from proxy.history.request import Request
 from proxy.recall.own_tools import COMPACT, RECALL, OwnTool, offer_tool, withdraw_tool
 from proxy.summary.question import Try
 from proxy.wire.event_streams import EventReader
-from proxy.wire.json_body import UNREADABLE, Places, Prefix, find_first_element, find_values, list_named
+from proxy.wire.json_body import (
+    UNREADABLE,
+    Places,
+    Prefix,
+    as_object,
+    as_text,
+    find_first_element,
+    find_values,
+    list_named,
+    read_object,
+    write_json,
+)
 
 _STREAM_MEMBERS = frozenset({"stream", "stream_options"})
 
@@ -168,6 +179,11 @@ class Round:
 class Rounds(ABC):
     """The answers of a request, on their way to the client."""
 
+    _LIST: ClassVar[str] = ""
+    """The member of a whole body that holds the blocks or items."""
+    _FINISH: ClassVar[str] = ""
+    """The member that tells how an answer ended."""
+
     def __init__(self, own: Collection[str], *, stream: bool) -> None:
         self._own = frozenset(own)
         """Names of the proxy's own tools that this request may call."""
@@ -176,6 +192,12 @@ class Rounds(ABC):
         self._usage: dict[str, Any] | None = None
         self._usages: list[Mapping[str, Any] | None] = []
         """Of each round that has ended."""
+        self._next_index = 0
+        """Of the client's items."""
+        self._client_calls = 0
+        """Calls of its own tools that the client has got."""
+        self._shown: list[dict[str, Any]] = []
+        """Blocks, items or messages of the rounds that are over: what the client gets of whole bodies."""
         self._reset(is_last=False)
 
     def _reset(self, *, is_last: bool) -> None:
@@ -187,6 +209,10 @@ class Rounds(ABC):
         """What the client gets of an end without a blank line."""
         self._body = b""
         self._round_usage: dict[str, Any] | None = None
+        self._finish: str | None = None
+        self._items: dict[int, dict[str, Any]] = {}
+        """Blocks or items by the upstream's index."""
+        self._client_indexes: dict[int, int] = {}
 
     @property
     def held(self) -> bytes:
@@ -220,7 +246,7 @@ class Rounds(ABC):
     def begin_round(self, *, is_last: bool) -> None:
         """`is_last`: no other follows, whatever it calls."""
         if not self._stream:
-            self._keep_shown()
+            self._shown += self._choose_shown()
         self._usage = add_usage(self._usage, self._round_usage)
         self._is_first = False
         self._reset(is_last=is_last)
@@ -237,16 +263,30 @@ class Rounds(ABC):
     def _find_round(self) -> Round | None: ...
 
     @abstractmethod
+    def _choose_shown(self) -> list[dict[str, Any]]:
+        """What the client gets of a whole body."""
+
+    def _complete_body(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The last body, which has the items of all rounds."""
+        return body
+
     def _read_body(self) -> None:
         """Its usage, and how it ended."""
+        body = read_object(self._body) or {}
+        items = body.get(self._LIST)
+        if isinstance(items, list):
+            self._items = dict(enumerate(map(as_object, items)))
+        self._round_usage = as_object(body.get("usage")) or None
+        self._finish = as_text(body.get(self._FINISH)) or None
 
-    @abstractmethod
-    def _keep_shown(self) -> None:
-        """Of a whole body."""
-
-    @abstractmethod
     def _join_bodies(self) -> bytes | None:
-        """None: it calls none of the proxy's own tools."""
+        """None: it names none of the proxy's own tools."""
+        body = read_object(self._body)
+        if body is None or self._LIST not in body or (self._is_first and not self._names_own(self._body)):
+            return None
+        body[self._LIST] = [*self._shown, *self._choose_shown()]
+        body["usage"] = add_usage(self._usage, self._round_usage)
+        return write_json(self._complete_body(body))
 
     def _names_own(self, raw: bytes) -> bool:
         """True if one of the proxy's own tools may be named in it."""

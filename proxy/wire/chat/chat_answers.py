@@ -40,15 +40,12 @@ class ChatRounds(Rounds):
     def __init__(self, own_tools: Collection[str], *, stream: bool) -> None:
         super().__init__(own_tools, stream=stream)
         self._identity: dict[str, Any] = {}
-        self._client_calls = 0
         self._earlier_endings: dict[str, str] = {}
         """The last character of each text member."""
-        self._earlier_messages: list[dict[str, Any]] = []
 
     def _reset(self, *, is_last: bool) -> None:
         super()._reset(is_last=is_last)
         self._assembly = Assembly("text/event-stream" if self._stream else "application/json")
-        self._finish: str | None = None
         self._calls: dict[int, _OpenCall] = {}
         self._nameless: dict[int, list[dict[str, Any]]] = {}
         """First pieces of calls whose name comes later."""
@@ -206,10 +203,7 @@ class ChatRounds(Rounds):
         self._round_usage = dict(answer.usage or {}) or None
         self._finish = answer.choices[0].finish if answer.choices else None
 
-    def _keep_shown(self) -> None:
-        self._earlier_messages.append(self._read_message())
-
-    def _read_message(self) -> dict[str, Any]:
+    def _choose_shown(self) -> list[dict[str, Any]]:
         answer = self._assembly.answer(ended=True)
         message: dict[str, Any] = json.loads(answer.choices[0].message)
         calls = [
@@ -217,17 +211,17 @@ class ChatRounds(Rounds):
         ]
         self._client_calls += len(calls)
         message["tool_calls"] = calls
-        return message
+        return [message]
 
     def _join_bodies(self) -> bytes | None:
         body = read_object(self._body)
         if body is None or (self._is_first and not self._names_own(self._body)):
             return None
         try:
-            message, choice = self._read_message(), body["choices"][0]
+            [message], choice = self._choose_shown(), body["choices"][0]
         except (LookupError, TypeError, ValueError):
             return None
-        for earlier in reversed(self._earlier_messages):
+        for earlier in reversed(self._shown):
             _prepend(message, earlier)
         if not message["tool_calls"]:
             del message["tool_calls"]

@@ -23,26 +23,20 @@ Block = dict[str, Any]
 class MessagesRounds(Rounds):
     """Thinking is sent back unchanged. Of later rounds the client does not get it: it is signed for another history."""
 
-    def __init__(self, own_tools: Collection[str], *, stream: bool) -> None:
-        super().__init__(own_tools, stream=stream)
-        self._earlier_blocks: list[Block] = []
-        self._next_index = 0
-        self._client_calls = 0
+    _LIST = "content"
+    _FINISH = "stop_reason"
 
     def _reset(self, *, is_last: bool) -> None:
         super()._reset(is_last=is_last)
-        self._blocks: dict[int, Block] = {}
         self._growing: dict[int, dict[str, list[str]]] = {}
         """Pieces of the members that come in pieces."""
-        self._client_indexes: dict[int, int] = {}
-        self._stop_reason: str | None = None
 
     def _find_round(self) -> Round | None:
-        if self._stop_reason is None or not self._waits:
+        if self._finish is None or not self._waits:
             return None
         blocks: list[Block] = []
         calls: list[ToolCall] = []
-        for index in sorted(self._blocks):
+        for index in sorted(self._items):
             block = self._close_block(index)
             if block.get("type") == "text" and not str(block.get("text")).strip():
                 continue  # the API refuses an empty text
@@ -53,7 +47,7 @@ class MessagesRounds(Rounds):
 
     @property
     def _waits(self) -> bool:
-        return not self._is_last and self._stop_reason not in _CUT and any(map(self._is_own, self._blocks.values()))
+        return not self._is_last and self._finish not in _CUT and any(map(self._is_own, self._items.values()))
 
     def _show(self, event: bytes) -> bytes:
         value = read_event(event) or {}
@@ -82,7 +76,7 @@ class MessagesRounds(Rounds):
 
     def _open_block(self, value: Mapping[str, Any]) -> None:
         block, index = dict(as_object(value.get("content_block"))), _get_index(value)
-        self._blocks[index] = block
+        self._items[index] = block
         self._client_indexes.pop(index, None)
         if self._is_shown(block):
             self._client_indexes[index] = self._next_index
@@ -90,7 +84,7 @@ class MessagesRounds(Rounds):
             self._client_calls += block.get("type") == _TOOL_USE
 
     def _grow(self, index: int, delta: Mapping[str, Any]) -> None:
-        block, kind = self._blocks.setdefault(index, {}), str(delta.get("type"))
+        block, kind = self._items.setdefault(index, {}), str(delta.get("type"))
         if kind in _GROWING:
             name = _GROWING[kind]
             pieces = self._growing.setdefault(index, {}).setdefault(name, [str(block.get(name) or "")])
@@ -102,7 +96,7 @@ class MessagesRounds(Rounds):
 
     def _close_block(self, index: int) -> Block:
         """As it is sent back."""
-        block = dict(self._blocks[index])
+        block = dict(self._items[index])
         for name, pieces in self._growing.get(index, {}).items():
             text = "".join(pieces)
             if name == "partial_json":
@@ -125,7 +119,7 @@ class MessagesRounds(Rounds):
         usage = (self._round_usage or {}) | {name: count for name, count in end_usage.items() if count is not None}
         self._round_usage = usage
         stop_reason = delta.get("stop_reason")
-        self._stop_reason = stop_reason if isinstance(stop_reason, str) else None
+        self._finish = stop_reason if isinstance(stop_reason, str) else None
         if self._waits:
             return b""
         client_reason = self._name_stop(stop_reason)
@@ -143,31 +137,14 @@ class MessagesRounds(Rounds):
             return "end_turn"
         return stop_reason
 
-    def _read_body(self) -> None:
-        body = read_object(self._body) or {}
-        content = body.get("content")
-        if isinstance(content, list):
-            self._blocks = dict(enumerate(map(as_object, content)))
-        self._round_usage, self._stop_reason = as_object(body.get("usage")), body.get("stop_reason")
-
-    def _keep_shown(self) -> None:
-        self._earlier_blocks += self._choose_shown()
-
     def _choose_shown(self) -> list[Block]:
-        blocks = [block for block in self._blocks.values() if self._is_shown(block)]
+        blocks = [block for block in self._items.values() if self._is_shown(block)]
         self._client_calls += sum(block.get("type") == _TOOL_USE for block in blocks)
         return blocks
 
-    def _join_bodies(self) -> bytes | None:
-        if self._is_first and not any(map(self._is_own, self._blocks.values())):
-            return None
-        body = read_object(self._body)
-        if body is None or body.get("type") != "message":
-            return None
-        body["content"] = [*self._earlier_blocks, *self._choose_shown()]
-        body["stop_reason"] = self._name_stop(self._stop_reason)
-        body["usage"] = add_usage(self._usage, self._round_usage)
-        return write_json(body)
+    def _complete_body(self, body: dict[str, Any]) -> dict[str, Any]:
+        body["stop_reason"] = self._name_stop(self._finish)
+        return body
 
 
 def _get_index(event: Mapping[str, Any]) -> int:

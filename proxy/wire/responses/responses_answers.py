@@ -22,11 +22,11 @@ class ResponsesRounds(Rounds):
     if it led to a call of the proxy's own tools.
     """
 
+    _LIST = "output"
+    _FINISH = "status"
+
     def __init__(self, own_tools: Collection[str], *, stream: bool) -> None:
         super().__init__(own_tools, stream=stream)
-        self._shown_items: list[Item] = []
-        """Of all rounds."""
-        self._next_index = 0
         self._sequence_number = -1
         """Of the last event that was shown."""
         self._is_changed = False
@@ -34,12 +34,8 @@ class ResponsesRounds(Rounds):
 
     def _reset(self, *, is_last: bool) -> None:
         super()._reset(is_last=is_last)
-        self._items: dict[int, Item] = {}
-        """By the upstream's index."""
-        self._client_indexes: dict[int, int] = {}
         self._reasoning: list[tuple[bytes, dict[str, Any]]] = []
         """Their next item is not known yet."""
-        self._status: str | None = None
 
     def begin_round(self, *, is_last: bool) -> None:
         super().begin_round(is_last=is_last)
@@ -54,7 +50,7 @@ class ResponsesRounds(Rounds):
 
     @property
     def _waits(self) -> bool:
-        return not self._is_last and self._status == "completed" and any(map(self._is_own, self._items.values()))
+        return not self._is_last and self._finish == "completed" and any(map(self._is_own, self._items.values()))
 
     def _show(self, event: bytes) -> bytes:
         value = read_event(event)
@@ -103,17 +99,17 @@ class ResponsesRounds(Rounds):
             self._client_indexes[index] = self._next_index
             self._next_index += 1
         if value["type"] == "response.output_item.done":
-            self._shown_items.append(as_object(value.get("item")))
+            self._shown.append(as_object(value.get("item")))
         return self._number(event, {**value, "output_index": self._client_indexes[index]})
 
     def _show_end(self, event: bytes, value: dict[str, Any]) -> bytes:
         response = as_object(value.get("response"))
-        self._status, self._round_usage = str(response.get("status")), as_object(response.get("usage")) or None
+        self._finish, self._round_usage = str(response.get("status")), as_object(response.get("usage")) or None
         if self._waits:
             return b""
         ready = self._show_reasoning()
         if self._is_changed:
-            response["output"] = self._shown_items
+            response["output"] = self._shown
             response["usage"] = add_usage(self._usage, self._round_usage)
         return ready + self._number(event, value)
 
@@ -130,28 +126,11 @@ class ResponsesRounds(Rounds):
                 return event
         return write_event(self._remove_own_tools(value), named=has_name(event))
 
-    def _read_body(self) -> None:
-        body = read_object(self._body) or {}
-        output = body.get("output")
-        if isinstance(output, list):
-            self._items = dict(enumerate(map(as_object, output)))
-        self._round_usage, self._status = as_object(body.get("usage")) or None, str(body.get("status"))
-
-    def _keep_shown(self) -> None:
-        self._shown_items += self._choose_shown()
-
-    def _join_bodies(self) -> bytes | None:
-        if self._is_first and not self._names_own(self._body):
-            return None
-        body = read_object(self._body)
-        if body is None or body.get("object") != "response":
-            return None
-        body["output"] = [*self._shown_items, *self._choose_shown()]
-        body["usage"] = add_usage(self._usage, self._round_usage)
-        return write_json(self._remove_own_tools(body))
-
     def _is_own(self, item: Mapping[str, Any]) -> bool:
         return item.get("type") == "function_call" and item.get("name") in self._own
+
+    def _complete_body(self, body: dict[str, Any]) -> dict[str, Any]:
+        return self._remove_own_tools(body)
 
     def _choose_shown(self) -> list[Item]:
         items: list[Item] = []
