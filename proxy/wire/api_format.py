@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from inspect import isabstract
 from typing import Any, ClassVar
 
 from proxy.history import splice
@@ -52,7 +51,7 @@ class RequestFormat(ABC):
     FIRST_MESSAGE: ClassVar[re.Pattern[bytes]]
 
     def __init_subclass__(cls) -> None:
-        if not isabstract(cls):
+        if hasattr(cls, "LIST"):
             cls.FIRST_MESSAGE = list_named(cls.LIST)
 
     def parse(self, source: bytes, prefix: Prefix | None = None) -> Request | None:
@@ -340,6 +339,19 @@ def withdraw_own_tools(source: bytes, definitions: Iterable[bytes]) -> bytes:
     for definition in definitions:
         tools = withdraw_tool(tools, definition)
     return splice.replace_bytes(source, start, stop, tools)
+
+
+def write_completion(answer: Mapping[str, Any], content: list[Any], calls: list[Any], finish: str | None) -> bytes:
+    """A chat completion."""
+    message: dict[str, Any] = {"role": "assistant", "content": content}
+    if calls:
+        message["tool_calls"] = calls
+    choice = {"index": 0, "message": message, "finish_reason": finish}
+    return json.dumps({"model": answer.get("model"), "choices": [choice], "usage": answer.get("usage")}).encode()
+
+
+def make_chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
 
 class AnswerFormat(ABC):

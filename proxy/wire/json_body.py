@@ -81,6 +81,21 @@ def find_values(source: bytes) -> dict[str, tuple[int, int]]:
     return places
 
 
+def find_raw(source: bytes, places: Places, key: str) -> bytes:
+    """The value of this member as it came; empty if there is none."""
+    return source[slice(*places.get(key, (0, 0)))]
+
+
+def read_member(source: bytes, places: Places, key: str, kind: type = object) -> Any:  # noqa: ANN401 - JSON
+    """The value of this member if it is of this type, else None."""
+    if key not in places:
+        return None
+    value = json.loads(source[slice(*places[key])])
+    if kind is not object and type(value) is not kind:
+        return None
+    return value
+
+
 def list_members(source: bytes) -> set[str]:
     """Members that are not null; none if it cannot be understood."""
     try:

@@ -5,7 +5,6 @@ chat messages       tool A, tool B, user               assistant
 pieces              (0, A)  (0, B)  (0, words)         (1, all blocks)
 """
 
-import json
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from proxy.history import splice
-from proxy.history.messages import HEAD, NOTE, Message
+from proxy.history.messages import HEAD, NOTE, Message, ToolCall
 from proxy.history.request import Request
 from proxy.wire.api_format import RequestFormat
 from proxy.wire.json_body import (
@@ -24,6 +23,7 @@ from proxy.wire.json_body import (
     locate,
     read_elements,
     read_json,
+    read_member,
 )
 
 
@@ -99,6 +99,16 @@ def _get_container(piece: Piece | None) -> int:
     return piece.container
 
 
+def build_answer(parts: Sequence[bytes], calls: Sequence[ToolCall], written_calls: Sequence[bytes]) -> Message:
+    """One message of the assistant with these parts and calls."""
+    content, tool_calls = b"null", b""
+    if parts:
+        content = b"[" + b",".join(parts) + b"]"
+    if calls:
+        tool_calls = b',"tool_calls":[%b]' % b",".join(written_calls)
+    return Message(b'{"role":"assistant","content":%b%b}' % (content, tool_calls), "assistant", content, tuple(calls))
+
+
 def replace_list(
     request: Request,
     view: Sequence[Message],
@@ -147,7 +157,7 @@ def read_list(
     key: str,
     split: Split,
     *,
-    system: bytes | None,
+    system: bytes,
     prefix: Prefix | None,
     as_element: Callable[[bytes], bytes] | None = None,
 ) -> PiecedRequest | None:
@@ -167,7 +177,7 @@ def read_list(
     messages: list[Message] = []
     pieces: list[Piece | None] = []
     known_pieces: Sequence[Piece | None] = ()
-    if system is not None:
+    if system:
         messages.append(Message(b'{"role":"system","content":%b}' % system, "system", system))
         pieces.append(None)
     outside_count = len(messages)
@@ -197,11 +207,11 @@ def read_list(
         source,
         tuple(messages),
         (first_start,) * len(messages),
-        model=as_text(read_value(source, places, "model")),
+        model=as_text(read_member(source, places, "model")),
         tools=tools,
         tools_at=tools_at,
-        forced_tool=as_text(as_object(read_value(source, places, "tool_choice")).get("name")),
-        stream=read_value(source, places, "stream") is True,
+        forced_tool=as_text(as_object(read_member(source, places, "tool_choice")).get("name")),
+        stream=read_member(source, places, "stream") is True,
         list_at=(start, stop),
         spans=tuple(spans),
         pieces=tuple(pieces),
@@ -222,16 +232,6 @@ def _list_head_places(messages: Sequence[Message]) -> dict[int, int]:
             break
         places[id(message)] = place
     return places
-
-
-def read_value(source: bytes, places: Places, key: str) -> Any:  # noqa: ANN401 - JSON
-    if key not in places:
-        return None
-    return json.loads(source[slice(*places[key])])
-
-
-def find_raw(source: bytes, places: Places, key: str) -> bytes:
-    return source[slice(*places.get(key, (0, 0)))]
 
 
 def list_holding(raw: bytes, pattern: re.Pattern[bytes]) -> list[bytes]:

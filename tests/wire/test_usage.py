@@ -32,10 +32,6 @@ def test_usage_is_read_once_from_a_whole_answer(dump):
     assert usage_of(whole(TOLD, **dump)) == TOLD.usage
 
 
-def test_usage_is_read_from_the_last_event_of_a_stream():
-    assert usage_of(*TOLD.frames(usage=True)) == TOLD.usage
-
-
 def test_a_stream_without_the_usage_option_reports_no_usage():
     assert usage_of(*TOLD.frames()) is None
     assert usage_of() is None

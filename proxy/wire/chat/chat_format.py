@@ -9,7 +9,7 @@ refuses, too, is not understood (None), and the caller relays it as it is.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -19,7 +19,7 @@ from proxy.history.messages import HEAD, Message, ToolCall, read_message
 from proxy.history.request import Request
 from proxy.wire import marks
 from proxy.wire.api_format import RequestFormat
-from proxy.wire.json_body import Places, Prefix, find_values, list_members, locate, read_elements
+from proxy.wire.json_body import Places, Prefix, find_values, list_members, locate, read_elements, read_member
 
 _NULL = msgspec.Raw(b"null")
 
@@ -146,9 +146,10 @@ def _splice_messages(request: Request, view: Sequence[Message]) -> bytes:
     return b"".join((source[: request.offsets[0]], stretches, source[request.find_end(count) :]))
 
 
-def _cut_stretches(request: Request, view: Sequence[Message]) -> Iterator[bytes]:
+def _cut_stretches(request: Request, view: Sequence[Message]) -> list[bytes]:
     """Untouched neighbours in one piece, with the spacing between them, and each other message."""
     source, messages, offsets = request.source, request.messages, request.offsets
+    pieces: list[bytes] = []
     number = 0
     while number < len(view):
         first = number
@@ -158,10 +159,11 @@ def _cut_stretches(request: Request, view: Sequence[Message]) -> Iterator[bytes]
         while length < longest and view[number + length] is messages[first + length]:
             length += 1
         if length:
-            yield source[offsets[first] : request.find_end(first + length)]
+            pieces.append(source[offsets[first] : request.find_end(first + length)])
         else:
-            yield view[number].raw
+            pieces.append(view[number].raw)
         number += max(length, 1)
+    return pieces
 
 
 def _build_request(source: bytes, places: Places, prefix: Prefix | None) -> Request | None:
@@ -177,47 +179,38 @@ def _build_request(source: bytes, places: Places, prefix: Prefix | None) -> Requ
     tools, tools_at = None, 0
     if "tools" in places:
         tools, tools_at = source[slice(*places["tools"])], places["tools"][0]
-    user = _read_value(source, places, "safety_identifier", str) or _read_value(source, places, "user", str)
-    max_output = _read_value(source, places, "max_completion_tokens", int)
+    user = read_member(source, places, "safety_identifier", str) or read_member(source, places, "user", str)
+    max_output = read_member(source, places, "max_completion_tokens", int)
     if not max_output:
-        max_output = _read_value(source, places, "max_tokens", int)
-    stream_options = _read_value(source, places, "stream_options", dict) or {}
+        max_output = read_member(source, places, "max_tokens", int)
+    stream_options = read_member(source, places, "stream_options", dict) or {}
     # Gateways pass this member on to Anthropic's API.
-    thinking = _read_value(source, places, "thinking", dict) or {}
+    thinking = read_member(source, places, "thinking", dict) or {}
     return Request(
         source,
         messages,
         offsets,
-        model=_read_value(source, places, "model", str) or "",
+        model=read_member(source, places, "model", str) or "",
         tools=tools,
         tools_at=tools_at,
         forced_tool=_find_forced_tool(source, places),
         user=user or "",
-        session=_read_value(source, places, "prompt_cache_key", str) or "",
+        session=read_member(source, places, "prompt_cache_key", str) or "",
         max_output=max_output,
-        stream=bool(_read_value(source, places, "stream", bool)),
+        stream=bool(read_member(source, places, "stream", bool)),
         asks_usage=bool(stream_options.get("include_usage")),
         has_thinking_budget=thinking.get("type") == "enabled",
     )
 
 
 def _find_forced_tool(source: bytes, places: Places) -> str:
-    choice = _read_value(source, places, "tool_choice", dict) or _read_value(source, places, "function_call", dict)
+    choice = read_member(source, places, "tool_choice", dict) or read_member(source, places, "function_call", dict)
     if choice is None:
         return ""
     tool = choice.get(choice.get("type"), choice)
     if isinstance(tool, dict) and isinstance(tool.get("name"), str):
         return str(tool["name"])
     return ""
-
-
-def _read_value(source: bytes, places: Places, key: str, kind: type) -> Any:  # noqa: ANN401 - JSON
-    if key not in places:
-        return None
-    value = json.loads(source[slice(*places[key])])
-    if type(value) is not kind:
-        return None
-    return value
 
 
 def _read_history(

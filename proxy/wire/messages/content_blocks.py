@@ -21,7 +21,7 @@ from proxy.history.columns import Columns
 from proxy.history.messages import Message, ToolCall, read_message
 from proxy.wire import marks
 from proxy.wire.json_body import TextFields, as_text, build_reader, read_elements
-from proxy.wire.pieces import Piece, PiecedRequest
+from proxy.wire.pieces import Piece, PiecedRequest, build_answer
 
 _NULL = msgspec.Raw(b"null")
 
@@ -106,12 +106,7 @@ def _read_assistant(raw_blocks: Sequence[bytes]) -> Message:
             written_calls.append(_write_call(call, bytes(block.caller)))
         else:
             content_blocks.append(raw)
-    content, tool_calls = b"null", b""
-    if content_blocks:
-        content = b"[" + b",".join(content_blocks) + b"]"
-    if calls:
-        tool_calls = b',"tool_calls":[%b]' % b",".join(written_calls)
-    return Message(b'{"role":"assistant","content":%b%b}' % (content, tool_calls), "assistant", content, tuple(calls))
+    return build_answer(content_blocks, calls, written_calls)
 
 
 def _write_call(call: ToolCall, caller: bytes) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 from proxy.history import splice
 from proxy.history.messages import ToolCall
 from proxy.recall.own_tools import OwnTool
-from proxy.wire.api_format import AnswerFormat, Round, Rounds, add_usage, extend_request
+from proxy.wire.api_format import AnswerFormat, Round, Rounds, add_usage, extend_request, make_chunk, write_completion
 from proxy.wire.event_streams import read_event, write_event
 from proxy.wire.json_body import as_object, read_object, write_json
 from proxy.wire.marks import REASONING
@@ -181,7 +181,7 @@ class MessagesAnswers(AnswerFormat):
                 return _read_block_delta(event)
             case "message_delta":
                 stop_reason = as_object(event.get("delta")).get("stop_reason")
-                return {**_make_chunk({}, stop_reason), "usage": event.get("usage")}
+                return {**make_chunk({}, _name_finish(stop_reason)), "usage": event.get("usage")}
         return event
 
     def read_body(self, body: bytes) -> bytes:
@@ -195,11 +195,7 @@ class MessagesAnswers(AnswerFormat):
                 calls.append(_make_call(block, json.dumps(block.get("input"))))
             else:
                 content.append(block)
-        message: dict[str, Any] = {"role": "assistant", "content": content}
-        if calls:
-            message["tool_calls"] = calls
-        choice = {"index": 0, "message": message, "finish_reason": _name_finish(answer.get("stop_reason"))}
-        return json.dumps({"model": answer.get("model"), "choices": [choice], "usage": answer.get("usage")}).encode()
+        return write_completion(answer, content, calls, _name_finish(answer.get("stop_reason")))
 
     def render_answer(self, text: str, model: str, _created: int, /, *, stream: bool) -> bytes:
         usage = {"input_tokens": 0, "output_tokens": 0}
@@ -247,25 +243,21 @@ MESSAGES_ANSWERS = MessagesAnswers()
 def _read_block_start(event: Mapping[str, Any]) -> dict[str, Any]:
     block = as_object(event.get("content_block"))
     if block.get("type") == "tool_use":
-        return _make_chunk({"tool_calls": [{"index": event.get("index"), **_make_call(block, "")}]})
-    return _make_chunk({"content": [{"index": event.get("index"), **block}]})
+        return make_chunk({"tool_calls": [{"index": event.get("index"), **_make_call(block, "")}]})
+    return make_chunk({"content": [{"index": event.get("index"), **block}]})
 
 
 def _read_block_delta(event: Mapping[str, Any]) -> dict[str, Any]:
     delta = dict(as_object(event.get("delta")))
     if delta.pop("type", None) == "input_json_delta":
         function = {"arguments": delta.get("partial_json")}
-        return _make_chunk({"tool_calls": [{"index": event.get("index"), "function": function}]})
-    return _make_chunk({"content": [{"index": event.get("index"), **delta}]})
+        return make_chunk({"tool_calls": [{"index": event.get("index"), "function": function}]})
+    return make_chunk({"content": [{"index": event.get("index"), **delta}]})
 
 
 def _make_call(block: Mapping[str, Any], arguments: str) -> dict[str, Any]:
     function = {"name": block.get("name"), "arguments": arguments}
     return {"id": block.get("id"), "type": "function", "function": function}
-
-
-def _make_chunk(delta: dict[str, Any], stop_reason: object = None) -> dict[str, Any]:
-    return {"choices": [{"index": 0, "delta": delta, "finish_reason": _name_finish(stop_reason)}]}
 
 
 def _name_finish(stop_reason: object) -> str | None:

@@ -20,16 +20,14 @@ from proxy.summary.question import Try
 from proxy.wire import marks
 from proxy.wire.api_format import bound_answer
 from proxy.wire.http_head import Headers, find_header
-from proxy.wire.json_body import UNREADABLE, Places, Prefix, as_object, as_text, find_values
+from proxy.wire.json_body import UNREADABLE, Places, Prefix, as_object, as_text, find_raw, find_values, read_member
 from proxy.wire.messages.content_blocks import decode_message, split_messages, write_list
 from proxy.wire.pieces import (
     PiecedFormat,
     PiecedRequest,
-    find_raw,
     has_type,
     list_holding,
     read_list,
-    read_value,
     replace_list,
 )
 
@@ -152,7 +150,7 @@ class MessagesFormat(PiecedFormat):
     def render_question(
         self, request: Request, question: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False
     ) -> bytes:
-        thinking = as_object(read_value(request.source, find_values(request.source), "thinking"))
+        thinking = as_object(read_member(request.source, find_values(request.source), "thinking"))
         budget = thinking.get("budget_tokens")
         if question.aligned and not foreign and request.has_thinking_budget and isinstance(budget, int):
             bounds = {"max_tokens": bounds["max_tokens"] + budget}  # the answer is what the budget leaves of the bound
@@ -162,7 +160,7 @@ class MessagesFormat(PiecedFormat):
         unwanted_keys: set[str] = set()
         if b'"mcp_toolset"' not in (question.tools or b""):
             unwanted_keys.add("mcp_servers")  # the API refuses a toolset without its server
-        if as_object(read_value(source, find_values(source), "tool_choice")).get("type") in ("any", "tool"):
+        if as_object(read_member(source, find_values(source), "tool_choice")).get("type") in ("any", "tool"):
             unwanted_keys.add("tool_choice")
         return unwanted_keys
 
@@ -205,20 +203,16 @@ MESSAGES_FORMAT = MessagesFormat()
 
 
 def _read_request(source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
-    system = None
-    if "system" in places:
-        system = source[slice(*places["system"])]
+    system = find_raw(source, places, "system")
     request = read_list(source, places, "messages", split_messages, system=system, prefix=prefix)
     if request is None:
         return None
-    max_output = read_value(source, places, "max_tokens")
-    if type(max_output) is not int:
-        max_output = None
-    thinking = as_object(read_value(source, places, "thinking"))
+    max_output = read_member(source, places, "max_tokens", int)
+    thinking = as_object(read_member(source, places, "thinking"))
     least_thinking = 0
     if _find_budget(thinking, max_output):
         least_thinking = _LEAST_BUDGET_TOKENS
-    user, session = _read_account(as_object(read_value(source, places, "metadata")))
+    user, session = _read_account(as_object(read_member(source, places, "metadata")))
     return replace(
         request,
         user=user,
@@ -273,8 +267,8 @@ def _find_budget(thinking: Mapping[str, Any], max_tokens: object) -> int | None:
 def _bound_thinking(source: bytes, max_tokens: int) -> bytes:
     """Less thinking, in proportion: the API refuses a budget that is not below the bound."""
     places = find_values(source)
-    wanted_tokens = read_value(source, places, "max_tokens")
-    budget = _find_budget(as_object(read_value(source, places, "thinking")), wanted_tokens)
+    wanted_tokens = read_member(source, places, "max_tokens")
+    budget = _find_budget(as_object(read_member(source, places, "thinking")), wanted_tokens)
     if budget is None or not _LEAST_BUDGET_TOKENS < max_tokens <= budget:
         return source
     member = splice.find_member(source, "budget_tokens", places["thinking"][0])

@@ -16,7 +16,7 @@ import msgspec
 from proxy.history import splice
 from proxy.history.messages import Message, ToolCall, read_message
 from proxy.wire.json_body import TextFields, as_text, build_reader
-from proxy.wire.pieces import Piece, PiecedRequest
+from proxy.wire.pieces import Piece, PiecedRequest, build_answer
 
 CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 """The member that holds what the model wrote."""
@@ -228,13 +228,7 @@ def _read_answer(items: Sequence[tuple[bytes, Item]]) -> Message:
             parts += _read_parts(bytes(item.content))
         else:
             parts.append(raw)
-    content, tool_calls = b"null", b""
-    if parts:
-        content = b"[" + b",".join(parts) + b"]"
-    if calls:
-        tool_calls = b',"tool_calls":[%b]' % b",".join(map(_write_call, calls))
-    raw = b'{"role":"assistant","content":%b%b}' % (content, tool_calls)
-    return Message(raw, "assistant", content, tuple(calls))
+    return build_answer(parts, calls, list(map(_write_call, calls)))
 
 
 def _read_call(item: Item) -> ToolCall:

@@ -6,7 +6,7 @@ from typing import Any
 
 from proxy.history.messages import ToolCall
 from proxy.recall.own_tools import OwnTool
-from proxy.wire.api_format import AnswerFormat, Round, Rounds, add_usage, extend_request
+from proxy.wire.api_format import AnswerFormat, Round, Rounds, add_usage, extend_request, make_chunk, write_completion
 from proxy.wire.event_streams import has_name, read_event, write_event
 from proxy.wire.json_body import as_object, find_values, read_object, write_json
 from proxy.wire.responses.items import CALLS, is_call, write_output
@@ -169,15 +169,15 @@ class ResponsesAnswers(AnswerFormat):
     def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
         kind = str(event.get("type"))
         if kind == "response.output_text.delta":
-            return _make_chunk({"content": event.get("delta")})
+            return make_chunk({"content": event.get("delta")})
         if kind == "response.output_item.done":
             call = _read_call(as_object(event.get("item")))
             if call is None:
-                return _make_chunk({})
-            return _make_chunk({"tool_calls": [call]})
+                return make_chunk({})
+            return make_chunk({"tool_calls": [call]})
         if kind in ENDED:
             response = as_object(event.get("response"))
-            chunk = _make_chunk({}, _name_finish(response))
+            chunk = make_chunk({}, _name_finish(response))
             chunk |= {"model": response.get("model"), "usage": response.get("usage"), "error": response.get("error")}
             return chunk
         if kind.startswith("response."):
@@ -196,11 +196,7 @@ class ResponsesAnswers(AnswerFormat):
             call = _read_call(item)
             if call is not None:
                 calls.append(call)
-        message: dict[str, Any] = {"role": "assistant", "content": content}
-        if calls:
-            message["tool_calls"] = calls
-        choice = {"index": 0, "message": message, "finish_reason": _name_finish(answer)}
-        return json.dumps({"model": answer.get("model"), "choices": [choice], "usage": answer.get("usage")}).encode()
+        return write_completion(answer, content, calls, _name_finish(answer))
 
     def render_answer(self, text: str, model: str, created: int, /, *, stream: bool) -> bytes:
         part = {"type": "output_text", "text": text, "annotations": []}
@@ -280,10 +276,6 @@ def _read_call(item: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     function = {"name": item.get("name"), "arguments": item.get(member)}
     return {"id": item.get("call_id"), "type": "function", "function": function}
-
-
-def _make_chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
-    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
 
 def _name_finish(response: Mapping[str, Any]) -> str:

@@ -9,8 +9,8 @@ from proxy.history import splice
 from proxy.history.messages import Message, is_different
 from proxy.history.request import Request
 from proxy.summary.question import Try
-from proxy.wire.json_body import UNREADABLE, Places, Prefix, as_text, find_values, list_members
-from proxy.wire.pieces import PiecedFormat, PiecedRequest, find_raw, has_type, read_list, read_value, replace_list
+from proxy.wire.json_body import UNREADABLE, Places, Prefix, as_text, find_raw, find_values, list_members, read_member
+from proxy.wire.pieces import PiecedFormat, PiecedRequest, has_type, read_list, replace_list
 from proxy.wire.responses.items import as_user_item, read_items, write_items
 
 _REFERENCE = re.compile(rb'"type"\s*:\s*"item_reference"')
@@ -74,20 +74,18 @@ RESPONSES_FORMAT = ResponsesFormat()
 
 
 def _read_request(source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
-    system: bytes | None = find_raw(source, places, "instructions")
-    if system is not None and not system.startswith(b'"'):
-        system = None
+    system = find_raw(source, places, "instructions")
+    if not system.startswith(b'"'):
+        system = b""
     request = read_list(source, places, "input", read_items, system=system, prefix=prefix, as_element=as_user_item)
     if request is None:
         return None
-    max_output = read_value(source, places, "max_output_tokens")
-    if type(max_output) is not int:
-        max_output = None
-    user = read_value(source, places, "safety_identifier") or read_value(source, places, "user")
+    max_output = read_member(source, places, "max_output_tokens", int)
+    user = read_member(source, places, "safety_identifier") or read_member(source, places, "user")
     return replace(
         request,
         user=as_text(user),
-        session=as_text(read_value(source, places, "prompt_cache_key")),
+        session=as_text(read_member(source, places, "prompt_cache_key")),
         max_output=max_output,
         wire=ResponsesFormat.NAME,
     )
