@@ -164,12 +164,9 @@ def _price_picture(url: object, detail: object) -> int:
         size = read_picture_size(url)
     if size is None:
         return UNREADABLE_PICTURE_TOKENS
-    return PICTURE_TOKENS + TILE_TOKENS * _tiles(*size)
-
-
-def _tiles(width: int, height: int) -> int:
-    shrink = min(1.0, 2048 / max(width, height), 768 / min(width, height))
-    return ceil(width * shrink / 512) * ceil(height * shrink / 512)
+    width, height = size
+    shrink = min(1.0, 2048 / max(size), 768 / min(size))
+    return PICTURE_TOKENS + TILE_TOKENS * ceil(width * shrink / 512) * ceil(height * shrink / 512)
 
 
 def read_picture_size(url: str) -> tuple[int, int] | None:
@@ -255,14 +252,14 @@ def build_encoding(name: EncodingName) -> tiktoken.Encoding:
 
 def count_tokens(text: str, name: EncodingName) -> int:
     encoding = build_encoding(name)
-    return sum(_count_piece(text[start : start + PIECE_CHARS], encoding) for start in range(0, len(text), PIECE_CHARS))
-
-
-def _count_piece(text: str, encoding: tiktoken.Encoding) -> int:
-    try:
-        return len(encoding.encode(text, disallowed_special=()))
-    except ValueError:  # the regular expression ran out of stack, so this is hardly text
-        return len(text) // 4
+    tokens = 0
+    for start in range(0, len(text), PIECE_CHARS):
+        piece = text[start : start + PIECE_CHARS]
+        try:
+            tokens += len(encoding.encode(piece, disallowed_special=()))
+        except ValueError:  # the regular expression ran out of stack, so this is hardly text
+            tokens += len(piece) // 4
+    return tokens
 
 
 Estimator = Literal["tokens", "chars"]

@@ -168,7 +168,9 @@ class Reply:
         self._fault: UpstreamBroke | UpstreamTimeout | None = None
         self.status = response.status
         self.is_good = response.status == HTTPStatus.OK
-        self.reason = _remove_unprintable(response.reason)
+        self.reason = response.reason or ""
+        if not self.reason.replace("\t", "").isprintable():
+            self.reason = ""  # it could not be written again
         self.headers = select_for_client(tuple(response.headers.items()), cross_origin=cross_origin)
 
     async def peek(self, is_enough: Callable[[bytes | bytearray], bool], seconds: float | None = None) -> bytes | None:
@@ -241,13 +243,6 @@ class Reply:
     def close(self) -> None:
         """A reply that was read whole has given its connection back already."""
         self._response.close()
-
-
-def _remove_unprintable(reason: str | None) -> str:
-    """One with control characters could not be written again."""
-    if reason is None or not reason.replace("\t", "").isprintable():
-        return ""
-    return reason
 
 
 _ADDED_BY_AIOHTTP = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")

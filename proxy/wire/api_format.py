@@ -25,9 +25,7 @@ from proxy.wire.json_body import (
     Prefix,
     as_object,
     as_text,
-    find_first_element,
     find_values,
-    list_named,
     read_object,
     write_json,
 )
@@ -52,7 +50,7 @@ class RequestFormat(ABC):
 
     def __init_subclass__(cls) -> None:
         if hasattr(cls, "LIST"):
-            cls.FIRST_MESSAGE = list_named(cls.LIST)
+            cls.FIRST_MESSAGE = re.compile(rb'"%b"[ \t\n\r]*+:[ \t\n\r]*+\[[ \t\n\r]*+' % cls.LIST.encode())
 
     def parse(self, source: bytes, prefix: Prefix | None = None) -> Request | None:
         """The request, or None if it cannot be understood. The messages of a known prefix are not read again."""
@@ -124,7 +122,11 @@ class RequestFormat(ABC):
         return frozenset()
 
     def find_first_message(self, source: bytes) -> int:
-        return find_first_element(source, self.FIRST_MESSAGE)
+        """The probable place, or -1; another list may have this name as well."""
+        match = self.FIRST_MESSAGE.search(source)
+        if match is None:
+            return -1
+        return match.end()
 
     def why_relayed(self, _source: bytes, /) -> str:
         """A code for `x-compaction-reason` if the history cannot be shortened here."""
@@ -134,7 +136,19 @@ class RequestFormat(ABC):
         return self.BOUNDS
 
     def answer_within(self, source: bytes, max_tokens: int) -> bytes:
-        return bound_answer(source, self.BOUNDS, max_tokens)
+        """Its bounds are no larger than `max_tokens`; the last is set if there is none."""
+        changes: list[tuple[int, int, bytes]] = []
+        is_bounded = False
+        for member in splice.iterate_members(source):
+            if member.key in self.BOUNDS:
+                is_bounded = True
+                bound = json.loads(source[member.start : member.stop])
+                if bound is None or (isinstance(bound, int | float) and bound > max_tokens):
+                    changes.append((member.start, member.stop, b"%d" % max_tokens))
+        if is_bounded:
+            return splice.replace_spans(source, changes)
+        opening = source.index(b"{") + 1
+        return splice.replace_bytes(source, opening, opening, b'"%b":%d,' % (self.BOUNDS[-1].encode(), max_tokens))
 
     def disable_streaming(self, source: bytes) -> bytes:
         return splice.remove_members(source, _STREAM_MEMBERS)
@@ -146,22 +160,6 @@ class RequestFormat(ABC):
     def request_usage(self, _source: bytes, /) -> bytes | None:
         """None: its stream ends with the usage anyway."""
         return None
-
-
-def bound_answer(source: bytes, names: Sequence[str], max_tokens: int) -> bytes:
-    """None of these members is larger than `max_tokens`; the last is set if there is none."""
-    changes: list[tuple[int, int, bytes]] = []
-    is_bounded = False
-    for member in splice.iterate_members(source):
-        if member.key in names:
-            is_bounded = True
-            bound = json.loads(source[member.start : member.stop])
-            if bound is None or (isinstance(bound, int | float) and bound > max_tokens):
-                changes.append((member.start, member.stop, b"%d" % max_tokens))
-    if is_bounded:
-        return splice.replace_spans(source, changes)
-    opening = source.index(b"{") + 1
-    return splice.replace_bytes(source, opening, opening, b'"%b":%d,' % (names[-1].encode(), max_tokens))
 
 
 EVENT_MAX_BYTES = 16 * 1024 * 1024

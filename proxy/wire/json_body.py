@@ -112,7 +112,9 @@ def _walk(source: bytes, values: dict[str, msgspec.Raw]) -> dict[str, tuple[int,
     for key, value in values.items():
         raw = bytes(value)
         member = _KEY.match(source, start)
-        if member is None or _decode_key(member[1]) != key or not source.startswith(raw, member.end()):
+        if member is None or not source.startswith(raw, member.end()):
+            return None
+        if member[1] != key.encode() and json.loads(b'"%b"' % member[1]) != key:
             return None
         stop = member.end() + len(raw)
         places[key] = member.end(), stop
@@ -120,12 +122,6 @@ def _walk(source: bytes, values: dict[str, msgspec.Raw]) -> dict[str, tuple[int,
     if source[start - 1 : start] != b"}":
         return None
     return places
-
-
-def _decode_key(key: bytes) -> str:
-    if b"\\" in key:
-        return str(json.loads(b'"' + key + b'"'))
-    return key.decode()
 
 
 def _scan(source: bytes) -> dict[str, tuple[int, int]]:
@@ -253,19 +249,6 @@ class Prefix:
         if rest[start : self.start].strip() != b"[":
             return False
         return source[self.stop - 1 : self.stop] != b"," or rest[self.start : stop].strip() != b"]"
-
-
-def find_first_element(source: bytes, list_start: re.Pattern[bytes]) -> int:
-    """The probable place, or -1; another list may have this name as well."""
-    match = list_start.search(source)
-    if match is None:
-        return -1
-    return match.end()
-
-
-def list_named(key: str) -> re.Pattern[bytes]:
-    """A list with this key, up to its first element."""
-    return re.compile(rb'"%b"[ \t\n\r]*+:[ \t\n\r]*+\[[ \t\n\r]*+' % key.encode())
 
 
 def count_stable(request: Request) -> int:

@@ -125,14 +125,10 @@ def _iterate_numbers(text: str) -> Iterator[tuple[Role, int]]:
         if place + 1 < len(numbers):
             stop = numbers[place + 1].start()
         before, after = text[start : number.start()][-60:], text[number.end() : stop][:60]
-        yield _find_role(before, after), _read_number(number)
-
-
-def _find_role(before: str, after: str) -> Role:
-    for role, words_before, words_after in _ROLES:
-        if words_before.search(before) and words_after.search(after):
-            return role
-    return "other"
+        for role, words_before, words_after in _ROLES:
+            if words_before.search(before) and words_after.search(after):
+                yield role, _read_number(number)
+                break
 
 
 def _read_number(number: re.Match[str]) -> int:

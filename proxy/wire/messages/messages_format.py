@@ -18,7 +18,6 @@ from proxy.history.messages import Message, is_different
 from proxy.history.request import Request
 from proxy.summary.question import Try
 from proxy.wire import marks
-from proxy.wire.api_format import bound_answer
 from proxy.wire.http_head import Headers, find_header
 from proxy.wire.json_body import UNREADABLE, Places, Prefix, as_object, as_text, find_raw, find_values, read_member
 from proxy.wire.messages.content_blocks import decode_message, split_messages, write_list
@@ -166,7 +165,7 @@ class MessagesFormat(PiecedFormat):
 
     def answer_within(self, source: bytes, max_tokens: int) -> bytes:
         """Thinking included."""
-        return bound_answer(_bound_thinking(source, max_tokens), self.BOUNDS, max_tokens)
+        return super().answer_within(_bound_thinking(source, max_tokens), max_tokens)
 
     def add_marks(self, source: bytes, _model: str, /) -> bytes:
         if marks.KEY in source:
