@@ -355,6 +355,7 @@ def make_chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, An
 class AnswerFormat(ABC):
     """Reads answers of one API as chat answers, and writes them."""
 
+    ROUNDS: ClassVar[type[Rounds]]
     RECALL_TOOL: ClassVar[bytes]
     COMPACT_TOOL: ClassVar[bytes]
     """As this API has the tools of `recall.own_tools`."""
@@ -377,8 +378,8 @@ class AnswerFormat(ABC):
     def render_answer(self, text: str, model: str, created: int, /, *, stream: bool) -> bytes:
         """One body, or a stream of events."""
 
-    @abstractmethod
-    def start_rounds(self, own_tools: Collection[str], *, stream: bool) -> Rounds: ...
+    def start_rounds(self, own_tools: Collection[str], *, stream: bool) -> Rounds:
+        return self.ROUNDS(own_tools, stream=stream)
 
     @abstractmethod
     def continue_request(self, source: bytes, answer: Round, results: Sequence[str]) -> bytes: ...

@@ -77,9 +77,10 @@ THREAD_CLIENTS = (
 
 def find_thread_client(headers: Headers) -> ThreadClient | None:
     """None: it may not send its whole history."""
-    return next(
-        (client for client in THREAD_CLIENTS if client.word in (find_header(headers, client.header) or "")), None
-    )
+    for client in THREAD_CLIENTS:
+        if client.word in (find_header(headers, client.header) or ""):
+            return client
+    return None
 
 
 def find_thread_use(source: bytes) -> ThreadUse:
