@@ -85,6 +85,28 @@ class RequestFormat(ABC):
     def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> Request | None:
         """With a prefix, the list in `source` holds the elements after it."""
 
+    def _list_fields(self, members: Mapping[str, Any], source: bytes, places: Places) -> dict[str, Any]:
+        """The fields of a request that all APIs have."""
+        tools, tools_at = None, 0
+        if "tools" in places:
+            tools, tools_at = source[slice(*places["tools"])], places["tools"][0]
+        choice = members.get("tool_choice") or members.get("function_call") or {}
+        tool = as_object(choice.get(as_text(choice.get("type")), choice))
+        max_output = None
+        for name in self.BOUNDS:
+            max_output = max_output or members.get(name)
+        return {
+            "model": members.get("model", ""),
+            "tools": tools,
+            "tools_at": tools_at,
+            "forced_tool": as_text(tool.get("name")),
+            "user": members.get("safety_identifier") or members.get("user", ""),
+            "session": members.get("prompt_cache_key", ""),
+            "max_output": max_output,
+            "stream": members.get("stream", False),
+            "wire": self.NAME,
+        }
+
     @abstractmethod
     def _move_behind(self, prefix: Prefix, request: Request, removed_bytes: int) -> dict[str, Any]:
         """The fields with places, if so many bytes stand before the new elements."""

@@ -66,6 +66,13 @@ _outline = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _array = msgspec.json.Decoder(list[msgspec.Raw])
 _KEY = re.compile(rb'[ \t\n\r]*+"((?:[^"\\]++|\\.)*+)"[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)
 _COMMA = re.compile(rb"[ \t\n\r]*+[,}]")
+_KINDS = {
+    **dict.fromkeys(("model", "user", "safety_identifier", "prompt_cache_key"), str),
+    **dict.fromkeys(("max_completion_tokens", "max_tokens", "max_output_tokens"), int),
+    **dict.fromkeys(("tool_choice", "function_call", "stream_options", "thinking", "metadata"), dict),
+    "stream": bool,
+}
+"""Small members of the three APIs, and what each of them is."""
 _LISTS = frozenset({"messages", "input", "tools"})
 """If one is there twice, servers do not agree on which one counts."""
 
@@ -86,14 +93,15 @@ def find_raw(source: bytes, places: Places, key: str) -> bytes:
     return source[slice(*places.get(key, (0, 0)))]
 
 
-def read_member(source: bytes, places: Places, key: str, kind: type = object) -> Any:  # noqa: ANN401 - JSON
-    """The value of this member if it is of this type, else None."""
-    if key not in places:
-        return None
-    value = json.loads(source[slice(*places[key])])
-    if kind is not object and type(value) is not kind:
-        return None
-    return value
+def read_members(source: bytes, places: Places) -> dict[str, Any]:
+    """The values of `_KINDS` that the body has, if they are of their kind."""
+    values: dict[str, Any] = {}
+    for key, place in places.items():
+        if key in _KINDS:
+            value = json.loads(source[slice(*place)])
+            if type(value) is _KINDS[key]:
+                values[key] = value
+    return values
 
 
 def list_members(source: bytes) -> set[str]:
