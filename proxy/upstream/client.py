@@ -11,6 +11,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
+from math import inf
 from typing import Self
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -405,7 +406,14 @@ class Client:
         """None: this reply is handed on."""
         if reply.status not in self.settings.retry_statuses:
             return None
-        wait = _retry_after_seconds(reply.headers)
+        wait = 0.5
+        for name, unit in (("retry-after", 1.0), ("retry-after-ms", 0.001)):
+            value = find_header(reply.headers, name)
+            if value is not None:
+                try:
+                    wait = max(0.0, float(value) * unit)
+                except ValueError:
+                    wait = inf  # a date, or nonsense
         if wait > self.settings.retry_wait_seconds:
             return None
         return wait
@@ -444,15 +452,3 @@ def _tls_context(settings: Upstream) -> ssl.SSLContext | bool:
     if settings.client_cert:
         context.load_cert_chain(settings.client_cert)
     return context
-
-
-def _retry_after_seconds(headers: Headers) -> float:
-    """From either header that clients read; infinite for a date or nonsense."""
-    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        value = find_header(headers, name)
-        if value is not None:
-            try:
-                return max(0.0, float(value) * unit)
-            except ValueError:
-                return float("inf")
-    return 0.5
