@@ -176,16 +176,12 @@ def read_picture_size(url: str) -> tuple[int, int] | None:
         start = base64.b64decode(base64_text[: len(base64_text) // 4 * 4])
     except ValueError:
         return None
-    size = _png_size(start) or _jpeg_size(start)
+    size = _jpeg_size(start)
+    if start.startswith(b"\x89PNG\r\n\x1a\n"):
+        size = int.from_bytes(start[16:20], "big"), int.from_bytes(start[20:24], "big")
     if size is None or min(size) <= 0:
         return None
     return size
-
-
-def _png_size(start: bytes) -> tuple[int, int] | None:
-    if not start.startswith(b"\x89PNG\r\n\x1a\n"):
-        return None
-    return int.from_bytes(start[16:20], "big"), int.from_bytes(start[20:24], "big")
 
 
 def _jpeg_size(start: bytes) -> tuple[int, int] | None:
@@ -369,12 +365,11 @@ class Tokenizer:
 
 
 _ESCAPED = re.compile(rb"\\u[0-9a-fA-F]{4}")
-_ESCAPE_CHARACTERS = 6
 SEPARATOR_CHARACTERS = 2
 
 
 def count_characters(raw: bytes) -> int:
-    return len(raw.decode("utf-8", "replace")) - (_ESCAPE_CHARACTERS - 1) * len(_ESCAPED.findall(raw))
+    return len(raw.decode("utf-8", "replace")) - 5 * len(_ESCAPED.findall(raw))
 
 
 class CountCache:

@@ -30,8 +30,6 @@ from proxy.wire.json_body import (
     write_json,
 )
 
-_STREAM_MEMBERS = frozenset({"stream", "stream_options"})
-
 
 class RequestFormat(ABC):
     """`source` is always the body of a request: what a method changes is replaced there, all other bytes stay."""
@@ -173,7 +171,7 @@ class RequestFormat(ABC):
         return splice.replace_bytes(source, opening, opening, b'"%b":%d,' % (self.BOUNDS[-1].encode(), max_tokens))
 
     def disable_streaming(self, source: bytes) -> bytes:
-        return splice.remove_members(source, _STREAM_MEMBERS)
+        return splice.remove_members(source, {"stream", "stream_options"})
 
     def add_marks(self, source: bytes, _model: str, /) -> bytes:
         """For an API that caches by marks, if the client sets none."""

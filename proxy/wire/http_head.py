@@ -59,9 +59,6 @@ _NOT_FOR_UPSTREAM = HOP_BY_HOP | SET_BY_PROXY | OWN_HEADERS
 # An Alt-Svc (RFC 7838) would lead the client past the proxy.
 _NOT_FOR_CLIENT = HOP_BY_HOP | {"alt-svc"}
 _NO_CODING = frozenset({"", "chunked", "identity"})
-# Of this proxy's answers only; those of an upstream would come before them.
-_OWN_PREFIX = "x-compaction"
-_CROSS_ORIGIN = "access-control-"
 
 
 def find_header(headers: Iterable[tuple[str, str]], name: str) -> str | None:
@@ -100,9 +97,10 @@ def select_for_upstream(headers: Headers, *, without: frozenset[str] = frozenset
 def select_for_client(headers: Headers, *, cross_origin: bool = True) -> Headers:
     """`cross_origin`: whether pages of other sites may read the answer. What cannot be written again is dropped."""
     names = [name.lower() for name, _ in headers]
-    prefixes: tuple[str, ...] = (_OWN_PREFIX,)
+    # Of the proxy's own answers only: those of an upstream would come before them.
+    prefixes: tuple[str, ...] = ("x-compaction",)
     if not cross_origin:
-        prefixes = (_OWN_PREFIX, _CROSS_ORIGIN)
+        prefixes = ("x-compaction", "access-control-")
     removed_names = _NOT_FOR_CLIENT
     refused_names = [name for name in names if name.startswith(prefixes)]
     if refused_names:

@@ -213,7 +213,6 @@ ANSWER_TOO_LONG = re.compile(
 )
 
 OVERFLOW_MIN_WEIGHT = 5
-OVER_LIMIT_WEIGHT = 2
 _TALK = r"prompt|input|message|conversation|history|thread"
 _TOO_MUCH = (
     r"exceed|overflow|too (?:long|large|many)|(?:long|larg|great|bigg)er than|more than|over the\b|beyond|at most"
@@ -243,7 +242,7 @@ IDEA: tuple[tuple[int, re.Pattern[str]], ...] = tuple(
 def weigh_overflow(text: str, figures: Figures) -> int:
     weight = sum(word_weight for word_weight, words in IDEA if words.search(text))
     if figures.over:
-        weight += OVER_LIMIT_WEIGHT
+        weight += 2
     return weight
 
 
@@ -275,7 +274,6 @@ def extract_text(status: int, headers: Headers, body: bytes) -> str | None:
     return "\n".join(_iterate_sentences(_parse_json(text))).lower()[:TEXT_MAX_CHARACTERS]
 
 
-_ERROR_BEGINS_WITHIN_BYTES = 256
 _ERROR = re.compile(rb'[\[\s]*\{\s*"(?:error"|object"\s*:\s*"error")')
 
 
@@ -289,7 +287,7 @@ def may_begin_as_error(body: bytes | bytearray) -> bool:
 
     White space, which keeps clients alive, does not count. The first name decides, and of `object` the value.
     """
-    start = bytes(body[:_ERROR_BEGINS_WITHIN_BYTES]).translate(None, b" \t\r\n[")
+    start = bytes(body[:256]).translate(None, b" \t\r\n[")
     is_cut = bool(start) and any(error.startswith(start) for error in (b'{"error"', b'{"object":"error"'))
     return is_cut or begins_as_error(body)
 

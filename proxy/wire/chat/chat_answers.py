@@ -249,9 +249,6 @@ def _find_separator(before: str, text: str) -> str:
     return PARAGRAPH
 
 
-_NO_USAGE = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
-
-
 class ChatAnswers(AnswerFormat):
     ROUNDS = ChatRounds
 
@@ -271,7 +268,8 @@ class ChatAnswers(AnswerFormat):
         message = {"role": "assistant", "content": text}
         if not stream:
             choice = {"index": 0, "message": message, "finish_reason": "stop"}
-            return write_json({**answer, "object": "chat.completion", "choices": [choice], "usage": _NO_USAGE})
+            usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+            return write_json({**answer, "object": "chat.completion", "choices": [choice], "usage": usage})
         answer["object"] = "chat.completion.chunk"
         choices: list[dict[str, Any]] = [
             {"index": 0, "delta": message, "finish_reason": None},
