@@ -184,7 +184,7 @@ def read_list(
     first_number = 0
     if prefix is not None and isinstance(prefix.request, PiecedRequest):
         earlier = prefix.request
-        first_in_list = sum(1 for piece in earlier.pieces[:1] if piece is None)
+        first_in_list = int(earlier.pieces[0] is None)
         messages += earlier.messages[first_in_list : prefix.count]
         known_pieces = earlier.pieces[first_in_list : prefix.count]
         pieces += known_pieces

@@ -288,7 +288,7 @@ def may_begin_as_error(body: bytes | bytearray) -> bool:
     White space, which keeps clients alive, does not count. The first name decides, and of `object` the value.
     """
     start = bytes(body[:256]).translate(None, b" \t\r\n[")
-    is_cut = bool(start) and any(error.startswith(start) for error in (b'{"error"', b'{"object":"error"'))
+    is_cut = bool(start) and (b'{"error"'.startswith(start) or b'{"object":"error"'.startswith(start))
     return is_cut or begins_as_error(body)
 
 
