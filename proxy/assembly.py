@@ -16,7 +16,7 @@ from uuid import uuid4
 from proxy.access.records import Records
 from proxy.access.registry import Registry
 from proxy.config import Config, Fault, InvalidConfig, Secret
-from proxy.path.originals import Keeper
+from proxy.path.services import Keeper
 from proxy.store import sqlite
 from proxy.store.contract import MEBIBYTE, NO_DOCUMENT, Store, StoreLimits, StoreUnavailable, ignore
 from proxy.store.fallback import FALLBACK_LIMITS, FallbackStore

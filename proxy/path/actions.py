@@ -6,18 +6,32 @@ action that reads the store, is in `shorten.memory`.
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
-from proxy.path.conversation import Conversation, Decision
-from proxy.path.originals_rule import Writing
-from proxy.path.recovery import Refusal
+from proxy.path.conversation import Conversation, Decision, Writing
 from proxy.shorten.calibration import NOT_REPORTED, Usage
 from proxy.shorten.memory import LookUp
 from proxy.shorten.state import ConversationState
-from proxy.shorten.window import LearnedLimit, Window
+from proxy.shorten.window import Covers, LearnedLimit, Window
 from proxy.summary.question import Question
 
 T = TypeVar("T")
+RefusalKind = Literal["input", "output", "tpm-hard", "rate", "bytes", "signature", "usage-option"]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A parsed refusal; a field it does not state is None."""
+
+    kind: RefusalKind
+    limit: int | None = None
+    """The most tokens a request may have."""
+    size: int | None = None
+    """The tokens of this one's prompt, as the upstream counted them."""
+    covers: Covers = "total"
+    """Is the limit shared with the answer, or the prompt's alone?"""
+    answer_room: int | None = None
+    """How many tokens of answer would have been allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +206,7 @@ class AwaitSummary:
 
 @dataclass(frozen=True, slots=True)
 class KeepOriginals:
-    """Write the history to the transcripts, as the table in `originals_rule` says. Result: False if that failed."""
+    """Write the history to the transcripts, as the table in `conversation` says. Result: False if that failed."""
 
     writing: Writing
     conversation: Conversation

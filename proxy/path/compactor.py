@@ -11,15 +11,16 @@ from functools import partial
 from proxy import events
 from proxy.history.asides import find_command, find_compact_call
 from proxy.history.request import Request
-from proxy.path import local_answers
-from proxy.path.bypassed import BypassedDriver
+from proxy.path.answers import (
+    JSON,
+    LocalAnswer,
+    describe_compaction,
+    read_compact_request,
+    render_compacted,
+    without_command,
+)
 from proxy.path.conversation import Decision
-from proxy.path.driver import RequestDriver
-from proxy.path.history_threads import estimate_work, run_apart
-from proxy.path.known_requests import WORTHWHILE_BYTES
-from proxy.path.local_answers import JSON, LocalAnswer
-from proxy.path.originals import Keeper, read_history
-from proxy.path.outgoing import OutgoingRequest
+from proxy.path.driver import BypassedDriver, OutgoingRequest, RequestDriver
 from proxy.path.request_context import (
     CompiledPolicy,
     PolicyChoice,
@@ -28,7 +29,14 @@ from proxy.path.request_context import (
     compute_rollout_position,
     find_tenant,
 )
-from proxy.path.services import Services
+from proxy.path.services import (
+    WORTHWHILE_BYTES,
+    Keeper,
+    Services,
+    estimate_work,
+    read_history,
+    run_apart,
+)
 from proxy.recall.own_tools import COMPACT
 from proxy.store.contract import Store
 from proxy.store.transcripts.writer import Recording, SubmittedHistory
@@ -86,14 +94,14 @@ class Compactor:
 
     async def compact(self, call: Call, body: bytes, client: Client, choice: PolicyChoice) -> OutgoingRequest:
         """The answer to a request for the shortened messages themselves: nothing is sent, and nothing is stored."""
-        read = partial(local_answers.read_compact_request, body)
+        read = partial(read_compact_request, body)
         request, focus = await run_apart(estimate_work(body), read, is_known=self._knows(call))
         policy = choice.only or choice.choose(await self._position(call, request))
         options = RequestOptions.read(call.headers).with_force(focus)
         outgoing = OutgoingRequest(replace(call, path=CHAT_PATH), None, options)
         driver = RequestDriver(self._services, outgoing, request, policy=policy, client=client)
         decision = await driver.compact(store=False)
-        return OutgoingRequest(call, decision, options, answer=local_answers.render_compacted(decision))
+        return OutgoingRequest(call, decision, options, answer=render_compacted(decision))
 
     async def _prepare(self, call: Call, body: bytes, client: Client, policy: CompiledPolicy) -> OutgoingRequest:
         options = RequestOptions.read(call.headers) if policy.settings.headers else RequestOptions()
@@ -194,10 +202,10 @@ class Compactor:
         self, outgoing: OutgoingRequest, request: Request, policy: CompiledPolicy, client: Client
     ) -> OutgoingRequest:
         """`/compact` as the last message: nothing is sent, and the block is stored at once."""
-        history = local_answers.without_command(request, REQUEST_FORMATS[outgoing.call.path])
+        history = without_command(request, REQUEST_FORMATS[outgoing.call.path])
         decision = await self._drive(outgoing, history, policy, client).compact(store=True)
         answers = ANSWER_FORMATS[outgoing.call.path]
-        answer = local_answers.describe_compaction(decision, history, outgoing.options.focus, answers)
+        answer = describe_compaction(decision, history, outgoing.options.focus, answers)
         return replace(outgoing, decision=decision, answer=answer)
 
     async def start_recording(self, outgoing: OutgoingRequest, answer: Headers) -> Recording | None:

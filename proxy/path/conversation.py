@@ -1,18 +1,18 @@
-"""One request of a conversation: its context, its memory, and the facts that follow from both.
+"""One request of a conversation: its context, its memory, the facts that follow from both, and the duty to originals.
 
-`Context` is known when a request arrives. `recognition.recognize` adds the memory and returns a `Conversation`,
-which decides nothing: it answers questions ("does this fit?") and makes the values that `planning` reads.
+`Context` is known when a request arrives. `remember.recognize` adds the memory and returns a `Conversation`, which
+decides nothing: it answers questions ("does this fit?") and makes the values that `planning` reads.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from functools import partial
 from typing import Literal
 
 from proxy.history.identity import Identity
 from proxy.history.request import Request
 from proxy.path import planning
-from proxy.path.originals_rule import Originals
 from proxy.path.planning import COUNT_ERROR_RATIO, USELESS_BLOCKS_MAX, Plan
 from proxy.shorten.block import Block
 from proxy.shorten.calibration import UNCALIBRATED, Calibration
@@ -24,6 +24,96 @@ from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summary
 from proxy.shorten.window import UNKNOWN, Window, make_window_keys
+
+
+class Originals(Enum):
+    """How much the original of a shortened history is worth to a policy; with the table below, the duty of a request.
+
+                     a new block,          a new block,           a block that is
+                     of a known caller     of an unknown caller   applied again
+        OFF          nothing               nothing                nothing
+        BEST_EFFORT  write                 nothing                hand over
+        TO_FIT       write                 check                  hand over
+        BEFORE_LOSS  write                 check                  hand over
+        REQUIRED     write or refuse       write or refuse        write or refuse
+
+    A caller is unknown until an upstream has accepted one of its requests. Nothing is stored for it before, because
+    made-up keys could fill a disk. Once it is accepted, its row is that of a known caller.
+    """
+
+    OFF = auto()
+    """No originals are kept."""
+    BEST_EFFORT = auto()
+    """Shorten in any case (`without_originals: always`)."""
+    TO_FIT = auto()
+    """Without the original, shorten only a request that does not fit (`without_originals: to_fit`)."""
+    BEFORE_LOSS = auto()
+    """Without the original, shorten nothing (`without_originals: never`)."""
+    REQUIRED = auto()
+    """Without the original, refuse the request (`transcripts.required`)."""
+
+
+class Writing(Enum):
+    """What has to be done about the original of one request."""
+
+    NOTHING = auto()
+    CHECK = auto()
+    """Find out whether originals can be written: this one is handed over once the upstream has accepted its caller."""
+    HAND_OVER = auto()
+    """Hand the history over, without waiting until it is written."""
+    WRITE = auto()
+    """Wait until it is written."""
+    WRITE_OR_REFUSE = auto()
+    """Wait until it is written, and refuse the request if that fails."""
+
+
+_NEW_BLOCK = {
+    Originals.OFF: Writing.NOTHING,
+    Originals.BEST_EFFORT: Writing.WRITE,
+    Originals.TO_FIT: Writing.WRITE,
+    Originals.BEFORE_LOSS: Writing.WRITE,
+    Originals.REQUIRED: Writing.WRITE_OR_REFUSE,
+}
+_NEW_BLOCK_OF_UNKNOWN_CALLER = {
+    **_NEW_BLOCK,
+    Originals.BEST_EFFORT: Writing.NOTHING,
+    Originals.TO_FIT: Writing.CHECK,
+    Originals.BEFORE_LOSS: Writing.CHECK,
+}
+_APPLIED_BLOCK = {
+    Originals.OFF: Writing.NOTHING,
+    Originals.BEST_EFFORT: Writing.HAND_OVER,
+    Originals.TO_FIT: Writing.HAND_OVER,
+    Originals.BEFORE_LOSS: Writing.HAND_OVER,
+    Originals.REQUIRED: Writing.WRITE_OR_REFUSE,
+}
+
+
+def choose_originals(*, is_kept: bool, is_required: bool, without_originals: str) -> Originals:
+    """Return the row of the table for a policy (`transcripts`, `without_originals`) and a worker (`required`)."""
+    if not is_kept:
+        return Originals.OFF
+    if is_required:
+        return Originals.REQUIRED
+    rows = {"always": Originals.BEST_EFFORT, "to_fit": Originals.TO_FIT, "never": Originals.BEFORE_LOSS}
+    return rows[without_originals]
+
+
+def choose_writing(originals: Originals, *, is_new_block: bool, is_known_caller: bool) -> Writing:
+    """Return the duty to fulfil before a shortened history is forwarded."""
+    if not is_new_block:
+        return _APPLIED_BLOCK[originals]
+    if is_known_caller:
+        return _NEW_BLOCK[originals]
+    return _NEW_BLOCK_OF_UNKNOWN_CALLER[originals]
+
+
+def may_fold_unwritten(originals: Originals, *, is_new_block: bool, fits: bool) -> bool:
+    """Return True if a history may be shortened although its original could not be written."""
+    if not is_new_block or originals in (Originals.OFF, Originals.BEST_EFFORT):
+        return True
+    return originals is Originals.TO_FIT and not fits
+
 
 SWITCHED_OFF = "switched-off"
 WINDOW_UNKNOWN = "window-unknown"

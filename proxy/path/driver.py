@@ -1,6 +1,5 @@
-"""The driver of the proxy that serves: performs the actions of one request (`program.py`).
+"""The driver of the proxy that serves: performs the actions of one request (`program.py`), and writes its body.
 
-Counts come from the tokenizer, blocks and facts from the store, summaries from models, originals go to the transcripts.
 `Send` and `Deliver` are the gateway's: `advance` goes on to the next of them. The work of the generator between two
 actions is done off the event loop if the history is large.
 """
@@ -8,29 +7,32 @@ actions is done off the event loop if the history is large.
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from types import NoneType
-from typing import Any
+from typing import Any, Protocol
 
+from proxy import events
 from proxy.errors import ProxyError
 from proxy.history.identity import Identity
 from proxy.history.request import Request
 from proxy.models.windows import resolve_window
 from proxy.path import actions
 from proxy.path.actions import Action, Actions, Deliver, Delivered, Forwarding, Opening, Rewrite, Send
-from proxy.path.conversation import WINDOW_UNKNOWN, Context, Conversation, Decision
-from proxy.path.history_threads import estimate_work, needs_thread, run_apart
-from proxy.path.known_requests import WORTHWHILE_BYTES
-from proxy.path.local_answers import report_compaction
-from proxy.path.originals_rule import choose_originals
-from proxy.path.outgoing import OutgoingRequest, remove_reasoning
-from proxy.path.performer import MODEL_MAX_CHARS, ActionPerformer
-from proxy.path.program import compact, decide, run
-from proxy.path.recovery import INVALID_STATUSES
+from proxy.path.answers import LocalAnswer, report_compaction
+from proxy.path.conversation import WINDOW_UNKNOWN, Context, Conversation, Decision, choose_originals
+from proxy.path.performer import MODEL_MAX_CHARS, ActionPerformer, report_refusal
+from proxy.path.program import compact, decide, run, run_bypassed
+from proxy.path.remedies import INVALID_STATUSES, strip_signed
 from proxy.path.remember import give_up_summary, remember
 from proxy.path.request_context import CompiledPolicy, RequestOptions, make_window_scope
-from proxy.path.services import Services
+from proxy.path.services import (
+    WORTHWHILE_BYTES,
+    Services,
+    estimate_work,
+    needs_thread,
+    run_apart,
+)
 from proxy.recall.answering import CompactedHistory, OwnToolRounds, find_room, list_tools
 from proxy.shorten.memory import LookUp
 from proxy.store.transcripts.writer import SubmittedHistory
@@ -41,6 +43,51 @@ from proxy.wire.known_prefix import Prefix
 from proxy.wire.request_format import RequestFormat
 from proxy.wire.usage import Tail, read_usage, says_truncated
 from proxy.wire.usage_view import UsageView
+
+
+class Driver(Protocol):
+    """Drives one request from its first `Send` on."""
+
+    own_tools: OwnToolRounds | None
+    """The rounds that the proxy's own tools may bring; None if the request offers none of them."""
+    model: str
+    """The model that the client names, cut to a length that events may carry; empty if the request was not read."""
+
+    @property
+    def kept(self) -> SubmittedHistory | None:
+        """The history on its way to the transcripts."""
+
+    async def advance(self, opening: Opening | None) -> "OutgoingRequest | Deliver":
+        """Go on after the upstream's answer began (None: from the start), to the next request or the delivery."""
+
+    async def finish(self, tail: Tail, *, is_whole: bool) -> None:
+        """Go on to the end, after the answer was delivered."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingRequest:
+    """A request as it leaves: the call, the decision, and how its answer is shown to the client."""
+
+    call: Call
+    decision: Decision | None
+    """None: a call of another API, of which nothing could be compacted."""
+    options: RequestOptions = field(default_factory=RequestOptions)
+    driver: Driver | None = None
+    """Serves the request from here on. None if nothing can be decided about it: not understood, failed open."""
+    usage_view: UsageView | None = None
+    """None: the figures as the upstream reports them."""
+    answer: LocalAnswer | None = None
+    """The answer of this proxy itself: then nothing is sent."""
+    keeps_originals: bool = True
+
+
+def remove_reasoning(requests: RequestFormat, body: bytes) -> bytes:
+    """Remove all signed reasoning from a body. *body* itself if it is not understood."""
+    request = requests.parse(body, None)
+    if request is None:
+        return body
+    return requests.render(request, strip_signed(request.messages))
+
 
 HEAVY_AFTER = (
     NoneType,
@@ -493,3 +540,42 @@ def advance_actions(life: Actions[Any], result: object) -> Action | Finished:
         return life.send(result)
     except StopIteration as stop:
         return Finished(stop.value)
+
+
+class BypassedDriver:
+    """Drives a request whose own bytes are forwarded in any case."""
+
+    def __init__(self, outgoing: OutgoingRequest, decision: Decision, client: Client, emit: events.Listener) -> None:
+        self.own_tools: OwnToolRounds | None = None
+        self.kept: SubmittedHistory | None = None
+        self.model = ""
+        self._outgoing = replace(outgoing, decision=decision, driver=self)
+        self._client = client
+        self._emit = emit
+        self._life = run_bypassed(decision)
+
+    async def advance(self, opening: Opening | None) -> OutgoingRequest | Deliver:
+        result: object = opening
+        while True:
+            action = advance_actions(self._life, result)
+            match action:
+                case Deliver():
+                    return action
+                case Send(forwarding) if not forwarding.decision.removes_reasoning:
+                    return self._outgoing
+                case Send(forwarding):
+                    call = self._outgoing.call
+                    if isinstance(call.body, bytes):
+                        remove = partial(remove_reasoning, REQUEST_FORMATS[call.path], call.body)
+                        body = await run_apart(estimate_work(call.body), remove)
+                        if body != call.body:
+                            return replace(self._outgoing, call=replace(call, body=body), decision=forwarding.decision)
+                    result = Opening(is_good=False, was_sent=False)
+                case actions.ReportRefusal():
+                    report_refusal(action, self._outgoing.call, self._client, self._emit)
+                    result = None
+                case _:
+                    raise TypeError("nothing else is done for a request that is bypassed")
+
+    async def finish(self, tail: Tail, *, is_whole: bool) -> None:
+        """Nothing is noted of it."""

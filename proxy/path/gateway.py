@@ -28,14 +28,23 @@ from proxy.errors import (
 )
 from proxy.events import RequestFinished
 from proxy.lifetime import BackgroundTasks, Containment, Lease, Leases
-from proxy.path.actions import Deliver, Forwarding, Opening
-from proxy.path.answer_rounds import AnswerRounds, StreamOfRounds
+from proxy.path.actions import Deliver, Forwarding, Opening, Refusal
+from proxy.path.answers import (
+    AnswerRounds,
+    LocalAnswer,
+    StreamOfRounds,
+)
 from proxy.path.compactor import Compactor
 from proxy.path.conversation import LEFT_ALONE, Decision
-from proxy.path.local_answers import LocalAnswer
-from proxy.path.outgoing import Driver, OutgoingRequest
+from proxy.path.driver import (
+    Driver,
+    OutgoingRequest,
+)
 from proxy.path.performer import MODEL_MAX_CHARS
-from proxy.path.recovery import INVALID_STATUSES, SMALLEST_OVERFLOW_TOKENS, Refusal
+from proxy.path.remedies import (
+    INVALID_STATUSES,
+    SMALLEST_OVERFLOW_TOKENS,
+)
 from proxy.path.request_context import PolicySelector
 from proxy.store.transcripts.writer import Recording
 from proxy.upstream.call import Call

@@ -12,8 +12,7 @@ from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import resolve_window
 from proxy.path import actions
 from proxy.path.actions import Action, TurnReport
-from proxy.path.conversation import Conversation, Decision
-from proxy.path.originals_rule import Writing
+from proxy.path.conversation import Conversation, Decision, Writing
 from proxy.path.request_context import (
     CompiledPolicy,
     ModelProfile,

@@ -37,6 +37,7 @@ NOTICE_SHARE = 0.9
 # After this many useless blocks in a row no more are made, as long as the view fits.
 USELESS_BLOCKS_MAX = 2
 NO_SUMMARY = "no-summary"
+OVERFLOW_RETRY = "overflow_retry"
 SUMMARY_PENDING = "summary-pending"
 NOTES_PENDING = "notes-pending"
 NOTES_PATIENCE_RATIO = 2

@@ -19,7 +19,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from proxy.path import planning
-from proxy.path.accounting import account, prepare_next_summary
 from proxy.path.actions import (
     Actions,
     AwaitSummary,
@@ -34,13 +33,22 @@ from proxy.path.actions import (
     Send,
     StartSummary,
 )
-from proxy.path.conversation import LEFT_ALONE, ORIGINALS_UNWRITABLE, Context, Conversation, Decision
-from proxy.path.originals_rule import Originals
+from proxy.path.conversation import LEFT_ALONE, ORIGINALS_UNWRITABLE, Context, Conversation, Decision, Originals
 from proxy.path.planning import NeedSummary, Plan
-from proxy.path.recognition import SMALLEST_WINDOW_TOKENS, guess_tokens, load_memory, recognize
-from proxy.path.recovery import REFUSED_VIEWS_MAX
-from proxy.path.remedies import forward_untouched, try_remedies
-from proxy.path.remember import begin, give_up_summary, remember, report_end, store_written
+from proxy.path.remedies import REFUSED_VIEWS_MAX, forward_untouched, try_remedies
+from proxy.path.remember import (
+    SMALLEST_WINDOW_TOKENS,
+    account,
+    begin,
+    give_up_summary,
+    guess_tokens,
+    load_memory,
+    prepare_next_summary,
+    recognize,
+    remember,
+    report_end,
+    store_written,
+)
 from proxy.shorten.memory import FoundValues, LookUp, SummaryCandidate
 from proxy.shorten.rules import Facts
 from proxy.shorten.state import ConversationState

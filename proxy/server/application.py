@@ -12,8 +12,7 @@ from proxy import events
 from proxy.errors import Internal, MethodNotAllowed, Overloaded, ProxyError, ShuttingDown
 from proxy.events import RequestFinished
 from proxy.path.gateway import Gateway
-from proxy.server.client_request import ClientRequest
-from proxy.server.connection import REQUEST_ID, SERVER_NAME, find_path, new_request_id, render_error
+from proxy.server.connection import REQUEST_ID, SERVER_NAME, ClientRequest, find_path, new_request_id, render_error
 from proxy.telemetry.metrics import CONTENT_TYPE, Metrics, WorkerSnapshots
 from proxy.wire.paths import COMPACT_PATH, COMPACTED_PATHS, below_v1
 

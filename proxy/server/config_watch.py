@@ -1,20 +1,60 @@
-"""Follows changes that need no restart: the configuration file, team keys and switches.
+"""The configuration while the proxy runs: changes without a restart, renewed certificates, and upstreams that loop.
 
-Each request looks up keys and switches, so reading them is enough. A changed configuration file becomes a new
-configuration as a whole. If it is invalid, that is reported and the old one stays in force. The file is read once it
-has not changed for a moment, because editors do not replace it in one step.
+A changed file becomes a new configuration as a whole. If it is invalid, that is reported and the old one stays in
+force. Files are read once they have not changed for a moment, because editors do not replace them in one step.
 """
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from proxy import events
 from proxy.access.records import Records, RegistryUnreadable, synchronize
-from proxy.config import Config, Fault, InvalidConfig, Loaded
+from proxy.config import Config, Fault, InvalidConfig, Listen, Loaded
 from proxy.store.contract import ReportedUnavailable, Store, StoreUnavailable
+
+_LOCAL_HOSTS = frozenset({"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})  # noqa: S104 (compared with, not bound to)
+_PORTS = {"http": 80, "https": 443}
+
+
+def check_upstreams(loaded: Loaded, started: Listen | None = None) -> None:
+    """Raise InvalidConfig if the proxy itself listens at the address of an upstream.
+
+    `started`: the listener until the next start, even if the file names another now.
+    """
+    listeners = [loaded.config.listen]
+    if started is not None:
+        listeners.append(started)
+    faults = []
+    for number, upstream in enumerate(loaded.config.upstreams):
+        ports = {listen.port for listen in listeners if _is_own(upstream.base_url, listen)}
+        for port in sorted(ports):
+            why = (
+                f"port {port} of this host is the proxy's own address (`listen`), so each request would come back to "
+                "it without end: name the address of the API"
+            )
+            origin = loaded.origin("upstreams", number, "base_url")
+            faults.append(Fault(f"upstreams.{number}.base_url", origin, why))
+    if faults:
+        raise InvalidConfig(faults)
+
+
+def _is_own(base_url: str, listen: Listen) -> bool:
+    url = urlsplit(base_url)
+    try:
+        port = url.port or _PORTS.get(url.scheme)
+    except ValueError:  # not a port: connecting will fail
+        return False
+    if port != listen.port:
+        return False
+    host = (url.hostname or "").rstrip(".")
+    own_host = listen.host.lower()
+    return host == own_host or (host in _LOCAL_HOSTS and own_host in _LOCAL_HOSTS)
+
 
 FILE_SECONDS = 0.25
 """How often files are looked at."""
@@ -163,3 +203,44 @@ def read_file_stamp(file: Path | None) -> FileStamp:
     except OSError:
         return None
     return stat.st_mtime_ns, stat.st_size
+
+
+def make_tls_context(listen: Listen) -> ssl.SSLContext | None:
+    """Return the context of the listener, or None without `tls_cert`. OSError: a file cannot be used."""
+    if listen.tls_cert is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(listen.tls_cert, listen.tls_key)
+    if listen.client_ca is not None:
+        context.load_verify_locations(listen.client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+async def watch_certificate(listen: Listen, context: ssl.SSLContext, emit: events.Listener) -> None:
+    """Serve a renewed certificate to new connections: ACME clients and cert-manager replace the files.
+
+    The files are read once they have not changed for a moment, because they are not replaced in one step.
+    """
+    stamps_in_force = last_stamps = _read_stamps(listen)
+    while True:
+        await asyncio.sleep(FILE_SECONDS)
+        stamps = _read_stamps(listen)
+        if stamps == last_stamps and stamps != stamps_in_force:
+            stamps_in_force = stamps
+            emit(events.CertificateReloaded(_reload(listen, context)))
+        last_stamps = stamps
+
+
+def _reload(listen: Listen, context: ssl.SSLContext) -> str | None:
+    """Load the certificate into the context in use. Return the reason if it cannot be used."""
+    try:
+        make_tls_context(listen)  # tried first: a certificate without its key would break the context in use
+    except OSError as fault:
+        return f"{listen.tls_cert}, {listen.tls_key}: {fault.strerror or fault}"
+    context.load_cert_chain(str(listen.tls_cert), listen.tls_key)
+    return None
+
+
+def _read_stamps(listen: Listen) -> tuple[FileStamp, ...]:
+    return tuple(read_file_stamp(Path(name)) for name in (listen.tls_cert, listen.tls_key) if name is not None)

@@ -1,11 +1,12 @@
-"""Everything in a worker that listens to events: metrics, log, hooks, audit log, exporter and activity log.
+"""Everything in a worker that listens to events, and the exceptions that asyncio itself has caught.
 
-They are made, called and closed together. Events of other threads are handed to the event loop first.
+Listeners are made, called and closed together. Events of other threads are handed to the event loop first.
 """
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +16,40 @@ from proxy.models.windows import is_known_model
 from proxy.store.activity_log import ActivityLog
 from proxy.telemetry import audit, hooks, log, metrics
 from proxy.telemetry.activity import ActivityListener
+
+REPORT_SECONDS = 1.0
+Fault = tuple[str, str]
+"""Kind and place. Values of an exception may hold credentials."""
+
+
+class LoopFaults:
+    """The exception handler of an event loop."""
+
+    def __init__(self, emit: events.Listener, seconds: float = REPORT_SECONDS) -> None:
+        self._emit = emit
+        self._seconds = seconds
+        self._waiting = Counter[Fault]()
+        """How often each fault came since its last report. A fault stays here for a second after each report."""
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, object]) -> None:
+        exc = context.get("exception")
+        if not isinstance(exc, BaseException):
+            return
+        fault = events.locate_fault(exc)
+        if fault in self._waiting:
+            self._waiting[fault] += 1
+        else:
+            self._report(loop, fault, 1)
+
+    def _report(self, loop: asyncio.AbstractEventLoop, fault: Fault, times: int) -> None:
+        self._emit(events.InternalFault("none", *fault, times=times))
+        self._waiting[fault] = 0
+        loop.call_later(self._seconds, self._report_waiting, loop, fault)
+
+    def _report_waiting(self, loop: asyncio.AbstractEventLoop, fault: Fault) -> None:
+        times = self._waiting.pop(fault)
+        if times:
+            self._report(loop, fault, times)
 
 
 class Listeners:

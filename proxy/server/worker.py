@@ -1,38 +1,127 @@
-"""One worker process: it serves on a socket, runs periodic jobs beside that, and drains on SIGTERM.
+"""One worker process: it is built, serves on a socket, runs periodic jobs beside that, and drains on SIGTERM.
 
 The worker owns everything that outlives a request, and ends it in the order in which one needs the other, each with a
 bounded time: requests, notes after answers, summary calls, connections, listeners.
 """
 
 import asyncio
+import ctypes
 import gc
+import os
 import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from proxy import __version__, events
-from proxy.access.records import Records
+from proxy import __version__, assembly, events
+from proxy.access.records import Records, RegistryUnreadable
+from proxy.access.registry import Registry
+from proxy.admin.dispatch import Admin
+from proxy.admin.routes import AdminContext
 from proxy.config import Config, find_warnings
 from proxy.lifetime import BackgroundTasks
 from proxy.models.windows import is_known_model
 from proxy.path.compactor import Compactor
 from proxy.path.gateway import Gateway
-from proxy.server import jobs
 from proxy.server.application import App
-from proxy.server.certificates import make_tls_context, watch_certificate
-from proxy.server.config_watch import ConfigSource, ConfigWatch
+from proxy.server.config_watch import (
+    ConfigSource,
+    ConfigWatch,
+    make_tls_context,
+    watch_certificate,
+)
 from proxy.server.connection import HEADERS_MAX, HttpServer
-from proxy.server.jobs import Jobs
-from proxy.server.listeners import Listeners
-from proxy.server.loop_faults import LoopFaults
+from proxy.server.listeners import Listeners, LoopFaults
 from proxy.store.contract import Store
-from proxy.telemetry.metrics import WorkerSnapshots
+from proxy.telemetry.metrics import Metrics, WorkerSnapshots
+
+if TYPE_CHECKING:
+    from proxy.telemetry.otel import Exporter
+
+Job = Callable[[], Coroutine[Any, Any, None]]
+_RESTART_SECONDS = 1.0
+_LAG_SECONDS = 0.25
+_SNAPSHOT_SECONDS = 1.0
+_SUPERVISOR_SECONDS = 0.5
+_TRIM_SECONDS = 15.0
+"""How often free memory goes back to the system. It takes 1-2 ms, and each page is cleared again when it is used."""
+
+
+class Jobs:
+    """The jobs that run now. If one fails, that is reported, and it is started again after a rest."""
+
+    def __init__(self, emit: events.Listener) -> None:
+        self._emit = emit
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, job: Job) -> None:
+        task = asyncio.get_running_loop().create_task(job())
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._restart_if_failed, job))
+
+    def cancel(self) -> None:
+        for task in tuple(self._tasks):
+            task.cancel()
+
+    def _restart_if_failed(self, job: Job, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        fault = task.exception()
+        if fault is not None:
+            self._emit(events.InternalFault("none", *events.locate_fault(fault)))
+            asyncio.get_running_loop().call_later(_RESTART_SECONDS, self.start, job)
+
+
+async def measure_lag(emit: events.Listener) -> None:
+    """Report how late the event loop is."""
+    while True:
+        due = perf_counter() + _LAG_SECONDS
+        await asyncio.sleep(_LAG_SECONDS)
+        emit(events.LoopLagged(max(0.0, perf_counter() - due)))
+
+
+async def return_memory() -> None:
+    """Give free memory back to the system, if the C library can.
+
+    glibc keeps most of the memory of large requests: a third of a worker after many of 1 MB.
+    https://man7.org/linux/man-pages/man3/malloc_trim.3.html
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    while trim is not None:
+        await asyncio.sleep(_TRIM_SECONDS)
+        await asyncio.to_thread(trim, 0)
+
+
+async def write_snapshots(metrics: Metrics, snapshots: WorkerSnapshots) -> None:
+    """Share this worker's counters, for the page of metrics of any worker."""
+    while True:
+        snapshots.write(metrics.to_snapshot())
+        await asyncio.sleep(_SNAPSHOT_SECONDS)
+
+
+async def export_metrics(metrics: Metrics, exporter: "Exporter", seconds: float) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        exporter.put_metrics(metrics.read_own_counts())
+
+
+async def watch_supervisor(pid: int, emit: events.Listener, stop: Callable[[], None]) -> None:
+    """Stop if the supervisor was killed: its successor could not bind the port, and nothing restarts workers."""
+    while os.getppid() == pid:  # noqa: ASYNC110 (another process ends)
+        await asyncio.sleep(_SUPERVISOR_SECONDS)
+    emit(events.Lifecycle("supervisor-lost", (("effect", "this worker finishes its requests and ends"),)))
+    stop()
+
 
 _THREAD_SWITCH_SECONDS = 0.002
 """How long a thread that works on a large history may keep the event loop waiting; Python's default is 0.005."""
@@ -60,7 +149,7 @@ class Slot:
 
 
 class Worker:
-    """Runs the parts that `building.build_worker` has built."""
+    """Runs the parts that `build_worker` has built."""
 
     def __init__(
         self,
@@ -154,18 +243,18 @@ class Worker:
         start(self._watch.watch_file)
         start(self._watch.watch_records)
         start(partial(self._watch.write_key_uses, self._store))
-        start(partial(jobs.measure_lag, self._emit))
-        start(jobs.return_memory)
+        start(partial(measure_lag, self._emit))
+        start(return_memory)
         is_first = self._slot is None or self._slot.number == 0
         if self._shares_state and is_first:
             start(partial(self._watch.sync_records, self._store))
         if self._slot is not None:
-            start(partial(jobs.write_snapshots, metrics, self._slot.snapshots))
-            start(partial(jobs.watch_supervisor, self._slot.supervisor_pid, self._emit, self._request_stop))
+            start(partial(write_snapshots, metrics, self._slot.snapshots))
+            start(partial(watch_supervisor, self._slot.supervisor_pid, self._emit, self._request_stop))
         exporter = self._listeners.exporter
         export_seconds = self._app.gateway.config.otel.metrics_seconds
         if exporter is not None and export_seconds:
-            start(partial(jobs.export_metrics, metrics, exporter, export_seconds))
+            start(partial(export_metrics, metrics, exporter, export_seconds))
 
     async def _drain(self, runner: web.ServerRunner) -> None:
         """Wait for open requests, then cancel the rest.
@@ -223,3 +312,73 @@ def make_url(config: Config, sock: socket.socket) -> str:
     if ":" in host:
         host = f"[{host}]"
     return f"{scheme}://{host}:{port}"
+
+
+_NOTES_MAX = 1_000
+"""Notes after answers that may be under way at once. More means that the store or an upstream does not keep up."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastValid:
+    """The last valid content of the files that operators change, for a worker that starts when one cannot be read."""
+
+    config: Config
+    registry: Registry
+
+
+def build_worker(source: ConfigSource, started: Config, slot: Slot | None, last_valid: LastValid) -> Worker:
+    """Build a worker within the event loop that it is to run in.
+
+    All workers are built from `started`, the configuration at start, so that all have the same files and stores.
+    `last_valid` is the newest configuration, for a worker that is started later.
+    """
+
+    def get_config_in_force() -> Config:
+        return app.gateway.config
+
+    snapshots = None if slot is None else slot.snapshots
+    slot_number = None if slot is None else slot.number
+    listeners = Listeners(started, get_config_in_force, snapshots)
+    report_recovery = listeners.make_reporter(events.StoreRecovered)
+    store = assembly.open_store(started, listeners.warn, report_recovery)
+    keeper = assembly.build_keeper(started, slot_number, listeners.warn, report_recovery)
+    compactor = Compactor(store, keeper, listeners.emit, assembly.build_redaction(started))
+    records = assembly.open_records(started, last_valid.registry)
+    try:
+        records.look()
+    except (RegistryUnreadable, OSError) as fault:  # the other workers keep the one that they have read, too
+        listeners.warn(str(fault))
+    notes = BackgroundTasks(_NOTES_MAX)
+    admin_context = AdminContext(
+        config=get_config_in_force,
+        read=source.read,
+        check=source.check,
+        file=source.file,
+        records=records,
+        store=store,
+        archive=assembly.open_archive(started),
+        activity_log=listeners.activity_log,
+        audit=listeners.audit,
+        emit=listeners.emit,
+    )
+    app = App(
+        Gateway(last_valid.config, compactor, records, listeners.emit, notes),
+        listeners.emit,
+        listeners.metrics,
+        snapshots,
+        Admin(admin_context),
+        can_keep_originals=lambda: keeper.is_writable,
+        can_write_state=partial(assembly.can_write_state, Path(started.state.dir), store),
+    )
+    listeners.metrics.track(listeners.metrics.in_flight, lambda: app.in_flight)
+    return Worker(
+        source,
+        started,
+        slot,
+        app=app,
+        listeners=listeners,
+        store=store,
+        records=records,
+        compactor=compactor,
+        notes=notes,
+    )

@@ -20,13 +20,13 @@ from proxy.errors import BadRequest
 from proxy.history import chain
 from proxy.models import tokenizer
 from proxy.models.tokenizer import CountCache
-from proxy.path import history_threads, planning
+from proxy.path import planning, services
 from proxy.path.actions import Opening
 from proxy.path.compactor import Compactor
+from proxy.path.driver import OutgoingRequest
 from proxy.path.gateway import render_decision
-from proxy.path.originals import Keeper
-from proxy.path.outgoing import OutgoingRequest
 from proxy.path.request_context import CompiledPolicy, PolicyChoice
+from proxy.path.services import Keeper
 from proxy.store.memory import MemoryStore
 from proxy.store.sqlite import SqliteStore
 from proxy.store.transcripts.writer import Originals
@@ -356,7 +356,7 @@ async def test_large_bodies_are_decided_on_in_a_thread_and_come_out_the_same(com
         return plan(*grounds, **more)
 
     monkeypatch.setattr(planning, "plan_rewrite", plan_in_thread)
-    monkeypatch.setattr(history_threads, "LARGE_WORK_BYTES", 1_000)
+    monkeypatch.setattr(services, "LARGE_WORK_BYTES", 1_000)
     assert (await compactor_under_test.prepares(WORK)).call.body == here.call.body
     assert threads
     assert threading.main_thread() not in threads

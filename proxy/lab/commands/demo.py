@@ -32,9 +32,12 @@ from proxy.lifetime import INTERRUPTED_STATUS
 from proxy.models.tokenizer import Tokenizers
 from proxy.models.windows import resolve_window
 from proxy.server import supervisor
-from proxy.server.building import LastValid, build_worker
 from proxy.server.config_watch import ConfigSource
-from proxy.server.worker import make_url
+from proxy.server.worker import (
+    LastValid,
+    build_worker,
+    make_url,
+)
 from proxy.shorten.window import TokenPrices
 
 PAUSE_SECONDS, RUN_SECONDS = 0.15, 22.0
