@@ -1,6 +1,6 @@
 """The compactor: makes the outgoing request in place of a client's, and its driver.
 
-A request comes in as the client's bytes and becomes an `OutgoingRequest`; the gateway sends it, and its `Driver` goes
+A request comes in as the client's bytes and becomes an `OutgoingRequest`; the gateway sends it, and its driver goes
 on from there. Faults are raised: the gateway is the one place that fails open. Read next: `program.py`.
 """
 
@@ -20,7 +20,7 @@ from proxy.path.answers import (
     without_command,
 )
 from proxy.path.conversation import Decision
-from proxy.path.driver import BypassedDriver, OutgoingRequest, RequestDriver
+from proxy.path.driver import OutgoingRequest, RequestDriver
 from proxy.path.request_context import (
     CompiledPolicy,
     PolicyChoice,
@@ -29,14 +29,7 @@ from proxy.path.request_context import (
     compute_rollout_position,
     find_tenant,
 )
-from proxy.path.services import (
-    WORTHWHILE_BYTES,
-    Keeper,
-    Services,
-    estimate_work,
-    read_history,
-    run_apart,
-)
+from proxy.path.services import WORTHWHILE_BYTES, Keeper, Services, estimate_work, read_history, run_apart
 from proxy.recall.own_tools import COMPACT
 from proxy.store.contract import Store
 from proxy.store.transcripts.writer import Recording, SubmittedHistory
@@ -109,7 +102,7 @@ class Compactor:
         decision = Decision("bypassed" if is_bypassed else "none")
         outgoing = OutgoingRequest(call, decision, options, keeps_originals=policy.settings.transcripts)
         if is_bypassed:
-            return await _start(BypassedDriver(outgoing, decision, client, self._services.emit))
+            return outgoing
         self._start_loading()
         prefix = self._find_prefix(call, body)
         # What is known was not a reason when it was new: to search a megabyte takes half a millisecond.
@@ -133,7 +126,16 @@ class Compactor:
         outgoing = replace(outgoing, call=call)
         if call.path == COUNT_TOKENS_PATH:
             return await self._prepare_count(outgoing, request, policy, client)
-        driver = self._drive(outgoing, request, policy, client, prefix, offers_compact=offers_compact)
+        make_driver = partial(
+            RequestDriver,
+            self._services,
+            request=request,
+            policy=policy,
+            client=client,
+            prefix=prefix,
+            offers_compact=offers_compact,
+        )
+        driver = make_driver(outgoing)
         if not driver.is_small and may_act and policy.settings.compact_command:
             if (focus := find_command(request, policy.rules.observations)) is not None:
                 return await self._answer_command(
@@ -141,28 +143,8 @@ class Compactor:
                 )
             if (focus := find_compact_call(request)) is not None:
                 forced = replace(outgoing, options=options.with_force(focus))
-                driver = self._drive(forced, request, policy, client, prefix, offers_compact=offers_compact)
+                driver = make_driver(forced)
         return await _start(driver)
-
-    def _drive(
-        self,
-        outgoing: OutgoingRequest,
-        request: Request,
-        policy: CompiledPolicy,
-        client: Client,
-        prefix: Prefix | None = None,
-        *,
-        offers_compact: bool = False,
-    ) -> RequestDriver:
-        return RequestDriver(
-            self._services,
-            outgoing,
-            request,
-            policy=policy,
-            client=client,
-            prefix=prefix,
-            offers_compact=offers_compact,
-        )
 
     def _leave_alone(self, outgoing: OutgoingRequest, new_bytes: bytes, *, may_act: bool) -> OutgoingRequest | None:
         """A request whose history cannot be shortened here, with the reason; None if it can.
@@ -191,7 +173,7 @@ class Compactor:
     ) -> OutgoingRequest:
         """Count the tokens of the history that would be forwarded. Counting creates and keeps nothing."""
         counting = replace(policy, rules=replace(policy.rules, new_blocks=False))
-        outgoing_count = await _start(self._drive(outgoing, request, counting, client))
+        outgoing_count = await _start(RequestDriver(self._services, outgoing, request, policy=counting, client=client))
         is_off = not policy.rules.new_blocks or outgoing.options.mode == "off" or outgoing.call.caller.halted
         if outgoing_count.decision is not None and outgoing_count.decision.outcome == "off" and not is_off:
             # Off for the count only: for the request itself, compaction is on.
@@ -203,7 +185,8 @@ class Compactor:
     ) -> OutgoingRequest:
         """`/compact` as the last message: nothing is sent, and the block is stored at once."""
         history = without_command(request, REQUEST_FORMATS[outgoing.call.path])
-        decision = await self._drive(outgoing, history, policy, client).compact(store=True)
+        driver = RequestDriver(self._services, outgoing, history, policy=policy, client=client)
+        decision = await driver.compact(store=True)
         answers = ANSWER_FORMATS[outgoing.call.path]
         answer = describe_compaction(decision, history, outgoing.options.focus, answers)
         return replace(outgoing, decision=decision, answer=answer)
@@ -212,7 +195,7 @@ class Compactor:
         """Record the answer that begins, if the history before it is kept."""
         history = None
         if outgoing.driver is not None:
-            history = outgoing.driver.kept
+            history = outgoing.driver.performer.kept
         if history is None:
             history = await self._keep_unchanged(outgoing)
         if history is None:
@@ -225,7 +208,7 @@ class Compactor:
         if not (self._services.keeper.everything and outgoing.keeps_originals) or not isinstance(body, bytes):
             return None
         policy = ""
-        if isinstance(driver, RequestDriver):
+        if driver is not None:
             if driver.identity is not None:
                 return driver.keep_unchanged()
             policy = driver.policy.rules.label
@@ -258,7 +241,7 @@ def _offer_compact(call: Call, body: bytes) -> bytes:
     return body
 
 
-async def _start(driver: BypassedDriver | RequestDriver) -> OutgoingRequest:
+async def _start(driver: RequestDriver) -> OutgoingRequest:
     """Return the request as it is sent first."""
     step = await driver.advance(None)
     if not isinstance(step, OutgoingRequest):

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from types import NoneType
-from typing import Any, Protocol
+from typing import Any
 
-from proxy import events
 from proxy.errors import ProxyError
 from proxy.history.identity import Identity
 from proxy.history.request import Request
@@ -21,18 +20,12 @@ from proxy.path import actions
 from proxy.path.actions import Action, Actions, Deliver, Delivered, Forwarding, Opening, Rewrite, Send
 from proxy.path.answers import LocalAnswer, report_compaction
 from proxy.path.conversation import WINDOW_UNKNOWN, Context, Conversation, Decision, choose_originals
-from proxy.path.performer import MODEL_MAX_CHARS, ActionPerformer, report_refusal
-from proxy.path.program import compact, decide, run, run_bypassed
+from proxy.path.performer import MODEL_MAX_CHARS, ActionPerformer
+from proxy.path.program import compact, decide, run
 from proxy.path.remedies import INVALID_STATUSES, strip_signed
 from proxy.path.remember import give_up_summary, remember
 from proxy.path.request_context import CompiledPolicy, RequestOptions, make_window_scope
-from proxy.path.services import (
-    WORTHWHILE_BYTES,
-    Services,
-    estimate_work,
-    needs_thread,
-    run_apart,
-)
+from proxy.path.services import WORTHWHILE_BYTES, Services, estimate_work, needs_thread, run_apart
 from proxy.recall.answering import CompactedHistory, OwnToolRounds, find_room, list_tools
 from proxy.shorten.memory import LookUp
 from proxy.store.transcripts.writer import SubmittedHistory
@@ -45,25 +38,6 @@ from proxy.wire.usage import Tail, read_usage, says_truncated
 from proxy.wire.usage_view import UsageView
 
 
-class Driver(Protocol):
-    """Drives one request from its first `Send` on."""
-
-    own_tools: OwnToolRounds | None
-    """The rounds that the proxy's own tools may bring; None if the request offers none of them."""
-    model: str
-    """The model that the client names, cut to a length that events may carry; empty if the request was not read."""
-
-    @property
-    def kept(self) -> SubmittedHistory | None:
-        """The history on its way to the transcripts."""
-
-    async def advance(self, opening: Opening | None) -> "OutgoingRequest | Deliver":
-        """Go on after the upstream's answer began (None: from the start), to the next request or the delivery."""
-
-    async def finish(self, tail: Tail, *, is_whole: bool) -> None:
-        """Go on to the end, after the answer was delivered."""
-
-
 @dataclass(frozen=True, slots=True)
 class OutgoingRequest:
     """A request as it leaves: the call, the decision, and how its answer is shown to the client."""
@@ -72,7 +46,7 @@ class OutgoingRequest:
     decision: Decision | None
     """None: a call of another API, of which nothing could be compacted."""
     options: RequestOptions = field(default_factory=RequestOptions)
-    driver: Driver | None = None
+    driver: "RequestDriver | None" = None
     """Serves the request from here on. None if nothing can be decided about it: not understood, failed open."""
     usage_view: UsageView | None = None
     """None: the figures as the upstream reports them."""
@@ -87,6 +61,15 @@ def remove_reasoning(requests: RequestFormat, body: bytes) -> bytes:
     if request is None:
         return body
     return requests.render(request, strip_signed(request.messages))
+
+
+async def remove_reasoning_of(call: Call) -> Call:
+    """The call without signed reasoning; *call* itself if it has none."""
+    if not isinstance(call.body, bytes):
+        return call
+    remove = partial(remove_reasoning, REQUEST_FORMATS[call.path], call.body)
+    body = await run_apart(estimate_work(call.body), remove)
+    return call if body == call.body else replace(call, body=body)
 
 
 HEAVY_AFTER = (
@@ -140,9 +123,19 @@ class RequestDriver:
         self._answers = ANSWER_FORMATS[call.path]
         self._scope = make_window_scope(client.settings, request.model, call)
         self._profile = services.profiles.find(client.settings, request.model, policy.settings.estimator)
-        self._is_small = self._can_be_left_alone(outgoing.options)
-        self._made_performer: ActionPerformer | None = None
-        self._life = run(self.gather, is_small=self._is_small)
+        self.is_small = self._can_be_left_alone(outgoing.options)
+        """Nothing is decided: titles, probes, the first words of a conversation."""
+        self.performer = ActionPerformer(
+            services,
+            call,
+            request,
+            options=outgoing.options,
+            policy=policy,
+            client=client,
+            profile=self._profile,
+            scope=self._scope,
+        )
+        self._life = run(self.gather, is_small=self.is_small)
         self._forwarding: Forwarding | None = None
         """The request as it was sent last."""
         self._instead: Forwarding | None = None
@@ -160,33 +153,10 @@ class RequestDriver:
     @cached_property
     def _new_work(self) -> int:
         """The work that the new part of the history is."""
-        if self._is_small:
+        if self.is_small:
             return 0
         source = self._request.source
         return estimate_work(source if self._prefix is None else source[self._prefix.stop :])
-
-    @property
-    def _performer(self) -> ActionPerformer:
-        """Made when it is needed: not for a small request that the upstream accepts."""
-        if self._made_performer is None:
-            self._made_performer = ActionPerformer(
-                self._services,
-                self._call,
-                self._request,
-                options=self._outgoing.options,
-                policy=self.policy,
-                client=self._client,
-                profile=self._profile,
-                scope=self._scope,
-            )
-        return self._made_performer
-
-    @property
-    def kept(self) -> SubmittedHistory | None:
-        """The history on its way to the transcripts."""
-        if self._made_performer is None:
-            return None
-        return self._made_performer.kept
 
     @property
     def identity(self) -> Identity | None:
@@ -195,11 +165,6 @@ class RequestDriver:
         if forwarding is None or forwarding.conversation is None:
             return None
         return forwarding.conversation.identity
-
-    @property
-    def is_small(self) -> bool:
-        """Return True if nothing is decided: titles, probes, the first words of a conversation."""
-        return self._is_small
 
     def _can_be_left_alone(self, options: RequestOptions) -> bool:
         if options.mode != "auto" or not self.policy.rules.new_blocks or self._call.caller.halted:
@@ -232,7 +197,7 @@ class RequestDriver:
         return Context(
             request=request,
             rules=rules,
-            count=self._performer.tokenizer.count,
+            count=self.performer.tokenizer.count,
             now=time.time(),
             mode=mode,
             focus=options.focus,
@@ -269,7 +234,7 @@ class RequestDriver:
     async def advance(self, opening: Opening | None) -> OutgoingRequest | Deliver:
         while True:
             self._is_accepted = opening is not None and opening.is_good
-            is_heavy = opening is not None and not self._is_small and self._needs_whole_history(opening)
+            is_heavy = opening is not None and not self.is_small and self._needs_whole_history(opening)
             action = await self._drive_for_client(self._life, opening, is_heavy=is_heavy)
             if isinstance(action, Deliver):
                 return action
@@ -283,7 +248,7 @@ class RequestDriver:
             if outgoing.call.body != earlier:
                 self._outgoing = outgoing
                 if earlier is None and action.forwarding.decision.reason == WINDOW_UNKNOWN:
-                    self._performer.warn_of_unknown_window()
+                    self.performer.warn_of_unknown_window()
                 return outgoing
             opening = Opening(is_good=False, was_sent=False)
 
@@ -368,7 +333,7 @@ class RequestDriver:
     async def _perform(self, action: Action) -> Any:  # noqa: ANN401 (each action has a result of its own)
         if isinstance(action, actions.NoteAccepted):
             return self._note_accepted(refused_usage_option=action.refused_usage_option)
-        return await self._performer.perform(action)
+        return await self.performer.perform(action)
 
     def _note_accepted(self, *, refused_usage_option: bool) -> None:
         services = self._services
@@ -397,7 +362,7 @@ class RequestDriver:
             write = partial(_write_body, self._format, self._request, decision)
             body, asks_usage = await self._run_apart(self._new_work, write)
         if decision.plan is not None:
-            self._performer.sent_body = body
+            self.performer.sent_body = body
         if self.policy.settings.cache_marks != "off" and not forwarding.is_untouched_retry:
             add_marks = partial(self._format.add_marks, body, self._request.model)
             body = await self._run_apart(estimate_work(body), add_marks)
@@ -500,7 +465,7 @@ class RequestDriver:
     async def _adopt(self, new_forwarding: Forwarding, body: bytes) -> None:
         """Remember the compacted history that the upstream has accepted, and go on with it."""
         await self._drive(remember(new_forwarding), is_heavy=True)
-        self._instead, self._performer.sent_body = new_forwarding, body
+        self._instead, self.performer.sent_body = new_forwarding, body
 
     async def _reject(self, new_forwarding: Forwarding, status: int) -> None:
         """Remember that the upstream calls the compacted history invalid."""
@@ -540,42 +505,3 @@ def advance_actions(life: Actions[Any], result: object) -> Action | Finished:
         return life.send(result)
     except StopIteration as stop:
         return Finished(stop.value)
-
-
-class BypassedDriver:
-    """Drives a request whose own bytes are forwarded in any case."""
-
-    def __init__(self, outgoing: OutgoingRequest, decision: Decision, client: Client, emit: events.Listener) -> None:
-        self.own_tools: OwnToolRounds | None = None
-        self.kept: SubmittedHistory | None = None
-        self.model = ""
-        self._outgoing = replace(outgoing, decision=decision, driver=self)
-        self._client = client
-        self._emit = emit
-        self._life = run_bypassed(decision)
-
-    async def advance(self, opening: Opening | None) -> OutgoingRequest | Deliver:
-        result: object = opening
-        while True:
-            action = advance_actions(self._life, result)
-            match action:
-                case Deliver():
-                    return action
-                case Send(forwarding) if not forwarding.decision.removes_reasoning:
-                    return self._outgoing
-                case Send(forwarding):
-                    call = self._outgoing.call
-                    if isinstance(call.body, bytes):
-                        remove = partial(remove_reasoning, REQUEST_FORMATS[call.path], call.body)
-                        body = await run_apart(estimate_work(call.body), remove)
-                        if body != call.body:
-                            return replace(self._outgoing, call=replace(call, body=body), decision=forwarding.decision)
-                    result = Opening(is_good=False, was_sent=False)
-                case actions.ReportRefusal():
-                    report_refusal(action, self._outgoing.call, self._client, self._emit)
-                    result = None
-                case _:
-                    raise TypeError("nothing else is done for a request that is bypassed")
-
-    async def finish(self, tail: Tail, *, is_whole: bool) -> None:
-        """Nothing is noted of it."""

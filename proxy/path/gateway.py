@@ -6,7 +6,7 @@ API. What lies between the two is decided here, by calls in a row.
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import ExitStack, aclosing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
 from secrets import token_hex
@@ -17,35 +17,18 @@ from proxy import events
 from proxy.access.authentication import Admitted, Authenticator
 from proxy.access.records import Records
 from proxy.config import Config, Listen, Occasion, Upstream
-from proxy.errors import (
-    NotFound,
-    PathNotAllowed,
-    ProxyError,
-    UpgradeRefused,
-    UpstreamBroke,
-    UpstreamTimeout,
-    as_error,
-)
+from proxy.errors import NotFound, PathNotAllowed, ProxyError, UpgradeRefused, UpstreamBroke, UpstreamTimeout, as_error
 from proxy.events import RequestFinished
 from proxy.lifetime import BackgroundTasks, Containment, Lease, Leases
 from proxy.path.actions import Deliver, Forwarding, Opening, Refusal
-from proxy.path.answers import (
-    AnswerRounds,
-    LocalAnswer,
-    StreamOfRounds,
-)
+from proxy.path.answers import AnswerRounds, LocalAnswer, StreamOfRounds
 from proxy.path.compactor import Compactor
 from proxy.path.conversation import LEFT_ALONE, Decision
-from proxy.path.driver import (
-    Driver,
-    OutgoingRequest,
-)
+from proxy.path.driver import OutgoingRequest, RequestDriver, remove_reasoning_of
 from proxy.path.performer import MODEL_MAX_CHARS
-from proxy.path.remedies import (
-    INVALID_STATUSES,
-    SMALLEST_OVERFLOW_TOKENS,
-)
+from proxy.path.remedies import INVALID_STATUSES, REASONING_REMOVED, SMALLEST_OVERFLOW_TOKENS
 from proxy.path.request_context import PolicySelector
+from proxy.recall.answering import OwnToolRounds
 from proxy.store.transcripts.writer import Recording
 from proxy.upstream.call import Call
 from proxy.upstream.client import Client, Reply
@@ -167,23 +150,17 @@ class IncomingRequest(Protocol[R_co]):
 
 
 @dataclass(frozen=True, slots=True)
-class UpstreamRoute:
-    """The upstream that serves the model of a call. `model` is None if nothing depends on it."""
+class UpstreamCalls:
+    """The calls of one request to the upstream that serves its model. Their replies are closed when `owned` is."""
 
     client: Client
     model: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class UpstreamCalls:
-    """The calls of one request to its upstream. Their replies are closed when `owned` is."""
-
-    route: UpstreamRoute
-    owned: ExitStack
+    """None if nothing depends on it."""
+    owned: ExitStack = field(default_factory=ExitStack)
 
     async def send(self, call: Call) -> Reply:
         # The request's lease on the gateway keeps the client's connections as well.
-        reply = await self.route.client.open(call, self.route.model)
+        reply = await self.client.open(call, self.model)
         self.owned.callback(reply.close)
         return reply
 
@@ -244,13 +221,13 @@ class Gateway:
                 raise UpgradeRefused("WebSockets are not served: send the request by HTTP")
             admitted = self._admit(request, query, record)
             call = await self._read(request, path, query, admitted, record)
-            route = self._route(call, record)
-            outgoing = await self._prepare(call, route, record)
+            calls = self._route(call, record)
+            outgoing = await self._prepare(call, calls, record)
             # The block owns the upstream's replies. Leaving it closes them and starts the note about the turn, at
             # whatever point the client left: while its answer is relayed, or while the store still hears that the
             # upstream accepted the call.
-            with ExitStack() as replies:
-                answer = await self._answer(outgoing, UpstreamCalls(route, replies), record)
+            with calls.owned:
+                answer = await self._answer(outgoing, calls, record)
                 return await request.deliver(answer, self.config.listen, record)
 
     def _admit(self, request: IncomingRequest[R_co], query: str, record: RequestFinished) -> Admitted:
@@ -299,7 +276,7 @@ class Gateway:
             record.trace = trace_context.continue_trace(parent, token_hex(32), settings.sample)
         return record.trace
 
-    def _route(self, call: Call, record: RequestFinished) -> UpstreamRoute:
+    def _route(self, call: Call, record: RequestFinished) -> UpstreamCalls:
         """The upstream that serves the model of this call. ProxyError: none does, or the caller may not use it so."""
         model = None
         if self._model_decides and isinstance(call.body, bytes):
@@ -314,24 +291,24 @@ class Gateway:
             )
         self._authenticator.check_spending(settings, call.caller, call.headers)
         record.upstream = settings.name
-        return UpstreamRoute(self.clients[settings.name], model)
+        return UpstreamCalls(self.clients[settings.name], model)
 
-    async def _prepare(self, call: Call, route: UpstreamRoute, record: RequestFinished) -> OutgoingRequest:
+    async def _prepare(self, call: Call, calls: UpstreamCalls, record: RequestFinished) -> OutgoingRequest:
         """Build the request to forward: with a shortened history, or with the client's own bytes."""
         if not _is_compacted(call.method, call.path) or not isinstance(call.body, bytes):
             return OutgoingRequest(call, self._decide_relayed(call))
         caller = call.caller
-        occasion = Occasion(caller.team, caller.key_id, route.model or "", route.client.settings.name, caller.tag)
+        occasion = Occasion(caller.team, caller.key_id, calls.model or "", calls.client.settings.name, caller.tag)
         choice = self._policies.select(occasion)
         if call.path == COMPACT_PATH:
-            return await self._compactor.compact(call, call.body, route.client, choice)
+            return await self._compactor.compact(call, call.body, calls.client, choice)
         fallback = OutgoingRequest(call, Decision("failed-open"))
-        prepare = self._compactor.prepare(call, call.body, route.client, choice)
+        prepare = self._compactor.prepare(call, call.body, calls.client, choice)
         outgoing = await self._fail_open(prepare, fallback, record)
         # Nothing has read a body that is bypassed, say; a count of tokens is no request of the model.
         is_read = outgoing.driver is not None and outgoing.driver.model
         if not is_read and call.path != COUNT_TOKENS_PATH:
-            record.model = (route.model or find_model(call.body) or "")[:MODEL_MAX_CHARS]
+            record.model = (calls.model or find_model(call.body) or "")[:MODEL_MAX_CHARS]
         return outgoing
 
     def _decide_relayed(self, call: Call) -> Decision | None:
@@ -356,8 +333,11 @@ class Gateway:
         reply = await calls.send(outgoing.call)
         record.headers_at = perf_counter()
         driver, tap = outgoing.driver, None
-        if driver is not None and not (reply.is_good and _is_bypassed(outgoing.decision)):
+        if driver is not None:
             outgoing, reply, tap = await self._follow(driver, outgoing, reply, calls, record)
+        elif not reply.is_good:
+            retry = self._retry_bypassed(outgoing, reply, calls, record)
+            outgoing, reply = await self._fail_open(retry, (outgoing, reply), record)
         _record_decision(outgoing, record)
         own_tools = driver.own_tools if driver is not None else None
         if own_tools is not None:
@@ -376,26 +356,39 @@ class Gateway:
         answer: Reply | LocalAnswer | StreamOfRounds = reply
         if own_tools is not None:
             own_tools.start(outgoing.call, stream=watch is not None)
-            rounds = AnswerRounds(
-                own_tools,
-                record,
-                upstream=calls.route.client.settings.name,
-                send=calls.send,
-                read_refusal=_read_refusal,
-                fail_open=partial(self._fail_open, record=record),
-                note_decision=partial(_note_decision, record=record),
-                emit=self._emit,
-            )
-            answer = await rounds.join(reply, watch)
+            answer = await self._join_rounds(own_tools, reply, watch, calls, record)
             if own_tools.accepted is not None:
                 decision = own_tools.accepted.decision
-        usage_rewriter = None
-        if outgoing.usage_view is not None:
-            usage_rewriter = _build_usage_rewriter(outgoing.usage_view, answer)
+        usage_rewriter = _build_usage_rewriter(outgoing.usage_view, answer)
         return RelayedAnswer(answer, render_decision(decision, record.request_id), watch, tap, usage_rewriter)
 
+    async def _join_rounds(
+        self,
+        own_tools: OwnToolRounds,
+        reply: Reply,
+        watch: StreamWatch | None,
+        calls: UpstreamCalls,
+        record: RequestFinished,
+    ) -> Reply | LocalAnswer | StreamOfRounds:
+        rounds = AnswerRounds(
+            own_tools,
+            record,
+            upstream=calls.client.settings.name,
+            send=calls.send,
+            read_refusal=_read_refusal,
+            fail_open=partial(self._fail_open, record=record),
+            note_decision=partial(_note_decision, record=record),
+            emit=self._emit,
+        )
+        return await rounds.join(reply, watch)
+
     async def _follow(
-        self, driver: Driver, outgoing: OutgoingRequest, reply: Reply, calls: UpstreamCalls, record: RequestFinished
+        self,
+        driver: RequestDriver,
+        outgoing: OutgoingRequest,
+        reply: Reply,
+        calls: UpstreamCalls,
+        record: RequestFinished,
     ) -> tuple[OutgoingRequest, Reply, ResponseTap | None]:
         """Send the driver's requests, until it delivers an answer. A tap follows the answer if the turn is noted."""
         hold_seconds, replies, tap = self.config.listen.heartbeat_seconds, [reply], None
@@ -425,6 +418,32 @@ class Gateway:
                 losing_reply.close()  # its connection is of no more use, and the answer may take minutes
         return outgoing, reply, tap
 
+    async def _retry_bypassed(
+        self, outgoing: OutgoingRequest, reply: Reply, calls: UpstreamCalls, record: RequestFinished
+    ) -> tuple[OutgoingRequest, Reply]:
+        """Send a bypassed request once more without signed reasoning, if the upstream refuses that: no other remedy."""
+        refusal = None
+        if outgoing.decision is not None and outgoing.decision.outcome == "bypassed":
+            refusal = await _read_refusal(reply, outgoing.call)
+        if refusal is None:
+            return outgoing, reply
+        has_helped, bare_call = False, outgoing.call
+        if refusal.kind == "signature":
+            bare_call = await remove_reasoning_of(outgoing.call)
+        if bare_call is not outgoing.call:
+            with suppress(ProxyError):
+                retry = await calls.send(bare_call)
+                await _read_refusal(retry, bare_call, self.config.listen.heartbeat_seconds)
+                has_helped = retry.is_good
+                if has_helped:
+                    reply.close()
+                    decision = Decision("bypassed", REASONING_REMOVED)
+                    outgoing, reply = replace(outgoing, call=bare_call, decision=decision), retry
+        if refusal.kind != "usage-option":
+            upstream = calls.client.settings.name
+            self._emit(events.SizeRefused(record.request_id, upstream, refusal.kind, refusal.limit, has_helped))
+        return outgoing, reply
+
     async def _fail_open(self, act: Coroutine[Any, Any, T], otherwise: T, record: RequestFinished) -> T:
         """Invariant 7, and the only place that keeps it: a fault of the proxy is counted, and the request goes on."""
         # A ProxyError is the client's fault, which the client is to hear of.
@@ -435,7 +454,7 @@ class Gateway:
     def _report_fault(self, request_id: str, fault: Exception) -> None:
         self._emit(events.FailedOpen(request_id, *events.locate_fault(fault)))
 
-    def _start_note(self, driver: Driver, record: RequestFinished, tap: ResponseTap) -> None:
+    def _start_note(self, driver: RequestDriver, record: RequestFinished, tap: ResponseTap) -> None:
         """Note the turn in the background: the client does not wait, the worker's end does.
 
         The note holds a lease of its own, because it may call the upstream after the request has released its own.
@@ -444,7 +463,7 @@ class Gateway:
         if self._notes.start(work, self.lease()) is None:
             self._emit(events.StoreFailed(f"{len(self._notes)} turns wait to be noted; this one is not remembered"))
 
-    async def _note_turn(self, driver: Driver, record: RequestFinished, tap: ResponseTap) -> None:
+    async def _note_turn(self, driver: RequestDriver, record: RequestFinished, tap: ResponseTap) -> None:
         await self._fail_open(driver.finish(tap.tail, is_whole=tap.is_whole), None, record)
 
 
@@ -550,10 +569,6 @@ def _note_decision(decision: Decision, record: RequestFinished) -> None:
         record.tokens_would_be = decision.tokens_would_be
 
 
-def _is_bypassed(decision: Decision | None) -> bool:
-    return decision is not None and decision.outcome == "bypassed"
-
-
 def _is_compacted(method: str, path: str) -> bool:
     return method == "POST" and (path in COMPACTED_PATHS or path == COMPACT_PATH)
 
@@ -583,9 +598,9 @@ def _build_watch(call: Call, reply: Reply) -> StreamWatch | None:
     return StreamWatch(must_finish=must_finish, names_events=names_events, flat_errors=flat_errors)
 
 
-def _build_usage_rewriter(view: UsageView, reply: Reply | LocalAnswer | StreamOfRounds) -> Rewriter | None:
+def _build_usage_rewriter(view: UsageView | None, reply: Reply | LocalAnswer | StreamOfRounds) -> Rewriter | None:
     """The rewriter of the usage figures of an answer; None if the answer is compressed."""
-    if find_encoding(reply.headers):
+    if view is None or find_encoding(reply.headers):
         return None
     kind = find_header(reply.headers, "content-type") or ""
     if kind.startswith("text/event-stream"):

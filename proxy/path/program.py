@@ -77,15 +77,6 @@ def run(gather: Callable[[], Context], *, is_small: bool = False) -> Actions[Non
             yield from prepare_next_summary(forwarding, last)
 
 
-def run_bypassed(decision: Decision) -> Actions[None]:
-    """Serve a request whose own bytes are forwarded in any case. Only refused reasoning is ever removed from it."""
-    forwarding = Forwarding(decision)
-    opening: Opening = yield Send(forwarding)
-    if not opening.is_good:
-        forwarding, opening = yield from try_remedies(None, forwarding, opening)
-    yield Deliver(forwarding, opening)
-
-
 def compact(context: Context, *, store: bool) -> Actions[Decision]:
     """Compact because the client asked for nothing else: it waits as long as a summary may take.
 

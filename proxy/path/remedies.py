@@ -232,11 +232,8 @@ def strip_signed(messages: Sequence[Message]) -> tuple[Message, ...]:
 Gather = Callable[[], Context]
 
 
-def try_remedies(gather: Gather | None, first: Forwarding, refused: Opening) -> Actions[tuple[Forwarding, Opening]]:
-    """Send a refused request once more if something may help. Return the forwarding and the answer that count.
-
-    `gather` is None for a request that is bypassed: nothing but refused reasoning may be removed from it.
-    """
+def try_remedies(gather: Gather, first: Forwarding, refused: Opening) -> Actions[tuple[Forwarding, Opening]]:
+    """Send a refused request once more if something may help. Return the forwarding and the answer that count."""
     refusal, was_retried, has_helped = refused.refusal, False, False
     if refusal is None and not refused.is_invalid:
         return first, refused
@@ -256,13 +253,8 @@ def try_remedies(gather: Gather | None, first: Forwarding, refused: Opening) -> 
     return result
 
 
-def _list_remedies(
-    gather: Gather | None, first: Forwarding, refusal: Refusal | None
-) -> Sequence[Actions[Forwarding | None]]:
+def _list_remedies(gather: Gather, first: Forwarding, refusal: Refusal | None) -> Sequence[Actions[Forwarding | None]]:
     """Return the remedies for this refusal, the mildest first."""
-    if gather is None:
-        is_about_reasoning = refusal is not None and refusal.kind == "signature"
-        return [_remove_reasoning(first)] if is_about_reasoning else []
     if refusal is None:
         return [_send_untouched(first)]
     if refusal.kind == "usage-option":

@@ -28,10 +28,7 @@ from proxy.models.calibrations import find_prior_calibration, make_counter_name
 from proxy.models.tokenizer import Estimator, Tokenizer, Tokenizers
 from proxy.models.window_probes import PROBES
 from proxy.models.windows import is_known_model, resolve_window
-from proxy.path.remember import (
-    LOOK_UP_MIN_TOKENS,
-    find_smallest_bytes,
-)
+from proxy.path.remember import LOOK_UP_MIN_TOKENS, find_smallest_bytes
 from proxy.shorten.calibration import Calibration
 from proxy.shorten.economics import Prices
 from proxy.shorten.rules import Rules

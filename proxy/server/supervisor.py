@@ -24,12 +24,7 @@ from proxy.assembly import open_records
 from proxy.config import Config, InvalidConfig
 from proxy.lifetime import INTERRUPTED_STATUS
 from proxy.server.config_watch import ConfigSource
-from proxy.server.worker import (
-    LastValid,
-    Slot,
-    Worker,
-    build_worker,
-)
+from proxy.server.worker import LastValid, Slot, Worker, build_worker
 from proxy.telemetry.metrics import SnapshotArea, WorkerSnapshots
 
 _fork = multiprocessing.get_context("fork")

@@ -33,12 +33,7 @@ from proxy.models.windows import is_known_model
 from proxy.path.compactor import Compactor
 from proxy.path.gateway import Gateway
 from proxy.server.application import App
-from proxy.server.config_watch import (
-    ConfigSource,
-    ConfigWatch,
-    make_tls_context,
-    watch_certificate,
-)
+from proxy.server.config_watch import ConfigSource, ConfigWatch, make_tls_context, watch_certificate
 from proxy.server.connection import HEADERS_MAX, HttpServer
 from proxy.server.listeners import Listeners, LoopFaults
 from proxy.store.contract import Store

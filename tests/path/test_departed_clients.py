@@ -7,11 +7,7 @@ import pytest
 
 from proxy.events import RequestFinished
 from proxy.path import services
-from proxy.path.services import (
-    HUGE_WORK_BYTES,
-    LARGE_WORK_BYTES,
-    run_apart,
-)
+from proxy.path.services import HUGE_WORK_BYTES, LARGE_WORK_BYTES, run_apart
 from proxy.shorten import attempts
 from tests.support.agent import reading
 from tests.support.compacting_proxy import SMALL

@@ -5,11 +5,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.path.actions import KeepOriginals, Opening, Refusal, StoreBlock
-from proxy.path.conversation import (
-    ORIGINALS_UNWRITABLE,
-    Writing,
-    choose_originals,
-)
+from proxy.path.conversation import ORIGINALS_UNWRITABLE, Writing, choose_originals
 from proxy.shorten.rules import Facts, Keep, Rules
 from tests.support.compaction_worker import Driver, Worker
 from tests.support.messages import body, call, history, parse_request, user
