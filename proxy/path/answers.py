@@ -41,8 +41,6 @@ EVENTS: Headers = (("content-type", "text/event-stream; charset=utf-8"), ("cache
 
 @dataclass(frozen=True, slots=True)
 class LocalAnswer:
-    """An answer of our own, to be read like an upstream's."""
-
     headers: Headers
     content: bytes
     status: int = HTTPStatus.OK
@@ -57,7 +55,6 @@ class LocalAnswer:
 
 
 def without_command(request: Request, requests: RequestFormat) -> Request:
-    """The history that `/compact` is about, as it would have been sent."""
     history = requests.parse(requests.render(request, request.messages[:-1]))
     if history is None:
         raise BadRequest("there is nothing before /compact that could be compacted")
@@ -75,7 +72,6 @@ def describe_compaction(decision: Decision, request: Request, focus: str, answer
 
 
 def report_compaction(decision: Decision, focus: str) -> str:
-    """What became of a compaction that was asked for, in a few lines."""
     plan = _plan(decision)
     if decision.reason == ORIGINALS_UNWRITABLE:
         return "Nothing was compacted: the originals could not be saved."
@@ -93,7 +89,6 @@ def report_compaction(decision: Decision, focus: str) -> str:
 
 
 def read_compact_request(body: bytes) -> tuple[Request, str]:
-    """The history and the focus of a request for compaction itself."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
@@ -110,7 +105,6 @@ def read_compact_request(body: bytes) -> tuple[Request, str]:
 
 
 def render_compacted(decision: Decision) -> LocalAnswer:
-    """The messages that would be forwarded, each unchanged one in its own bytes, and a report."""
     plan = _plan(decision)
     block = plan.block
     report: dict[str, Any] = {
@@ -150,10 +144,7 @@ class FailOpen(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamOfRounds:
-    """The streams of several rounds, to be read like one reply (see `wire.rounds`)."""
-
     reply: Reply
-    """The first of them."""
     read: Callable[[], AsyncGenerator[bytes]]
 
     @property
@@ -173,8 +164,6 @@ class StreamOfRounds:
 
 
 class AnswerRounds:
-    """Sends the rounds of one request and joins their answers."""
-
     def __init__(
         self,
         own_tools: OwnToolRounds,
@@ -197,7 +186,7 @@ class AnswerRounds:
         self._emit = emit
 
     async def join(self, reply: Reply, watch: StreamWatch | None) -> Reply | LocalAnswer | StreamOfRounds:
-        """Join the answers of all rounds: a stream as it comes, a whole one once it is there."""
+        """A stream as it comes, a whole answer once it is there."""
         if watch is not None:
             return StreamOfRounds(reply, partial(self._stream, reply, watch))
         if find_encoding(reply.headers):
@@ -207,7 +196,7 @@ class AnswerRounds:
         return answer
 
     async def _stream(self, reply: Reply, watch: StreamWatch) -> AsyncGenerator[bytes]:
-        """Stream all rounds as the client gets them. Raises if one of them did not end well."""
+        """Raises if one of the rounds did not end well."""
         rounds, is_read = self._own_tools.rounds, True
         following: Reply | None = reply
         while following is not None:
@@ -233,7 +222,6 @@ class AnswerRounds:
             yield rest
 
     async def _gather(self, reply: Reply) -> Reply | LocalAnswer:
-        """Join the whole answers of all rounds. If a later round is refused, return the refusal."""
         following: Reply | None = reply
         while following is not None:
             reply = following
@@ -251,7 +239,7 @@ class AnswerRounds:
         return LocalAnswer(remove_headers(reply.headers, "content-length"), body_of_all)
 
     async def _ask_next(self) -> Reply | None:
-        """Send the next round of a request. None: the model calls none of the proxy's own tools any more."""
+        """None: the model calls none of the proxy's own tools any more."""
         answer = await self._fail_open(_run(self._own_tools.rounds.end_round), None)
         if answer is None:
             return None

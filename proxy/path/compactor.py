@@ -1,7 +1,6 @@
 """The compactor: makes the outgoing request in place of a client's, and its driver.
 
-A request comes in as the client's bytes and becomes an `OutgoingRequest`; the gateway sends it, and its driver goes
-on from there. Faults are raised: the gateway is the one place that fails open. Read next: `program.py`.
+Faults are raised: the gateway is the one place that fails open. Read next: `program.py`.
 """
 
 import asyncio
@@ -50,31 +49,25 @@ THREAD_PATHS = (MESSAGES_PATH, COUNT_TOKENS_PATH)
 
 
 class Compactor:
-    """Shared by all requests of a worker."""
-
     def __init__(
         self, store: Store, keeper: Keeper, emit: events.Listener, redaction: Redaction = NOTHING_REDACTED
     ) -> None:
         self._services = Services.of(store, keeper, emit, redaction)
         self._loading: asyncio.Task[None] | None = None
 
-    # Before the upstream is asked
-
     async def prepare(self, call: Call, body: bytes, client: Client, choice: PolicyChoice) -> OutgoingRequest:
-        """The outgoing request in place of a chat request."""
         if choice.only is not None:
             return await self._prepare(call, body, client, choice.only)
         request = await self._read(call, body, self._find_prefix(call, body))
         return await self._prepare(call, body, client, choice.choose(await self._position(call, request)))
 
     def _find_prefix(self, call: Call, body: bytes) -> Prefix | None:
-        """The part of this body that is known."""
         if len(body) < WORTHWHILE_BYTES:
             return None
         return self._services.known_requests.find_prefix(compute_fingerprint(call), body, REQUEST_FORMATS[call.path])
 
     async def _read(self, call: Call, body: bytes, prefix: Prefix | None = None) -> Request | None:
-        """Read the request in this body; None if it is not understood."""
+        """None if it is not understood."""
         if len(body) < WORTHWHILE_BYTES:
             return REQUEST_FORMATS[call.path].parse(body, prefix)
         work = estimate_work(body if prefix is None else body[prefix.stop :])
@@ -82,11 +75,10 @@ class Compactor:
         return await run_apart(work, read, is_known=self._knows(call))
 
     def _knows(self, call: Call) -> bool:
-        """True if an upstream has accepted a request of this caller, or the caller is a team."""
         return self._services.accepted.knows(call.caller, compute_fingerprint(call))
 
     async def compact(self, call: Call, body: bytes, client: Client, choice: PolicyChoice) -> OutgoingRequest:
-        """The answer to a request for the shortened messages themselves: nothing is sent, and nothing is stored."""
+        """Nothing is sent, and nothing is stored."""
         read = partial(read_compact_request, body)
         request, focus = await run_apart(estimate_work(body), read, is_known=self._knows(call))
         policy = choice.only or choice.choose(await self._position(call, request))
@@ -171,7 +163,7 @@ class Compactor:
     async def _prepare_count(
         self, outgoing: OutgoingRequest, request: Request, policy: CompiledPolicy, client: Client
     ) -> OutgoingRequest:
-        """Count the tokens of the history that would be forwarded. Counting creates and keeps nothing."""
+        """Counting creates and keeps nothing."""
         counting = replace(policy, rules=replace(policy.rules, new_blocks=False))
         outgoing_count = await _start(RequestDriver(self._services, outgoing, request, policy=counting, client=client))
         is_off = not policy.rules.new_blocks or outgoing.options.mode == "off" or outgoing.call.caller.halted
@@ -183,7 +175,7 @@ class Compactor:
     async def _answer_command(
         self, outgoing: OutgoingRequest, request: Request, policy: CompiledPolicy, client: Client
     ) -> OutgoingRequest:
-        """`/compact` as the last message: nothing is sent, and the block is stored at once."""
+        """Nothing is sent, and the block is stored at once."""
         history = without_command(request, REQUEST_FORMATS[outgoing.call.path])
         driver = RequestDriver(self._services, outgoing, history, policy=policy, client=client)
         decision = await driver.compact(store=True)
@@ -203,7 +195,6 @@ class Compactor:
         return self._services.keeper.record_answer(history, answer, ANSWER_FORMATS[outgoing.call.path])
 
     async def _keep_unchanged(self, outgoing: OutgoingRequest) -> SubmittedHistory | None:
-        """Keep the original of a request of which nothing was folded away, if every original is kept."""
         body, driver = outgoing.call.body, outgoing.driver
         if not (self._services.keeper.everything and outgoing.keeps_originals) or not isinstance(body, bytes):
             return None
@@ -218,7 +209,7 @@ class Compactor:
         return self._services.keeper.keep_unchanged(len(body), read)
 
     async def _position(self, call: Call, request: Request | None) -> float:
-        """The conversation's position between 0 and 100, which decides between several policies."""
+        """Between 0 and 100."""
         secret = await self._services.secret.get()
         name = RequestOptions.read(call.headers).conversation
         return compute_rollout_position(request, find_tenant(call, secret), secret, name)
@@ -233,7 +224,6 @@ class Compactor:
 
 
 def _offer_compact(call: Call, body: bytes) -> bytes:
-    """The body with the tool `Compact`. *body* itself if a call of it could not be answered, or it is the client's."""
     answers = ANSWER_FORMATS[call.path]
     body_with_tool = offer_own_tool(body, answers.COMPACT_TOOL, COMPACT)
     if body_with_tool is not body and answers.allows_rounds(body):
@@ -242,7 +232,6 @@ def _offer_compact(call: Call, body: bytes) -> bytes:
 
 
 async def _start(driver: RequestDriver) -> OutgoingRequest:
-    """Return the request as it is sent first."""
     step = await driver.advance(None)
     if not isinstance(step, OutgoingRequest):
         raise TypeError("a request is sent before it is answered")

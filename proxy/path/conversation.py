@@ -42,29 +42,20 @@ class Originals(Enum):
     """
 
     OFF = auto()
-    """No originals are kept."""
     BEST_EFFORT = auto()
-    """Shorten in any case (`without_originals: always`)."""
     TO_FIT = auto()
-    """Without the original, shorten only a request that does not fit (`without_originals: to_fit`)."""
     BEFORE_LOSS = auto()
-    """Without the original, shorten nothing (`without_originals: never`)."""
     REQUIRED = auto()
-    """Without the original, refuse the request (`transcripts.required`)."""
 
 
 class Writing(Enum):
-    """What has to be done about the original of one request."""
-
     NOTHING = auto()
     CHECK = auto()
-    """Find out whether originals can be written: this one is handed over once the upstream has accepted its caller."""
+    """This one is handed over once the upstream has accepted its caller."""
     HAND_OVER = auto()
     """Hand the history over, without waiting until it is written."""
     WRITE = auto()
-    """Wait until it is written."""
     WRITE_OR_REFUSE = auto()
-    """Wait until it is written, and refuse the request if that fails."""
 
 
 _NEW_BLOCK = {
@@ -90,7 +81,7 @@ _APPLIED_BLOCK = {
 
 
 def choose_originals(*, is_kept: bool, is_required: bool, without_originals: str) -> Originals:
-    """Return the row of the table for a policy (`transcripts`, `without_originals`) and a worker (`required`)."""
+    """Return the row of the table."""
     if not is_kept:
         return Originals.OFF
     if is_required:
@@ -100,7 +91,6 @@ def choose_originals(*, is_kept: bool, is_required: bool, without_originals: str
 
 
 def choose_writing(originals: Originals, *, is_new_block: bool, is_known_caller: bool) -> Writing:
-    """Return the duty to fulfil before a shortened history is forwarded."""
     if not is_new_block:
         return _APPLIED_BLOCK[originals]
     if is_known_caller:
@@ -109,7 +99,6 @@ def choose_writing(originals: Originals, *, is_new_block: bool, is_known_caller:
 
 
 def may_fold_unwritten(originals: Originals, *, is_new_block: bool, fits: bool) -> bool:
-    """Return True if a history may be shortened although its original could not be written."""
     if not is_new_block or originals in (Originals.OFF, Originals.BEST_EFFORT):
         return True
     return originals is Originals.TO_FIT and not fits
@@ -126,8 +115,6 @@ Outcome = Literal["none", "applied", "created", "observed", "off", "bypassed", "
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The plan for a history, and the report to the client."""
-
     outcome: Outcome
     reason: str = ""
     policy: str = ""
@@ -136,11 +123,9 @@ class Decision:
     plan: Plan | None = None
     """None: the history is below every threshold, and no block stands for it."""
     max_answer_tokens: int | None = None
-    """A bound on the answer, if only the answer would have been too long."""
     asks_usage: bool = False
     """Ask for the usage of a stream in the client's place (`stream_options`)."""
     removes_reasoning: bool = False
-    """Remove all signed reasoning from the forwarded history."""
 
     @property
     def rewrites(self) -> bool:
@@ -159,14 +144,13 @@ class Decision:
 
     @property
     def tokens_after(self) -> int:
-        """Tokens of the forwarded history."""
         if self.outcome == "observed":
             return self.tokens_before
         return self.tokens_would_be
 
     @property
     def tokens_would_be(self) -> int:
-        """Tokens of the forwarded history if the policy did not only observe."""
+        """If the policy did not only observe."""
         if self.plan is None:
             return 0
         return self.plan.tokens_after
@@ -177,8 +161,6 @@ LEFT_ALONE = Decision("none")
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """One request, and everything it is judged by except the memory of its conversation."""
-
     request: Request
     rules: Rules
     count: Count
@@ -187,49 +169,41 @@ class Context:
     """Seconds since the epoch (in the lab: since the conversation began)."""
     mode: Mode = "auto"
     focus: str = ""
-    """What the client wants a summary to keep above all."""
     insists: bool = False
-    """The client asked to compact by name: a model is asked, however short the history is."""
+    """A model is asked, however short the history is."""
     answer_has_begun: bool = False
     """The model asked to compact in its answer to this request."""
     locate_originals: Callable[[Identity], str] = lambda _: ""
-    """Return the path of a conversation's originals; empty if none are kept."""
+    """Empty if none are kept."""
     name: str = ""
-    """The client's own name for the conversation."""
     upstream: str = ""
     counter: str = ""
     """Whose token counts these are: upstream and family of models."""
     prior: Calibration = UNCALIBRATED
     window: Window = UNKNOWN
-    """As configured, probed, or in the bundled table."""
     prices: Prices = field(default_factory=Prices)
-    """The model's own, relative to its plain input price."""
     local_window: Window | None = None
-    """The limit that an overflow taught this worker, for the one decision that is made before the store is asked."""
+    """An overflow taught it to this worker; for the one decision that is made before the store is asked."""
     is_halted: bool = False
     """An operator has switched compaction off for this caller."""
     is_known: bool = True
-    """An upstream has accepted a request of this caller before. Nothing is stored of unknown callers."""
+    """Nothing is stored of unknown callers."""
     originals: Originals = Originals.OFF
     may_ask_usage: bool = False
     """The stream comes without usage unless the proxy asks for it, and it may."""
     recounts: bool = False
     """Ask the upstream for the size of a shortened history if no answer reports it."""
     wait_seconds: float = 8.0
-    """How long a request that may not fit waits for its summary."""
     summary_seconds: float = 180.0
     read_block: ReadBlock = Block.from_bytes
 
     @property
     def pieces(self) -> list[bytes]:
-        """The pieces of the request that are counted: its messages and tools."""
         return [message.raw for message in self.request.messages] + [self.request.tools or b""]
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A request, and the memory of its conversation."""
-
     context: Context
     rules: Rules
     window: Window
@@ -239,7 +213,6 @@ class Conversation:
 
     @classmethod
     def of(cls, context: Context) -> "Conversation":
-        """Return the conversation before anything is looked up."""
         rules = context.rules
         if context.mode == "off" or context.is_halted:
             rules = replace(rules, new_blocks=False)
@@ -247,7 +220,6 @@ class Conversation:
 
     @property
     def identified(self) -> Identity:
-        """The identity of a conversation that was looked up."""
         if self.identity is None:
             raise ValueError("the conversation was not identified yet")
         return self.identity
@@ -264,21 +236,18 @@ class Conversation:
 
     @property
     def count(self) -> Count:
-        """Tokens as the policy counts them: calibrated by the upstream's reports, or by the estimate alone."""
         return self.count_with(self.choose_calibration(self.memory.calibration))
 
     def count_with(self, calibration: Calibration) -> Count:
-        """Return the count of this upstream's tokens."""
         return partial(count_calibrated, self.context.count, calibration)
 
     def choose_calibration(self, calibration: Calibration) -> Calibration:
-        """Return the calibration that the policy counts by: the learned one, or none."""
         if self.rules.trusts_usage:
             return calibration
         return UNCALIBRATED
 
     def fits(self, size: int) -> bool:
-        """Return True if a history of this many tokens fits the window, or if the window is not known."""
+        """True if the window is not known."""
         usable = self.gather_request_facts(self.window).usable_tokens
         return usable is None or size <= usable
 
@@ -288,7 +257,6 @@ class Conversation:
 
     @property
     def is_known(self) -> bool:
-        """Return True if an upstream has ever accepted a request of this caller or this conversation."""
         return self.context.is_known or self.memory.last is not None or self.memory.block_bytes is not None
 
     def may_store(self, plan: Plan) -> bool:
@@ -297,14 +265,14 @@ class Conversation:
         return self.is_known or is_summarized
 
     def count_refused_views(self) -> int:
-        """Return how many shortened histories the upstream called invalid, and accepted as they came."""
+        """Called invalid by the upstream, and accepted as they came."""
         last = self.memory.last
         if last is None or last.counter != self.identified.counter:
             return 0
         return last.refused_views
 
     def narrow(self, limit: Window | None) -> Window:
-        """Return the window with a learned limit, which overrules table and probe but not the operator."""
+        """A learned limit overrules table and probe but not the operator."""
         window = self.context.window
         if limit is None or window.origin == "config":
             return window
@@ -312,22 +280,19 @@ class Conversation:
         return replace(window, total=limit.total, input=limit.input, output=output, origin=limit.origin)
 
     def window_keys(self, tenant: str) -> tuple[str, str]:
-        """Return the keys of the window in the store: per tenant, because limits may depend on the credential."""
         return make_window_keys(tenant, self.context.upstream, self.context.request.model, tenant)
 
     def is_near_limit(self, size: int) -> bool:
-        """Return True if a history of this size is so near its limit that a summary may be needed soon."""
         return planning.is_near_limit(size, self.rules, self.gather_request_facts(self.window))
 
     def may_need_summary(self, size: int) -> bool:
-        """Return True if a summary may be due by any count; if not, summaries are not looked up."""
+        """If not, summaries are not looked up."""
         if self.observes:
             return False
         facts = self.gather_request_facts(self.narrow(self.context.local_window))
         return facts.force or planning.is_near_limit(COUNT_ERROR_RATIO * size, self.rules, facts)
 
     def gather_request_facts(self, window: Window) -> Facts:
-        """Return the facts that follow from the request alone."""
         context, rules = self.context, self.rules
         usable = window.usable_tokens(context.request.max_output)
         base = usable
@@ -349,7 +314,6 @@ class Conversation:
         )
 
     def gather_facts(self, *, can_summarize: bool) -> Facts:
-        """Return the facts that `planning.decide` needs besides the history itself."""
         facts = self.gather_request_facts(self.window)
         candidate, last = self.memory.candidate or NO_CANDIDATE, self.memory.last
         useless_blocks = 0
@@ -387,7 +351,6 @@ class Conversation:
     def build_state(
         self, facts: Facts, calibration: Calibration | None = None, rules: Rules | None = None
     ) -> ConversationState:
-        """Return the history with its block, as `planning` reads it."""
         memory = self.memory
         if rules is None:
             rules = self.rules
@@ -405,7 +368,6 @@ class Conversation:
         )
 
     def describe_left_alone(self, *, is_large: bool) -> Decision:
-        """Return the decision on a history that is below every threshold."""
         outcome: Outcome = "none" if self.rules.new_blocks else "off"
         is_blind = self.rules.new_blocks and self.rules.trigger != 0 and not self.window.is_known
         reason = ""
@@ -416,7 +378,6 @@ class Conversation:
         return Decision(outcome, reason)
 
     def describe(self, plan: Plan) -> Decision:
-        """Return the decision as it is reported to the client."""
         rules, reason = self.rules, plan.reason
         outcome: Outcome = "observed" if self.is_observed else plan.action
         if outcome == "none" and not rules.new_blocks:
@@ -438,7 +399,6 @@ class Conversation:
         )
 
     def _ignores_focus(self, plan: Plan) -> bool:
-        """Return True if the client named a focus, and no summary of the view was asked for with it."""
         block = plan.block or self.memory.block
         focus = ""
         if self.context.mode == "force":
@@ -446,12 +406,10 @@ class Conversation:
         return focus != "" and (block is None or block.focus != focus)
 
     def _asks_usage(self, plan: Plan) -> bool:
-        """Return True if a stream without usage is asked for it, because the next requests need it."""
         if not self.context.may_ask_usage or self.observes or not self.rules.new_blocks:
             return False
         return plan.action != "none" or self.is_near_limit(plan.tokens_after)
 
 
 def list_forwarded_pieces(plan: Plan) -> list[bytes]:
-    """Return the pieces of a forwarded history that are counted: its messages and its tools."""
     return [message.raw for message in plan.view] + [plan.tools or b""]

@@ -40,18 +40,15 @@ from proxy.wire.usage_view import UsageView
 
 @dataclass(frozen=True, slots=True)
 class OutgoingRequest:
-    """A request as it leaves: the call, the decision, and how its answer is shown to the client."""
-
     call: Call
     decision: Decision | None
-    """None: a call of another API, of which nothing could be compacted."""
+    """None: a call of another API."""
     options: RequestOptions = field(default_factory=RequestOptions)
     driver: "RequestDriver | None" = None
-    """Serves the request from here on. None if nothing can be decided about it: not understood, failed open."""
+    """None if nothing can be decided: not understood, bypassed, failed open."""
     usage_view: UsageView | None = None
     """None: the figures as the upstream reports them."""
     answer: LocalAnswer | None = None
-    """The answer of this proxy itself: then nothing is sent."""
     keeps_originals: bool = True
 
 
@@ -81,11 +78,10 @@ HEAVY_AFTER = (
     actions.KeepOriginals,
     actions.AwaitSummary,
 )
-"""Actions after which a history is searched, added up, hashed, its block read, or a decision made. None: the first."""
+"""Actions after which a history is searched, hashed, its block read, or a decision made. None: the first."""
 
 
 def _locate_nothing(_identity: Identity) -> str:
-    """For policies under which no originals are kept."""
     return ""
 
 
@@ -94,8 +90,6 @@ class ClientLeftError(Exception):
 
 
 class RequestDriver:
-    """Drives one request that was read, and performs its actions."""
-
     def __init__(
         self,
         services: Services,
@@ -118,7 +112,6 @@ class RequestDriver:
         self._outgoing = outgoing
         self._prefix = prefix
         self._offers_compact = offers_compact
-        """The proxy has put the tool `Compact` into this request."""
         self._format = REQUEST_FORMATS[call.path]
         self._answers = ANSWER_FORMATS[call.path]
         self._scope = make_window_scope(client.settings, request.model, call)
@@ -137,14 +130,12 @@ class RequestDriver:
         )
         self._life = run(self.gather, is_small=self.is_small)
         self._forwarding: Forwarding | None = None
-        """The request as it was sent last."""
         self._instead: Forwarding | None = None
-        """The forwarding that was accepted after the model had its history compacted in the answer."""
+        """Accepted after the model had its history compacted in the answer."""
         self._pending: Action | Finished | None = None
         """The last action of this life."""
         self._is_advancing = False
         self._is_accepted = False
-        """The upstream has accepted the request."""
         self._stretch: asyncio.Future[Action | Finished] | None = None
         """The work of a thread on an accepted request."""
         self._has_left = False
@@ -152,7 +143,6 @@ class RequestDriver:
 
     @cached_property
     def _new_work(self) -> int:
-        """The work that the new part of the history is."""
         if self.is_small:
             return 0
         source = self._request.source
@@ -160,7 +150,6 @@ class RequestDriver:
 
     @property
     def identity(self) -> Identity | None:
-        """The identity of the conversation, if something was decided about it."""
         forwarding = self._forwarding
         if forwarding is None or forwarding.conversation is None:
             return None
@@ -175,7 +164,6 @@ class RequestDriver:
         )
 
     def gather(self) -> Context:
-        """Gather everything that the request is judged by."""
         return self._gather(self._outgoing.options)
 
     def _gather(self, options: RequestOptions, *, answer_has_begun: bool = False) -> Context:
@@ -226,7 +214,6 @@ class RequestDriver:
         )
 
     def _may_recall(self) -> bool:
-        """Return True if the model is offered the tool that reads earlier messages again."""
         return self.policy.settings.recall == "on" and self._answers.allows_rounds(self._request.source)
 
     # The life of the request
@@ -253,7 +240,6 @@ class RequestDriver:
             opening = Opening(is_good=False, was_sent=False)
 
     def _needs_whole_history(self, opening: Opening) -> bool:
-        """Return True if a refused history is shortened, or a block of an accepted one is stored."""
         if opening.is_good:
             return self._forwarding is not None and self._forwarding.decision.makes_block
         return opening.refusal is not None or opening.is_invalid
@@ -277,7 +263,6 @@ class RequestDriver:
         await self._drive(self._life, delivered)
 
     async def compact(self, *, store: bool) -> Decision:
-        """Compact a request of which nothing is sent."""
         step = await self._drive_for_client(compact(self.gather(), store=store), is_heavy=True)
         decision: Decision = step.value  # type: ignore[union-attr]
         return decision
@@ -285,7 +270,7 @@ class RequestDriver:
     async def _drive_for_client(
         self, life: Actions[Any], result: object = None, *, is_heavy: bool = False
     ) -> "Send | Deliver | Finished":
-        """Perform the actions of a request that is not answered yet. If its client leaves, its thread stops."""
+        """If the client leaves, its thread stops."""
         try:
             return await self._drive(life, result, is_heavy=is_heavy)
         except asyncio.CancelledError:
@@ -295,11 +280,10 @@ class RequestDriver:
     async def _drive(
         self, life: Actions[Any], result: object = None, *, is_heavy: bool = False
     ) -> "Send | Deliver | Finished":
-        """Perform these actions, one after the other, up to the next `Send` or `Deliver` or the end.
+        """Perform these actions up to the next `Send` or `Deliver` or the end.
 
-        The work of the generator between two actions runs off the event loop if it goes over all of a large history:
-        always if `is_heavy`, else after `Rewrite`. So does its work after `HEAVY_AFTER`, if much of the history is new.
-        To send each of a dozen stretches to a thread and back would cost as much as the work.
+        The work of the generator between two actions runs off the event loop if it goes over all of a large history
+        (`is_heavy`, and after `Rewrite`), or over a large new part of it (`HEAVY_AFTER`).
         """
         action: Action | None = None
         while True:
@@ -323,7 +307,7 @@ class RequestDriver:
             result = await self._perform(action)
 
     async def _advance_apart(self, work: int, life: Actions[Any], result: object) -> "Action | Finished":
-        """Advance in a thread. Once the upstream has accepted the request, it goes on if the client leaves."""
+        """Once the upstream has accepted the request, it goes on if the client leaves."""
         stretch = run_apart(work, partial(advance_actions, life, result), is_known=self._is_known)
         if not self._is_accepted or life is not self._life:
             return await stretch
@@ -344,19 +328,16 @@ class RequestDriver:
             services.known_requests.add(self._scope.caller, self._request, self._prefix)
 
     def _go_on(self) -> None:
-        """Called between two steps, in the thread that works on the history."""
         if self._has_left:
             raise ClientLeftError
 
     @property
     def _is_known(self) -> bool:
-        """Return True if an upstream has accepted a request of this caller, or the caller is a team."""
         return self._services.accepted.knows(self._call.caller, self._scope.caller)
 
     # The request as it leaves
 
     async def _write(self, forwarding: Forwarding) -> OutgoingRequest:
-        """Write the request with the decision in place of its history."""
         decision, asks_usage, body = forwarding.decision, False, self._request.source
         if decision.plan is not None:
             write = partial(_write_body, self._format, self._request, decision)
@@ -384,14 +365,13 @@ class RequestDriver:
         return await run_apart(work, act, is_known=self._is_known)
 
     def _find_first_usage(self) -> Mapping[str, Any] | None:
-        """Return the usage of the first of several rounds: the sum of them is no size of a request."""
+        """Of several rounds that of the first: the sum of them is no size of a request."""
         rounds = self.own_tools
         if rounds is not None and rounds.number:
             return rounds.rounds.find_usage(0)
         return None
 
     def _start_own_tools(self, call: Call, forwarding: Forwarding, *, asks_usage: bool) -> OwnToolRounds | None:
-        """Return the rounds that this request may bring; None if it offers none of the proxy's own tools."""
         conversation, decision = forwarding.conversation, forwarding.decision
         if conversation is None:
             return None
@@ -417,11 +397,10 @@ class RequestDriver:
         )
 
     def _find_room(self, conversation: Conversation, decision: Decision) -> int:
-        """Return the bytes that recalls may return."""
         return find_room(conversation.window.usable_tokens(self._request.max_output), decision.tokens_after)
 
     def _find_forwarded_tokens(self) -> int | None:
-        """Return the upstream's count of the history as forwarded last; None if its usage is that of one round."""
+        """Of the history as forwarded last; None if its usage is that of one round."""
         rounds = self.own_tools
         forwarding = self._instead or self._forwarding
         if rounds is None or not rounds.number or forwarding is None or forwarding.conversation is None:
@@ -432,11 +411,7 @@ class RequestDriver:
     async def _compact_for_model(
         self, forwarding: Forwarding, focus: str, *, asks_usage: bool
     ) -> tuple[str, CompactedHistory | None]:
-        """Compact the history because the model has called `Compact` in its answer to this request.
-
-        This decides about the same request once more, as if the client had asked by name. The new decision takes the
-        place of the first one once the upstream has accepted it.
-        """
+        """Decide once more, as if the client had asked: the model has called `Compact` in its answer."""
         context = self._gather(self._outgoing.options.with_force(focus), answer_has_begun=True)
         try:
             step = await self._drive(decide(context))
@@ -463,12 +438,10 @@ class RequestDriver:
         )
 
     async def _adopt(self, new_forwarding: Forwarding, body: bytes) -> None:
-        """Remember the compacted history that the upstream has accepted, and go on with it."""
         await self._drive(remember(new_forwarding), is_heavy=True)
         self._instead, self.performer.sent_body = new_forwarding, body
 
     async def _reject(self, new_forwarding: Forwarding, status: int) -> None:
-        """Remember that the upstream calls the compacted history invalid."""
         if status in INVALID_STATUSES:
             await self._drive(give_up_summary(new_forwarding))
 
@@ -480,7 +453,7 @@ class RequestDriver:
 
 
 def _write_body(requests: RequestFormat, request: Request, decision: Decision) -> tuple[bytes, bool]:
-    """Write the body of a decision. The second value: it asks for the usage of its stream in the client's place."""
+    """The second value: it asks for the usage of its stream in the client's place."""
     body, plan = request.source, decision.plan
     if plan is not None and decision.rewrites:
         body = requests.render(request, plan.view, plan.tools, plan.shared)
@@ -500,7 +473,7 @@ class Finished:
 
 
 def advance_actions(life: Actions[Any], result: object) -> Action | Finished:
-    """Return the next action. A value instead of StopIteration, which no future may carry out of a thread."""
+    """A value instead of StopIteration, which no future may carry out of a thread."""
     try:
         return life.send(result)
     except StopIteration as stop:

@@ -60,7 +60,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 @dataclass(slots=True)
 class ResponseTap:
-    """Listens to an answer while it passes: records it, and knows its usage. `on_end` is called exactly once."""
+    """Records an answer while it passes, and knows its usage. `on_end` is called exactly once."""
 
     on_end: Callable[["ResponseTap"], None] | None
     watch: StreamWatch | None = None
@@ -70,7 +70,7 @@ class ResponseTap:
 
     @property
     def is_whole(self) -> bool:
-        """Return True if the answer has come to its end: clients close after `[DONE]`, before the upstream has."""
+        """Clients close after `[DONE]`, before the upstream has."""
         return self.has_ended or (self.watch is not None and self.watch.is_done)
 
     async def listen(self, chunks: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
@@ -97,16 +97,13 @@ class ResponseTap:
 
 @dataclass(frozen=True, slots=True)
 class RelayedAnswer:
-    """An upstream's answer on its way to the client. With a `watch`, it is a stream of events."""
+    """With a `watch`, it is a stream of events."""
 
     reply: Reply | LocalAnswer | StreamOfRounds
     own_headers: Headers
-    """What the proxy adds: the decision, and the id of the request."""
     watch: StreamWatch | None
     tap: ResponseTap | None = None
-    """Optional tap on the upstream's raw bytes: recording and usage."""
     shown: Rewriter | None = None
-    """The figures as the client is to see them."""
 
     @property
     def headers(self) -> Headers:
@@ -116,7 +113,6 @@ class RelayedAnswer:
         return (*headers, *self.own_headers)
 
     def body(self) -> AsyncGenerator[bytes]:
-        """Yield the bytes for the client. Raise if the answer did not end well."""
         chunks = self.reply.chunks()
         if self.tap is not None:
             chunks = self.tap.listen(chunks)
@@ -128,8 +124,6 @@ class RelayedAnswer:
 
 
 class IncomingRequest(Protocol[R_co]):
-    """A request of a client, as the server lends it: its head is there, its body is still to be read."""
-
     @property
     def method(self) -> str: ...
     @property
@@ -151,8 +145,6 @@ class IncomingRequest(Protocol[R_co]):
 
 @dataclass(frozen=True, slots=True)
 class UpstreamCalls:
-    """The calls of one request to the upstream that serves its model. Their replies are closed when `owned` is."""
-
     client: Client
     model: str | None
     """None if nothing depends on it."""
@@ -168,8 +160,7 @@ class UpstreamCalls:
 class Gateway:
     """A configuration and its connections. A reload makes a new one; calls finish on the one they began on.
 
-    Each request holds a lease from the first byte read to the last note written. A retired gateway gives its own leases
-    on the clients back after that, and a client without leases closes.
+    Each request holds a lease from the first byte read to the last note written.
     """
 
     def __init__(
@@ -207,11 +198,11 @@ class Gateway:
         return self._leases.take()
 
     def retire(self) -> None:
-        """No new request will come: release the clients after the last one that is under way."""
+        """Release the clients after the last request that is under way."""
         self._in_force.release()
 
     async def serve(self, request: IncomingRequest[R_co], record: RequestFinished) -> R_co:
-        """Serve one request. ProxyError: it is refused, and why."""
+        """ProxyError: the request is refused, and why."""
         # Leased before the body is read: a reload at that time would close the connections of this gateway.
         with self.lease():
             path, query = request.split_target()
@@ -231,7 +222,7 @@ class Gateway:
                 return await request.deliver(answer, self.config.listen, record)
 
     def _admit(self, request: IncomingRequest[R_co], query: str, record: RequestFinished) -> Admitted:
-        """Identify the caller before any of the body is read. ProxyError: access denied."""
+        """Before any of the body is read. ProxyError: access denied."""
         record.client = self._authenticator.find_client(request.headers, request.peer)
         registry = self._records.current
         now = time()
@@ -244,7 +235,7 @@ class Gateway:
     async def _read(
         self, request: IncomingRequest[R_co], path: str, query: str, admitted: Admitted, record: RequestFinished
     ) -> Call:
-        """The call that the request makes: its body whole if that decides the upstream, else as a stream."""
+        """The body is whole if it decides the upstream, else a stream."""
         headers, caller, limits = admitted.headers, admitted.caller, self.config.listen
         team = self.config.teams.get(caller.team)
         is_json = "json" in (find_header(headers, "content-type") or "")
@@ -269,7 +260,6 @@ class Gateway:
         )
 
     def _begin_trace(self, record: RequestFinished, headers: Headers) -> Trace | None:
-        """Begin the spans of a request, in the client's trace or in a new one; None if traces are not sent."""
         settings = self.config.otel
         if settings.endpoint and settings.traces:
             parent = find_header(headers, trace_context.HEADER)
@@ -277,7 +267,7 @@ class Gateway:
         return record.trace
 
     def _route(self, call: Call, record: RequestFinished) -> UpstreamCalls:
-        """The upstream that serves the model of this call. ProxyError: none does, or the caller may not use it so."""
+        """ProxyError: no upstream serves this model, or the caller may not use it so."""
         model = None
         if self._model_decides and isinstance(call.body, bytes):
             model = find_model(call.body)
@@ -294,7 +284,6 @@ class Gateway:
         return UpstreamCalls(self.clients[settings.name], model)
 
     async def _prepare(self, call: Call, calls: UpstreamCalls, record: RequestFinished) -> OutgoingRequest:
-        """Build the request to forward: with a shortened history, or with the client's own bytes."""
         if not _is_compacted(call.method, call.path) or not isinstance(call.body, bytes):
             return OutgoingRequest(call, self._decide_relayed(call))
         caller = call.caller
@@ -312,7 +301,6 @@ class Gateway:
         return outgoing
 
     def _decide_relayed(self, call: Call) -> Decision | None:
-        """The decision on an API that is relayed only; None if it carries no history to compact."""
         if call.method != "POST" or call.path not in NOT_COMPACTED_PATHS:
             return None
         if call.path not in self._relayed_paths:
@@ -321,14 +309,13 @@ class Gateway:
         return Decision("none", "path-not-compacted")
 
     async def _answer(self, outgoing: OutgoingRequest, calls: UpstreamCalls, record: RequestFinished) -> RelayedAnswer:
-        """The answer to a request: the proxy's own, or the upstream's."""
         if outgoing.answer is None:
             return await self._ask(outgoing, calls, record)
         _record_decision(outgoing, record)
         return RelayedAnswer(outgoing.answer, render_decision(outgoing.decision, record.request_id), None)
 
     async def _ask(self, outgoing: OutgoingRequest, calls: UpstreamCalls, record: RequestFinished) -> RelayedAnswer:
-        """Ask the upstream, as often as the driver sends, and prepare the delivery of the answer that counts."""
+        """As often as the driver sends."""
         record.sent_at = perf_counter()
         reply = await calls.send(outgoing.call)
         record.headers_at = perf_counter()
@@ -390,7 +377,7 @@ class Gateway:
         calls: UpstreamCalls,
         record: RequestFinished,
     ) -> tuple[OutgoingRequest, Reply, ResponseTap | None]:
-        """Send the driver's requests, until it delivers an answer. A tap follows the answer if the turn is noted."""
+        """A tap follows the answer if the turn is noted."""
         hold_seconds, replies, tap = self.config.listen.heartbeat_seconds, [reply], None
         opening = await _read_opening(outgoing, reply, hold_seconds)
         fallback = Deliver(Forwarding(LEFT_ALONE), opening)
@@ -421,7 +408,7 @@ class Gateway:
     async def _retry_bypassed(
         self, outgoing: OutgoingRequest, reply: Reply, calls: UpstreamCalls, record: RequestFinished
     ) -> tuple[OutgoingRequest, Reply]:
-        """Send a bypassed request once more without signed reasoning, if the upstream refuses that: no other remedy."""
+        """If the upstream refuses its signed reasoning, send it once more without: no other remedy."""
         refusal = None
         if outgoing.decision is not None and outgoing.decision.outcome == "bypassed":
             refusal = await _read_refusal(reply, outgoing.call)
@@ -455,10 +442,7 @@ class Gateway:
         self._emit(events.FailedOpen(request_id, *events.locate_fault(fault)))
 
     def _start_note(self, driver: RequestDriver, record: RequestFinished, tap: ResponseTap) -> None:
-        """Note the turn in the background: the client does not wait, the worker's end does.
-
-        The note holds a lease of its own, because it may call the upstream after the request has released its own.
-        """
+        """In the background: the client does not wait. The note has a lease, because it may call the upstream."""
         work = partial(self._note_turn, driver, record, tap)
         if self._notes.start(work, self.lease()) is None:
             self._emit(events.StoreFailed(f"{len(self._notes)} turns wait to be noted; this one is not remembered"))
@@ -468,17 +452,15 @@ class Gateway:
 
 
 async def _read_opening(outgoing: OutgoingRequest, reply: Reply, hold_seconds: float) -> Opening:
-    """Read how an answer begins, before the client sees any of it."""
     refusal = await _read_refusal(reply, outgoing.call, hold_seconds)
     is_invalid = reply.status in INVALID_STATUSES
     return Opening(reply.is_good, refusal, is_invalid=is_invalid, reply=(outgoing, reply))
 
 
 async def _read_refusal(reply: Reply, call: Call, hold_seconds: float | None = None) -> Refusal | None:
-    """Read a refusal before the client sees any of it. None: accepted, or a refusal without a remedy.
+    """Before the client sees any of it. None: accepted, or a refusal without a remedy.
 
-    The first events of a stream are held back for at most `hold_seconds`; None: the client's stream has begun,
-    so that it gets heartbeats.
+    The first events of a stream are held back for at most `hold_seconds`; None: the client's stream has begun.
     """
     if reply.is_good and is_event_stream(reply.headers):
         opening = StreamOpening(first_decides=call.path == CHAT_PATH)
@@ -503,7 +485,6 @@ def _may_overflow(call: Call) -> bool:
 
 
 async def _read_late_refusal(reply: Reply, opening: StreamOpening, hold_seconds: float | None) -> Refusal | None:
-    """The refusal in a stream that began well."""
     # Held back without a bound, the client would get neither headers nor heartbeats while the model reads or waits.
     beginning = await reply.peek(opening.is_decided, hold_seconds)
     error = None
@@ -574,12 +555,12 @@ def _is_compacted(method: str, path: str) -> bool:
 
 
 def _serves_all_alike(settings: Upstream) -> bool:
-    """True if no model is refused or changes the URL: then large bodies need not be searched for its name."""
+    """Then large bodies need not be searched for the name of the model."""
     return "*" in settings.models and "{model}" not in settings.base_url
 
 
 def _keep_or_open(settings: Upstream, kept: Mapping[str, Client], emit: events.Listener) -> Client:
-    """The client of an upstream: the one before a reload, if its settings are the same, else a new one."""
+    """The one before a reload, if its settings are the same."""
     before = kept.get(settings.name)
     if before is not None and before.settings == settings:
         return before
@@ -587,10 +568,7 @@ def _keep_or_open(settings: Upstream, kept: Mapping[str, Client], emit: events.L
 
 
 def _build_watch(call: Call, reply: Reply) -> StreamWatch | None:
-    """The watch over an event stream; None for other answers, and for a compressed stream, which cannot be read.
-
-    None for HEAD, too: its answer has the headers of a stream, and no body that could be finished.
-    """
+    """None for other answers, for a compressed stream, and for HEAD, which has no body that could be finished."""
     if call.method == "HEAD" or not is_event_stream(reply.headers):
         return None
     must_finish = reply.status == HTTPStatus.OK and call.path in PATHS_WITH_FINISH_REASON
@@ -599,7 +577,6 @@ def _build_watch(call: Call, reply: Reply) -> StreamWatch | None:
 
 
 def _build_usage_rewriter(view: UsageView | None, reply: Reply | LocalAnswer | StreamOfRounds) -> Rewriter | None:
-    """The rewriter of the usage figures of an answer; None if the answer is compressed."""
     if view is None or find_encoding(reply.headers):
         return None
     kind = find_header(reply.headers, "content-type") or ""
@@ -609,7 +586,6 @@ def _build_usage_rewriter(view: UsageView | None, reply: Reply | LocalAnswer | S
 
 
 async def _rewrite_usage(chunks: AsyncGenerator[bytes], rewriter: Rewriter) -> AsyncGenerator[bytes]:
-    """Rewrite the usage figures of an answer to those that the client is to see."""
     async with aclosing(chunks):
         async for chunk in chunks:
             if rewritten := rewriter.feed(chunk):
@@ -619,7 +595,7 @@ async def _rewrite_usage(chunks: AsyncGenerator[bytes], rewriter: Rewriter) -> A
 
 
 async def _watch_stream(chunks: AsyncGenerator[bytes], watch: StreamWatch) -> AsyncGenerator[bytes]:
-    """The stream; if it was cut off or failed, it ends with an error that clients raise on."""
+    """If the stream was cut off or failed, it ends with an error that clients raise on."""
     try:
         async with aclosing(chunks):
             async for chunk in chunks:

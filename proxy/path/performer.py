@@ -45,8 +45,6 @@ MODEL_MAX_CHARS = 128
 
 
 class ActionPerformer:
-    """Performs the actions of one request."""
-
     def __init__(
         self,
         services: Services,
@@ -156,7 +154,6 @@ class ActionPerformer:
         return await summarizer.await_new(self._order(action.question, conversation), action.seconds)
 
     def _order(self, question: Question, conversation: Conversation) -> SummaryOrder:
-        """Return the order for a summary: which upstream and model to ask, and how."""
         policy = self.policy.settings
         window = conversation.window
         if policy.summary.model:
@@ -180,7 +177,7 @@ class ActionPerformer:
         return SummaryOrder(call, conversation.identified, self.policy.rules.policy, policy.summary.seconds, failures)
 
     async def _recount(self) -> int:
-        """The upstream's token count of the shortened history, from a request for a minimal answer."""
+        """From a request for a minimal answer."""
         requests = REQUEST_FORMATS[self._call.path]
         max_tokens = RECOUNT_ANSWER_TOKENS + self._request.least_thinking
         body = requests.answer_within(requests.disable_streaming(self.sent_body), max_tokens)
@@ -193,7 +190,7 @@ class ActionPerformer:
         return read_usage(answer_to_probe.answer.usage).prompt
 
     def warn_of_unknown_window(self) -> None:
-        """Warn at the second request: the first one has only started the probe that may find the window."""
+        """At the second request: the first one has only started the probe that may find the window."""
         upstream, model = self._client.settings.name, self._request.model[:MODEL_MAX_CHARS]
         if self._services.warning_counts.count(f"window {upstream} {model}") == UNKNOWN_WINDOW_REQUESTS:
             self._services.emit(events.WindowUnknown(upstream, model, self.policy.rules.policy))
@@ -270,12 +267,11 @@ class ActionPerformer:
         )
 
     def _redact_name(self, name: str) -> str:
-        """The name of a user or session for the activity log, without known kinds of keys: some clients put one in."""
+        """Some clients put a key in."""
         return name and self._services.redaction.of_text(name)[0][:NAME_MAX_CHARS]
 
 
 def report_refusal(action: actions.ReportRefusal, call: Call, client: Client, emit: events.Listener) -> None:
-    """Report a refusal, and whether a retry helped."""
     refusal, upstream = action.refusal, client.settings.name
     if refusal is None:
         if action.was_retried:
@@ -287,7 +283,6 @@ def report_refusal(action: actions.ReportRefusal, call: Call, client: Client, em
 
 
 def _with_span(call: Call) -> Call:
-    """Return the call with a span of its own in the trace of the request."""
     if call.trace is None:
         return call
     return replace(call, trace=call.trace.child(token_hex(8)))

@@ -56,7 +56,7 @@ from proxy.summary.question import NOTES
 
 
 def run(gather: Callable[[], Context], *, is_small: bool = False) -> Actions[None]:
-    """Serve one request. `gather` is called only if something has to be decided: not for a small, good request."""
+    """`gather` is called only if something has to be decided: not for a small, good request."""
     forwarding = Forwarding(LEFT_ALONE)
     if not is_small:
         forwarding = yield from decide(gather())
@@ -78,10 +78,7 @@ def run(gather: Callable[[], Context], *, is_small: bool = False) -> Actions[Non
 
 
 def compact(context: Context, *, store: bool) -> Actions[Decision]:
-    """Compact because the client asked for nothing else: it waits as long as a summary may take.
-
-    `store`: keep the block at once, for the client's next request.
-    """
+    """The client asked for nothing else, and waits as long as a summary may take. `store`: keep the block at once."""
     sizes = yield CountTokens(context.pieces)
     conversation = yield from load_memory(Conversation.of(context), sum(sizes))
     originals = context.originals
@@ -99,7 +96,7 @@ def compact(context: Context, *, store: bool) -> Actions[Decision]:
 
 
 def decide(context: Context) -> Actions[Forwarding]:
-    """Decide on a request. A history below every threshold is left alone, unless a block stands for it."""
+    """A history below every threshold is left alone, unless a block stands for it."""
     conversation = yield from recognize(context)
     if conversation.identity is None:
         is_large = guess_tokens(context) > SMALLEST_WINDOW_TOKENS
@@ -114,7 +111,6 @@ def decide(context: Context) -> Actions[Forwarding]:
 
 
 def shorten(conversation: Conversation, wait_seconds: float) -> Actions[Forwarding]:
-    """Decide on a history that was looked up."""
     facts = conversation.gather_facts(can_summarize=True)
     state = conversation.build_state(facts)
     forwarding = Forwarding(LEFT_ALONE, conversation, state)
@@ -148,7 +144,6 @@ def shorten(conversation: Conversation, wait_seconds: float) -> Actions[Forwardi
 
 
 def _await_summary(conversation: Conversation, need: NeedSummary, facts: Facts, wait_seconds: float) -> Actions[Plan]:
-    """Wait for a summary, but no longer than `wait_seconds`."""
     covers = facts.summary_in_progress_covers
     if need.question is not None:
         covers = need.question.covers
@@ -166,10 +161,7 @@ def _await_summary(conversation: Conversation, need: NeedSummary, facts: Facts, 
 
 
 def _take_notes(conversation: Conversation, need: NeedSummary, state: ConversationState) -> Actions[Plan]:
-    """Clear old results with the notes on them, if these are there; else ask for them, and leave the view alone.
-
-    Without an answer in time the results are cleared without notes.
-    """
+    """If the notes are there, clear old results with them; else ask for them, and leave the view alone."""
     start = state.block.covers if state.has_block else 0
     places = range(len(conversation.context.request.body), start, -1)
     keys = [conversation.identified.summary_key(place, NOTES) for place in places]
@@ -189,7 +181,7 @@ def _take_notes(conversation: Conversation, need: NeedSummary, state: Conversati
 
 
 def _apply_only(conversation: Conversation) -> Forwarding:
-    """Decide again without a new block, because the original of a new one could not be written."""
+    """The original of a new block could not be written."""
     rules = replace(conversation.rules, new_blocks=False)
     state = conversation.build_state(conversation.gather_facts(can_summarize=True), rules=rules)
     plan = planning.plan_without_rewrite(state)

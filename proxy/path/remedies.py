@@ -42,7 +42,6 @@ from proxy.shorten.summary import Summary
 from proxy.shorten.window import LearnedLimit, Window, make_learned_limit
 
 INVALID_STATUSES = (400, 422)
-"""An API answers so to a request that is not valid."""
 REASONING_REMOVED = "reasoning-removed"
 SHORTENED_REFUSED = "shortened-refused"
 REFUSED_VIEWS_MAX = 2
@@ -61,27 +60,22 @@ LEAST_ANSWER_TOKENS = 1_024  # if less is left for an answer, it is the history 
 
 @dataclass(frozen=True, slots=True)
 class Cure:
-    """A cure for a refusal: called with a history it returns a plan, or None if it cannot help."""
+    """Called with a history it returns a plan, or None if it cannot help."""
 
     most_tokens: int | None = None
-    """What the history may take at most, in the upstream's tokens; None: its length is not the trouble."""
+    """In the upstream's tokens; None: its length is not the trouble."""
     window_tokens: int | None = None
-    """The window to compact for."""
     strip_signed: bool = False
-    """Take signed reasoning out."""
     ratio: float = 1.0
-    """The upstream's tokens per token of the proxy's own count."""
     most_answer_tokens: int | None = None
     """The bound to ask for, in tokens of answer; None: the client's own."""
     learned: LearnedLimit | None = None
-    """What to remember once it has helped."""
 
     @property
     def changes_history(self) -> bool:
         return self.strip_signed or self.most_tokens is not None
 
     def harden(self, rules: Rules) -> Rules:
-        """The rules for the second try."""
         if self.strip_signed:
             return rules
         return rules.for_overflow()
@@ -99,10 +93,9 @@ class Cure:
 def find_cures(
     fault: Refusal, counted_tokens: int, ratio: float, max_output: int | None, least_thinking: int = 0
 ) -> Iterator[Cure]:
-    """The cures for a refused request, mildest first: the first that can be applied is tried, and no other.
+    """Mildest first: the first that can be applied is tried, and no other.
 
-    A request that asks for a large answer may be mostly instructions and tools, which stay: then less of the window is
-    kept for the answer, and more of the history fits.
+    A large answer may leave no room beside instructions and tools: then less of the window is kept for it.
     """
     cure = find_cure(fault, counted_tokens, ratio, max_output, least_thinking)
     if cure is None:
@@ -116,11 +109,7 @@ def find_cures(
 def find_cure(
     fault: Refusal, counted_tokens: int, ratio: float, max_output: int | None, least_thinking: int = 0
 ) -> Cure | None:
-    """The mildest cure for a refused request, or None.
-
-    We count `counted_tokens`, the upstream about `ratio` times that; `max_output` is the client's bound, of which
-    thinking takes `least_thinking` at least.
-    """
+    """We count `counted_tokens`, the upstream about `ratio` times that; `max_output` is the client's bound."""
     if fault.kind == "signature":
         return Cure(strip_signed=True, ratio=ratio)
     if fault.kind == "output":
@@ -181,7 +170,7 @@ def _shorten_history(
 
 
 def limit_of(fault: Refusal, max_output: int | None = None) -> LearnedLimit | None:
-    """The limit that the upstream stated, to be remembered; not if mostly the answer was too long."""
+    """Not if mostly the answer was too long."""
     if fault.kind == "output" and not (max_output and fault.limit and 2 * max_output <= fault.limit):
         return None
     if fault.kind not in ("input", "output", "tpm-hard"):
@@ -190,15 +179,11 @@ def limit_of(fault: Refusal, max_output: int | None = None) -> LearnedLimit | No
 
 
 def plan_untouched(request: Request, size: int, reason: str = "") -> Plan:
-    """The plan of a request that is forwarded unchanged."""
     return Plan(request.messages, request.tools, "none", reason, size, size)
 
 
 def _without_reasoning(state: ConversationState) -> Plan | None:
-    """The view without any signed reasoning, under a block: else it would be refused again next turn.
-
-    Unsigned reasoning stays, because some upstreams demand it back.
-    """
+    """Under a block: else it would be refused again next turn. Some upstreams demand unsigned reasoning back."""
     head, view = state.request.head, state.view
     unsigned_starts = frozenset(message.start for message in view if not message.signed)
     draft = Draft(head, view, tools=state.tools, fixed=unsigned_starts, origin=state.body, count=state.count)
@@ -222,7 +207,6 @@ def _without_reasoning(state: ConversationState) -> Plan | None:
 
 
 def strip_signed(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The messages without any signed reasoning, for a history that is forwarded as the client sent it."""
     return tuple(
         _ALL_REASONING.strip(message) if message.role == "assistant" and message.signed else message
         for message in messages
@@ -233,7 +217,7 @@ Gather = Callable[[], Context]
 
 
 def try_remedies(gather: Gather, first: Forwarding, refused: Opening) -> Actions[tuple[Forwarding, Opening]]:
-    """Send a refused request once more if something may help. Return the forwarding and the answer that count."""
+    """Return the forwarding and the answer that count."""
     refusal, was_retried, has_helped = refused.refusal, False, False
     if refusal is None and not refused.is_invalid:
         return first, refused
@@ -254,7 +238,6 @@ def try_remedies(gather: Gather, first: Forwarding, refused: Opening) -> Actions
 
 
 def _list_remedies(gather: Gather, first: Forwarding, refusal: Refusal | None) -> Sequence[Actions[Forwarding | None]]:
-    """Return the remedies for this refusal, the mildest first."""
     if refusal is None:
         return [_send_untouched(first)]
     if refusal.kind == "usage-option":
@@ -266,7 +249,6 @@ def _list_remedies(gather: Gather, first: Forwarding, refusal: Refusal | None) -
 
 
 def _drop_usage_option(first: Forwarding) -> Actions[Forwarding | None]:
-    """Send the same request without the option that the proxy added; nothing if it is the client's."""
     yield from ()
     if not first.decision.asks_usage:
         return None
@@ -274,11 +256,7 @@ def _drop_usage_option(first: Forwarding) -> Actions[Forwarding | None]:
 
 
 def _remove_reasoning(first: Forwarding) -> Actions[Forwarding | None]:
-    """Send the same request without any signed reasoning.
-
-    It was written behind a shortened history, and is bound to that. A bypass, or a lost block while no new ones may be
-    made, leaves it behind a history that it was not written under. Nothing of this is remembered.
-    """
+    """It is bound to the shortened history that it was written behind. Nothing of this is remembered."""
     yield from ()
     if first.decision.outcome == "observed" or not _has_reasoning(first):
         return None
@@ -315,7 +293,6 @@ def forward_untouched(conversation: Conversation, size: int) -> Forwarding:
 
 
 def _change_history(gather: Gather, first: Forwarding, refusal: Refusal) -> Actions[Forwarding | None]:
-    """Send a shorter history, ask for a shorter answer, or take refused reasoning out under a block."""
     conversation = first.conversation or Conversation.of(gather())
     if conversation.observes or not conversation.rules.new_blocks:
         return None
@@ -343,7 +320,7 @@ def _change_history(gather: Gather, first: Forwarding, refusal: Refusal) -> Acti
 
 
 def _look_closer(conversation: Conversation) -> Actions[Forwarding]:
-    """Look up a conversation that was below every threshold, now that it turned out not to fit."""
+    """The history was below every threshold, and turned out not to fit."""
     context = conversation.context
     yield CountTokens(context.pieces)
     conversation = yield from load_memory(conversation, 0)
@@ -354,7 +331,7 @@ def _look_closer(conversation: Conversation) -> Actions[Forwarding]:
 def _apply(
     cure: Cure, conversation: Conversation, refused_plan: Plan, window: Window, summary: Summary | None = None
 ) -> Plan | None:
-    """Return the history that a cure makes, or None if it does not help. `window`: narrowed by this refusal."""
+    """None if the cure does not help. `window`: narrowed by this refusal."""
     if cure.learned is not None:
         window = conversation.narrow(cure.learned.window())
     facts = Facts(
@@ -398,7 +375,6 @@ def _use_cure(
 
 
 def _bound_answer(retry: Forwarding, cure: Cure) -> Forwarding:
-    """Ask for a shorter answer, if the cure says so."""
     if cure.most_answer_tokens is None:
         return retry
     return replace(
@@ -407,7 +383,7 @@ def _bound_answer(retry: Forwarding, cure: Cure) -> Forwarding:
 
 
 def _await_summary(conversation: Conversation, cure: Cure, window: Window) -> Actions[Summary | None]:
-    """Ask for the summary of a refused history, if the policy has a request over its trigger wait for one."""
+    """If the policy has a request over its trigger wait for one."""
     if conversation.rules.summary.ahead or cure.strip_signed or not (yield CanSummarize(conversation)):
         return None
     facts = replace(

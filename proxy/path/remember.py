@@ -74,7 +74,7 @@ LOOK_UP_MIN_TOKENS = 1_024
 
 
 def find_smallest_bytes(rules: Rules) -> int:
-    """Return the size of the smallest request body about which anything is decided, in a window with some room."""
+    """Of a request body about which anything is decided, in a window with some room."""
     thresholds = [LOOK_UP_MIN_TOKENS, rules.clear_tokens]
     if rules.trigger_tokens:
         thresholds.append(rules.trigger_tokens)
@@ -82,12 +82,11 @@ def find_smallest_bytes(rules: Rules) -> int:
 
 
 def guess_tokens(context: Context) -> int:
-    """Guess the tokens of a request from its length."""
     return len(context.request.source) // BYTES_PER_TOKEN
 
 
 def recognize(context: Context) -> Actions[Conversation]:
-    """Look a conversation up. It stays unidentified if it is below every threshold and no block stands for it."""
+    """It stays unidentified if it is below every threshold and no block stands for it."""
     conversation, guess = Conversation.of(context), guess_tokens(context)
     if guess > SMALLEST_WINDOW_TOKENS and not conversation.window.is_known:
         yield ProbeWindow()  # a small window may matter long before any threshold is reached
@@ -102,7 +101,7 @@ def recognize(context: Context) -> Actions[Conversation]:
 
 
 def _measure(conversation: Conversation, guess: int) -> Actions[int | None]:
-    """Count the tokens of the request. Return None if it is below every threshold by any count."""
+    """None: below every threshold by any count."""
     context, rules = conversation.context, conversation.rules
     facts = conversation.gather_request_facts(conversation.narrow(context.local_window))
     if asides.was_asked(context.request):
@@ -118,7 +117,7 @@ def _measure(conversation: Conversation, guess: int) -> Actions[int | None]:
 
 
 def _count_request(context: Context) -> Actions[int]:
-    """Count the tokens of the request. Messages that were counted for an earlier request are not counted again."""
+    """Messages that were counted for an earlier request are not counted again."""
     request, count = context.request, context.count
     counted_messages = request.columns.count_summed(count)
     outside = [*(message.raw for message in request.head), request.tools or b""]
@@ -127,7 +126,7 @@ def _count_request(context: Context) -> Actions[int]:
 
 
 def load_memory(conversation: Conversation, size: int) -> Actions[Conversation]:
-    """Identify the conversation and look up its memory, in one round trip."""
+    """In one round trip."""
     context = conversation.context
     owner: Owner = yield Identify()
     identity = Identity.of(context.request, owner.tenant, owner.secret, context.name, context.counter)
@@ -150,7 +149,6 @@ def _fill_pointer(conversation: Conversation) -> Conversation:
 
 
 def _look_up(conversation: Conversation, size: int) -> Actions[Conversation]:
-    """Look up the memory of a conversation."""
     context, identity = conversation.context, conversation.identified
     spaces = (False, True) if conversation.observes else (False,)
     look_up = LookUp(
@@ -170,7 +168,7 @@ def _look_up(conversation: Conversation, size: int) -> Actions[Conversation]:
 
 
 def _list_keys(conversation: Conversation, key_of: Callable[[bytes], str]) -> Sequence[str]:
-    """Return the keys of all links, the newest first. Only those of links that are new in this request are written."""
+    """The newest first. Only those of links that are new in this request are written."""
     first, *links = conversation.identified.links
     # The key of the first link says whose they are, and of which kind.
     keys = conversation.context.request.columns.store_keys(key_of(first), links, key_of)
@@ -178,7 +176,7 @@ def _list_keys(conversation: Conversation, key_of: Callable[[bytes], str]) -> Se
 
 
 def _find_other_block(conversation: Conversation, places: Sequence[tuple[bytes, bool]]) -> Actions[Conversation]:
-    """Find the longest block of this head, after the longest of all turned out to hold a summary of another one."""
+    """The longest of all turned out to hold a summary of another head."""
     context, identity, memory = conversation.context, conversation.identified, conversation.memory
     keys = [key for link, observed in places for key in reversed(identity.block_keys(link, observed=observed))]
     keys.remove(memory.block_key)
@@ -202,7 +200,7 @@ def _find_other_block(conversation: Conversation, places: Sequence[tuple[bytes, 
 
 
 def begin(forwarding: Forwarding) -> Actions[Forwarding | None]:
-    """Write the original, and report that a compaction begins. None: without the original it may not begin."""
+    """None: without the original the compaction may not begin."""
     conversation, plan = _read(forwarding)
     next_forwarding = yield from _write_original(forwarding, is_known_caller=conversation.may_store(plan))
     if next_forwarding is None or plan.action != "created" or next_forwarding.is_announced:
@@ -212,13 +210,12 @@ def begin(forwarding: Forwarding) -> Actions[Forwarding | None]:
 
 
 def report_end(decision: Decision) -> Actions[None]:
-    """Report a new block."""
     if decision.plan is not None and decision.plan.action == "created":
         yield EndCompaction(decision)
 
 
 def _write_original(forwarding: Forwarding, *, is_known_caller: bool) -> Actions[Forwarding | None]:
-    """Fulfil the table's duty about the original of a shortened history. None: it may not be forwarded."""
+    """The table's duty. None: without its original the history may not be forwarded."""
     conversation, plan = _read(forwarding)
     if not forwarding.decision.rewrites or forwarding.originals_are_written:
         return forwarding
@@ -237,7 +234,6 @@ def _write_original(forwarding: Forwarding, *, is_known_caller: bool) -> Actions
 
 
 def remember(forwarding: Forwarding) -> Actions[None]:
-    """Remember a request that the upstream has accepted."""
     if not _is_identified(forwarding):
         return
     conversation, plan = _read(forwarding)
@@ -253,7 +249,7 @@ def remember(forwarding: Forwarding) -> Actions[None]:
 
 
 def store_written(forwarding: Forwarding) -> Actions[bool]:
-    """Store the new block, if its original is written or need not be. False: it must be, and is not."""
+    """False: its original must be written, and is not."""
     conversation, plan = _read(forwarding)
     # The history of a caller that was unknown until now, shortened for the first time, is written here.
     if (yield from _write_original(forwarding, is_known_caller=True)) is None:
@@ -263,7 +259,7 @@ def store_written(forwarding: Forwarding) -> Actions[bool]:
 
 
 def _store_block(conversation: Conversation, plan: Plan) -> Actions[None]:
-    """Store the new block under its link; if that holds a summary of another head, under link and head."""
+    """Under its link; if that holds a summary of another head, under link and head."""
     if plan.block is None:
         return
     identity, memory = conversation.identified, conversation.memory
@@ -278,14 +274,13 @@ def _store_block(conversation: Conversation, plan: Plan) -> Actions[None]:
 
 
 def learn_window(conversation: Conversation, limit: LearnedLimit) -> Actions[None]:
-    """Remember a limit that an overflow taught."""
     yield NoteLocalWindow(limit.window())
     key = conversation.window_keys(conversation.identified.tenant)[0]
     yield StoreFact(key, limit.to_bytes(), LEARNED_SECONDS)
 
 
 def give_up_summary(forwarding: Forwarding) -> Actions[None]:
-    """Mark a new summary as failed: the upstream calls the request invalid, and the summary may be the cause."""
+    """The upstream calls the request invalid, and the new summary may be the cause."""
     if not _is_identified(forwarding):
         return
     conversation, plan = _read(forwarding)
@@ -299,12 +294,10 @@ def give_up_summary(forwarding: Forwarding) -> Actions[None]:
 
 
 def _is_identified(forwarding: Forwarding) -> bool:
-    """Return True if something was decided about the conversation, and is to be remembered."""
     return forwarding.conversation is not None and forwarding.conversation.identity is not None
 
 
 def _read(forwarding: Forwarding) -> tuple[Conversation, Plan]:
-    """Return the conversation and the plan of a forwarding that was decided on."""
     conversation, plan = forwarding.conversation, forwarding.decision.plan
     if conversation is None or plan is None:
         raise ValueError("nothing was decided yet")
@@ -321,7 +314,7 @@ AHEAD_STRIDE_SHARE = 1 / 16
 
 
 def account(forwarding: Forwarding, delivered: Delivered) -> Actions[LastRequest | None]:
-    """Report the turn, and remember the upstream's count. None: no summary is to be prepared."""
+    """None: no summary is to be prepared."""
     conversation, plan, answer = forwarding.conversation, forwarding.decision.plan, delivered.answer
     if conversation is None or conversation.identity is None or plan is None:
         return None
@@ -358,21 +351,18 @@ def account(forwarding: Forwarding, delivered: Delivered) -> Actions[LastRequest
 
 
 def _find_prompt_tokens(answer: AnswerReport) -> int:
-    """Return the tokens of the request as it was forwarded; 0: not reported."""
     if answer.forwarded_tokens is None:
         return answer.usage.prompt
     return answer.forwarded_tokens
 
 
 def _find_size(conversation: Conversation, plan: Plan, read_tokens: int) -> int:
-    """Return the size of the forwarded history: as the upstream counted it if the policy trusts that."""
     if read_tokens and conversation.rules.trusts_usage:
         return read_tokens
     return plan.tokens_after
 
 
 def _count_forwarded(forwarding: Forwarding, conversation: Conversation, plan: Plan) -> Actions[int]:
-    """Count the tokens of the forwarded history by our tokenizer."""
     state, count = forwarding.state, conversation.context.count
     if plan.action == "created" or state is None:
         return sum((yield CountTokens(list_forwarded_pieces(plan))))
@@ -381,7 +371,7 @@ def _count_forwarded(forwarding: Forwarding, conversation: Conversation, plan: P
 
 
 def is_silently_cut(counted_tokens: int, answer: AnswerReport) -> bool:
-    """Return True if the upstream answered without reading all of its prompt (some servers cut and do not say so)."""
+    """Some servers cut a prompt and do not say so."""
     if answer.says_truncated:
         return True
     # Some servers report only the uncached part as prompt tokens, as Anthropic does: that is no cut.
@@ -395,9 +385,9 @@ def is_silently_cut(counted_tokens: int, answer: AnswerReport) -> bool:
 
 
 def _rate_block(conversation: Conversation, plan: Plan, size: int) -> tuple[int, int]:
-    """Return how many blocks in a row did not help, and how many requests ago the last one was made.
+    """How many blocks in a row did not help, and how many requests ago the last one was made.
 
-    A block helps if it brings the history half the way down to its target, by the upstream's own count, and lasts.
+    A block helps if it brings the history half the way down to its target, and lasts.
     """
     rules, last = conversation.rules, conversation.memory.last
     useless, since = 0, LASTING_REQUESTS
@@ -421,7 +411,6 @@ def _rate_block(conversation: Conversation, plan: Plan, size: int) -> tuple[int,
 def _report_turn(
     forwarding: Forwarding, conversation: Conversation, plan: Plan, usage: Usage, now: float
 ) -> TurnReport:
-    """Return the report of a turn: the price paid, and the price without the proxy."""
     decision, identity = forwarding.decision, conversation.identified
     dollars_paid = dollars_unchanged = dollars_would_be = None
     if usage.cached is not None and usage.prompt:
@@ -449,7 +438,7 @@ def _report_turn(
 
 
 def _price_observed(conversation: Conversation, plan: Plan, usage: Usage, now: float) -> float | None:
-    """Return the dollars for a view that was only tried out, scaled by the upstream's count of the real one."""
+    """Scaled by the upstream's count of the real view."""
     ratio = usage.prompt / max(1, plan.tokens_before)
     cached_tokens = 0
     # An upstream whose cache was empty would have found nothing of the shorter history either.
@@ -487,7 +476,6 @@ def _count_cached_unchanged(conversation: Conversation, plan: Plan, now: float) 
 
 
 def prepare_next_summary(forwarding: Forwarding, last: LastRequest) -> Actions[None]:
-    """Ask now for the summary that the next requests will need."""
     conversation, plan = forwarding.conversation, forwarding.decision.plan
     if conversation is None or plan is None:
         return
@@ -519,10 +507,7 @@ def prepare_next_summary(forwarding: Forwarding, last: LastRequest) -> Actions[N
 
 
 def _was_planned(conversation: Conversation, anchor: Anchor, facts: Facts) -> bool:
-    """Return True if the next summary was planned after an earlier answer, at about the same size.
-
-    Planning goes over the whole history, so it is not done again for every few tokens more.
-    """
+    """Planning goes over the whole history, so it is not done again for every few tokens more."""
     rules, last = conversation.rules, conversation.memory.last
     if last is None or last.anchor.view_id != anchor.view_id or not (last.anchor.tokens and anchor.tokens):
         return False

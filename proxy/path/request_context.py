@@ -44,18 +44,13 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 
 @dataclass(frozen=True, slots=True)
 class RequestOptions:
-    """Options that a client sets for one request; the defaults leave everything to its policy."""
-
     mode: Mode = "auto"
     focus: str = ""
-    """What a summary should keep above all."""
     conversation: str = ""
     """Tells apart conversations whose content is equal."""
     is_by_name: bool = False
-    """It asks to compact by command, by a call of the tool, or at the endpoint."""
 
     def with_force(self, focus: str) -> "RequestOptions":
-        """The same from a client that has asked to compact now, whatever its headers say."""
         return replace(self, mode="force", focus=focus or self.focus, is_by_name=True)
 
     @classmethod
@@ -73,7 +68,7 @@ SESSION_HEADERS = ("x-session-id", "session_id", "session-id", "x-claude-code-se
 
 
 def find_session(headers: Headers, options: RequestOptions, name_in_body: str) -> str:
-    """The session of a request as its client names it: in a header, else in the body. For the activity log only."""
+    """As its client names it: in a header, else in the body. For the activity log only."""
     names = (find_header(headers, name) for name in SESSION_HEADERS)
     return options.conversation or next(filter(None, names), name_in_body)
 
@@ -85,10 +80,7 @@ _HASHED_ALONE = frozenset({"authorization", "api-key", "x-api-key"})
 
 
 def find_tenant(call: Call, secret: bytes) -> str:
-    """Return the team, or a keyed hash of all credentials that the request shows. They themselves are kept nowhere.
-
-    Every key of the store begins with the tenant.
-    """
+    """The team, or a keyed hash of all credentials that the request shows. Every key of the store begins with it."""
     if call.caller.tenant:
         return call.caller.tenant
     credentials = make_identity(call)
@@ -104,7 +96,7 @@ def find_tenant(call: Call, secret: bytes) -> str:
 
 
 def make_identity(call: Call) -> Headers:
-    """The credentials that distinguish a client without a team key, and headers that the operator names."""
+    """Of a client without a team key; and headers that the operator names."""
     return (*find_credentials(call.headers, call.query), *call.caller.identified_by)
 
 
@@ -116,18 +108,15 @@ ROOMY_WINDOW_TOKENS = 4 * LOOK_UP_MIN_TOKENS
 """With this much room for the prompt, no limit of a policy is as low as the smallest history that is looked up."""
 CACHED_SELECTIONS_MAX = 1_000
 CACHED_CHARS_MAX = 256
-"""Model and tag are the client's own words: long ones are not remembered."""
 NO_CLIENTS: Mapping[str, Client] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledPolicy:
-    """A policy and the rules it compiles to, once per configuration."""
-
     settings: Policy
     rules: Rules
     summary_client: Client | None = None
-    """The upstream that makes the summaries, if it is not the one of the request."""
+    """None: that of the request."""
     acts_from_bytes: int = 0
     """A shorter body needs no decision."""
 
@@ -137,10 +126,7 @@ class CompiledPolicy:
         return cls(policy, rules, clients.get(policy.summary.upstream), find_smallest_bytes(rules))
 
     def leaves_alone(self, request: Request, window: Window) -> bool:
-        """True for a request so small that nothing is looked up for it and nothing can become of it.
-
-        Not in a small window, nor if the request asks for compaction by whatever word.
-        """
+        """Return False in a small window, and if the request asks for compaction by whatever word."""
         if len(request.source) >= self.acts_from_bytes or b"compact" in request.source.lower():
             return False
         limit = window.input or window.total
@@ -149,8 +135,6 @@ class CompiledPolicy:
 
 @dataclass(frozen=True, slots=True)
 class PolicyChoice:
-    """Policies, each with the percentage it applies to; the last of them applies to all."""
-
     policies: tuple[tuple[float, CompiledPolicy], ...]
 
     @classmethod
@@ -159,7 +143,6 @@ class PolicyChoice:
 
     @property
     def only(self) -> CompiledPolicy | None:
-        """The policy, if there is only one."""
         if len(self.policies) != 1:
             return None
         return self.policies[0][1]
@@ -169,8 +152,6 @@ class PolicyChoice:
 
 
 class PolicySelector:
-    """All policies of a configuration, each compiled once."""
-
     def __init__(self, config: Config, clients: Mapping[str, Client]) -> None:
         self._config = config
         self._clients = clients
@@ -198,7 +179,7 @@ class PolicySelector:
 
 
 def compute_rollout_position(request: Request | None, tenant: str, key: bytes, conversation: str) -> float:
-    """A conversation's position between 0 and 100; a request that is none is last."""
+    """A request that is none is last."""
     if request is None:
         return ALL_PERCENT
     return int.from_bytes(compute_beginning(request, tenant, key, conversation)[:4], "big") * ALL_PERCENT / 2**32
@@ -215,22 +196,17 @@ class WindowScope(NamedTuple):
     url: str
     model: str
     caller: int
-    """The fingerprint of the caller."""
 
 
 find_caller = attrgetter("caller")
 
 
 def make_window_scope(upstream: Upstream, model: str, call: Call) -> WindowScope:
-    """Return the scope of an upstream's statements."""
     return WindowScope(upstream.base_url, model, compute_fingerprint(call))
 
 
 class AcceptedCallers:
-    """Callers that an upstream has accepted, as far as this process remembers.
-
-    Nothing is written for anybody else: made-up keys could fill a disk.
-    """
+    """Nothing is written for anybody else: made-up keys could fill a disk."""
 
     def __init__(self) -> None:
         self._fingerprints = ByteBoundedCache[int, bool](REMEMBERED_MAX_BYTES)
@@ -251,7 +227,7 @@ def compute_fingerprint(call: Call) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ModelProfile:
-    """Facts about a model at an upstream before its first answer, the same for all requests."""
+    """Before its first answer, the same for all requests."""
 
     window: Window
     prices: Prices
@@ -271,8 +247,6 @@ class ModelProfile:
 
 
 class ModelProfiles:
-    """The profiles of this worker's models. Names are the client's own words, so they are bounded in bytes."""
-
     def __init__(self, tokenizers: Tokenizers) -> None:
         self._tokenizers = tokenizers
         self._profiles = ByteBoundedCache[tuple[str, int | None, str, str], ModelProfile](PROFILES_MAX_BYTES)
@@ -290,10 +264,7 @@ USAGE_REFUSALS_MAX_BYTES = 256 * 1024
 
 
 class UsageRefusals:
-    """Models whose upstream refuses `stream_options`: a caller's streams are not asked for usage again.
-
-    Of each caller apart: an error may quote a request, so one could pretend for all others that the option is refused.
-    """
+    """Their streams are not asked for usage again. Of each caller apart: an error may quote a request."""
 
     def __init__(self) -> None:
         self._refused = ByteBoundedCache[WindowScope, bool](USAGE_REFUSALS_MAX_BYTES, owner_of=find_caller)
@@ -306,7 +277,7 @@ class UsageRefusals:
 
 
 class LearnedWindows:
-    """Windows learned from overflows and probes. The store keeps the same for a day, per credential."""
+    """The store keeps the same for a day, per credential."""
 
     def __init__(self) -> None:
         self._hints = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=find_caller)
@@ -316,14 +287,13 @@ class LearnedWindows:
         return self._hints.get(scope)
 
     def note(self, scope: WindowScope, window: Window | None) -> None:
-        """Remember the window of the store; None: nothing, so that an expired limit is forgotten here as well."""
+        """None: nothing, so that an expired limit is forgotten here as well."""
         if window is None:
             self._hints.pop(scope)
         else:
             self._hints[scope] = window
 
     def note_probed(self, scope: WindowScope, window: Window) -> None:
-        """Remember a probed window until it is stored for the other workers."""
         self._probed[scope] = window
 
     def take_probed(self, scope: WindowScope) -> Window | None:
@@ -337,10 +307,9 @@ PROBE_ANSWER_MAX_BYTES = 4 * 1024 * 1024
 
 
 class WindowProbe:
-    """Asks upstreams how large their windows are.
+    """A private server may read less than its model could, so it is asked before the table of models is believed.
 
-    A private server may read less than its model could, so it is asked before the table of models is believed. A
-    public API is asked only about models that the table does not know.
+    A public API is asked only about models that the table does not know.
     """
 
     def __init__(self, learned: LearnedWindows) -> None:
@@ -353,7 +322,6 @@ class WindowProbe:
         return self._windows.get(scope)
 
     def start(self, client: Client, call: Call, scope: WindowScope) -> None:
-        """Probe in the background, if it is worth it and was not done lately."""
         model = scope.model
         is_recent = self._probed_at.get(scope, -inf) + PROBE_INTERVAL_SECONDS > monotonic()
         if is_recent or not _is_worth_probing(client.settings, model):
@@ -363,7 +331,6 @@ class WindowProbe:
             self._probed_at[scope] = monotonic()
 
     async def wait_idle(self) -> None:
-        """Return once no upstream is being probed."""
         await self._probing.wait_idle()
 
     async def close(self) -> None:
@@ -383,7 +350,6 @@ class WindowProbe:
 
 
 async def _fetch(client: Client, path: str, call: Call) -> object:
-    """The answer to a probe, sent with the caller's credential and no other header of it."""
     headers = tuple(pair for pair in call.headers if is_credential(pair[0]))
     request = replace(call, method="GET", path=path.removeprefix("/v1"), query="", headers=headers, body=None)
     try:

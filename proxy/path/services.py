@@ -35,7 +35,7 @@ from proxy.wire.request_format import RequestFormat
 BYTES_PER_ELEMENT = 100
 """What one more element of JSON costs, in bytes of plain text that cost as much."""
 LARGE_WORK_BYTES = 256 * 1024
-"""More than this, in bytes of plain text, is done in a thread: 250 kB of text, or a thousand short messages."""
+"""More is done in a thread: 250 kB of text, or a thousand short messages."""
 HUGE_WORK_BYTES = 8 * 1024 * 1024
 """More than this is done in the thread for huge histories: 3 MB of ordinary messages, or 40,000 empty ones."""
 WAITING_MAX = 256
@@ -45,17 +45,11 @@ Result = TypeVar("Result")
 
 
 def estimate_work(source: bytes) -> int:
-    """The work that a request with this body is, in bytes of plain text that are as much work.
-
-    Commas are counted, which separate messages, parts, calls and members alike. Those within texts are counted as well:
-    the worst that comes of it is that a smaller history is worked on in a thread.
-    """
+    """In bytes of plain text that are as much work: commas separate messages, parts, calls and members alike."""
     return len(source) + BYTES_PER_ELEMENT * source.count(b",")
 
 
 class Lane:
-    """Threads with one queue, bounded."""
-
     def __init__(self, name: str, threads: int, most_waiting: int = WAITING_MAX) -> None:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._most_unfinished = threads + most_waiting
@@ -63,7 +57,6 @@ class Lane:
         self._lock = Lock()
 
     async def run(self, act: Callable[[], Result]) -> Result:
-        """Overloaded: too much waits already."""
         if self._unfinished >= self._most_unfinished:
             raise Overloaded("the proxy is busy with large requests", headers=(("retry-after", "1"),))
         self._count(1)
@@ -83,7 +76,6 @@ _UNKNOWN = Lane("unknown-callers", threads=1)
 
 
 def needs_thread(work: int) -> bool:
-    """Return True if this much work would delay other requests."""
     return work > LARGE_WORK_BYTES
 
 
@@ -97,29 +89,26 @@ async def run_apart(work: int, act: Callable[[], Result], *, is_known: bool = Tr
 
 
 KNOWN_REQUESTS_MAX_BYTES = 256 * 1024 * 1024
-"""A quarter of it for one caller: a request of 10 MB, or fifteen of 1 MB."""
+"""A quarter of it for one caller."""
 WORTHWHILE_BYTES = 8 * 1024
 """A smaller request is read in less time than it takes to find it here."""
 BYTES_PER_MESSAGE = 1_000
 """What is kept of a message beside its bytes, which are there twice: as values, with all that was computed of it."""
 
 REQUESTS_PER_PLACE, PLACE_MAX_BYTES = 8, 16 * 1024 * 1024
-"""So many requests that look alike are kept beside each other, the newest, up to so many bytes."""
 
 DEPTH_FACTOR, LEAST_DEPTH_BYTES, SAMPLE_BYTES = 1.25, 256, 64
 DEPTHS = tuple(int(LEAST_DEPTH_BYTES * DEPTH_FACTOR**number) for number in range(64))
 """Bytes behind the first message's start, up to which a history is compared by samples."""
 
 Key = tuple[tuple[int, str], int, bytes]
-"""The caller's fingerprint and the API, a depth, and samples of the history up to it."""
 
 
 class KnownRequests:
-    """The requests that were read lately.
+    """Requests that were read lately: of the next one only the end is read. They decide nothing.
 
-    A gateway that asks for all its users with one key is one caller with thousands of conversations. So they are found
-    by samples: each is kept under samples of its bytes, taken up to the greatest of `DEPTHS` within the
-    part that a client does not change any more; and a body is looked up at each of its own depths.
+    Each is kept under samples of its bytes, up to the greatest of `DEPTHS` within the part that a client does not
+    change any more: a gateway may be one caller with thousands of conversations.
     """
 
     def __init__(self, most_bytes: int = KNOWN_REQUESTS_MAX_BYTES) -> None:
@@ -146,7 +135,7 @@ class KnownRequests:
         return self._requests.bytes
 
     def add(self, caller: int, request: Request, prefix: Prefix | None) -> None:
-        """Remember a request, in place of the one whose history it continues."""
+        """In place of the one whose history it continues."""
         if prefix is not None:
             self._remove(caller, prefix.request)
         if (key := _key_of(caller, request)) is not None:
@@ -162,7 +151,6 @@ class KnownRequests:
 
 
 def _take_newest(requests: Iterable[Request]) -> Iterator[Request]:
-    """The first of them, and more as long as there is room in one place."""
     size = 0
     for number, request in enumerate(requests):
         size += _weigh(request)
@@ -178,7 +166,6 @@ def _weigh(request: Request) -> int:
 
 
 def _key_of(caller: int, request: Request) -> Key | None:
-    """The place of a request; None for one that nothing goes on from."""
     count, start = count_stable(request), request.offsets[0]
     depths = 0
     if count:
@@ -190,17 +177,15 @@ def _key_of(caller: int, request: Request) -> Key | None:
 
 
 def _sample(source: bytes, start: int, depth: int) -> bytes:
-    """Bytes from all over the history up to a depth, and those before it."""
     end = start + depth
     return source[start : end : depth // SAMPLE_BYTES] + source[end - SAMPLE_BYTES : end]
 
 
 REQUIRED_TIMEOUT_SECONDS = 5.0
-"""How long a request waits for its history to be written before it is refused."""
 WRITE_TIMEOUT_SECONDS = 2.0
-"""How long it waits if it goes on unfolded instead."""
+"""If it goes on unfolded instead."""
 FAILING_TIMEOUT_SECONDS = 0.2
-"""The same while the disk is known to fail: then a queue before it is no reason to wait for each request."""
+"""While the disk is known to fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,13 +202,12 @@ class Keeper:
         return self.originals is None or not self.originals.problem
 
     def locate(self, identity: Identity) -> str:
-        """The place of a conversation's originals; empty if none are kept."""
         if self.originals is None or len(identity.links) < 2:  # noqa: PLR2004 (the chain begins with the owner)
             return ""
         return self.originals.locate(identity.tenant, identity.links[1].hex())
 
     def keep(self, identity: Identity, request: Request, policy: str) -> SubmittedHistory | None:
-        """Hand over the new messages of a history. There may be none: a request can be a system prompt alone."""
+        """There may be no new messages: a request can be a system prompt alone."""
         if self.originals is None or not request.body:
             return None
         return self.originals.keep(_history(identity.tenant, identity.links, request, policy))
@@ -231,7 +215,7 @@ class Keeper:
     async def write(
         self, identity: Identity, request: Request, policy: str, writing: Writing
     ) -> tuple[SubmittedHistory | None, bool]:
-        """Hand the history over before anything of it is folded away. The second value: False if that failed."""
+        """The second value: False if that failed."""
         history = self.keep(identity, request, policy)
         if history is None or writing is Writing.HAND_OVER:
             return history, True
@@ -247,7 +231,6 @@ class Keeper:
         return history, is_written
 
     async def check_writable(self) -> bool:
-        """Find out whether originals can be written, for a history that is handed over later."""
         if self.originals is None:
             return True
         return self.is_writable and await self._wait(self.originals.check_writable(), WRITE_TIMEOUT_SECONDS)
@@ -263,13 +246,12 @@ class Keeper:
             return False
 
     def keep_unchanged(self, size: int, read: Callable[[], History | None]) -> SubmittedHistory | None:
-        """Keeps a history of which nothing was folded away; it is read later, when no request waits for it."""
+        """It is read later, when no request waits for it."""
         if self.originals is None or not self.everything:
             return None
         return self.originals.keep_later(size, read)
 
     def record_answer(self, history: SubmittedHistory, answer: Headers, reader: AnswerFormat) -> Recording | None:
-        """A recording of the answer that now begins."""
         if self.originals is None:
             return None
         kind, encoding = find_header(answer, "content-type") or "", find_encoding(answer)
@@ -283,7 +265,6 @@ class Keeper:
 def read_history(
     body: bytes, tenant: str, conversation: str, secret: bytes, policy: str, *, requests: RequestFormat
 ) -> History | None:
-    """The history of a request that was not parsed until now."""
     request = requests.parse(body)
     if request is None or not request.body:
         return None
@@ -316,10 +297,7 @@ WARNED_MAX_BYTES = 2 * 1024 * 1024
 
 
 class StoreSecret:
-    """The key of the chain of hashes. The store has the last word and is asked every second.
-
-    Until the store has answered once nothing can be found anyway, so any key will do.
-    """
+    """The key of the chain of hashes. The store has the last word and is asked every second."""
 
     def __init__(self, store: Store, emit: events.Listener) -> None:
         self._store = store
@@ -340,23 +318,19 @@ class StoreSecret:
 
 
 class WarningCounts:
-    """How often each occasion for a warning came: it is given at one of them only."""
+    """A warning is given at one of several occasions only."""
 
     def __init__(self) -> None:
         self._seen = ByteBoundedCache[str, int](WARNED_MAX_BYTES)
 
     def count(self, occasion: str) -> int:
-        """How often this has come, this time included."""
         number = (self._seen.get(occasion) or 0) + 1
         self._seen[occasion] = number
         return number
 
 
 class BlockCache:
-    """Blocks that were read: that of a long conversation has a hundred kilobytes and comes back every turn.
-
-    Shared by the threads for large histories, so it is locked.
-    """
+    """That of a long conversation has a hundred kilobytes and comes back every turn. Locked: threads share it."""
 
     def __init__(self, most_bytes: int = CACHED_BLOCKS_MAX_BYTES) -> None:
         # Found by their ends and compared: to hash a hundred kilobytes takes twenty times as long.
@@ -368,7 +342,6 @@ class BlockCache:
         self._lock = Lock()
 
     def read(self, caller: int, stored_bytes: bytes) -> Block | None:
-        """The block in these bytes, remembered for this caller."""
         key = caller, len(stored_bytes), stored_bytes[:BLOCK_SAMPLE_BYTES], stored_bytes[-BLOCK_SAMPLE_BYTES:]
         with self._lock:
             known_bytes, known_block = self._blocks.get(key, (b"", None))
@@ -383,8 +356,6 @@ class BlockCache:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Services that the sessions of a worker share."""
-
     store: Store
     keeper: Keeper
     emit: events.Listener

@@ -24,7 +24,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 
 class App:
-    """The aiohttp handler for all requests. A reload replaces `gateway`; requests keep the one they began with."""
+    """A reload replaces `gateway`; requests keep the one they began with."""
 
     def __init__(
         self,
@@ -70,11 +70,9 @@ class App:
 
     @property
     def in_flight(self) -> int:
-        """The number of API requests that are being served."""
         return len(self._running)
 
     async def wait_idle(self) -> None:
-        """Return once no API request is being served."""
         await self._idle.wait()
 
     def cut_requests(self) -> None:
@@ -136,7 +134,6 @@ class App:
         return answer
 
     async def _home(self, _: web.BaseRequest) -> web.StreamResponse:
-        """Lead a person who opens the address in a browser to the dashboard."""
         return web.Response(status=302, headers={"location": "/admin/"})
 
     async def _live(self, _: web.BaseRequest) -> web.StreamResponse:

@@ -57,14 +57,12 @@ def _is_own(base_url: str, listen: Listen) -> bool:
 
 
 FILE_SECONDS = 0.25
-"""How often files are looked at."""
 _RECORDS_SECONDS = 0.2
 """Short, so that a switch is in force within a second."""
 _SHARE_SECONDS = 0.25
 """The same, on other replicas."""
 _KEY_USES_SECONDS = 5.0
 _RETRY_SECONDS = 1.0
-"""After a failure, which is reported each time."""
 
 FileStamp = tuple[int, int] | None
 """Time and size of a file; None if there is none."""
@@ -72,16 +70,12 @@ FileStamp = tuple[int, int] | None
 
 @dataclass(slots=True)
 class ConfigSource:
-    """The source of the configuration: the file, if there was one at start, and how to read it.
-
-    It remembers if it has read settings and teams: some files are valid at start only (`_check_reload`).
-    """
+    """It remembers if it has read settings and teams: some files are valid at start only."""
 
     load: Callable[[str | None], Loaded]
-    """Reads all sources. A text stands for the content of the file."""
+    """A text stands for the content of the file."""
     file: Path | None
     stamp_read: FileStamp = None
-    """The stamp of the file when it was read last."""
     _had_file_settings: bool = False
     _had_teams: bool = False
 
@@ -89,7 +83,7 @@ class ConfigSource:
         return read_file_stamp(self.file)
 
     def read(self) -> Loaded:
-        """Read the configuration. InvalidConfig: it cannot be used, or not by a process that has read another."""
+        """InvalidConfig: it cannot be used, or not by a process that has read another."""
         self.stamp_read = self.read_stamp()
         loaded = self.load(None)
         self._check_reload(loaded)
@@ -98,7 +92,6 @@ class ConfigSource:
         return loaded
 
     def check(self, text: str) -> None:
-        """Check a text that the file may get. InvalidConfig: the proxy would refuse it."""
         self._check_reload(self.load(text))
 
     def _check_reload(self, loaded: Loaded) -> None:
@@ -115,7 +108,7 @@ class ConfigSource:
 
 
 class ConfigWatch:
-    """Follows changes by operators. `apply` gets each valid configuration, and returns whether it was a change."""
+    """`apply` gets each valid configuration, and returns whether it was a change."""
 
     def __init__(
         self,
@@ -135,10 +128,8 @@ class ConfigWatch:
         self._apply = apply
         self._was_refused = False
         self._waiting_settings: tuple[str, ...] = ()
-        """Changed settings that are read at start only."""
 
     async def watch_file(self) -> None:
-        """Apply the configuration file whenever it has changed."""
         last_stamp = self._source.read_stamp()
         while True:
             with suppress(TimeoutError):
@@ -167,7 +158,6 @@ class ConfigWatch:
             self._emit(events.ConfigReloaded(waiting=waiting_settings))
 
     async def watch_records(self) -> None:
-        """Read keys and switches whenever they have changed."""
         while True:
             await asyncio.sleep(_RECORDS_SECONDS)
             try:
@@ -177,14 +167,13 @@ class ConfigWatch:
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def write_key_uses(self, store: Store) -> None:
-        """Write down which keys were used here, for the pages of all workers and replicas."""
         while True:
             await asyncio.sleep(_KEY_USES_SECONDS)
             with suppress(StoreUnavailable):  # reported when it delays a request
                 await self._records.uses.write(store, self._records.current.keys)
 
     async def sync_records(self, store: Store) -> None:
-        """Exchange keys and switches with the other replicas. One worker of each machine does this."""
+        """One worker of each machine does this."""
         while True:
             try:
                 await synchronize(self._records, store)
@@ -206,7 +195,6 @@ def read_file_stamp(file: Path | None) -> FileStamp:
 
 
 def make_tls_context(listen: Listen) -> ssl.SSLContext | None:
-    """Return the context of the listener, or None without `tls_cert`. OSError: a file cannot be used."""
     if listen.tls_cert is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -218,10 +206,7 @@ def make_tls_context(listen: Listen) -> ssl.SSLContext | None:
 
 
 async def watch_certificate(listen: Listen, context: ssl.SSLContext, emit: events.Listener) -> None:
-    """Serve a renewed certificate to new connections: ACME clients and cert-manager replace the files.
-
-    The files are read once they have not changed for a moment, because they are not replaced in one step.
-    """
+    """ACME clients and cert-manager replace the files."""
     stamps_in_force = last_stamps = _read_stamps(listen)
     while True:
         await asyncio.sleep(FILE_SECONDS)
@@ -233,7 +218,7 @@ async def watch_certificate(listen: Listen, context: ssl.SSLContext, emit: event
 
 
 def _reload(listen: Listen, context: ssl.SSLContext) -> str | None:
-    """Load the certificate into the context in use. Return the reason if it cannot be used."""
+    """Return the reason if it cannot be used."""
     try:
         make_tls_context(listen)  # tried first: a certificate without its key would break the context in use
     except OSError as fault:

@@ -48,7 +48,6 @@ def new_request_id() -> str:
 
 
 def find_path(raw_path: str) -> str | None:
-    """Return the path of a request's target in its normal form, or None if it has none."""
     return normalize_path(raw_path.partition("#")[0].partition("?")[0])
 
 
@@ -63,22 +62,16 @@ def render_error(fault: errors.ProxyError, request_id: str, path: str = "") -> w
 
 
 class ClientConnection(web_protocol.RequestHandler):
-    """One connection of a client."""
-
     __slots__ = ("_emit", "_head_bytes", "newest_body")
 
     def __init__(self, server: "HttpServer", emit: events.Listener, **settings: Any) -> None:  # noqa: ANN401
         super().__init__(server, **settings)
         self._emit = emit
         self._head_bytes = 0
-        """Bytes of a head that has begun and not ended."""
         self.newest_body: StreamReader = EMPTY_PAYLOAD
 
     def data_received(self, data: bytes) -> None:
-        """Pass bytes to the parser, and bound the head.
-
-        If a body turns out to be malformed, tell its reader: aiohttp would let it wait until the client hangs up.
-        """
+        """Bound the head; if a body turns out to be malformed, tell its reader, which aiohttp would let wait."""
         if self._head_bytes > HEAD_MAX_BYTES:
             return  # already refused, and about to be closed
         newest_body = self._messages[-1][1] if self._messages else self.newest_body
@@ -95,7 +88,7 @@ class ClientConnection(web_protocol.RequestHandler):
             self._fail_body()
 
     def _refuse_head(self) -> None:
-        """Queue the error that aiohttp queues for a request that it cannot parse."""
+        """As aiohttp queues one for a request that it cannot parse."""
         fault = BadHttpMessage(_HEAD_TOO_LARGE)
         error = web_protocol._ErrInfo(status=fault.code, exc=fault, message="")  # noqa: SLF001
         self._messages.append((error, EMPTY_PAYLOAD))
@@ -139,8 +132,6 @@ class ClientConnection(web_protocol.RequestHandler):
 
 
 class HttpServer(web.Server):
-    """Makes a `ClientConnection` for each connection."""
-
     def __init__(self, handler: Any, emit: events.Listener, **settings: Any) -> None:  # noqa: ANN401
         super().__init__(handler, **settings)
         self._emit = emit
@@ -183,7 +174,7 @@ def _as_proxy_error(exc: BaseException | None) -> errors.ProxyError:
 
 
 class RelayedStream(web.StreamResponse):
-    """A response with the upstream's headers only: aiohttp would add `Server` and guess a `Content-Type`."""
+    """aiohttp would add `Server` and guess a `Content-Type`."""
 
     async def _prepare_headers(self) -> None:
         headers = self.headers
@@ -197,14 +188,12 @@ class RelayedStream(web.StreamResponse):
 
 
 class RelayedBody(RelayedStream):
-    """A response that is no event stream: its headers leave in one packet with the first bytes of the body."""
+    """Its headers leave in one packet with the first bytes of the body."""
 
     _send_headers_immediately = False
 
 
 class ClientResponse:
-    """One answer on its way to one client."""
-
     __slots__ = ("_answer", "_heartbeat_seconds", "_last_at", "_record", "_request", "_response")
 
     def __init__(
@@ -215,7 +204,6 @@ class ClientResponse:
         self._record = record
         self._heartbeat_seconds = heartbeat_seconds
         self._last_at = 0.0
-        """When the last chunk or heartbeat was sent."""
         kind = RelayedBody if answer.watch is None else RelayedStream
         self._response = kind(
             status=answer.reply.status, reason=answer.reply.reason, headers=_list_headers(request, answer)
@@ -223,7 +211,7 @@ class ClientResponse:
         record.status = answer.reply.status
 
     async def send(self, *, close_connection: bool) -> web.StreamResponse:
-        """Send the answer. `close_connection`: close it afterwards, so that the client goes to another worker."""
+        """`close_connection`: afterwards, so that the client goes to another worker."""
         if close_connection:
             self._response.force_close()
         try:
@@ -268,7 +256,7 @@ class ClientResponse:
 
     @contextmanager
     def _keep_alive(self) -> Iterator[None]:
-        """Send comments between events while the upstream is silent: one task per stream, no work per chunk."""
+        """While the upstream is silent: one task per stream, no work per chunk."""
         watch = self._answer.watch
         if watch is None:
             yield
@@ -295,9 +283,8 @@ class ClientResponse:
 
 
 def _list_headers(request: web.BaseRequest, answer: RelayedAnswer) -> Headers:
-    """Return the headers of the response, for nginx with a word against buffering.
+    """Nginx calls by HTTP/1.0 unless told otherwise, and buffers streams without a word against it.
 
-    nginx calls by HTTP/1.0 unless told otherwise, and buffers streams without this header:
     https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_buffering
     """
     if answer.watch is None or request.version >= HttpVersion11 or find_header(answer.headers, "x-accel-buffering"):
@@ -314,7 +301,7 @@ _CHUNKED = "chunked"
 
 
 class ClientRequest:
-    """One request. While the worker is draining, its connection is closed after the answer."""
+    """While the worker is draining, its connection is closed after the answer."""
 
     def __init__(self, request: web.BaseRequest, is_draining: Callable[[], bool]) -> None:
         self._request = request
@@ -331,7 +318,6 @@ class ClientRequest:
             raise BadRequest("unsupported Transfer-Encoding: send chunked, and name compression in Content-Encoding")
 
     def split_target(self) -> tuple[str, str]:
-        """Return the path below /v1 in its normal form, and the query as it came."""
         path = find_path(self._request.raw_path)
         query = self._request.raw_path.partition("#")[0].partition("?")[2]
         path_below = below_v1(path) if path else None
@@ -345,7 +331,6 @@ class ClientRequest:
         return path_below, query
 
     async def read_body(self, limits: Listen, record: RequestFinished) -> bytes | None:
-        """Return the whole body, decompressed, or None if there is none."""
         max_bytes = int(limits.max_body_mib * MIB)
         if (self._request.content_length or 0) > max_bytes:  # before the client is told to continue
             raise _make_too_large(max_bytes)
@@ -360,7 +345,6 @@ class ClientRequest:
         return await _decompress(body, encoding, max_bytes)
 
     def stream_body(self, limits: Listen, record: RequestFinished) -> AsyncIterator[bytes] | None:
-        """Return the body as it arrives, or None if there is none."""
         if not self._expect_body():
             return None
         return self._read_pieces(record, limits.body_silence_seconds)
@@ -370,10 +354,7 @@ class ClientRequest:
         return await response.send(close_connection=self._is_draining())
 
     def _expect_body(self) -> bool:
-        """Tell if a body follows.
-
-        If the client waits for `100 Continue`, send it: aiohttp leaves that to the handler.
-        """
+        """If the client waits for `100 Continue`, send it: aiohttp leaves that to the handler."""
         request = self._request
         if not request.body_exists:
             return False
@@ -409,7 +390,7 @@ class ClientRequest:
             raise BadRequest(_BROKEN_BODY) from None
 
     async def _read_piece(self, silence_seconds: float) -> bytes:
-        """Return the bytes that have arrived since the last piece; empty at the end of the body."""
+        """Empty at the end of the body."""
         content = self._request.content
         piece = content.read_nowait()
         if piece:  # without a timer, which costs 2 % of a small request

@@ -23,8 +23,6 @@ Fault = tuple[str, str]
 
 
 class LoopFaults:
-    """The exception handler of an event loop."""
-
     def __init__(self, emit: events.Listener, seconds: float = REPORT_SECONDS) -> None:
         self._emit = emit
         self._seconds = seconds
@@ -53,8 +51,6 @@ class LoopFaults:
 
 
 class Listeners:
-    """The listeners of one worker, and `emit`, by which they hear of an event."""
-
     def __init__(
         self,
         config: Config,
@@ -86,11 +82,11 @@ class Listeners:
         self._track_losses()
 
     def make_reporter(self, kind: Callable[[str], events.Event]) -> Callable[[str], None]:
-        """Return a function by which any thread may report such an event, with a sentence for operators."""
+        """Any thread may report such an event, with a sentence for operators."""
         return lambda sentence: self.emit_from_thread(kind(sentence))
 
     def report_thread_error(self, thread: threading.ExceptHookArgs) -> None:
-        """Report a thread's uncaught exception by kind and place only: its values may hold credentials."""
+        """By kind and place only: its values may hold credentials."""
         if thread.exc_value is not None:
             self.emit_from_thread(events.InternalFault("none", *events.locate_fault(thread.exc_value)))
 
@@ -100,7 +96,7 @@ class Listeners:
             self._loop.call_soon_threadsafe(self.emit, event)
 
     async def close(self) -> None:
-        """Close all, each with a bounded wait. The log is last: the others may still have something to report."""
+        """Each with a bounded wait. The log is last: the others may still have something to report."""
         await asyncio.to_thread(self._hooks.close)
         await asyncio.to_thread(self.audit.close)
         if self.exporter is not None:
@@ -109,7 +105,6 @@ class Listeners:
         await asyncio.to_thread(self._log.close)
 
     def _restore_counts(self, snapshots: metrics.WorkerSnapshots | None) -> None:
-        """Continue the counters of the worker that was here before, so that none falls."""
         if snapshots is None:
             return
         counts = snapshots.read_own()
@@ -117,7 +112,6 @@ class Listeners:
             self.metrics.restore(counts)
 
     def _track_losses(self) -> None:
-        """Let metrics read how much the other listeners had to drop."""
         self.metrics.track(self.metrics.log_lines_dropped, lambda: self._log.dropped_lines)
         self.metrics.track(self.metrics.activity_dropped, lambda: self.activity_log.dropped_records)
         exporter = self.exporter
@@ -131,6 +125,5 @@ class Listeners:
         return name in self._get_config_in_force().teams
 
     def _is_known_model(self, name: str) -> bool:
-        """Tell if the configuration or the bundled table names this model."""
         upstreams = self._get_config_in_force().upstreams
         return is_known_model(name) or any(name in upstream.models for upstream in upstreams)

@@ -52,7 +52,7 @@ _TRIM_SECONDS = 15.0
 
 
 class Jobs:
-    """The jobs that run now. If one fails, that is reported, and it is started again after a rest."""
+    """If a job fails, that is reported, and it is started again after a rest."""
 
     def __init__(self, emit: events.Listener) -> None:
         self._emit = emit
@@ -78,7 +78,6 @@ class Jobs:
 
 
 async def measure_lag(emit: events.Listener) -> None:
-    """Report how late the event loop is."""
     while True:
         due = perf_counter() + _LAG_SECONDS
         await asyncio.sleep(_LAG_SECONDS)
@@ -86,11 +85,7 @@ async def measure_lag(emit: events.Listener) -> None:
 
 
 async def return_memory() -> None:
-    """Give free memory back to the system, if the C library can.
-
-    glibc keeps most of the memory of large requests: a third of a worker after many of 1 MB.
-    https://man7.org/linux/man-pages/man3/malloc_trim.3.html
-    """
+    """Glibc keeps a third of a worker after many requests of 1 MB: https://man7.org/linux/man-pages/man3/malloc_trim.3.html"""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     while trim is not None:
         await asyncio.sleep(_TRIM_SECONDS)
@@ -98,7 +93,6 @@ async def return_memory() -> None:
 
 
 async def write_snapshots(metrics: Metrics, snapshots: WorkerSnapshots) -> None:
-    """Share this worker's counters, for the page of metrics of any worker."""
     while True:
         snapshots.write(metrics.to_snapshot())
         await asyncio.sleep(_SNAPSHOT_SECONDS)
@@ -111,7 +105,7 @@ async def export_metrics(metrics: Metrics, exporter: "Exporter", seconds: float)
 
 
 async def watch_supervisor(pid: int, emit: events.Listener, stop: Callable[[], None]) -> None:
-    """Stop if the supervisor was killed: its successor could not bind the port, and nothing restarts workers."""
+    """If it was killed: its successor could not bind the port, and nothing restarts workers."""
     while os.getppid() == pid:  # noqa: ASYNC110 (another process ends)
         await asyncio.sleep(_SUPERVISOR_SECONDS)
     emit(events.Lifecycle("supervisor-lost", (("effect", "this worker finishes its requests and ends"),)))
@@ -121,8 +115,7 @@ async def watch_supervisor(pid: int, emit: events.Listener, stop: Callable[[], N
 _THREAD_SWITCH_SECONDS = 0.002
 """How long a thread that works on a large history may keep the event loop waiting; Python's default is 0.005."""
 _COLLECTION_THRESHOLDS = (10_000, 20, 50)
-"""For `gc.set_threshold`. By its default of 700, which a few requests at once exceed all the time, the collector took
-10 % of a small request, and 50 ms at a stretch. Requests leave no cycles: their objects are freed when they end."""
+"""By its default of 700, the collector took 10 % of a small request. Requests leave no cycles."""
 _CANCEL_SECONDS = 0.1
 """How long cancelled requests, and closing connections, get after the drain; aiohttp's default is a minute."""
 _NOTES_SECONDS = 5.0
@@ -133,8 +126,6 @@ _READ_BUFFER_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The place of one of several workers under their supervisor."""
-
     snapshots: WorkerSnapshots
     supervisor_pid: int
 
@@ -144,8 +135,6 @@ class Slot:
 
 
 class Worker:
-    """Runs the parts that `build_worker` has built."""
-
     def __init__(
         self,
         source: ConfigSource,
@@ -174,7 +163,7 @@ class Worker:
         self._watch = ConfigWatch(source, started, records, self._emit, self._apply_config)
 
     async def run(self, sock: socket.socket) -> signal.Signals:
-        """Serve on this socket until SIGTERM or SIGINT, then drain. Return which of the two it was."""
+        """Until SIGTERM or SIGINT, then drain. Return which of the two it was."""
         try:
             await self._serve(sock)
         finally:
@@ -252,10 +241,7 @@ class Worker:
             start(partial(export_metrics, metrics, exporter, export_seconds))
 
     async def _drain(self, runner: web.ServerRunner) -> None:
-        """Wait for open requests, then cancel the rest.
-
-        Connections are accepted until then: load balancers notice late.
-        """
+        """Connections are accepted until then: load balancers notice late."""
         self._app.draining = True
         seconds = self._app.gateway.config.listen.drain_seconds
         self._emit(events.Lifecycle("draining", (("in_flight", self._app.in_flight), ("seconds", seconds))))
@@ -273,10 +259,7 @@ class Worker:
                 await asyncio.gather(*(client.wait_closed() for client in gateway.clients.values()))
 
     async def _apply_config(self, config: Config) -> bool:
-        """Put a configuration in force for new requests. Return whether it differs from the one before.
-
-        The old gateway keeps its connections until the last request and note that began with it.
-        """
+        """Return whether it differs from the one before. Requests and notes finish on the gateway they began with."""
         replaced = self._app.gateway
         if config == replaced.config:
             return False
@@ -288,7 +271,6 @@ class Worker:
         return True
 
     def _warn_of_settings(self, config: Config) -> None:
-        """Report the warnings of `check`, in one of several workers."""
         if self._slot is None or self._slot.number == 0:
             for setting, why in find_warnings(config, is_known_model):
                 self._emit(events.ConfigDoubted(setting, why))
@@ -310,7 +292,7 @@ def make_url(config: Config, sock: socket.socket) -> str:
 
 
 _NOTES_MAX = 1_000
-"""Notes after answers that may be under way at once. More means that the store or an upstream does not keep up."""
+"""More means that the store or an upstream does not keep up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,10 +304,10 @@ class LastValid:
 
 
 def build_worker(source: ConfigSource, started: Config, slot: Slot | None, last_valid: LastValid) -> Worker:
-    """Build a worker within the event loop that it is to run in.
+    """Within the event loop that it is to run in.
 
-    All workers are built from `started`, the configuration at start, so that all have the same files and stores.
-    `last_valid` is the newest configuration, for a worker that is started later.
+    All workers are built from `started`, so that all have the same files and stores. `last_valid` is the newest
+    configuration, for a worker that is started later.
     """
 
     def get_config_in_force() -> Config:
