@@ -52,7 +52,7 @@ class Compactor:
     def __init__(
         self, store: Store, keeper: Keeper, emit: events.Listener, redaction: Redaction = NOTHING_REDACTED
     ) -> None:
-        self._services = Services.of(store, keeper, emit, redaction)
+        self._services = Services(store, keeper, emit, redaction)
         self._loading: asyncio.Task[None] | None = None
 
     async def prepare(self, call: Call, body: bytes, client: Client, choice: PolicyChoice) -> OutgoingRequest:

@@ -25,7 +25,7 @@ from proxy.path.program import compact, decide, run
 from proxy.path.remedies import INVALID_STATUSES, strip_signed
 from proxy.path.remember import give_up_summary, remember
 from proxy.path.request_context import CompiledPolicy, RequestOptions, make_window_scope
-from proxy.path.services import WORTHWHILE_BYTES, Services, estimate_work, needs_thread, run_apart
+from proxy.path.services import Services, estimate_work, needs_thread, run_apart
 from proxy.recall.answering import CompactedHistory, OwnToolRounds, find_room, list_tools
 from proxy.shorten.memory import LookUp
 from proxy.store.transcripts.writer import SubmittedHistory
@@ -127,6 +127,7 @@ class RequestDriver:
             client=client,
             profile=self._profile,
             scope=self._scope,
+            prefix=prefix,
         )
         self._life = run(self.gather, is_small=self.is_small)
         self._forwarding: Forwarding | None = None
@@ -254,7 +255,7 @@ class RequestDriver:
             # The client left while an action was performed: the accepted request is remembered, too.
             if self._pending is None or isinstance(self._pending, Send | Finished):
                 return
-            result = await self._perform(self._pending)
+            result = await self.performer.perform(self._pending)
             if not isinstance(await self._drive(self._life, result), Deliver):
                 return
         usage = read_usage(tail.usage())
@@ -304,7 +305,7 @@ class RequestDriver:
             if isinstance(following, Send | Deliver | Finished):
                 return following
             action = following
-            result = await self._perform(action)
+            result = await self.performer.perform(action)
 
     async def _advance_apart(self, work: int, life: Actions[Any], result: object) -> "Action | Finished":
         """Once the upstream has accepted the request, it goes on if the client leaves."""
@@ -313,19 +314,6 @@ class RequestDriver:
             return await stretch
         self._stretch = asyncio.ensure_future(stretch)
         return await asyncio.shield(self._stretch)
-
-    async def _perform(self, action: Action) -> Any:  # noqa: ANN401 (each action has a result of its own)
-        if isinstance(action, actions.NoteAccepted):
-            return self._note_accepted(refused_usage_option=action.refused_usage_option)
-        return await self.performer.perform(action)
-
-    def _note_accepted(self, *, refused_usage_option: bool) -> None:
-        services = self._services
-        services.accepted.add(self._scope.caller)
-        if refused_usage_option:
-            services.usage_refusals.add(self._scope)
-        if len(self._request.source) >= WORTHWHILE_BYTES:
-            services.known_requests.add(self._scope.caller, self._request, self._prefix)
 
     def _go_on(self) -> None:
         if self._has_left:

@@ -226,11 +226,13 @@ class Gateway:
         record.client = self._authenticator.find_client(request.headers, request.peer)
         registry = self._records.current
         now = time()
-        caller_and_headers = self._authenticator.admit(request.headers, request.peer, registry, now, query)
-        if caller_and_headers.caller.key_id:
-            self._records.uses.note(caller_and_headers.caller.key_id, now)
-        record.team = caller_and_headers.caller.team if caller_and_headers.caller.team in self.config.teams else ""
-        return caller_and_headers
+        admitted = self._authenticator.admit(request.headers, request.peer, registry, now, query)
+        caller = admitted.caller
+        if caller.key_id:
+            self._records.uses.note(caller.key_id, now)
+        if caller.team in self.config.teams:
+            record.team = caller.team
+        return admitted
 
     async def _read(
         self, request: IncomingRequest[R_co], path: str, query: str, admitted: Admitted, record: RequestFinished
@@ -294,9 +296,10 @@ class Gateway:
         fallback = OutgoingRequest(call, Decision("failed-open"))
         prepare = self._compactor.prepare(call, call.body, calls.client, choice)
         outgoing = await self._fail_open(prepare, fallback, record)
+        if outgoing.driver is not None:
+            record.model = outgoing.driver.model
         # Nothing has read a body that is bypassed, say; a count of tokens is no request of the model.
-        is_read = outgoing.driver is not None and outgoing.driver.model
-        if not is_read and call.path != COUNT_TOKENS_PATH:
+        if not record.model and call.path != COUNT_TOKENS_PATH:
             record.model = (calls.model or find_model(call.body) or "")[:MODEL_MAX_CHARS]
         return outgoing
 
@@ -311,7 +314,7 @@ class Gateway:
     async def _answer(self, outgoing: OutgoingRequest, calls: UpstreamCalls, record: RequestFinished) -> RelayedAnswer:
         if outgoing.answer is None:
             return await self._ask(outgoing, calls, record)
-        _record_decision(outgoing, record)
+        _note_decision(outgoing.decision, record)
         return RelayedAnswer(outgoing.answer, render_decision(outgoing.decision, record.request_id), None)
 
     async def _ask(self, outgoing: OutgoingRequest, calls: UpstreamCalls, record: RequestFinished) -> RelayedAnswer:
@@ -325,7 +328,7 @@ class Gateway:
         elif not reply.is_good:
             retry = self._retry_bypassed(outgoing, reply, calls, record)
             outgoing, reply = await self._fail_open(retry, (outgoing, reply), record)
-        _record_decision(outgoing, record)
+        _note_decision(outgoing.decision, record)
         own_tools = driver.own_tools if driver is not None else None
         if own_tools is not None:
             await reply.decompress(ANSWER_MAX_BYTES)
@@ -462,46 +465,29 @@ async def _read_refusal(reply: Reply, call: Call, hold_seconds: float | None = N
 
     The first events of a stream are held back for at most `hold_seconds`; None: the client's stream has begun.
     """
-    if reply.is_good and is_event_stream(reply.headers):
-        opening = StreamOpening(first_decides=call.path == CHAT_PATH)
-        if not _may_overflow(call):
+    status, headers, is_error = reply.status, reply.headers, False
+    error: bytes | None = None
+    if reply.is_good and is_event_stream(headers):
+        # A token takes at least one byte.
+        if isinstance(call.body, bytes) and len(call.body) < SMALLEST_OVERFLOW_TOKENS:
             return None
-        return await _read_late_refusal(reply, opening, hold_seconds)
-    beginning = None
-    if _may_refuse(reply):
-        beginning = await reply.peek(_can_be_classified if reply.is_good else _is_larger_than_refusal)
-    if beginning is None:
-        return None
-    reply.is_good = reply.is_good and not begins_as_error(beginning)
-    fault = classify(reply.status, reply.headers, beginning)
-    if fault is not None and fault.kind in RECOVERABLE_KINDS:
-        return fault
-    return None
-
-
-def _may_overflow(call: Call) -> bool:
-    """False for a request that is far too small: a token takes at least one byte."""
-    return not isinstance(call.body, bytes) or len(call.body) >= SMALLEST_OVERFLOW_TOKENS
-
-
-async def _read_late_refusal(reply: Reply, opening: StreamOpening, hold_seconds: float | None) -> Refusal | None:
-    # Held back without a bound, the client would get neither headers nor heartbeats while the model reads or waits.
-    beginning = await reply.peek(opening.is_decided, hold_seconds)
-    error = None
-    if beginning is not None:
-        error = opening.find_refusal(beginning)
+        opening = StreamOpening(first_decides=call.path == CHAT_PATH)
+        # Held back without a bound, the client would get neither headers nor heartbeats while the model reads or waits.
+        beginning = await reply.peek(opening.is_decided, hold_seconds)
+        if beginning is not None:
+            error = opening.find_refusal(beginning)
+        status, headers, is_error = HTTPStatus.BAD_REQUEST, (), True
+    elif not reply.is_good or "json" in (find_header(headers, "content-type") or ""):
+        # Some routers wrap an error in a good answer; it is no stream then.
+        error = await reply.peek(_can_be_classified if reply.is_good else _is_larger_than_refusal)
+        is_error = error is not None and begins_as_error(error)
     if error is None:
         return None
-    reply.is_good = False
-    fault = classify(HTTPStatus.BAD_REQUEST, (), error)
+    reply.is_good = reply.is_good and not is_error
+    fault = classify(status, headers, error)
     if fault is not None and fault.kind in RECOVERABLE_KINDS:
         return fault
     return None
-
-
-def _may_refuse(reply: Reply) -> bool:
-    """Some routers wrap an error in a good answer; it is no stream then."""
-    return not reply.is_good or "json" in (find_header(reply.headers, "content-type") or "")
 
 
 def _can_be_classified(beginning: bytes | bytearray) -> bool:
@@ -534,14 +520,9 @@ def render_decision(decision: Decision | None, request_id: str) -> Headers:
     return tuple(pairs)
 
 
-def _record_decision(outgoing: OutgoingRequest, record: RequestFinished) -> None:
-    if outgoing.driver is not None and outgoing.driver.model:
-        record.model = outgoing.driver.model
-    if outgoing.decision is not None:
-        _note_decision(outgoing.decision, record)
-
-
-def _note_decision(decision: Decision, record: RequestFinished) -> None:
+def _note_decision(decision: Decision | None, record: RequestFinished) -> None:
+    if decision is None:
+        return
     record.conversation = decision.conversation
     record.compaction = decision.outcome
     record.reason = decision.reason or None
@@ -603,7 +584,7 @@ async def _watch_stream(chunks: AsyncGenerator[bytes], watch: StreamWatch) -> As
                     yield ready
                 _refuse_error(watch)
         rest = watch.close()
-        _refuse_unfinished(watch)  # half a line before it would only hide the error from a client that parses
+        _refuse_error(watch, must_finish=True)  # half a line before it would only hide the error from a client
         if rest:
             yield rest
     except (UpstreamBroke, UpstreamTimeout) as fault:
@@ -612,12 +593,8 @@ async def _watch_stream(chunks: AsyncGenerator[bytes], watch: StreamWatch) -> As
         raise
 
 
-def _refuse_error(watch: StreamWatch) -> None:
+def _refuse_error(watch: StreamWatch, *, must_finish: bool = False) -> None:
     if watch.error is not None:
         raise UpstreamBroke("the upstream reported an error in the middle of its answer")
-
-
-def _refuse_unfinished(watch: StreamWatch) -> None:
-    _refuse_error(watch)
-    if not watch.finished:
+    if must_finish and not watch.finished:
         raise UpstreamBroke("the upstream ended its answer before it was finished")

@@ -6,7 +6,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from threading import Lock
 from typing import TypeVar
@@ -354,41 +354,23 @@ class BlockCache:
         return block
 
 
-@dataclass(frozen=True, slots=True)
 class Services:
-    store: Store
-    keeper: Keeper
-    emit: events.Listener
-    redaction: Redaction
-    secret: StoreSecret
-    accepted: AcceptedCallers
-    learned: LearnedWindows
-    window_probe: WindowProbe
-    summarizer: Summarizer
-    tokenizers: Tokenizers
-    blocks: BlockCache
-    profiles: ModelProfiles
-    known_requests: KnownRequests = field(default_factory=KnownRequests)
-    warning_counts: WarningCounts = field(default_factory=WarningCounts)
-    usage_refusals: UsageRefusals = field(default_factory=UsageRefusals)
-
-    @classmethod
-    def of(cls, store: Store, keeper: Keeper, emit: events.Listener, redaction: Redaction) -> "Services":
-        learned, tokenizers = LearnedWindows(), Tokenizers()
-        return cls(
-            store=store,
-            keeper=keeper,
-            emit=emit,
-            redaction=redaction,
-            secret=StoreSecret(store, emit),
-            accepted=AcceptedCallers(),
-            learned=learned,
-            window_probe=WindowProbe(learned),
-            summarizer=Summarizer(store, emit),
-            tokenizers=tokenizers,
-            blocks=BlockCache(),
-            profiles=ModelProfiles(tokenizers),
-        )
+    def __init__(self, store: Store, keeper: Keeper, emit: events.Listener, redaction: Redaction) -> None:
+        self.store = store
+        self.keeper = keeper
+        self.emit = emit
+        self.redaction = redaction
+        self.secret = StoreSecret(store, emit)
+        self.accepted = AcceptedCallers()
+        self.learned = LearnedWindows()
+        self.window_probe = WindowProbe(self.learned)
+        self.summarizer = Summarizer(store, emit)
+        self.tokenizers = Tokenizers()
+        self.blocks = BlockCache()
+        self.profiles = ModelProfiles(self.tokenizers)
+        self.known_requests = KnownRequests()
+        self.warning_counts = WarningCounts()
+        self.usage_refusals = UsageRefusals()
 
     async def close(self) -> None:
         await self.window_probe.close()

@@ -7,7 +7,7 @@
                                 admin pages
 
 1. `supervisor.serve` starts the workers, each with a socket of its own on one port. One worker runs without it.
-2. `build_worker` makes the parts of a worker; `Worker.run` serves with them until SIGTERM.
+2. `Worker` makes its parts; `Worker.run` serves with them until SIGTERM.
 3. aiohttp parses a request on a `ClientConnection`, and calls `App`: pages of the proxy itself, the admin pages, or
    the gateway with a `ClientRequest`. The gateway gives its answer back to that request to deliver.
 4. Beside requests run periodic jobs, and `ConfigWatch`, which puts a changed configuration, key or switch in force.

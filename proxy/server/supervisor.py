@@ -20,7 +20,7 @@ from proxy.assembly import open_records
 from proxy.config import Config, InvalidConfig
 from proxy.lifetime import INTERRUPTED_STATUS
 from proxy.server.config_watch import ConfigSource
-from proxy.server.worker import LastValid, Slot, Worker, build_worker
+from proxy.server.worker import LastValid, Slot, Worker
 from proxy.telemetry.metrics import SnapshotArea, WorkerSnapshots
 
 _fork = multiprocessing.get_context("fork")
@@ -32,7 +32,7 @@ def serve(source: ConfigSource, config: Config, registry: Registry, sock: socket
     """With several workers the bound socket only reserves the port for them."""
     _raise_open_files_limit()
     if config.listen.workers == 1:
-        return _serve_until_stopped(lambda: build_worker(source, config, None, LastValid(config, registry)), sock)
+        return _serve_until_stopped(lambda: Worker(source, config, None, LastValid(config, registry)), sock)
     return Supervisor(source, config, registry, sock).run()
 
 
@@ -156,7 +156,7 @@ def _run_worker(source: ConfigSource, started: Config, last_valid: LastValid, po
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     sock = _bind_socket(started.listen.host, port, is_shared=True)
     current = replace(last_valid, config=_read_current_config(source, started, last_valid.config))
-    raise SystemExit(_serve_until_stopped(lambda: build_worker(source, started, slot, current), sock))
+    raise SystemExit(_serve_until_stopped(lambda: Worker(source, started, slot, current), sock))
 
 
 def _read_current_config(source: ConfigSource, started: Config, last_valid: Config) -> Config:

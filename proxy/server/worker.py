@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from proxy import __version__, assembly, events
-from proxy.access.records import Records, RegistryUnreadable
+from proxy.access.records import RegistryUnreadable
 from proxy.access.registry import Registry
 from proxy.admin.dispatch import Admin
 from proxy.admin.routes import AdminContext
@@ -36,7 +36,6 @@ from proxy.server.application import App
 from proxy.server.config_watch import ConfigSource, ConfigWatch, make_tls_context, watch_certificate
 from proxy.server.connection import HEADERS_MAX, HttpServer
 from proxy.server.listeners import Listeners, LoopFaults
-from proxy.store.contract import Store
 from proxy.telemetry.metrics import Metrics, WorkerSnapshots
 
 if TYPE_CHECKING:
@@ -120,6 +119,8 @@ _CANCEL_SECONDS = 0.1
 """How long cancelled requests, and closing connections, get after the drain; aiohttp's default is a minute."""
 _NOTES_SECONDS = 5.0
 """How long the notes after the last answers may take once the drain is over."""
+_NOTES_MAX = 1_000
+"""More means that the store or an upstream does not keep up."""
 _HEAD_LIMIT_BYTES = 64 * 1024
 _READ_BUFFER_BYTES = 256 * 1024
 
@@ -129,38 +130,67 @@ class Slot:
     snapshots: WorkerSnapshots
     supervisor_pid: int
 
-    @property
-    def number(self) -> int:
-        return self.snapshots.slot
+
+@dataclass(frozen=True, slots=True)
+class LastValid:
+    """The last valid content of the files that operators change, for a worker that starts when one cannot be read."""
+
+    config: Config
+    registry: Registry
 
 
 class Worker:
-    def __init__(
-        self,
-        source: ConfigSource,
-        started: Config,
-        slot: Slot | None,
-        *,
-        app: App,
-        listeners: Listeners,
-        store: Store,
-        records: Records,
-        compactor: Compactor,
-        notes: BackgroundTasks,
-    ) -> None:
+    def __init__(self, source: ConfigSource, started: Config, slot: Slot | None, last_valid: LastValid) -> None:
+        """Within the event loop that it is to run in.
+
+        All workers are built from `started`, so that all have the same files and stores. `last_valid` is the newest
+        configuration, for a worker that is started later.
+        """
         self._slot = slot
-        self._app = app
-        self._listeners = listeners
+        snapshots = None if slot is None else slot.snapshots
+        slot_number = None if slot is None else slot.snapshots.slot
+        self._listeners = listeners = Listeners(started, self._get_config_in_force, snapshots)
         self._emit = listeners.emit
-        self._store = store
-        self._records = records
-        self._compactor = compactor
-        self._notes = notes
+        report_recovery = listeners.make_reporter(events.StoreRecovered)
+        self._store = assembly.open_store(started, listeners.warn, report_recovery)
+        keeper = assembly.build_keeper(started, slot_number, listeners.warn, report_recovery)
+        self._compactor = Compactor(self._store, keeper, self._emit, assembly.build_redaction(started))
+        self._records = assembly.open_records(started, last_valid.registry)
+        try:
+            self._records.look()
+        except (RegistryUnreadable, OSError) as fault:  # the other workers keep the one that they have read, too
+            listeners.warn(str(fault))
+        self._notes = BackgroundTasks(_NOTES_MAX)
+        admin_context = AdminContext(
+            config=self._get_config_in_force,
+            read=source.read,
+            check=source.check,
+            file=source.file,
+            records=self._records,
+            store=self._store,
+            archive=assembly.open_archive(started),
+            activity_log=listeners.activity_log,
+            audit=listeners.audit,
+            emit=self._emit,
+        )
+        self._app = App(
+            Gateway(last_valid.config, self._compactor, self._records, self._emit, self._notes),
+            self._emit,
+            listeners.metrics,
+            snapshots,
+            Admin(admin_context),
+            can_keep_originals=lambda: keeper.is_writable,
+            can_write_state=partial(assembly.can_write_state, Path(started.state.dir), self._store),
+        )
+        listeners.metrics.track(listeners.metrics.in_flight, lambda: self._app.in_flight)
         self._shares_state = bool(started.state.url)
         self._stop_requested = asyncio.Event()
         self._stopped_by = signal.SIGTERM
         self._jobs = Jobs(self._emit)
-        self._watch = ConfigWatch(source, started, records, self._emit, self._apply_config)
+        self._watch = ConfigWatch(source, started, self._records, self._emit, self._apply_config)
+
+    def _get_config_in_force(self) -> Config:
+        return self._app.gateway.config
 
     async def run(self, sock: socket.socket) -> signal.Signals:
         """Until SIGTERM or SIGINT, then drain. Return which of the two it was."""
@@ -229,7 +259,7 @@ class Worker:
         start(partial(self._watch.write_key_uses, self._store))
         start(partial(measure_lag, self._emit))
         start(return_memory)
-        is_first = self._slot is None or self._slot.number == 0
+        is_first = self._slot is None or self._slot.snapshots.slot == 0
         if self._shares_state and is_first:
             start(partial(self._watch.sync_records, self._store))
         if self._slot is not None:
@@ -271,7 +301,7 @@ class Worker:
         return True
 
     def _warn_of_settings(self, config: Config) -> None:
-        if self._slot is None or self._slot.number == 0:
+        if self._slot is None or self._slot.snapshots.slot == 0:
             for setting, why in find_warnings(config, is_known_model):
                 self._emit(events.ConfigDoubted(setting, why))
 
@@ -289,73 +319,3 @@ def make_url(config: Config, sock: socket.socket) -> str:
     if ":" in host:
         host = f"[{host}]"
     return f"{scheme}://{host}:{port}"
-
-
-_NOTES_MAX = 1_000
-"""More means that the store or an upstream does not keep up."""
-
-
-@dataclass(frozen=True, slots=True)
-class LastValid:
-    """The last valid content of the files that operators change, for a worker that starts when one cannot be read."""
-
-    config: Config
-    registry: Registry
-
-
-def build_worker(source: ConfigSource, started: Config, slot: Slot | None, last_valid: LastValid) -> Worker:
-    """Within the event loop that it is to run in.
-
-    All workers are built from `started`, so that all have the same files and stores. `last_valid` is the newest
-    configuration, for a worker that is started later.
-    """
-
-    def get_config_in_force() -> Config:
-        return app.gateway.config
-
-    snapshots = None if slot is None else slot.snapshots
-    slot_number = None if slot is None else slot.number
-    listeners = Listeners(started, get_config_in_force, snapshots)
-    report_recovery = listeners.make_reporter(events.StoreRecovered)
-    store = assembly.open_store(started, listeners.warn, report_recovery)
-    keeper = assembly.build_keeper(started, slot_number, listeners.warn, report_recovery)
-    compactor = Compactor(store, keeper, listeners.emit, assembly.build_redaction(started))
-    records = assembly.open_records(started, last_valid.registry)
-    try:
-        records.look()
-    except (RegistryUnreadable, OSError) as fault:  # the other workers keep the one that they have read, too
-        listeners.warn(str(fault))
-    notes = BackgroundTasks(_NOTES_MAX)
-    admin_context = AdminContext(
-        config=get_config_in_force,
-        read=source.read,
-        check=source.check,
-        file=source.file,
-        records=records,
-        store=store,
-        archive=assembly.open_archive(started),
-        activity_log=listeners.activity_log,
-        audit=listeners.audit,
-        emit=listeners.emit,
-    )
-    app = App(
-        Gateway(last_valid.config, compactor, records, listeners.emit, notes),
-        listeners.emit,
-        listeners.metrics,
-        snapshots,
-        Admin(admin_context),
-        can_keep_originals=lambda: keeper.is_writable,
-        can_write_state=partial(assembly.can_write_state, Path(started.state.dir), store),
-    )
-    listeners.metrics.track(listeners.metrics.in_flight, lambda: app.in_flight)
-    return Worker(
-        source,
-        started,
-        slot,
-        app=app,
-        listeners=listeners,
-        store=store,
-        records=records,
-        compactor=compactor,
-        notes=notes,
-    )
