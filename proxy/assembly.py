@@ -34,7 +34,6 @@ _A_BLOCK = bytes(4096)  # of a disk
 
 
 async def can_write_state(folder: Path, store: Store) -> bool:
-    """In this folder, and in the store of this process."""
     if not await asyncio.to_thread(_can_write_file, folder):
         return False
     try:
@@ -50,7 +49,6 @@ def can_write(folder: Path) -> bool:
 
 
 def _can_write_file(folder: Path) -> bool:
-    """It is tried: a full disk gives permission, too."""
     try:
         with TemporaryFile(dir=folder) as file:
             file.write(_A_BLOCK)
@@ -87,7 +85,6 @@ def _import_redis_store() -> ModuleType:
 
 
 def _import_object_store() -> ModuleType:
-    """Import the client of object stores. Only if transcripts are kept in one: obstore is large."""
     try:
         from proxy.store.transcripts import bucket  # noqa: PLC0415
     except ModuleNotFoundError as missing:
@@ -96,7 +93,6 @@ def _import_object_store() -> ModuleType:
 
 
 def _import_otel() -> ModuleType:
-    """Import the exporter of telemetry. Only if a collector is set: protobuf is an optional library."""
     try:
         from proxy.telemetry import otel  # noqa: PLC0415
     except ModuleNotFoundError as missing:
@@ -105,7 +101,6 @@ def _import_otel() -> ModuleType:
 
 
 def open_exporter(config: Config, base_urls: Callable[[], Mapping[str, str]], warn: Warn) -> "Exporter | None":
-    """None if there is no collector. `base_urls`: of the upstreams in force."""
     settings = config.otel
     if not settings.endpoint:
         return None
@@ -166,7 +161,6 @@ def build_redaction(config: Config) -> Redaction:
 
 
 def open_object_store(config: Config) -> ObjectStore | None:
-    """None if originals are files. InvalidConfig: it cannot be opened."""
     settings = config.transcripts
     if not settings.is_remote:
         return None

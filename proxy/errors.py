@@ -56,8 +56,6 @@ class HostNotAllowed(ProxyError):
 
 
 class ForeignOrigin(ProxyError):
-    """Something that costs or changes something."""
-
     status, code = 403, "foreign_origin"
 
 
@@ -104,8 +102,6 @@ class Internal(ProxyError):
 
 
 class UpstreamUnreachable(ProxyError):
-    """No address, no connection, no TLS."""
-
     status, code = 502, "upstream_unreachable"
 
 
@@ -124,8 +120,6 @@ class ShuttingDown(ProxyError):
 
 
 class TranscriptsUnavailable(ProxyError):
-    """The operator demands that originals are written."""
-
     status, code = 503, "transcripts_unavailable"
 
 

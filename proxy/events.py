@@ -50,7 +50,6 @@ class RequestFinished(Event, frozen=False):  # type: ignore[misc]  # msgspec all
     first_byte_at: float | None = None
 
     def note_departure(self) -> None:
-        """After the last event of a stream the client had its whole answer."""
         if self.outcome != "completed":
             self.outcome = "client-left"
 
@@ -62,8 +61,6 @@ class RequestFinished(Event, frozen=False):  # type: ignore[misc]  # msgspec all
 
 
 class UpstreamRetried(Event, frozen=True):
-    """Nothing of the request had been sent, or the upstream asked for it."""
-
     upstream: str
     why: str
     attempt: int
@@ -123,8 +120,6 @@ class TurnEnded(Event, frozen=True):
 
 
 class AdminActed(Event, frozen=True):
-    """By the admin pages or by a command: a change, a login, or a refused attempt."""
-
     who: str
     address: str
     act: str
@@ -143,8 +138,6 @@ class CompactionStarted(Event, frozen=True):
 
 
 class OriginalKept(Event, frozen=True):
-    """An original that was written before anything of it was folded away for the first time, and where."""
-
     conversation: str
     path: str
     request_id: str = ""
@@ -183,8 +176,6 @@ class SummaryEnded(Event, frozen=True):
 
 
 class BreakerOpened(Event, frozen=True):
-    """No more blocks are made for it until it has changed."""
-
     conversation: str
     policy: str
 
@@ -218,8 +209,6 @@ class RecallAnswered(Event, frozen=True):
 
 
 class PromptTruncated(Event, frozen=True):
-    """A good answer to a prompt that the upstream had not read whole."""
-
     conversation: str
     upstream: str
     tokens_sent: int
@@ -242,20 +231,14 @@ class StoreFailed(Event, frozen=True):
 
 
 class StoreRecovered(Event, frozen=True):
-    """A store or a disk that works again, or its state at the end."""
-
     what: str
 
 
 class HookFailed(Event, frozen=True):
-    """Requests are not affected."""
-
     why: str
 
 
 class ExportFailed(Event, frozen=True):
-    """Requests are not affected."""
-
     why: str
 
 
@@ -266,8 +249,6 @@ class ConfigReloaded(Event, frozen=True):
 
 
 class ConfigDoubted(Event, frozen=True):
-    """A setting that is valid, and most likely not what was meant."""
-
     setting: str
     why: str
 

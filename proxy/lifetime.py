@@ -11,7 +11,6 @@ from typing import Any, Generic, Self, TypeVar
 
 T = TypeVar("T")
 INTERRUPTED_STATUS = 130
-"""Exit status after Ctrl-C, as shells report a program that SIGINT has ended."""
 GATHER_SECONDS = 0.1
 """With batches a request of 100 kB costs a third less."""
 
@@ -82,8 +81,6 @@ class Containment:
 
 
 class BackgroundTasks:
-    """A bounded number of tasks that outlive their requests. The owner awaits them when it closes."""
-
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -93,7 +90,6 @@ class BackgroundTasks:
         return len(self._tasks)
 
     def start(self, work: Callable[[], Coroutine[Any, Any, T]], lease: Lease) -> asyncio.Task[T] | None:
-        """If too many run, release the lease and return None."""
         if self._is_closed or len(self._tasks) >= self._limit:
             lease.release()
             return None
@@ -191,7 +187,6 @@ class BackgroundWriter(Generic[T]):
             return self._changed.wait_for(lambda: not self._unwritten, seconds)
 
     def close(self, seconds: float) -> None:
-        """Later items are dropped."""
         self._closing.set()
         with self._changed:
             self._changed.notify_all()

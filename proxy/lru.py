@@ -74,7 +74,6 @@ class ByteBoundedCache(Generic[K, V]):
     def get(self, key: K, default: T) -> V | T: ...
 
     def get(self, key: K, default: T | None = None) -> V | T | None:
-        """The value counts as used now."""
         entry = self._entries.get(key)
         if entry is None:
             return default

@@ -27,16 +27,13 @@ class Refusal:
     covers: Covers = "total"
     """Is the limit shared with the answer, or the prompt's alone?"""
     answer_room: int | None = None
-    """How many tokens of answer would have been allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forwarding:
     decision: Decision
     conversation: Conversation | None = None
-    """None: the request is so small that nothing was looked up."""
     state: ConversationState | None = None
-    """The history with its block, as it was decided on. None: decided without one."""
     was_refused: bool = False
     originals_are_written: bool = False
     is_announced: bool = False
@@ -50,7 +47,6 @@ class Forwarding:
 @dataclass(frozen=True, slots=True)
 class AnswerReport:
     usage: Usage = NOT_REPORTED
-    """The sum of all rounds, which was paid for."""
     says_truncated: bool = False
     """It ended as some servers end when they had to cut the prompt."""
     forwarded_tokens: int | None = None
@@ -87,7 +83,6 @@ class TurnReport:
     usage: Usage
     dollars_paid: float | None
     dollars_unchanged: float | None
-    """For the history as it was sent, without a proxy."""
     dollars_would_be: float | None
     silently_cut: tuple[int, int] | None = None
     """Tokens sent and tokens read."""
@@ -135,15 +130,11 @@ class Identify:
 
 @dataclass(frozen=True, slots=True)
 class NoteLocalWindow:
-    """Remember in this worker the window in the store (None: nothing)."""
-
     window: Window | None
 
 
 @dataclass(frozen=True, slots=True)
 class ShareProbedWindow:
-    """Store the result of this worker's probe for the other workers."""
-
     key: str
 
 
@@ -161,8 +152,6 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class StartSummary:
-    """Ask for this summary in the background."""
-
     question: Question
     conversation: Conversation
 
@@ -201,17 +190,13 @@ class EndCompaction:
 @dataclass(frozen=True, slots=True)
 class ReportRefusal:
     refusal: Refusal | None
-    """None: the request was called invalid, and no more."""
     was_retried: bool
     helped: bool
 
 
 @dataclass(frozen=True, slots=True)
 class NoteAccepted:
-    """Remember in this worker that the upstream has accepted this caller, and this request."""
-
     refused_usage_option: bool = False
-    """It had refused the option for usage that the proxy adds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +210,6 @@ class StoreBlock:
 
 @dataclass(frozen=True, slots=True)
 class StoreFact:
-    """Store a value for this many seconds, in place of any other."""
-
     key: str
     value: bytes
     seconds: float
@@ -239,8 +222,6 @@ class RecountByProbe:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Report the finished request to listeners."""
-
     turn: TurnReport
 
 

@@ -62,7 +62,6 @@ def without_command(request: Request, requests: RequestFormat) -> Request:
 
 
 def describe_compaction(decision: Decision, request: Request, focus: str, answers: AnswerFormat) -> LocalAnswer:
-    """Return the answer to `/compact`: the result, whether the focus was of use, and the summary."""
     block = _plan(decision).block
     text = report_compaction(decision, focus)
     if block is not None and block.summary is not None:
@@ -131,14 +130,11 @@ def _plan(decision: Decision) -> Plan:
 
 
 TOO_LONG_KINDS = ("input", "tpm-hard")
-"""Refusals after which a round is asked again without recalled messages."""
 
 T = TypeVar("T")
 
 
 class FailOpen(Protocol):
-    """The gateway's place that keeps faults of the proxy from the client."""
-
     async def __call__(self, act: Coroutine[Any, Any, T], otherwise: T, /) -> T: ...
 
 
@@ -186,7 +182,6 @@ class AnswerRounds:
         self._emit = emit
 
     async def join(self, reply: Reply, watch: StreamWatch | None) -> Reply | LocalAnswer | StreamOfRounds:
-        """A stream as it comes, a whole answer once it is there."""
         if watch is not None:
             return StreamOfRounds(reply, partial(self._stream, reply, watch))
         if find_encoding(reply.headers):
@@ -196,7 +191,6 @@ class AnswerRounds:
         return answer
 
     async def _stream(self, reply: Reply, watch: StreamWatch) -> AsyncGenerator[bytes]:
-        """Raises if one of the rounds did not end well."""
         rounds, is_read = self._own_tools.rounds, True
         following: Reply | None = reply
         while following is not None:
@@ -292,7 +286,6 @@ def _is_larger_than_opening(beginning: bytes | bytearray) -> bool:
 
 
 def _may_help_round(own_tools: OwnToolRounds, refusal: Refusal | None, status: int) -> bool:
-    """Return True if a refused round may be accepted without recalled messages, or with its history as it was."""
     if refusal is not None and refusal.kind in TOO_LONG_KINDS:
         return True
     return own_tools.compacted is not None and (refusal is not None or status in INVALID_STATUSES)

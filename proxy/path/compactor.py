@@ -67,7 +67,6 @@ class Compactor:
         return self._services.known_requests.find_prefix(compute_fingerprint(call), body, REQUEST_FORMATS[call.path])
 
     async def _read(self, call: Call, body: bytes, prefix: Prefix | None = None) -> Request | None:
-        """None if it is not understood."""
         if len(body) < WORTHWHILE_BYTES:
             return REQUEST_FORMATS[call.path].parse(body, prefix)
         work = estimate_work(body if prefix is None else body[prefix.stop :])
@@ -168,14 +167,12 @@ class Compactor:
         outgoing_count = await _start(RequestDriver(self._services, outgoing, request, policy=counting, client=client))
         is_off = not policy.rules.new_blocks or outgoing.options.mode == "off" or outgoing.call.caller.halted
         if outgoing_count.decision is not None and outgoing_count.decision.outcome == "off" and not is_off:
-            # Off for the count only: for the request itself, compaction is on.
             outgoing_count = replace(outgoing_count, decision=replace(outgoing_count.decision, outcome="none"))
         return replace(outgoing_count, driver=None, keeps_originals=False)
 
     async def _answer_command(
         self, outgoing: OutgoingRequest, request: Request, policy: CompiledPolicy, client: Client
     ) -> OutgoingRequest:
-        """Nothing is sent, and the block is stored at once."""
         history = without_command(request, REQUEST_FORMATS[outgoing.call.path])
         driver = RequestDriver(self._services, outgoing, history, policy=policy, client=client)
         decision = await driver.compact(store=True)
@@ -184,7 +181,6 @@ class Compactor:
         return replace(outgoing, decision=decision, answer=answer)
 
     async def start_recording(self, outgoing: OutgoingRequest, answer: Headers) -> Recording | None:
-        """Record the answer that begins, if the history before it is kept."""
         history = None
         if outgoing.driver is not None:
             history = outgoing.driver.performer.kept
@@ -209,7 +205,6 @@ class Compactor:
         return self._services.keeper.keep_unchanged(len(body), read)
 
     async def _position(self, call: Call, request: Request | None) -> float:
-        """Between 0 and 100."""
         secret = await self._services.secret.get()
         name = RequestOptions.read(call.headers).conversation
         return compute_rollout_position(request, find_tenant(call, secret), secret, name)

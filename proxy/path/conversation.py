@@ -53,7 +53,6 @@ class Writing(Enum):
     CHECK = auto()
     """This one is handed over once the upstream has accepted its caller."""
     HAND_OVER = auto()
-    """Hand the history over, without waiting until it is written."""
     WRITE = auto()
     WRITE_OR_REFUSE = auto()
 
@@ -81,7 +80,6 @@ _APPLIED_BLOCK = {
 
 
 def choose_originals(*, is_kept: bool, is_required: bool, without_originals: str) -> Originals:
-    """Return the row of the table."""
     if not is_kept:
         return Originals.OFF
     if is_required:
@@ -121,15 +119,12 @@ class Decision:
     version: str = ""
     conversation: str = ""
     plan: Plan | None = None
-    """None: the history is below every threshold, and no block stands for it."""
     max_answer_tokens: int | None = None
     asks_usage: bool = False
-    """Ask for the usage of a stream in the client's place (`stream_options`)."""
     removes_reasoning: bool = False
 
     @property
     def rewrites(self) -> bool:
-        """Return True if other messages are forwarded than the client sent."""
         return self.plan is not None and self.plan.action != "none" and self.outcome != "observed"
 
     @property
@@ -150,7 +145,6 @@ class Decision:
 
     @property
     def tokens_would_be(self) -> int:
-        """If the policy did not only observe."""
         if self.plan is None:
             return 0
         return self.plan.tokens_after
@@ -164,35 +158,28 @@ class Context:
     request: Request
     rules: Rules
     count: Count
-    """Tokens of one piece, by our tokenizer."""
     now: float
-    """Seconds since the epoch (in the lab: since the conversation began)."""
     mode: Mode = "auto"
     focus: str = ""
     insists: bool = False
     """A model is asked, however short the history is."""
     answer_has_begun: bool = False
-    """The model asked to compact in its answer to this request."""
     locate_originals: Callable[[Identity], str] = lambda _: ""
     """Empty if none are kept."""
     name: str = ""
     upstream: str = ""
     counter: str = ""
-    """Whose token counts these are: upstream and family of models."""
     prior: Calibration = UNCALIBRATED
     window: Window = UNKNOWN
     prices: Prices = field(default_factory=Prices)
     local_window: Window | None = None
     """An overflow taught it to this worker; for the one decision that is made before the store is asked."""
     is_halted: bool = False
-    """An operator has switched compaction off for this caller."""
     is_known: bool = True
-    """Nothing is stored of unknown callers."""
     originals: Originals = Originals.OFF
     may_ask_usage: bool = False
     """The stream comes without usage unless the proxy asks for it, and it may."""
     recounts: bool = False
-    """Ask the upstream for the size of a shortened history if no answer reports it."""
     wait_seconds: float = 8.0
     summary_seconds: float = 180.0
     read_block: ReadBlock = Block.from_bytes

@@ -42,18 +42,15 @@ from proxy.wire.usage_view import UsageView
 class OutgoingRequest:
     call: Call
     decision: Decision | None
-    """None: a call of another API."""
     options: RequestOptions = field(default_factory=RequestOptions)
     driver: "RequestDriver | None" = None
     """None if nothing can be decided: not understood, bypassed, failed open."""
     usage_view: UsageView | None = None
-    """None: the figures as the upstream reports them."""
     answer: LocalAnswer | None = None
     keeps_originals: bool = True
 
 
 def remove_reasoning(requests: RequestFormat, body: bytes) -> bytes:
-    """Remove all signed reasoning from a body. *body* itself if it is not understood."""
     request = requests.parse(body, None)
     if request is None:
         return body
@@ -61,7 +58,6 @@ def remove_reasoning(requests: RequestFormat, body: bytes) -> bytes:
 
 
 async def remove_reasoning_of(call: Call) -> Call:
-    """The call without signed reasoning; *call* itself if it has none."""
     if not isinstance(call.body, bytes):
         return call
     remove = partial(remove_reasoning, REQUEST_FORMATS[call.path], call.body)
@@ -117,7 +113,6 @@ class RequestDriver:
         self._scope = make_window_scope(client.settings, request.model, call)
         self._profile = services.profiles.find(client.settings, request.model, policy.settings.estimator)
         self.is_small = self._can_be_left_alone(outgoing.options)
-        """Nothing is decided: titles, probes, the first words of a conversation."""
         self.performer = ActionPerformer(
             services,
             call,
@@ -132,15 +127,12 @@ class RequestDriver:
         self._life = run(self.gather, is_small=self.is_small)
         self._forwarding: Forwarding | None = None
         self._instead: Forwarding | None = None
-        """Accepted after the model had its history compacted in the answer."""
         self._pending: Action | Finished | None = None
-        """The last action of this life."""
         self._is_advancing = False
         self._is_accepted = False
         self._stretch: asyncio.Future[Action | Finished] | None = None
         """The work of a thread on an accepted request."""
         self._has_left = False
-        """The client has left before its request was answered."""
 
     @cached_property
     def _new_work(self) -> int:
@@ -216,8 +208,6 @@ class RequestDriver:
 
     def _may_recall(self) -> bool:
         return self.policy.settings.recall == "on" and self._answers.allows_rounds(self._request.source)
-
-    # The life of the request
 
     async def advance(self, opening: Opening | None) -> OutgoingRequest | Deliver:
         while True:
@@ -323,8 +313,6 @@ class RequestDriver:
     def _is_known(self) -> bool:
         return self._services.accepted.knows(self._call.caller, self._scope.caller)
 
-    # The request as it leaves
-
     async def _write(self, forwarding: Forwarding) -> OutgoingRequest:
         decision, asks_usage, body = forwarding.decision, False, self._request.source
         if decision.plan is not None:
@@ -388,7 +376,6 @@ class RequestDriver:
         return find_room(conversation.window.usable_tokens(self._request.max_output), decision.tokens_after)
 
     def _find_forwarded_tokens(self) -> int | None:
-        """Of the history as forwarded last; None if its usage is that of one round."""
         rounds = self.own_tools
         forwarding = self._instead or self._forwarding
         if rounds is None or not rounds.number or forwarding is None or forwarding.conversation is None:
@@ -434,7 +421,6 @@ class RequestDriver:
             await self._drive(give_up_summary(new_forwarding))
 
     def keep_unchanged(self) -> SubmittedHistory | None:
-        """Keep the original of a request of which nothing was folded away. Its identity is known."""
         if self.identity is None:
             return None
         return self._services.keeper.keep(self.identity, self._request, self.policy.rules.label)

@@ -70,7 +70,6 @@ class ResponseTap:
 
     @property
     def is_whole(self) -> bool:
-        """Clients close after `[DONE]`, before the upstream has."""
         return self.has_ended or (self.watch is not None and self.watch.is_done)
 
     async def listen(self, chunks: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
@@ -97,8 +96,6 @@ class ResponseTap:
 
 @dataclass(frozen=True, slots=True)
 class RelayedAnswer:
-    """With a `watch`, it is a stream of events."""
-
     reply: Reply | LocalAnswer | StreamOfRounds
     own_headers: Headers
     watch: StreamWatch | None
@@ -147,7 +144,6 @@ class IncomingRequest(Protocol[R_co]):
 class UpstreamCalls:
     client: Client
     model: str | None
-    """None if nothing depends on it."""
     owned: ExitStack = field(default_factory=ExitStack)
 
     async def send(self, call: Call) -> Reply:
@@ -222,7 +218,6 @@ class Gateway:
                 return await request.deliver(answer, self.config.listen, record)
 
     def _admit(self, request: IncomingRequest[R_co], query: str, record: RequestFinished) -> Admitted:
-        """Before any of the body is read. ProxyError: access denied."""
         record.client = self._authenticator.find_client(request.headers, request.peer)
         registry = self._records.current
         now = time()
@@ -237,7 +232,6 @@ class Gateway:
     async def _read(
         self, request: IncomingRequest[R_co], path: str, query: str, admitted: Admitted, record: RequestFinished
     ) -> Call:
-        """The body is whole if it decides the upstream, else a stream."""
         headers, caller, limits = admitted.headers, admitted.caller, self.config.listen
         team = self.config.teams.get(caller.team)
         is_json = "json" in (find_header(headers, "content-type") or "")
@@ -318,7 +312,6 @@ class Gateway:
         return RelayedAnswer(outgoing.answer, render_decision(outgoing.decision, record.request_id), None)
 
     async def _ask(self, outgoing: OutgoingRequest, calls: UpstreamCalls, record: RequestFinished) -> RelayedAnswer:
-        """As often as the driver sends."""
         record.sent_at = perf_counter()
         reply = await calls.send(outgoing.call)
         record.headers_at = perf_counter()
@@ -445,7 +438,6 @@ class Gateway:
         self._emit(events.FailedOpen(request_id, *events.locate_fault(fault)))
 
     def _start_note(self, driver: RequestDriver, record: RequestFinished, tap: ResponseTap) -> None:
-        """In the background: the client does not wait. The note has a lease, because it may call the upstream."""
         work = partial(self._note_turn, driver, record, tap)
         if self._notes.start(work, self.lease()) is None:
             self._emit(events.StoreFailed(f"{len(self._notes)} turns wait to be noted; this one is not remembered"))
@@ -468,7 +460,6 @@ async def _read_refusal(reply: Reply, call: Call, hold_seconds: float | None = N
     status, headers, is_error = reply.status, reply.headers, False
     error: bytes | None = None
     if reply.is_good and is_event_stream(headers):
-        # A token takes at least one byte.
         if isinstance(call.body, bytes) and len(call.body) < SMALLEST_OVERFLOW_TOKENS:
             return None
         opening = StreamOpening(first_decides=call.path == CHAT_PATH)
@@ -499,7 +490,6 @@ def _is_larger_than_refusal(beginning: bytes | bytearray) -> bool:
 
 
 def render_decision(decision: Decision | None, request_id: str) -> Headers:
-    """Render a decision as response headers; no other place does."""
     # Not x-request-id: that is the upstream's own, which its support asks for.
     pairs: list[tuple[str, str]] = [("x-compaction-request-id", request_id)]
     if decision is None:
@@ -541,7 +531,6 @@ def _serves_all_alike(settings: Upstream) -> bool:
 
 
 def _keep_or_open(settings: Upstream, kept: Mapping[str, Client], emit: events.Listener) -> Client:
-    """The one before a reload, if its settings are the same."""
     before = kept.get(settings.name)
     if before is not None and before.settings == settings:
         return before

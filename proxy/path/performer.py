@@ -60,7 +60,6 @@ class ActionPerformer:
         prefix: Prefix | None,
     ) -> None:
         self.kept: SubmittedHistory | None = None
-        """The history on its way to the transcripts."""
         self.sent_body: bytes = request.source
         """The body of the request as it was sent last, without cache marks."""
         self.policy = policy
@@ -177,7 +176,6 @@ class ActionPerformer:
         return SummaryOrder(call, conversation.identified, self.policy.rules.policy, policy.summary.seconds, failures)
 
     async def _recount(self) -> int:
-        """From a request for a minimal answer."""
         requests = REQUEST_FORMATS[self._call.path]
         max_tokens = RECOUNT_ANSWER_TOKENS + self._request.least_thinking
         body = requests.answer_within(requests.disable_streaming(self.sent_body), max_tokens)

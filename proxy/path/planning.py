@@ -41,7 +41,6 @@ OVERFLOW_RETRY = "overflow_retry"
 SUMMARY_PENDING = "summary-pending"
 NOTES_PENDING = "notes-pending"
 NOTES_PATIENCE_RATIO = 2
-"""If so many times the tokens that are due could go, results are cleared without waiting for notes."""
 SUMMARY_NO_GAIN = "summary-no-gain"
 BREAKER_OPEN = "breaker-open"
 # The share of the view that a block must free if its view, like that of the block before it, is still over the limit.
@@ -53,13 +52,10 @@ class Plan:
     view: tuple[Message, ...]
     tools: bytes | None
     action: Literal["none", "applied", "created"]
-    """`none`: the client's own messages; `applied`: a stored block; `created`: a new one."""
     reason: str
-    """Why a block was made, or why one that was due was not (`floor`, `min_turns`)."""
     tokens_before: int
     tokens_after: int
     block: Block | None = None
-    """The new block, to be stored under `link` once the upstream has accepted this request."""
     link: bytes = b""
     view_id: bytes = b""
     """Goes into the `Anchor` with the usage that comes back."""
@@ -67,7 +63,6 @@ class Plan:
     shared: int = 0
     """The first so many messages of `view` are as without the new block."""
     tokens_without_block: int = 0
-    """Tokens of the history as it would have been forwarded without the new block."""
     turns: tuple[int, int] | None = None
     """Numbered from 1; no block before covered them."""
     threshold_tokens: int = 0
@@ -81,18 +76,15 @@ class NeedSummary:
     question: Question | None
     """None if a summary is in progress already."""
     current: Plan
-    """The view without a new block, to be used while the summary is written."""
     without_model: Plan
     if_call_fails: Plan
     """The current view, as long as that fits."""
     urgent: bool
-    """Wait for the summary: the view may no longer fit, or the client asked for it."""
     is_about_notes: bool = False
     """Notes before results are cleared are wanted, and no summary."""
 
 
 def choose_without_model(plan: Plan | NeedSummary) -> Plan:
-    """The plan to use when no summary is available."""
     if isinstance(plan, NeedSummary):
         return plan.without_model
     return plan
@@ -111,7 +103,6 @@ def is_below_threshold(size: int, rules: Rules, facts: Facts, *, count_error: fl
 
 
 def is_near_limit(size: int, rules: Rules, facts: Facts) -> bool:
-    """Return True if a view of about this size is so near its limit that a summary may be needed soon."""
     limits = rules.limits(facts)
     return may_ask(rules, facts) and bool(limits) and size > limits[0][0] * rules.summary.prepare
 
@@ -133,7 +124,6 @@ def plan_without_rewrite(state: ConversationState) -> Plan | None:
             return None
         return _keep_view(state, size, SUMMARY_PENDING)
     required_tokens = _count_least(state)
-    # The cheapest question first.
     is_due = (
         state.count_request() >= required_tokens
         and state.may_reach(required_tokens, state.rules.when_full)
@@ -177,7 +167,6 @@ def _is_side_question(state: ConversationState, size: int) -> bool:
 
 
 def _plan_stride(state: ConversationState, size: int) -> Plan | NeedSummary:
-    """Clear old results once enough of them can go, and sooner if the prompt cache is cold."""
     rules, cold, required_tokens = state.rules, _is_cold(state), _count_least(state)
     draft = state.draft(rules.keep)
     if sum(step.reach(draft) for step in rules.when_full) < required_tokens:
@@ -265,7 +254,6 @@ def _plan_forced(state: ConversationState, size: int, limit: int) -> Plan | Need
 
 
 def _plan_without_summary(state: ConversationState, size: int, without_model: Plan) -> Plan:
-    """Nothing that fits is folded away for a failed call."""
     if not _fits(state, size):
         return without_model
     if state.facts.force:
@@ -288,7 +276,6 @@ def _find_objection(state: ConversationState, size: int) -> str | None:
 
 
 def _plan_summary_first(state: ConversationState, without_model: Plan, size: int, limit: int) -> Plan | NeedSummary:
-    """Ask a model for a summary, or wait for one in progress; the plan without a model is used if neither helps."""
     question = None
     if not state.awaits_summary:
         question = find_question(state, size, limit)
@@ -300,7 +287,6 @@ def _plan_summary_first(state: ConversationState, without_model: Plan, size: int
 
 
 def _say_why_not_asked(state: ConversationState, plan: Plan) -> Plan:
-    """The plan without a model, with the reason why none was asked although the policy has summaries."""
     rules, facts = state.rules, state.facts
     if plan.action != "created" or not rules.summary.enabled:
         return plan
@@ -406,7 +392,6 @@ def _use_block(state: ConversationState, attempt: Attempt, size: int) -> Plan:
 
 
 def _find_covered_turns(state: ConversationState, covers: int) -> tuple[int, int] | None:
-    """The turns of the client's history from the end of the current block up to this place, numbered from 1."""
     start = state.block.covers if state.has_block else 0
     numbers = [
         number for number, turn in enumerate(find_turns(state.body), 1) if turn.start < covers and turn.stop > start

@@ -181,7 +181,6 @@ def _take_notes(conversation: Conversation, need: NeedSummary, state: Conversati
 
 
 def _apply_only(conversation: Conversation) -> Forwarding:
-    """The original of a new block could not be written."""
     rules = replace(conversation.rules, new_blocks=False)
     state = conversation.build_state(conversation.gather_facts(can_summarize=True), rules=rules)
     plan = planning.plan_without_rewrite(state)

@@ -52,7 +52,6 @@ LARGEST_RETRY_SHARE = 0.9  # of the refused size: then, less than a tenth gone i
 _ALL_REASONING = StripReasoning(with_calls=True, signed=True)
 SLACK_TOKENS = 16  # tokens: some servers count the beginning of the answer, some want less and not at most
 SMALLEST_OVERFLOW_TOKENS = 1_500  # tokens: a request so short did not overflow, whatever the error says
-# At most this part of the window is kept for the answer; less of it if the history cannot be made so short.
 ANSWER_DIVISOR = 2
 SMALLER_ANSWER_DIVISORS = (4, 8)
 LEAST_ANSWER_TOKENS = 1_024  # if less is left for an answer, it is the history that is too long
@@ -60,15 +59,12 @@ LEAST_ANSWER_TOKENS = 1_024  # if less is left for an answer, it is the history 
 
 @dataclass(frozen=True, slots=True)
 class Cure:
-    """Called with a history it returns a plan, or None if it cannot help."""
-
     most_tokens: int | None = None
     """In the upstream's tokens; None: its length is not the trouble."""
     window_tokens: int | None = None
     strip_signed: bool = False
     ratio: float = 1.0
     most_answer_tokens: int | None = None
-    """The bound to ask for, in tokens of answer; None: the client's own."""
     learned: LearnedLimit | None = None
 
     @property
@@ -170,7 +166,6 @@ def _shorten_history(
 
 
 def limit_of(fault: Refusal, max_output: int | None = None) -> LearnedLimit | None:
-    """Not if mostly the answer was too long."""
     if fault.kind == "output" and not (max_output and fault.limit and 2 * max_output <= fault.limit):
         return None
     if fault.kind not in ("input", "output", "tpm-hard"):
@@ -217,7 +212,6 @@ Gather = Callable[[], Context]
 
 
 def try_remedies(gather: Gather, first: Forwarding, refused: Opening) -> Actions[tuple[Forwarding, Opening]]:
-    """Return the forwarding and the answer that count."""
     refusal, was_retried, has_helped = refused.refusal, False, False
     if refusal is None and not refused.is_invalid:
         return first, refused
@@ -265,7 +259,6 @@ def _remove_reasoning(first: Forwarding) -> Actions[Forwarding | None]:
 
 
 def _has_reasoning(first: Forwarding) -> bool:
-    """Return False if no forwarded message is signed. True if that is not known: the request was not read."""
     if first.conversation is None:
         return True
     messages = first.conversation.context.request.messages
@@ -275,7 +268,6 @@ def _has_reasoning(first: Forwarding) -> bool:
 
 
 def _send_untouched(first: Forwarding) -> Actions[Forwarding | None]:
-    """Send the history as it came, if it fits: the upstream calls the shortened one invalid."""
     conversation, plan = first.conversation, first.decision.plan
     if conversation is None or plan is None:
         return None
@@ -287,7 +279,6 @@ def _send_untouched(first: Forwarding) -> Actions[Forwarding | None]:
 
 
 def forward_untouched(conversation: Conversation, size: int) -> Forwarding:
-    """Forward the client's own history, because the upstream calls the shortened ones of it invalid."""
     plan = plan_untouched(conversation.context.request, size, SHORTENED_REFUSED)
     return Forwarding(conversation.describe(plan), conversation)
 
@@ -320,7 +311,6 @@ def _change_history(gather: Gather, first: Forwarding, refusal: Refusal) -> Acti
 
 
 def _look_closer(conversation: Conversation) -> Actions[Forwarding]:
-    """The history was below every threshold, and turned out not to fit."""
     context = conversation.context
     yield CountTokens(context.pieces)
     conversation = yield from load_memory(conversation, 0)
@@ -358,7 +348,6 @@ def _apply(
 def _use_cure(
     first: Forwarding, conversation: Conversation, cure: Cure, plan: Plan, window: Window
 ) -> Actions[Forwarding | None]:
-    """Write the original, and ask for a summary if the policy waits for one."""
     decision = conversation.describe(plan)
     retry = yield from begin(
         replace(first, decision=decision, conversation=conversation, was_refused=True, learned=cure.learned)

@@ -65,7 +65,6 @@ from proxy.shorten.state import WINDOW_REASONS
 from proxy.shorten.window import LEARNED_SECONDS, LearnedLimit, price_prompt
 
 MAX_LOOK_UPS = 8
-"""Blocks of other heads that are passed over in one history; each costs a look-up."""
 BYTES_PER_TOKEN = 3
 """A low guess: a history below a threshold by this is below it by any tokenizer."""
 SMALLEST_WINDOW_TOKENS = 2_048
@@ -74,7 +73,6 @@ LOOK_UP_MIN_TOKENS = 1_024
 
 
 def find_smallest_bytes(rules: Rules) -> int:
-    """Of a request body about which anything is decided, in a window with some room."""
     thresholds = [LOOK_UP_MIN_TOKENS, rules.clear_tokens]
     if rules.trigger_tokens:
         thresholds.append(rules.trigger_tokens)
@@ -101,7 +99,6 @@ def recognize(context: Context) -> Actions[Conversation]:
 
 
 def _measure(conversation: Conversation, guess: int) -> Actions[int | None]:
-    """None: below every threshold by any count."""
     context, rules = conversation.context, conversation.rules
     facts = conversation.gather_request_facts(conversation.narrow(context.local_window))
     if asides.was_asked(context.request):
@@ -126,7 +123,6 @@ def _count_request(context: Context) -> Actions[int]:
 
 
 def load_memory(conversation: Conversation, size: int) -> Actions[Conversation]:
-    """In one round trip."""
     context = conversation.context
     owner: Owner = yield Identify()
     identity = Identity.of(context.request, owner.tenant, owner.secret, context.name, context.counter)
@@ -138,7 +134,6 @@ def load_memory(conversation: Conversation, size: int) -> Actions[Conversation]:
 
 
 def _fill_pointer(conversation: Conversation) -> Conversation:
-    """Write into the summary's pointer where the originals are. If none are kept there is nothing to point to."""
     rules, identity = conversation.rules, conversation.identified
     if "{" not in rules.summary.pointer:
         return conversation
@@ -168,9 +163,7 @@ def _look_up(conversation: Conversation, size: int) -> Actions[Conversation]:
 
 
 def _list_keys(conversation: Conversation, key_of: Callable[[bytes], str]) -> Sequence[str]:
-    """The newest first. Only those of links that are new in this request are written."""
     first, *links = conversation.identified.links
-    # The key of the first link says whose they are, and of which kind.
     keys = conversation.context.request.columns.store_keys(key_of(first), links, key_of)
     return [*reversed(keys), key_of(first)]
 
@@ -200,7 +193,6 @@ def _find_other_block(conversation: Conversation, places: Sequence[tuple[bytes, 
 
 
 def begin(forwarding: Forwarding) -> Actions[Forwarding | None]:
-    """None: without the original the compaction may not begin."""
     conversation, plan = _read(forwarding)
     next_forwarding = yield from _write_original(forwarding, is_known_caller=conversation.may_store(plan))
     if next_forwarding is None or plan.action != "created" or next_forwarding.is_announced:
@@ -280,7 +272,6 @@ def learn_window(conversation: Conversation, limit: LearnedLimit) -> Actions[Non
 
 
 def give_up_summary(forwarding: Forwarding) -> Actions[None]:
-    """The upstream calls the request invalid, and the new summary may be the cause."""
     if not _is_identified(forwarding):
         return
     conversation, plan = _read(forwarding)
@@ -314,7 +305,6 @@ AHEAD_STRIDE_SHARE = 1 / 16
 
 
 def account(forwarding: Forwarding, delivered: Delivered) -> Actions[LastRequest | None]:
-    """None: no summary is to be prepared."""
     conversation, plan, answer = forwarding.conversation, forwarding.decision.plan, delivered.answer
     if conversation is None or conversation.identity is None or plan is None:
         return None
@@ -419,7 +409,6 @@ def _report_turn(
         )
         if decision.tokens_after != decision.tokens_before:
             cached_tokens = 0
-            # An upstream whose cache was empty would have found nothing of the longer history either.
             if usage.cached or plan.action == "created":
                 cached_tokens = _count_cached_unchanged(conversation, plan, now)
             dollars_unchanged = price_prompt(conversation.window, plan.tokens_before, cached_tokens)
@@ -438,17 +427,14 @@ def _report_turn(
 
 
 def _price_observed(conversation: Conversation, plan: Plan, usage: Usage, now: float) -> float | None:
-    """Scaled by the upstream's count of the real view."""
     ratio = usage.prompt / max(1, plan.tokens_before)
     cached_tokens = 0
-    # An upstream whose cache was empty would have found nothing of the shorter history either.
     if usage.cached:
         cached_tokens = _count_cached_observed(conversation, plan, now)
     return price_prompt(conversation.window, round(plan.tokens_after * ratio), round(cached_tokens * ratio))
 
 
 def _count_cached_observed(conversation: Conversation, plan: Plan, now: float) -> int:
-    """Count the tokens of a view that was only tried out that would have been in the upstream's cache."""
     unchanged_tokens = _count_cached_unchanged(conversation, plan, now)
     if not unchanged_tokens:
         return 0
@@ -463,7 +449,6 @@ def _count_cached_observed(conversation: Conversation, plan: Plan, now: float) -
 
 
 def _count_cached_unchanged(conversation: Conversation, plan: Plan, now: float) -> int:
-    """Count the tokens that would have been in the upstream's cache, had the history been forwarded as it came."""
     last, body, links = conversation.memory.last, conversation.context.request.body, conversation.identified.links
     start = find_last_assistant(body) or 0
     if last is not None:

@@ -47,7 +47,6 @@ class RequestOptions:
     mode: Mode = "auto"
     focus: str = ""
     conversation: str = ""
-    """Tells apart conversations whose content is equal."""
     is_by_name: bool = False
 
     def with_force(self, focus: str) -> "RequestOptions":
@@ -64,7 +63,6 @@ class RequestOptions:
 
 
 SESSION_HEADERS = ("x-session-id", "session_id", "session-id", "x-claude-code-session-id")
-"""Headers in which agents name their session, in the order in which they count."""
 
 
 def find_session(headers: Headers, options: RequestOptions, name_in_body: str) -> str:
@@ -96,7 +94,6 @@ def find_tenant(call: Call, secret: bytes) -> str:
 
 
 def make_identity(call: Call) -> Headers:
-    """Of a client without a team key; and headers that the operator names."""
     return (*find_credentials(call.headers, call.query), *call.caller.identified_by)
 
 
@@ -179,7 +176,6 @@ class PolicySelector:
 
 
 def compute_rollout_position(request: Request | None, tenant: str, key: bytes, conversation: str) -> float:
-    """A request that is none is last."""
     if request is None:
         return ALL_PERCENT
     return int.from_bytes(compute_beginning(request, tenant, key, conversation)[:4], "big") * ALL_PERCENT / 2**32
@@ -227,12 +223,9 @@ def compute_fingerprint(call: Call) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ModelProfile:
-    """Before its first answer, the same for all requests."""
-
     window: Window
     prices: Prices
     counter: str
-    """Whose token counts these are: upstream and family of models."""
     prior: Calibration
     tokenizer: Tokenizer
 
@@ -297,7 +290,6 @@ class LearnedWindows:
         self._probed[scope] = window
 
     def take_probed(self, scope: WindowScope) -> Window | None:
-        """Remove and return the probed window that is still to be stored, so that other workers decide alike."""
         return self._probed.pop(scope)
 
 
@@ -334,7 +326,6 @@ class WindowProbe:
         await self._probing.wait_idle()
 
     async def close(self) -> None:
-        """Cancel the probes under way: their answers are asked for again."""
         await self._probing.close(0)
 
     async def _probe(self, client: Client, model: str, call: Call, scope: WindowScope) -> None:

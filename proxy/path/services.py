@@ -33,11 +33,9 @@ from proxy.wire.redaction import Redaction
 from proxy.wire.request_format import RequestFormat
 
 BYTES_PER_ELEMENT = 100
-"""What one more element of JSON costs, in bytes of plain text that cost as much."""
 LARGE_WORK_BYTES = 256 * 1024
 """More is done in a thread: 250 kB of text, or a thousand short messages."""
 HUGE_WORK_BYTES = 8 * 1024 * 1024
-"""More than this is done in the thread for huge histories: 3 MB of ordinary messages, or 40,000 empty ones."""
 WAITING_MAX = 256
 """Pieces of work that may wait for a thread; each request has one at a time."""
 
@@ -80,7 +78,6 @@ def needs_thread(work: int) -> bool:
 
 
 async def run_apart(work: int, act: Callable[[], Result], *, is_known: bool = True) -> Result:
-    """Do this much work (`estimate_work`) of a caller, known or not, so that it delays no other request."""
     if not needs_thread(work):
         return act()
     if not is_known:
@@ -89,7 +86,6 @@ async def run_apart(work: int, act: Callable[[], Result], *, is_known: bool = Tr
 
 
 KNOWN_REQUESTS_MAX_BYTES = 256 * 1024 * 1024
-"""A quarter of it for one caller."""
 WORTHWHILE_BYTES = 8 * 1024
 """A smaller request is read in less time than it takes to find it here."""
 BYTES_PER_MESSAGE = 1_000
@@ -119,7 +115,6 @@ class KnownRequests:
         )
 
     def find_prefix(self, caller: int, source: bytes, wire: RequestFormat) -> Prefix | None:
-        """The longest beginning of this body's history that is known."""
         start = wire.find_first_message(source)
         if start < 0:
             return None
@@ -135,7 +130,6 @@ class KnownRequests:
         return self._requests.bytes
 
     def add(self, caller: int, request: Request, prefix: Prefix | None) -> None:
-        """In place of the one whose history it continues."""
         if prefix is not None:
             self._remove(caller, prefix.request)
         if (key := _key_of(caller, request)) is not None:
@@ -160,7 +154,6 @@ def _take_newest(requests: Iterable[Request]) -> Iterator[Request]:
 
 
 def _weigh(request: Request) -> int:
-    """Messages and Responses are kept as chat messages beside their source, and as they were forwarded."""
     copies = 5 if request.wire else 2
     return copies * len(request.source) + BYTES_PER_MESSAGE * len(request.messages)
 
@@ -190,15 +183,12 @@ FAILING_TIMEOUT_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Keeper:
-    """The transcripts of a worker, if it keeps any."""
-
     originals: Originals | None = None
     everything: bool = False
     required: bool = False
 
     @property
     def is_writable(self) -> bool:
-        """Return True if originals can be written now, as far as is known."""
         return self.originals is None or not self.originals.problem
 
     def locate(self, identity: Identity) -> str:
@@ -291,7 +281,6 @@ def _history(tenant: str, links: Sequence[bytes], request: Request, policy: str)
 SECRET_CHECK_SECONDS = 1.0
 CACHED_BLOCKS_MAX_BYTES = 128 * 1024 * 1024
 BLOCK_BYTES_PER_STORED_BYTE = 4
-"""A block in memory is about four times as large as in the store: stored, as bytes of messages, and parsed."""
 BLOCK_SAMPLE_BYTES = 256
 WARNED_MAX_BYTES = 2 * 1024 * 1024
 

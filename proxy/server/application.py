@@ -18,7 +18,6 @@ from proxy.wire.paths import COMPACT_PATH, COMPACTED_PATHS, below_v1
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
-# Paths with a label of their own in metrics: a closed set, because clients may ask for any path.
 _LABELLED_PATHS = frozenset({*COMPACTED_PATHS, COMPACT_PATH, "/completions", "/embeddings", "/models"})
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -41,7 +40,6 @@ class App:
         self.draining = False
         self._running = set[asyncio.Task[Any] | None]()
         self._is_drained = False
-        """The time of the drain is over: no request is served any more."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._emit = emit
@@ -76,7 +74,6 @@ class App:
         await self._idle.wait()
 
     def cut_requests(self) -> None:
-        """Cancel the API requests that are still served, and refuse new ones."""
         self._is_drained = True
         for task in self._running:
             if task is not None:
@@ -158,7 +155,6 @@ def _compute_durations(record: RequestFinished, now: float) -> None:
         return
     record.first_byte_seconds = record.first_byte_at - record.received_at
     if record.sent_at is not None and record.headers_at is not None:
-        # The time before the call to the upstream, and between the upstream's headers and the first byte.
         record.overhead_seconds = (record.sent_at - record.received_at) + (record.first_byte_at - record.headers_at)
 
 

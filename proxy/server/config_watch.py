@@ -58,14 +58,11 @@ def _is_own(base_url: str, listen: Listen) -> bool:
 
 FILE_SECONDS = 0.25
 _RECORDS_SECONDS = 0.2
-"""Short, so that a switch is in force within a second."""
 _SHARE_SECONDS = 0.25
-"""The same, on other replicas."""
 _KEY_USES_SECONDS = 5.0
 _RETRY_SECONDS = 1.0
 
 FileStamp = tuple[int, int] | None
-"""Time and size of a file; None if there is none."""
 
 
 @dataclass(slots=True)
@@ -73,7 +70,6 @@ class ConfigSource:
     """It remembers if it has read settings and teams: some files are valid at start only."""
 
     load: Callable[[str | None], Loaded]
-    """A text stands for the content of the file."""
     file: Path | None
     stamp_read: FileStamp = None
     _had_file_settings: bool = False
@@ -108,8 +104,6 @@ class ConfigSource:
 
 
 class ConfigWatch:
-    """`apply` gets each valid configuration, and returns whether it was a change."""
-
     def __init__(
         self,
         source: ConfigSource,
@@ -119,7 +113,6 @@ class ConfigWatch:
         apply: Callable[[Config], Awaitable[bool]],
     ) -> None:
         self.reload_requested = asyncio.Event()
-        """Set by SIGHUP: the configuration is read at once."""
         self._source = source
         self._stamp_in_force = source.stamp_read
         self._started = started
@@ -218,7 +211,6 @@ async def watch_certificate(listen: Listen, context: ssl.SSLContext, emit: event
 
 
 def _reload(listen: Listen, context: ssl.SSLContext) -> str | None:
-    """Return the reason if it cannot be used."""
     try:
         make_tls_context(listen)  # tried first: a certificate without its key would break the context in use
     except OSError as fault:

@@ -88,7 +88,6 @@ class ClientConnection(web_protocol.RequestHandler):
             self._fail_body()
 
     def _refuse_head(self) -> None:
-        """As aiohttp queues one for a request that it cannot parse."""
         fault = BadHttpMessage(_HEAD_TOO_LARGE)
         error = web_protocol._ErrInfo(status=fault.code, exc=fault, message="")  # noqa: SLF001
         self._messages.append((error, EMPTY_PAYLOAD))
@@ -96,7 +95,6 @@ class ClientConnection(web_protocol.RequestHandler):
             self._waiter.set_result(None)
 
     def _fail_body(self) -> None:
-        """End the body of the request before a parser error for its reader."""
         if len(self._messages) > 1:
             body = self._messages[-2][1]
         elif self._current_request is not None:
@@ -245,7 +243,6 @@ class ClientResponse:
                     if watch is not None and watch.is_done:
                         # Clients close after `[DONE]`, often before the upstream has ended its body.
                         record.outcome = "completed"
-            # After the block: a heartbeat after the end would be read as the beginning of the next answer.
             await self._response.write_eof()
             record.outcome = "completed"
         except (UpstreamBroke, UpstreamTimeout):
@@ -256,7 +253,6 @@ class ClientResponse:
 
     @contextmanager
     def _keep_alive(self) -> Iterator[None]:
-        """While the upstream is silent: one task per stream, no work per chunk."""
         watch = self._answer.watch
         if watch is None:
             yield
@@ -338,7 +334,6 @@ class ClientRequest:
             return None
         body = await self._read_whole(max_bytes, limits.body_silence_seconds)
         record.bytes_in = len(body)
-        # Several lines of one name are one list.
         encoding = ",".join(self._request.headers.getall("Content-Encoding", ()))
         if not encoding:
             return body
@@ -390,7 +385,6 @@ class ClientRequest:
             raise BadRequest(_BROKEN_BODY) from None
 
     async def _read_piece(self, silence_seconds: float) -> bytes:
-        """Empty at the end of the body."""
         content = self._request.content
         piece = content.read_nowait()
         if piece:  # without a timer, which costs 2 % of a small request

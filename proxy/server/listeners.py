@@ -27,7 +27,6 @@ class LoopFaults:
         self._emit = emit
         self._seconds = seconds
         self._waiting = Counter[Fault]()
-        """How often each fault came since its last report. A fault stays here for a second after each report."""
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, object]) -> None:
         exc = context.get("exception")

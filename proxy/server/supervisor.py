@@ -71,7 +71,6 @@ class Supervisor:
         self._source = source
         self._config = config
         self._last_valid = config
-        """The newest configuration that was valid, for workers that are started when the file is not."""
         self._records = open_records(config, registry)
         self._stamp = source.stamp_read
         self._port: int = sock.getsockname()[1]
@@ -101,14 +100,12 @@ class Supervisor:
         return status
 
     def _follow_file(self) -> None:
-        """So that a worker that is started later has the newest one."""
         stamp = self._source.read_stamp()
         if stamp != self._stamp:
             self._stamp = stamp
             self._last_valid = _read_current_config(self._source, self._config, self._last_valid)
 
     def _follow_registry(self) -> None:
-        """So that a worker that is started later knows of revoked keys."""
         with suppress(RegistryUnreadable, OSError):  # the workers report it
             self._records.look()
 

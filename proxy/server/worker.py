@@ -47,7 +47,6 @@ _LAG_SECONDS = 0.25
 _SNAPSHOT_SECONDS = 1.0
 _SUPERVISOR_SECONDS = 0.5
 _TRIM_SECONDS = 15.0
-"""How often free memory goes back to the system. It takes 1-2 ms, and each page is cleared again when it is used."""
 
 
 class Jobs:
@@ -116,9 +115,7 @@ _THREAD_SWITCH_SECONDS = 0.002
 _COLLECTION_THRESHOLDS = (10_000, 20, 50)
 """By its default of 700, the collector took 10 % of a small request. Requests leave no cycles."""
 _CANCEL_SECONDS = 0.1
-"""How long cancelled requests, and closing connections, get after the drain; aiohttp's default is a minute."""
 _NOTES_SECONDS = 5.0
-"""How long the notes after the last answers may take once the drain is over."""
 _NOTES_MAX = 1_000
 """More means that the store or an upstream does not keep up."""
 _HEAD_LIMIT_BYTES = 64 * 1024
@@ -133,8 +130,6 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class LastValid:
-    """The last valid content of the files that operators change, for a worker that starts when one cannot be read."""
-
     config: Config
     registry: Registry
 
@@ -215,7 +210,6 @@ class Worker:
         await self._stop_requested.wait()
         await self._drain(runner)
         self._jobs.cancel()
-        # In this order: notes after the last answers may call an upstream, count tokens and begin a summary call.
         await self._notes.close(_NOTES_SECONDS)
         await self._compactor.close()
         await self._close_clients()
