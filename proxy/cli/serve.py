@@ -10,7 +10,7 @@ from proxy.access.admin_key import ADMIN_KEY_FILE, create_admin_key
 from proxy.cli import options
 from proxy.cli.options import CONFIG_FILE, add_command, print_error
 from proxy.config import Config, Listen, Loaded
-from proxy.server import own_address, supervisor
+from proxy.server import config_watch, supervisor
 from proxy.server.config_watch import ConfigSource
 from proxy.server.worker import make_url
 from proxy.telemetry import log, stdout
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
     def read(text: str | None) -> Loaded:
         loaded = options.load_file(file, args, given, text=text)
-        own_address.check_upstreams(loaded, *started)
+        config_watch.check_upstreams(loaded, *started)
         return loaded
 
     source = ConfigSource(read, file)

@@ -18,7 +18,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from proxy.path.recovery import LEAST_ANSWER_TOKENS, Refusal
+from proxy.path.actions import Refusal
+from proxy.path.remedies import LEAST_ANSWER_TOKENS
 from proxy.shorten.window import Covers
 from proxy.wire.encodings import decode_body
 from proxy.wire.headers import Headers, find_encoding

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.history.chain import compute_chain
-from proxy.path.known_requests import KnownRequests
+from proxy.path.services import KnownRequests
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 from proxy.wire.known_prefix import CHANGING_MESSAGES, find_prefix
 from proxy.wire.messages.fold_marks import count_client_marks
