@@ -20,7 +20,6 @@ PACKAGE = ROOT / "proxy"
 
 LAYERS = (
     {"lru", "lifetime", "declaration", "models.names"},
-    {"models.thinking"},
     {"history"},
     {"recall.own_tools", "recall.search"},
     {"recall.tool"},
@@ -45,9 +44,6 @@ LAYERS = (
         "events",
         "errors",
         "models.windows",
-        "models.window_probes",
-        "models.token_encodings",
-        "models.calibrations",
     },
     {"models.tokenizer", "store", "upstream"},
     {"telemetry"},
@@ -79,7 +75,7 @@ USERS = {
     "aiohttp": ("server/", "admin/", "telemetry/posting.py", "upstream/", "lab/simulated.py", "lab/demo/agent.py"),
     "multidict": ("server/", "upstream/"),
     "yarl": ("upstream/",),
-    "tiktoken": ("models/token_encodings.py",),
+    "tiktoken": ("models/tokenizer.py",),
     "pydantic": ("config/",),
     "yaml": ("config/",),
     "prometheus_client": ("telemetry/metrics.py",),

@@ -13,7 +13,7 @@ from proxy.admin.routes import AdminContext, AdminRequest, Json, Route, run_in_a
 from proxy.errors import Overloaded
 from proxy.recall.search import Finder, find_text
 from proxy.store.transcripts.archive import Transcript, read_transcript
-from proxy.wire.caller import Caller
+from proxy.wire.http_head import Caller
 
 CONTEXT_CHARACTERS = 80
 SEARCH_SECONDS = 10.0

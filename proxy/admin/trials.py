@@ -25,7 +25,7 @@ from proxy.config.prompt_files import SHIPPED_PROMPTS
 from proxy.errors import NotFound, Overloaded
 from proxy.store.activity_log import DAY_SECONDS
 from proxy.store.transcripts.archive import Archive, SavedConversation
-from proxy.wire.caller import Caller
+from proxy.wire.http_head import Caller
 
 CONVERSATION_BYTES = 8 * 1024 * 1024
 """Larger conversations are left out."""

@@ -4,7 +4,7 @@ import os
 from urllib.parse import urlsplit
 
 from proxy.config import Upstream
-from proxy.wire.headers import Headers
+from proxy.wire.http_head import Headers
 
 _ANTHROPIC_VERSION = ("anthropic-version", "2023-06-01")
 """https://docs.anthropic.com/en/api/versioning"""

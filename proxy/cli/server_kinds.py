@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.models.window_probes import PROBES
+from proxy.models.windows import PROBES
 from proxy.shorten.window import Window
-from proxy.wire.headers import Headers
+from proxy.wire.http_head import Headers
 
 MODELS = "/v1/models"
 

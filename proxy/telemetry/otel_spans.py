@@ -16,7 +16,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from proxy import events
 from proxy.telemetry.otlp import Attributes, make_attributes, make_text
 from proxy.telemetry.output import to_milliseconds
-from proxy.wire.trace_context import Trace
+from proxy.wire.http_head import Trace
 
 HELD_SPANS_MAX = 1_000
 FAILED_OUTCOMES = ("failed", "upstream-broke")

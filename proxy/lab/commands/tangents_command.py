@@ -25,8 +25,7 @@ from proxy.shorten.pipeline import Count
 from proxy.shorten.summary_check import Verdict
 from proxy.summary.call import SummaryCall, fetch_whole_answer
 from proxy.summary.question import Question
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client
+from proxy.upstream.client import Call, Client
 from proxy.wire.answer_assembly import Answer
 
 CLIPS_CHARACTERS = (2_000, 500, 100)

@@ -18,7 +18,7 @@ from aiohttp import ClientError, ClientResponse, ClientSession
 
 from proxy.lab.demo.demo_run import Run, encode, encode_request
 from proxy.wire.answer_assembly import Answer, Assembly
-from proxy.wire.headers import Headers, find_header
+from proxy.wire.http_head import Headers, find_header
 
 KEY = "sk-simulated-agent"
 

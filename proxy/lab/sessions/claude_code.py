@@ -29,7 +29,7 @@ from proxy.lab.sessions.shapes import (
     read_usage,
     simplify_content,
 )
-from proxy.wire.paths import MESSAGES_PATH
+from proxy.wire.http_head import MESSAGES_PATH
 
 NAME = "Claude Code"
 LOOKS_FOR = 'lines with "uuid", "parentUuid", "sessionId" and "message" (Claude Code)'

@@ -13,7 +13,7 @@ from proxy.lab.sessions.responses import KINDS, Items
 from proxy.lab.sessions.session_files import ParsedFile
 from proxy.lab.sessions.session_history import Chapter, RecordedMessage, mark_repeated
 from proxy.lab.sessions.shapes import as_count, as_object, as_objects, as_seconds, as_text, read_usage
-from proxy.wire.paths import RESPONSES_PATH
+from proxy.wire.http_head import RESPONSES_PATH
 
 NAME = "Codex"
 LOOKS_FOR = 'lines with "type" and "payload", the first a "session_meta" (Codex rollouts)'

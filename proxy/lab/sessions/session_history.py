@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from proxy.lab.replay.replay_values import Conversation, Json, OwnHistory, RecordedUsage
 from proxy.lab.sessions.shapes import as_objects, as_text, join_text
-from proxy.wire.paths import CHAT_PATH, MESSAGES_PATH, RESPONSES_PATH
+from proxy.wire.http_head import CHAT_PATH, MESSAGES_PATH, RESPONSES_PATH
 
 UNANSWERED = "[No result of this call was recorded.]"
 _UNANSWERED_NOTE = "calls without a recorded result, answered by a fixed text"
