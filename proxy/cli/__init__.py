@@ -7,16 +7,12 @@ Theory of operation
 
         words --> build_parser --> COMMANDS[word].add --> args.run(args) --> exit status
 
-options         the parser, options that several commands have, and the configuration that they read
-tables          tables, sizes and counts as text
-client_key      the headers with which a command calls an upstream
+options         what commands share: the parser, options, the configuration, keys of clients, tables
 serve           `serve`
 configuration   `check` and `explain`
-doctor          `doctor`
-server_kinds    which server an upstream is
+doctor          `doctor`, and which server an upstream is
 keys            `keys` and `switch`
 transcripts     `transcripts`
-completion      `completion`
 
 `replay`, `demo` and `compact` are in `proxy/lab/commands`.
 """
@@ -46,7 +42,6 @@ COMMANDS = {
     "check": "proxy.cli.configuration",
     "explain": "proxy.cli.configuration",
     "doctor": "proxy.cli.doctor",
-    "completion": "proxy.cli.completion",
 }
 """Each command and the module that adds it, in the order of the help text."""
 

@@ -20,7 +20,7 @@ from proxy.config import (
     find_origins,
     find_warnings,
 )
-from proxy.config.schema import as_json_schema
+from proxy.config.defaults import as_json_schema
 from proxy.config.values import ALL_PERCENT, ConfigModel
 from proxy.models.windows import is_known_model, resolve_window
 from proxy.server import own_address

@@ -19,8 +19,7 @@ from proxy.access.records import Change, Records, RegistryUnreadable, synchroniz
 from proxy.access.registry import EVERYBODY, Registry
 from proxy.access.team_keys import TeamKey, create_team_key, find_public_id
 from proxy.cli import options
-from proxy.cli.options import add_command, parse_number, print_error
-from proxy.cli.tables import format_table
+from proxy.cli.options import add_command, format_table, parse_number, print_error
 from proxy.config import Config
 from proxy.store.contract import StoreUnavailable, ignore
 from proxy.telemetry import audit

@@ -6,14 +6,17 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
+from urllib.parse import urlsplit
 
 from proxy.access.records import Records, RegistryUnreadable
-from proxy.config import Config, Fault, InvalidConfig, Loaded, load
+from proxy.config import Config, Fault, InvalidConfig, Loaded, Upstream, load
 from proxy.config.values import WithoutSecrets, suggest
+from proxy.wire.headers import Headers
 
 Place = tuple[str | int, ...]
 Number = TypeVar("Number", int, float)
@@ -228,3 +231,77 @@ def print_error(why: str) -> int:
     """Print why a command failed to standard error, and return exit status 1."""
     print(why, file=sys.stderr)  # noqa: T201 (for a person)
     return 1
+
+
+_ANTHROPIC_VERSION = ("anthropic-version", "2023-06-01")
+"""https://docs.anthropic.com/en/api/versioning"""
+
+
+def is_anthropic(settings: Upstream) -> bool:
+    """Whether these are the settings of Anthropic's API, which wants the key and a version in headers of its own."""
+    host = urlsplit(settings.base_url).hostname or ""
+    names = {name.lower() for name in settings.headers}
+    return f".{host}".endswith(".anthropic.com") or settings.key_header == "x-api-key" or "anthropic-version" in names
+
+
+def name_key_variable(settings: Upstream) -> str:
+    if is_anthropic(settings):
+        return "ANTHROPIC_API_KEY"
+    return "OPENAI_API_KEY"
+
+
+def list_client_headers(settings: Upstream) -> Headers:
+    """List the headers of a client: its key, if none is configured, and the version of Anthropic's API."""
+    headers = []
+    key = os.environ.get(name_key_variable(settings), "")  # noqa: TID251 (as every client reads it)
+    if key and not settings.key:
+        if is_anthropic(settings):
+            headers.append(("x-api-key", key))
+        else:
+            headers.append(("authorization", f"Bearer {key}"))
+    if is_anthropic(settings):
+        headers.append(_ANTHROPIC_VERSION)
+    return tuple(headers)
+
+
+_KIB = 1024
+_UNKNOWN = "-"
+
+
+def format_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Format a table with columns as wide as needed. Columns of figures are aligned right."""
+    values = list(rows)
+    lines = [list(head)] + [[_format_cell(value) for value in row] for row in values]
+    for column in range(len(head)):
+        width = max(len(line[column]) for line in lines)
+        is_right = bool(values) and all(_is_figure(row[column]) for row in values)
+        for line in lines:
+            if is_right:
+                line[column] = line[column].rjust(width)
+            else:
+                line[column] = line[column].ljust(width)
+    return "\n".join("  ".join(line).rstrip() for line in lines)
+
+
+def _is_figure(value: object) -> bool:
+    return isinstance(value, int | Decimal) or value == _UNKNOWN
+
+
+def _format_cell(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value).replace("\n", "\\n")
+
+
+def format_bytes(amount: int) -> str:
+    """Format a number of bytes in the largest unit that keeps it exact enough."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 10 * _KIB or unit == "GiB":
+            break
+        amount = round(amount / _KIB)
+    return f"{amount:,} {unit}"
+
+
+def format_count(number: int, noun: str) -> str:
+    plural = "" if number == 1 else "s"
+    return f"{number:,} {noun}{plural}"

@@ -18,8 +18,7 @@ from proxy.admin.conversation_branch import links_of, parse_path
 from proxy.admin.views import View, show_with_block
 from proxy.assembly import build_redaction
 from proxy.cli import options
-from proxy.cli.options import add_command
-from proxy.cli.tables import format_bytes, format_count, format_table
+from proxy.cli.options import add_command, format_bytes, format_count, format_table
 from proxy.config import Config
 from proxy.history.identity import make_block_key
 from proxy.history.messages import Message

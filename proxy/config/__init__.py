@@ -11,22 +11,17 @@ Theory of operation
         settings.py --------------------------------------------+--> Config --> proxy.yaml, JSON Schema
         file, variables, options --loading----------------------+           --> Policy.rules() --> Rules
 
-settings       every group of settings but policies, and the whole configuration
-policies       the settings of a policy, inheritance, and the shipped policies
-declared       models of the settings that dataclasses declare
-step_settings  steps as a policy writes them
-tool_rules     rules of a policy for single tools, and the steps that carry them out
-prompt_files   prompts for summaries
-attachments    which policy applies to which requests
-state_url      the URL of the state that replicas share
-values         types that several settings share
-loading        reads file, environment and options, and reports every fault with its line
-yaml_reader    the values of a YAML text, and their lines
-faults         what is wrong with a setting, and what was probably meant
-warnings       valid settings that are probably mistakes
-defaults       writes the shipped proxy.yaml
-editing        replaces one policy in the text of a file
-schema         JSON Schema of proxy.yaml
+settings     every group of settings but policies, and the whole configuration
+policies     the settings of a policy, its prompts and rules for tools, inheritance, the shipped policies
+declared     models of the settings that dataclasses and steps declare
+attachments  which policy applies to which requests
+state_url    the URL of the state that replicas share
+values       types that several settings share
+loading      reads file, environment and options, and reports every fault with its line
+yaml_file    reads the YAML of a file, and replaces a policy in its text
+faults       what is wrong with a setting, and what was probably meant
+warnings     valid settings that are probably mistakes
+defaults     writes the shipped proxy.yaml, and the JSON Schema of such a file
 """
 
 from proxy.config.attachments import Attachment, Occasion, RolloutChoice

@@ -19,7 +19,7 @@ from proxy.config.faults import Fault, InvalidConfig, Place, describe_errors, pa
 from proxy.config.policies import Policy, shipped_policies
 from proxy.config.settings import Config, Upstream
 from proxy.config.values import ConfigModel
-from proxy.config.yaml_reader import FileContent, parse_variable, read_file
+from proxy.config.yaml_file import FileContent, parse_variable, read_file
 
 PREFIX = "COMPACTION_PROXY_"
 UPSTREAM_VARIABLE = "OPENAI_UPSTREAM"

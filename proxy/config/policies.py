@@ -1,31 +1,209 @@
-"""Policies: when a conversation is shortened, how, and by how much.
-
-1. `proxy.shorten.rules.Rules` declares the settings that decide about a history; `RequestSettings` those for the rest
-   of a request. `Policy` has both.
-2. A policy inherits from another one: a value that is not set is the parent's (`resolve_policy`).
-3. `Policy.rules()` compiles it to `Rules`: steps are built, tool rules applied, the prompt read.
-"""
+"""Prompts for summaries: the shipped ones by name, and files of an operator by path."""
 
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from hashlib import blake2b
 from importlib import resources
-from typing import Any, Literal, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 
-from proxy.config.declared import build_model
-from proxy.config.prompt_files import SHIPPED_PROMPTS, PromptName, read_prompt
-from proxy.config.step_settings import STEP_LISTS, StepChanges, StepList, build_step, write_steps
-from proxy.config.tool_rules import ToolConfig, add_steps, apply_rules, list_hints
+from proxy.config.declared import STEP_LISTS, StepChanges, StepList, build_model, build_step, write_steps
 from proxy.config.values import ConfigModel, Seconds
+from proxy.designs.clear_arguments import ClearArguments
+from proxy.designs.dedup_old import DedupOld, Subsumption
+from proxy.designs.one_liners import OneLiners
+from proxy.designs.prune_tools import PruneTools
+from proxy.designs.strip_attachments import StripAttachments
+from proxy.designs.tool_hints import ToolHints
+from proxy.history.agents import Hint
 from proxy.history.pins import Pins
 from proxy.shorten.pipeline import Step
 from proxy.shorten.rules import Keep, Rules
+from proxy.shorten.steps.clear_results import ClearResults
+from proxy.shorten.steps.clip_output import ClipOutput
+from proxy.shorten.steps.drop_middle import DropMiddle
 from proxy.shorten.summary import SummaryRules
+
+SHIPPED_PROMPTS = ("structured", "workflow")
+_HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    name: str
+    text: str
+    headings: tuple[str, ...] = ()
+    """Sections that an answer should have. Only shipped prompts ask for some."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def read_prompt(name: str) -> Prompt:
+    """Read a shipped prompt by its name, or a file by its path. Raise ValueError if there is neither."""
+    if name in SHIPPED_PROMPTS:
+        text = resources.files("proxy.config").joinpath("prompts", f"{name}.md").read_text(encoding="utf-8")
+        return Prompt(name, text.strip(), tuple(_HEADING.findall(text)))
+    try:
+        return Prompt(name, Path(name).read_text(encoding="utf-8").strip())
+    except (OSError, ValueError):
+        raise ValueError(
+            f"no prompt: write one of {', '.join(SHIPPED_PROMPTS)}, or the path of a text file that can be read"
+        ) from None
+
+
+def _read_prompt(value: object) -> Prompt:
+    if isinstance(value, Prompt):
+        return value
+    return read_prompt(str(value))
+
+
+PromptName = Annotated[Prompt, BeforeValidator(_read_prompt), PlainSerializer(str), WithJsonSchema({"type": "string"})]
+
+
+class SubsumesConfig(ConfigModel):
+    """The arguments of a tool that say which part of which document a call returns."""
+
+    path: str = Field(min_length=1)
+    """Argument with the name of the document."""
+    start: str = ""
+    """Argument with the first line or page, or with both ends, such as `[1, 50]`."""
+    end: str = ""
+    """Argument with the last line or page."""
+    count: str = ""
+    """Argument with the number of lines or pages."""
+
+    @model_validator(mode="after")
+    def _name_a_range(self) -> "SubsumesConfig":
+        if not (self.start or self.end or self.count):
+            raise ValueError("name the argument of `start`, `end` or `count` too: equal calls need no `subsumes`")
+        return self
+
+
+class ToolConfig(ConfigModel):
+    """Rules for old calls of a tool. They come before the settings of the steps."""
+
+    request: Literal["keep", "strip", "remove"] | None = None
+    """What to do with the arguments of old calls: `keep`, `strip` long texts, or `remove` the call with its result."""
+    response: Literal["keep", "strip", "remove"] | None = None
+    """What to do with the results of old calls: `keep`, `strip` long texts, or `remove` the call with its result. Kept
+    results survive folds and summaries with their calls, up to half of `target`."""
+    dedup: bool | None = None
+    """Whether a repeated call makes the older one obsolete (`dedup_old`). Set it to false if every call counts."""
+    subsumes: SubsumesConfig | None = None
+    """Arguments by which a later call of a wider range makes an older one obsolete. All others must be equal."""
+
+
+ToolRules = Mapping[str, ToolConfig]
+"""By tool (glob): of several that match, the first that names a setting counts."""
+
+
+def list_hints(tools: ToolRules) -> tuple[Hint, ...]:
+    return tuple((glob, tool.request or "", tool.response or "") for glob, tool in tools.items())
+
+
+def apply_rules(tools: ToolRules, step: Step) -> Step:
+    """Return the step with the rules of the policy before its own."""
+    match step:
+        case DedupOld():
+            subsumes = (*_list_subsumptions(tools), *step.subsumes)
+            return replace(step, hints=(*_list_repeats(tools), *step.hints), subsumes=subsumes)
+        case ToolHints() | ClearResults() | ClearArguments() | ClipOutput() | StripAttachments():
+            return replace(step, hints=(*list_hints(tools), *step.hints))
+        case OneLiners() | DropMiddle():
+            return replace(step, hints=(*list_hints(tools), *step.hints))
+        case _:
+            return step
+
+
+def add_steps(tools: ToolRules, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Add steps to `when_full` for rules that none of its own steps would carry out."""
+    added: list[Step] = []
+    repeats = _list_repeats(tools)
+    if any(is_obsolete for _, is_obsolete in repeats) and _find_step(steps, DedupOld) is None:
+        subsumes = (*_list_subsumptions(tools), *DedupOld().subsumes)
+        added.append(DedupOld(exempt=("*",), hints=repeats, subsumes=subsumes))
+    hints = _list_undone_hints(tools, steps)
+    if hints and _find_step(steps, ToolHints) is None:
+        like = _find_clearing(steps) or ClearResults()
+        added.append(
+            ToolHints(
+                hints=hints,
+                request="keep",
+                response="keep",
+                over=like.over,
+                template=like.template,
+                keep_recent=like.keep_recent,
+            )
+        )
+    # Before results are cleared: a call that is removed needs no placeholder.
+    index = len(steps)
+    for number, step in enumerate(steps):
+        if isinstance(step, ClearResults | PruneTools):
+            index = number
+            break
+    return (*steps[:index], *added, *steps[index:])
+
+
+def _list_undone_hints(tools: ToolRules, steps: tuple[Step, ...]) -> tuple[Hint, ...]:
+    """List the hints for a step that removes calls, and strips what no other step strips; empty if nothing is left."""
+    hints = []
+    strips_requests = _find_step(steps, ClearArguments) is not None
+    strips_responses = _find_clearing(steps) is not None
+    for glob, request, response in list_hints(tools):
+        own_request = "keep" if request == "strip" and strips_requests else request
+        own_response = "keep" if response == "strip" and strips_responses else response
+        hints.append((glob, own_request, own_response))
+    if any({"strip", "remove"} & set(hint[1:]) for hint in hints):
+        return tuple(hints)
+    return ()
+
+
+def _find_clearing(steps: tuple[Step, ...]) -> ClearResults | None:
+    for step in steps:
+        if type(step) is ClearResults:
+            return step
+    return None
+
+
+def _find_step(steps: tuple[Step, ...], kind: type[Step]) -> Step | None:
+    for step in steps:
+        if isinstance(step, kind):
+            return step
+    return None
+
+
+def _list_repeats(tools: ToolRules) -> tuple[tuple[str, bool], ...]:
+    """List whether repeated calls make older ones obsolete: if a range is named they do, unless `dedup` is false."""
+    repeats = []
+    for glob, tool in tools.items():
+        if tool.dedup is not None or tool.subsumes is not None:
+            repeats.append((glob, tool.dedup is not False))
+    return tuple(repeats)
+
+
+def _list_subsumptions(tools: ToolRules) -> tuple[Subsumption, ...]:
+    subsumptions = []
+    for glob, tool in tools.items():
+        arguments = tool.subsumes
+        if arguments is not None:
+            subsumptions.append((glob, arguments.path, arguments.start, arguments.end, arguments.count))
+    return tuple(subsumptions)
+
 
 DEFAULT = "default"
 _DEFAULTS = Rules()

@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from proxy.config.attachments import Attachment, covers_glob, find_unreachable
-from proxy.config.policies import Policy
+from proxy.config.declared import STEP_LISTS
+from proxy.config.policies import Policy, ToolConfig
 from proxy.config.settings import Config, Upstream
-from proxy.config.step_settings import STEP_LISTS
-from proxy.config.tool_rules import ToolConfig
 from proxy.config.values import ALL_PERCENT
 from proxy.shorten.rules import NOTHING_KNOWN, Rules
 

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from proxy.config import Policy
-from proxy.config.prompt_files import SHIPPED_PROMPTS, read_prompt
+from proxy.config.policies import SHIPPED_PROMPTS, read_prompt
 from proxy.shorten.summary import SummaryRules
 
 EVERY = pytest.mark.parametrize("name", SHIPPED_PROMPTS)
