@@ -40,8 +40,6 @@ MODELS = "/v1/models"
 
 @dataclass(frozen=True, slots=True)
 class ServerEvidence:
-    """Responses of an upstream."""
-
     host: str
     headers: Headers = ()
     """Of its list of models."""
@@ -50,7 +48,6 @@ class ServerEvidence:
 
     @property
     def models(self) -> list[dict[str, Any]]:
-        """The rows of its list of models; none if the page is not such a list."""
         page = self.pages.get(MODELS)
         if not isinstance(page, dict) or not isinstance(page.get("data"), list):
             return []
@@ -76,7 +73,6 @@ class ServerKind:
     """A page that only it has, and a key at its top."""
 
     def list_signs(self, evidence: ServerEvidence) -> Iterator[str]:
-        """Yield the signs that the responses show."""
         if self.address and re.search(rf"(?:^|\.)(?:{self.address})$", evidence.host):
             yield "its address"
         for name, value in evidence.headers:
@@ -238,7 +234,6 @@ def _check_state(folder: Path) -> Iterator[Finding]:
 
 
 def _check_registry(config: Config) -> Iterator[Finding]:
-    """Report a registry of keys and switches with which `serve` would refuse to start."""
     try:
         options.read_records(config)
     except InvalidConfig as invalid:
@@ -247,7 +242,6 @@ def _check_registry(config: Config) -> Iterator[Finding]:
 
 
 def _check_shared_state(config: Config) -> Iterator[Finding]:
-    """Connect to the Redis that replicas share, if there is one."""
     url = assembly.state_url(config)
     if not url:
         return
@@ -260,7 +254,6 @@ def _check_shared_state(config: Config) -> Iterator[Finding]:
 
 
 def _check_transcripts(config: Config) -> Iterator[Finding]:
-    """Write a file to the object store of the transcripts, read it and remove it."""
     store = assembly.open_object_store(config)
     if store is None:
         return
@@ -276,7 +269,6 @@ def _check_transcripts(config: Config) -> Iterator[Finding]:
 
 
 async def _check_upstream(settings: Upstream, model: str | None) -> list[Finding]:
-    """Check one upstream, and a stream from *model* if one is named."""
     headers = list_client_headers(settings)
     async with Client(settings, lambda _: None) as client:
         try:
@@ -356,8 +348,6 @@ async def _fetch(client: Client, path: str, headers: Headers) -> tuple[Reply, ob
 
 @dataclass(frozen=True, slots=True)
 class ShortStream:
-    """A short stream that was requested."""
-
     status: int
     arrivals: tuple[float, ...]
     """Seconds from the request to each chunk."""
@@ -391,7 +381,6 @@ async def _check_stream(client: Client, headers: Headers, model: str, path: str)
 
 
 async def _request_stream(client: Client, headers: Headers, model: str, path: str, bound: str) -> ShortStream:
-    """Request a short stream; *bound* is the parameter that limits its length."""
     body = json.dumps({"model": model, **_SHORT_STREAM, bound: _ANSWER_MAX_TOKENS[bound]}).encode()
     call = Call("POST", path, "", (*headers, ("content-type", "application/json")), body)
     start = perf_counter()

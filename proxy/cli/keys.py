@@ -130,7 +130,6 @@ def _format_time(seconds: float) -> str:
 
 
 def read_registry(config: Config) -> Registry:
-    """Read the registry, synchronized with the shared state if that is reachable."""
     records = options.read_records(config)
     if why := _synchronize(config, records):
         _warn(f"shared state not reachable, showing what this machine knows: {why}")
@@ -138,7 +137,6 @@ def read_registry(config: Config) -> Registry:
 
 
 def change_registry(config: Config, change: Change, act: str, subject: str, **details: str | float) -> None:
-    """Change the registry: here at once, on other replicas within a second."""
     records = options.read_records(config)
     why = _synchronize(config, records)
     with options.report_registry_faults(records):

@@ -12,9 +12,8 @@ Theory of operation
         file, variables, options --loading----------------------+           --> Policy.rules() --> Rules
 
 settings     every group of settings but policies, and the whole configuration
-policies     the settings of a policy, its prompts and rules for tools, inheritance, the shipped policies
+policies     policies with their prompts and rules for tools, inheritance, and which requests each applies to
 declared     models of the settings that dataclasses and steps declare
-attachments  which policy applies to which requests
 state_url    the URL of the state that replicas share
 values       types that several settings share
 loading      reads file, environment and options, and reports every fault with its line
@@ -24,11 +23,10 @@ warnings     valid settings that are probably mistakes
 defaults     writes the shipped proxy.yaml, and the JSON Schema of such a file
 """
 
-from proxy.config.attachments import Attachment, Occasion, RolloutChoice
 from proxy.config.defaults import as_yaml
 from proxy.config.faults import Fault, InvalidConfig
 from proxy.config.loading import Loaded, find_origins, load
-from proxy.config.policies import Policy
+from proxy.config.policies import Attachment, Occasion, Policy, RolloutChoice
 from proxy.config.settings import Access, AdminConfig, Config, Listen, LogConfig, State, Team, Transcripts, Upstream
 from proxy.config.values import Secret
 from proxy.config.warnings import find_warnings

@@ -5,7 +5,7 @@
         tokens: int = 2_000             becomes             2_000, ge=0, le=AMOUNT_MAX,
         "Keep the newest ..."                            description="Keep the newest ...")
 
-`step_settings` does the same for steps.
+Steps, as a policy writes them (`- clear_results: {over: 800}`), are checked by models of their fields in the same way.
 """
 
 import ast
@@ -64,7 +64,6 @@ def build_model(kind: Any, types: Mapping[str, Any], base: type[ConfigModel] = C
 
 
 def read_descriptions(kind: type) -> dict[str, str]:
-    """Read the docstrings below the fields of a class. Without its source file there are none."""
     try:
         source = inspect.getsource(kind)
     except (OSError, TypeError):
@@ -88,7 +87,6 @@ def narrow(annotation: Any, bounds: Mapping[str, float]) -> Any:  # noqa: ANN401
 
 
 def _build_auto(kind: type[int | float], bounds: Mapping[str, float]) -> Any:  # noqa: ANN401 (a type)
-    """The type of a number or `auto`, with one message for both."""
     limits: dict[str, Any] = {**_BOUNDS[kind], **bounds}
     annotation: Any = Annotated[kind, Field(**limits)]
     number = TypeAdapter[Any](annotation)
@@ -139,7 +137,6 @@ class _StepModel(ExactModel):
 
 @cache
 def _settings_of(name: str) -> type[BaseModel]:
-    """The model of a step's settings."""
     kind: Any = STEPS[name]
     types = get_type_hints(kind)
     members: dict[str, Any] = {}
@@ -169,7 +166,6 @@ def _check_changes(changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _describe_steps() -> dict[str, Any]:
-    """JSON Schema of an object with the settings of each step."""
     properties = {name: {**_settings_of(name).model_json_schema(), "type": ["object", "null"]} for name in STEPS}
     return {"type": "object", "properties": properties, "additionalProperties": False}
 

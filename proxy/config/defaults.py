@@ -1,6 +1,7 @@
-"""Writes the shipped proxy.yaml from the settings: every setting with its default and a sentence about it.
+"""Writes the shipped proxy.yaml (`check --defaults`) and its JSON Schema (`check --schema`) from the settings.
 
-`compaction-proxy check --defaults` prints it, and a test compares the file in the repository with it.
+A test compares the file in the repository. Editors complete and explain settings by the schema
+(https://json-schema.org); `check` itself uses the models.
 """
 
 from collections.abc import Iterator, Mapping
@@ -68,15 +69,10 @@ def _empty_section(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401 (an 
         yield f"#     {setting}: {default}"
 
 
-def _as_list_entry(lines: list[str]) -> Iterator[str]:
-    """Put the dash of an entry before its first setting."""
-    has_dash = False
-    for line in lines:
-        if has_dash or line.lstrip().startswith("#"):
-            yield line
-        else:
-            yield "  - " + line.lstrip()
-            has_dash = True
+def _as_list_entry(lines: list[str]) -> list[str]:
+    first = next(index for index, line in enumerate(lines) if not line.lstrip().startswith("#"))
+    lines[first] = "  - " + lines[first].lstrip()
+    return lines
 
 
 def _settings(group: BaseModel, indent: str) -> Iterator[str]:

@@ -114,7 +114,6 @@ def _names_no_upstream(upstreams: object) -> bool:
 
 
 def _set(content: FileContent, path: Place, value: object, origin: str) -> None:
-    """Set one value; missing groups above it are created."""
     group: Any = content.values
     for step, next_step in pairwise(path):
         missing: object = [] if isinstance(next_step, int) else {}
@@ -163,7 +162,6 @@ def _get_line(fault: Fault, file: str) -> tuple[bool, int]:
 
 
 def find_origins(loaded: Loaded, policy: str) -> Iterator[tuple[tuple[str, ...], Any, str]]:
-    """Yield every effective value of a policy, as JSON, with its origin in words."""
     for field, value in loaded.config.policy(policy).model_dump(mode="json", exclude={"inherit"}).items():
         if not isinstance(value, dict):
             yield (field,), value, _describe_setter(loaded, policy, (field,))
@@ -173,7 +171,6 @@ def find_origins(loaded: Loaded, policy: str) -> Iterator[tuple[tuple[str, ...],
 
 
 def _describe_setter(loaded: Loaded, policy: str, path: tuple[str, ...]) -> str:
-    """Say which policy of the lineage sets a value."""
     for ancestor in loaded.config.lineage(policy):
         if not _sets(loaded.config.all_policies.get(ancestor), path):
             continue

@@ -1,9 +1,16 @@
-"""Prompts for summaries: the shipped ones by name, and files of an operator by path."""
+"""Policies: when a conversation is shortened, how, and by how much.
+
+1. `proxy.shorten.rules.Rules` declares the settings that decide about a history; `RequestSettings` those for the rest
+   of a request. `Policy` has both, with the rules for single tools and the prompt for summaries.
+2. A policy inherits from another one: a value that is not set is the parent's (`resolve_policy`).
+3. `Policy.rules()` compiles it to `Rules`: steps are built, tool rules applied, the prompt read.
+"""
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from fnmatch import fnmatchcase
 from functools import cache
 from hashlib import blake2b
 from importlib import resources
@@ -12,6 +19,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     Field,
@@ -22,7 +30,7 @@ from pydantic import (
 )
 
 from proxy.config.declared import STEP_LISTS, StepChanges, StepList, build_model, build_step, write_steps
-from proxy.config.values import ConfigModel, Seconds
+from proxy.config.values import ALL_PERCENT, ConfigModel, Percent, Seconds
 from proxy.designs.clear_arguments import ClearArguments
 from proxy.designs.dedup_old import DedupOld, Subsumption
 from proxy.designs.one_liners import OneLiners
@@ -66,13 +74,12 @@ def read_prompt(name: str) -> Prompt:
         ) from None
 
 
-def _read_prompt(value: object) -> Prompt:
-    if isinstance(value, Prompt):
-        return value
-    return read_prompt(str(value))
-
-
-PromptName = Annotated[Prompt, BeforeValidator(_read_prompt), PlainSerializer(str), WithJsonSchema({"type": "string"})]
+PromptName = Annotated[
+    Prompt,
+    BeforeValidator(lambda value: read_prompt(str(value))),
+    PlainSerializer(str),
+    WithJsonSchema({"type": "string"}),
+]
 
 
 class SubsumesConfig(ConfigModel):
@@ -117,7 +124,6 @@ def list_hints(tools: ToolRules) -> tuple[Hint, ...]:
 
 
 def apply_rules(tools: ToolRules, step: Step) -> Step:
-    """Return the step with the rules of the policy before its own."""
     match step:
         case DedupOld():
             subsumes = (*_list_subsumptions(tools), *step.subsumes)
@@ -160,7 +166,6 @@ def add_steps(tools: ToolRules, steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
 
 def _list_undone_hints(tools: ToolRules, steps: tuple[Step, ...]) -> tuple[Hint, ...]:
-    """List the hints for a step that removes calls, and strips what no other step strips; empty if nothing is left."""
     hints = []
     strips_requests = _find_step(steps, ClearArguments) is not None
     strips_responses = _find_clearing(steps) is not None
@@ -313,7 +318,6 @@ class Policy(
         return blake2b(text.encode(), digest_size=4).hexdigest()
 
     def rules(self, name: str) -> Rules:
-        """Compile the policy."""
         values = _shared_values(self, Rules)
         for lists in STEP_LISTS:
             entries = getattr(self.change_steps(), lists)
@@ -325,7 +329,6 @@ class Policy(
         return Rules(policy=name, new_blocks=self.mode != "off", trusts_usage=self.estimator == "tokens", **values)
 
     def change_steps(self) -> "Policy":
-        """Move the changes of `steps` into the lists of steps."""
         if not self.steps:
             return self
         changed = {}
@@ -338,7 +341,6 @@ class Policy(
         return self.model_copy(update=changed)
 
     def find_listed(self, step: str) -> Mapping[str, Any] | None:
-        """Return the settings that the policy lists for a step; None if it does not list it."""
         policy = self.change_steps()
         for lists in STEP_LISTS:
             for entry in getattr(policy, lists):
@@ -371,7 +373,6 @@ def _describe_first_fault(invalid: ValidationError) -> str:
 
 
 def _shared_values(group: ConfigModel, kind: Any) -> dict[str, Any]:  # noqa: ANN401 (a dataclass)
-    """The values of the settings that a dataclass has under the same name."""
     settings = type(group).model_fields
     return {field.name: getattr(group, field.name) for field in fields(kind) if field.name in settings}
 
@@ -388,7 +389,6 @@ def lineage(name: str, policies: Mapping[str, Policy]) -> list[str]:
 
 
 def resolve_policy(name: str, policies: Mapping[str, Policy]) -> Policy:
-    """Put the values of a policy over those of its ancestors."""
     policy = Policy()
     for ancestor in reversed(lineage(name, policies)):
         child = policies.get(ancestor)
@@ -411,7 +411,6 @@ def _override_steps(inherited: Mapping[str, Any], child: Policy) -> dict[str, An
 
 
 def _override(parent: Model, child: Model) -> Model:
-    """Copy the parent with every value that the child sets."""
     changed = {}
     for name in child.model_fields_set:
         old, new = getattr(parent, name), getattr(child, name)
@@ -429,3 +428,97 @@ def shipped_policies() -> Mapping[str, Policy]:
     """The policies that need no configuration, besides `default`: shipped.yaml."""
     text = resources.files("proxy.config").joinpath("shipped.yaml").read_text(encoding="utf-8")
     return {name: Policy.model_validate(values) for name, values in yaml.safe_load(text).items()}
+
+
+_WILD = re.compile(r"[*?]|\[[^]]+\]")
+_GLOBS = ("team", "key", "model", "upstream", "tag")
+
+
+def _check_public_id(key: str) -> str:
+    if key.startswith("cp-"):
+        raise ValueError("a key is named by its public id (the ten characters after cp-): what follows is secret")
+    return key
+
+
+KeyIds = Annotated[str, AfterValidator(_check_public_id)]
+
+
+class Attachment(ConfigModel):
+    """A policy, and the requests that it applies to: those that match all of these globs."""
+
+    policy: str = "default"
+    """Policy to apply."""
+    team: str = "*"
+    """Teams, as a glob."""
+    key: KeyIds = "*"
+    """Team keys, as a glob over their public ids (the ten characters after cp-)."""
+    model: str = "*"
+    """Models, as a glob."""
+    upstream: str = "*"
+    """Upstreams, as a glob."""
+    tag: str = "*"
+    """Values of the request header x-compaction-tag, as a glob; without the header it is empty."""
+    rollout: Percent = ALL_PERCENT
+    """Percentage of conversations that it applies to: 5 is 5 %. Write less than 1 with its sign, such as 0.5%. Begin a
+    new policy with 5, and raise it."""
+    mode: Literal["", "auto", "observe", "off"] = ""
+    """`auto`, `observe` or `off` instead of the policy's own mode. Set `observe` to see what a policy would do."""
+
+    def fits(self, occasion: "Occasion") -> bool:
+        return all(fnmatchcase(getattr(occasion, name), getattr(self, name)) for name in _GLOBS)
+
+    def covers(self, other: "Attachment") -> bool:
+        if self.rollout < other.rollout:
+            return False
+        return all(covers_glob(getattr(self, name), getattr(other, name)) for name in _GLOBS)
+
+
+def covers_glob(wide: str, narrow: str) -> bool:
+    """Whether everything that matches *narrow* also matches *wide*; False if that is hard to tell."""
+    if wide in ("*", narrow):
+        return True
+    if "*" not in wide or "?" in wide or "[" in wide:
+        return False
+    return fnmatchcase(_WILD.sub("\0", narrow), wide)
+
+
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    team: str = ""
+    key: str = ""
+    model: str = ""
+    upstream: str = ""
+    tag: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutChoice:
+    """A policy for conversations whose position is below `rollout`."""
+
+    policy: str
+    mode: str = ""
+    rollout: float = ALL_PERCENT
+    place: tuple[str | int, ...] = ()
+    """The path of the setting that names it."""
+
+
+def list_choices(
+    attachments: Sequence[Attachment], occasion: Occasion, fallback: RolloutChoice
+) -> Iterator[RolloutChoice]:
+    """List the policies that may apply, up to the first that applies to all conversations."""
+    rollout = 0.0
+    for number, attachment in enumerate(attachments):
+        if attachment.rollout > rollout and attachment.fits(occasion):
+            rollout = attachment.rollout
+            yield RolloutChoice(attachment.policy, attachment.mode, rollout, ("attachments", number))
+            if rollout == ALL_PERCENT:
+                return
+    yield fallback
+
+
+def find_unreachable(attachments: Sequence[Attachment]) -> Iterator[tuple[int, int]]:
+    for number, attachment in enumerate(attachments):
+        for earlier, earlier_attachment in enumerate(attachments[:number]):
+            if earlier_attachment.covers(attachment):
+                yield number, earlier
+                break

@@ -15,8 +15,17 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
-from proxy.config.attachments import Attachment, Occasion, RolloutChoice, list_choices
-from proxy.config.policies import DEFAULT, Policy, lineage, resolve_policy, shipped_policies
+from proxy.config.policies import (
+    DEFAULT,
+    Attachment,
+    Occasion,
+    Policy,
+    RolloutChoice,
+    lineage,
+    list_choices,
+    resolve_policy,
+    shipped_policies,
+)
 from proxy.config.state_url import parse_state_url
 from proxy.config.values import (
     ALL_PERCENT,
@@ -130,7 +139,6 @@ def _check_client_certificate(path: str | None) -> str | None:
 
 
 def _find_host_fault(host: str) -> str | None:
-    """Return why this is not the name of a host, with the name that it probably holds."""
     if "/" not in host and host.count(":") != 1:
         return None
     url = host if "//" in host else f"//{host}"
@@ -246,7 +254,6 @@ class Upstream(ConfigModel):
 
     @cached_property
     def holds_secret(self) -> bool:
-        """Whether every request carries a credential of the configuration."""
         return self.key is not None or any(isinstance(value, Secret) for value in self.headers.values())
 
     def serves(self, model: str) -> bool:
@@ -312,7 +319,6 @@ class Transcripts(ConfigModel):
 
     @property
     def is_remote(self) -> bool:
-        """Whether transcripts are kept in an object store."""
         return (self.dir or "").startswith(_REMOTE)
 
     @model_validator(mode="after")
@@ -548,7 +554,6 @@ class Config(ConfigModel):
 
     @property
     def originals(self) -> Path:
-        """Directory of the transcripts, or of those that wait for the object store."""
         if self.transcripts.is_remote:
             return Path(self.state.dir) / "spool"
         return Path(self.transcripts.dir or Path(self.state.dir) / "originals")
@@ -558,21 +563,18 @@ class Config(ConfigModel):
         return {DEFAULT: Policy(), **shipped_policies(), **self.policies}
 
     def policy(self, name: str, mode: str = "") -> Policy:
-        """Return a policy with everything it inherits, in another mode if one is named."""
         policy = resolve_policy(name, self.all_policies)
         if mode:
             return policy.model_copy(update={"mode": mode})
         return policy
 
     def lineage(self, name: str) -> list[str]:
-        """A policy and all it inherits from, nearest first."""
         return lineage(name, self.all_policies)
 
     def knows_team(self, name: str) -> bool:
         return is_team(name, self.teams, self.access)
 
     def choices(self, occasion: Occasion) -> tuple[RolloutChoice, ...]:
-        """The policies that may apply, in the order in which they are asked."""
         team = self.teams.get(occasion.team)
         if team is not None and team.policy:
             fallback = RolloutChoice(team.policy, place=("teams", occasion.team, "policy"))

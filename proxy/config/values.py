@@ -55,7 +55,6 @@ class ExactModel(BaseModel):
 
 
 def _list_kinds(annotation: Any) -> set[Any]:  # noqa: ANN401 (any type a setting has)
-    """List the plain types of which an annotation is made."""
     arguments = get_args(annotation)
     if not arguments:
         return {annotation}
@@ -102,7 +101,6 @@ def _is_group(annotation: Any) -> bool:  # noqa: ANN401 (any type a setting has)
 
 
 def _read_spelling(value: object, field: FieldInfo) -> object:
-    """Return the value that another spelling means. Any other text stays as it is, and is refused later."""
     if isinstance(value, str) and get_origin(field.annotation) is tuple:
         return [value]
     if isinstance(value, str) and get_origin(field.annotation) is Literal:
@@ -128,7 +126,6 @@ class WithoutSecrets(dict[str, str]):
 
 
 def _suggest_reference(text: str) -> str:
-    """Say how to name the secret. The name of a variable is quoted only if it plainly is one."""
     match = re.fullmatch(rf"\$\{{?({PLAIN_VARIABLE_NAME.pattern})\}}?", text)
     if match:
         return f"write env:{match[1]}"
@@ -190,7 +187,6 @@ def _show_reference(value: Secret | str | None) -> str | None:
 
 
 def check_strength(secret: Secret | None) -> Secret | None:
-    """Check that a key cannot be guessed: it is long, varied, and no word from a manual."""
     if secret is None or not secret.value:
         return secret
     plain = secret.value.lower()

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
-from proxy.config.attachments import Attachment, covers_glob, find_unreachable
 from proxy.config.declared import STEP_LISTS
-from proxy.config.policies import Policy, ToolConfig
+from proxy.config.policies import Attachment, Policy, ToolConfig, covers_glob, find_unreachable
 from proxy.config.settings import Config, Upstream
 from proxy.config.values import ALL_PERCENT
 from proxy.shorten.rules import NOTHING_KNOWN, Rules
@@ -37,7 +36,6 @@ def find_warnings(config: Config, is_known: Callable[[str], bool]) -> Warnings:
 
 
 def _check_upstreams(config: Config) -> Warnings:
-    """Find upstreams that get no request, because earlier ones serve all their models."""
     used = {team.upstream for team in config.teams.values()}
     used |= {config.policy(name).summary.upstream for name in config.all_policies}
     for number, upstream in enumerate(config.upstreams):
@@ -51,7 +49,6 @@ def _check_upstreams(config: Config) -> Warnings:
 
 
 def _find_server(upstreams: tuple[Upstream, ...], model: str) -> int | None:
-    """Return the number of the first upstream that serves all models of a glob."""
     for number, upstream in enumerate(upstreams):
         if any(covers_glob(glob, model) for glob in upstream.models):
             return number
@@ -61,7 +58,7 @@ def _find_server(upstreams: tuple[Upstream, ...], model: str) -> int | None:
 def _check_attachments(config: Config, is_known: Callable[[str], bool]) -> Warnings:
     for number, earlier in find_unreachable(config.attachments):
         why = f"attachments.{earlier} matches the same requests first"
-        yield f"attachments.{number}", f"is never reached: {why}; move this one up, or give it a higher `priority`"
+        yield f"attachments.{number}", f"is never reached: {why}; move this one up"
     for number, attachment in enumerate(config.attachments):
         path = f"attachments.{number}"
         for name, message in _check_names(config, attachment, is_known):
@@ -73,7 +70,6 @@ def _check_attachments(config: Config, is_known: Callable[[str], bool]) -> Warni
 
 
 def _check_names(config: Config, attachment: Attachment, is_known: Callable[[str], bool]) -> Warnings:
-    """Find names that match nothing, and combinations that no request can have."""
     teams = [team for name, team in config.teams.items() if fnmatchcase(name, attachment.team)]
     matches_all = attachment.team == "*" or (not config.teams and config.access.team_header)
     if not teams and not matches_all:
@@ -93,7 +89,6 @@ def _check_names(config: Config, attachment: Attachment, is_known: Callable[[str
 
 
 def _check_policy(config: Config, own: Policy, rules: Rules, name: str) -> Warnings:
-    """Check one policy; *own* is what it sets itself, *rules* what is in force."""
     policy = config.policy(name)
     for path, message in _check_tools(own.tools, policy.tools):
         yield f"tools.{path}", message
@@ -163,7 +158,6 @@ def _check_tools(own: Mapping[str, ToolConfig], tools: Mapping[str, ToolConfig])
 
 
 def _find_first_value(tools: Mapping[str, ToolConfig], glob: str, name: str) -> tuple[str, object]:
-    """Return the first value of a setting for the tools that a glob matches, with its glob."""
     for wide, rules in tools.items():
         value = getattr(rules, name)
         if value is not None and covers_glob(wide.lower(), glob.lower()):

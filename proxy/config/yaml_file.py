@@ -1,4 +1,8 @@
-"""Reads the YAML of a configuration file: values, the line of each, and keys that are set twice."""
+"""The YAML of a configuration file: read with the line of each value, or edited in place.
+
+An edit replaces or adds one policy and keeps everything else to the byte. Only a file with one policy below the other
+is edited, `policies: {a: {}, b: {}}` is not.
+"""
 
 import re
 from collections.abc import Mapping
@@ -41,8 +45,6 @@ for _tag, _pattern, _first in (
 
 
 class FileContent:
-    """The values of a file, the origin (`file:line`) of each, and its keys that are set twice."""
-
     def __init__(self, file: Path) -> None:
         self.file = file
         self.values: dict[str, Any] = {}
@@ -87,7 +89,6 @@ def read_file(file: Path, text: str | None) -> FileContent:
 
 
 def read_text(file: Path) -> str:
-    """Read the text of a file with its line ends. Raise InvalidConfig if that fails."""
     try:
         return file.read_bytes().decode("utf-8")
     except OSError as fault:
@@ -134,7 +135,6 @@ class NotEditable(Exception):
 
 
 def write_entry(name: str, values: Mapping[str, Any], indent: int = INDENT_CHARACTERS) -> str:
-    """Write an entry of `policies` as YAML."""
     text = yaml.safe_dump({name: dict(values)}, sort_keys=False, allow_unicode=True, width=LINE_MAX_CHARACTERS)
     return "".join(f"{' ' * indent}{line}" for line in text.splitlines(keepends=True))
 
@@ -166,7 +166,6 @@ def _read(text: str) -> Any:  # noqa: ANN401 (any YAML)
 
 
 def _choose_edit(text: str, name: str, values: Mapping[str, Any]) -> tuple[int, int, str]:
-    """Return the range of the text to replace, and its replacement."""
     root = yaml.compose(text, YamlReader)
     policies = _find_member(root, "policies")
     if policies is None:
@@ -216,7 +215,6 @@ def _find_member(node: yaml.Node | None, name: str) -> NodePair | None:
 
 
 def _find_end(text: str, entry: NodePair) -> int:
-    """Return the index after the last line of an entry."""
     key, value = entry
     least = key.end_mark.index
     # The end mark of a block is the beginning of the next token, so go down to its last scalar.
@@ -229,7 +227,6 @@ def _find_end(text: str, entry: NodePair) -> int:
 
 
 def _find_line_end(text: str, index: int) -> int:
-    """Return the index after the line with this index."""
     if index and text[index - 1] == "\n":  # the end of a literal block
         return index
     stop = text.find("\n", index)

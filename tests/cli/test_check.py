@@ -237,9 +237,3 @@ def test_commands_that_use_no_secret_need_none(tmp_path, capsys, command):
     assert main([*command, "--config", str(tmp_path / "proxy.yaml"), *state]) == 0
     assert main(["check", str(tmp_path / "proxy.yaml")]) == 1
     assert "variable UPKEY is empty or missing" in capsys.readouterr().err
-
-
-def test_check_says_what_auto_is_for_the_models_that_a_file_names(check):
-    named = "upstreams: [{models: [gpt-4o, gpt-5, 'o*']}]\n"
-    assert "policy default: clear_at_least `auto` is 13,333 for gpt-4o\n" in check(named)[1]
-    assert "clear_at_least" not in check(named + "policies: {default: {clear_at_least: 9000}}\n")[1]

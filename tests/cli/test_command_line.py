@@ -168,14 +168,6 @@ def test_a_file_that_is_missing_is_named_in_plain_words(folder, monkeypatch, cap
     assert "Errno" not in output
 
 
-@pytest.mark.parametrize("command", ["compact", "replay"])
-def test_a_named_pipe_is_refused_in_place_of_waiting_for_somebody_to_write_to_it(folder, command):
-    os.mkfifo(folder / "pipe.json")
-    ended = run_module(command, "pipe.json", folder=folder)
-    assert ended.returncode == 2
-    assert "pipe.json is a named pipe: save it to a file, or name `-` and pipe it in" in ended.stderr
-
-
 @pytest.mark.seconds
 def test_the_output_of_a_command_is_read_as_a_file(folder):
     (folder / "chat.json").write_text('{"messages": [{"role": "user", "content": "Hello."}]}')
