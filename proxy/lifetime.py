@@ -63,7 +63,7 @@ class Leases:
 class Containment:
     """A block whose exceptions are reported and not raised: the only broad `except` of this package.
 
-    Two may use it (docs/decisions/0012): the gateway, which then forwards the client's own bytes, and the dispatcher of
+    Two may use it (decision 0012): the gateway, which then forwards the client's own bytes, and the dispatcher of
     events, whose listeners only observe. Exceptions of the types in `passes` are raised.
     """
 

@@ -1,7 +1,7 @@
 """Connections to a model's API: connect, send, stream the reply; retry only while nothing was sent.
 
-aiohttp's client, because it costs a third of the alternatives per request and per chunk (docs/decisions/0002). Nothing
-here reads what it carries: bodies are sent as they are, replies come back raw (not decompressed, no redirect followed,
+aiohttp's client, because it costs a third of the alternatives per request and per chunk (decision 0002). Nothing here
+reads what it carries: bodies are sent as they are, replies come back raw (not decompressed, no redirect followed,
 no cookie kept), and what the library raises becomes one of the errors of `proxy.errors`.
 
     Call --Address--> URL, headers --Client.open--> connection --> Reply.headers, Reply.chunks()
