@@ -236,9 +236,8 @@ class Upstream(ConfigModel):
     retries: int = Field(1, ge=0, le=10)
     """How often a request is tried again if no connection was made or the answer is one of `retry_statuses`."""
     retry_statuses: tuple[Annotated[int, Field(ge=400, le=599)], ...] = ()
-    """Statuses to try again, such as 429 or 503. Leave it empty for clients that retry by themselves; most do."""
-    retry_wait_seconds: Seconds = Field(5, ge=0)
-    """Longest `retry-after`, in seconds, that the proxy waits for; answers that ask for more go to the client."""
+    """Statuses to try again, such as 429 or 503, if `retry-after` is at most 5 seconds. Leave it empty for clients that
+    retry by themselves; most do."""
     max_connections: Amount = Field(0, ge=0)
     """Connections that each worker opens to it at once; 0 is no limit. Set it if the upstream limits them."""
     policy: str = DEFAULT

@@ -28,6 +28,7 @@ from proxy.wire.encodings import DecodedTooLarge, UndecodableBody, decode_body, 
 from proxy.wire.headers import Headers, find_encoding, find_header, remove_headers, select_for_client
 
 _CHECK_SECONDS = 1.0
+_RETRY_WAIT_MAX_SECONDS = 5.0
 
 
 class IdleClock:
@@ -336,7 +337,7 @@ class Client:
         if reply.status not in self.settings.retry_statuses:
             return None
         wait = _retry_after_seconds(reply.headers)
-        if wait > self.settings.retry_wait_seconds:
+        if wait > _RETRY_WAIT_MAX_SECONDS:
             return None
         return wait
 
