@@ -105,14 +105,13 @@ class ToolConfig(ConfigModel):
     """Rules for old calls of a tool. They come before the settings of the steps."""
 
     request: Literal["keep", "strip", "remove"] | None = None
-    """What to do with the arguments of old calls: `keep`, `strip` long texts, or `remove` the call with its result."""
+    """What to do with arguments of old calls: `keep`, `strip` long texts, or `remove` the call with its result."""
     response: Literal["keep", "strip", "remove"] | None = None
-    """What to do with the results of old calls: `keep`, `strip` long texts, or `remove` the call with its result. Kept
-    results survive folds and summaries with their calls, up to half of `target`."""
+    """What to do with results of old calls: `keep`, `strip` long texts, or `remove` the call with its result."""
     dedup: bool | None = None
-    """Whether a repeated call makes the older one obsolete (`dedup_old`). Set it to false if every call counts."""
+    """Whether a repeated call makes the older one obsolete (`dedup_old`)."""
     subsumes: SubsumesConfig | None = None
-    """Arguments by which a later call of a wider range makes an older one obsolete. All others must be equal."""
+    """Arguments by which a later call of a wider range makes an older one obsolete."""
 
 
 ToolRules = Mapping[str, ToolConfig]
@@ -222,15 +221,13 @@ class SummaryConfig(build_model(SummaryRules, {}), ConfigModel):  # type: ignore
     upstream: str = ""
     """Upstream to ask, with its own key. Empty: the upstream of the conversation."""
     model: str = ""
-    """Model to ask. Empty: the model of the conversation, which has it cached. A cheaper model has to read it all."""
+    """Model to ask. Empty: the model of the conversation, which has it cached."""
     prompt: PromptName = read_prompt(SHIPPED_PROMPTS[0])
-    """Instructions for the summary: `structured`, `workflow` (for agents that follow a procedure), or the path of a
-    text file of your own."""
+    """Instructions: `structured`, `workflow` (for agents that follow a procedure), or the path of a text file."""
     wait: Seconds = Field(8.0, ge=0)
-    """Seconds that a request waits for a summary if its history, or the next one, may not fit without it. After that it
-    is forwarded as it is if it fits, and else shortened without a model."""
+    """Seconds that a request waits for a summary if its history, or the next one, may not fit without it."""
     seconds: Seconds = Field(180.0, gt=0)
-    """Seconds after which a call for a summary is given up. A client that asks for a summary waits as long."""
+    """Seconds after which a call for a summary is given up."""
 
     def rules(self) -> SummaryRules:
         values = _shared_values(self, SummaryRules)
@@ -248,33 +245,28 @@ class RequestSettings(ConfigModel):
     mode: Literal["auto", "observe", "off"] = "auto"
     """`auto` shortens histories, `observe` only reports what it would do, `off` changes nothing new."""
     estimator: Literal["tokens", "chars"] = "tokens"
-    """How the size of a history is measured: `tokens` by the model's tokenizer and the usage that the upstream reports,
-    `chars` as the characters of its JSON / 4."""
+    """Size of a history: `tokens` by the model's tokenizer and reported usage, `chars` as the characters of its JSON /
+    4."""
     headers: bool = True
-    """Let clients change the mode of a request by the header x-compaction. Set it to false to enforce the policy."""
+    """Let clients change the mode of a request by the header x-compaction."""
     recall: Literal["off", "on"] = "off"
-    """`on` offers the model a tool that returns shortened messages word for word; the proxy answers its calls, unseen
-    by the client. With `off` the model has to call its own tools again."""
+    """`on` offers the model a tool that returns shortened messages word for word; `off` does not."""
     compact_tool: bool = False
-    """Offer the model a tool named Compact, by which it asks for a shorter history itself; the proxy answers its calls,
-    unseen by the client."""
+    """Offer the model a tool named Compact, by which it asks for a shorter history itself."""
     compact_command: bool = True
-    """Shorten the history at once if a user's last message is `/compact`, or if the model calls a tool named Compact of
-    the client. Set it to false to pass both on like any other message."""
+    """Shorten at once if a user's last message is `/compact`, or the model calls a tool named Compact of the client."""
     transcripts: bool = True
-    """Save the original conversations under this policy (see `transcripts` in the main part of the file)."""
+    """Save the original conversations under this policy."""
     without_originals: Literal["never", "to_fit", "always"] = "to_fit"
-    """What to shorten while originals cannot be saved, as on a full disk: `never` anything new, `to_fit` only what
-    would not fit into the window, `always` everything."""
+    """While originals cannot be saved: shorten `never` anything new, only `to_fit` the window, or `always`."""
     usage: Literal["upstream", "client_view"] = "upstream"
-    """Token counts that the client sees: the `upstream`'s, or with `client_view` those of the history that the client
-    sent. Set `client_view` for clients that compact by themselves."""
+    """Token counts that the client sees: the `upstream`'s, or with `client_view` those of the history that it sent, for
+    clients that compact by themselves."""
     cache_marks: Literal["off", "auto"] = "off"
-    """`auto` sets cache marks (`cache_control`) for clients that set none, for models of Anthropic, which cache only
-    what is marked. `off` sets none."""
+    """`auto` sets cache marks (`cache_control`) for clients that set none, for models of Anthropic; `off` does not."""
     recount: Literal["answer", "probe"] = "answer"
-    """How the size of a shortened history is learned: from the usage in the next `answer`, or by a `probe` request for
-    16 tokens if answers report no usage."""
+    """How the size of a shortened history is learned: by the usage of the next `answer`, or by a `probe` for 16
+    tokens."""
 
 
 class Policy(
@@ -293,10 +285,9 @@ class Policy(
     """A policy: when a conversation is shortened, how, and by how much."""
 
     steps: StepChanges = Field(default_factory=dict)
-    """Settings of listed steps to change, such as `{clear_results: {keep_recent: 3}}`. All others stay as they are."""
+    """Settings of listed steps to change, such as `{clear_results: {keep_recent: 3}}`."""
     tools: dict[str, ToolConfig] = Field(default_factory=dict)
-    """What to do with old calls, by tool (globs, case ignored), whichever steps are listed. A policy adds to the tools
-    of its parent."""
+    """What to do with old calls, by tool (globs, case ignored), before the settings of steps."""
 
     @model_validator(mode="after")
     def _refuse_double_settings(self) -> "Policy":
@@ -451,18 +442,17 @@ class Attachment(ConfigModel):
     team: str = "*"
     """Teams, as a glob."""
     key: KeyIds = "*"
-    """Team keys, as a glob over their public ids (the ten characters after cp-)."""
+    """Team keys, as a glob over their public ids."""
     model: str = "*"
     """Models, as a glob."""
     upstream: str = "*"
     """Upstreams, as a glob."""
     tag: str = "*"
-    """Values of the request header x-compaction-tag, as a glob; without the header it is empty."""
+    """Values of the request header x-compaction-tag, as a glob."""
     rollout: Percent = ALL_PERCENT
-    """Percentage of conversations that it applies to: 5 is 5 %. Write less than 1 with its sign, such as 0.5%. Begin a
-    new policy with 5, and raise it."""
+    """Percentage of conversations that it applies to; below 1 with its sign, such as 0.5%."""
     mode: Literal["", "auto", "observe", "off"] = ""
-    """`auto`, `observe` or `off` instead of the policy's own mode. Set `observe` to see what a policy would do."""
+    """`auto`, `observe` or `off` instead of the policy's own mode."""
 
     def fits(self, occasion: "Occasion") -> bool:
         return all(fnmatchcase(getattr(occasion, name), getattr(self, name)) for name in _GLOBS)
