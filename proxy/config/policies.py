@@ -127,9 +127,15 @@ def apply_rules(tools: ToolRules, step: Step) -> Step:
         case DedupOld():
             subsumes = (*_list_subsumptions(tools), *step.subsumes)
             return replace(step, hints=(*_list_repeats(tools), *step.hints), subsumes=subsumes)
-        case ToolHints() | ClearResults() | ClearArguments() | ClipOutput() | StripAttachments():
-            return replace(step, hints=(*list_hints(tools), *step.hints))
-        case OneLiners() | DropMiddle():
+        case (
+            ToolHints()
+            | ClearResults()
+            | ClearArguments()
+            | ClipOutput()
+            | StripAttachments()
+            | OneLiners()
+            | DropMiddle()
+        ):
             return replace(step, hints=(*list_hints(tools), *step.hints))
         case _:
             return step

@@ -6,14 +6,12 @@ from fnmatch import fnmatchcase
 from proxy.config.declared import STEP_LISTS
 from proxy.config.policies import Attachment, Policy, ToolConfig, covers_glob, find_unreachable
 from proxy.config.settings import Config, Upstream
-from proxy.config.values import ALL_PERCENT
 from proxy.shorten.rules import NOTHING_KNOWN, Rules
 
 Warnings = Iterator[tuple[str, str]]
 """The path of a setting and a message."""
 
 _GLOB = frozenset("*?[")
-KEEP_MAX_TOKENS = 200_000
 NEVER_TOKENS = 100_000_000
 """No history holds so many: a policy that waits for them wants that old results are never cleared."""
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -30,9 +28,6 @@ def find_warnings(config: Config, is_known: Callable[[str], bool]) -> Warnings:
     yield from _check_open_access(config)
     if config.transcripts.keep == "off" and config.transcripts.required:
         yield "transcripts.required", "has no effect: `keep: off` saves no transcripts"
-    for number, hook in enumerate(config.hooks):
-        if not hook.events:
-            yield f"hooks.{number}.events", "is empty: this hook is never called"
 
 
 def _check_upstreams(config: Config) -> Warnings:
@@ -63,10 +58,6 @@ def _check_attachments(config: Config, is_known: Callable[[str], bool]) -> Warni
         path = f"attachments.{number}"
         for name, message in _check_names(config, attachment, is_known):
             yield f"{path}.{name}", message
-        if not attachment.rollout:
-            yield f"{path}.rollout", "applies to no conversation: it is 0 percent"
-        elif attachment.rollout < ALL_PERCENT and attachment.mode == "off":
-            yield f"{path}.mode", "`off` below 100 percent switches compaction off for some conversations only"
 
 
 def _check_names(config: Config, attachment: Attachment, is_known: Callable[[str], bool]) -> Warnings:
@@ -98,8 +89,6 @@ def _check_policy(config: Config, own: Policy, rules: Rules, name: str) -> Warni
             message = f"has no effect: no such step is in {', '.join(STEP_LISTS)} of this policy; add it to one"
             yield f"steps.{step}", message
     yield from _check_summary_model(config, policy)
-    if policy.keep.tokens >= KEEP_MAX_TOKENS:
-        yield "keep.tokens", "is more than most context windows: nothing is ever compacted"
     goal = rules.find_goal(policy.trigger_tokens)
     if policy.trigger_tokens and goal <= rules.clear_tokens < NEVER_TOKENS:
         why = "old results are never cleared, because the trigger comes first"

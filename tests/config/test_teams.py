@@ -188,7 +188,6 @@ def test_an_attachment_is_unreachable_only_where_an_earlier_one_takes_all_of_its
         ({"model": "gtp-4o"}, "attachments.0.model"),
         ({"team": "green"}, "attachments.0.team"),
         ({"upstream": "mian"}, "attachments.0.upstream"),
-        ({"rollout": 0}, "attachments.0.rollout"),
     ],
 )
 def test_names_that_match_nothing_cause_a_warning(attachment, where):
