@@ -25,34 +25,6 @@ def test_check_accepts_a_good_file(check):
     assert out.endswith("proxy.yaml). Upstreams: local (http://localhost:8000/v1)\n")
 
 
-def test_check_lists_every_fault_of_a_bad_file_on_its_own_line(check):
-    code, out, err = check("listen:\n  port: x\n  prot: 1\nlog: {level: loud}\n")
-    assert (code, out) == (1, "")
-    assert [line.split("proxy.yaml:")[1].split(": ")[:2] for line in err.splitlines()] == [
-        ["2", "listen.port"],
-        ["3", "listen.prot"],
-        ["4", "log.level"],
-    ]
-
-
-def test_without_a_file_the_environment_is_checked(monkeypatch, capsys):
-    monkeypatch.setenv("COMPACTION_PROXY_LISTEN__PORT", "eighty")
-    assert main(["check"]) == 1
-    assert capsys.readouterr().err.startswith("COMPACTION_PROXY_LISTEN__PORT: listen.port: ")
-
-
-def test_a_file_that_is_not_there_is_a_fault_and_no_traceback(tmp_path, capsys):
-    assert main(["check", str(tmp_path / "none.yaml")]) == 1
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_a_key_that_was_written_into_the_file_is_not_repeated(check):
-    code, out, err = check("upstreams: [{key: sk-canary-check}]\n")
-    assert code == 1
-    assert "write env:NAME for a variable, or file:PATH" in err
-    assert "canary" not in out + err
-
-
 def test_the_defaults_can_be_printed_and_are_good(check, capsys):
     assert main(["check", "--defaults"]) == 0
     assert capsys.readouterr().out == as_yaml()
@@ -205,23 +177,6 @@ def test_teams_whose_members_come_through_a_gateway_with_their_own_keys_need_non
     code, out, _ = check("access: {team_header: x-team, trusted: [127.0.0.0/8]}\n" + teams)
     assert code == 0
     assert "warning" not in out
-
-
-def test_a_key_that_appears_twice_names_both_lines(check):
-    _, _, err = check("listen: {port: 1}\nlog: {}\nlisten: {port: 2}\n")
-    assert "proxy.yaml:3: listen: is set a second time (first in line 1): remove one" in err
-
-
-def test_an_indentation_that_is_wrong_says_what_to_look_at(check):
-    _, _, err = check("listen:\n  port: 1\n host: x\n")
-    assert "not YAML" in err
-    assert "check indentation, quotes and brackets here and in the line before" in err
-
-
-def test_a_weak_key_names_the_word(check, monkeypatch):
-    monkeypatch.setenv("WEAK", "my-admin-key-98765zyxw")
-    _, _, err = check("admin: {key: env:WEAK}")
-    assert "too weak: it contains the common word 'admin'" in err
 
 
 @pytest.mark.parametrize("command", [["keys", "create", "--team", "red"], ["switch", "show"], ["explain"]])

@@ -145,11 +145,6 @@ async def test_a_command_for_every_replica_needs_yes_without_a_terminal(folder):
         assert "--yes" in ended.complaint
 
 
-async def test_an_unknown_key_is_refused_before_any_confirmation(folder):
-    ended = await run_command("keys", "revoke", "9d308bebfd", place=folder)
-    assert (ended.code, "unknown key id" in ended.complaint) == (1, True)
-
-
 def test_ctrl_c_counts_while_modules_are_loaded(monkeypatch):
     def interrupt(_):
         raise KeyboardInterrupt
