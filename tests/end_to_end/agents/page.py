@@ -115,6 +115,8 @@ def _recipe(agent: Agent) -> Iterator[str]:
     start = agent.start(BASE_URL)
     yield f"### {agent.name}"
     yield f"\n{textwrap.fill(agent.about, LINE_LENGTH, break_long_words=False, break_on_hyphens=False)}\n"
+    if re.sub("-(responses|messages)$", "", agent.name) in {other.name for other in AGENTS} - {agent.name}:
+        return  # the same agent by another API: what it says is all that differs
     for name, text in start.files.items():
         yield f"`~/{name}`:\n\n```\n{text.strip()}\n```\n"
     yield f"```sh\n{_command(start)}\n```"
