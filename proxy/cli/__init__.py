@@ -1,9 +1,8 @@
 """The command line. Only the module of the command that was asked for is imported: `serve` does not load the lab.
 
 Theory of operation
-    1. `main` names the module of the command, which adds the command to the parser.
-    2. The parser reads the words; `args.run` is the function of the command.
-    3. It loads the configuration (`options`), acts, prints, and returns the exit status: 0, or 1 if it failed.
+    1. `main` imports the module of the command that was asked for; it adds the command to the parser.
+    2. `args.run` loads the configuration (`options`), acts, prints, and returns the exit status.
 
         words --> build_parser --> COMMANDS[word].add --> args.run(args) --> exit status
 
@@ -93,7 +92,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _discard_output() -> None:
-    """Discard what waits in the buffer; Python would print an error at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -206,11 +206,13 @@ def _value_rows(loaded: Loaded, team: str, upstream: Upstream, policies: Sequenc
 
 
 def _print_rows(rows: Sequence[Row]) -> None:
-    lines = [(path, _format_value(value), origin) for path, value, origin in rows]
-    path_width = max((len(path) for path, _, _ in lines), default=0)
-    value_width = min(48, max((len(value) for _, value, _ in lines), default=0))
-    for path, value, origin in lines:
-        print(f"{path:{path_width}}  {value:{value_width}}  {origin}")  # noqa: T201
+    path_width = value_width = 0
+    for path, value, _ in rows:
+        path_width = max(path_width, len(path))
+        value_width = max(value_width, len(_format_value(value)))
+    value_width = min(48, value_width)
+    for path, value, origin in rows:
+        print(f"{path:{path_width}}  {_format_value(value):{value_width}}  {origin}")  # noqa: T201
 
 
 def _block_rows(loaded: Loaded, group: ConfigModel, place: tuple[str | int, ...]) -> Iterator[Row]:

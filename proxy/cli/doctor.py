@@ -1,6 +1,7 @@
-"""Which server an upstream is, recognised by its own responses. A server has signs that no other one shows.
+"""`doctor`: check the upstreams, the state and the transcripts as they are now.
 
-Gateways come first in the table, because they pass on signs of the servers behind them.
+It uses the client that requests use, so a fault of DNS, a proxy, a certificate or a key shows here too. A server is
+recognised by signs that no other one shows; gateways come first in the table, for they pass on signs of others.
 """
 
 import argparse
@@ -56,8 +57,6 @@ class ServerEvidence:
 
 @dataclass(frozen=True, slots=True)
 class ServerKind:
-    """A kind of server and its signs; one of them is enough."""
-
     name: str
     advice: str
     """Settings that it needs, in a sentence."""
@@ -139,7 +138,6 @@ KINDS: tuple[ServerKind, ...] = (
 
 
 def detect_server(evidence: ServerEvidence) -> tuple[ServerKind, str] | None:
-    """Return the server and the sign by which it was recognised; None for an unknown server."""
     for kind in KINDS:
         for sign in kind.list_signs(evidence):
             return kind, sign
@@ -147,7 +145,6 @@ def detect_server(evidence: ServerEvidence) -> tuple[ServerKind, str] | None:
 
 
 def read_window(evidence: ServerEvidence, model: str) -> Window | None:
-    """Return the window that the server reports for a model, read by the functions that requests use."""
     for path, read in PROBES.items():
         if path in evidence.pages:
             window = read(evidence.pages[path], model)
@@ -286,7 +283,6 @@ async def _check_upstream(settings: Upstream, model: str | None) -> list[Finding
 
 
 async def _check_models(client: Client, headers: Headers) -> tuple[ServerEvidence | None, list[Finding]]:
-    """Check the list of models. Fetch further pages only if it reports no windows."""
     name = client.settings.name
     reply, models = await _fetch(client, MODELS, headers)
     if reply.status in (401, 403):

@@ -168,7 +168,6 @@ def _synchronize(config: Config, records: Records) -> str:
 
 
 def _user_name() -> str:
-    """The name of the user, or their number if it has no name, as in some containers."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

@@ -28,8 +28,6 @@ _UNKNOWN_OPTION = re.compile(r"unrecognized arguments: .*?(?P<wrong>--?[\w-]+)")
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser whose errors name the command or option that was probably meant."""
-
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override] # noqa: ANN401 (typeshed has overloads)
         """Parse the arguments. Refuse unknown ones here, because only the parser of the command knows its options."""
         arguments, unknown = super().parse_known_args(args, namespace)
@@ -48,7 +46,6 @@ class CommandParser(argparse.ArgumentParser):
 def add_command(
     commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, summary: str, *examples: str
 ) -> argparse.ArgumentParser:
-    """Add a command with its help. *examples* are command lines without the program's name."""
     epilog = None
     if examples:
         epilog = "examples:\n" + "".join(f"  compaction-proxy {example}\n" for example in examples)
@@ -173,7 +170,6 @@ def load_file(
 
 
 def read_config(args: argparse.Namespace) -> Config:
-    """Load the configuration of a command that calls no upstream, and so needs no secrets."""
     return load_configuration(args, needs_secrets=False).config
 
 
@@ -197,7 +193,6 @@ def read_records(config: Config) -> Records:
 
 @contextmanager
 def report_registry_faults(records: Records) -> Iterator[None]:
-    """Report a registry that cannot be read or written like a fault of the configuration."""
     try:
         yield
     except RegistryUnreadable as fault:
@@ -226,7 +221,6 @@ _ANTHROPIC_VERSION = ("anthropic-version", "2023-06-01")
 
 
 def is_anthropic(settings: Upstream) -> bool:
-    """Whether these are the settings of Anthropic's API, which wants the key and a version in headers of its own."""
     host = urlsplit(settings.base_url).hostname or ""
     names = {name.lower() for name in settings.headers}
     return f".{host}".endswith(".anthropic.com") or settings.key_header == "x-api-key" or "anthropic-version" in names

@@ -102,7 +102,6 @@ class TranscriptPrinter:
         yield f"block: covers {block.covers} messages, policy {block.policy}, because of {block.reason}"
 
     def _list_forwarded(self, forwarded: Sequence[Message], index: int, raw: bytes) -> Iterator[str]:
-        """List the messages that were forwarded instead of one; nothing if it was forwarded itself."""
         for message in forwarded:
             if message.start == index and message.raw != raw:
                 label = "> seen"

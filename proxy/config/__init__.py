@@ -1,11 +1,9 @@
 """Configuration: proxy.yaml, environment variables and options become one frozen value.
 
 Theory of operation
-    1. Settings are declared once. Those that decide about a history are fields of the core's dataclasses
-       (`proxy.shorten.rules.Rules`, with `setting`); all others are fields of the models here.
-    2. `loading` reads the file, sets variables and options over it, and validates the result.
-    3. What cannot be used becomes a list of faults, each with the line or variable that it comes from.
-    4. A policy inherits values, and compiles to `Rules` (`Policy.rules`); attachments choose it for a request.
+    1. Settings are declared once: in dataclasses of the core if they decide about a history (`Rules`), else here.
+    2. `loading` reads the file, sets variables and options over it, and validates. Each fault has its line.
+    3. A policy inherits values, and compiles to `Rules`; attachments choose it for a request.
 
         Rules, Keep, Pins, SummaryRules --declared--> Policy ---+
         settings.py --------------------------------------------+--> Config --> proxy.yaml, JSON Schema

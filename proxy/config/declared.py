@@ -110,7 +110,6 @@ _SUBSUMES_EXAMPLE = "write `tools: {NAME: {subsumes: {path: ARGUMENT, start: ARG
 
 
 def build_step(entry: Mapping[str, Any]) -> Step:
-    """Build a step from `{clear_results: {over: 800}}`. Raise ValueError for an unknown step or setting."""
     if len(entry) != 1:
         raise ValueError("a step is one name with its settings: `- clear_results: {over: 800}`")
     ((name, settings),) = entry.items()
@@ -122,7 +121,6 @@ def build_step(entry: Mapping[str, Any]) -> Step:
 
 
 def write_steps(steps: tuple[Any, ...]) -> tuple[dict[str, Any], ...]:
-    """Write steps as a policy does, with the settings that differ from their defaults."""
     entries = []
     for step in steps:
         settings = {field.name: getattr(step, field.name) for field in fields(step)}
@@ -149,7 +147,6 @@ def _settings_of(name: str) -> type[BaseModel]:
 
 
 def _check_step(entry: dict[str, Any]) -> dict[str, Any]:
-    """Check an entry of a list of steps. Its faults have places below the step's name."""
     try:
         build_step(entry)
     except ValidationError as invalid:

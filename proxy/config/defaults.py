@@ -51,7 +51,6 @@ def _section(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401 (a group, 
 
 
 def _empty_section(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401 (an empty list or mapping)
-    """Write a section that has no entries by default, with a commented one as an example."""
     field = Config.model_fields[name]
     models = [kind for kind in get_args(field.annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)]
     model = models[0]
@@ -101,8 +100,6 @@ def _sentence(group: BaseModel | type[BaseModel]) -> str:
 
 
 class _FileSchema(GenerateJsonSchema):
-    """Adds the spellings that `ConfigModel` accepts: one text for a list, and nothing for a group."""
-
     def tuple_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: ANN401 (a core schema of pydantic)
         listed = super().tuple_schema(schema)
         items = listed.get("items", {})

@@ -82,8 +82,6 @@ class Fault:
 
 
 class InvalidConfig(Exception):
-    """A configuration that cannot be used, with all its faults."""
-
     def __init__(self, faults: Iterable[Fault]) -> None:
         self.faults = tuple(_redact(fault) for fault in faults)
         super().__init__("\n".join(map(str, self.faults)))
@@ -151,7 +149,6 @@ def _suggest_setting(place: Place, model: type[BaseModel]) -> str:
 
 
 def _list_groups(annotation: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], type[BaseModel]]]:  # noqa: ANN401 (any type a setting has)
-    """Yield each group with its path; entries are `0` in a list and `NAME` in a mapping."""
     origin = get_origin(annotation)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield path, annotation

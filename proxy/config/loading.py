@@ -33,7 +33,6 @@ class Loaded:
     """False without a file, and if the file sets nothing."""
 
     def origin(self, *path: str | int) -> str:
-        """Return where a value was set, or the nearest group around it; `default` if neither was."""
         return _find_origin(self.origins, path)
 
 
@@ -72,7 +71,6 @@ def load(
 
 
 def with_policy(config: Config, name: str, values: Mapping[str, Any]) -> Config:
-    """Replace one policy, to try it out. Raise InvalidConfig if the values cannot be used."""
     origin = f"policy {name}"
     try:
         policy = Policy.model_validate(values)
@@ -91,7 +89,6 @@ def with_policy(config: Config, name: str, values: Mapping[str, Any]) -> Config:
 def _list_overrides(
     values: Mapping[str, Any], environ: Mapping[str, str], options: Mapping[Place, object]
 ) -> Iterator[tuple[Place, object, str]]:
-    """Yield the values that override those of the file, weakest first, each with its origin."""
     if UPSTREAM_VARIABLE in environ and _names_no_upstream(values.get("upstreams")):
         yield ("upstreams", 0, "base_url"), environ[UPSTREAM_VARIABLE], UPSTREAM_VARIABLE
     for name in sorted(environ):
@@ -102,7 +99,6 @@ def _list_overrides(
 
 
 def _names_no_upstream(upstreams: object) -> bool:
-    """Whether there are no upstreams, or only the default one, as the proxy.yaml of a checkout lists it."""
     match upstreams:
         case None | []:
             return True

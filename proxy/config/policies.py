@@ -198,7 +198,6 @@ def _find_step(steps: tuple[Step, ...], kind: type[Step]) -> Step | None:
 
 
 def _list_repeats(tools: ToolRules) -> tuple[tuple[str, bool], ...]:
-    """List whether repeated calls make older ones obsolete: if a range is named they do, unless `dedup` is false."""
     repeats = []
     for glob, tool in tools.items():
         if tool.dedup is not None or tool.subsumes is not None:
@@ -346,14 +345,12 @@ class Policy(
         return None
 
     def build_step(self, name: str, settings: Mapping[str, Any]) -> Step:
-        """Build a step with these settings and the rules for tools. Raise ValueError if a setting cannot be used."""
         try:
             return apply_rules(self.tools, build_step({name: dict(settings)}))
         except ValidationError as invalid:
             raise ValueError(_describe_first_fault(invalid)) from None
 
     def change_summary(self, settings: Mapping[str, Any]) -> "Policy":
-        """Change settings of summaries. Raise ValueError if one cannot be used."""
         try:
             summary = SummaryConfig.model_validate({**self.summary.model_dump(), **settings})
         except ValidationError as invalid:
@@ -375,7 +372,6 @@ def _shared_values(group: ConfigModel, kind: Any) -> dict[str, Any]:  # noqa: AN
 
 
 def lineage(name: str, policies: Mapping[str, Policy]) -> list[str]:
-    """List a policy and its ancestors. Raise KeyError if one is missing, ValueError if it inherits from itself."""
     line = [name]
     while line[-1] != DEFAULT:
         parent = policies[line[-1]].inherit
@@ -396,7 +392,6 @@ def resolve_policy(name: str, policies: Mapping[str, Policy]) -> Policy:
 
 
 def _override_steps(inherited: Mapping[str, Any], child: Policy) -> dict[str, Any]:
-    """Put the child's changes of steps over inherited ones, which end at steps that the child lists anew."""
     changes = dict(inherited)
     for lists in STEP_LISTS:
         if lists in child.model_fields_set:
@@ -422,7 +417,6 @@ def _override(parent: Model, child: Model) -> Model:
 
 @cache
 def shipped_policies() -> Mapping[str, Policy]:
-    """The policies that need no configuration, besides `default`: shipped.yaml."""
     text = resources.files("proxy.config").joinpath("shipped.yaml").read_text(encoding="utf-8")
     return {name: Policy.model_validate(values) for name, values in yaml.safe_load(text).items()}
 
@@ -489,8 +483,6 @@ class Occasion:
 
 @dataclass(frozen=True, slots=True)
 class RolloutChoice:
-    """A policy for conversations whose position is below `rollout`."""
-
     policy: str
     mode: str = ""
     rollout: float = ALL_PERCENT
@@ -501,7 +493,6 @@ class RolloutChoice:
 def list_choices(
     attachments: Sequence[Attachment], occasion: Occasion, fallback: RolloutChoice
 ) -> Iterator[RolloutChoice]:
-    """List the policies that may apply, up to the first that applies to all conversations."""
     rollout = 0.0
     for number, attachment in enumerate(attachments):
         if attachment.rollout > rollout and attachment.fits(occasion):

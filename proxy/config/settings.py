@@ -471,7 +471,6 @@ class Config(ConfigModel):
 
     @model_validator(mode="after")
     def _check_references(self) -> Self:
-        """Report all contradictions between settings at once, one line each that begins with its place."""
         faults = [*self._check_policies(), *self._check_teams(), *self._check_admin_keys()]
         if len({upstream.name for upstream in self.upstreams}) < len(self.upstreams):
             faults.append("upstreams: two of them have the same name")
@@ -493,12 +492,18 @@ class Config(ConfigModel):
                 if upstream and upstream not in names:
                     path = f"policies.{name}.summary.upstream"
                     yield f"{path}: there is no upstream {upstream!r}{suggest(upstream, names)}"
-        references = {f"upstreams.{number}": upstream.policy for number, upstream in enumerate(self.upstreams)}
-        references |= {f"teams.{name}": team.policy for name, team in self.teams.items() if team.policy}
-        references |= {f"attachments.{number}": entry.policy for number, entry in enumerate(self.attachments)}
-        for path, name in references.items():
+        for path, name in self._list_policy_references():
             if name not in self.all_policies:
                 yield f"{path}.policy: there is no policy {name!r}{suggest(name, self.all_policies)}"
+
+    def _list_policy_references(self) -> Iterator[tuple[str, str]]:
+        for number, upstream in enumerate(self.upstreams):
+            yield f"upstreams.{number}", upstream.policy
+        for name, team in self.teams.items():
+            if team.policy:
+                yield f"teams.{name}", team.policy
+        for number, attachment in enumerate(self.attachments):
+            yield f"attachments.{number}", attachment.policy
 
     def _check_teams(self) -> Iterator[str]:
         names = {upstream.name for upstream in self.upstreams}
@@ -509,9 +514,9 @@ class Config(ConfigModel):
                 yield f"teams.{name}.key: a key is for one upstream: say which in teams.{name}.upstream"
 
     def _check_admin_keys(self) -> Iterator[str]:
-        """A key says who acts and with which rights: two entries must not have the same."""
         keys = {"admin.key": self.admin.key}
-        keys |= {f"admin.users.{name}.key": user.key for name, user in self.admin.users.items()}
+        for name, user in self.admin.users.items():
+            keys[f"admin.users.{name}.key"] = user.key
         holders: dict[str, str] = {}
         for path, key in keys.items():
             if key is None or not key.value:  # read by a command that needs no secrets
@@ -526,12 +531,20 @@ class Config(ConfigModel):
 
         Return the configuration, and the names of the settings that wait for a restart.
         """
-        groups: dict[str, Any] = {name: getattr(started, name) for name in READ_AT_START}
-        waiting = [name for name in READ_AT_START if getattr(self, name) != groups[name]]
+        groups: dict[str, Any] = {}
+        waiting = []
+        for name in READ_AT_START:
+            groups[name] = getattr(started, name)
+            if groups[name] != getattr(self, name):
+                waiting.append(name)
         for part, names in {"listen": LISTEN_READ_AT_START, "otel": OTEL_READ_AT_START}.items():
             before, after = getattr(started, part), getattr(self, part)
-            groups[part] = after.model_copy(update={name: getattr(before, name) for name in names})
-            waiting += [f"{part}.{name}" for name in names if getattr(before, name) != getattr(after, name)]
+            changes = {}
+            for name in names:
+                changes[name] = getattr(before, name)
+                if changes[name] != getattr(after, name):
+                    waiting.append(f"{part}.{name}")
+            groups[part] = after.model_copy(update=changes)
         if self.admin.enabled and not started.admin.enabled:
             groups["admin"] = self.admin.model_copy(update={"enabled": False})
             waiting.append("admin.enabled")
@@ -569,7 +582,6 @@ class Config(ConfigModel):
         return tuple(list_choices(self.attachments, occasion, fallback))
 
     def upstream_for(self, model: str | None, team: str = "") -> Upstream | None:
-        """Return the upstream of a team, else the one that serves a model, or the first one without a model."""
         own = self.teams[team].upstream if team in self.teams else ""
         for upstream in self.upstreams:
             if own and upstream.name == own:

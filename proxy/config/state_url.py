@@ -43,8 +43,6 @@ OPTIONS: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class StateUrl:
-    """Address of the shared state. As text it shows no credential and no option."""
-
     topology: Topology
     tls: bool
     nodes: tuple[tuple[str, int], ...]

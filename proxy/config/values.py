@@ -110,8 +110,6 @@ def _read_spelling(value: object, field: FieldInfo) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A secret and the reference to it. As text it is the reference."""
-
     reference: str
     value: str
 
@@ -157,7 +155,6 @@ def _read_reference(reference: object, info: ValidationInfo) -> Secret | None:
 
 
 def _describe_source(kind: str, name: str) -> str:
-    """Describe the variable or file of a secret. A name is quoted only if it plainly is one: it may be the secret."""
     if kind == "env" and PLAIN_VARIABLE_NAME.fullmatch(name):
         return f"variable {name}"
     if kind == "env":
@@ -266,15 +263,12 @@ Percent = Annotated[
 
 
 def suggest(wrong: str, names: Iterable[str]) -> str:
-    """Return `; did you mean 'x'?` if one of the names is similar; else nothing."""
     for name in get_close_matches(wrong, list(names), n=1, cutoff=SIMILARITY_MIN_RATIO):
         return f"; did you mean {name!r}?"
     return ""
 
 
 def refuse_if(find_fault: Callable[[str], str | None]) -> AfterValidator:
-    """Build a validator that refuses a text if *find_fault* returns a reason."""
-
     def check(text: str) -> str:
         if why := find_fault(text):
             raise ValueError(why)

@@ -18,7 +18,6 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def find_warnings(config: Config, is_known: Callable[[str], bool]) -> Warnings:
-    """Find probable mistakes. *is_known* tells whether a model of this name is known."""
     yield from _check_upstreams(config)
     yield from _check_attachments(config, is_known)
     for name in config.policies:
@@ -83,9 +82,8 @@ def _check_policy(config: Config, own: Policy, rules: Rules, name: str) -> Warni
     policy = config.policy(name)
     for path, message in _check_tools(own.tools, policy.tools):
         yield f"tools.{path}", message
-    listed = {step for lists in STEP_LISTS for entry in getattr(policy, lists) for step in entry}
     for step in own.steps:
-        if step not in listed:
+        if policy.find_listed(step) is None:
             message = f"has no effect: no such step is in {', '.join(STEP_LISTS)} of this policy; add it to one"
             yield f"steps.{step}", message
     yield from _check_summary_model(config, policy)
@@ -113,7 +111,6 @@ def _check_summary_model(config: Config, policy: Policy) -> Warnings:
 
 
 def _check_bounds(own: Policy, rules: Rules) -> Warnings:
-    """Find amounts that `trigger_tokens` has no room for, so that smaller ones are used."""
     if not rules.trigger_tokens:
         return
     fitting = rules.fit(NOTHING_KNOWN)

@@ -70,7 +70,6 @@ class FileContent:
 
 
 def read_file(file: Path, text: str | None) -> FileContent:
-    """Read a file, or *text* in its place. Raise InvalidConfig if it is not YAML."""
     if text is None:
         text = read_text(file)
     try:
@@ -193,7 +192,6 @@ def _choose_edit(text: str, name: str, values: Mapping[str, Any]) -> tuple[int, 
 
 
 def _fill_empty(text: str, policies: NodePair, entry: str) -> tuple[int, int, str]:
-    """Put the first entry below `policies:` in place of `{}` or `null`. A comment after it stays."""
     key, group = policies
     start = text.index(":", key.end_mark.index) + 1
     value_stop = max(start, group.end_mark.index)
