@@ -311,7 +311,7 @@ def is_plain_raise(node):
     return isinstance(node, ast.Raise) and node.exc is None
 
 
-# Modules that may end any fault, and why (docs/decisions/0012): by `lifetime.Containment`, and no `except`.
+# Modules that may end any fault, and why (decision 0012): by `lifetime.Containment`, and no `except`.
 CONTAINED = {"path/gateway.py": "fail open", "events.py": "listener isolation"}
 
 

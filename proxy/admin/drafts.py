@@ -13,11 +13,9 @@ from msgspec import Meta
 from proxy.admin.routes import AdminContext, AdminRequest, Flaw, Invalid, Json, Route
 from proxy.admin.trials import insert_policy
 from proxy.config import Config, InvalidConfig
-from proxy.config.editing import NotEditable, replace_policy, write_entry
-from proxy.config.policies import Policy
-from proxy.config.prompt_files import SHIPPED_PROMPTS
+from proxy.config.policies import SHIPPED_PROMPTS, Policy
 from proxy.config.warnings import find_warnings
-from proxy.config.yaml_reader import read_text
+from proxy.config.yaml_file import NotEditable, read_text, replace_policy, write_entry
 from proxy.models.windows import is_known_model
 
 POLICY_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}\Z"

@@ -4,7 +4,6 @@ from fnmatch import fnmatchcase
 
 from proxy.admin.routes import AdminContext, AdminRequest, Json, Route
 from proxy.config import InvalidConfig, Loaded, find_origins
-from proxy.config.attachments import sort_by_priority
 from proxy.config.policies import DEFAULT, shipped_policies
 from proxy.config.warnings import find_warnings
 from proxy.errors import NotFound
@@ -16,10 +15,8 @@ def list_policies(context: AdminContext, request: AdminRequest) -> Json:
     loaded = _load(context)
     config = loaded.config
     team = request.visitor.team
-    attachments = [  # in the order in which they decide
-        attachment.model_dump()
-        for _, attachment in sort_by_priority(config.attachments)
-        if not team or fnmatchcase(team, attachment.team)
+    attachments = [
+        attachment.model_dump() for attachment in config.attachments if not team or fnmatchcase(team, attachment.team)
     ]
     doubts = []
     if not team:

@@ -21,7 +21,7 @@ from msgspec import Meta
 from proxy.admin.routes import AdminContext, AdminRequest, Flaw, Invalid, Json, Route, run_in_admin_thread
 from proxy.config import Config, InvalidConfig
 from proxy.config.loading import with_policy
-from proxy.config.prompt_files import SHIPPED_PROMPTS
+from proxy.config.policies import SHIPPED_PROMPTS
 from proxy.errors import NotFound, Overloaded
 from proxy.store.activity_log import DAY_SECONDS
 from proxy.store.transcripts.archive import Archive, SavedConversation

@@ -116,6 +116,7 @@ def _find_proxy(url: str) -> str | None:
 
 
 _CHECK_SECONDS = 1.0
+_RETRY_WAIT_MAX_SECONDS = 5.0
 
 
 class IdleTimeout:
@@ -411,7 +412,7 @@ class Client:
         if reply.status not in self.settings.retry_statuses:
             return None
         wait = _retry_after_seconds(reply.headers)
-        if wait > self.settings.retry_wait_seconds:
+        if wait > _RETRY_WAIT_MAX_SECONDS:
             return None
         return wait
 

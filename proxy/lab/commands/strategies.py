@@ -12,7 +12,7 @@ from typing import Any
 
 from proxy.config.policies import DEFAULT, Policy
 from proxy.config.values import suggest
-from proxy.config.yaml_reader import parse_variable
+from proxy.config.yaml_file import parse_variable
 from proxy.history.agents import EXEMPT
 from proxy.shorten.pipeline import Step
 from proxy.shorten.step_registry import STEPS

@@ -13,9 +13,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from proxy.assembly import build_redaction
-from proxy.cli.client_key import list_client_headers, name_key_variable
-from proxy.cli.options import print_error
-from proxy.cli.tables import format_table
+from proxy.cli.options import format_table, list_client_headers, name_key_variable, print_error
 from proxy.config import Config, Upstream
 from proxy.errors import ProxyError
 from proxy.history.messages import read_message
