@@ -1,4 +1,4 @@
-"""One branch of a conversation up to a request: its messages, and the block that stood for them then.
+"""One branch of a conversation up to a request: its messages, the block that stood for them then, and their statuses.
 
 The messages come from the saved originals, the block from the store. The store knows blocks by what they cover, and not
 by when they were made. A later block may cover messages that an earlier request held already, so only those blocks are
@@ -6,24 +6,106 @@ looked for that could have been there by then. From both follows the view, as it
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from proxy import assembly
 from proxy.admin.routes import AdminContext, Json, run_in_admin_thread
-from proxy.admin.views import MessageStatus, View, show_with_block, show_without_block
 from proxy.config import Config
 from proxy.history.identity import make_block_key
-from proxy.history.messages import Message, find_last_assistant
+from proxy.history.messages import NOTE, Message, find_last_assistant
 from proxy.history.request import Request
 from proxy.shorten.block import Block
-from proxy.shorten.rules import Rules
+from proxy.shorten.notes import is_of_summary
+from proxy.shorten.pipeline import estimate_tokens
+from proxy.shorten.rules import Facts, Rules
+from proxy.shorten.state import ConversationState
 from proxy.store.contract import StoreUnavailable
 from proxy.store.transcripts.archive import Archive, Transcript, read_transcript, role_and_text
 from proxy.store.transcripts.saved_lines import MessageLine
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 from proxy.wire.redaction import Redaction
+
+KEPT, PINNED, CLEARED, FOLDED, SUMMARISED = "kept", "pinned", "cleared", "folded", "summarised"
+
+
+@dataclass(frozen=True, slots=True)
+class MessageStatus:
+    """The status of one message."""
+
+    status: str
+    step: str = ""
+    """The step that wrote the text in its place."""
+    instead: tuple[Message, ...] = ()
+    """The text in its place. Several messages that are replaced by one note have the same."""
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether it is not forwarded, not even in a shorter form."""
+        return self.status in (FOLDED, SUMMARISED)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A history as the model saw it."""
+
+    statuses: tuple[MessageStatus, ...]
+    """One per message of the body."""
+    messages: tuple[Message, ...]
+    block: Block | None
+
+    @property
+    def summary(self) -> str:
+        """The newest summary, as the model wrote it."""
+        if self.block is None or self.block.summary is None:
+            return ""
+        return self.block.summary.text
+
+
+def show_without_block(request: Request) -> View:
+    """Return the view of a history that was forwarded whole."""
+    return View((MessageStatus(KEPT),) * len(request.body), request.body, None)
+
+
+def show_with_block(request: Request, links: Sequence[bytes], block: Block, rules: Rules) -> View:
+    """Return the view of a history under a block. `rules` are those of its policy, with its pins."""
+    facts = Facts(usable_tokens=block.window)
+    state = ConversationState.of(
+        request, links, block, replace(rules, new_blocks=False), count=estimate_tokens, facts=facts
+    )
+    if not state.has_block:
+        return show_without_block(request)
+    pins = state.pinned_passages
+    statuses = [_find_status(state, index, message, pins) for index, message in enumerate(state.body)]
+    return View(tuple(statuses), state.view, block)
+
+
+def _find_status(state: ConversationState, index: int, message: Message, pins: Sequence[str]) -> MessageStatus:
+    steps = []
+    notes = []
+    for forwarded in state.view:
+        if not forwarded.start <= index < max(forwarded.stop, forwarded.start + 1):
+            continue
+        if not forwarded.literal:
+            if forwarded.start == index:
+                return MessageStatus(PINNED if _is_pinned(message, pins) else KEPT)
+        elif forwarded.made == NOTE:
+            notes.append(forwarded)
+        else:
+            steps.append(forwarded)
+    if steps:
+        return MessageStatus(CLEARED, steps[0].made, tuple(steps))
+    summary = state.block.summary
+    is_summarised = any(map(is_of_summary, notes)) or (summary is not None and index < summary.covers)
+    return MessageStatus(SUMMARISED if is_summarised else FOLDED, NOTE if notes else "", tuple(notes))
+
+
+def _is_pinned(message: Message, pins: Sequence[str]) -> bool:
+    if not message.is_user and message.role != "system":
+        return False
+    return any(pin in message.text for pin in pins)
+
 
 PREVIEW_CHARACTERS = 200
 TITLE_CHARACTERS = 140

@@ -1,8 +1,9 @@
-"""Conversations: which there are, the requests of each, and the status of each message.
+"""Conversations: a list, the requests of each, the status of each message; and a search in the saved originals.
 
 The queries name their columns as the API does, so that a row of the activity log is an answer without changes.
 """
 
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,15 +15,17 @@ import msgspec
 from msgspec import Meta
 
 from proxy.admin.conversation_branch import ConversationBranch, cut_title, open_branch
-from proxy.admin.incidents import describe_event
-from proxy.admin.overview import OPEN_SECONDS
+from proxy.admin.events_page import describe_event
+from proxy.admin.figures import OPEN_SECONDS
 from proxy.admin.routes import AdminContext, AdminRequest, Json, Route, run_in_admin_thread
 from proxy.config import Config
-from proxy.errors import NotFound
+from proxy.errors import NotFound, Overloaded
+from proxy.recall.search import Finder, find_text
 from proxy.store.activity_log import ActivityLog
-from proxy.store.transcripts.archive import SHORT_NAME_CHARACTERS, role_and_text
+from proxy.store.transcripts.archive import SHORT_NAME_CHARACTERS, Transcript, read_transcript, role_and_text
 from proxy.store.transcripts.files import file_name, list_files
 from proxy.store.transcripts.saved_lines import MessageLine, parse
+from proxy.wire.caller import Caller
 
 TURNS_LIMIT = 2_000
 INDEX_DIGITS_LIMIT = 9
@@ -234,8 +237,73 @@ def _read_texts(path: Path) -> Iterator[tuple[str, str]]:
                 yield role_and_text(line.message)
 
 
+CONTEXT_CHARACTERS = 80
+SEARCH_SECONDS = 10.0
+_SEARCHING = threading.Lock()
+"""Held by the thread that searches, and not by the request: a client may leave while its thread still reads."""
+
+
+class SearchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    text: Annotated[str, Meta(max_length=500)] = ""
+    limit: Annotated[int, Meta(ge=1, le=500)] = 50
+
+
+async def search(context: AdminContext, request: AdminRequest) -> Json:
+    """Return hits, newest conversations first, and whether all were searched: it ends after some hits or seconds.
+
+    One search at a time. If its client leaves, it ends with the conversation that it is at.
+    """
+    client_left = threading.Event()
+    try:
+        return await run_in_admin_thread(_search_alone, context, request, client_left)
+    finally:
+        client_left.set()
+
+
+def _search_alone(context: AdminContext, request: AdminRequest, client_left: threading.Event) -> Json:
+    if not _SEARCHING.acquire(blocking=False):
+        raise Overloaded("another search is running: retry later", headers=(("retry-after", "10"),))
+    try:
+        return _search(context, request, client_left)
+    finally:
+        _SEARCHING.release()
+
+
+def _search(context: AdminContext, request: AdminRequest, client_left: threading.Event) -> Json:
+    query: SearchQuery = request.query
+    hits: list[Json] = []
+    if not query.text:
+        return {"hits": hits, "whole": True}
+    find = find_text(query.text)
+    end = time.monotonic() + SEARCH_SECONDS
+    for saved in context.archive.newest_first(Caller(request.visitor.team).tenant):
+        for hit in _find_hits(read_transcript(saved), find):
+            if len(hits) >= query.limit:
+                return {"hits": hits, "whole": False}
+            hits.append(hit)
+        if time.monotonic() > end or client_left.is_set():
+            return {"hits": hits, "whole": False}
+    return {"hits": hits, "whole": True}
+
+
+def _find_hits(transcript: Transcript, find: Finder) -> Iterator[Json]:
+    title = next((text for _, role, _, text in transcript.texts() if role == "user"), "")
+    for at, role, seen, match in transcript.search(find):
+        yield {
+            "conversation": transcript.saved.short_name,
+            "title": cut_title(title),
+            "at": at,
+            "role": role,
+            "seen": seen,
+            "before": match.text[max(0, match.start - CONTEXT_CHARACTERS) : match.start],
+            "found": match.text[match.start : match.stop],
+            "after": match.text[match.stop : match.stop + CONTEXT_CHARACTERS],
+        }
+
+
 ROUTES = (
     Route("GET", "/conversations", list_conversations, ConversationsQuery, for_teams=True),
     Route("GET", "/conversations/{conversation}", show_conversation, ConversationQuery, for_teams=True),
     Route("GET", "/conversations/{conversation}/messages/{place}", show_message, ConversationQuery, for_teams=True),
+    Route("GET", "/search", search, SearchQuery, for_teams=True),
 )

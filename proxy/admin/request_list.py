@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from proxy.admin.moments import HOUR_SECONDS, choose_step, list_moments
+from proxy.admin.figures import HOUR_SECONDS, choose_step, list_moments
 from proxy.admin.routes import AdminContext, AdminRequest, Json, Route
 from proxy.errors import NotFound
 from proxy.store.activity_log import ActivityLog

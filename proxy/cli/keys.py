@@ -24,7 +24,7 @@ from proxy.cli.tables import format_table
 from proxy.config import Config
 from proxy.store.contract import StoreUnavailable, ignore
 from proxy.telemetry import audit
-from proxy.telemetry.output import escape_controls
+from proxy.telemetry.lines import escape_controls
 
 MOST_DAYS = 36_500
 _COLUMNS = ("id", "team", "state", "created", "expires", "label")

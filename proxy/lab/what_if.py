@@ -1,8 +1,7 @@
 """Trial of a policy on kept conversations, in a process of its own (what-if).
 
-`proxy.admin.trials` starts `python -m proxy.lab.what_if`, writes a job and the conversations to its standard input,
-and reads one JSON answer. A worker cannot do this itself: replay is pure Python and would hold up every other request.
-The process sees no configuration, no credential and no environment, and limits its own memory and time.
+`proxy.admin.policy_pages` writes a job and conversations to its standard input, and reads one JSON answer. The process
+sees no configuration, no credential and no environment, and limits its own memory and time.
 
 Standard input: one line with the job, then for each conversation the lines of its originals, followed by an empty line.
 """

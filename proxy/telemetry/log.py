@@ -1,12 +1,16 @@
 """The log: a line for each request and each incident, by structlog. JSON on a pipe, text on a terminal.
 
-Events are the source of the lines (lines.py). Warnings of libraries go through the same processors, by structlog's
-`ProcessorFormatter` (https://www.structlog.org/en/stable/standard-library.html). Lines are rendered on the event loop
-and written by a thread, because standard output may be a pipe that is not read.
+Warnings of libraries go through the same processors, by structlog's `ProcessorFormatter`
+(https://www.structlog.org/en/stable/standard-library.html). Lines are rendered on the event loop and written by a
+thread, because standard output may be a pipe that is not read.
 """
 
 import logging
-from collections.abc import Mapping, MutableMapping, Sequence
+import os
+import select
+import sys
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 import structlog
@@ -14,10 +18,107 @@ from structlog.typing import Processor
 
 from proxy import events
 from proxy.lifetime import BackgroundWriter
-from proxy.telemetry.lines import make_line
-from proxy.telemetry.output import encode_json, escape_controls
-from proxy.telemetry.stdout import StandardOutput, is_terminal
+from proxy.telemetry.lines import encode_json, escape_controls, make_line
 from proxy.wire.redaction import redaction
+
+POLL_SECONDS = 1.0
+
+
+class StandardOutput:
+    """File descriptor 1, written without Python's buffers.
+
+    A buffer keeps unwritten bytes and fails again at exit, and its lock would be held by a thread that is stuck in a
+    write. `render_loss` makes the line that reports how many lines were lost.
+    """
+
+    def __init__(self, render_loss: Callable[[int], bytes]) -> None:
+        self._render_loss = render_loss
+        self._file = _open_output()
+        self._lost_lines = 0
+        self._is_torn = False
+
+    def write(self, lines: Sequence[bytes]) -> int:
+        """Write lines and return how many were lost, to a full disk or a reader that is gone."""
+        lost_count = 0
+        for chunk, count in _join_chunks(lines):
+            if not (self._report_loss() and self._write_whole(chunk)):
+                self._lost_lines += count
+                lost_count += count
+        return lost_count
+
+    def _report_loss(self) -> bool:
+        """Report missing lines as soon as the reader of the log reads again."""
+        if self._lost_lines and not self._write_whole(self._render_loss(self._lost_lines)):
+            return False
+        self._lost_lines = 0
+        return True
+
+    def _write_whole(self, data: bytes) -> bool:
+        if self._is_torn:  # end the line that a full disk has cut off
+            data = b"\n" + data
+        rest = memoryview(data)
+        try:
+            while rest:
+                try:
+                    rest = rest[os.write(self._file, rest) :]
+                except BlockingIOError:  # a terminal that another program has set to non-blocking
+                    _wait_until_writable(self._file, POLL_SECONDS)
+        except OSError:
+            self._is_torn = self._is_torn or len(rest) < len(data)
+            return False
+        self._is_torn = False
+        return True
+
+
+def write_notice(text: str) -> None:
+    """Write a few lines before the log begins: at most PIPE_BUF bytes, lost without a reader."""
+    file = _open_output()
+    # A pipe that is ready takes PIPE_BUF bytes at once: this does not block.
+    if _wait_until_writable(file, seconds=1.0):
+        with suppress(OSError):
+            os.write(file, text.encode()[: select.PIPE_BUF])
+
+
+def is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def _open_output() -> int:
+    """Return the descriptor of standard output, or of the null device if there is none.
+
+    A process that was started with a closed standard output gives the number 1 to the next file it opens: log lines
+    would be written into a database or to a client.
+    """
+    try:
+        if sys.stdout is not None:
+            return sys.stdout.fileno()
+    except OSError:  # sys.stdout was replaced by an object that is no file
+        pass
+    return os.open(os.devnull, os.O_WRONLY)
+
+
+def _wait_until_writable(file: int, seconds: float) -> bool:
+    poll = select.poll()
+    poll.register(file, select.POLLOUT)
+    return bool(poll.poll(seconds * 1000))
+
+
+def _join_chunks(lines: Sequence[bytes]) -> Iterator[tuple[bytes, int]]:
+    """Join lines into writes of at most PIPE_BUF bytes; yield each with its number of lines.
+
+    Only such writes stay whole in a pipe that several workers share: https://man7.org/linux/man-pages/man7/pipe.7.html
+    """
+    chunk: list[bytes] = []
+    size = 0
+    for line in lines:
+        if chunk and size + len(line) > select.PIPE_BUF:
+            yield b"".join(chunk), len(chunk)
+            chunk, size = [], 0
+        chunk.append(line)
+        size += len(line)
+    if chunk:
+        yield b"".join(chunk), len(chunk)
+
 
 FLUSH_SECONDS = 2.0
 """On exit, wait this long for the reader of the log."""
@@ -128,7 +229,7 @@ def _describe_library_line(_logger: object, _method: str, fields: EventDict) -> 
 
 
 def _escape_fields(_logger: object, _method: str, fields: EventDict) -> EventDict:
-    """Control characters of clients must not reach a terminal (output.py), and a line is one line."""
+    """Control characters of clients must not reach a terminal, and a line is one line."""
     return {name: escape_controls(str(value)).replace("\n", "\\n") for name, value in fields.items()}
 
 

@@ -9,9 +9,9 @@ import pytest_asyncio
 
 from proxy.access.records import Records
 from proxy.access.team_keys import create_team_key
-from proxy.admin.bodies import encode_answer
+from proxy.admin.dispatch import encode_answer
+from proxy.admin.figures import GROUPED_BY, GROUPS_LISTED_MAX
 from proxy.admin.request_list import KINDS
-from proxy.admin.usage import GROUPED_BY, GROUPS_LISTED_MAX
 from proxy.store.activity_log import ActivityLog
 from proxy.telemetry.activity import REFUSALS_PER_MINUTE, ActivityListener
 from tests.admin import demo_traffic
