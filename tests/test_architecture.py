@@ -77,7 +77,7 @@ NOT_CODE = {"__init__", "py.typed"}
 
 # Where a library is imported.
 USERS = {
-    "aiohttp": ("server/", "admin/", "telemetry/hooks.py", "upstream/", "lab/simulated.py", "lab/demo/agent.py"),
+    "aiohttp": ("server/", "admin/", "telemetry/hooks.py", "upstream/", "lab/demo/"),
     "multidict": ("server/", "upstream/"),
     "yarl": ("upstream/",),
     "tiktoken": ("models/token_encodings.py",),

@@ -11,8 +11,7 @@ from hashlib import sha256
 from importlib import resources
 from string import Template
 
-from proxy.lab.replay.prices import PRICES, cost_unchanged
-from proxy.lab.replay.replay_values import PICO_PER_DOLLAR, Point, Result, Scores
+from proxy.lab.replay.replay_values import PICO_PER_DOLLAR, PRICES, Point, Result, Scores, cost_unchanged
 from proxy.lab.replay.scorecard import (
     OF_A_SOURCE,
     SHAPE,

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 from proxy.config.policies import Policy
-from proxy.lab.replay.cache import PROVIDER
-from proxy.lab.replay.prices import PRICES
+from proxy.lab.replay.replay_history import PROVIDER
 from proxy.lab.replay.replay_jobs import Job, replay_job
-from proxy.lab.replay.replay_values import PICO_PER_DOLLAR, Conversation, Scores
+from proxy.lab.replay.replay_values import PICO_PER_DOLLAR, PRICES, Conversation, Scores
 from proxy.lab.replay.scorecard import Row
 from proxy.lab.replay.scoring import UpstreamModel
 from proxy.lab.replay.simulation import Trial, build_rules
@@ -82,7 +81,7 @@ def _branches(name: str, lines: list[bytes]) -> Iterator[Conversation]:
     """Each branch of a kept conversation."""
     values = tuple(value for value in map(_parse, lines) if value)
     for chapter in proxy_transcripts.chapters(ParsedFile(Path(name), values)):
-        made, _ = build_conversation(chapter, name, proxy_transcripts.NAME)
+        made, _ = build_conversation(chapter, name, "transcripts")
         if made is not None:
             yield made
 

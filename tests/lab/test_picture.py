@@ -5,12 +5,9 @@ import re
 import pytest
 
 from proxy.lab.demo import picture
-from proxy.lab.demo.agent import AgentTurn
-from proxy.lab.demo.demo_run import sample
-from proxy.lab.demo.model import ReceivedRequest
-from proxy.lab.demo.picture import Ink, Moment, Scenery
-from proxy.lab.demo.speech import DemoUsage
-from proxy.lab.demo.tally import Tally
+from proxy.lab.demo.agent import AgentTurn, sample
+from proxy.lab.demo.model import DemoUsage, ReceivedRequest
+from proxy.lab.demo.picture import Ink, Moment, Scenery, Tally
 from proxy.shorten.window import TokenPrices
 
 PLAIN, COLOURED = Ink(coloured=False), Ink(coloured=True)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from proxy.cli import main
-from proxy.lab.commands.progress import ProgressBar, draw_bar
+from proxy.lab.commands.replay import ProgressBar, draw_bar
 from tests.support.messages import assistant, call, history, user
 
 LONG = "x = 1\n" * 1_000

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from proxy.history.chain import compute_chain
-from proxy.lab.demo.demo_run import TASK, encode_request, sample
+from proxy.lab.demo.agent import TASK, encode_request, sample
 from proxy.lab.demo.model import find_breach
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 

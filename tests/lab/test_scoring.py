@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.lab.replay.cache import PROVIDER
+from proxy.lab.replay.replay_history import PROVIDER
 from proxy.lab.replay.replay_values import Estimate, Needed, Recall, Scores, Tokens
 from proxy.lab.replay.scoring import Judge, UpstreamModel, sum_scores
 from proxy.lab.replay.simulation import Sent

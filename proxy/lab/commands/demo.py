@@ -22,12 +22,9 @@ from proxy.cli.options import add_command, has_colours, print_error
 from proxy.config import Loaded, load
 from proxy.config.policies import DEFAULT, shipped_policies
 from proxy.lab.demo import picture
-from proxy.lab.demo.agent import Agent, AgentTurn
-from proxy.lab.demo.demo_run import TURNS, TURNS_LIMIT, sample
-from proxy.lab.demo.model import NAME, WINDOW_TOKENS, Manner, SimulatedModel
-from proxy.lab.demo.picture import Ink, Moment, Scenery
-from proxy.lab.demo.tally import Tally, charge_untouched
-from proxy.lab.simulated import SimulatedServer
+from proxy.lab.demo.agent import TURNS, TURNS_LIMIT, Agent, AgentTurn, sample
+from proxy.lab.demo.model import NAME, WINDOW_TOKENS, Manner, SimulatedModel, SimulatedServer
+from proxy.lab.demo.picture import Ink, Moment, Scenery, Tally, charge_untouched
 from proxy.lifetime import INTERRUPTED_STATUS
 from proxy.models.tokenizer import Tokenizers
 from proxy.models.windows import resolve_window

@@ -7,12 +7,16 @@ import argparse
 import asyncio
 import json
 import os
+import random
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, zip_longest
+from time import monotonic
+from typing import TextIO
 
 from proxy.cli import options
 from proxy.cli.options import add_command, parse_output_path, parse_path, parse_whole_number, print_error
@@ -20,21 +24,94 @@ from proxy.cli.tables import format_table
 from proxy.config import Config, Upstream
 from proxy.errors import ProxyError
 from proxy.lab import report, sessions
-from proxy.lab.commands.progress import ProgressBar
-from proxy.lab.replay import sample, scorecard, standin
-from proxy.lab.replay.cache import HABITS
+from proxy.lab.demo.model import SimulatedServer
+from proxy.lab.replay import sample, scorecard, summarizers
 from proxy.lab.replay.designs import DESIGNS, NOTHING
-from proxy.lab.replay.drawing import draw, keep_large, take_part
-from proxy.lab.replay.prices import MODEL, PRICES
+from proxy.lab.replay.replay_history import HABITS, encode
 from proxy.lab.replay.replay_jobs import ResultFile, replay_all
-from proxy.lab.replay.replay_values import Conversation, Result
+from proxy.lab.replay.replay_values import MODEL, PRICES, Conversation, Result
 from proxy.lab.replay.scorecard import Column, Row
 from proxy.lab.replay.scoring import UpstreamModel
 from proxy.lab.replay.simulation import WAIT_SECONDS, Trial, build_rules
 from proxy.lab.replay.summarizers import ModelSummarizer, ReplaySummarizer, StandIn
 from proxy.lab.replay.through import AllFailedError, ProxyTarget, Recorder, replay_through
-from proxy.lab.saved import UnreadableError
-from proxy.lab.simulated import SimulatedServer
+from proxy.lab.sessions.session_files import UnreadableError
+from proxy.shorten.pipeline import estimate_tokens
+
+
+def keep_large(conversations: Sequence[Conversation], tokens: int) -> list[Conversation]:
+    """Those whose messages come to so many tokens."""
+    return [conversation for conversation in conversations if _count(conversation) >= tokens]
+
+
+def _count(conversation: Conversation) -> int:
+    return sum(estimate_tokens(encode(message)) for message in conversation.messages)
+
+
+def draw(conversations: Sequence[Conversation], count: int, seed: int) -> list[Conversation]:
+    """So many of them, in the order in which they were given."""
+    chosen = {id(conversation) for conversation in _deal(conversations, seed)[:count]}
+    return [conversation for conversation in conversations if id(conversation) in chosen]
+
+
+def take_part(conversations: Sequence[Conversation], part: int, parts: int, seed: int) -> list[Conversation]:
+    """The part with this number, from 1 on. The parts have no conversation in common, and nothing is left over."""
+    chosen = {id(conversation) for group in _shuffle(conversations, seed) for conversation in group[part - 1 :: parts]}
+    return [conversation for conversation in conversations if id(conversation) in chosen]
+
+
+def _deal(conversations: Sequence[Conversation], seed: int) -> list[Conversation]:
+    dealt = chain.from_iterable(zip_longest(*_shuffle(conversations, seed)))
+    return [conversation for conversation in dealt if conversation is not None]
+
+
+def _shuffle(conversations: Sequence[Conversation], seed: int) -> list[list[Conversation]]:
+    """The conversations of each source, shuffled."""
+    groups: dict[str, list[Conversation]] = {}
+    for conversation in conversations:
+        groups.setdefault(conversation.source, []).append(conversation)
+    dice = random.Random(seed)  # noqa: S311 (no secret)
+    return [dice.sample(group, len(group)) for group in groups.values()]
+
+
+_WIDTH_CHARACTERS = 30
+_REDRAW_SECONDS = 0.1
+_MINUTE_SECONDS = 60
+
+
+@dataclass(slots=True)
+class ProgressBar:
+    """Progress bar, called with how many of how many are done."""
+
+    out: TextIO
+    what: str
+    began: float = 0.0
+    known: int = 0
+    """Done before this run began."""
+    drawn: float = 0.0
+
+    def __call__(self, done: int, of: int) -> None:
+        now = monotonic()
+        if not self.began:
+            self.began, self.known = now, done
+        if self.out.isatty() and (now - self.drawn >= _REDRAW_SECONDS or done == of):
+            self.drawn = now
+            self.out.write(
+                f"\r{draw_bar(done, of, self.what)}{self._time_left(now, done, of)}\x1b[K" + "\n" * (done == of)
+            )
+            self.out.flush()
+
+    def _time_left(self, now: float, done: int, of: int) -> str:
+        if not self.known < done < of:
+            return ""
+        seconds = round((now - self.began) * (of - done) / (done - self.known))
+        return f", {seconds // _MINUTE_SECONDS}:{seconds % _MINUTE_SECONDS:02} left"
+
+
+def draw_bar(done: int, of: int, what: str) -> str:
+    full = _WIDTH_CHARACTERS * done // of if of else _WIDTH_CHARACTERS
+    return f"[{'#' * full}{'.' * (_WIDTH_CHARACTERS - full)}] {done:,} of {of:,} {what}"
+
 
 DEFAULT_WINDOW_TOKENS = 128_000
 PORT_MAX = 65_535
@@ -304,7 +381,7 @@ def _print(args: argparse.Namespace, results: Sequence[Result]) -> None:
 def _describe_setting(args: argparse.Namespace, results: Sequence[Result]) -> str:
     """Conversations, window, cache and summarizer of the run, in a sentence."""
     requests = {result.conversation: result.scores.requests for result in results}
-    who = standin.LABEL if args.summarizer == "stand-in" else args.summarizer
+    who = summarizers.LABEL if args.summarizer == "stand-in" else args.summarizer
     return (
         f"{len(requests):,} conversation{'s' * (len(requests) != 1)}, {sum(requests.values()):,} requests, a window of "
         f"{args.window:,} tokens, cache: {args.cache}, summaries: {who}"

@@ -18,27 +18,20 @@ Theory of operation:
 
 Keep in sync: `VERSION` in `replay_jobs` with the measures, since results in files are reused.
 
-replay_values            inputs and results
-replay_history           a conversation, read once: messages, requests, times
-sample                   built-in conversations
-drawing                  a choice of conversations
-replay_jobs              many conversations in parallel; an interrupted run continues
-simulation               a policy in this process
-through                  a running proxy, with an upstream that records
-designs                  simple policies to compare with
-summarizers              models that write summaries
-standin                  a summary without a model
-scoring                  forwarded requests compared with those of the agent
-scorecard                the columns of the tables
-intervals                bootstrap intervals over conversations
+replay_values   inputs, results and prices
+replay_history  a conversation, read once: messages, requests, times, and the prompt cache of its upstream
+sample          built-in conversations
+replay_jobs     many conversations in parallel; an interrupted run continues
+simulation      a policy in this process
+through         a running proxy, with an upstream that records
+designs         simple policies to compare with
+summarizers     models that write summaries, and a stand-in for them
+scoring         forwarded requests compared with those of the agent
+scorecard       the columns of the tables
 
 One measure each (docs/replay-your-sessions.md):
 
-cache                    the prompt cache of an upstream
-prices                   prices of tokens
-spans                    text that the agent wrote next and that was still there
-recall                   messages and passages in the last view
-truth                    outcomes in shortened results
-instruction_documents    instruction documents that are whole
-validity                 breaches that a strict upstream refuses
+spans           text that the agent wrote next and that was still there
+truth           messages, pins, documents and outcomes in the last view
+validity        breaches that a strict upstream refuses
 """

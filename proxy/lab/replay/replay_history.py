@@ -1,10 +1,9 @@
-"""A recorded conversation, read once: its messages as the core knows them, and each request that it was.
+"""A recorded conversation, read once: its messages, each request that it was, and the prompt cache of its upstream.
 
-Request *i* carries everything before assistant message *i*. Where the record tells when each answer came, that is the
-clock; where it does not, answers come at the pace that was measured on those that tell.
+Request *i* carries everything before assistant message *i*, at the recorded time, or else at the pace of those that
+have one. The session of an agent that speaks Messages or Responses makes requests of that API, by its format.
 
-The session of an agent that speaks Messages or Responses makes requests of that API: they are read and written by its
-format, and what was forwarded is judged as it was written.
+Cached are prefixes of whole messages: a little less than a provider might have, never more.
 """
 
 import json
@@ -12,18 +11,84 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 
 from proxy.history.messages import Message
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.history.request import Request
-from proxy.lab.replay.cache import Marked
 from proxy.lab.replay.replay_values import Conversation, Json, RecordedUsage
-from proxy.lab.saved import UnreadableError
+from proxy.lab.sessions.session_files import UnreadableError
 from proxy.path.actions import Owner
+from proxy.shorten.pipeline import Count
 from proxy.summary.question import Try
 from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.paths import CHAT_PATH, MESSAGES_PATH, RESPONSES_PATH
 from proxy.wire.pieces import PiecedRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Habit:
+    """How a provider caches."""
+
+    least: int
+    """Shorter prefixes are not kept."""
+    step: int
+    """Whole blocks of this many tokens are charged as cached."""
+    lifetime: float
+    """Seconds without use until a prefix is forgotten."""
+    ends_only: bool = False
+    """A prefix is kept only where a request ended, and no shorter one is found instead."""
+    look_back: int = 0
+    """If not 0: a prefix is kept only where it is marked, and looked for in so many pieces up to each mark."""
+
+
+PROVIDER = Habit(least=1_024, step=128, lifetime=300.0)
+FOREVER = Habit(least=0, step=1, lifetime=inf)
+# OpenAI from GPT-5.6 on, for a client that sets no breakpoints: one is written behind the newest message.
+BREAKPOINTS = Habit(least=1_024, step=1, lifetime=1_800.0, ends_only=True)
+# Anthropic: what ends at a mark is kept, and from each mark the API looks back over twenty blocks.
+MARKS = Habit(least=1_024, step=1, lifetime=300.0, look_back=20)
+HABITS = {"provider": PROVIDER, "forever": FOREVER, "breakpoints": BREAKPOINTS}
+
+
+class Marked(bytes):
+    """A piece of a request at whose end the request has a cache mark."""
+
+
+class Cache:
+    """One conversation's prefixes."""
+
+    def __init__(self, habit: Habit, count: Count) -> None:
+        self._habit = habit
+        self._count = count
+        self._used: dict[int, float] = {}
+
+    def read(self, pieces: Sequence[bytes], now: float) -> tuple[int, int]:
+        """Tokens of a request, tools first, and how many of them are cached; it is kept from now on."""
+        total = cached = link = 0
+        links: list[int] = []
+        marks = [place for place, piece in enumerate(pieces) if isinstance(piece, Marked)]
+        back = self._habit.look_back
+        used, oldest = self._used, now - self._habit.lifetime
+        for place, piece in enumerate(pieces):
+            link = hash((link, piece))
+            links.append(link)
+            total += self._count(piece)
+            last_use = used.get(link)
+            if last_use is None or last_use < oldest:
+                continue
+            if not back or any(0 <= mark - place < back for mark in marks):
+                cached = total
+        if back:
+            links = [links[mark] for mark in marks]
+        elif self._habit.ends_only:
+            links = links[-1:]
+        used.update(dict.fromkeys(links, now))
+        return total, self._charge(cached)
+
+    def _charge(self, cached: int) -> int:
+        return cached // self._habit.step * self._habit.step if cached >= self._habit.least else 0
+
 
 PACE_SECONDS = 8.0
 """Seconds from one answer to the next, where no times are recorded: the median of those that were."""

@@ -8,7 +8,7 @@ what an agent in the field would see; that is what the recorded conversations ar
 import json
 from collections.abc import Iterator
 
-from proxy.lab.demo.demo_run import TOOLS, Run, sample
+from proxy.lab.demo.agent import TOOLS, Run, sample
 from proxy.lab.replay.replay_values import Conversation, Json, RecordedUsage
 
 MODEL = "gpt-5.1"

@@ -1,27 +1,58 @@
 """The scorecard: figures of each policy, as columns that the table, the JSON and the HTML page share.
 
 docs/replay-your-sessions.md defines every column. Shares are rounded only here, and half a digit goes to the even one,
-so the same scores give the same text.
+so the same scores give the same text. Intervals resample whole conversations: requests of one are not independent.
 """
 
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
-from proxy.lab.replay.intervals import Interval, find_interval
-from proxy.lab.replay.prices import (
+from proxy.lab.replay.replay_values import (
+    DIALECTS,
+    PICO_PER_DOLLAR,
     PRICES,
+    RECALLED,
+    Result,
+    Scores,
     cost_unchanged,
     cost_with_rereads,
     find_break_even,
     share,
     share_with_rereads,
 )
-from proxy.lab.replay.replay_values import DIALECTS, PICO_PER_DOLLAR, RECALLED, Result, Scores
 from proxy.lab.replay.scoring import sum_scores
 from proxy.shorten.economics import Prices
+
+SAMPLES = 500
+SEED = 1
+_SHARE_OUTSIDE = 0.05
+
+
+class Interval(NamedTuple):
+    """95 of 100 samples lie within."""
+
+    low: float
+    high: float
+
+
+def find_interval(parts: Sequence[tuple[float, float]]) -> Interval | None:
+    """The interval of sum(part) / sum(whole) over conversations, each given as (part, whole); None without any."""
+    judged = [(part, whole) for part, whole in parts if whole]
+    if not judged:
+        return None
+    dice = random.Random(SEED)  # noqa: S311 (no secret)
+    shares = sorted(_divide(dice.choices(judged, k=len(judged))) for _ in range(SAMPLES))
+    outside = int(SAMPLES * _SHARE_OUTSIDE / 2)
+    return Interval(shares[outside], shares[-1 - outside])
+
+
+def _divide(parts: Sequence[tuple[float, float]]) -> float:
+    return sum(part for part, _ in parts) / sum(whole for _, whole in parts)
+
 
 Cell = Decimal | int | str
 NONE = "-"

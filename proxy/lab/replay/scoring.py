@@ -12,16 +12,12 @@ from itertools import pairwise
 
 from proxy.history.messages import Message
 from proxy.history.pins import Pins
-from proxy.lab.replay.cache import MARKS, PROVIDER, Cache, Habit
-from proxy.lab.replay.instruction_documents import find_documents, is_whole
-from proxy.lab.replay.prices import bill
-from proxy.lab.replay.recall import measure_recall
-from proxy.lab.replay.replay_history import Forwarded, ReplayHistory, RequestTurn, same
-from proxy.lab.replay.replay_values import RECALLED, Estimate, Needed, Point, Recall, Result, Scores, Tokens
+from proxy.lab.replay.replay_history import MARKS, PROVIDER, Cache, Forwarded, Habit, ReplayHistory, RequestTurn, same
+from proxy.lab.replay.replay_values import RECALLED, Estimate, Needed, Point, Recall, Result, Scores, Tokens, bill
 from proxy.lab.replay.simulation import Sent
 from proxy.lab.replay.spans import NeededSpans, Span, choose_requests
 from proxy.lab.replay.summarizers import SummaryRequest
-from proxy.lab.replay.truth import judge_outcomes
+from proxy.lab.replay.truth import find_documents, is_whole, judge_outcomes, measure_recall
 from proxy.lab.replay.validity import BY_DIALECT, shape_of
 from proxy.models.calibrations import find_prior_calibration
 from proxy.models.tokenizer import Tokenizers

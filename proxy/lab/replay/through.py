@@ -22,10 +22,9 @@ from proxy.config import Upstream as Address
 from proxy.errors import ProxyError
 from proxy.history.messages import Message, read_message
 from proxy.history.request import Request
-from proxy.lab.demo.speech import DemoUsage, ModelReply, refusal
-from proxy.lab.replay import standin
-from proxy.lab.replay.cache import Cache
-from proxy.lab.replay.replay_history import ReplayHistory, RequestTurn, encode
+from proxy.lab.demo.model import DemoUsage, ModelReply, refusal
+from proxy.lab.replay import summarizers
+from proxy.lab.replay.replay_history import Cache, ReplayHistory, RequestTurn, encode
 from proxy.lab.replay.replay_jobs import Progress, ResultFile, result_key
 from proxy.lab.replay.replay_values import Conversation, Json, Result
 from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
@@ -145,7 +144,7 @@ class Recorder:
         demand = "\n".join(message.text for message in (request.messages[0], request.messages[-1]))
         return {
             "role": "assistant",
-            "content": standin.write_summary(request.messages[:-1], standin.find_headings(demand)),
+            "content": summarizers.write_summary(request.messages[:-1], summarizers.find_headings(demand)),
         }
 
 

@@ -1,15 +1,16 @@
-r"""Truth of outcomes: does a shortened result still tell how its call ended?
+r"""What is in the last view: messages of people and pins, instruction documents, and how calls ended.
 
-Judged are results that a view shows shortened. Their labels come from what harnesses record and from what programs
-print at the end, never from the product's own reading of a result (`shorten.outcome`):
+*User messages* (not what an environment says in their role), *pins* (instructions in the midst, and the passages that
+the policy pins) and *documents* (what was read of a file that instructs agents: `PATHS`, or a skill's beginning) must
+stand there word for word. *Outcomes* are judged of results that a view shows shortened. Their labels come from what
+harnesses record and programs print at the end, never from the product's own reading (`shorten.outcome`):
 
 failure    "Exit code 1" (Claude Code), "Process exited with code 1" (Codex), "[The command completed with exit code
            1.]" (OpenHands), "Command exited with code 1" (pi), `"exit_code": 1` in a result that is JSON,
            `"is_error": true`, `<tool_use_error>`, "Error: " as the first word, a traceback as the end of a command's
            output, "CONFLICT (" with "Automatic merge failed"
-success    exit code 0 in the same words, or none in a conversation whose harness writes it for failures, if the command
-           is one whose exit code is its own (no pipe, no `;`, no `||`); anything read or searched (a reading tool,
-           a command of `READING_PROGRAMS` alone) without a failure: what it quotes is another's error
+success    exit code 0 in the same words, or none if the harness writes it for failures and the command's exit code is
+           its own (no pipe, no `;`, no `||`); anything read or searched without a failure: it quotes another's errors
 end state  the last text that one of `END_STATES` matches, of a command that did not fail: "229 passed", a commit
 
 A failure is *told* if the placeholder's own sentence says so or if the label's evidence stands in it word for word:
@@ -18,18 +19,77 @@ A failure is *told* if the placeholder's own sentence says so or if the label's 
     [Shortened by the context proxy: Bash(make), 90 lines. ...]\nmake: *** [all] Error 2     not told: exit code 2
 
 A told failure is a *false alarm* if the label is a success. Of a merge that failed every line with CONFLICT is asked
-for, by its path. Nobody sees these labels but this module: a placeholder cannot be written to them.
+for, by its path.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from proxy.history.agents import find_kind, matches_any
 from proxy.history.commands import find_command_line, split_commands
-from proxy.history.messages import Message, ToolCall
+from proxy.history.messages import HEAD, Message, ToolCall
 from proxy.history.pairing import list_callers
+from proxy.history.pins import Pins
+from proxy.lab.replay.replay_values import Recall
+
+
+def measure_recall(messages: Sequence[Message], view: Sequence[Message], pins: Pins) -> dict[str, Recall]:
+    """`messages`: those of the last request, the head included."""
+    head = next((place for place, each in enumerate(messages) if each.role not in HEAD), len(messages))
+    body = messages[head:]
+    seen = "\n".join(message.text for message in view)
+    return {
+        "user messages": _count_present((message.text for message in body if message.is_user), seen),
+        "pins": _count_present([*(each.text for each in body if each.role in HEAD), *pins.passages(body)], seen),
+    }
+
+
+def _count_present(things: Iterable[str], seen: str) -> Recall:
+    each = [thing for thing in dict.fromkeys(things) if thing.strip()]
+    return Recall(len(each), sum(thing in seen for thing in each))
+
+
+PATHS = re.compile(
+    r"(?:^|[/\s\"'])(?:SKILL\.md|AGENTS(?:\.override)?\.md|CLAUDE(?:\.local)?\.md|GEMINI\.md|\.cursorrules"
+    r"|copilot-instructions\.md|(?:[^\s\"']*/)?(?:skills|memory|rules)/[^\s\"']*\.(?:md|mdc|txt))(?=$|[\s\"'),;|&])"
+)
+_READING_COMMAND = re.compile(r"(?:^|&&|;|\|\|)\s*(?:cat|sed -n|head|tail|less|bat|nl)\b([^|;&\n]*)")
+_SKILL = re.compile(r"\A\s*---\nname: [^\n]+\ndescription: ")
+_SKILL_TOOLS = ("*skill*",)
+_LEAST_CHARACTERS = 200
+"""Shorter results tell that a skill was started, or that there is no such file."""
+
+
+def find_documents(messages: Sequence[Message]) -> list[Message]:
+    """The results that are instruction documents."""
+    callers = list_callers(messages)
+    return [message for message, call in zip(messages, callers, strict=True) if _is_document(message, call)]
+
+
+def _is_document(message: Message, call: ToolCall | None) -> bool:
+    if call is None or not message.is_bulk:
+        return False
+    text = message.text
+    return len(text) >= _LEAST_CHARACTERS and (_reads_document(call) or _SKILL.match(text) is not None)
+
+
+def _reads_document(call: ToolCall) -> bool:
+    if matches_any(call.name, _SKILL_TOOLS):
+        return True
+    kind = find_kind(call.name, call.named)
+    if kind == "read":
+        return any(PATHS.search(value) for value in call.named.values() if isinstance(value, str))
+    if kind == "run":
+        return any(PATHS.search(words) for words in _READING_COMMAND.findall(find_command_line(call.named)))
+    return False
+
+
+def is_whole(document: Message, view: Sequence[Message]) -> bool:
+    text = document.text
+    return any(message.raw == document.raw or text in message.text for message in view if message.is_bulk)
+
 
 Aspect = Literal["failures told", "alarms true", "conflicts kept", "end states kept"]
 ASPECTS: tuple[Aspect, ...] = ("failures told", "alarms true", "conflicts kept", "end states kept")

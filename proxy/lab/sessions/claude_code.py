@@ -14,25 +14,29 @@ from dataclasses import replace
 from typing import Any
 
 from proxy.lab.replay.replay_values import Json, RecordedUsage
-from proxy.lab.sessions.branches import Branch, find_branches
 from proxy.lab.sessions.session_files import ParsedFile
-from proxy.lab.sessions.session_history import Chapter, RecordedMessage, make_answer, make_call, make_result
-from proxy.lab.sessions.shapes import (
+from proxy.lab.sessions.session_history import (
+    Branch,
+    Chapter,
+    Format,
+    RecordedMessage,
     as_arguments,
     as_object,
     as_objects,
     as_seconds,
     as_text,
+    find_branches,
     iter_strings,
+    make_answer,
+    make_call,
     make_image,
     make_image_link,
+    make_result,
     read_usage,
     simplify_content,
 )
 from proxy.wire.paths import MESSAGES_PATH
 
-NAME = "Claude Code"
-LOOKS_FOR = 'lines with "uuid", "parentUuid", "sessionId" and "message" (Claude Code)'
 _ATTACHED = {
     "hook_additional_context": "content",
     "skill_listing": "content",
@@ -234,3 +238,8 @@ def _parts(content: object) -> str | list[Json]:
         elif words := as_text(block.get("text")):
             parts.append({"type": "text", "text": words})
     return simplify_content(parts)
+
+
+FORMATS = (
+    Format("Claude Code", 'lines with "uuid", "parentUuid", "sessionId" and "message" (Claude Code)', claims, chapters),
+)

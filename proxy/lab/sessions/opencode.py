@@ -12,25 +12,22 @@ from proxy.lab.sessions.session_files import ParsedFile
 from proxy.lab.sessions.session_history import (
     UNANSWERED,
     Chapter,
+    Format,
     RecordedMessage,
-    make_answer,
-    make_call,
-    make_result,
-    mark_repeated,
-)
-from proxy.lab.sessions.shapes import (
     as_arguments,
     as_object,
     as_objects,
     as_seconds,
     as_text,
+    make_answer,
+    make_call,
     make_image_link,
+    make_result,
+    mark_repeated,
     read_usage,
     simplify_content,
 )
 
-NAME = "opencode"
-LOOKS_FOR = '"info" and "messages" with "parts" (opencode export)'
 _ASKED = "What did we do so far?"
 _CLEARED = "results that the agent cleared itself, replayed whole"
 
@@ -161,3 +158,6 @@ def _info(message: Json) -> Json:
 
 def _order(message: Json) -> tuple[float, str]:
     return as_seconds(as_object(_info(message).get("time")).get("created")) or 0.0, as_text(_info(message).get("id"))
+
+
+FORMATS = (Format("opencode", '"info" and "messages" with "parts" (opencode export)', claims, chapters),)

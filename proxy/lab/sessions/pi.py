@@ -9,31 +9,28 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from proxy.lab.replay.replay_values import Json
-from proxy.lab.sessions.branches import find_branches
 from proxy.lab.sessions.session_files import ParsedFile
 from proxy.lab.sessions.session_history import (
     Chapter,
+    Format,
     RecordedMessage,
-    make_answer,
-    make_call,
-    make_result,
-    mark_repeated,
-)
-from proxy.lab.sessions.shapes import (
     as_arguments,
     as_count,
     as_object,
     as_objects,
     as_seconds,
     as_text,
+    find_branches,
     join_text,
+    make_answer,
+    make_call,
     make_image,
+    make_result,
+    mark_repeated,
     read_usage,
     simplify_content,
 )
 
-NAME = "pi"
-LOOKS_FOR = 'a first line of "type": "session" with "cwd", then lines with "type": "message" (pi)'
 _COMPACTED = "The conversation history before this point was compacted into the following summary:"
 _BRANCHED = "The following is a summary of a branch that this conversation came back from:"
 
@@ -149,3 +146,10 @@ def _parts(content: object) -> str | list[Json]:
         elif words := as_text(part.get("text")):
             parts.append({"type": "text", "text": words})
     return simplify_content(parts)
+
+
+FORMATS = (
+    Format(
+        "pi", 'a first line of "type": "session" with "cwd", then lines with "type": "message" (pi)', claims, chapters
+    ),
+)

@@ -9,13 +9,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from proxy.lab.replay.replay_values import Json
-from proxy.lab.sessions.branches import find_branches
 from proxy.lab.sessions.session_files import ParsedFile
-from proxy.lab.sessions.session_history import Chapter, RecordedMessage
-from proxy.lab.sessions.shapes import as_object, as_objects, as_seconds, as_text, iter_strings, read_usage
-
-NAME = "transcripts"
-LOOKS_FOR = 'lines with "v", "at" and "after" (this proxy\'s own transcripts)'
+from proxy.lab.sessions.session_history import (
+    Chapter,
+    Format,
+    RecordedMessage,
+    as_object,
+    as_objects,
+    as_seconds,
+    as_text,
+    find_branches,
+    iter_strings,
+    read_usage,
+)
 
 
 def claims(values: Sequence[Any]) -> bool:
@@ -56,3 +62,14 @@ def _read_answer(line: Json) -> RecordedMessage:
     return RecordedMessage(
         as_object(line.get("message")), read_usage(line.get("usage"), at=as_seconds(line.get("seen")))
     )
+
+
+FORMATS = (
+    Format(
+        "transcripts",
+        'lines with "v", "at" and "after" (this proxy\'s own transcripts)',
+        claims,
+        chapters,
+        is_folder=True,
+    ),
+)

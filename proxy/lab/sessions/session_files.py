@@ -1,7 +1,7 @@
-"""Files as they lie about: whole JSON, JSON lines, packed or not, alone or as the many small files of one session.
+"""Saved text as JSON: session files of any packing, and saved conversations as the request that would send them.
 
-What a file is called says nothing here: its bytes are looked at. A line that is no JSON is counted, for sessions are
-cut off when a machine goes down, and the rest of one is still worth reading.
+A file is recognised by its bytes, not by its name. A line that is no JSON is counted: sessions are cut off when a
+machine goes down, and the rest of one is still worth reading.
 """
 
 import gzip
@@ -12,7 +12,57 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proxy.lab.saved import UnreadableError
+
+class UnreadableError(ValueError):
+    """Not a conversation in any form that is read here."""
+
+
+def request_of(text: str, model: str) -> bytes:
+    """The request that sends this conversation. A request body keeps its bytes; other forms are encoded."""
+    value = _whole(text)
+    if isinstance(value, dict) and (api := _find_other_api(value)):
+        raise UnreadableError(f"a request of the {api} API: only chat conversations are read here")
+    if isinstance(value, dict) and isinstance(value.get("messages"), list):
+        return text.encode("utf-8", "surrogatepass")
+    messages = value if isinstance(value, list) else _lines(text)
+    if not messages or not all(isinstance(message, dict) and "role" in message for message in messages):
+        raise UnreadableError("neither a request, nor a list of messages, nor one message a line")
+    body = {"model": model, "messages": messages}
+    return json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def _find_other_api(request: dict[str, Any]) -> str:
+    """The API that a request body is of, where that is not chat completions."""
+    if "input" in request and "messages" not in request:
+        return "Responses"
+    messages = request.get("messages")
+    contents = (
+        [message.get("content") for message in messages if isinstance(message, dict)]
+        if isinstance(messages, list)
+        else []
+    )
+    blocks = [block for content in contents if isinstance(content, list) for block in content]
+    types = {str(block.get("type")) for block in blocks if isinstance(block, dict)}
+    return "Messages" if "system" in request or types & {"tool_use", "tool_result"} else ""
+
+
+def _whole(text: str) -> Any:  # noqa: ANN401 (any JSON)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _lines(text: str) -> list[Any]:
+    try:
+        values = [json.loads(line) for line in text.splitlines() if line.strip()]
+    except ValueError as fault:
+        raise UnreadableError(f"not JSON: {fault}") from None
+    except RecursionError:
+        raise UnreadableError("the JSON is nested too deeply") from None
+    sent = [value for value in values if not (isinstance(value, dict) and "answer" in value)]
+    return [value["message"] if isinstance(value, dict) and "message" in value else value for value in sent]
+
 
 FILE_BYTES_LIMIT = 2 * 1024**3
 """Bytes: what is larger is no session."""
