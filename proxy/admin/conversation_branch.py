@@ -32,44 +32,36 @@ KEPT, PINNED, CLEARED, FOLDED, SUMMARISED = "kept", "pinned", "cleared", "folded
 
 @dataclass(frozen=True, slots=True)
 class MessageStatus:
-    """The status of one message."""
-
     status: str
     step: str = ""
-    """The step that wrote the text in its place."""
     instead: tuple[Message, ...] = ()
-    """The text in its place. Several messages that are replaced by one note have the same."""
+    """Several messages that are replaced by one note have the same."""
 
     @property
     def is_removed(self) -> bool:
-        """Whether it is not forwarded, not even in a shorter form."""
+        """Not forwarded, not even in a shorter form."""
         return self.status in (FOLDED, SUMMARISED)
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A history as the model saw it."""
-
     statuses: tuple[MessageStatus, ...]
-    """One per message of the body."""
     messages: tuple[Message, ...]
     block: Block | None
 
     @property
     def summary(self) -> str:
-        """The newest summary, as the model wrote it."""
         if self.block is None or self.block.summary is None:
             return ""
         return self.block.summary.text
 
 
 def show_without_block(request: Request) -> View:
-    """Return the view of a history that was forwarded whole."""
     return View((MessageStatus(KEPT),) * len(request.body), request.body, None)
 
 
 def show_with_block(request: Request, links: Sequence[bytes], block: Block, rules: Rules) -> View:
-    """Return the view of a history under a block. `rules` are those of its policy, with its pins."""
+    """`rules`: those of the block's policy, with its pins."""
     facts = Facts(usable_tokens=block.window)
     state = ConversationState.of(
         request, links, block, replace(rules, new_blocks=False), count=estimate_tokens, facts=facts
@@ -112,13 +104,10 @@ TITLE_CHARACTERS = 140
 CREATED, OBSERVED = "created", "observed"
 
 Turn = Mapping[str, Any]
-"""A request of a conversation, as a row of the activity log."""
 
 
 @dataclass(frozen=True)
 class ConversationBranch:
-    """One branch of a conversation, up to one message."""
-
     transcript: Transcript
     lines: list[MessageLine]
     request: Request
@@ -127,7 +116,6 @@ class ConversationBranch:
     redaction: Redaction
 
     def describe(self) -> Json:
-        """Return the branch as the API shows it: its block, its summary, and the status of each message."""
         title = ""
         for line in self.lines:
             role, text = role_and_text(line.message)
@@ -146,7 +134,7 @@ class ConversationBranch:
         }
 
     def _describe_block(self) -> Json | None:
-        """Return the block. `observed`: it was only computed, and is not used."""
+        """`observed`: the block was only computed, and is not used."""
         block = self.view.block
         if block is None:
             return None
@@ -159,7 +147,6 @@ class ConversationBranch:
         }
 
     def describe_message(self, index: int) -> Json:
-        """Return a message as it was sent, beside the text that was forwarded instead."""
         message, status = self.request.body[index], self.view.statuses[index]
         role, text = role_and_text(message.raw)
         covered_counts = [forwarded.stop - forwarded.start for forwarded in status.instead]
@@ -176,7 +163,6 @@ class ConversationBranch:
 
     @cached_property
     def _tools(self) -> dict[str, str]:
-        """Names of tools by the ids that their results answer."""
         return {call.answered_by: call.name for message in self.request.body for call in message.calls}
 
     def _describe_piece(self, index: int, message: Message, status: MessageStatus) -> Json:
@@ -205,7 +191,7 @@ class ConversationBranch:
 
 
 async def open_branch(context: AdminContext, turn: Turn, turns: Sequence[Turn]) -> ConversationBranch | str:
-    """Return the branch up to one of these turns, as it was then, or the reason why it cannot be shown."""
+    """Return the branch up to one of these turns, or the reason why it cannot be shown."""
     config = context.config()
     tenant = turn["tenant"]
     transcript = await run_in_admin_thread(find_transcript, context.archive, turn["conversation"], tenant)
@@ -236,10 +222,7 @@ def _explain_no_messages(config: Config) -> str:
 
 
 def _count_links(request: Request, lines: list[MessageLine], turn: Turn, turns: Sequence[Turn]) -> int:
-    """Return how many links of the chain, from its beginning, a block that stood for it could have covered.
-
-    It was made by the newest turn up to this one that made any, and ended at the last answer in it at most.
-    """
+    """Return how many links from the beginning a block could have covered that stood for this turn."""
     if turn["action"] != OBSERVED and turn["tokens_forwarded"] >= turn["tokens_raw"]:
         return 0
     maker = turn
@@ -257,7 +240,7 @@ def _count_links(request: Request, lines: list[MessageLine], turn: Turn, turns: 
 async def _find_block(
     context: AdminContext, tenant: str, lines: list[MessageLine], link_count: int
 ) -> tuple[Block | None, bool]:
-    """Return the block that covers most, and False; or else one that was only observed, and True."""
+    """Return the block that covers most, and whether it was only observed."""
     links = links_of(lines)[:link_count]
     if not links:
         return None, False
@@ -270,12 +253,11 @@ async def _find_block(
 
 
 def parse_path(lines: Sequence[MessageLine]) -> Request | None:
-    """Read saved messages as the history of a request."""
     return CHAT_FORMAT.parse(b'{"messages":[' + b",".join(line.message for line in lines) + b"]}")
 
 
 def links_of(lines: Sequence[MessageLine]) -> list[bytes]:
-    """Return the chain: the link before the first message, and the one after each."""
+    """Return the link before the first message, and the one after each."""
     return [bytes.fromhex(link) for link in (lines[0].after, *(line.at for line in lines))]
 
 
@@ -289,14 +271,12 @@ def _build_view(config: Config, request: Request, lines: list[MessageLine], bloc
 
 
 def find_transcript(archive: Archive, conversation: str, tenant: str) -> Transcript | None:
-    """Return the conversation whose name begins with *conversation*."""
     for saved in archive.find(conversation, tenant):
         return read_transcript(saved)
     return None
 
 
 def cut_title(text: str) -> str:
-    """Return the beginning of a text on one line, cut between two words."""
     line = " ".join(text[: 4 * TITLE_CHARACTERS].split())
     if len(line) <= TITLE_CHARACTERS:
         return line

@@ -30,7 +30,6 @@ from proxy.wire.caller import Caller
 TURNS_LIMIT = 2_000
 INDEX_DIGITS_LIMIT = 9
 TITLE_LINES = 40
-"""Lines of a transcript in which the first words of the user are looked for."""
 _LIST = """
 select conversation, tenant, team, user, session, key, model, upstream, tag,
        policy || '@' || policy_version as policy, first, last, requests, tokens_raw, tokens_forwarded,
@@ -66,7 +65,6 @@ from (select * from turns where conversation = :conversation and (:team = '' or 
       order by at desc limit :limit) order by at
 """
 Turn = dict[str, Any]
-"""A request of a conversation, as a row of the activity log."""
 
 
 class ConversationsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,17 +73,17 @@ class ConversationsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     user: str = ""
     session: str = ""
     text: str = ""
-    """Part of any name: of the conversation, its team, model, policy, tag, key, upstream, user or session."""
+    """Part of any name of the conversation."""
     before: Annotated[float, Meta(ge=0)] = 0.0
-    """Only conversations whose last request was earlier: the `next` of the page before."""
+    """The `next` of the page before."""
     limit: Annotated[int, Meta(ge=1, le=200)] = 25
 
 
 class ConversationQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at: str = ""
-    """Link of the request to show the history of. Empty: of the newest."""
+    """Link of a request. Empty: of the newest."""
     session: str | None = None
-    """Only the requests of this session. None: of all. Agents that begin alike may share a conversation."""
+    """None: of all. Agents that begin alike may share a conversation."""
 
 
 def list_conversations(context: AdminContext, request: AdminRequest) -> Json:
@@ -154,10 +152,7 @@ async def show_message(context: AdminContext, request: AdminRequest) -> Json:
 async def _look_up(
     context: AdminContext, request: AdminRequest
 ) -> tuple[list[Turn], list[Turn], ConversationBranch | str]:
-    """Return all turns of a conversation, those of the session asked for, and the branch up to one of these.
-
-    That is the turn `at`, or the newest. Instead of a branch, the reason why it cannot be shown.
-    """
+    """Return all turns, those of the session asked for, and the branch up to turn `at`, or why it cannot be shown."""
     parameters = {"conversation": request.names["conversation"], "team": request.visitor.team, "limit": TURNS_LIMIT}
     all_turns = await run_in_admin_thread(context.activity_log.query, _TURNS, parameters)
     if not all_turns:
@@ -174,12 +169,10 @@ async def _look_up(
 
 
 def _describe_turn(turn: Turn) -> Json:
-    """Leave out values that all turns of a conversation share."""
     return {name: value for name, value in turn.items() if name not in ("conversation", "tenant", "team")}
 
 
 def _describe_sessions(turns: Sequence[Turn]) -> list[Json]:
-    """Return the sessions of a conversation, as clients name them, the newest first."""
     sessions: dict[str, Json] = {}
     for turn in turns:
         name = turn["session"]
@@ -200,7 +193,6 @@ def _list_incidents(activity_log: ActivityLog, conversation: str) -> list[Json]:
 
 
 def _find_titles(config: Config, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the first words of the user in each conversation whose originals are on this disk."""
     folders_by_tenant: dict[str, dict[str, Path]] = {}
     titles = {}
     for row in rows:
@@ -214,7 +206,6 @@ def _find_titles(config: Config, rows: Sequence[Mapping[str, Any]]) -> dict[str,
 
 
 def _list_folders(tenant_folder: Path) -> dict[str, Path]:
-    """Return the folders of a tenant's conversations by their short names."""
     if not tenant_folder.is_dir():
         return {}
     return {folder.name[:SHORT_NAME_CHARACTERS]: folder for folder in tenant_folder.iterdir()}
@@ -240,7 +231,7 @@ def _read_texts(path: Path) -> Iterator[tuple[str, str]]:
 CONTEXT_CHARACTERS = 80
 SEARCH_SECONDS = 10.0
 _SEARCHING = threading.Lock()
-"""Held by the thread that searches, and not by the request: a client may leave while its thread still reads."""
+"""Held by the thread that searches: a client may leave while it still reads."""
 
 
 class SearchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -249,10 +240,7 @@ class SearchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def search(context: AdminContext, request: AdminRequest) -> Json:
-    """Return hits, newest conversations first, and whether all were searched: it ends after some hits or seconds.
-
-    One search at a time. If its client leaves, it ends with the conversation that it is at.
-    """
+    """Search the originals, one search at a time. It ends after some hits or seconds, or if the client leaves."""
     client_left = threading.Event()
     try:
         return await run_in_admin_thread(_search_alone, context, request, client_left)

@@ -61,7 +61,6 @@ async def read_json(route: Route, request: web.BaseRequest) -> Any:  # noqa: ANN
 
 
 async def read_login_key(request: web.BaseRequest) -> str:
-    """Return the key in a login form; empty if there is none."""
     form = await _read_body(request, LOGIN_BODY_BYTES)
     try:
         fields = parse_qs(form.decode("utf-8", "replace"), max_num_fields=LOGIN_FIELDS_MAX)
@@ -94,11 +93,7 @@ def render_json(status: int, answer: Json, headers: Mapping[str, str] | None = N
 
 
 def encode_answer(answer: Json) -> str:
-    """Return an answer as JSON, with its lists encoded row by row.
-
-    The encoder holds the interpreter's lock until it is through. A list of 10,000 rows at once would keep the event
-    loop waiting, though it is encoded in another thread.
-    """
+    """Encode lists row by row: the encoder holds the interpreter's lock, and the event loop would wait."""
     members = (f"{json.dumps(name)}: {_encode_member(member)}" for name, member in answer.items())
     return "{" + ", ".join(members) + "}"
 
@@ -111,14 +106,13 @@ def _encode_member(member: object) -> str:
 
 
 LOGIN_FILES = ("/admin/static/style.css", "/admin/static/mark.svg")
-"""Files of the login form, which are served without a key."""
 _CONTENT_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 _MESSAGE_MARK = "<!-- message -->"
 
 
 @cache
 def read_files() -> Mapping[str, bytes]:
-    """Return the dashboard's files by path. They are read once, and no other file can be asked for."""
+    """Return the dashboard's files by path. No other file can be asked for."""
     files = {}
     for file in resources.files("proxy.admin").joinpath("static").iterdir():
         if file.name.rpartition(".")[2] in _CONTENT_TYPES:
@@ -170,8 +164,6 @@ _NAMES = web.RequestKey("names", dict[str, str])
 
 
 class Admin:
-    """The admin API and pages of one worker."""
-
     def __init__(self, context: AdminContext) -> None:
         self._context = context
         self._router = web.UrlDispatcher()
@@ -260,7 +252,7 @@ class Admin:
         return answer
 
     async def _end_session(self, session: str) -> None:
-        """End a session for every worker and replica: a copy of the cookie opens nothing any more."""
+        """End a session on every worker and replica: copies of the cookie open nothing."""
         try:
             await asyncio.to_thread(self._context.records.change, lambda registry: registry.with_session_ended(session))
         except (OSError, RegistryUnreadable) as fault:
@@ -297,7 +289,7 @@ def _check_rights(route: Route, visitor: Visitor) -> None:
 
 
 def _render_error(fault: ProxyError, request: web.BaseRequest) -> web.Response:
-    """Return the login form to a person without a key, and an error object to any other request."""
+    """Show the login form to a person without a key."""
     needs_key = isinstance(fault, NeedsAdminKey)
     if needs_key and request.method == "GET" and not request.path.startswith(PREFIX):
         return render_login_page(fault.status)

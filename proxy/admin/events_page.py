@@ -14,13 +14,12 @@ from proxy.config import Config, InvalidConfig
 from proxy.telemetry import audit
 
 ADMIN_ACT = "admin"
-"""Name of operators' acts in the activity log. They are shown from the audit log."""
+"""Operators' acts are shown from the audit log."""
 SEVERITIES = ("info", "warning", "error")
 
 
 class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     least: Annotated[str, Meta(pattern="^(info|warning|error)$")] = "warning"
-    """Lowest severity."""
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
@@ -37,7 +36,6 @@ def list_events(context: AdminContext, request: AdminRequest) -> Json:
 
 
 def describe_event(row: dict[str, Any]) -> Json:
-    """Return an event as the API shows it, from its row in the activity log."""
     return {
         "at": row["at"],
         "severity": row["severity"],
@@ -61,7 +59,6 @@ where name in ('config-refused', 'config-reloaded', 'listening', 'draining') ord
 
 
 def show_configuration(context: AdminContext, _: AdminRequest) -> Json:
-    """Return the configuration in force, without secrets."""
     config = context.config()
     fields = {"name", "base_url", "models", "policy"}
     return {
@@ -76,7 +73,7 @@ def show_configuration(context: AdminContext, _: AdminRequest) -> Json:
 
 
 def compute_version(config: Config) -> str:
-    """Return a hash of all values, the same on any machine. Of secrets it holds the names only."""
+    """Return a hash of all values, the same on any machine. It holds no secrets."""
     values = json.dumps(config.model_dump(mode="json"), sort_keys=True, default=str)
     return blake2b(values.encode(), digest_size=6).hexdigest()
 

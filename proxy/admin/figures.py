@@ -28,7 +28,6 @@ STEPS_SECONDS = (
     12 * HOUR_SECONDS,
     DAY_SECONDS,
 )
-"""Lengths that a moment may have: spans that people name."""
 
 
 def choose_step(span_seconds: float) -> float:
@@ -40,12 +39,12 @@ def choose_step(span_seconds: float) -> float:
 
 
 def list_moments(since: float, now: float, step: float) -> range:
-    """Return the numbers of all moments of a span. Moment 3 begins at `3 * step` seconds since 1970."""
+    """Moment 3 begins at `3 * step` seconds since 1970."""
     return range(int(since // step) + 1, int(now // step) + 1)
 
 
 OPEN_SECONDS = 300.0
-"""A conversation is open until its last request is older: so long most providers keep it in their cache."""
+"""Providers keep a conversation in their cache about this long."""
 _OPEN = "select count(distinct conversation) as many from turns where at > ? and ? in ('', team)"
 _COUNTS = "select name, sum(many) as many from minute_counts where minute >= ? and ? in ('', team) group by name"
 # Summaries are counted without a team: theirs is that of their conversation.
@@ -64,7 +63,6 @@ group by moment, name
 
 class OverviewQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hours: Annotated[float, Meta(gt=0, le=744)] = 24.0
-    """Span of the moments."""
 
 
 def show_overview(context: AdminContext, request: AdminRequest) -> Json:
@@ -95,7 +93,6 @@ def _read_counts(log: ActivityLog, since: float, team: str) -> dict[str, int]:
 
 
 def _read_moments(log: ActivityLog, since: float, now: float, step: float, team: str) -> list[Json]:
-    """Return every moment of the span, also those in which nothing happened."""
     counts_by_moment: dict[int, dict[str, int]] = {}
     for row in log.query(_MOMENTS, {"step": step, "since": since, "team": team}):
         counts_by_moment.setdefault(row["moment"], {})[row["name"]] = row["many"]
@@ -116,7 +113,6 @@ def _read_moments(log: ActivityLog, since: float, now: float, step: float, team:
 
 
 def _summarize(counts: Mapping[str, int]) -> Json:
-    """Return the figures of a span of time, from its counters."""
 
     def count(*names: str) -> int:
         return sum(counts.get(name, 0) for name in names)
@@ -152,7 +148,6 @@ def _summarize(counts: Mapping[str, int]) -> Json:
 
 
 def _saved_dollars(counts: Mapping[str, int]) -> float:
-    """Return the plain cost, less the cost of prompts and summaries."""
     microdollars = counts.get("plain", 0) - counts.get("paid", 0) - counts.get("spent", 0)
     return microdollars / MICRODOLLARS_PER_DOLLAR
 
@@ -161,9 +156,9 @@ GROUPED_BY = ("team", "model", "policy", "key", "upstream", "tag", "user", "sess
 SUMMARY_DELAY_SECONDS = 600.0
 """The turn in which a summary was made may be recorded this much later."""
 CHART_GROUPS_MAX = 8
-"""Groups in the chart: those with the most tokens; all others are one."""
+"""All other groups are one."""
 GROUPS_LISTED_MAX = 200
-"""Groups in the list. There may be as many sessions as turns."""
+"""There may be as many sessions as turns."""
 OTHERS = "(others)"
 _TURNS = """
 select cast(at / :step as integer) as moment, {by} as name, count(*) as requests, sum(tokens_before) as tokens_raw,
@@ -237,7 +232,6 @@ def show_usage(context: AdminContext, request: AdminRequest) -> Json:
 
 
 def _describe_moments(rows: list[dict[str, Any]], chart_names: list[str], moments: range, step: float) -> list[Json]:
-    """Return the figures of each moment and group of the chart that has any."""
     figures_by_moment: dict[tuple[int, str], Figures] = {}
     for row in rows:
         name = row["name"] if row["name"] in chart_names else OTHERS
@@ -266,7 +260,6 @@ def _sum_up(groups: Iterable[Figures]) -> Figures:
 
 
 def _describe(figures: Figures) -> Json:
-    """Return the figures of a group with its cost, saving and cached share."""
     cost = figures["paid"] + figures["spent"]
     cached_share = None
     if figures["tokens_read"]:

@@ -36,7 +36,7 @@ from proxy.wire.caller import Caller
 
 
 def list_policies(context: AdminContext, request: AdminRequest) -> Json:
-    """Return all policies. A key of one team sees only its attachments, and no warnings: they name other teams."""
+    """A key of one team sees only its attachments, and no warnings: they name other teams."""
     loaded = _load(context)
     config = loaded.config
     team = request.visitor.team
@@ -102,25 +102,21 @@ def find_kind(loaded: Loaded, name: str) -> str:
 CONVERSATION_BYTES = 8 * 1024 * 1024
 """Larger conversations are left out."""
 MEMORY_BYTES = 2 * 1024 * 1024 * 1024
-"""Address space of the process."""
 GRACE_SECONDS = 15.0
-"""For the start and the answer of the process, which keeps to its own seconds."""
+"""For the start and the answer of the process."""
 _COMMAND = (sys.executable, "-P", "-m", "proxy.lab.what_if")
 _RUNNING = asyncio.Lock()
 
 
 class NewTrial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Body of `POST /what-if`."""
-
     policy: str = "default"
     values: Json | None = None
-    """Values to try under this name, as in the configuration file. None: the policy as it is."""
+    """None: the policy as it is."""
     against: str = "default"
-    """The policy to compare with, as it is."""
     team: Annotated[str, Meta(max_length=200)] = ""
-    """Whose conversations. Empty: all."""
+    """Empty: all."""
     conversation: Annotated[str, Meta(max_length=64)] = ""
-    """Only this conversation, however old. Empty: the newest of `days`."""
+    """However old. Empty: the newest of `days`."""
     days: Annotated[float, Meta(gt=0, le=366)] = 7.0
     conversations: Annotated[int, Meta(ge=1, le=200)] = 25
     seconds: Annotated[float, Meta(gt=0, le=60)] = 20.0
@@ -151,7 +147,7 @@ async def try_policy(context: AdminContext, request: AdminRequest) -> Json:
 
 
 def _resolve_policies(config: Config, trial: NewTrial) -> list[Json]:
-    """Return the policy to try and the one to compare it with, with everything they inherit."""
+    """Return both policies with everything that they inherit."""
     config_with_trial = config
     if trial.values is not None:
         flaws = _find_flaws(trial.values)
@@ -170,7 +166,6 @@ def _resolve_policies(config: Config, trial: NewTrial) -> list[Json]:
 
 
 def insert_policy(config: Config, name: str, values: Json) -> Config:
-    """Return the configuration with this policy in it. Invalid: its values cannot be used."""
     try:
         return with_policy(config, name, values)
     except InvalidConfig as fault:
@@ -199,7 +194,7 @@ def _find_conversations(archive: Archive, trial: NewTrial) -> list[SavedConversa
 
 
 async def _run(folder: str, job: Mapping[str, Any], conversations: Sequence[SavedConversation], seconds: float) -> Json:
-    """Return the answer of the process. It gets no environment of this one: that may hold credentials."""
+    """The process gets no environment: that may hold credentials."""
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with TemporaryFile(dir=folder) as file:  # without a name, and gone once it is closed
         await run_in_admin_thread(_write_job, file, job, conversations)
@@ -219,7 +214,7 @@ async def _run(folder: str, job: Mapping[str, Any], conversations: Sequence[Save
 
 
 def _write_job(file: IO[bytes], job: Mapping[str, Any], conversations: Sequence[SavedConversation]) -> None:
-    """Write the job, and the originals of each conversation with an empty line after them."""
+    """An empty line ends each conversation."""
     file.write(msgspec.json.encode(job) + b"\n")
     for conversation in conversations:
         if conversation.bytes > CONVERSATION_BYTES:
@@ -236,15 +231,11 @@ _FIELD_KINDS = {"boolean": "boolean", "integer": "integer", "number": "number", 
 
 
 class NewDraft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Body of `POST /policy-drafts`."""
-
     policy: Annotated[str, Meta(pattern=POLICY_NAME)]
     values: Json
-    """Values that the policy sets itself, as in the configuration file."""
 
 
 def show_schema(_: AdminContext, __: AdminRequest) -> Json:
-    """Return every setting of a policy: path, kind, choices, bounds, and its sentence in proxy.yaml."""
     schema = Policy.model_json_schema()
     return {"settings": list(_list_settings(schema["properties"], schema["$defs"]))}
 
@@ -272,7 +263,7 @@ def _list_settings(properties: Mapping[str, Any], groups: Mapping[str, Any], par
 
 
 def check_draft(context: AdminContext, request: AdminRequest) -> Json:
-    """Return the change that a draft makes to the file, and probable mistakes in it. Invalid: it cannot be used."""
+    """Return the change that a draft makes to the file, and probable mistakes in it."""
     draft: NewDraft = request.body
     config = context.config()
     _refuse_files(config, draft)
@@ -297,7 +288,7 @@ def check_draft(context: AdminContext, request: AdminRequest) -> Json:
 
 
 def _edit_file(context: AdminContext, draft: NewDraft) -> tuple[str, str, str]:
-    """Return the text of the file, the same with the draft in it, and the reason if the proxy would refuse that."""
+    """Return the text of the file, the same with the draft, and why the proxy would refuse that."""
     text = ""
     try:
         if context.file is not None:
@@ -312,7 +303,7 @@ def _edit_file(context: AdminContext, draft: NewDraft) -> tuple[str, str, str]:
 
 
 def _refuse_files(config: Config, draft: NewDraft) -> None:
-    """Refuse a prompt file, unless the policy names it already: a draft reads no files of this machine."""
+    """Refuse a prompt file, unless the policy names it already."""
     summary = draft.values.get("summary")
     prompt = summary.get("prompt") if isinstance(summary, dict) else None
     allowed_prompts = [None, *SHIPPED_PROMPTS]

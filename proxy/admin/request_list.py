@@ -25,9 +25,8 @@ KINDS = {
     "client-left": "outcome = 'client-left'",
     "compacted": "compaction in ('applied', 'created')",
 }
-"""Kinds of requests, each with its condition on a row."""
 TURN_DISTANCE_SECONDS = 120.0
-"""A request and the row of its turn are written at most this far apart."""
+"""A request and its turn are recorded at most this far apart."""
 _COLUMNS = """
 id, at, request_id, method, route, status, outcome, team, upstream, model, conversation, reason, compaction,
 tokens_before as tokens_raw, tokens_after as tokens_forwarded, bytes_in, bytes_out, seconds, first_byte_seconds,
@@ -76,7 +75,7 @@ select count(*) as requests, {counts}, {p50} as p50, {p95} as p95, {p99} as p99,
 from ranked
 """
 OUTCOMES = ("ok", "refused", "upstream-errors", "failed", "client-left")
-"""Kinds that do not overlap: each request is of exactly one."""
+"""Each request is of exactly one of these kinds."""
 _TURN = """
 select link, policy || '@' || policy_version as policy, key, tag, user, session, prompt_tokens as tokens_read,
        cached_tokens as tokens_cached, output_tokens as tokens_written, paid_dollars as paid,
@@ -95,13 +94,11 @@ class RequestsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     conversation: str = ""
     kind: Annotated[str, Meta(pattern=rf"^({'|'.join(KINDS)})\Z")] = "all"
     slower: Annotated[float, Meta(ge=0)] = 0.0
-    """Only requests that took at least this many seconds."""
     text: Annotated[str, Meta(max_length=200)] = ""
-    """Part of the request id, path, conversation, model or reason."""
     before: Annotated[int, Meta(ge=0, lt=10**15)] = 0
-    """Only requests before this one: the `next` of the page before."""
+    """The `next` of the page before."""
     after: Annotated[int, Meta(ge=0, lt=10**15)] = 0
-    """Only requests after this one: those that are new since a list was read."""
+    """Only requests that are new since a list was read."""
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 50
 
 
@@ -147,7 +144,6 @@ def show_traffic(context: AdminContext, request: AdminRequest) -> Json:
 
 
 def show_request(context: AdminContext, request: AdminRequest) -> Json:
-    """Return one request, with the accounting of its turn if it belongs to a conversation."""
     log = context.activity_log
     rows = log.query(_ONE, [request.names["request"], request.visitor.team])
     if not rows:
@@ -176,7 +172,6 @@ def _read_filter(request: AdminRequest) -> tuple[dict[str, Any], str]:
 
 
 def _make_fragments(kind: str) -> dict[str, str]:
-    """Return the parts of `_SERIES` and `_TOTAL` that are not parameters."""
 
     def percentile(share: float, value: str = "seconds", prefix: str = "") -> str:
         return _PERCENTILE.format(rank=f"{prefix}rank", total=f"{prefix}total", share=share, value=value)

@@ -16,14 +16,12 @@ from proxy.telemetry.lines import make_line
 REFUSALS_PER_MINUTE = 60
 """At most this many refused requests of unknown callers are listed; all are counted."""
 MICRODOLLARS_PER_DOLLAR = 1_000_000
-"""Money is counted in millionths of a dollar, because counts are integers."""
+"""Counts are integers."""
 _NO_INCIDENTS = (events.RequestFinished, events.OriginalKept)
 _OUTCOME_COUNTS = {"refused": "refused", "failed": "failed", "client-left": "left", "upstream-broke": "broke"}
 
 
 class ActivityListener:
-    """Records events. The thread of the activity log does everything that may take time."""
-
     def __init__(self, activity_log: ActivityLog, is_listed_team: Callable[[str], bool] = bool) -> None:
         self._activity_log = activity_log
         self._is_listed_team = is_listed_team
@@ -46,7 +44,7 @@ class ActivityListener:
             self._activity_log.record(*records)
 
     def _may_be_listed(self, event: events.RequestFinished) -> bool:
-        """Return False for refusals without a team beyond the limit, which would push out all other rows."""
+        """Limit refusals without a team, which would push out all other rows."""
         if event.outcome != "refused" or event.team:
             return True
         minute = int(monotonic() // MINUTE_SECONDS)
@@ -57,7 +55,6 @@ class ActivityListener:
 
 
 def find_incident(event: events.Event) -> Incident | None:
-    """Return the row of an event on the page of events or of its conversation, or None if it has no row."""
     if isinstance(event, _NO_INCIDENTS) or (isinstance(event, events.AdminActed) and event.outcome != "done"):
         return None
     line = make_line(event)
@@ -109,7 +106,7 @@ _COUNTS: dict[type, Callable[[Any], dict[str, int]]] = {
 
 
 def _count_microdollars(event: events.SummaryEnded) -> int:
-    """Return the cost of a summary, or 0 if the prices of its model (dollars per million tokens) are unknown."""
+    """Return 0 if the prices of the model are unknown."""
     prices = resolve_window(event.model).prices_at(event.tokens_read)
     if prices is None:
         return 0

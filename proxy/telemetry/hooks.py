@@ -19,11 +19,10 @@ from proxy import events
 from proxy.telemetry.lines import encode_json, list_steps, pick_fields
 
 WARNING_INTERVAL_SECONDS = 60.0
-"""Warn about one receiver at most this often."""
 
 
 class Receiver:
-    """A URL to post to, on the event loop. `warn` gets a sentence for the operator."""
+    """`warn` gets a sentence for the operator."""
 
     def __init__(self, kind: str, url: str, timeout_seconds: float, warn: Callable[[str], None]) -> None:
         self._url = url
@@ -33,7 +32,7 @@ class Receiver:
         self._next_warning_at = 0.0
 
     async def post(self, body: bytes, headers: Mapping[str, str], path: str = "") -> str:
-        """Post the body once. Return the reason of a failure, or an empty string."""
+        """Return the reason of a failure, or an empty string."""
         # A session for each post: posts are rare, and nothing is left to close.
         session = aiohttp.ClientSession(
             timeout=self._timeout,
@@ -54,7 +53,7 @@ class Receiver:
             return f"failed: {type(fault).__name__}"
 
     def complain(self, problem: str) -> None:
-        """Warn the operator, unless that was done within the last minute."""
+        """Warn the operator, at most once a minute."""
         now = time.monotonic()
         if now >= self._next_warning_at:
             self._next_warning_at = now + WARNING_INTERVAL_SECONDS
@@ -67,8 +66,6 @@ Payload = dict[str, Any]
 
 
 class Hook(Protocol):
-    """One hook of the configuration."""
-
     @property
     def events(self) -> Sequence[str]: ...
     @property
@@ -78,8 +75,6 @@ class Hook(Protocol):
 
 
 class Hooks:
-    """A listener that passes events to hooks. `warn` gets a sentence for the operator."""
-
     def __init__(self, hooks: Sequence[Hook], warn: Callable[[str], None]) -> None:
         self._callers = [HookCaller(hook, warn) for hook in hooks]
 
@@ -94,14 +89,12 @@ class Hooks:
                 caller.add(encode_json(payload))
 
     def close(self) -> None:
-        """Give up all waiting events. May be called from any thread."""
+        """May be called from any thread."""
         for caller in self._callers:
             caller.close()
 
 
 class HookCaller:
-    """Posts events to one URL, one after the other, in a task that lives while events wait."""
-
     def __init__(self, hook: Hook, warn: Callable[[str], None]) -> None:
         self.hook = hook
         self._receiver = Receiver("hook", hook.address, hook.seconds, warn)
@@ -110,7 +103,6 @@ class HookCaller:
         self._is_closed = False
 
     def add(self, body: bytes) -> None:
-        """Queue an event. Call it on the event loop."""
         if self._is_closed:
             return
         if len(self._bodies) >= QUEUED_EVENTS_MAX:
@@ -145,14 +137,10 @@ _COPIED_FIELDS: dict[type[events.Event], tuple[str, tuple[str, ...]]] = {
     events.BreakerOpened: ("breaker-opened", ("conversation", "policy")),
     events.SizeRefused: ("refused-for-size", ("request_id", "upstream", "kind", "limit", "helped")),
 }
-"""For each type of event whose fields a hook gets unchanged: its name and these fields."""
 
 
 def make_payload(event: events.Event) -> Payload | None:
-    """Return the JSON object that hooks get for an event, or None if no hook can ask for it.
-
-    This schema is apart from that of log lines, because programs of other people read it (docs/operations.md).
-    """
+    """Programs of other people read it (docs/operations.md). None: no hook can ask for the event."""
     match event:
         case events.OriginalKept():
             return {**_name_and_fields("original-saved", event, "request_id", "conversation"), "originals": event.path}

@@ -42,7 +42,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 class EscapedOutput:
-    """A text stream that escapes written text. Bytes that are written to its `buffer` stay as they are."""
+    """Bytes that are written to its `buffer` stay as they are."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -55,12 +55,10 @@ class EscapedOutput:
 
 
 def pick_fields(event: msgspec.Struct, *names: str) -> dict[str, Any]:
-    """Return these fields of an event."""
     return {name: getattr(event, name) for name in names}
 
 
 def list_steps(event: events.CompactionEnded) -> dict[str, Any]:
-    """Return the steps of a compaction and their effects, as one field."""
     return {"steps": [{"step": name, "messages": messages, "saved": saved} for name, messages, saved in event.steps]}
 
 
@@ -75,7 +73,7 @@ Line = tuple[str, str, dict[str, Any]]
 
 
 def make_line(event: events.Event) -> Line | None:
-    """Return severity, name and fields, or None for an event that is only counted."""
+    """Return None for an event that is only counted."""
     make = _LINES.get(type(event))
     if make is None:
         return None
@@ -183,7 +181,6 @@ def _admin_act(event: events.AdminActed) -> Line:
 
 
 def _plain(severity: str, name: str, *names: str, **constants: str) -> Callable[[Any], Line]:
-    """Return the maker of a line with these fields of an event and these constants."""
     return lambda event: (severity, name, {**pick_fields(event, *names), **constants})
 
 

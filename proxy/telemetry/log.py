@@ -25,11 +25,7 @@ POLL_SECONDS = 1.0
 
 
 class StandardOutput:
-    """File descriptor 1, written without Python's buffers.
-
-    A buffer keeps unwritten bytes and fails again at exit, and its lock would be held by a thread that is stuck in a
-    write. `render_loss` makes the line that reports how many lines were lost.
-    """
+    """File descriptor 1 without Python's buffers: they fail again at exit, and a stuck thread holds their lock."""
 
     def __init__(self, render_loss: Callable[[int], bytes]) -> None:
         self._render_loss = render_loss
@@ -38,7 +34,7 @@ class StandardOutput:
         self._is_torn = False
 
     def write(self, lines: Sequence[bytes]) -> int:
-        """Write lines and return how many were lost, to a full disk or a reader that is gone."""
+        """Return how many lines were lost, to a full disk or a reader that is gone."""
         lost_count = 0
         for chunk, count in _join_chunks(lines):
             if not (self._report_loss() and self._write_whole(chunk)):
@@ -47,7 +43,6 @@ class StandardOutput:
         return lost_count
 
     def _report_loss(self) -> bool:
-        """Report missing lines as soon as the reader of the log reads again."""
         if self._lost_lines and not self._write_whole(self._render_loss(self._lost_lines)):
             return False
         self._lost_lines = 0
@@ -71,7 +66,7 @@ class StandardOutput:
 
 
 def write_notice(text: str) -> None:
-    """Write a few lines before the log begins: at most PIPE_BUF bytes, lost without a reader."""
+    """Write before the log begins: at most PIPE_BUF bytes, lost without a reader."""
     file = _open_output()
     # A pipe that is ready takes PIPE_BUF bytes at once: this does not block.
     if _wait_until_writable(file, seconds=1.0):
@@ -84,11 +79,7 @@ def is_terminal() -> bool:
 
 
 def _open_output() -> int:
-    """Return the descriptor of standard output, or of the null device if there is none.
-
-    A process that was started with a closed standard output gives the number 1 to the next file it opens: log lines
-    would be written into a database or to a client.
-    """
+    """Return the null device if standard output is closed: another file may have its number."""
     try:
         if sys.stdout is not None:
             return sys.stdout.fileno()
@@ -104,10 +95,7 @@ def _wait_until_writable(file: int, seconds: float) -> bool:
 
 
 def _join_chunks(lines: Sequence[bytes]) -> Iterator[tuple[bytes, int]]:
-    """Join lines into writes of at most PIPE_BUF bytes; yield each with its number of lines.
-
-    Only such writes stay whole in a pipe that several workers share: https://man7.org/linux/man-pages/man7/pipe.7.html
-    """
+    """Join lines into writes that stay whole in a shared pipe: https://man7.org/linux/man-pages/man7/pipe.7.html"""
     chunk: list[bytes] = []
     size = 0
     for line in lines:
@@ -121,7 +109,7 @@ def _join_chunks(lines: Sequence[bytes]) -> Iterator[tuple[bytes, int]]:
 
 
 FLUSH_SECONDS = 2.0
-"""On exit, wait this long for the reader of the log."""
+"""Wait this long for the reader of the log."""
 BYTES_PER_KB = 1000
 
 Format = Literal["auto", "json", "text"]
@@ -129,8 +117,6 @@ EventDict = MutableMapping[str, Any]
 
 
 class Log:
-    """A listener that writes log lines to standard output, and those of libraries until it is closed."""
-
     def __init__(self, level: str, log_format: Format, *, has_colours: bool = True) -> None:
         processors = _list_processors(log_format, has_colours=has_colours and is_terminal())
         # `ReturnLogger`: a call returns the rendered line, or None if the level leaves it out.
@@ -151,7 +137,7 @@ class Log:
             self.put(getattr(self._logger, severity)(name, **fields))
 
     def put(self, text: str | None) -> None:
-        """Queue a rendered line. May be called from any thread."""
+        """May be called from any thread."""
         if text is not None:
             data = _encode(text)
             self._writer.put(data, len(data))
@@ -170,8 +156,6 @@ class Log:
 
 
 class LibraryHandler(logging.Handler):
-    """Passes warnings of libraries (aiohttp, asyncio, redis, …) to the log."""
-
     def __init__(self, log: Log, level: str, processors: Sequence[Processor]) -> None:
         super().__init__(max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]))
         self._log = log
@@ -219,7 +203,7 @@ def _put_name_first(_logger: object, _method: str, fields: EventDict) -> EventDi
 
 
 def _describe_library_line(_logger: object, _method: str, fields: EventDict) -> EventDict:
-    """Name the library and its message, but no argument and no text of an exception: these may hold a credential."""
+    """Leave out arguments and texts of exceptions: these may hold a credential."""
     record: logging.LogRecord = fields["_record"]
     message, _ = redaction().of_text(str(record.msg))
     line: EventDict = {"event": "library", "logger": record.name, "message": message}
@@ -234,7 +218,6 @@ def _escape_fields(_logger: object, _method: str, fields: EventDict) -> EventDic
 
 
 def _shorten_fields(_logger: object, _method: str, fields: EventDict) -> EventDict:
-    """Leave usual values out of a text line."""
     if fields["event"] == "request":
         return _summarize_request(fields)
     if "steps" in fields:
@@ -243,7 +226,6 @@ def _shorten_fields(_logger: object, _method: str, fields: EventDict) -> EventDi
 
 
 def _summarize_request(fields: EventDict) -> EventDict:
-    """Put method, route, status, time, model and sizes into the text of the line; keep unusual fields."""
     words = [fields["method"], fields["route"], str(fields["status"]), f"{fields['ms']:.0f}ms"]
     if fields.get("model"):
         words.append(fields["model"])
@@ -262,12 +244,10 @@ def _summarize_request(fields: EventDict) -> EventDict:
 
 
 def _summarize_steps(steps: Sequence[Mapping[str, Any]]) -> str:
-    """List the steps that did something, each with the tokens it saved: `clear:-1200,dedup:-80`."""
     return ",".join(f"{step['step']}:-{step['saved']}" for step in steps if step["messages"])
 
 
 def _format_bytes(amount: float) -> str:
-    """Write at most four digits and the unit."""
     for unit in ("B", "kB"):
         if amount < BYTES_PER_KB * 10:
             return f"{amount:.0f}{unit}"

@@ -36,7 +36,6 @@ Attributes = Mapping[str, str | bool | int | float | None]
 
 
 def make_log_records(at: int, event: events.Event) -> Iterator[LogRecord]:
-    """The line of the log about this event, with its trace if there is one."""
     line = make_line(event)
     if line is None:
         return
@@ -94,7 +93,7 @@ def _any_value(value: object) -> AnyValue:
 
 
 def make_text(value: str) -> str:
-    """A text that protobuf can hold: not half a surrogate pair, which a client may send as a model's name."""
+    """Protobuf cannot hold half a surrogate pair, which a client may send as a model's name."""
     return value.encode("utf-8", "replace").decode()
 
 
@@ -111,21 +110,17 @@ PROVIDERS = {
     "api.deepseek.com": "deepseek",
     "api.groq.com": "groq",
 }
-"""Ends of host names, and the provider's name in the semantic conventions."""
+"""Ends of host names, and the provider's name in the conventions."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """Tokens of an answer, as the upstream reported them."""
-
     prompt: int
     cached: int | None
     written: int
 
 
 class SpanBuilder:
-    """Builds one span of each request, of its call to the model, and of each call for a summary."""
-
     def __init__(self, base_urls: Callable[[], Mapping[str, str]]) -> None:
         self._base_urls = base_urls
         self._ready: list[Span] = []
@@ -143,7 +138,7 @@ class SpanBuilder:
                 self._add_usage(request_id, TokenUsage(event.prompt_tokens, event.cached_tokens, event.output_tokens))
 
     def release(self, held_seconds: float) -> Iterator[Span]:
-        """The spans that are complete, or have waited so long."""
+        """Yield the spans that are complete, or have waited this long."""
         yield from self._ready
         self._ready = []
         now = time.monotonic()
@@ -201,7 +196,6 @@ class SpanBuilder:
         )  # fmt: skip
 
     def _call(self, at: int, event: events.RequestFinished, trace: Trace) -> Span:
-        """The call to the upstream; its time to the first byte is that of the model."""
         is_chat = event.route in CHAT_ROUTES
         began = at - _nanoseconds(event.seconds - (event.sent_seconds or 0.0))
         attributes: dict[str, str | int | float | None] = {
@@ -271,7 +265,6 @@ def _span(
     *,
     is_failed: bool,
 ) -> Span:
-    """The span of a request, or of its call to the upstream."""
     is_call = kind == Span.SPAN_KIND_CLIENT and trace.call_id != trace.span_id
     span_id, parent_id = (trace.call_id, trace.span_id) if is_call else (trace.span_id, trace.parent_id)
     return Span(
@@ -295,30 +288,25 @@ GATHER_SECONDS = 1.0
 QUEUED_EVENTS_MAX = 10_000
 CLOSE_SECONDS = 2.0
 HELD_SECONDS = 10.0
-"""The span of a model's call waits this long for its usage, which is read after the answer."""
+"""A call's usage is read after the answer."""
 _SCOPE = InstrumentationScope(name="compaction-proxy", version=__version__)
 _UNWRITABLE = (ValueError, TypeError)
-"""Raised by protobuf for a value that it cannot hold."""
+"""Raised by protobuf."""
 Counts = Sequence[tuple[Series, Mapping[tuple[str, ...], Sequence[float]]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """Settings of the export."""
-
     endpoint: str
     headers: Mapping[str, str]
     service: str
     instance: str
-    """Distinguishes processes: each counts for itself."""
+    """Each process counts for itself."""
     has_logs: bool = False
 
 
 class Exporter:
-    """A listener that sends telemetry to a collector. Make it on the event loop, close it from a thread.
-
-    `base_urls`: the upstreams' addresses by name. `warn` is called from a thread, with a sentence for operators.
-    """
+    """Make it on the event loop, close it from a thread. `base_urls`: by upstream. `warn` is called from a thread."""
 
     def __init__(
         self, signals: Signals, base_urls: Callable[[], Mapping[str, str]], warn: Callable[[str], None]
@@ -344,7 +332,7 @@ class Exporter:
             self._writer.put((time.time_ns(), event), 1)
 
     def put_metrics(self, counts: Counts) -> None:
-        """Send the counts of this process since it began, without those of the worker that it replaces."""
+        """Send the counts of this process, without those of the worker that it replaces."""
         self._writer.put((time.time_ns(), counts), 1)
 
     @property
@@ -356,7 +344,6 @@ class Exporter:
         self._post_spans(list(self._spans.release(0)))
 
     def _send(self, items: Sequence[tuple[int, Any]]) -> int:
-        """A sink: returns how many items were lost."""
         records: list[LogRecord] = []
         metrics: tuple[int, Counts] | None = None
         lost_count = 0
@@ -399,7 +386,6 @@ class Exporter:
         return self._post("/v1/metrics", group.SerializeToString())
 
     def _post(self, path: str, body: bytes) -> bool:
-        """Post on the event loop, and wait for it in this thread."""
         if self._loop.is_closed():
             return False
         headers = {"content-type": "application/x-protobuf", **self._signals.headers}

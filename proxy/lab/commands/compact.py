@@ -53,11 +53,9 @@ _SETTING = re.compile(r",(?=\w+=)")
 
 @dataclass(frozen=True, slots=True)
 class NamedStrategy:
-    """A strategy of the design, as one of our steps."""
-
     step: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What the design says beyond the policy `jp`."""
+    """Beyond those of the policy `jp`."""
 
 
 NAMED: Mapping[str, NamedStrategy] = {
@@ -76,15 +74,11 @@ NAMED: Mapping[str, NamedStrategy] = {
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """One `--step`."""
-
     name: str
-    """As it was typed."""
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def step(self) -> str:
-        """The name of our step, `summary` or `auto`."""
         return NAMED[self.name].step if self.name in NAMED else self.name
 
     @property
@@ -92,7 +86,7 @@ class Strategy:
         return self.name in NAMED or self.name == AUTO
 
     def build(self, policy: Policy, jp: Policy) -> tuple[Step, ...]:
-        """The steps that it runs. ValueError: a setting cannot be used; the message says which."""
+        """ValueError: a setting cannot be used; the message says which."""
         if self.step == AUTO:
             return policy.rules("").when_full
         if self.step == SUMMARY:
@@ -108,7 +102,7 @@ class Strategy:
 
 
 def parse_strategy(text: str) -> Strategy:
-    """A strategy from `NAME` or `NAME:setting=value,setting=value`; each value is YAML."""
+    """Read `NAME` or `NAME:setting=value,setting=value`; each value is YAML."""
     name, _, typed = text.partition(":")
     if name == TANGENTS:
         raise ArgumentTypeError("a person has to confirm what goes: see --tangents and --drop")
@@ -127,12 +121,11 @@ def parse_strategy(text: str) -> Strategy:
 
 
 def choose_policy(strategies: Iterable[Strategy]) -> str:
-    """The policy to take settings from where none is named."""
     return JP if any(strategy.is_of_design for strategy in strategies) else DEFAULT
 
 
 def change_summary(policy: Policy, strategies: Sequence[Strategy]) -> Policy:
-    """The policy with the settings that are typed for a summary. ValueError: one cannot be used."""
+    """ValueError: a setting for the summary cannot be used."""
     for strategy in strategies:
         if strategy.step == SUMMARY and strategy.settings:
             try:
@@ -144,20 +137,16 @@ def change_summary(policy: Policy, strategies: Sequence[Strategy]) -> Policy:
 
 DEFAULT_MODEL = "gpt-4o"
 SUMMARIZE_OVER_SHARE = 0.5
-"""Of the window: what `auto` leaves over this is summarized."""
 CAUSES = {
     "floor": "nothing more can be removed",
     "min_groups": "the policy leaves conversations of so few groups alone (`min_groups`)",
     "min_turns": "the policy leaves conversations of so few turns alone (`min_turns`)",
     "breaker-open": "blocks do not help this conversation",
 }
-"""Why nothing was done, for a person."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The shortened conversation, with sizes and reports."""
-
     request: Request
     view: tuple[Message, ...]
     tools: bytes | None
@@ -285,7 +274,6 @@ def compact(args: argparse.Namespace) -> int:
 
 
 def _find_fault(args: argparse.Namespace, config: Config) -> str:
-    """The fault of these arguments, or nothing."""
     if args.policy not in config.all_policies:
         return f"there is no policy {args.policy!r}; there are {', '.join(config.all_policies)}"
     if args.dry_run and args.apply:
@@ -322,7 +310,7 @@ def _apply_steps(
     asking: tangents.ModelQuestion,
     window: Window,
 ) -> Outcome:
-    """The named steps, left to right, over everything older than what is kept."""
+    """Run steps left to right over everything older than the kept part."""
     draft, reports = state.draft(state.rules.keep), list[StepReport]()
     for strategy, steps in chosen:
         for step in steps:
@@ -339,7 +327,7 @@ def _apply_steps(
 
 
 def _find_cause(step: Step, draft: Draft, report: StepReport) -> str:
-    """Why a step did nothing; empty if it did something, or its work was thrown away."""
+    """Tell why a step did nothing; empty if it did something, or its work was thrown away."""
     if report.refused or report.messages or report.saved:
         return ""
     if isinstance(step, PruneTools):
@@ -350,7 +338,7 @@ def _find_cause(step: Step, draft: Draft, report: StepReport) -> str:
 
 
 def _ask_summary(state: ConversationState, draft: Draft, asking: tangents.ModelQuestion) -> Summarize:
-    """The step that a model's summary of the draft makes. NoListError: the model gave none; the message says why."""
+    """NoListError: the model gave no summary; the message says why."""
     rules = replace(state.rules.summary, call="transcript")
     asked = replace(state, rules=replace(state.rules, summary=rules))
     weight = asked.count_tokens(draft.middle)
@@ -364,7 +352,7 @@ def _ask_summary(state: ConversationState, draft: Draft, asking: tangents.ModelQ
 
 
 def _drop_turns(state: ConversationState, named: Collection[int]) -> Outcome:
-    """The conversation without these turns, and changed in nothing else."""
+    """Change nothing but these turns."""
     return _outcome_of(state, *Turns.of(state.request, state.rules).drop_turns(named, state.count), "turns")
 
 
@@ -375,7 +363,7 @@ def _outcome_of(state: ConversationState, shorter: Draft, reports: Sequence[Step
 
 
 def _index_links(request: Request) -> list[bytes]:
-    """Indices as links: no block of this conversation is looked up later."""
+    """No block of this conversation is looked up later, so indices do."""
     return [place.to_bytes(4, "big") for place in range(len(request.body) + 1)]
 
 
@@ -400,11 +388,7 @@ def _print(outcome: Outcome, args: argparse.Namespace) -> int:
 
 
 def diff_messages(request: Request, view: Sequence[Message]) -> Iterator[str]:
-    """A unified diff of a history and its view, one hunk for each message that is not as it was.
-
-    Messages are numbered as in the file. The head is left out: it is never changed, and places of messages begin
-    behind it.
-    """
+    """Return a unified diff, one hunk for each changed message. The head is never changed and left out."""
     before, after, head_size = request.body, view[request.head_size :], request.head_size
     covered = {index for message in after for index in range(message.start, message.stop)}
     hunks: list[tuple[int, int, Message | None]] = [(message.start, message.stop, message) for message in after]

@@ -35,7 +35,6 @@ from proxy.server.worker import make_url
 from proxy.shorten.window import TokenPrices
 
 PAUSE_SECONDS, RUN_SECONDS = 0.15, 22.0
-"""Pause between two turns, and the longest time for all pauses together."""
 SUMMARY_SECONDS = 2.0
 NUDGED_EVERY = 20
 LEAST_WINDOW_TOKENS = 16_000
@@ -106,7 +105,6 @@ async def _run_demo(args: argparse.Namespace, state: str) -> int:
 
 
 def _exit_status(playing: asyncio.Task[None], moment: Moment) -> int:
-    """Exit status of the run; prints why it did not finish."""
     fault = playing.exception()
     if isinstance(fault, ConnectionError):
         return print_error(str(fault))
@@ -126,7 +124,7 @@ async def _watch(agent: Agent, moment: Moment, screen: "Screen") -> None:
 
 @asynccontextmanager
 async def _proxy(upstream: str, state: str, args: argparse.Namespace) -> AsyncIterator[str]:
-    """Base URL of a proxy that runs as with `serve`, on a free port, with defaults but for what was asked for."""
+    """Run a proxy as with `serve`, on a free port."""
     loaded = _configure(upstream, state, args)
     sock = supervisor.reserve_port(loaded.config)
     last_valid = LastValid(loaded.config, Registry())
@@ -156,7 +154,7 @@ def _configure(upstream: str, state: str, args: argparse.Namespace) -> Loaded:
 
 
 def _describe_originals(state: str, turns: Sequence[AgentTurn]) -> list[str]:
-    """Commands that show the kept originals, as this one was invoked: after `make run` none is on the PATH."""
+    """Return commands as this program was invoked: after `make run` none is on the PATH."""
     named = next((turn.read_note("-conversation") for turn in reversed(turns) if turn.read_note("-conversation")), "")
     if not any(turn.read_note("") in ("created", "applied") for turn in turns):
         return [" Nothing was shortened, so no originals were kept. Try a longer run: --turns 150"]
@@ -170,7 +168,7 @@ def _describe_originals(state: str, turns: Sequence[AgentTurn]) -> list[str]:
 
 
 def _program() -> str:
-    """The program as it was invoked, to be pasted into the same shell."""
+    """Return the program, to be pasted into the same shell."""
     if Path(sys.argv[0]).name == "__main__.py":
         return f"{shlex.quote(sys.executable)} -m proxy"
     return shlex.quote(sys.argv[0])
@@ -178,8 +176,6 @@ def _program() -> str:
 
 @dataclass(slots=True)
 class Screen:
-    """Output of the demo: redrawn on a terminal, line by line anywhere else."""
-
     out: TextIO
     draws: bool
     width: int

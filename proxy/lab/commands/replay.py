@@ -40,7 +40,6 @@ from proxy.shorten.pipeline import estimate_tokens
 
 
 def keep_large(conversations: Sequence[Conversation], tokens: int) -> list[Conversation]:
-    """Those whose messages come to so many tokens."""
     return [conversation for conversation in conversations if _count(conversation) >= tokens]
 
 
@@ -49,13 +48,13 @@ def _count(conversation: Conversation) -> int:
 
 
 def draw(conversations: Sequence[Conversation], count: int, seed: int) -> list[Conversation]:
-    """So many of them, in the order in which they were given."""
+    """Keep the order."""
     chosen = {id(conversation) for conversation in _deal(conversations, seed)[:count]}
     return [conversation for conversation in conversations if id(conversation) in chosen]
 
 
 def take_part(conversations: Sequence[Conversation], part: int, parts: int, seed: int) -> list[Conversation]:
-    """The part with this number, from 1 on. The parts have no conversation in common, and nothing is left over."""
+    """Count from 1. The parts have no conversation in common, and nothing is left over."""
     chosen = {id(conversation) for group in _shuffle(conversations, seed) for conversation in group[part - 1 :: parts]}
     return [conversation for conversation in conversations if id(conversation) in chosen]
 
@@ -66,7 +65,6 @@ def _deal(conversations: Sequence[Conversation], seed: int) -> list[Conversation
 
 
 def _shuffle(conversations: Sequence[Conversation], seed: int) -> list[list[Conversation]]:
-    """The conversations of each source, shuffled."""
     groups: dict[str, list[Conversation]] = {}
     for conversation in conversations:
         groups.setdefault(conversation.source, []).append(conversation)
@@ -81,13 +79,10 @@ _MINUTE_SECONDS = 60
 
 @dataclass(slots=True)
 class ProgressBar:
-    """Progress bar, called with how many of how many are done."""
-
     out: TextIO
     what: str
     began: float = 0.0
     known: int = 0
-    """Done before this run began."""
     drawn: float = 0.0
 
     def __call__(self, done: int, of: int) -> None:
@@ -116,7 +111,6 @@ def draw_bar(done: int, of: int, what: str) -> str:
 DEFAULT_WINDOW_TOKENS = 128_000
 PORT_MAX = 65_535
 PUBLISHED_POLICIES = (NOTHING, "sliding-10", "just-under-60k", "batched-20k", "middleware", "jp", "blocks", "default")
-"""Policies of the published scorecard."""
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -271,7 +265,7 @@ def run_replay(args: argparse.Namespace) -> int:
 
 
 class UnknownPolicy(ValueError):
-    """Unknown policy name."""
+    """No policy or design has this name."""
 
 
 def _read_conversations(args: argparse.Namespace) -> list[Conversation]:
@@ -302,7 +296,6 @@ def _choose(args: argparse.Namespace, conversations: list[Conversation]) -> list
 
 
 def _remarks(read: Sequence[sessions.RecordedSession]) -> Iterator[str]:
-    """Remarks on what was left out or repaired while reading, with counts."""
     noted = Counter("files of unknown form, skipped" for session in read if not session.format)
     for session in read:
         noted.update(session.notes)
@@ -310,7 +303,7 @@ def _remarks(read: Sequence[sessions.RecordedSession]) -> Iterator[str]:
 
 
 def _replay_all(args: argparse.Namespace, config: Config, conversations: Sequence[Conversation]) -> list[Result]:
-    """Results of the named policies and proxy; without either, of doing nothing and of the default policy."""
+    """Without a policy and a proxy: nothing and the default."""
     upstream = UpstreamModel(args.window, HABITS[args.cache], args.model)
     ledger, bar = ResultFile(args.out), ProgressBar(sys.stderr, "conversations")
     usual = PUBLISHED_POLICIES if args.all else () if args.through else (NOTHING, "default")
@@ -334,7 +327,7 @@ async def _replay_through(
 
 
 def _build_trials(args: argparse.Namespace, config: Config, name: str) -> list[Trial]:
-    """The trials of a policy: one for each price model, because the prices say when a rewrite pays."""
+    """Return one trial for each price model: prices say when a rewrite pays."""
     policy = config.policy(name) if name in config.all_policies else None
     if policy is None and name not in DESIGNS:
         raise UnknownPolicy(f"unknown policy {name!r} (known: {', '.join((*config.all_policies, *DESIGNS))})")
@@ -379,7 +372,6 @@ def _print(args: argparse.Namespace, results: Sequence[Result]) -> None:
 
 
 def _describe_setting(args: argparse.Namespace, results: Sequence[Result]) -> str:
-    """Conversations, window, cache and summarizer of the run, in a sentence."""
     requests = {result.conversation: result.scores.requests for result in results}
     who = summarizers.LABEL if args.summarizer == "stand-in" else args.summarizer
     return (
@@ -389,7 +381,6 @@ def _describe_setting(args: argparse.Namespace, results: Sequence[Result]) -> st
 
 
 def format_tables(results: Sequence[Result], setting: str, by: str | None = None) -> str:
-    """All tables as text."""
     parts, prices = [setting], scorecard.list_prices(results)
     for name in prices:
         rows = scorecard.group_rows(results, name)

@@ -27,7 +27,7 @@ from proxy.wire.headers import Headers, find_header
 TURNS = 150
 TURNS_LIMIT = 300
 SEED = 2
-"""Number of the recorded run that has `TURNS_LIMIT` steps; 5 and 7 are shorter."""
+"""The recorded run with `TURNS_LIMIT` steps; 5 and 7 are shorter."""
 
 TASK = """\
 Customers complain that some of them are charged twice for one and the same call at the port. It began after the last \
@@ -70,13 +70,10 @@ them needs another's result.
 
 
 NUDGE = "Good so far. Go on with the next module."
-"""Said by the person now and then, if the run has words in between."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptedCall:
-    """One tool call and its result."""
-
     tool: str
     arguments: str
     result: str
@@ -84,8 +81,6 @@ class ScriptedCall:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedStep:
-    """One answer of the model; the last one has no calls."""
-
     says: str
     acts: tuple[ScriptedCall, ...] = ()
 
@@ -141,20 +136,16 @@ DONE = ScriptedStep(
 
 @dataclass(frozen=True)
 class Run:
-    """All of a run, from the first word to the last."""
-
     steps: tuple[ScriptedStep, ...]
     seed: int
     nudged_every: int = 0
-    """After so many steps the person says a word (0: never)."""
+    """Steps between two words of the person; 0: never."""
 
     def call_id(self, step: int, place: int) -> str:
-        """An id like any other, and the same every time."""
         return f"call_{blake2b(f'{self.seed}/{step}/{place}'.encode(), digest_size=12).hexdigest()}"
 
     @cached_property
     def places(self) -> dict[str, tuple[int, ScriptedCall]]:
-        """By the id of each call: its step, and what it does."""
         return {
             self.call_id(number, place): (number, act)
             for number, step in enumerate(self.steps)
@@ -162,7 +153,6 @@ class Run:
         }
 
     def answer(self, number: int) -> dict[str, Any]:
-        """The model's message in this step."""
         step = self.steps[number]
         message: dict[str, Any] = {"role": "assistant", "content": step.says or None}
         if step.acts:
@@ -177,21 +167,18 @@ class Run:
         return message
 
     def result(self, call_id: str) -> dict[str, Any]:
-        """The client's message with a tool result."""
         return {"role": "tool", "tool_call_id": call_id, "content": self.places[call_id][1].result}
 
     def nudge(self, number: int) -> tuple[bytes, ...]:
-        """The person's message behind the results of this step, if there is one."""
         is_due = self.nudged_every and number % self.nudged_every == self.nudged_every - 1
         return (encode({"role": "user", "content": NUDGE}),) if is_due and self.steps[number].acts else ()
 
     @cached_property
     def opening(self) -> tuple[bytes, ...]:
-        """The messages of the first request, as a client writes them."""
         return encode({"role": "system", "content": SYSTEM}), encode({"role": "user", "content": TASK})
 
     def requests(self) -> Iterator[tuple[bytes, ...]]:
-        """The messages of each request, if every answer arrives as it was given."""
+        """Yield the messages of each request, if every answer arrives unchanged."""
         messages = self.opening
         for number, step in enumerate(self.steps):
             yield messages
@@ -200,7 +187,7 @@ class Run:
 
 
 def sample(turns: int = TURNS, seed: int = SEED, nudged_every: int = 0) -> Run:
-    """The recorded run of this number, cut to so many turns; the last one says that all is done."""
+    """Return a recorded run, cut to this many turns; the last one says that all is done."""
     return Run((*_recorded_steps(seed)[: turns - 1], DONE), seed, nudged_every)
 
 
@@ -212,7 +199,7 @@ def _recorded_steps(seed: int) -> tuple[ScriptedStep, ...]:
 
 
 def encode_request(messages: tuple[bytes, ...], model: str) -> bytes:
-    """A request as agents send it: streaming, and asking for the usage."""
+    """Stream, and ask for the usage, as agents do."""
     about = {"model": model, "stream": True, "stream_options": {"include_usage": True}, "tools": TOOLS}
     return encode(about)[:-1] + b', "messages": [' + b", ".join(messages) + b"]}"
 
@@ -226,18 +213,13 @@ KEY = "sk-simulated-agent"
 
 @dataclass(frozen=True, slots=True)
 class AgentTurn:
-    """One turn as the client saw it."""
-
     step: int
     status: int
     began: float
     seconds: float
     notes: Headers
-    """Headers of the answer."""
     intact: bool
-    """The answer is what the model gave."""
     error: str = ""
-    """The body of an error."""
 
     @property
     def ok(self) -> bool:
@@ -249,17 +231,14 @@ class AgentTurn:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """A client with a task, a key and a base URL."""
-
     run: Run
     url: str
     model: str
     pause: float = 0.0
-    """Seconds that a tool takes."""
     key: str = KEY
 
     async def work(self) -> AsyncIterator[AgentTurn]:
-        """Turn after turn, until the task is done or a turn fails. ConnectionError: the connection failed."""
+        """Yield turns until the task is done or a turn fails."""
         messages = self.run.opening
         headers = {"content-type": "application/json", "authorization": f"Bearer {self.key}"}
         async with ClientSession(headers=headers) as client:
@@ -298,7 +277,6 @@ async def _read_reply(reply: ClientResponse) -> tuple[Answer, bytes]:
 
 
 def _echo_message(answer: Answer) -> dict[str, Any]:
-    """The message as a client keeps it: the fields it knows, in its own order."""
     answered = json.loads(answer.choices[0].message) if answer.choices else {}
     message = {"role": "assistant", "content": answered.get("content") or None}
     if answered.get("tool_calls"):

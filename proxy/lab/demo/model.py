@@ -31,8 +31,6 @@ _CREATED_SECONDS = 1_763_683_200  # no clock: the same run is the same bytes
 
 @dataclass(frozen=True, slots=True)
 class DemoUsage:
-    """Tokens, as the upstream counts them."""
-
     prompt: int = 0
     cached: int = 0
     answer: int = 0
@@ -48,11 +46,9 @@ class DemoUsage:
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """A reply of the simulated model, and its delay."""
-
     status: int = 200
     message: Mapping[str, Any] = field(default_factory=dict)
-    """The model's message; of a refusal, the error."""
+    """Of a refusal, the error."""
     finish: str = "stop"
     usage: DemoUsage = field(default_factory=DemoUsage)
     seconds: float = 0.0
@@ -74,7 +70,6 @@ def encode_whole(reply: ModelReply, model: str) -> bytes:
 
 
 def encode_events(reply: ModelReply, model: str, *, usage: bool) -> Iterator[bytes]:
-    """The role first, the text in pieces, each call in pieces, the end, the usage if it was asked for."""
     about = _about("chat.completion.chunk", model)
     for delta in _deltas(reply.message):
         yield _event({**about, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}]})
@@ -127,7 +122,6 @@ _ESCAPES = (
 
 
 def answer_demand(turnout: Turnout, request: Request) -> ModelReply:
-    """The answer to this demand. A slow one is as good as any, it only comes late."""
     if turnout == "down":
         return refusal(503, "The server is overloaded or not ready yet.", "server_error", None)
     if turnout == "tool":
@@ -144,7 +138,7 @@ def answer_demand(turnout: Turnout, request: Request) -> ModelReply:
 
 
 def write_summary(request: Request) -> str:
-    """A summary under the headings that the demand names, with names that really occur in what was sent."""
+    """Write names that occur in the request under the headings of the question."""
     demand = request.messages[-1].text
     headings = list(dict.fromkeys(_HEADING.findall(demand)))[:12] or _HEADINGS
     files, tickets = _find_names(_PATH, request), _find_names(_TICKET, request)
@@ -159,7 +153,6 @@ def write_summary(request: Request) -> str:
 
 
 def _call_instead() -> dict[str, Any]:
-    """A tool call instead of a summary, as some models answer."""
     function = {"name": "Bash", "arguments": '{"command": "git status --short"}'}
     return {
         "role": "assistant",
@@ -169,7 +162,6 @@ def _call_instead() -> dict[str, Any]:
 
 
 def _find_names(pattern: re.Pattern[bytes], request: Request) -> list[str]:
-    """The last names of a kind, each once."""
     found = chain.from_iterable(pattern.findall(message.raw) for message in request.messages)
     return [name.decode() for name in list(dict.fromkeys(found))[-_NAMES_COUNT:]]
 
@@ -177,43 +169,36 @@ def _find_names(pattern: re.Pattern[bytes], request: Request) -> list[str]:
 WINDOW_TOKENS = 128_000
 CACHED_LEAST, CACHED_STEP = 1_024, 128
 NAME = "gpt-5.1"
-"""The model whose prices are charged and whose tokenizer counts."""
+"""Its prices are charged, and its tokenizer counts."""
 
 Kind = Literal["turn", "summary"]
 
 
 def asks_summary(request: Request) -> bool:
-    """Agents end their requests with results, or with words of the person."""
     last = request.messages[-1]
     return last.role == "user" and last.text not in (TASK, NUDGE)
 
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How the model behaves."""
-
     window: int = WINDOW_TOKENS
     turn_seconds: float = 0.0
     summary_seconds: float = 0.0
     summaries: Sequence[Turnout] = ("good",)
     """One after another, and then from the beginning."""
     slow_seconds: float = 60.0
-    """What a slow summary takes."""
     asks_summary: Callable[[Request], bool] = asks_summary
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedRequest:
-    """One request as the upstream saw it."""
-
     kind: Kind
     status: int
     usage: DemoUsage
     step: int = 0
     broke: bool = False
-    """What the turn before had sent is no prefix of it."""
+    """The previous turn is no prefix of it."""
     at: float = 0.0
-    """When it had arrived, by the clock of this process."""
     too_long: bool = False
     malformed: bool = False
 
@@ -224,12 +209,10 @@ class ReceivedRequest:
 
 @dataclass(slots=True)
 class PrefixCache:
-    """The prefixes that were ever sent, as a provider's cache has them."""
-
     known: set[bytes] = field(default_factory=set)
 
     def count_cached(self, links: Sequence[bytes], counts: Sequence[int]) -> int:
-        """Tokens of the longest prefix that is known; from now on all of these are."""
+        """Return the tokens of the longest known prefix, and remember all prefixes."""
         tokens = 0
         for link, count in zip(links, counts, strict=True):
             if link not in self.known:
@@ -240,8 +223,6 @@ class PrefixCache:
 
 
 class SimulatedModel:
-    """One simulated model, and everything it heard."""
-
     def __init__(self, run: Run, tokenizer: Tokenizer, manner: Manner = Manner()) -> None:
         self.run = run
         self.manner = manner
@@ -253,11 +234,9 @@ class SimulatedModel:
 
     @property
     def window(self) -> int:
-        """Tokens it can take."""
         return self.manner.window
 
     async def answer(self, body: bytes) -> ModelReply:
-        """The reply to one request."""
         at = perf_counter()
         request = CHAT_FORMAT.parse(body)
         if request is None:
@@ -282,7 +261,6 @@ class SimulatedModel:
         return replace(reply, usage=usage)
 
     def _breaks(self, links: Sequence[bytes]) -> bool:
-        """True when a turn does not continue the one before it."""
         before, self._last = self._last, links
         return list(links[: len(before)]) != list(before)
 
@@ -311,7 +289,6 @@ class SimulatedModel:
         return ModelReply(message=self.run.answer(step), finish=finish, seconds=self.manner.turn_seconds)
 
     def _step(self, request: Request) -> int:
-        """The one after the newest call that was answered."""
         places = self.run.places
         answered = (places[message.answers][0] for message in request.messages if message.answers in places)
         return max(answered, default=-1) + 1
@@ -323,7 +300,6 @@ class SimulatedModel:
 
 
 def link_prefixes(pieces: Sequence[bytes]) -> list[bytes]:
-    """A link for each prefix."""
     links, link = [], b""
     for piece in pieces:
         link = blake2b(link + piece, digest_size=16).digest()
@@ -332,7 +308,7 @@ def link_prefixes(pieces: Sequence[bytes]) -> list[bytes]:
 
 
 def find_breach(messages: Sequence[Message]) -> str:
-    """The rule a request breaks: a result without its call, a call without result, no user. Empty: none."""
+    """Return the rule that a request breaks, or an empty text."""
     waiting: list[str] = []
     for place, message in enumerate(messages):
         if message.role == "tool":
@@ -354,7 +330,7 @@ _BODY_LIMIT_BYTES = 64 * 1024 * 1024
 
 
 class Speaker(Protocol):
-    """A model behind the server: the demo's, or the recorder of `replay --through`."""
+    """The demo's model, or the recorder of `replay --through`."""
 
     @property
     def window(self) -> int: ...
@@ -362,7 +338,7 @@ class Speaker(Protocol):
 
 
 class SimulatedServer:
-    """The server, on a free port unless one is named."""
+    """Takes a free port unless one is given."""
 
     def __init__(self, model: Speaker, port: int = 0) -> None:
         self.model = model
@@ -384,7 +360,7 @@ class SimulatedServer:
         await self._runner.cleanup()
 
     async def _models(self, _: web.Request) -> web.Response:
-        """The list of models with the window, as vLLM reports it."""
+        """Report the window as vLLM does."""
         row = {"id": "simulated", "object": "model", "max_model_len": self.model.window}
         return web.json_response({"object": "list", "data": [row]})
 

@@ -12,15 +12,11 @@ from proxy.shorten.window import TokenPrices
 
 MILLION_TOKENS = 1_000_000
 CACHED_PRICE_RATIO = 0.1
-"""What a cached token costs, in parts of one that is not."""
 WARM_REQUESTS = 10
-"""After this many turns everything is loaded that a process loads once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """Tokens that were charged for."""
-
     prompt: int = 0
     cached: int = 0
     answer: int = 0
@@ -34,15 +30,13 @@ class Bill:
 
     @property
     def share(self) -> float:
-        """How much of the input came from the cache."""
         return self.cached / self.prompt if self.prompt else 0.0
 
     def cost(self, read: float = CACHED_PRICE_RATIO) -> float:
-        """Cost of the input, in tokens at full price."""
+        """In tokens at full price."""
         return self.prompt - self.cached + self.cached * read
 
     def dollars(self, prices: TokenPrices) -> float:
-        """Dollars for input and answers."""
         return self.input_dollars(prices) + self.answer * (prices.output or 0.0) / MILLION_TOKENS
 
     def input_dollars(self, prices: TokenPrices) -> float:
@@ -51,8 +45,6 @@ class Bill:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """The requests of a run that the upstream has received so far."""
-
     received: Sequence[ReceivedRequest]
 
     @property
@@ -61,12 +53,10 @@ class Tally:
 
     @property
     def summaries(self) -> int:
-        """How often a summary was asked for, whatever came of it."""
         return sum(each.kind == "summary" for each in self.received)
 
     @property
     def over(self) -> int:
-        """Requests that were longer than the window."""
         return sum(each.too_long for each in self.received)
 
     @property
@@ -75,7 +65,7 @@ class Tally:
 
     @property
     def breaks(self) -> int:
-        """How often a turn was no continuation of the one before."""
+        """Turns that did not continue the one before."""
         return sum(each.broke for each in self.received)
 
     @property
@@ -84,18 +74,17 @@ class Tally:
 
     @property
     def bill(self) -> Bill:
-        """For everything that was answered, summaries included; refusals and faults are free."""
         return Bill.of(each.usage for each in self.received if each.answered)
 
 
 def measure_waits(turns: Iterable[AgentTurn], received: Iterable[ReceivedRequest]) -> list[float]:
-    """How long each turn was on its way from the client to the upstream, in a proxy that is warm."""
+    """Seconds from the client to the upstream, in a proxy that is warm."""
     arrived = {each.step: each.at for each in received if each.kind == "turn" and each.answered}
     return [arrived[turn.step] - turn.began for turn in turns if turn.step in arrived and turn.step >= WARM_REQUESTS]
 
 
 def charge_untouched(run: Run, tokenizer: Tokenizer) -> list[DemoUsage]:
-    """Usage of each turn without the proxy, for a model with a large enough window."""
+    """Return the usage of each turn without the proxy, if the window is large enough."""
     tools = tokenizer.count(encode(TOOLS))
     usages: list[DemoUsage] = []
     for step, messages in zip(range(len(run.steps)), run.requests(), strict=True):
@@ -112,13 +101,11 @@ HEIGHT_LINES = 11
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
 _AXIS_CHARACTERS = 6
 TABLE_CHARACTERS = 80
-"""Narrower terminals get the totals as lines instead of a table."""
+"""Narrower terminals get the totals as lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ink:
-    """How to stress a word, where a terminal can."""
-
     coloured: bool
 
     def strong(self, text: str) -> str:
@@ -136,8 +123,6 @@ class Ink:
 
 @dataclass(frozen=True, slots=True)
 class Scenery:
-    """Values that are known before the first turn."""
-
     run: Run
     untouched: Sequence[DemoUsage]
     window: int
@@ -145,14 +130,12 @@ class Scenery:
 
     @property
     def end(self) -> int | None:
-        """The first turn that the model would refuse with nothing in between."""
+        """The first turn that the model would refuse without the proxy."""
         return next((step for step, each in enumerate(self.untouched) if each.prompt > self.window), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A run as far as it has come; turns are added to it as they end."""
-
     scenery: Scenery
     turns: list[AgentTurn]
     tally: Tally
@@ -167,7 +150,6 @@ class Moment:
 
     @property
     def without(self) -> Bill:
-        """The bill for the same turns with nothing in between."""
         return Bill.of(self.scenery.untouched[: len(self.turns)])
 
     @property
@@ -176,7 +158,7 @@ class Moment:
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
-        """For each turn, what the agent sent and what the model read."""
+        """Per turn, tokens as sent and as read."""
         return [(self.scenery.untouched[turn.step].prompt, turn.usage.prompt) for turn in self.tally.turns]
 
 
@@ -184,7 +166,6 @@ class Moment:
 
 
 def draw_panel(moment: Moment, width: int, ink: Ink) -> list[str]:
-    """All that is shown while it runs."""
     scenery, turns = moment.scenery, len(moment.turns)
     sent, read = moment.sizes[-1] if moment.sizes else (0, 0)
     whole = len(scenery.run.steps)
@@ -213,7 +194,7 @@ def draw_panel(moment: Moment, width: int, ink: Ink) -> list[str]:
 
 
 def draw_chart(moment: Moment, width: int, ink: Ink) -> list[str]:
-    """The history as the agent sends it, and in front of it what the model reads; rows from the top down."""
+    """Rows from the top down."""
     scenery, sizes = moment.scenery, moment.sizes
     whole = len(scenery.run.steps)
     columns = min(width - _AXIS_CHARACTERS - 4, whole)
@@ -232,7 +213,6 @@ def draw_chart(moment: Moment, width: int, ink: Ink) -> list[str]:
 
 
 def _draw_row(row: int, shown: Sequence[tuple[int, int]], top: int, empty: str) -> str:
-    """One row of the picture, without its colours."""
     cells = []
     for sent, read in shown:
         filled = round((read / top * HEIGHT_LINES - row) * 8)
@@ -247,7 +227,6 @@ def _colour_row(row: str, ink: Ink) -> str:
 
 
 def describe_step(run: Run, turns: int) -> str:
-    """Calls of the agent in this step, in short."""
     if turns == 0:
         return "reading its task"
     step = run.steps[turns - 1]
@@ -255,7 +234,6 @@ def describe_step(run: Run, turns: int) -> str:
 
 
 def _first_argument(arguments: str) -> str:
-    """The first argument's value, short."""
     return arguments.partition(": ")[2].split(', "')[0].strip('"{}[]')[:40]
 
 
@@ -268,7 +246,7 @@ def _format_pair(one: str, figure: str, other: str, second: str, ink: Ink | None
 
 
 def format_lines(moment: Moment) -> Iterator[str]:
-    """Lines to print after this turn, where the output is not a terminal."""
+    """Return lines for an output that is no terminal."""
     number, last = len(moment.turns), moment.turns[-1]
     if last.read_note("") == "created":
         before, after = int(last.read_note("-tokens-before")), int(last.read_note("-tokens-after"))
@@ -285,7 +263,6 @@ def format_lines(moment: Moment) -> Iterator[str]:
 
 
 def format_closing(moment: Moment, seconds: float, width: int, ink: Ink) -> list[str]:
-    """Totals with the proxy and without."""
     scenery, tally, without = moment.scenery, moment.tally, moment.without
     turns = len(moment.turns)
     sent = max((each.prompt for each in scenery.untouched[:turns]), default=0)
@@ -355,7 +332,6 @@ def _list_totals(rows: Sequence[tuple[str, str, str]], bills: Sequence[tuple[str
 
 
 def _format_bill(name: str, paid: float, without: float, ink: Ink) -> str:
-    """A row of dollars, and the difference as a share of the bill without the proxy."""
     row = f" {name:<34}{ink.strong(f'{_format_dollars(paid):>16}')}{_format_dollars(without):>16}"
     return f"{row}   {ink.good(_format_saving(paid, without))}"
 

@@ -9,12 +9,9 @@ Theory of operation:
                              Judge: Scores and a Point per request -> Result -> scorecard
 
 1. `ReplayHistory` parses a conversation once. Each request is its messages before one answer, at the recorded time.
-2. `Simulation` drives the code of the running proxy with a store in memory and summaries that take simulated time. Its
-   requests share the values that were computed for earlier ones.
-3. `Judge` compares each forwarded request with the request of the agent. `ReplayCase` holds everything that is the same
-   for all policies: plain costs, needed spans, breaches of the requests as sent.
-4. `replay_jobs` runs all trials of a conversation in one process. If the cheapest and the dearest price model forward
-   the same, those between are not simulated.
+2. `Simulation` drives the code of the running proxy with a store in memory and summaries that take simulated time.
+3. `Judge` compares each forwarded request with the request of the agent.
+4. `replay_jobs` runs all trials of a conversation in one process.
 
 Keep in sync: `VERSION` in `replay_jobs` with the measures, since results in files are reused.
 

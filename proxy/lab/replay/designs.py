@@ -22,7 +22,7 @@ _SHORT, _CLEARED = 200, 20
 
 @dataclass(frozen=True, slots=True)
 class JustUnder:
-    """Clear the oldest results until the view is just under a size: what many agents do."""
+    """Many agents clear the oldest results until the rest fits."""
 
     name: ClassVar[str] = "just_under"
     limit: int = 60_000
@@ -77,6 +77,4 @@ DESIGNS: Mapping[str, Rules] = {
     "as-dear": _DEAR,
     "later": _LATER,
 }
-"""By name: the newest ten results stay, and what has just come; old results go until 60,000 tokens are left; results
-older than the newest 8,000 tokens go once 10,000 or 20,000 tokens of them can go; version 0.2 without excerpts, once
-with the newest 15,000 tokens whole, and once with larger strides and results of up to 1,500 bytes whole."""
+"""docs/replay-your-sessions.md describes them."""

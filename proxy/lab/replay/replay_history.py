@@ -28,18 +28,16 @@ from proxy.wire.pieces import PiecedRequest
 
 @dataclass(frozen=True, slots=True)
 class Habit:
-    """How a provider caches."""
-
     least: int
     """Shorter prefixes are not kept."""
     step: int
-    """Whole blocks of this many tokens are charged as cached."""
+    """Cached tokens are charged in whole blocks of this many."""
     lifetime: float
     """Seconds without use until a prefix is forgotten."""
     ends_only: bool = False
-    """A prefix is kept only where a request ended, and no shorter one is found instead."""
+    """A prefix is kept only at the end of a request."""
     look_back: int = 0
-    """If not 0: a prefix is kept only where it is marked, and looked for in so many pieces up to each mark."""
+    """If not 0: prefixes are kept at marks, and looked for in this many pieces before each mark."""
 
 
 PROVIDER = Habit(least=1_024, step=128, lifetime=300.0)
@@ -52,19 +50,17 @@ HABITS = {"provider": PROVIDER, "forever": FOREVER, "breakpoints": BREAKPOINTS}
 
 
 class Marked(bytes):
-    """A piece of a request at whose end the request has a cache mark."""
+    """The request has a cache mark at the end of this piece."""
 
 
 class Cache:
-    """One conversation's prefixes."""
-
     def __init__(self, habit: Habit, count: Count) -> None:
         self._habit = habit
         self._count = count
         self._used: dict[int, float] = {}
 
     def read(self, pieces: Sequence[bytes], now: float) -> tuple[int, int]:
-        """Tokens of a request, tools first, and how many of them are cached; it is kept from now on."""
+        """Return the tokens of a request and those that are cached, and keep it from now on."""
         total = cached = link = 0
         links: list[int] = []
         marks = [place for place, piece in enumerate(pieces) if isinstance(piece, Marked)]
@@ -91,26 +87,22 @@ class Cache:
 
 
 PACE_SECONDS = 8.0
-"""Seconds from one answer to the next, where no times are recorded: the median of those that were."""
+"""The median of recorded answers; used if no times are recorded."""
 OWNER = Owner("replay", b"k" * 64)
-"""Whose recorded conversations are: one tenant with a key of no secrecy, so that every replay is the same."""
+"""One tenant with a public key, so that every replay is the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestTurn:
-    """One request of a conversation."""
-
     number: int
     place: int
-    """The place of the assistant message that answered it."""
+    """Index of the assistant message that answered it."""
     request: Request
     seconds: float
     """Since the first one."""
 
 
 class ReplayHistory:
-    """A conversation with all that is the same under every policy."""
-
     def __init__(self, conversation: Conversation) -> None:
         own = conversation.own
         self.conversation = conversation
@@ -125,14 +117,13 @@ class ReplayHistory:
         self._begun: tuple[int, Request] = (-1, request)
         head = request.head_size
         self.messages = request.messages[:head] + mark_observations(request.messages[head:], OBSERVATIONS)
-        """Those in which an environment speaks as a user are marked."""
 
     def body(self, stop: int, more: bytes = b"") -> bytes:
-        """The request up to a message, as an agent would send it; `more`: further members, each with its comma."""
+        """`more`: further members, each with its comma."""
         return self._write(stop if self.conversation.own is None else self._starts[stop], more)
 
     def _write(self, stop: int, more: bytes = b"") -> bytes:
-        """The request with so many of its messages or items. One for Messages is marked at its end for the cache."""
+        """A request of Messages is marked at its end for the cache."""
         own, pieces = self.conversation.own, self.pieces[:stop]
         key = b"messages"
         if own is not None:
@@ -146,7 +137,6 @@ class ReplayHistory:
 
     @cached_property
     def recorded(self) -> Mapping[int, RecordedUsage]:
-        """Recorded usage and time, by the index of the answer among the messages of `request`."""
         usage = self.conversation.recorded
         return {place: usage[there] for place, there in self._answers.items() if there in usage}
 
@@ -157,7 +147,6 @@ class ReplayHistory:
 
     @cached_property
     def _answers(self) -> dict[int, int]:
-        """Index of each answer among the messages of `request`, and among those of the conversation."""
         conversation, own, messages = self.conversation, self.conversation.own, self.request.messages
         first = max(1, conversation.begins)
         if own is None:
@@ -175,13 +164,13 @@ class ReplayHistory:
 
     @cached_property
     def _starts(self) -> dict[int, int]:
-        """The number of messages or items of the agent's own API before each answer."""
+        """By answer, the number of the agent's own messages or items before it."""
         own = self.conversation.own
         return {} if own is None else {at: own.starts[there] for at, there in self._answers.items()}
 
     @cached_property
     def _containers(self) -> list[int]:
-        """Index of the message or item that each of the messages of `request` came from."""
+        """By message, the index of the agent's own message or item that it came from."""
         assert isinstance(self.request, PiecedRequest)  # noqa: S101 - its API is not chat completions
         return [-1 if piece is None else piece.container for piece in self.request.pieces]
 
@@ -191,7 +180,6 @@ class ReplayHistory:
             yield RequestTurn(number, place, self.request_before(place), seconds)
 
     def request_before(self, place: int) -> Request:
-        """The request that the message at this place answered."""
         if self.conversation.own is None:
             whole = self.request
             source = whole.source[: whole.find_end(place)] + b"]}"
@@ -203,20 +191,19 @@ class ReplayHistory:
     # What is forwarded
 
     def render(self, request: Request, view: Sequence[Message], tools: bytes | None) -> "Forwarded":
-        """The request with this view, as the upstream gets it."""
         if self.conversation.own is None:
             return Forwarded(split_chat(view, tools), tuple(view))
         return self.read(self.format.render(request, view, tools))
 
     def ask(self, request: Request, put: Try, most: int) -> Sequence[bytes]:
-        """A question for a summary of at most so many tokens, in pieces."""
+        """Return a question for a summary, in pieces."""
         if self.conversation.own is None:
             return split_chat(put.messages, put.tools)
         bounds = dict.fromkeys(self.format.find_bounds(request.source), most)
         return self.read(self.format.render_question(request, put, bounds)).pieces
 
     def read(self, body: bytes) -> "Forwarded":
-        """A request of the agent's own API."""
+        """Read a request of the agent's own API."""
         value = json.loads(body)
         pieces = [encode(value[name]) for name in ("tools", "system", "instructions") if value.get(name)]
         pieces += [piece for element in _elements(value) for piece in _split(element)]
@@ -226,7 +213,7 @@ class ReplayHistory:
         return Forwarded(pieces, () if found is None else found.messages)
 
     def _clock(self, places: list[int]) -> Iterator[float]:
-        """Recorded times never run backwards here, and what is between two of them passes at the usual pace."""
+        """Recorded times never run backwards here; between two of them time passes at the usual pace."""
         now, before = 0.0, None
         for number, place in enumerate(places):
             usage = self.recorded.get(place)
@@ -239,11 +226,8 @@ class ReplayHistory:
 
 @dataclass(frozen=True, slots=True)
 class Forwarded:
-    """A request on its way to the upstream."""
-
     pieces: Sequence[bytes]
-    """As the upstream's cache takes it: tools and instructions, then message by message, item by item, or block by
-    block. Those at whose end the request has a cache mark are `Marked`."""
+    """Tools and instructions, then messages, items or blocks, as the upstream's cache takes them."""
     view: tuple[Message, ...]
     """Its messages, read again."""
 
@@ -265,7 +249,7 @@ def _blocks(element: Json) -> list[Json]:
 
 
 def _split(element: Json) -> Iterator[bytes]:
-    """An item as it is; of a message of Messages its blocks, with the role, and without the cache mark of each."""
+    """A message of Messages becomes its blocks, with the role, without cache marks."""
     if "type" in element or not _blocks(element):
         yield encode(element)
         return
@@ -275,13 +259,13 @@ def _split(element: Json) -> Iterator[bytes]:
 
 
 def _mark(message: Json) -> Json:
-    """The message with a cache mark on its last block, as Claude Code sends its newest."""
+    """Claude Code marks the last block of its newest message."""
     *blocks, last = message["content"]
     return {**message, "content": [*blocks, {**last, _MARK: {"type": "ephemeral"}}]}
 
 
 def encode(value: object) -> bytes:
-    """JSON as clients write it."""
+    """As clients write it."""
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 

@@ -13,11 +13,10 @@ from proxy.lab.replay.replay_values import Conversation, Json, RecordedUsage
 
 MODEL = "gpt-5.1"
 RUNS = ((2, 110), (5, 48), (7, 20))
-"""Seeds and turns."""
 _INTERRUPTION_REQUESTS = 22
-"""Every so often, in turns, another word of the user comes."""
+"""Turns between two words of the user."""
 _PACE, _PAUSE = 8.0, 640.0
-"""Seconds from answer to answer, and before each word of the user."""
+"""Seconds before an answer, and before each word of the user."""
 _WORDS = (
     "Before you go on: ticket HB-{number} says the same happens with refunds. Look at tests/test_refunds.py, too.",
     "The berth fees are off again: {number}.50 was charged in berth-{number}. Keep `tidewater/ledger.py` as it is.",
@@ -50,7 +49,6 @@ def _conversation(seed: int, turns: int) -> Conversation:
 
 
 def _turns(run: Run, seed: int) -> Iterator[list[Json]]:
-    """New messages of each request."""
     yield [json.loads(message) for message in run.opening]
     for number, step in enumerate(run.steps[:-1]):
         results = [run.result(run.call_id(number, place)) for place in range(len(step.acts))]
@@ -58,7 +56,7 @@ def _turns(run: Run, seed: int) -> Iterator[list[Json]]:
 
 
 def _interruption(turn: int, seed: int) -> list[Json]:
-    """Now and then the user says something; the first time it is a rule, too."""
+    """The user's first interruption comes with a rule."""
     if turn % _INTERRUPTION_REQUESTS:
         return []
     number = 20_000 + 131 * turn + seed

@@ -40,7 +40,7 @@ class Interval(NamedTuple):
 
 
 def find_interval(parts: Sequence[tuple[float, float]]) -> Interval | None:
-    """The interval of sum(part) / sum(whole) over conversations, each given as (part, whole); None without any."""
+    """The interval of sum(part) / sum(whole); None without any."""
     judged = [(part, whole) for part, whole in parts if whole]
     if not judged:
         return None
@@ -61,8 +61,6 @@ NONE = "-"
 
 @dataclass(frozen=True)  # without slots: sums and intervals are computed once
 class Row:
-    """One policy at one price model, over some conversations."""
-
     conversations: Sequence[Scores]
     prices: Prices | None
     """None: each model's own."""
@@ -116,7 +114,7 @@ class Row:
 
     @property
     def spans_per_conversation(self) -> float | None:
-        """The mean of the conversations' own shares: each counts alike, however many spans it has."""
+        """Each conversation counts alike."""
         shares = self._shares
         return sum(shares) / len(shares) if shares else None
 
@@ -143,8 +141,6 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One figure: its heading, its meaning in a few words, and how it is read off a row."""
-
     name: str
     title: str
     of: Callable[[Row], Cell]
@@ -225,11 +221,10 @@ SHAPE = (
 KEPT = tuple(map(_recall_column, RECALLED))
 OF_A_SOURCE = (SHAPE[0], *WORTH)
 TABLES = {"What is sent": SHAPE, "What is kept in the last request": KEPT}
-"""Tables beside the one of `WORTH` that each price model has."""
+"""Each price model has a table of `WORTH` besides."""
 
 
 def describe_prices(name: str) -> str:
-    """A price model in words."""
     prices = PRICES.get(name)
     if prices is None:
         return "each model's own prices"
@@ -237,12 +232,11 @@ def describe_prices(name: str) -> str:
 
 
 def list_prices(results: Iterable[Result]) -> list[str]:
-    """The price models of these results; all of the named ones if no policy reads prices."""
+    """All named price models, if no policy reads prices."""
     return list(dict.fromkeys(result.prices for result in results if result.prices)) or list(PRICES)
 
 
 def group_rows(results: Sequence[Result], prices: str) -> dict[str, Row]:
-    """The row of each policy at this price model."""
     groups: dict[str, list[Scores]] = {}
     for result in results:
         if result.prices in ("", prices):
@@ -251,7 +245,6 @@ def group_rows(results: Sequence[Result], prices: str) -> dict[str, Row]:
 
 
 def by_source(results: Sequence[Result], policy: str, prices: str) -> dict[str, Row]:
-    """One policy on each kind of agent."""
     own = [result for result in results if result.policy == policy and result.prices in ("", prices)]
     sources = dict.fromkeys(result.source for result in own)
     return {
@@ -260,12 +253,11 @@ def by_source(results: Sequence[Result], policy: str, prices: str) -> dict[str, 
 
 
 def fill_cells(rows: Mapping[str, Row], columns: Sequence[Column]) -> list[list[Cell]]:
-    """Lines of a table: a name, then its figures."""
     return [[name, *(column.of(row) for column in columns)] for name, row in rows.items()]
 
 
 def describe_estimate(scores: Scores) -> str:
-    """How far our count is off, in a sentence; empty if nothing was recorded."""
+    """Return an empty text if nothing was recorded."""
     estimate = scores.estimate
     if not estimate.recorded:
         return ""
@@ -277,7 +269,7 @@ def describe_estimate(scores: Scores) -> str:
 
 
 def as_json(results: Sequence[Result]) -> dict[str, Any]:
-    """Everything: the figures of each policy at each price model, and the whole numbers they are made of."""
+    """Figures by policy and price model, and the whole numbers that they are made of."""
     policies: dict[str, dict[str, Any]] = {}
     for prices in list_prices(results):
         for policy, row in group_rows(results, prices).items():

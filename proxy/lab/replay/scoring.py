@@ -31,16 +31,16 @@ UNPINNED = Pins()
 
 @dataclass(frozen=True, slots=True)
 class UpstreamModel:
-    """The simulated upstream: what it can read, how it caches, whose prices it takes."""
+    """`model`: to price and count for."""
 
     window: int = 128_000
     habit: Habit = PROVIDER
     model: str = ""
-    """The model to price and count for; empty: the recorded one."""
+    """Empty: the recorded one."""
 
 
 class ReplayCase:
-    """A history, and what is the same about it with any proxy."""
+    """Everything about a history that is the same for all policies."""
 
     def __init__(self, history: ReplayHistory, upstream: UpstreamModel) -> None:
         self.history = history
@@ -51,19 +51,17 @@ class ReplayCase:
 
     @cached_property
     def plain(self) -> list[Tokens]:
-        """Each request as it was sent."""
         cache = Cache(self.habit, estimate_tokens)
         return [_read(cache, self.render_unchanged(turn).pieces, turn.seconds) for turn in self.turns]
 
     @cached_property
     def spans(self) -> NeededSpans:
-        """The needed spans at the requests that are judged."""
         places = [turn.place for turn in self.turns]
         return NeededSpans(self.history.messages, choose_requests(places, [plain.read for plain in self.plain]))
 
     @property
     def habit(self) -> Habit:
-        """How the upstream caches: of an agent that sets marks, as a provider does who wants them."""
+        """An agent that sets marks has a provider that reads them."""
         is_marked = self.history.path == MESSAGES_PATH and self.upstream.habit is PROVIDER
         return MARKS if is_marked else self.upstream.habit
 
@@ -72,7 +70,7 @@ class ReplayCase:
 
     @cached_property
     def estimate(self) -> Estimate:
-        """Our count against the recorded usage, with the tokenizer as in production; empty where none was recorded."""
+        """With the tokenizer of production; empty if no usage was recorded."""
         if not self.history.recorded:
             return Estimate()
         tokenizers = Tokenizers()
@@ -82,7 +80,7 @@ class ReplayCase:
             tokenizers.close()
 
     def wrong(self, turn: RequestTurn, dialect: str) -> Counter[str]:
-        """Rule breaches of a request as the agent sent it."""
+        """Rule breaches of a request as sent."""
         known = self._wrong.get((turn.number, dialect))
         if known is None:
             known = BY_DIALECT[dialect]([shape_of(message.raw) for message in turn.request.messages])
@@ -95,7 +93,7 @@ class ReplayCase:
 
 
 class Judge:
-    """One conversation on its way through one policy or proxy."""
+    """One conversation through one policy or proxy."""
 
     def __init__(self, case: ReplayCase, pins: Pins = UNPINNED) -> None:
         self._case = case
@@ -108,7 +106,6 @@ class Judge:
         self._rows: list[Scores] = []
 
     def score(self, turn: RequestTurn, sent: Sent) -> None:
-        """One request, in its turn."""
         case, plain = self._case, self._case.plain[turn.number]
         summaries = [self._summary(asked, turn) for asked in sent.before]
         rendered = case.history.render(turn.request, sent.view, sent.tools)
@@ -170,7 +167,6 @@ class Judge:
     def _judge_spans(
         self, turn: RequestTurn, view: Sequence[Message], forwarded: Tokens
     ) -> tuple[Needed, Sequence[Tokens]]:
-        """The needed spans of this request, and the steps by which the lost ones are read again."""
         spans = self._case.spans.by_place.get(turn.place, ())
         if not spans:
             return Needed(), ()
@@ -197,7 +193,7 @@ class Judge:
         return Tokens(read.fresh, read.cached, asked.written)
 
     def _invalid(self, turn: RequestTurn, view: Sequence[Message]) -> dict[str, int]:
-        """1 for each dialect in which something is wrong now that was right before."""
+        """1 for each dialect with a new breach."""
         if len(view) == len(turn.request.messages) and all(map(same, view, turn.request.messages)):
             return {}
         shapes = [shape_of(message.raw) for message in view]
@@ -228,7 +224,6 @@ class Judge:
 
 
 def sum_scores(each: Iterable[Scores]) -> Scores:
-    """Many as one."""
     rows = list(each)
     return Scores(
         requests=sum(row.requests for row in rows),
@@ -282,7 +277,6 @@ def _sum_estimates(rows: Sequence[Scores]) -> Estimate:
 
 
 def _breaks(before: Forwarded, now: Forwarded) -> bool:
-    """True when the earlier request is not a prefix of this one."""
     return list(before.pieces) != list(now.pieces[: len(before.pieces)])
 
 
@@ -292,13 +286,7 @@ def _read(cache: Cache, pieces: Sequence[bytes], now: float) -> Tokens:
 
 
 def measure_estimate(history: ReplayHistory, count: Count, calibration: Calibration) -> Estimate:
-    """Error of our token count, measured where a record holds the upstream's own.
-
-    Records often leave out system prompts and tools, so whole prompts cannot be compared. What was *added* from one
-    request to the next can: the recorded prompts' growth against our count of the messages between them, with the
-    correction that is shipped for that family of models. Pairs between which a prompt shrank (the agent compacted) or
-    that skip a request are left out.
-    """
+    """Records often leave out system prompts and tools, so the growth from one request to the next is compared."""
     recorded, found = history.recorded, Estimate()
     for before, place in pairwise(history.places):
         first, then = recorded.get(before), recorded.get(place)

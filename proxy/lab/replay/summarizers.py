@@ -31,7 +31,7 @@ from proxy.wire.redaction import Redaction
 
 LABEL = "stand-in (extractive, no model)"
 SUMMARY_BYTES = 11_300
-"""Bytes: the median of 64 recorded summaries of coding agents (half have from 9,500 to 15,000)."""
+"""The median of 64 recorded summaries of coding agents (half have from 9,500 to 15,000)."""
 _LINE_CHARACTERS = 320
 _ROWS_COUNT = 60
 _HEADINGS = ("Goal", "Progress", "Files", "Errors", "Next step")
@@ -44,12 +44,10 @@ _FIRST, _READ_A_SECOND, _WRITTEN_A_SECOND = 1.5, 8_000, 60
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long a model takes."""
-
     first: float = _FIRST
     """Seconds to the first word."""
     read: int = _READ_A_SECOND
-    """Tokens a second that it has not in its cache."""
+    """Uncached tokens a second."""
     written: int = _WRITTEN_A_SECOND
 
     def seconds(self, fresh: int, written: int) -> float:
@@ -57,7 +55,7 @@ class Pace:
 
 
 def write_summary(messages: Sequence[Message], headings: Sequence[str] = (), most: int = SUMMARY_BYTES) -> str:
-    """A summary of these messages under these headings, in at most `most` bytes."""
+    """`most`: bytes."""
     sections = headings if any(map(_find_extract, headings)) else _HEADINGS
     lines: list[str] = []
     for number, heading in enumerate(sections):
@@ -70,7 +68,6 @@ def write_summary(messages: Sequence[Message], headings: Sequence[str] = (), mos
 
 
 def find_headings(demand: str) -> list[str]:
-    """The headings that a demand for a summary names."""
     return list(dict.fromkeys(_HEADING.findall(demand)))[:_HEADINGS_LIMIT]
 
 
@@ -112,7 +109,7 @@ _EXTRACTS: Sequence[tuple[tuple[str, ...], Callable[[Sequence[Message]], list[st
     (("done", "progress", "state"), _calls_made),
     (("decision",), _assistant_words),
 )
-"""By words of a heading, the extract that it asks for; the first that fits."""
+"""By words of a heading; the first that fits."""
 
 
 def _find_extract(heading: str) -> Callable[[Sequence[Message]], list[str]] | None:
@@ -124,7 +121,6 @@ def _find_extract(heading: str) -> Callable[[Sequence[Message]], list[str]] | No
 
 
 def _fit_rows(rows: Iterable[str], most: int) -> str:
-    """The last rows that fit, and always as much of one as there is room for."""
     kept: list[str] = []
     for row in reversed([*rows]):
         most -= len(row.encode("utf-8", "replace")) + len("- \n")
@@ -141,7 +137,7 @@ def _shorten(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SummaryRequest:
-    """One call for a summary: what it read, as pieces of a request, and wrote; or what its upstream said of both."""
+    """Pieces read and tokens written; or the usage that its upstream reported."""
 
     pieces: tuple[bytes, ...] = ()
     written: int = 0
@@ -150,7 +146,7 @@ class SummaryRequest:
 
 @dataclass(frozen=True, slots=True)
 class SummaryAnswer:
-    """The summary (none: empty), the calls it took, and how long."""
+    """Empty text: no summary."""
 
     text: str
     calls: Sequence[SummaryRequest]
@@ -165,8 +161,6 @@ class ReplaySummarizer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """Answers every question at once, in simulated time."""
-
     pace: Pace = field(default_factory=Pace)
 
     def answer(self, question: Question, turn: RequestTurn, history: ReplayHistory, room: int | None) -> SummaryAnswer:
@@ -183,11 +177,11 @@ class StandIn:
 
 @dataclass(frozen=True, slots=True)
 class ModelSummarizer:
-    """A real one: asked by the same code as in production, up to three times."""
+    """Asked by the code of production, up to three times."""
 
     url: str
     name: str = ""
-    """Another one than the conversation's own."""
+    """Empty: the conversation's own."""
     key: str = ""
 
     def answer(self, question: Question, turn: RequestTurn, history: ReplayHistory, room: int | None) -> SummaryAnswer:
@@ -217,11 +211,11 @@ class ModelSummarizer:
 
 
 def _new(put: Try) -> Sequence[Message]:
-    """Messages the upstream has not read yet: for a question appended to the conversation, the question."""
+    """Messages that the upstream has not read yet."""
     return put.messages[-1:] if put.aligned else put.messages
 
 
 def _calls(spent: SummaryCost) -> list[SummaryRequest]:
-    """Calls of one summary; the usage of all tries is counted with the first."""
+    """The usage of all tries is counted with the first."""
     usage = Tokens(spent.read - spent.cached, spent.cached, spent.written)
     return [SummaryRequest(usage=usage if number == 0 else Tokens()) for number in range(spent.tries)]

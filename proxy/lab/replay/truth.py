@@ -1,25 +1,11 @@
 r"""What is in the last view: messages of people and pins, instruction documents, and how calls ended.
 
-*User messages* (not what an environment says in their role), *pins* (instructions in the midst, and the passages that
-the policy pins) and *documents* (what was read of a file that instructs agents: `PATHS`, or a skill's beginning) must
-stand there word for word. *Outcomes* are judged of results that a view shows shortened. Their labels come from what
-harnesses record and programs print at the end, never from the product's own reading (`shorten.outcome`):
-
-failure    "Exit code 1" (Claude Code), "Process exited with code 1" (Codex), "[The command completed with exit code
-           1.]" (OpenHands), "Command exited with code 1" (pi), `"exit_code": 1` in a result that is JSON,
-           `"is_error": true`, `<tool_use_error>`, "Error: " as the first word, a traceback as the end of a command's
-           output, "CONFLICT (" with "Automatic merge failed"
-success    exit code 0 in the same words, or none if the harness writes it for failures and the command's exit code is
-           its own (no pipe, no `;`, no `||`); anything read or searched without a failure: it quotes another's errors
-end state  the last text that one of `END_STATES` matches, of a command that did not fail: "229 passed", a commit
-
-A failure is *told* if the placeholder's own sentence says so or if the label's evidence stands in it word for word:
+docs/replay-your-sessions.md defines the figures. Labels of outcomes come from what harnesses record and programs print,
+never from the product's own reading (`shorten.outcome`). A failure is *told* if the placeholder's own sentence says so,
+or if the label's evidence stands in it word for word:
 
     [Shortened by the context proxy: Bash(make), 90 lines, failed: exit code 2. ...]         told
     [Shortened by the context proxy: Bash(make), 90 lines. ...]\nmake: *** [all] Error 2     not told: exit code 2
-
-A told failure is a *false alarm* if the label is a success. Of a merge that failed every line with CONFLICT is asked
-for, by its path.
 """
 
 import re
@@ -36,7 +22,7 @@ from proxy.lab.replay.replay_values import Recall
 
 
 def measure_recall(messages: Sequence[Message], view: Sequence[Message], pins: Pins) -> dict[str, Recall]:
-    """`messages`: those of the last request, the head included."""
+    """`messages`: of the last request, the head included."""
     head = next((place for place, each in enumerate(messages) if each.role not in HEAD), len(messages))
     body = messages[head:]
     seen = "\n".join(message.text for message in view)
@@ -59,11 +45,10 @@ _READING_COMMAND = re.compile(r"(?:^|&&|;|\|\|)\s*(?:cat|sed -n|head|tail|less|b
 _SKILL = re.compile(r"\A\s*---\nname: [^\n]+\ndescription: ")
 _SKILL_TOOLS = ("*skill*",)
 _LEAST_CHARACTERS = 200
-"""Shorter results tell that a skill was started, or that there is no such file."""
+"""Shorter results say that a skill was started, or that a file is missing."""
 
 
 def find_documents(messages: Sequence[Message]) -> list[Message]:
-    """The results that are instruction documents."""
     callers = list_callers(messages)
     return [message for message, call in zip(messages, callers, strict=True) if _is_document(message, call)]
 
@@ -145,8 +130,6 @@ _SAYS_FAILED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was asked of one shortened result."""
-
     aspect: Aspect
     is_good: bool
     evidence: str
@@ -156,7 +139,7 @@ class Finding:
 
 
 def judge_outcomes(messages: Sequence[Message], view: Sequence[Message]) -> Iterator[Finding]:
-    """The findings on each result that is shortened in this view of the messages of a request."""
+    """Judge each result that is shortened in this view."""
     shortened = {(each.start, each.answers): each for each in view if each.made and each.is_bulk}
     callers = list_callers(messages)
     harness_marks_failures = any(_reads_exit(each.text) for each in messages if each.is_bulk)
@@ -190,11 +173,7 @@ def _judge(message: Message, call: ToolCall | None, shown: str, *, harness_marks
 
 
 def reads_as_failed(placeholder: str) -> bool:
-    """Whether the proxy's own sentence says behind the call that it failed.
-
-    The sentence may stand within JSON. "exit code 0, contains errors: ..." shows an error beside what the harness
-    recorded, and is no verdict.
-    """
+    """Does the proxy's own sentence say behind the call that it failed?"""
     match = _SENTENCE.search(placeholder)
     sentence = match[1] if match else placeholder.split("\n", 1)[0]
     call_ends = [each.end() for each in _CALL_END.finditer(sentence)]
@@ -203,7 +182,7 @@ def reads_as_failed(placeholder: str) -> bool:
 
 
 def find_failure(message: Message, call: ToolCall | None) -> list[str]:
-    """The texts by which a result is unmistakably one of a failure, the plainest first; none if it is not."""
+    """Return the texts that prove a failure, the plainest first."""
     text = message.text
     conflicts = _CONFLICT.findall(text)
     if conflicts and _MERGE_FAILED in text:
@@ -223,7 +202,7 @@ def find_failure(message: Message, call: ToolCall | None) -> list[str]:
 
 
 def _reads_exit(text: str) -> int | None:
-    """The exit code that a harness has written into a result."""
+    """Read the exit code that a harness has written into a result."""
     ends = text
     if len(text) > 2 * _FRAME_CHARACTERS:
         ends = text[:_FRAME_CHARACTERS] + "\n" + text[-_FRAME_CHARACTERS:]
@@ -249,7 +228,7 @@ def _is_command(call: ToolCall) -> bool:
 
 
 def _find_end_states(text: str) -> list[str]:
-    """The texts of the pattern that matches last. Go writes a line for each package: one of them is enough."""
+    """Return the matches of the pattern that matches last."""
     end = text[-_END_CHARACTERS:]
     if _SOME_FAILED.search(end):
         return []

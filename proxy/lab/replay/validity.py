@@ -1,7 +1,5 @@
 """Rules of upstreams: what a strict one would refuse in a request, written from its documents alone.
 
-    find_breaches(after) <= find_breaches(before)     nothing that was right has come out wrong
-
 Nothing here knows how the proxy works. Breaches are counted by kind, because some recorded histories bring theirs.
 Three dialects: OpenAI's chat completions; chat templates that want user and assistant to alternate; and what a
 translation to Anthropic's Messages must give.
@@ -19,29 +17,26 @@ ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 HEAD = ("system", "developer")
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 _FOLLOWS = {"": ("user",), "user": ("assistant",), "assistant": ("user",), "calls": ("tool",)}
-"""Who may speak next, where speakers alternate; after a tool, another one or the assistant."""
+"""Who may speak next, if speakers alternate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One message, as far as the rules ask."""
-
     role: str
     calls: tuple[str, ...] = ()
     answers: str = ""
     openai: tuple[str, ...] = ()
-    """What is wrong with it by itself, by OpenAI's rules."""
+    """Breaches of the message by itself."""
     anthropic: tuple[str, ...] = ()
 
 
 def find_breaches(messages: Iterable[Mapping[str, Any]]) -> Counter[str]:
-    """Breaches of OpenAI's rules in these messages (JSON values)."""
+    """Check messages (JSON values) by OpenAI's rules."""
     return check_openai([_shape(message) for message in messages])
 
 
 @lru_cache(maxsize=50_000)
 def shape_of(raw: bytes) -> Shape:
-    """The shape of a message on the wire."""
     return _shape(json.loads(raw))
 
 
@@ -144,7 +139,7 @@ def _check_translation(message: Mapping[str, Any], ids: Iterable[str]) -> Iterat
 
 
 def _arguments(call: Mapping[str, Any]) -> str:
-    """The arguments of a call; those of a custom tool are free text, and pass for an empty object."""
+    """Arguments of a custom tool are free text, and pass for an empty object."""
     found = "{}" if isinstance(call.get("custom"), dict) else (call.get("function") or {}).get("arguments")
     return found if isinstance(found, str) else ""
 

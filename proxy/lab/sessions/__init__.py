@@ -39,24 +39,21 @@ FORMATS = (
 
 @dataclass(frozen=True, slots=True)
 class RecordedSession:
-    """Conversations of one file, or of the small files of one session."""
-
     place: Path
     format: str
-    """Empty where it is unknown."""
+    """Empty if it is unknown."""
     conversations: tuple[Conversation, ...] = ()
     notes: Mapping[str, int] = field(default_factory=dict)
     """What was left out or mended, and how often."""
 
 
 def read_conversations(path: Path) -> Iterator[Conversation]:
-    """Every conversation in a file, or below a folder."""
     for session in read_sessions(path):
         yield from session.conversations
 
 
 def read_sessions(path: Path) -> Iterator[RecordedSession]:
-    """A file, or every file below a folder. A file that is named itself must be known; a folder may hold others."""
+    """A file that is named itself must be of a known format; a folder may hold others."""
     if not path.is_dir():
         found = parse_file(path)
         if (known := _detect_format(found)) is None:

@@ -118,7 +118,6 @@ def read_messages(sheet: ParsedFile) -> Iterator[Chapter]:
 
 
 def _flat(values: Sequence[Any]) -> Iterator[Json]:
-    """The objects of a list and of a list of lists alike."""
     for value in values:
         if isinstance(value, list):
             yield from _flat(value)
@@ -131,7 +130,7 @@ def _is_message(row: Json) -> bool:
 
 
 def _body(row: Json) -> Json:
-    """The request in a row: the row itself, or what a log keeps of it beside the answer."""
+    """A log may keep the request below `request` or `body`, beside the answer."""
     for found in (
         row,
         as_object(row.get("request")),
@@ -145,7 +144,7 @@ def _body(row: Json) -> Json:
 
 
 def _messages(body: Json) -> list[Json]:
-    """The history a body carries; one of the Responses API is put into the form of chat messages."""
+    """A history of the Responses API becomes chat messages."""
     if as_objects(body.get("messages")):
         return as_objects(body["messages"])
     items = Items()
@@ -156,7 +155,6 @@ def _messages(body: Json) -> list[Json]:
 
 
 def _read_messages(history: Sequence[Json], body: Json) -> list[RecordedMessage]:
-    """With what the model answered at last, where that was kept."""
     response = as_object(body.get("response"))
     response = as_object(response.get("body")) or response
     answered = [as_object(choice.get("message")) for choice in as_objects(response.get("choices"))[:1]]
@@ -168,7 +166,6 @@ def _read_messages(history: Sequence[Json], body: Json) -> list[RecordedMessage]
 
 
 def _stages(histories: Sequence[Sequence[Json]]) -> list[bool]:
-    """Of each history: does a later one begin with all of it, and go on?"""
     links = [_links(history) for history in histories]
     inner = {link for chain in links for link in chain[:-1]}
     last_with = {chain[-1]: place for place, chain in enumerate(links) if chain}
@@ -176,7 +173,6 @@ def _stages(histories: Sequence[Sequence[Json]]) -> list[bool]:
 
 
 def _links(history: Sequence[Json]) -> list[bytes]:
-    """A name for each beginning of a history."""
     chain, link = [], b""
     for message in history:
         link = blake2b(link + as_arguments(message).encode("utf-8", "surrogatepass"), digest_size=16).digest()

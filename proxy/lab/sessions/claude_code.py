@@ -1,11 +1,8 @@
 """Claude Code: `~/.claude/projects/<folder>/<session>.jsonl`, and its sub-agents' files beside them.
 
-Lines follow one another by `parentUuid`: a rewind grows a branch, a sub-agent (`isSidechain`) is a tree of its own, and
-so is what follows a compaction, whose first message is the summary. An answer takes several lines, one for each of
-its blocks, and calls that ran side by side have results that hang on different lines of it: what belongs to an answer
-of the branch is taken along, wherever it hangs.
-
-The system prompt and the tools are not recorded: real requests were larger by what they take.
+Lines follow one another by `parentUuid`: a rewind grows a branch; a sub-agent (`isSidechain`) is a tree, and so are the
+messages after a compaction, whose first is the summary. An answer takes a line for each of its blocks, and results of
+parallel calls hang on different lines of it. The system prompt and the tools are not recorded.
 """
 
 from collections import Counter
@@ -46,7 +43,7 @@ _ATTACHED = {
     "file": "content",
     "queued_command": "prompt",
 }
-"""What the agent puts beside the words of its person, by kind, and the key of its text."""
+"""Context that the agent adds, by kind, and the key of its text."""
 
 
 def claims(values: Sequence[Any]) -> bool:
@@ -71,8 +68,6 @@ def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
 
 
 class _Session:
-    """The lines of a file, by their ids and by the answers they belong to."""
-
     def __init__(self, lines: dict[str, Json]) -> None:
         self._lines = lines
         self._parts: dict[str, list[str]] = {}
@@ -85,7 +80,7 @@ class _Session:
                     self._results.setdefault(as_text(block.get("tool_use_id")), []).append(uuid)
 
     def has_own_answer(self, branch: Branch) -> bool:
-        """True where it has an answer that no branch before it had."""
+        """Has it an answer that no branch before it had?"""
         earlier = {_answer_of(self._lines[uuid]) for uuid in branch.path[: branch.begins]}
         fresh = (self._lines[uuid] for uuid in branch.path[branch.begins :])
         return any(_is_answer(line) and _answer_of(line) not in earlier for line in fresh)
@@ -112,7 +107,7 @@ class _Session:
         return dict(notes)
 
     def read_branch(self, branch: Branch) -> list[RecordedMessage]:
-        """The messages of a branch; each answer once, with all its blocks, and the results wherever they hang."""
+        """Read each answer once, with all its blocks, and the results wherever they hang."""
         carried, found = set(branch.path[: branch.begins]), []
         done: set[str] = set()
         for uuid in self._with_kept(branch):
@@ -131,7 +126,6 @@ class _Session:
         return found
 
     def _with_kept(self, branch: Branch) -> list[str]:
-        """The branch; behind the summary of a compaction what was kept of the messages before it."""
         path = list(branch.path)
         boundary = next((uuid for uuid in path if self._lines[uuid].get("subtype") == "compact_boundary"), None)
         meta = as_object(self._lines[boundary].get("compactMetadata")) if boundary else {}
@@ -162,7 +156,7 @@ def _answer_of(line: Json) -> str:
 
 
 def _is_answer(line: Json) -> bool:
-    """True for an answer of the model; what the agent writes in its place (an API error) is never sent."""
+    """API errors that the agent writes in an answer's place are never sent."""
     synthetic = as_object(line.get("message")).get("model") == "<synthetic>"
     return line.get("type") == "assistant" and not synthetic and line.get("isApiErrorMessage") is not True
 
@@ -188,7 +182,6 @@ def _read_answer(lines: Sequence[Json]) -> Json:
 
 
 def _read_user_line(line: Json) -> Iterator[RecordedMessage]:
-    """Results first, and then the text beside them."""
     if line.get("type") == "attachment":
         if reminder := _read_attachment(line):
             content = f"<system-reminder>\n{reminder}\n</system-reminder>"
@@ -217,7 +210,6 @@ def _read_attachment(line: Json) -> str:
 
 
 def _words(value: object) -> str:
-    """All the text in a value that may hold it at several depths."""
     if isinstance(value, dict):
         value = value.get("text") or value.get("content") or value.get("file")
     if isinstance(value, list | dict):

@@ -42,7 +42,7 @@ CALLS = {
 RESULTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output", "tool_search_output")
 KINDS = ("message", "reasoning", *CALLS, *RESULTS)
 _HOSTED = ("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call")
-"""What the provider ran within an answer: chat completions have nothing like it."""
+"""Run by the provider within an answer: chat completions have nothing like it."""
 _NOT_SENT = ("internal_chat_message_metadata_passthrough",)
 """Members that Codex notes in its file only."""
 _ROLES = ("system", "developer", "user")
@@ -50,8 +50,6 @@ _ROLES = ("system", "developer", "user")
 
 @dataclass(slots=True)
 class Items:
-    """Messages as far as they were read."""
-
     messages: list[RecordedMessage] = field(default_factory=list)
     notes: Counter[str] = field(default_factory=Counter)
     _open: bool = False
@@ -80,7 +78,7 @@ class Items:
             self.notes[f"items of the kind {kind[:40]!r}, left out"] += 1
 
     def note_usage(self, recorded: RecordedUsage | None) -> None:
-        """The usage of the answer that came last: whatever follows is another."""
+        """Close the newest answer with its usage."""
         for place in range(len(self.messages) - 1, -1, -1):
             if self.messages[place].role == "assistant":
                 earlier = self.messages[place].recorded
@@ -97,7 +95,7 @@ class Items:
         self._open = False
 
     def restart(self, messages: list[RecordedMessage]) -> None:
-        """Another history begins, with these messages."""
+        """Begin another history."""
         self.messages, self._open = messages, False
 
     def _answers(self, message: Json, at: float | None, own: tuple[Json, ...], *, again: bool) -> None:
@@ -111,7 +109,6 @@ class Items:
 
 
 def _join_answers(one: Json, more: Json) -> Json:
-    """Two halves of an answer."""
     words = [join_text(each.get("content")) for each in (one, more)]
     reasoning = [as_text(each.get("reasoning_content")) for each in (one, more)]
     calls = [*as_objects(one.get("tool_calls")), *as_objects(more.get("tool_calls"))]
@@ -144,7 +141,6 @@ def _parts(content: object) -> str | list[Json]:
 
 
 def _reasoning(item: Json) -> str:
-    """Readable reasoning; encrypted reasoning is left out."""
     return join_text(item.get("content")) or join_text(item.get("summary"))
 
 
@@ -167,13 +163,11 @@ def _is_line(row: Json) -> bool:
 
 
 def _is_early(row: Json) -> bool:
-    """Until the middle of 2025 the items were the lines themselves, below a first line about the session."""
+    """Until the middle of 2025 the items were the lines themselves."""
     return "record_type" in row or (row.get("type") in KINDS[1:] and ("call_id" in row or "summary" in row))
 
 
 class _Rollout:
-    """A session, line by line."""
-
     def __init__(self) -> None:
         self._items = Items()
         self._model = ""

@@ -47,7 +47,6 @@ def _is_export(row: Json) -> bool:
 
 
 def _session(messages: Sequence[Json]) -> Iterator[Chapter]:
-    """A chapter for the first history, and for each that a compaction began."""
     read: list[RecordedMessage] = []
     name, compactions = "", 0
     ordered = sorted(messages, key=_order)
@@ -71,7 +70,7 @@ def _chapter(read: Sequence[RecordedMessage], name: str, messages: Sequence[Json
 
 
 def _read_compaction(ordered: Sequence[Json], place: int, summary: Json) -> list[RecordedMessage]:
-    """Messages after a compaction: the question, the summary that answers it, and the kept tail, if any."""
+    """The question, the summary that answers it, and the kept tail, if any."""
     first = as_text(_compaction(ordered[place]).get("tail_start_id"))
     starts = [as_text(_info(each).get("id")) for each in ordered[:place]]
     tail = ordered[starts.index(first) : place] if first in starts else []
@@ -99,7 +98,6 @@ def _steps(parts: Sequence[Json]) -> list[list[Json]]:
 
 
 def _step(parts: Sequence[Json], info: Json) -> Iterator[RecordedMessage]:
-    """One answer, and the results of what it called."""
     calls = [part for part in parts if part.get("type") == "tool"]
     words = "\n\n".join(filter(None, (as_text(part.get("text")) for part in parts if part.get("type") == "text")))
     thoughts = "\n\n".join(
@@ -128,7 +126,7 @@ def _call(part: Json) -> Json:
 
 
 def _output(state: Json) -> str | list[Json]:
-    """The result with its images; an interrupted call has none."""
+    """An interrupted call has no result."""
     words = as_text(state.get("output")) or as_text(state.get("error"))
     shown = [make_image_link(each.get("url")) for each in as_objects(state.get("attachments")) if _is_image(each)]
     return [{"type": "text", "text": words}, *shown] if shown else words or UNANSWERED

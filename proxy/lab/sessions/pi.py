@@ -59,7 +59,7 @@ def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
 
 
 def _entries(rows: Sequence[Json]) -> dict[str, Json]:
-    """By their ids; of the first version, which had none, by their place."""
+    """The first version had no ids."""
     if any(as_text(row.get("id")) for row in rows if row.get("type") != "session"):
         return {as_text(row["id"]): row for row in rows if row.get("type") != "session" and as_text(row.get("id"))}
     named = {str(place): {**row, "id": str(place)} for place, row in enumerate(rows) if row.get("type") != "session"}
@@ -81,7 +81,6 @@ def _chapter(messages: Sequence[RecordedMessage], name: str, path: Sequence[Json
 
 
 def _read_compaction(path: Sequence[Json], place: int) -> list[RecordedMessage]:
-    """Messages after a compaction: its summary, and the kept entries."""
     first = as_text(path[place].get("firstKeptEntryId"))
     names = [as_text(entry.get("id")) for entry in path[:place]]
     tail = path[names.index(first) : place] if first in names else []
@@ -91,7 +90,7 @@ def _read_compaction(path: Sequence[Json], place: int) -> list[RecordedMessage]:
 
 
 def _read_entry(entry: Json, *, carried: bool) -> RecordedMessage | None:
-    """An entry as it goes to the model; None for one that does not."""
+    """Return None for an entry that is not sent."""
     message, role = as_object(entry.get("message")), _role(entry)
     if role == "toolResult":
         return RecordedMessage(
@@ -111,7 +110,6 @@ def _read_entry(entry: Json, *, carried: bool) -> RecordedMessage | None:
 
 
 def _read_user_words(entry: Json, message: Json) -> str | list[Json]:
-    """Content that is sent to the model as the user's."""
     role = _role(entry)
     if role in ("user", "custom", "hookMessage"):
         return _parts(message.get("content"))

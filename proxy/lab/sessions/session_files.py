@@ -14,11 +14,11 @@ from typing import Any
 
 
 class UnreadableError(ValueError):
-    """Not a conversation in any form that is read here."""
+    """No conversation in any known form."""
 
 
 def request_of(text: str, model: str) -> bytes:
-    """The request that sends this conversation. A request body keeps its bytes; other forms are encoded."""
+    """A request body keeps its bytes; other forms are encoded."""
     value = _whole(text)
     if isinstance(value, dict) and (api := _find_other_api(value)):
         raise UnreadableError(f"a request of the {api} API: only chat conversations are read here")
@@ -32,7 +32,7 @@ def request_of(text: str, model: str) -> bytes:
 
 
 def _find_other_api(request: dict[str, Any]) -> str:
-    """The API that a request body is of, where that is not chat completions."""
+    """Return the name of an API that is not chat completions."""
     if "input" in request and "messages" not in request:
         return "Responses"
     messages = request.get("messages")
@@ -65,25 +65,22 @@ def _lines(text: str) -> list[Any]:
 
 
 FILE_BYTES_LIMIT = 2 * 1024**3
-"""Bytes: what is larger is no session."""
+"""Larger files are no sessions."""
 _PACKED = b"\x1f\x8b"
 _GLANCE_BYTES = 4096
-"""Bytes by which a database beside the sessions is known, so that it is not read whole."""
+"""Enough to recognise a database beside the sessions."""
 _SKIPPED = (".git", "node_modules", "__pycache__", ".venv")
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedFile:
-    """JSON values of a file, or of the small files of one session."""
-
     place: Path
     values: tuple[Any, ...]
     broken: int = 0
-    """Lines that are no JSON."""
 
 
 def parse_file(place: Path) -> ParsedFile:
-    """A file, read; a file that holds no JSON at all is an error."""
+    """UnreadableError: the file holds no JSON at all."""
     source = _read_bytes(place)
     text = source.decode("utf-8-sig", "replace")
     if (whole := _parse_json(text)) is not None:
@@ -102,7 +99,7 @@ def parse_file(place: Path) -> ParsedFile:
 
 
 def walk_files(folder: Path) -> Iterator[Path]:
-    """Every file under a folder, in a fixed order: first those that lie in it, then folder after folder."""
+    """In a fixed order: first the files of a folder, then its folders."""
     entries = sorted(folder.iterdir(), key=lambda path: (path.is_dir(), path.name))
     for entry in entries:
         if entry.is_symlink() or entry.name in _SKIPPED:
@@ -134,7 +131,7 @@ def _read_bytes(place: Path) -> bytes:
 
 
 def _parse_json(text: str) -> tuple[Any] | None:
-    """The value in a tuple of one, because `null` is JSON too. None: not JSON."""
+    """Return a tuple of one, because `null` is JSON too; None if it is not JSON."""
     try:
         return (json.loads(text),)
     except (ValueError, RecursionError):

@@ -30,7 +30,6 @@ def as_object(value: Any) -> Json:  # noqa: ANN401
 
 
 def as_objects(value: Any) -> list[Json]:  # noqa: ANN401
-    """The objects in a list; whatever else it holds is not among them."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
@@ -39,7 +38,7 @@ def as_count(value: Any) -> int | None:  # noqa: ANN401
 
 
 def as_seconds(value: Any) -> float | None:  # noqa: ANN401
-    """Seconds since 1970, of an ISO time or of a number of seconds or milliseconds."""
+    """Read an ISO time, or a number of seconds or milliseconds since 1970."""
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < _MILLISECONDS**2:
         return value / 1000 if value > _MILLISECONDS else float(value)
     try:
@@ -50,19 +49,17 @@ def as_seconds(value: Any) -> float | None:  # noqa: ANN401
 
 
 def as_arguments(value: Any) -> str:  # noqa: ANN401
-    """Arguments as a model writes them: text as it is, anything else as JSON."""
+    """Text as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def join_text(value: Any) -> str:  # noqa: ANN401
-    """All the text in a content, part below part."""
     if isinstance(value, str):
         return value
     return "\n".join(filter(None, (as_text(part.get("text")) for part in as_objects(value))))
 
 
 def make_image(mime: Any, data: Any) -> Json:  # noqa: ANN401
-    """An image that a session holds in base64, as a part of a message."""
     return make_image_link(f"data:{as_text(mime) or 'image/png'};base64,{as_text(data)}")
 
 
@@ -71,18 +68,14 @@ def make_image_link(url: Any) -> Json:  # noqa: ANN401
 
 
 def simplify_content(parts: list[Json]) -> str | list[Json]:
-    """Parts of a message, as a plain text where they are nothing else."""
+    """Parts that are all text become one text."""
     if all(part.get("type") == "text" for part in parts):
         return join_text(parts)
     return parts
 
 
 def read_usage(value: Any, *, at: float | None = None) -> RecordedUsage | None:  # noqa: ANN401
-    """The usage of one request, by the names that providers and agents give it; None where there is none.
-
-    What Anthropic calls input, and pi and opencode after it, leaves out what was read from the cache or written to
-    it; what OpenAI calls prompt, and Codex input, includes it.
-    """
+    """The `input` of Anthropic, pi and opencode leaves out cached tokens; that of OpenAI and Codex has them."""
     usage = as_object(value)
     apart = _first_count(usage, "cache_read_input_tokens", "cacheRead")
     if apart is None and isinstance(usage.get("cache"), dict):
@@ -102,7 +95,6 @@ def read_usage(value: Any, *, at: float | None = None) -> RecordedUsage | None: 
 
 
 def chat_tools(tools: Any) -> tuple[Json, ...]:  # noqa: ANN401
-    """Tool definitions, as far as they are those of chat requests."""
     return tuple(tool for tool in as_objects(tools) if isinstance(tool.get("function"), dict))
 
 
@@ -111,7 +103,7 @@ def iter_strings(value: Any) -> Iterator[str]:  # noqa: ANN401
 
 
 def _record_of(tokens: int | None, cached: int | None, output: int | None, at: float | None) -> RecordedUsage | None:
-    """A prompt of no tokens is a placeholder, not a measurement."""
+    """A prompt of no tokens is a placeholder."""
     tokens = tokens or None
     known = tokens is not None or at is not None
     return RecordedUsage(tokens, cached if tokens else None, output if tokens else None, at) if known else None
@@ -123,8 +115,6 @@ def _first_count(usage: Mapping[str, Any], *names: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A way from a root to a leaf."""
-
     path: tuple[str, ...]
     begins: int
     """How many of its entries are in a branch before it."""
@@ -135,10 +125,7 @@ class Branch:
 
 
 def find_branches(parents: Mapping[str, str]) -> Iterator[Branch]:
-    """Every branch, those of the newest leaves first; the entries are given in the order they were written.
-
-    A parent that is not there is no parent: the entry begins a tree.
-    """
+    """Yield the branches of the newest leaves first. An entry without a known parent begins a tree."""
     followed = {parent for entry, parent in parents.items() if parent != entry}
     leaves = [entry for entry in parents if entry not in followed]
     known: set[str] = set()
@@ -151,7 +138,7 @@ def find_branches(parents: Mapping[str, str]) -> Iterator[Branch]:
 
 
 def _path(leaf: str, parents: Mapping[str, str]) -> tuple[str, ...]:
-    """From the root to a leaf; a circle is cut where it closes."""
+    """A circle is cut where it closes."""
     walked: dict[str, None] = {}
     here = leaf
     while here in parents and here not in walked:
@@ -167,14 +154,12 @@ _ORPHAN_NOTE = "results without their call, left out"
 
 @dataclass(frozen=True, slots=True)
 class RecordedMessage:
-    """One message as an OpenAI client sends it; of an answer, what was recorded of the request."""
-
     message: Json
     recorded: RecordedUsage | None = None
     again: bool = False
-    """True where an earlier chapter has it."""
+    """An earlier chapter has it."""
     own: tuple[Json, ...] = ()
-    """The content blocks or items of the agent's own API that it was made of; empty: they say no more than it."""
+    """Content blocks or items of the agent's own API; empty: they say no more than the message."""
 
     @property
     def role(self) -> str:
@@ -183,35 +168,30 @@ class RecordedMessage:
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """One history, as it was recorded."""
-
     messages: Sequence[RecordedMessage]
     name: str = ""
     """Tells it from the others of its file."""
     model: str = ""
     tools: tuple[Json, ...] = ()
     source: str = ""
-    """Where the file tells more of it than its kind; the conversation is named after it, too."""
+    """More exact than the format; the conversation is named after it, too."""
     path: str = CHAT_PATH
-    """The path of the API that the agent speaks."""
+    """Of the API that the agent speaks."""
     notes: Mapping[str, int] = field(default_factory=dict)
-    """What was left out of it, and how often."""
+    """What was left out, and how often."""
 
 
 class Format(NamedTuple):
-    """One kind of session file."""
-
     name: str
     looks_for: str
     claims: Callable[[Sequence[Any]], bool]
-    """Tell by the values of a file whether it is of this kind."""
+    """By the values of a file."""
     chapters: Callable[[ParsedFile], Iterable[Chapter]]
     is_folder: bool = False
     """The files of a folder are one session."""
 
 
 def mark_repeated(messages: Iterable[RecordedMessage]) -> list[RecordedMessage]:
-    """The same messages, carried over into another chapter."""
     return [replace(message, recorded=None, again=True) for message in messages]
 
 
@@ -220,7 +200,6 @@ def make_call(name: str, arguments: str, known_by: str) -> Json:
 
 
 def make_answer(words: str | list[Json], calls: Sequence[Json] = (), reasoning: str = "") -> Json:
-    """An assistant message; what is not there has no key."""
     message: Json = {"role": "assistant", "content": words or None}
     if reasoning:
         message["reasoning_content"] = reasoning
@@ -234,7 +213,7 @@ def make_result(known_by: str, words: str | list[Json]) -> Json:
 
 
 def build_conversation(chapter: Chapter, place: str, kind: str) -> tuple[Conversation | None, Counter[str]]:
-    """The conversation that a chapter makes, and what had to be mended; None where it holds no request."""
+    """Return None if the chapter holds no request, and notes on repairs."""
     messages, notes = pair_results(chapter.messages)
     begins = max((place + 1 for place, each in enumerate(messages) if each.again), default=0)
     requests = [place for place, each in enumerate(messages) if place and place >= begins and each.role == "assistant"]
@@ -253,7 +232,7 @@ def build_conversation(chapter: Chapter, place: str, kind: str) -> tuple[Convers
 
 
 def pair_results(messages: Sequence[RecordedMessage]) -> tuple[list[RecordedMessage], Counter[str]]:
-    """Every call answered right behind its message, in the order the results came, and no result without a call."""
+    """Put each result behind its call, and leave out results without a call."""
     notes: Counter[str] = Counter()
     results, unanswered = _find_results(messages, notes)
     found: list[RecordedMessage] = []
@@ -271,10 +250,7 @@ def pair_results(messages: Sequence[RecordedMessage]) -> tuple[list[RecordedMess
 def _find_results(
     messages: Sequence[RecordedMessage], notes: Counter[str]
 ) -> tuple[dict[int, list[RecordedMessage]], dict[int, list[str]]]:
-    """By the place of a message: the results that answer its calls, and the calls that nothing answers.
-
-    Ids may repeat in a conversation: a result answers the nearest message before it that still waits for one of its id.
-    """
+    """Ids may repeat: a result answers the nearest message before it that still waits for one."""
     waiting: dict[int, list[str]] = {}
     results: dict[int, list[RecordedMessage]] = {}
     for place, each in enumerate(messages):
@@ -301,16 +277,16 @@ def _calls(recorded: RecordedMessage) -> Iterator[Json]:
 # --- in the agent's own API -------------------------------------------------------------------------------------------
 
 _MAX_TOKENS = 32_000
-"""Of an answer: what Claude Code asks for; its files do not tell."""
+"""Claude Code asks for this many; its files do not tell."""
 
 
 def build_own_history(path: str, messages: Sequence[RecordedMessage]) -> OwnHistory:
-    """The history as the agent sends it: its own blocks and items, and in their form what a reader put between."""
+    """Write what a reader put between in the form of that API."""
     return _build_messages(messages) if path == MESSAGES_PATH else _build_items(messages)
 
 
 def _build_messages(messages: Sequence[RecordedMessage]) -> OwnHistory:
-    """Results are put together, and the text behind them in the same message."""
+    """Results are put together, with the text behind them in the same message."""
     elements, starts = list[Json](), list[int]()
     is_open = False
     for message in messages:
