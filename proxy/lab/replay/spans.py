@@ -1,4 +1,4 @@
-r"""Needed spans (docs/replay-your-sessions.md): text that the agent repeats next and that is still in the forwarded view.
+r"""Needed spans (docs/replay-your-sessions.md): text that the agent repeats next and that the forwarded view still has.
 
     read:     "    12\tdef charge(berth):\n    13\t    return 2 * berth.fee"
     written:  {"old_string": "def charge(berth):\n    return 2 * berth.fee"}
