@@ -15,8 +15,9 @@ import msgspec
 from msgspec import Meta
 
 from proxy.admin.conversation_branch import ConversationBranch, cut_title, open_branch
-from proxy.admin.events_page import describe_event
+from proxy.admin.events_page import INCIDENT_COLUMNS, read_incident
 from proxy.admin.figures import OPEN_SECONDS
+from proxy.admin.request_list import list_names
 from proxy.admin.routes import AdminContext, AdminRequest, Json, Route, run_in_admin_thread
 from proxy.config import Config
 from proxy.errors import NotFound, Overloaded
@@ -101,14 +102,9 @@ def list_conversations(context: AdminContext, request: AdminRequest) -> Json:
     return {
         "conversations": rows,
         "next": rows[-1]["last"] if has_more else None,
-        "teams": [own_team] if own_team else _list_names(context.activity_log, "team"),
-        "models": _list_names(context.activity_log, "model", own_team),
+        "teams": [own_team] if own_team else list_names(context.activity_log, "turns", "team"),
+        "models": list_names(context.activity_log, "turns", "model", own_team),
     }
-
-
-def _list_names(activity_log: ActivityLog, column: str, team: str = "") -> list[str]:
-    query = f"select distinct {column} as name from turns where ? in ('', team) order by 1 limit 500"  # noqa: S608
-    return [row["name"] for row in activity_log.query(query, [team]) if row["name"]]
 
 
 def _is_open(last: float) -> bool:
@@ -118,6 +114,8 @@ def _is_open(last: float) -> bool:
 async def show_conversation(context: AdminContext, request: AdminRequest) -> Json:
     all_turns, turns, branch = await _look_up(context, request)
     last_turn = turns[-1]
+    for turn in turns:
+        del turn["tenant"]
     incidents = await run_in_admin_thread(_list_incidents, context.activity_log, last_turn["conversation"])
     if isinstance(branch, ConversationBranch):
         messages = await run_in_admin_thread(branch.describe)
@@ -129,7 +127,7 @@ async def show_conversation(context: AdminContext, request: AdminRequest) -> Jso
         "last": last_turn["at"],
         "open": _is_open(last_turn["at"]),
         "at": last_turn["link"],
-        "turns": [_describe_turn(turn) for turn in turns],
+        "turns": turns,
         "sessions": _describe_sessions(all_turns),
         "happened": incidents,
         "spent": sum(incident["dollars"] for incident in incidents),
@@ -168,10 +166,6 @@ async def _look_up(
     return all_turns, turns, await open_branch(context, chosen_turn, all_turns)
 
 
-def _describe_turn(turn: Turn) -> Json:
-    return {name: value for name, value in turn.items() if name not in ("conversation", "tenant", "team")}
-
-
 def _describe_sessions(turns: Sequence[Turn]) -> list[Json]:
     sessions: dict[str, Json] = {}
     for turn in turns:
@@ -188,8 +182,8 @@ def _describe_sessions(turns: Sequence[Turn]) -> list[Json]:
 
 
 def _list_incidents(activity_log: ActivityLog, conversation: str) -> list[Json]:
-    query = "select * from incidents where conversation = ? order by at limit ?"
-    return [describe_event(row) for row in activity_log.query(query, [conversation, TURNS_LIMIT])]
+    query = f"select {INCIDENT_COLUMNS} from incidents where conversation = ? order by at limit ?"  # noqa: S608
+    return [read_incident(row) for row in activity_log.query(query, [conversation, TURNS_LIMIT])]
 
 
 def _find_titles(config: Config, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -213,19 +207,14 @@ def _list_folders(tenant_folder: Path) -> dict[str, Path]:
 
 def _read_title(folder: Path) -> str:
     for path in list_files(folder)[:1]:
-        with suppress(FileNotFoundError):  # it may be removed by now
-            for role, text in _read_texts(path):
-                if role == "user":
-                    return cut_title(text)
+        with suppress(FileNotFoundError), path.open("rb") as lines:  # it may be removed by now
+            for raw in islice(lines, TITLE_LINES):
+                line = parse(raw)
+                if isinstance(line, MessageLine):
+                    role, text = role_and_text(line.message)
+                    if role == "user":
+                        return cut_title(text)
     return ""
-
-
-def _read_texts(path: Path) -> Iterator[tuple[str, str]]:
-    with path.open("rb") as lines:
-        for raw in islice(lines, TITLE_LINES):
-            line = parse(raw)
-            if isinstance(line, MessageLine):
-                yield role_and_text(line.message)
 
 
 CONTEXT_CHARACTERS = 80

@@ -15,6 +15,7 @@ from proxy.telemetry import audit
 
 ADMIN_ACT = "admin"
 """Operators' acts are shown from the audit log."""
+INCIDENT_COLUMNS = "at, severity, name, conversation, details, dollars"
 SEVERITIES = ("info", "warning", "error")
 
 
@@ -30,20 +31,15 @@ class AuditQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def list_events(context: AdminContext, request: AdminRequest) -> Json:
     severities = SEVERITIES[SEVERITIES.index(request.query.least) :]
     marks = ", ".join("?" * len(severities))
-    query = f"select * from incidents where severity in ({marks}) and name != ? order by at desc limit ?"  # noqa: S608
+    query = (
+        f"select {INCIDENT_COLUMNS} from incidents where severity in ({marks}) and name != ? order by at desc limit ?"  # noqa: S608
+    )
     rows = context.activity_log.query(query, [*severities, ADMIN_ACT, request.query.limit])
-    return {"events": [describe_event(row) for row in rows]}
+    return {"events": [read_incident(row) for row in rows]}
 
 
-def describe_event(row: dict[str, Any]) -> Json:
-    return {
-        "at": row["at"],
-        "severity": row["severity"],
-        "name": row["name"],
-        "conversation": row["conversation"],
-        "details": json.loads(row["details"]),
-        "dollars": row["dollars"],
-    }
+def read_incident(row: dict[str, Any]) -> Json:
+    return {**row, "details": json.loads(row["details"])}
 
 
 def list_acts(context: AdminContext, request: AdminRequest) -> Json:

@@ -184,6 +184,7 @@ _FIGURES = (
 )  # fmt: skip
 
 Figures = dict[str, float]
+Row = dict[str, Any]
 
 
 class UsageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -206,9 +207,10 @@ def show_usage(context: AdminContext, request: AdminRequest) -> Json:
     log = context.activity_log
     rows = [*log.query(_TURNS.format(by=query.by), parameters), *log.query(_SUMMARIES.format(by=query.by), parameters)]
 
-    groups: dict[str, Figures] = {}
+    rows_by_name: dict[str, list[Row]] = {}
     for row in rows:
-        _add(groups.setdefault(row["name"], _make_figures()), row)
+        rows_by_name.setdefault(row["name"], []).append(row)
+    groups = {name: _sum_up(rows) for name, rows in rows_by_name.items()}
     names = sorted(groups, key=lambda name: (-groups[name]["tokens_raw"], name))
     chart_names = names
     if len(names) > CHART_GROUPS_MAX:
@@ -231,31 +233,23 @@ def show_usage(context: AdminContext, request: AdminRequest) -> Json:
     }
 
 
-def _describe_moments(rows: list[dict[str, Any]], chart_names: list[str], moments: range, step: float) -> list[Json]:
-    figures_by_moment: dict[tuple[int, str], Figures] = {}
+def _describe_moments(rows: list[Row], chart_names: list[str], moments: range, step: float) -> list[Json]:
+    rows_by_moment: dict[tuple[int, str], list[Row]] = {}
     for row in rows:
-        name = row["name"] if row["name"] in chart_names else OTHERS
-        _add(figures_by_moment.setdefault((row["moment"], name), _make_figures()), row)
+        if row["moment"] in moments:
+            name = row["name"] if row["name"] in chart_names else OTHERS
+            rows_by_moment.setdefault((row["moment"], name), []).append(row)
     described: list[Json] = []
-    for moment, name in sorted(figures_by_moment):
-        if moment in moments:
-            described.append({"at": moment * step, "group": name, **_describe(figures_by_moment[moment, name])})
+    for moment, name in sorted(rows_by_moment):
+        described.append({"at": moment * step, "group": name, **_describe(_sum_up(rows_by_moment[moment, name]))})
     return described
 
 
-def _make_figures() -> Figures:
-    return dict.fromkeys(_FIGURES, 0)
-
-
-def _add(figures: Figures, row: dict[str, Any]) -> None:
-    for name in _FIGURES:
-        figures[name] += row.get(name) or 0
-
-
-def _sum_up(groups: Iterable[Figures]) -> Figures:
-    total = _make_figures()
-    for figures in groups:
-        _add(total, figures)
+def _sum_up(rows: Iterable[Mapping[str, Any]]) -> Figures:
+    total: Figures = dict.fromkeys(_FIGURES, 0)
+    for row in rows:
+        for name in _FIGURES:
+            total[name] += row.get(name) or 0
     return total
 
 

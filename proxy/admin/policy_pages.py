@@ -150,9 +150,7 @@ def _resolve_policies(config: Config, trial: NewTrial) -> list[Json]:
     """Return both policies with everything that they inherit."""
     config_with_trial = config
     if trial.values is not None:
-        flaws = _find_flaws(trial.values)
-        if flaws:
-            raise Invalid("a trial can use neither files nor other upstreams", flaws)
+        _refuse_outside(trial.values, may_name_upstream=False)
         config_with_trial = insert_policy(config, trial.policy, trial.values)
     policies = []
     for field, name, source in (
@@ -172,17 +170,17 @@ def insert_policy(config: Config, name: str, values: Json) -> Config:
         raise Invalid("invalid policy", [Flaw(flaw.path, flaw.message) for flaw in fault.faults]) from None
 
 
-def _find_flaws(values: Json) -> list[Flaw]:
+def _refuse_outside(values: Json, own_prompt: str = "", *, may_name_upstream: bool) -> None:
     """Refuse settings that would read a file of this machine, or name who else reads conversations."""
     summary = values.get("summary")
     if not isinstance(summary, dict):
-        return []
-    flaws = []
-    if summary.get("prompt", SHIPPED_PROMPTS[0]) not in SHIPPED_PROMPTS:
-        flaws.append(Flaw("summary.prompt", f"only {' or '.join(SHIPPED_PROMPTS)} can be tried, no file"))
-    if summary.get("upstream"):
-        flaws.append(Flaw("summary.upstream", "can be set in the configuration file only"))
-    return flaws
+        return
+    if summary.get("prompt") not in (None, *SHIPPED_PROMPTS, own_prompt):
+        why = f"only {' or '.join(SHIPPED_PROMPTS)} here; name a file in the configuration file"
+        raise Invalid("no file can be named here", [Flaw("summary.prompt", why)])
+    if summary.get("upstream") and not may_name_upstream:
+        why = "can be set in the configuration file only"
+        raise Invalid("a trial uses no other upstream", [Flaw("summary.upstream", why)])
 
 
 def _find_conversations(archive: Archive, trial: NewTrial) -> list[SavedConversation]:
@@ -266,7 +264,9 @@ def check_draft(context: AdminContext, request: AdminRequest) -> Json:
     """Return the change that a draft makes to the file, and probable mistakes in it."""
     draft: NewDraft = request.body
     config = context.config()
-    _refuse_files(config, draft)
+    policy = config.policies.get(draft.policy)
+    own_prompt = "" if policy is None else policy.summary.prompt.name
+    _refuse_outside(draft.values, own_prompt, may_name_upstream=True)
     changed_config = insert_policy(config, draft.policy, draft.values)
     doubts = {*find_warnings(changed_config, is_known_model)} - {*find_warnings(config, is_known_model)}
     name = context.file.name if context.file else "proxy.yaml"
@@ -300,19 +300,6 @@ def _edit_file(context: AdminContext, draft: NewDraft) -> tuple[str, str, str]:
     except InvalidConfig as invalid:
         return text, "", f"the proxy would refuse the file: {invalid.faults[0]}"
     return text, changed_text, ""
-
-
-def _refuse_files(config: Config, draft: NewDraft) -> None:
-    """Refuse a prompt file, unless the policy names it already."""
-    summary = draft.values.get("summary")
-    prompt = summary.get("prompt") if isinstance(summary, dict) else None
-    allowed_prompts = [None, *SHIPPED_PROMPTS]
-    policy = config.policies.get(draft.policy)
-    if policy is not None:
-        allowed_prompts.append(policy.summary.prompt.name)
-    if prompt not in allowed_prompts:
-        why = f"only {' or '.join(SHIPPED_PROMPTS)} here; name a file in the configuration file"
-        raise Invalid("a draft cannot name a file", [Flaw("summary.prompt", why)])
 
 
 ROUTES = (

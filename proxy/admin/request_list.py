@@ -99,7 +99,7 @@ class RequestsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The `next` of the page before."""
     after: Annotated[int, Meta(ge=0, lt=10**15)] = 0
     """Only requests that are new since a list was read."""
-    limit: Annotated[int, Meta(ge=1, le=10_000)] = 50
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 50
 
 
 def list_requests(context: AdminContext, request: AdminRequest) -> Json:
@@ -137,9 +137,9 @@ def show_traffic(context: AdminContext, request: AdminRequest) -> Json:
         "every": step,
         "total": total,
         "moments": moments,
-        "teams": [team] if team else _list_names(log, "team"),
-        "models": _list_names(log, "model", team),
-        "upstreams": _list_names(log, "upstream", team),
+        "teams": [team] if team else list_names(log, "requests", "team"),
+        "models": list_names(log, "requests", "model", team),
+        "upstreams": list_names(log, "requests", "upstream", team),
     }
 
 
@@ -189,8 +189,8 @@ def _make_fragments(kind: str) -> dict[str, str]:
     }
 
 
-def _list_names(log: ActivityLog, column: str, team: str = "") -> list[str]:
-    query = f"select distinct {column} as name from requests where ? in ('', team) order by 1 limit 500"  # noqa: S608
+def list_names(log: ActivityLog, table: str, column: str, team: str = "") -> list[str]:
+    query = f"select distinct {column} as name from {table} where ? in ('', team) order by 1 limit 500"  # noqa: S608
     return [row["name"] for row in log.query(query, [team]) if row["name"]]
 
 
