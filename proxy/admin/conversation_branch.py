@@ -76,16 +76,16 @@ def show_with_block(request: Request, links: Sequence[bytes], block: Block, rule
 def _find_status(state: ConversationState, index: int, message: Message, pins: Sequence[str]) -> MessageStatus:
     steps = []
     notes = []
-    for forwarded in state.view:
-        if not forwarded.start <= index < max(forwarded.stop, forwarded.start + 1):
+    for sent_message in state.view:
+        if not sent_message.start <= index < max(sent_message.stop, sent_message.start + 1):
             continue
-        if not forwarded.literal:
-            if forwarded.start == index:
+        if not sent_message.literal:
+            if sent_message.start == index:
                 return MessageStatus(PINNED if _is_pinned(message, pins) else KEPT)
-        elif forwarded.made == NOTE:
-            notes.append(forwarded)
+        elif sent_message.made == NOTE:
+            notes.append(sent_message)
         else:
-            steps.append(forwarded)
+            steps.append(sent_message)
     if steps:
         return MessageStatus(CLEARED, steps[0].made, tuple(steps))
     summary = state.block.summary
@@ -149,7 +149,7 @@ class ConversationBranch:
     def describe_message(self, index: int) -> Json:
         message, status = self.request.body[index], self.view.statuses[index]
         role, text = role_and_text(message.raw)
-        covered_counts = [forwarded.stop - forwarded.start for forwarded in status.instead]
+        covered_counts = [sent_message.stop - sent_message.start for sent_message in status.instead]
         return {
             "place": index,
             "role": role,
@@ -157,7 +157,7 @@ class ConversationBranch:
             "step": status.step,
             "original": self._redact(text),
             "raw": self._redact(message.raw.decode("utf-8", "replace")),
-            "instead": [self._redact(role_and_text(forwarded.raw)[1]) for forwarded in status.instead],
+            "instead": [self._redact(role_and_text(sent_message.raw)[1]) for sent_message in status.instead],
             "tells": max([1, *covered_counts]),  # messages that the same note stands for
         }
 
@@ -172,7 +172,7 @@ class ConversationBranch:
             tool = message.calls[0].name
         bytes_sent = len(message.raw)
         if status.instead or status.is_removed:
-            bytes_sent = sum(len(forwarded.raw) for forwarded in status.instead if forwarded.start == index)
+            bytes_sent = sum(len(sent_message.raw) for sent_message in status.instead if sent_message.start == index)
         preview = " ".join(text[: 2 * PREVIEW_CHARACTERS].split())[:PREVIEW_CHARACTERS]
         return {
             "place": index,
@@ -246,9 +246,9 @@ async def _find_block(
         return None, False
     for space in (tenant, f"{tenant}/{OBSERVED}"):
         keys = [make_block_key(space, link) for link in reversed(links)]
-        stored = (await context.store.find_first(keys))[0]
-        if stored is not None:
-            return Block.from_bytes(stored.value), space != tenant
+        stored_value = (await context.store.find_first(keys))[0]
+        if stored_value is not None:
+            return Block.from_bytes(stored_value.value), space != tenant
     return None, False
 
 
@@ -271,8 +271,8 @@ def _build_view(config: Config, request: Request, lines: list[MessageLine], bloc
 
 
 def find_transcript(archive: Archive, conversation: str, tenant: str) -> Transcript | None:
-    for saved in archive.find(conversation, tenant):
-        return read_transcript(saved)
+    for saved_conversation in archive.find(conversation, tenant):
+        return read_transcript(saved_conversation)
     return None
 
 

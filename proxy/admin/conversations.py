@@ -253,8 +253,8 @@ def _search(context: AdminContext, request: AdminRequest, client_left: threading
         return {"hits": hits, "whole": True}
     find = find_text(query.text)
     end = time.monotonic() + SEARCH_SECONDS
-    for saved in context.archive.newest_first(Caller(request.visitor.team).tenant):
-        for hit in _find_hits(read_transcript(saved), find):
+    for saved_conversation in context.archive.newest_first(Caller(request.visitor.team).tenant):
+        for hit in _find_hits(read_transcript(saved_conversation), find):
             if len(hits) >= query.limit:
                 return {"hits": hits, "whole": False}
             hits.append(hit)
@@ -265,13 +265,13 @@ def _search(context: AdminContext, request: AdminRequest, client_left: threading
 
 def _find_hits(transcript: Transcript, find: Finder) -> Iterator[Json]:
     title = next((text for _, role, _, text in transcript.texts() if role == "user"), "")
-    for at, role, seen, match in transcript.search(find):
+    for at, role, seen_at, match in transcript.search(find):
         yield {
             "conversation": transcript.saved.short_name,
             "title": cut_title(title),
             "at": at,
             "role": role,
-            "seen": seen,
+            "seen": seen_at,
             "before": match.text[max(0, match.start - CONTEXT_CHARACTERS) : match.start],
             "found": match.text[match.start : match.stop],
             "after": match.text[match.stop : match.stop + CONTEXT_CHARACTERS],

@@ -239,10 +239,10 @@ def _describe_moments(rows: list[Row], chart_names: list[str], moments: range, s
         if row["moment"] in moments:
             name = row["name"] if row["name"] in chart_names else OTHERS
             rows_by_moment.setdefault((row["moment"], name), []).append(row)
-    described: list[Json] = []
+    moment_rows: list[Json] = []
     for moment, name in sorted(rows_by_moment):
-        described.append({"at": moment * step, "group": name, **_describe(_sum_up(rows_by_moment[moment, name]))})
-    return described
+        moment_rows.append({"at": moment * step, "group": name, **_describe(_sum_up(rows_by_moment[moment, name]))})
+    return moment_rows
 
 
 def _sum_up(rows: Iterable[Mapping[str, Any]]) -> Figures:

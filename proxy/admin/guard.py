@@ -155,8 +155,8 @@ def find_holder_of_session(keyholders: Sequence[Keyholder], session: str, now: f
 
 def make_session(keyholder: Keyholder, now: float) -> str:
     """Return `<expiry>.<keyholder>.<random>.<signature>`."""
-    unsigned = f"{int(now) + SESSION_SECONDS}.{keyholder.public_id}.{secrets.token_hex(8)}"
-    return f"{unsigned}.{_signature(unsigned, keyholder.key)}"
+    payload = f"{int(now) + SESSION_SECONDS}.{keyholder.public_id}.{secrets.token_hex(8)}"
+    return f"{payload}.{_signature(payload, keyholder.key)}"
 
 
 def session_id(session: str) -> str:
@@ -166,13 +166,13 @@ def session_id(session: str) -> str:
 
 def is_session(session: str, keyholder: Keyholder, now: float) -> bool:
     """Check a session. It names its keyholder: none can sign for another."""
-    unsigned, _, signature = session.rpartition(".")
-    if find_session_holder(unsigned) != keyholder.public_id or not signature.isascii():
+    payload, _, signature = session.rpartition(".")
+    if find_session_holder(payload) != keyholder.public_id or not signature.isascii():
         return False
-    expiry = int(unsigned.partition(".")[0])
-    return hmac.compare_digest(_signature(unsigned, keyholder.key), signature) and expiry > now
+    expiry = int(payload.partition(".")[0])
+    return hmac.compare_digest(_signature(payload, keyholder.key), signature) and expiry > now
 
 
-def _signature(unsigned: str, key: str) -> str:
+def _signature(payload: str, key: str) -> str:
     signing_key = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=32, person=b"cp-admin-session").digest()
-    return blake2b(unsigned.encode(), key=signing_key, digest_size=24).hexdigest()
+    return blake2b(payload.encode(), key=signing_key, digest_size=24).hexdigest()

@@ -37,8 +37,8 @@ from proxy.wire.caller import Caller
 
 def list_policies(context: AdminContext, request: AdminRequest) -> Json:
     """A key of one team sees only its attachments, and no warnings: they name other teams."""
-    loaded = _load(context)
-    config = loaded.config
+    loaded_config = _load(context)
+    config = loaded_config.config
     team = request.visitor.team
     attachments = [  # in the order in which they decide
         attachment.model_dump()
@@ -50,49 +50,50 @@ def list_policies(context: AdminContext, request: AdminRequest) -> Json:
         doubts = [{"path": path, "message": why} for path, why in find_warnings(config, is_known_model)]
     names = sorted(config.all_policies, key=lambda name: (name != DEFAULT, name))
     return {
-        "policies": [_describe(loaded, name) for name in names],
+        "policies": [_describe(loaded_config, name) for name in names],
         "attachments": attachments,
         "doubts": doubts,
     }
 
 
 def show_policy(context: AdminContext, request: AdminRequest) -> Json:
-    loaded = _load(context)
+    loaded_config = _load(context)
     name = request.names["policy"]
-    if name not in loaded.config.all_policies:
+    if name not in loaded_config.config.all_policies:
         raise NotFound("unknown policy: GET /policies lists all")
     values = [
-        {"path": ".".join(path), "value": value, "origin": origin} for path, value, origin in find_origins(loaded, name)
+        {"path": ".".join(path), "value": value, "origin": origin}
+        for path, value, origin in find_origins(loaded_config, name)
     ]
-    return {**_describe(loaded, name), "values": values}
+    return {**_describe(loaded_config, name), "values": values}
 
 
 def _load(context: AdminContext) -> Loaded:
     """Return the configuration in force, with origins if its sources still say the same."""
     config = context.config()
     try:
-        loaded = context.read()
+        loaded_config = context.read()
     except InvalidConfig:
         return Loaded(config, {})
-    if loaded.config.policies != config.policies:
+    if loaded_config.config.policies != config.policies:
         return Loaded(config, {})
-    return loaded
+    return loaded_config
 
 
-def _describe(loaded: Loaded, name: str) -> Json:
-    policy = loaded.config.policy(name)
+def _describe(loaded_config: Loaded, name: str) -> Json:
+    policy = loaded_config.config.policy(name)
     return {
         "name": name,
-        "kind": find_kind(loaded, name),
+        "kind": find_kind(loaded_config, name),
         "version": policy.version,
         "mode": policy.mode,
-        "inherits": loaded.config.lineage(name)[1:],
+        "inherits": loaded_config.config.lineage(name)[1:],
     }
 
 
-def find_kind(loaded: Loaded, name: str) -> str:
+def find_kind(loaded_config: Loaded, name: str) -> str:
     """Return who wrote a policy: "file", "shipped" or "default"."""
-    if name in loaded.config.policies and "policies" in loaded.config.model_fields_set:
+    if name in loaded_config.config.policies and "policies" in loaded_config.config.model_fields_set:
         return "file"
     if name in shipped_policies():
         return "shipped"
@@ -188,7 +189,7 @@ def _find_conversations(archive: Archive, trial: NewTrial) -> list[SavedConversa
     if trial.conversation:
         return list(archive.find(trial.conversation, tenant))[:1]
     since = time.time() - trial.days * DAY_SECONDS
-    return [saved for saved in archive.newest_first(tenant) if saved.written_at >= since]
+    return [conversation for conversation in archive.newest_first(tenant) if conversation.written_at >= since]
 
 
 async def _run(folder: str, job: Mapping[str, Any], conversations: Sequence[SavedConversation], seconds: float) -> Json:

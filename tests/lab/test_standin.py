@@ -56,4 +56,4 @@ def test_a_demand_with_headings_of_unknown_subjects_gets_its_own():
 
 def test_it_takes_the_time_that_a_model_would():
     pace = summarizers.Pace(first=1.0, read=1_000, written=50)
-    assert pace.seconds(fresh=4_000, written=500) == 1.0 + 4.0 + 10.0
+    assert pace.seconds(fresh_tokens=4_000, written_tokens=500) == 1.0 + 4.0 + 10.0

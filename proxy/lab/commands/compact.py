@@ -91,26 +91,26 @@ class Strategy:
             return policy.rules("").when_full
         if self.step == SUMMARY:
             return ()
-        listed = policy.find_listed(self.step)
-        if listed is None and self.is_of_design:
-            listed = jp.find_listed(self.step)
+        listed_step = policy.find_listed(self.step)
+        if listed_step is None and self.is_of_design:
+            listed_step = jp.find_listed(self.step)
         own = NAMED[self.name].settings if self.name in NAMED else {}
         try:
-            return (policy.build_step(self.step, {**(listed or {}), **own, **self.settings}),)
+            return (policy.build_step(self.step, {**(listed_step or {}), **own, **self.settings}),)
         except ValueError as fault:
             raise ValueError(f"--step {self.name}: {fault}") from None
 
 
 def parse_strategy(text: str) -> Strategy:
     """Read `NAME` or `NAME:setting=value,setting=value`; each value is YAML."""
-    name, _, typed = text.partition(":")
+    name, _, settings_text = text.partition(":")
     if name == TANGENTS:
         raise ArgumentTypeError("a person has to confirm what goes: see --tangents and --drop")
     names = (*STEPS, SUMMARY, AUTO, *NAMED)
     if name not in names:
         raise ArgumentTypeError(f"there is no step {name!r}{suggest(name, names)} (there are {', '.join(names)})")
     settings = dict[str, Any]()
-    for pair in _SETTING.split(typed) if typed else ():
+    for pair in _SETTING.split(settings_text) if settings_text else ():
         setting, equals, value = pair.partition("=")
         if not equals:
             raise ArgumentTypeError(f"{pair!r} is no setting: write {name}:setting=value,setting=value")
@@ -317,8 +317,8 @@ def _apply_steps(
             shorter, (report,) = run((step,), draft)
             reports.append(replace(report, cause=_find_cause(step, draft, report)))
             draft = shorter
-        left = state.size() - sum(report.saved for report in reports)
-        is_large = window.tokens is not None and left > window.tokens * SUMMARIZE_OVER_SHARE
+        remaining_tokens = state.size() - sum(report.saved for report in reports)
+        is_large = window.tokens is not None and remaining_tokens > window.tokens * SUMMARIZE_OVER_SHARE
         if strategy.step == SUMMARY or (strategy.step == AUTO and is_large):
             draft, (report,) = run((_ask_summary(state, draft, asking),), draft)
             cause = "" if report.saved else "the summary is not shorter than what it would replace"
@@ -340,20 +340,20 @@ def _find_cause(step: Step, draft: Draft, report: StepReport) -> str:
 def _ask_summary(state: ConversationState, draft: Draft, asking: tangents.ModelQuestion) -> Summarize:
     """NoListError: the model gave no summary; the message says why."""
     rules = replace(state.rules.summary, call="transcript")
-    asked = replace(state, rules=replace(state.rules, summary=rules))
-    weight = asked.count_tokens(draft.middle)
+    asking_state = replace(state, rules=replace(state.rules, summary=rules))
+    weight = asking_state.count_tokens(draft.middle)
     if not draft.middle:
         raise tangents.NoListError("nothing to summarize: all of it is kept (see --keep-last)")
-    question = build_question(asked, draft, draft.middle[-1].stop, weight)
+    question = build_question(asking_state, draft, draft.middle[-1].stop, weight)
     verdict = asyncio.run(tangents.ask_summary(state.request, question, asking))
     if not verdict.text:
         raise tangents.NoListError(f"the model {asking.model!r} wrote no summary: {verdict.why}")
     return Summarize(verdict.text, rules)
 
 
-def _drop_turns(state: ConversationState, named: Collection[int]) -> Outcome:
+def _drop_turns(state: ConversationState, numbers: Collection[int]) -> Outcome:
     """Change nothing but these turns."""
-    return _outcome_of(state, *Turns.of(state.request, state.rules).drop_turns(named, state.count), "turns")
+    return _outcome_of(state, *Turns.of(state.request, state.rules).drop_turns(numbers, state.count), "turns")
 
 
 def _outcome_of(state: ConversationState, shorter: Draft, reports: Sequence[StepReport], reason: str) -> Outcome:
@@ -380,9 +380,9 @@ def _print(outcome: Outcome, args: argparse.Namespace) -> int:
         print(outcome.as_json() if args.json else outcome.as_table())  # noqa: T201
         return 0
     if args.drop and (
-        left := [f"{report.step} cannot go: {report.refused}" for report in outcome.reports if report.refused]
+        obstacles := [f"{report.step} cannot go: {report.refused}" for report in outcome.reports if report.refused]
     ):
-        return print_error("\n".join([*left, "nothing was dropped"]))
+        return print_error("\n".join([*obstacles, "nothing was dropped"]))
     sys.stdout.buffer.write(CHAT_FORMAT.render(outcome.request, outcome.view, outcome.tools) + b"\n")
     return 0
 
@@ -390,18 +390,18 @@ def _print(outcome: Outcome, args: argparse.Namespace) -> int:
 def diff_messages(request: Request, view: Sequence[Message]) -> Iterator[str]:
     """Return a unified diff, one hunk for each changed message. The head is never changed and left out."""
     before, after, head_size = request.body, view[request.head_size :], request.head_size
-    covered = {index for message in after for index in range(message.start, message.stop)}
+    covered_indices = {index for message in after for index in range(message.start, message.stop)}
     hunks: list[tuple[int, int, Message | None]] = [(message.start, message.stop, message) for message in after]
-    hunks += [(index, index + 1, None) for index in range(len(before)) if index not in covered]
+    hunks += [(index, index + 1, None) for index in range(len(before)) if index not in covered_indices]
     for start, stop, message in sorted(hunks, key=lambda hunk: hunk[:2]):
-        old, new = before[start:stop], [message] if message is not None else []
-        if [each.raw for each in old] == [each.raw for each in new]:
+        old_messages, new_messages = before[start:stop], [message] if message is not None else []
+        if [message_.raw for message_ in old_messages] == [message_.raw for message_ in new_messages]:
             continue
         first, last = head_size + start + 1, head_size + stop
-        many = f"messages {first}-{last}" if last > first else f"message {first}"
-        role = role_and_text((old or new)[0].raw)[0]
-        yield f"@@ {many if old else 'inserted message'} ({role}) @@"
-        lines = unified_diff(_list_lines(old), _list_lines(new), n=1, lineterm="")
+        heading = f"messages {first}-{last}" if last > first else f"message {first}"
+        role = role_and_text((old_messages or new_messages)[0].raw)[0]
+        yield f"@@ {heading if old_messages else 'inserted message'} ({role}) @@"
+        lines = unified_diff(_list_lines(old_messages), _list_lines(new_messages), n=1, lineterm="")
         yield from islice(lines, 3, None)  # without the names of files and the first line numbers
 
 

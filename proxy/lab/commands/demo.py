@@ -84,18 +84,18 @@ def _parse_turns(text: str) -> int:
 
 async def _run_demo(args: argparse.Namespace, state: str) -> int:
     screen = Screen.of(sys.stdout)
-    sampled, tokenizer = sample(args.turns, nudged_every=NUDGED_EVERY if args.policy else 0), Tokenizers().of(NAME)
+    agent_run, tokenizer = sample(args.turns, nudged_every=NUDGED_EVERY if args.policy else 0), Tokenizers().of(NAME)
     scenery = Scenery(
-        sampled,
-        charge_untouched(sampled, tokenizer),
+        agent_run,
+        charge_untouched(agent_run, tokenizer),
         args.window,
         resolve_window(NAME).prices or TokenPrices(0, 0, 0, 0),
     )
     manner = Manner(window=args.window, summary_seconds=0 if args.fast else SUMMARY_SECONDS)
-    model = SimulatedModel(sampled, tokenizer, manner)
+    model = SimulatedModel(agent_run, tokenizer, manner)
     moment, began = Moment(scenery, [], Tally(model.received)), perf_counter()
     async with SimulatedServer(model) as upstream, _proxy(upstream.url, state, args) as url:
-        agent = Agent(sampled, url, NAME, 0 if args.fast else min(PAUSE_SECONDS, RUN_SECONDS / args.turns))
+        agent = Agent(agent_run, url, NAME, 0 if args.fast else min(PAUSE_SECONDS, RUN_SECONDS / args.turns))
         playing = asyncio.create_task(_watch(agent, moment, screen))
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, playing.cancel)
         await asyncio.wait({playing})
@@ -125,14 +125,14 @@ async def _watch(agent: Agent, moment: Moment, screen: "Screen") -> None:
 @asynccontextmanager
 async def _proxy(upstream: str, state: str, args: argparse.Namespace) -> AsyncIterator[str]:
     """Run a proxy as with `serve`, on a free port."""
-    loaded = _configure(upstream, state, args)
-    sock = supervisor.reserve_port(loaded.config)
-    last_valid = LastValid(loaded.config, Registry())
-    worker = build_worker(ConfigSource(lambda _: loaded, None), loaded.config, None, last_valid)
+    loaded_config = _configure(upstream, state, args)
+    sock = supervisor.reserve_port(loaded_config.config)
+    last_valid = LastValid(loaded_config.config, Registry())
+    worker = build_worker(ConfigSource(lambda _: loaded_config, None), loaded_config.config, None, last_valid)
     serving = asyncio.create_task(worker.run(sock))
     await asyncio.sleep(0)
     try:
-        yield f"{make_url(loaded.config, sock)}/v1"
+        yield f"{make_url(loaded_config.config, sock)}/v1"
     finally:
         if not serving.done():
             signal.raise_signal(signal.SIGTERM)  # the way a user stops it
@@ -140,7 +140,7 @@ async def _proxy(upstream: str, state: str, args: argparse.Namespace) -> AsyncIt
 
 
 def _configure(upstream: str, state: str, args: argparse.Namespace) -> Loaded:
-    given: dict[tuple[str | int, ...], object] = {
+    settings: dict[tuple[str | int, ...], object] = {
         ("listen", "port"): 0,
         ("listen", "drain_seconds"): 0,
         ("upstreams", 0, "base_url"): upstream,
@@ -148,14 +148,16 @@ def _configure(upstream: str, state: str, args: argparse.Namespace) -> Loaded:
         ("log", "level"): "error",
     }
     if args.policy:  # else the proxy has to learn the window, as it does from any server
-        given["upstreams", 0, "policy"] = args.policy
-        given["upstreams", 0, "window"] = args.window
-    return load(None, {}, given)
+        settings["upstreams", 0, "policy"] = args.policy
+        settings["upstreams", 0, "window"] = args.window
+    return load(None, {}, settings)
 
 
 def _describe_originals(state: str, turns: Sequence[AgentTurn]) -> list[str]:
     """Return commands as this program was invoked: after `make run` none is on the PATH."""
-    named = next((turn.read_note("-conversation") for turn in reversed(turns) if turn.read_note("-conversation")), "")
+    conversation = next(
+        (turn.read_note("-conversation") for turn in reversed(turns) if turn.read_note("-conversation")), ""
+    )
     if not any(turn.read_note("") in ("created", "applied") for turn in turns):
         return [" Nothing was shortened, so no originals were kept. Try a longer run: --turns 150"]
     where = f"--state {shlex.quote(state)}"
@@ -163,7 +165,7 @@ def _describe_originals(state: str, turns: Sequence[AgentTurn]) -> list[str]:
         " The originals are kept. To see them, and what the model saw:",
         "",
         f"   {_program()} transcripts list {where}",
-        f"   {_program()} transcripts show {named} --compacted {where}",
+        f"   {_program()} transcripts show {conversation} --compacted {where}",
     ]
 
 

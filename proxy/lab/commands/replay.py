@@ -60,8 +60,8 @@ def take_part(conversations: Sequence[Conversation], part: int, parts: int, seed
 
 
 def _deal(conversations: Sequence[Conversation], seed: int) -> list[Conversation]:
-    dealt = chain.from_iterable(zip_longest(*_shuffle(conversations, seed)))
-    return [conversation for conversation in dealt if conversation is not None]
+    deck = chain.from_iterable(zip_longest(*_shuffle(conversations, seed)))
+    return [conversation for conversation in deck if conversation is not None]
 
 
 def _shuffle(conversations: Sequence[Conversation], seed: int) -> list[list[Conversation]]:
@@ -271,14 +271,14 @@ class UnknownPolicy(ValueError):
 def _read_conversations(args: argparse.Namespace) -> list[Conversation]:
     if not (args.files or args.sample):
         raise UnreadableError("nothing to replay: name files, or use --sample")
-    read = [each for path in args.files for each in sessions.read_sessions(path)]
+    read = [session_ for path in args.files for session_ in sessions.read_sessions(path)]
     for remark in _remarks(read):
         print(remark, file=sys.stderr)  # noqa: T201
-    found = sample.conversations() if args.sample else []
-    found += [conversation for session in read for conversation in session.conversations]
-    if not found:
+    conversations = sample.conversations() if args.sample else []
+    conversations += [conversation for session in read for conversation in session.conversations]
+    if not conversations:
         raise UnreadableError("these files hold no conversation with a request")
-    return _choose(args, found)
+    return _choose(args, conversations)
 
 
 def _choose(args: argparse.Namespace, conversations: list[Conversation]) -> list[Conversation]:
@@ -296,10 +296,10 @@ def _choose(args: argparse.Namespace, conversations: list[Conversation]) -> list
 
 
 def _remarks(read: Sequence[sessions.RecordedSession]) -> Iterator[str]:
-    noted = Counter("files of unknown form, skipped" for session in read if not session.format)
+    notes = Counter("files of unknown form, skipped" for session in read if not session.format)
     for session in read:
-        noted.update(session.notes)
-    yield from (f"{what}: {times:,}" for what, times in noted.items())
+        notes.update(session.notes)
+    yield from (f"{what}: {times:,}" for what, times in notes.items())
 
 
 def _replay_all(args: argparse.Namespace, config: Config, conversations: Sequence[Conversation]) -> list[Result]:
@@ -343,10 +343,10 @@ def _build_trials(args: argparse.Namespace, config: Config, name: str) -> list[T
     if not rules.new_blocks:
         return [trial]
     ends_only = HABITS[args.cache].ends_only
-    named = {prices: PRICES.get(prices) for prices in args.prices or PRICES}
+    price_models = {prices: PRICES.get(prices) for prices in args.prices or PRICES}
     return [
         replace(trial, price_model=label, prices=prices and replace(prices, ends_only=ends_only))
-        for label, prices in named.items()
+        for label, prices in price_models.items()
     ]
 
 

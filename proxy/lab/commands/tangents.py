@@ -100,24 +100,24 @@ class Turns:
     @classmethod
     def of(cls, request: Request, rules: Rules) -> "Turns":
         body = mark_observations(request.body, rules.observations, rules.pins)
-        fixed = find_fixed(body, rules.pins.passages(body))
-        held, bound = _reasons_to_stay(body, fixed, max(1, rules.keep.turns)), _linked_turns(body)
-        found = zip(find_turns(body), held, bound, strict=True)
-        return cls(request, body, tuple(TurnSpan(number, *each) for number, each in enumerate(found, 1)))
+        fixed_places = find_fixed(body, rules.pins.passages(body))
+        reasons, links = _reasons_to_stay(body, fixed_places, max(1, rules.keep.turns)), _linked_turns(body)
+        turn_values = zip(find_turns(body), reasons, links, strict=True)
+        return cls(request, body, tuple(TurnSpan(number, *values) for number, values in enumerate(turn_values, 1)))
 
     @property
     def offered(self) -> tuple[int, ...]:
         every = {turn.number for turn in self.listed}
         return tuple(turn.number for turn in self.listed if not self.find_obstacle(turn.number, every))
 
-    def find_obstacle(self, number: int, named: Collection[int]) -> str:
+    def find_obstacle(self, number: int, numbers: Collection[int]) -> str:
         """Return an empty text if the turn can be dropped together with `named`."""
         if not 0 < number <= len(self.listed):
             return f"unknown turn: there are turns 1 to {len(self.listed)}"
         turn = self.listed[number - 1]
         if turn.must_stay:
             return turn.must_stay
-        if any(mate not in named or self.listed[mate - 1].must_stay for mate in turn.linked):
+        if any(mate not in numbers or self.listed[mate - 1].must_stay for mate in turn.linked):
             return f"calls and results link turns {turn.linked[0]} to {turn.linked[-1]}: drop all or none"
         return ""
 
@@ -129,55 +129,57 @@ class Turns:
         """The mark of the frame is the digest of its content: nothing inside can hold it, or close the frame."""
         texts = [clean(transcript_text.retell(self.messages(turn.number), clip)) for turn in self.listed]
         mark = blake2b("\0".join(texts).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-        framed = [f"--- {mark} turn {number} ---\n{text}" for number, text in enumerate(texts, 1)]
-        asked = _ASKED.format(mark=mark, offered=", ".join(map(str, self.offered)))
-        return "\n\n".join([asked, *framed, f"--- {mark} end ---\n{_NOW}"])
+        frames = [f"--- {mark} turn {number} ---\n{text}" for number, text in enumerate(texts, 1)]
+        question = _ASKED.format(mark=mark, offered=", ".join(map(str, self.offered)))
+        return "\n\n".join([question, *frames, f"--- {mark} end ---\n{_NOW}"])
 
     def parse_answer(self, answer: str) -> tuple[tuple[Tangent, ...], tuple[str, ...]]:
         """Return the tangents, and the lines of the answer that name none."""
-        found, ignored = dict[int, Tangent](), list[str]()
-        offered = set(self.offered)
+        tangents, ignored_lines = dict[int, Tangent](), list[str]()
+        offered_numbers = set(self.offered)
         for line in _split_lines(answer.rpartition(_THOUGHT)[2]):
             match = _LINE.fullmatch(line)
             number = int(match[1]) if match else 0
-            if match and number in offered - found.keys():
-                found[number] = Tangent(number, match[2])
+            if match and number in offered_numbers - tangents.keys():
+                tangents[number] = Tangent(number, match[2])
             elif line.lower() not in _NONE:
-                ignored.append(line)
-        return tuple(found[number] for number in sorted(found)), tuple(ignored)
+                ignored_lines.append(line)
+        return tuple(tangents[number] for number in sorted(tangents)), tuple(ignored_lines)
 
-    def drop_turns(self, named: Collection[int], count: Count) -> tuple[Draft, tuple[StepReport, ...]]:
+    def drop_turns(self, numbers: Collection[int], count: Count) -> tuple[Draft, tuple[StepReport, ...]]:
         """Return the conversation without these turns, and a report of each."""
-        fixed = frozenset(place for turn in self.listed if turn.must_stay for place in turn.places)
-        draft = Draft(self.request.head, self.body, tools=self.request.tools, fixed=fixed, count=count)
+        fixed_places = frozenset(place for turn in self.listed if turn.must_stay for place in turn.places)
+        draft = Draft(self.request.head, self.body, tools=self.request.tools, fixed=fixed_places, count=count)
         reports = []
-        for number in sorted(named):
-            why = self.find_obstacle(number, named)
-            linked = self.listed[number - 1].linked if not why else range(0)
-            if linked and number == linked[0]:  # in one step: between two of them a call would be without its result
-                bounds = self.listed[number - 1].places.start, self.listed[linked[-1] - 1].places.stop
+        for number in sorted(numbers):
+            why = self.find_obstacle(number, numbers)
+            linked_numbers = self.listed[number - 1].linked if not why else range(0)
+            if (
+                linked_numbers and number == linked_numbers[0]
+            ):  # in one step: between two of them a call would be without its result
+                bounds = self.listed[number - 1].places.start, self.listed[linked_numbers[-1] - 1].places.stop
                 draft, (of_linked,) = run([DropTurn(range(*bounds))], draft)
             why = why or of_linked.refused
-            dropped = () if why else self.messages(number)
-            saved = sum(count(message.raw) for message in dropped)
-            reports.append(StepReport(f"turn {number}", len(dropped), saved, why))
+            messages = () if why else self.messages(number)
+            saved_tokens = sum(count(message.raw) for message in messages)
+            reports.append(StepReport(f"turn {number}", len(messages), saved_tokens, why))
         return draft, tuple(reports)
 
 
-def _reasons_to_stay(body: Sequence[Message], fixed: frozenset[int], newest: int) -> list[str]:
+def _reasons_to_stay(body: Sequence[Message], fixed_places: frozenset[int], newest: int) -> list[str]:
     """Words before a user's first ones stay with them."""
-    spans, answered = find_turns(body), find_last_assistant(body) or 0
+    spans, answered_until = find_turns(body), find_last_assistant(body) or 0
     first = next((place for place, message in enumerate(body) if message.is_user), len(body))
-    held = []
+    turn_reasons = []
     for number, span in enumerate(spans):
         reasons = {
             TASK: span.start <= first,
             NEWEST: number >= len(spans) - newest,
-            UNANSWERED: span.start > answered,
-            FIXED: not fixed.isdisjoint(span),
+            UNANSWERED: span.start > answered_until,
+            FIXED: not fixed_places.isdisjoint(span),
         }
-        held.append(next((why for why, holds in reasons.items() if holds), ""))
-    return held
+        turn_reasons.append(next((why for why, holds in reasons.items() if holds), ""))
+    return turn_reasons
 
 
 def _linked_turns(body: Sequence[Message]) -> list[range]:
@@ -193,8 +195,8 @@ def _linked_turns(body: Sequence[Message]) -> list[range]:
 
 def _split_lines(answer: str) -> list[str]:
     """Leave out characters that a terminal would obey."""
-    shown = ("".join(letter for letter in line if letter.isprintable()).strip() for line in answer.splitlines())
-    return [line for line in shown if line]
+    lines = ("".join(letter for letter in line if letter.isprintable()).strip() for line in answer.splitlines())
+    return [line for line in lines if line]
 
 
 CLIPS_CHARACTERS = (2_000, 500, 100)
@@ -228,43 +230,47 @@ def parse_turn_numbers(text: str) -> frozenset[int]:
 def list_tangents(turns: Turns, asking: ModelQuestion, *, as_json: bool) -> int:
     """Print the tangents; other lines of the answer go to standard error."""
     try:
-        found, ignored = turns.parse_answer(_ask_model(turns, asking)) if turns.offered else ((), ())
+        tangents, ignored_lines = turns.parse_answer(_ask_model(turns, asking)) if turns.offered else ((), ())
     except NoListError as fault:
         return print_error(str(fault))
     if as_json:
-        report = {"turns": len(turns.listed), "offered": turns.offered, "tangents": [asdict(each) for each in found]}
-        print(json.dumps(report | {"ignored": ignored}))  # noqa: T201
+        report = {
+            "turns": len(turns.listed),
+            "offered": turns.offered,
+            "tangents": [asdict(tangent) for tangent in tangents],
+        }
+        print(json.dumps(report | {"ignored": ignored_lines}))  # noqa: T201
         return 0
-    print(_format_tangents(turns, found, asking.count))  # noqa: T201
-    for line in ignored:
+    print(_format_tangents(turns, tangents, asking.count))  # noqa: T201
+    for line in ignored_lines:
         print(f"ignored line of the answer: {_shorten(line)}", file=sys.stderr)  # noqa: T201
     return 0
 
 
-def _format_tangents(turns: Turns, found: Iterable[Tangent], count: Count) -> str:
+def _format_tangents(turns: Turns, tangents: Iterable[Tangent], count: Count) -> str:
     rows = []
-    for each in found:
-        messages = turns.messages(each.turn)
+    for tangent in tangents:
+        messages = turns.messages(tangent.turn)
         tokens = sum(count(message.raw) for message in messages)
-        rows.append((each.turn, len(messages), tokens, _shorten(each.why), _shorten(messages[0].text)))
+        rows.append((tangent.turn, len(messages), tokens, _shorten(tangent.why), _shorten(messages[0].text)))
     if not rows:
         return f"no tangents named: of {len(turns.listed)} turns {len(turns.offered)} could be dropped"
-    named = ",".join(str(row[0]) for row in rows)
-    listed = format_table(("turn", "messages", "tokens", "reason", "beginning"), rows)
-    return f"{listed}\n\nNothing was changed. To drop them: --drop {named}"
+    numbers = ",".join(str(row[0]) for row in rows)
+    table = format_table(("turn", "messages", "tokens", "reason", "beginning"), rows)
+    return f"{table}\n\nNothing was changed. To drop them: --drop {numbers}"
 
 
 def _ask_model(turns: Turns, asking: ModelQuestion) -> str:
     settings = asking.config.upstream_for(asking.model)
     if settings is None:
         raise NoListError(f"no upstream serves {asking.model!r}: name another with --model, or add it to `upstreams`")
-    asked = {"model": asking.model, "messages": [{"role": "user", "content": _build_question(turns, asking)}]}
-    body = json.dumps(asked, ensure_ascii=False).encode("utf-8", "replace")
+    request = {"model": asking.model, "messages": [{"role": "user", "content": _build_question(turns, asking)}]}
+    body = json.dumps(request, ensure_ascii=False).encode("utf-8", "replace")
     try:
-        answer, refused = asyncio.run(_send_question(settings, asking.model, body))
+        answer, refusal = asyncio.run(_send_question(settings, asking.model, body))
     except ProxyError as fault:
         raise NoListError(fault.message) from None
-    if why := _find_fault(answer, refused, settings):
+    if why := _find_fault(answer, refusal, settings):
         raise NoListError(f'upstream "{settings.name}" {why}')
     return _text_of(answer)
 
@@ -299,10 +305,10 @@ async def ask_summary(request: Request, question: Question, asking: ModelQuestio
 
 async def _send_question(settings: Upstream, model: str, body: bytes) -> tuple[Answer, str]:
     async with Client(settings, lambda _: None) as client:
-        whole = await fetch_whole_answer(
+        fetched_answer = await fetch_whole_answer(
             client, Call("POST", "/chat/completions", "", (*list_client_headers(settings), _JSON), body), model
         )
-    return whole.answer, whole.refused
+    return fetched_answer.answer, fetched_answer.refused
 
 
 def _text_of(answer: Answer) -> str:
@@ -310,12 +316,12 @@ def _text_of(answer: Answer) -> str:
     return read_message({"role": "assistant", **json.loads(message)}, message).text
 
 
-def _find_fault(answer: Answer, refused: str, settings: Upstream) -> str:
-    if refused == "auth":
+def _find_fault(answer: Answer, refusal: str, settings: Upstream) -> str:
+    if refusal == "auth":
         return f"rejects the key: set its `key`, or {name_key_variable(settings)}"
-    if refused or answer.error is not None:
+    if refusal or answer.error is not None:
         message = answer.error.get("message") if isinstance(answer.error, dict) else None
-        return f"did not answer: {_shorten(message) if isinstance(message, str) else refused or 'no reason given'}"
+        return f"did not answer: {_shorten(message) if isinstance(message, str) else refusal or 'no reason given'}"
     if not answer.whole or any(choice.finish == "length" for choice in answer.choices):
         return "cut off its answer: retry, or use another model"
     return "" if _text_of(answer).strip() else "answered without text: use another model"

@@ -193,8 +193,8 @@ def sample(turns: int = TURNS, seed: int = SEED, nudged_every: int = 0) -> Run:
 
 @cache
 def _recorded_steps(seed: int) -> tuple[ScriptedStep, ...]:
-    packed = resources.files("proxy.lab.demo").joinpath("runs.json.xz").read_bytes()
-    steps = json.loads(lzma.decompress(packed))[str(seed)]
+    data = resources.files("proxy.lab.demo").joinpath("runs.json.xz").read_bytes()
+    steps = json.loads(lzma.decompress(data))[str(seed)]
     return tuple(ScriptedStep(says, tuple(ScriptedCall(*act) for act in acts)) for says, acts in steps)
 
 
@@ -277,8 +277,8 @@ async def _read_reply(reply: ClientResponse) -> tuple[Answer, bytes]:
 
 
 def _echo_message(answer: Answer) -> dict[str, Any]:
-    answered = json.loads(answer.choices[0].message) if answer.choices else {}
-    message = {"role": "assistant", "content": answered.get("content") or None}
-    if answered.get("tool_calls"):
-        message["tool_calls"] = answered["tool_calls"]
+    answer_fields = json.loads(answer.choices[0].message) if answer.choices else {}
+    message = {"role": "assistant", "content": answer_fields.get("content") or None}
+    if answer_fields.get("tool_calls"):
+        message["tool_calls"] = answer_fields["tool_calls"]
     return message

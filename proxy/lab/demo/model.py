@@ -162,8 +162,8 @@ def _call_instead() -> dict[str, Any]:
 
 
 def _find_names(pattern: re.Pattern[bytes], request: Request) -> list[str]:
-    found = chain.from_iterable(pattern.findall(message.raw) for message in request.messages)
-    return [name.decode() for name in list(dict.fromkeys(found))[-_NAMES_COUNT:]]
+    names = chain.from_iterable(pattern.findall(message.raw) for message in request.messages)
+    return [name.decode() for name in list(dict.fromkeys(names))[-_NAMES_COUNT:]]
 
 
 WINDOW_TOKENS = 128_000
@@ -271,12 +271,12 @@ class SimulatedModel:
     def _refuse(self, request: Request, fault: str, tokens: int) -> ModelReply | None:
         if fault:
             return refusal(400, fault, "invalid_request_error", None)
-        wanted = self._needed_tokens(request, tokens)
-        if wanted <= self.manner.window:
+        total = self._needed_tokens(request, tokens)
+        if total <= self.manner.window:
             return None
         words = (
-            f"This model's maximum context length is {self.manner.window} tokens. However, you requested {wanted} "
-            f"tokens ({tokens} in the messages, {wanted - tokens} in the completion). Please reduce the length of the "
+            f"This model's maximum context length is {self.manner.window} tokens. However, you requested {total} "
+            f"tokens ({tokens} in the messages, {total - tokens} in the completion). Please reduce the length of the "
             "messages or completion."
         )
         return refusal(400, words, "invalid_request_error", "context_length_exceeded")
@@ -290,8 +290,8 @@ class SimulatedModel:
 
     def _step(self, request: Request) -> int:
         places = self.run.places
-        answered = (places[message.answers][0] for message in request.messages if message.answers in places)
-        return max(answered, default=-1) + 1
+        answered_steps = (places[message.answers][0] for message in request.messages if message.answers in places)
+        return max(answered_steps, default=-1) + 1
 
     def _summary(self, request: Request) -> ModelReply:
         turnout = next(self._turnouts)
@@ -367,11 +367,11 @@ class SimulatedServer:
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         answer = await self.model.answer(await request.read())
         await asyncio.sleep(answer.seconds)
-        asked = {} if answer.is_refusal else await request.json()
-        name = asked.get("model", "simulated")
-        if not asked.get("stream"):
+        request_fields = {} if answer.is_refusal else await request.json()
+        name = request_fields.get("model", "simulated")
+        if not request_fields.get("stream"):
             return web.Response(status=answer.status, body=encode_whole(answer, name), content_type="application/json")
-        usage = bool((asked.get("stream_options") or {}).get("include_usage"))
+        usage = bool((request_fields.get("stream_options") or {}).get("include_usage"))
         return await _stream(request, encode_events(answer, name, usage=usage))
 
 

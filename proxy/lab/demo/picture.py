@@ -49,38 +49,38 @@ class Tally:
 
     @property
     def turns(self) -> list[ReceivedRequest]:
-        return [each for each in self.received if each.kind == "turn" and each.answered]
+        return [request for request in self.received if request.kind == "turn" and request.answered]
 
     @property
     def summaries(self) -> int:
-        return sum(each.kind == "summary" for each in self.received)
+        return sum(request.kind == "summary" for request in self.received)
 
     @property
     def over(self) -> int:
-        return sum(each.too_long for each in self.received)
+        return sum(request.too_long for request in self.received)
 
     @property
     def malformed(self) -> int:
-        return sum(each.malformed for each in self.received)
+        return sum(request.malformed for request in self.received)
 
     @property
     def breaks(self) -> int:
         """Turns that did not continue the one before."""
-        return sum(each.broke for each in self.received)
+        return sum(request.broke for request in self.received)
 
     @property
     def peak(self) -> int:
-        return max((each.usage.prompt for each in self.received), default=0)
+        return max((request.usage.prompt for request in self.received), default=0)
 
     @property
     def bill(self) -> Bill:
-        return Bill.of(each.usage for each in self.received if each.answered)
+        return Bill.of(request.usage for request in self.received if request.answered)
 
 
-def measure_waits(turns: Iterable[AgentTurn], received: Iterable[ReceivedRequest]) -> list[float]:
+def measure_waits(turns: Iterable[AgentTurn], requests: Iterable[ReceivedRequest]) -> list[float]:
     """Seconds from the client to the upstream, in a proxy that is warm."""
-    arrived = {each.step: each.at for each in received if each.kind == "turn" and each.answered}
-    return [arrived[turn.step] - turn.began for turn in turns if turn.step in arrived and turn.step >= WARM_REQUESTS]
+    arrivals = {request.step: request.at for request in requests if request.kind == "turn" and request.answered}
+    return [arrivals[turn.step] - turn.began for turn in turns if turn.step in arrivals and turn.step >= WARM_REQUESTS]
 
 
 def charge_untouched(run: Run, tokenizer: Tokenizer) -> list[DemoUsage]:
@@ -90,8 +90,8 @@ def charge_untouched(run: Run, tokenizer: Tokenizer) -> list[DemoUsage]:
     for step, messages in zip(range(len(run.steps)), run.requests(), strict=True):
         prompt = tools + sum(map(tokenizer.count, messages))
         before = usages[-1].prompt if usages else 0
-        cached = before // CACHED_STEP * CACHED_STEP if before >= CACHED_LEAST else 0
-        usages.append(DemoUsage(prompt, cached, tokenizer.count(encode(run.answer(step)))))
+        cached_tokens = before // CACHED_STEP * CACHED_STEP if before >= CACHED_LEAST else 0
+        usages.append(DemoUsage(prompt, cached_tokens, tokenizer.count(encode(run.answer(step)))))
     return usages
 
 
@@ -131,7 +131,7 @@ class Scenery:
     @property
     def end(self) -> int | None:
         """The first turn that the model would refuse without the proxy."""
-        return next((step for step, each in enumerate(self.untouched) if each.prompt > self.window), None)
+        return next((step for step, usage in enumerate(self.untouched) if usage.prompt > self.window), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +167,8 @@ class Moment:
 
 def draw_panel(moment: Moment, width: int, ink: Ink) -> list[str]:
     scenery, turns = moment.scenery, len(moment.turns)
-    sent, read = moment.sizes[-1] if moment.sizes else (0, 0)
-    whole = len(scenery.run.steps)
+    sent_tokens, read = moment.sizes[-1] if moment.sizes else (0, 0)
+    step_count = len(scenery.run.steps)
     cut = max(0, width - 22)
     return [
         f" {ink.strong(TITLE)}",
@@ -176,9 +176,11 @@ def draw_panel(moment: Moment, width: int, ink: Ink) -> list[str]:
         "",
         *draw_chart(moment, width, ink),
         "",
-        f" turn {turns:>3} of {whole}   {ink.faint(describe_step(scenery.run, turns)[:cut])}",
+        f" turn {turns:>3} of {step_count}   {ink.faint(describe_step(scenery.run, turns)[:cut])}",
         "",
-        _format_pair("the agent sends", f"{sent:,} tokens", "from the model's cache", f"{moment.tally.bill.share:.1%}"),
+        _format_pair(
+            "the agent sends", f"{sent_tokens:,} tokens", "from the model's cache", f"{moment.tally.bill.share:.1%}"
+        ),
         _format_pair("the model reads", f"{read:,} tokens", "times it was shortened", f"{len(moment.blocks)}"),
         _format_pair(
             "bill so far",
@@ -196,28 +198,28 @@ def draw_panel(moment: Moment, width: int, ink: Ink) -> list[str]:
 def draw_chart(moment: Moment, width: int, ink: Ink) -> list[str]:
     """Rows from the top down."""
     scenery, sizes = moment.scenery, moment.sizes
-    whole = len(scenery.run.steps)
-    columns = min(width - _AXIS_CHARACTERS - 4, whole)
+    step_count = len(scenery.run.steps)
+    columns = min(width - _AXIS_CHARACTERS - 4, step_count)
     top = max(scenery.untouched[-1].prompt, scenery.window)
-    places = ((column + 1) * whole // columns - 1 for column in range(columns))
-    shown = [sizes[place] if place < len(sizes) else (0, 0) for place in places]
+    places = ((column + 1) * step_count // columns - 1 for column in range(columns))
+    columns_ = [sizes[place] if place < len(sizes) else (0, 0) for place in places]
     line = min(HEIGHT_LINES - 1, scenery.window * HEIGHT_LINES // top)
     labels = {HEIGHT_LINES - 1: _format_thousands(top), line: _format_thousands(scenery.window)}
     rows = [
         f"{labels.get(row, ''):>{_AXIS_CHARACTERS}} ┤"
-        + _colour_row(_draw_row(row, shown, top, "╌" if row == line else " "), ink)
+        + _colour_row(_draw_row(row, columns_, top, "╌" if row == line else " "), ink)
         for row in reversed(range(HEIGHT_LINES))
     ]
     legend = f"{ink.faint('░')} the agent sends   {ink.good('█')} the model reads   {ink.faint('╌')} the model's window"
     return [*rows, f"{'':>{_AXIS_CHARACTERS}} └{'─' * columns}", f"{'':>{_AXIS_CHARACTERS}}  {legend}"]
 
 
-def _draw_row(row: int, shown: Sequence[tuple[int, int]], top: int, empty: str) -> str:
+def _draw_row(row: int, column_sizes: Sequence[tuple[int, int]], top: int, empty: str) -> str:
     cells = []
-    for sent, read in shown:
-        filled = round((read / top * HEIGHT_LINES - row) * 8)
-        behind = "░" if sent / top * HEIGHT_LINES > row + 0.5 else empty
-        cells.append(_EIGHTHS[min(8, filled)] if filled > 0 else behind)
+    for sent_tokens, read in column_sizes:
+        eighths = round((read / top * HEIGHT_LINES - row) * 8)
+        behind = "░" if sent_tokens / top * HEIGHT_LINES > row + 0.5 else empty
+        cells.append(_EIGHTHS[min(8, eighths)] if eighths > 0 else behind)
     return "".join(cells)
 
 
@@ -237,9 +239,9 @@ def _first_argument(arguments: str) -> str:
     return arguments.partition(": ")[2].split(', "')[0].strip('"{}[]')[:40]
 
 
-def _format_pair(one: str, figure: str, other: str, second: str, ink: Ink | None = None) -> str:
-    more = 9 if ink is not None and ink.coloured else 0  # the colours take room that is not seen
-    return f" {one:<18}{figure:>{18 + more}}    {other:<27}{second:>8}"
+def _format_pair(name: str, figure: str, other_name: str, second: str, ink: Ink | None = None) -> str:
+    colour_width = 9 if ink is not None and ink.coloured else 0  # the colours take room that is not seen
+    return f" {name:<18}{figure:>{18 + colour_width}}    {other_name:<27}{second:>8}"
 
 
 # --- line by line ----------------------------------------------------------------------------------------------------
@@ -252,9 +254,9 @@ def format_lines(moment: Moment) -> Iterator[str]:
         before, after = int(last.read_note("-tokens-before")), int(last.read_note("-tokens-after"))
         yield f"turn {number:>3}   shortened ({last.read_note('-reason')}): {before:,} tokens sent, {after:,} read"
     if number % 10 == 0:
-        sent, read = moment.sizes[-1]
+        sent_tokens, read = moment.sizes[-1]
         yield (
-            f"turn {number:>3}   sent {sent:>7,}   read {read:>7,}   cached {moment.tally.bill.share:6.1%}   "
+            f"turn {number:>3}   sent {sent_tokens:>7,}   read {read:>7,}   cached {moment.tally.bill.share:6.1%}   "
             f"{_format_dollars(moment.dollars)} (without {_format_dollars(moment.dollars_without)})"
         )
 
@@ -265,10 +267,10 @@ def format_lines(moment: Moment) -> Iterator[str]:
 def format_closing(moment: Moment, seconds: float, width: int, ink: Ink) -> list[str]:
     scenery, tally, without = moment.scenery, moment.tally, moment.without
     turns = len(moment.turns)
-    sent = max((each.prompt for each in scenery.untouched[:turns]), default=0)
-    over = sum(each.prompt > scenery.window for each in scenery.untouched[:turns])
+    largest = max((usage.prompt for usage in scenery.untouched[:turns]), default=0)
+    over = sum(usage.prompt > scenery.window for usage in scenery.untouched[:turns])
     rows = [
-        ("longest request, tokens", f"{tally.peak:,}", f"{sent:,}"),
+        ("longest request, tokens", f"{tally.peak:,}", f"{largest:,}"),
         ("requests over the window", f"{tally.over}", f"{over}"),
         ("tokens read", f"{tally.bill.prompt:,}", f"{without.prompt:,}"),
         ("of them from the model's cache", f"{tally.bill.share:.1%}", f"{without.share:.1%}"),
@@ -324,20 +326,20 @@ def _format_totals(
 
 
 def _list_totals(rows: Sequence[tuple[str, str, str]], bills: Sequence[tuple[str, float, float]]) -> Iterator[str]:
-    dollars = [(what, _format_dollars(paid), _format_dollars(bare)) for what, paid, bare in bills]
+    dollars = [(what, _format_dollars(cost), _format_dollars(bare)) for what, cost, bare in bills]
     for what, with_it, bare in (*rows, *dollars):
         yield f" {what}:"
         yield f"   {with_it}, without the proxy {bare}"
     yield f" bill: {_format_saving(*bills[-1][1:])}"
 
 
-def _format_bill(name: str, paid: float, without: float, ink: Ink) -> str:
-    row = f" {name:<34}{ink.strong(f'{_format_dollars(paid):>16}')}{_format_dollars(without):>16}"
-    return f"{row}   {ink.good(_format_saving(paid, without))}"
+def _format_bill(name: str, cost: float, without: float, ink: Ink) -> str:
+    row = f" {name:<34}{ink.strong(f'{_format_dollars(cost):>16}')}{_format_dollars(without):>16}"
+    return f"{row}   {ink.good(_format_saving(cost, without))}"
 
 
-def _format_saving(paid: float, without: float) -> str:
-    percent = round(100 * (1 - paid / without)) if without else 0
+def _format_saving(cost: float, without: float) -> str:
+    percent = round(100 * (1 - cost / without)) if without else 0
     if not percent:
         return "the same"
     return f"{percent} % less" if percent > 0 else f"{-percent} % more"

@@ -61,7 +61,7 @@ class Cache:
 
     def read(self, pieces: Sequence[bytes], now: float) -> tuple[int, int]:
         """Return the tokens of a request and those that are cached, and keep it from now on."""
-        total = cached = link = 0
+        total = cached_tokens = link = 0
         links: list[int] = []
         marks = [place for place, piece in enumerate(pieces) if isinstance(piece, Marked)]
         back = self._habit.look_back
@@ -74,16 +74,16 @@ class Cache:
             if last_use is None or last_use < oldest:
                 continue
             if not back or any(0 <= mark - place < back for mark in marks):
-                cached = total
+                cached_tokens = total
         if back:
             links = [links[mark] for mark in marks]
         elif self._habit.ends_only:
             links = links[-1:]
         used.update(dict.fromkeys(links, now))
-        return total, self._charge(cached)
+        return total, self._charge(cached_tokens)
 
-    def _charge(self, cached: int) -> int:
-        return cached // self._habit.step * self._habit.step if cached >= self._habit.least else 0
+    def _charge(self, cached_tokens: int) -> int:
+        return cached_tokens // self._habit.step * self._habit.step if cached_tokens >= self._habit.least else 0
 
 
 PACE_SECONDS = 8.0
@@ -118,22 +118,22 @@ class ReplayHistory:
         head = request.head_size
         self.messages = request.messages[:head] + mark_observations(request.messages[head:], OBSERVATIONS)
 
-    def body(self, stop: int, more: bytes = b"") -> bytes:
+    def body(self, stop: int, members: bytes = b"") -> bytes:
         """`more`: further members, each with its comma."""
-        return self._write(stop if self.conversation.own is None else self._starts[stop], more)
+        return self._write(stop if self.conversation.own is None else self._starts[stop], members)
 
-    def _write(self, stop: int, more: bytes = b"") -> bytes:
+    def _write(self, stop: int, members: bytes = b"") -> bytes:
         """A request of Messages is marked at its end for the cache."""
         own, pieces = self.conversation.own, self.pieces[:stop]
         key = b"messages"
         if own is not None:
-            more += b"".join(encode(name) + b": " + encode(value) + b", " for name, value in own.members.items())
+            members += b"".join(encode(name) + b": " + encode(value) + b", " for name, value in own.members.items())
             key = b"input" if own.path == RESPONSES_PATH else key
             if own.path == MESSAGES_PATH and pieces:
                 pieces = (*pieces[:-1], encode(_mark(own.elements[stop - 1])))
         tools = b'"tools": ' + self.tools + b", " if self.tools else b""
         model = encode(self.conversation.model)
-        return b'{"model": %b, %b%b"%b": [%b]}' % (model, more, tools, key, b", ".join(pieces))
+        return b'{"model": %b, %b%b"%b": [%b]}' % (model, members, tools, key, b", ".join(pieces))
 
     @cached_property
     def recorded(self) -> Mapping[int, RecordedUsage]:
@@ -151,7 +151,7 @@ class ReplayHistory:
         first = max(1, conversation.begins)
         if own is None:
             return {at: at for at, each in enumerate(messages) if each.role == "assistant" and at >= first}
-        containers, found = self._containers, dict[int, int]()
+        containers, answers_ = self._containers, dict[int, int]()
         for there, message in enumerate(conversation.messages):
             if message["role"] != "assistant" or there < first:
                 continue
@@ -159,8 +159,8 @@ class ReplayHistory:
             span = range(bisect_left(containers, own.starts[there]), bisect_left(containers, stop))
             # What the core takes for instructions (a search for tools, say) may be all that an answer is.
             answers = (at for at in span if at and messages[at].role == "assistant")
-            found |= {at: there for at in (next(answers, None),) if at is not None}
-        return found
+            answers_ |= {at: there for at in (next(answers, None),) if at is not None}
+        return answers_
 
     @cached_property
     def _starts(self) -> dict[int, int]:
@@ -181,12 +181,17 @@ class ReplayHistory:
 
     def request_before(self, place: int) -> Request:
         if self.conversation.own is None:
-            whole = self.request
-            source = whole.source[: whole.find_end(place)] + b"]}"
-            return replace(whole, source=source, messages=whole.messages[:place], offsets=whole.offsets[:place])
-        found = self.format.parse(self.body(place))
-        assert found is not None  # noqa: S101 - the whole was read
-        return found
+            last_request = self.request
+            source = last_request.source[: last_request.find_end(place)] + b"]}"
+            return replace(
+                last_request,
+                source=source,
+                messages=last_request.messages[:place],
+                offsets=last_request.offsets[:place],
+            )
+        request = self.format.parse(self.body(place))
+        assert request is not None  # noqa: S101 - the whole was read
+        return request
 
     # What is forwarded
 
@@ -195,11 +200,11 @@ class ReplayHistory:
             return Forwarded(split_chat(view, tools), tuple(view))
         return self.read(self.format.render(request, view, tools))
 
-    def ask(self, request: Request, put: Try, most: int) -> Sequence[bytes]:
+    def ask(self, request: Request, put: Try, max_tokens: int) -> Sequence[bytes]:
         """Return a question for a summary, in pieces."""
         if self.conversation.own is None:
             return split_chat(put.messages, put.tools)
-        bounds = dict.fromkeys(self.format.find_bounds(request.source), most)
+        bounds = dict.fromkeys(self.format.find_bounds(request.source), max_tokens)
         return self.read(self.format.render_question(request, put, bounds)).pieces
 
     def read(self, body: bytes) -> "Forwarded":
@@ -209,8 +214,8 @@ class ReplayHistory:
         pieces += [piece for element in _elements(value) for piece in _split(element)]
         for block in (block for element in _elements(value) for block in _blocks(element)):
             block.pop(_MARK, None)
-        found = self.format.parse(encode(value))
-        return Forwarded(pieces, () if found is None else found.messages)
+        request = self.format.parse(encode(value))
+        return Forwarded(pieces, () if request is None else request.messages)
 
     def _clock(self, places: list[int]) -> Iterator[float]:
         """Recorded times never run backwards here; between two of them time passes at the usual pace."""
@@ -218,8 +223,8 @@ class ReplayHistory:
         for number, place in enumerate(places):
             usage = self.recorded.get(place)
             at = usage.at if usage is not None else None
-            known = before is not None and at is not None
-            now += (max(0.0, at - before) if known else PACE_SECONDS) if number else 0.0  # type: ignore[operator]
+            is_timed = before is not None and at is not None
+            now += (max(0.0, at - before) if is_timed else PACE_SECONDS) if number else 0.0  # type: ignore[operator]
             before = at if at is not None else None if before is None else before + PACE_SECONDS
             yield now
 
@@ -254,7 +259,7 @@ def _split(element: Json) -> Iterator[bytes]:
         yield encode(element)
         return
     for block in _blocks(element):
-        piece = encode([element["role"], {name: each for name, each in block.items() if name != _MARK}])
+        piece = encode([element["role"], {name: member for name, member in block.items() if name != _MARK}])
         yield Marked(piece) if _MARK in block else piece
 
 
@@ -269,5 +274,5 @@ def encode(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
-def same(one: Message, other: Message) -> bool:
-    return one is other or one.raw == other.raw
+def same(first: Message, second: Message) -> bool:
+    return first is second or first.raw == second.raw

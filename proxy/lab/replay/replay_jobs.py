@@ -130,37 +130,43 @@ def replay_all(
         for trial in trials:
             name = trial.name, trial.price_model, conversation.name
             keys[name] = setting_key(conversation_hash, (trial, upstream))
-    known = ledger.read()
-    found = {pair: known[name] for pair, name in keys.items() if name in known}
-    left = list(_missing_jobs(conversations, trials, upstream, found))
-    done = len(conversations) - len(left)
+    stored_results = ledger.read()
+    results_by_name = {pair: stored_results[name] for pair, name in keys.items() if name in stored_results}
+    missing_jobs = list(_missing_jobs(conversations, trials, upstream, results_by_name))
+    done = len(conversations) - len(missing_jobs)
     progress(done, len(conversations))
-    for results in _run_jobs(left, jobs):
+    for results in _run_jobs(missing_jobs, jobs):
         rows = {(result.policy, result.prices, result.conversation): result for result in results}
         ledger.append((keys[pair], result) for pair, result in rows.items())
-        found |= rows
+        results_by_name |= rows
         done += 1
         progress(done, len(conversations))
-    return [found[trial.name, trial.price_model, each.name] for trial in trials for each in conversations]
+    return [
+        results_by_name[trial.name, trial.price_model, conversation_.name]
+        for trial in trials
+        for conversation_ in conversations
+    ]
 
 
 def _missing_jobs(
     conversations: Iterable[Conversation],
     trials: Sequence[Trial],
     upstream: UpstreamModel,
-    found: Mapping[tuple[str, str, str], Result],
+    results_by_name: Mapping[tuple[str, str, str], Result],
 ) -> Iterator[Job]:
     for conversation in conversations:
-        missing = [trial for trial in trials if (trial.name, trial.price_model, conversation.name) not in found]
+        missing = [
+            trial for trial in trials if (trial.name, trial.price_model, conversation.name) not in results_by_name
+        ]
         if missing:
             yield Job(conversation, missing, upstream)
 
 
-def _run_jobs(left: Sequence[Job], jobs: int) -> Iterator[list[Result]]:
+def _run_jobs(missing_jobs: Sequence[Job], jobs: int) -> Iterator[list[Result]]:
     """In the order in which they are done."""
     if jobs <= 1:
-        yield from map(replay_job, left)
+        yield from map(replay_job, missing_jobs)
         return
     with ProcessPoolExecutor(jobs) as pool:
-        for future in as_completed([pool.submit(replay_job, job) for job in left]):
+        for future in as_completed([pool.submit(replay_job, job) for job in missing_jobs]):
             yield future.result()

@@ -98,8 +98,8 @@ class Tokens:
     def read(self) -> int:
         return self.fresh + self.cached
 
-    def plus(self, other: "Tokens") -> "Tokens":
-        return Tokens(self.fresh + other.fresh, self.cached + other.cached, self.written + other.written)
+    def plus(self, addend: "Tokens") -> "Tokens":
+        return Tokens(self.fresh + addend.fresh, self.cached + addend.cached, self.written + addend.written)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +113,14 @@ class Needed:
     rereads: int = 0
     reread: Tokens = Tokens()
 
-    def plus(self, other: "Needed") -> "Needed":
+    def plus(self, addend: "Needed") -> "Needed":
         return Needed(
-            self.asked + other.asked,
-            self.kept + other.kept,
-            self.asked_characters + other.asked_characters,
-            self.kept_characters + other.kept_characters,
-            self.rereads + other.rereads,
-            self.reread.plus(other.reread),
+            self.asked + addend.asked,
+            self.kept + addend.kept,
+            self.asked_characters + addend.asked_characters,
+            self.kept_characters + addend.kept_characters,
+            self.rereads + addend.rereads,
+            self.reread.plus(addend.reread),
         )
 
 
@@ -131,8 +131,8 @@ class Recall:
     asked: int = 0
     kept: int = 0
 
-    def plus(self, other: "Recall") -> "Recall":
-        return Recall(self.asked + other.asked, self.kept + other.kept)
+    def plus(self, addend: "Recall") -> "Recall":
+        return Recall(self.asked + addend.asked, self.kept + addend.kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +149,13 @@ class Estimate:
     prompts: int = 0
     """The recorded prompts."""
 
-    def plus(self, other: "Estimate") -> "Estimate":
+    def plus(self, addend: "Estimate") -> "Estimate":
         return Estimate(
-            self.pairs + other.pairs,
-            self.recorded + other.recorded,
-            self.estimated + other.estimated,
-            self.missed + other.missed,
-            self.prompts + other.prompts,
+            self.pairs + addend.pairs,
+            self.recorded + addend.recorded,
+            self.estimated + addend.estimated,
+            self.missed + addend.missed,
+            self.prompts + addend.prompts,
         )
 
 
@@ -250,21 +250,21 @@ def cost_with_rereads(scores: Scores, prices: Prices | None) -> float:
 
 def share(scores: Scores, prices: Prices | None) -> float:
     """Of the cost of doing nothing."""
-    unchanged = cost_unchanged(scores, prices)
-    return cost_forwarded(scores, prices) / unchanged if unchanged else 1.0
+    plain_cost = cost_unchanged(scores, prices)
+    return cost_forwarded(scores, prices) / plain_cost if plain_cost else 1.0
 
 
 def share_with_rereads(scores: Scores, prices: Prices | None) -> float:
-    unchanged = cost_unchanged(scores, prices)
-    return cost_with_rereads(scores, prices) / unchanged if unchanged else 1.0
+    plain_cost = cost_unchanged(scores, prices)
+    return cost_with_rereads(scores, prices) / plain_cost if plain_cost else 1.0
 
 
 def find_break_even(scores: Scores, prices: Prices | None) -> float | None:
     """Return None if nothing was removed."""
-    spent = cost_forwarded(scores, prices)
-    if not (scores.removed and spent):
+    forwarded_cost = cost_forwarded(scores, prices)
+    if not (scores.removed and forwarded_cost):
         return None
-    extra_requests = (cost_unchanged(scores, prices) - spent) / (spent / scores.requests)
+    extra_requests = (cost_unchanged(scores, prices) - forwarded_cost) / (forwarded_cost / scores.requests)
     return extra_requests / (scores.removed / _THOUSAND_TOKENS)
 
 

@@ -31,12 +31,12 @@ def conversations() -> list[Conversation]:
 
 def _conversation(seed: int, turns: int) -> Conversation:
     run = sample(turns, seed)
-    messages, recorded, now = list[Json](), dict[int, RecordedUsage](), 0.0
+    messages, usages, now = list[Json](), dict[int, RecordedUsage](), 0.0
     for number, turn in enumerate(_turns(run, seed)):
         pauses = number and any(message["role"] == "user" for message in turn)
         now += _PAUSE if pauses else _PACE
         messages += turn
-        recorded[len(messages)] = RecordedUsage(at=now)
+        usages[len(messages)] = RecordedUsage(at=now)
         messages.append(run.answer(number))
     return Conversation(
         name=f"sample {seed}, {turns} turns",
@@ -44,7 +44,7 @@ def _conversation(seed: int, turns: int) -> Conversation:
         messages=tuple(messages),
         tools=TOOLS,
         model=MODEL,
-        recorded=recorded,
+        recorded=usages,
     )
 
 

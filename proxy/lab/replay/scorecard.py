@@ -41,17 +41,17 @@ class Interval(NamedTuple):
 
 def find_interval(parts: Sequence[tuple[float, float]]) -> Interval | None:
     """The interval of sum(part) / sum(whole); None without any."""
-    judged = [(part, whole) for part, whole in parts if whole]
-    if not judged:
+    valid_parts = [(part, total) for part, total in parts if total]
+    if not valid_parts:
         return None
     dice = random.Random(SEED)  # noqa: S311 (no secret)
-    shares = sorted(_divide(dice.choices(judged, k=len(judged))) for _ in range(SAMPLES))
+    shares = sorted(_divide(dice.choices(valid_parts, k=len(valid_parts))) for _ in range(SAMPLES))
     outside = int(SAMPLES * _SHARE_OUTSIDE / 2)
     return Interval(shares[outside], shares[-1 - outside])
 
 
 def _divide(parts: Sequence[tuple[float, float]]) -> float:
-    return sum(part for part, _ in parts) / sum(whole for _, whole in parts)
+    return sum(part for part, _ in parts) / sum(total for _, total in parts)
 
 
 Cell = Decimal | int | str
@@ -120,7 +120,7 @@ class Row:
 
     @cached_property
     def spans_per_conversation_interval(self) -> Interval | None:
-        return find_interval([(each, 1) for each in self._shares])
+        return find_interval([(share_, 1) for share_ in self._shares])
 
     @property
     def rewrites_per_100(self) -> float:
@@ -150,8 +150,8 @@ def round_share(value: float, digits: int) -> Decimal:
     return Decimal(f"{value:.{digits}f}")
 
 
-def _percent(part: float, whole: float) -> Cell:
-    return round_share(100 * part / whole, 1) if whole else NONE
+def _percent(part: float, total: float) -> Cell:
+    return round_share(100 * part / total, 1) if total else NONE
 
 
 def _share(value: float | None, digits: int = 3) -> Cell:

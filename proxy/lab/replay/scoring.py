@@ -81,11 +81,11 @@ class ReplayCase:
 
     def wrong(self, turn: RequestTurn, dialect: str) -> Counter[str]:
         """Rule breaches of a request as sent."""
-        known = self._wrong.get((turn.number, dialect))
-        if known is None:
-            known = BY_DIALECT[dialect]([shape_of(message.raw) for message in turn.request.messages])
-            self._wrong[turn.number, dialect] = known
-        return known
+        breaches = self._wrong.get((turn.number, dialect))
+        if breaches is None:
+            breaches = BY_DIALECT[dialect]([shape_of(message.raw) for message in turn.request.messages])
+            self._wrong[turn.number, dialect] = breaches
+        return breaches
 
     @cached_property
     def _wrong(self) -> dict[tuple[int, str], Counter[str]]:
@@ -107,21 +107,21 @@ class Judge:
 
     def score(self, turn: RequestTurn, sent: Sent) -> None:
         case, plain = self._case, self._case.plain[turn.number]
-        summaries = [self._summary(asked, turn) for asked in sent.before]
-        rendered = case.history.render(turn.request, sent.view, sent.tools)
-        forwarded = _read(self._cache, rendered.pieces, turn.seconds)
-        summaries += [self._summary(asked, turn) for asked in sent.after]
-        rewrote = self._last is not None and _breaks(self._last, rendered)
-        spent = sum_tokens(summaries)
-        needed, rereads = self._judge_spans(turn, rendered.view, forwarded)
+        summaries = [self._summary(call, turn) for call in sent.before]
+        request = case.history.render(turn.request, sent.view, sent.tools)
+        forwarded_tokens = _read(self._cache, request.pieces, turn.seconds)
+        summaries += [self._summary(call, turn) for call in sent.after]
+        rewrote = self._last is not None and _breaks(self._last, request)
+        summary_tokens = sum_tokens(summaries)
+        needs, rereads = self._judge_spans(turn, request.view, forwarded_tokens)
         self._points.append(
             Point(
                 place=turn.place,
                 seconds=round(turn.seconds, 3),
                 raw=plain.read,
                 raw_cached=plain.cached,
-                forwarded=forwarded.read,
-                cached=forwarded.cached,
+                forwarded=forwarded_tokens.read,
+                cached=forwarded_tokens.cached,
                 rewrote=rewrote,
                 reason=sent.reason,
                 summaries=len(summaries),
@@ -131,28 +131,28 @@ class Judge:
             Scores(
                 requests=1,
                 raw=plain,
-                forwarded=forwarded,
+                forwarded=forwarded_tokens,
                 rewrites=int(rewrote),
-                peak=forwarded.read,
-                over=int(forwarded.read > case.upstream.window),
+                peak=forwarded_tokens.read,
+                over=int(forwarded_tokens.read > case.upstream.window),
                 summary_calls=len(summaries),
-                summaries=spent,
-                invalid=self._invalid(turn, rendered.view),
-                needed=needed,
+                summaries=summary_tokens,
+                invalid=self._invalid(turn, request.view),
+                needed=needs,
                 raw_bill=bill(plain, case.prices),
-                bill=bill(forwarded, case.prices) + sum(bill(summary, case.prices) for summary in summaries),
+                bill=bill(forwarded_tokens, case.prices) + sum(bill(summary, case.prices) for summary in summaries),
                 reread_bill=sum(bill(reread, case.prices) for reread in rereads),
                 priced=int(case.prices.prices is not None),
                 failed=int(sent.failed),
             )
         )
-        self._last, self._last_view = rendered, sent.view
+        self._last, self._last_view = request, sent.view
 
     def result(self, policy: str, prices: str = "") -> Result:
         conversation = self._case.history.conversation
-        removed = max((point.raw - point.forwarded for point in self._points), default=0)
-        whole = Scores(recall=self._recall(), estimate=self._case.estimate, removed=max(0, removed))
-        scores = sum_scores([*self._rows, whole])
+        removed_tokens = max((point.raw - point.forwarded for point in self._points), default=0)
+        final_scores = Scores(recall=self._recall(), estimate=self._case.estimate, removed=max(0, removed_tokens))
+        scores = sum_scores([*self._rows, final_scores])
         return Result(
             policy=policy,
             conversation=conversation.name,
@@ -165,32 +165,32 @@ class Judge:
         )
 
     def _judge_spans(
-        self, turn: RequestTurn, view: Sequence[Message], forwarded: Tokens
+        self, turn: RequestTurn, view: Sequence[Message], forwarded_tokens: Tokens
     ) -> tuple[Needed, Sequence[Tokens]]:
         spans = self._case.spans.by_place.get(turn.place, ())
         if not spans:
             return Needed(), ()
-        lost = self._case.spans.find_lost(turn.place, view)
-        sources = dict.fromkeys(span.source for span in lost if span not in self._charged)
-        self._charged.update(lost)
+        lost_spans = self._case.spans.find_lost(turn.place, view)
+        sources = dict.fromkeys(span.source for span in lost_spans if span not in self._charged)
+        self._charged.update(lost_spans)
         results = (estimate_tokens(self._case.history.messages[source].raw) for source in sources)
-        rereads = [Tokens(forwarded.fresh + size, forwarded.cached) for size in results]
-        asked = sum(len(span.text) for span in spans)
-        needed = Needed(
+        rereads = [Tokens(forwarded_tokens.fresh + size, forwarded_tokens.cached) for size in results]
+        characters = sum(len(span.text) for span in spans)
+        needs = Needed(
             asked=len(spans),
-            kept=len(spans) - len(lost),
-            asked_characters=asked,
-            kept_characters=asked - sum(len(span.text) for span in lost),
+            kept=len(spans) - len(lost_spans),
+            asked_characters=characters,
+            kept_characters=characters - sum(len(span.text) for span in lost_spans),
             rereads=len(rereads),
             reread=sum_tokens(rereads),
         )
-        return needed, rereads
+        return needs, rereads
 
-    def _summary(self, asked: SummaryRequest, turn: RequestTurn) -> Tokens:
-        if asked.usage is not None:
-            return asked.usage
-        read = _read(self._cache, asked.pieces, turn.seconds)
-        return Tokens(read.fresh, read.cached, asked.written)
+    def _summary(self, call: SummaryRequest, turn: RequestTurn) -> Tokens:
+        if call.usage is not None:
+            return call.usage
+        read = _read(self._cache, call.pieces, turn.seconds)
+        return Tokens(read.fresh, read.cached, call.written)
 
     def _invalid(self, turn: RequestTurn, view: Sequence[Message]) -> dict[str, int]:
         """1 for each dialect with a new breach."""
@@ -215,16 +215,16 @@ class Judge:
         messages = self._case.history.messages[: last.place]
         recall = measure_recall(messages, self._last.view, self._pins)
         documents = find_documents(messages)
-        whole = sum(is_whole(document, self._last_view) for document in documents)
-        recall["documents whole"] = Recall(len(documents), whole)
+        whole_count = sum(is_whole(document, self._last_view) for document in documents)
+        recall["documents whole"] = Recall(len(documents), whole_count)
         for finding in judge_outcomes(messages, self._last_view):
             so_far = recall.get(finding.aspect, Recall())
             recall[finding.aspect] = so_far.plus(Recall(1, int(finding.is_good)))
         return recall
 
 
-def sum_scores(each: Iterable[Scores]) -> Scores:
-    rows = list(each)
+def sum_scores(scores_list: Iterable[Scores]) -> Scores:
+    rows = list(scores_list)
     return Scores(
         requests=sum(row.requests for row in rows),
         raw=sum_tokens(row.raw for row in rows),
@@ -234,7 +234,9 @@ def sum_scores(each: Iterable[Scores]) -> Scores:
         over=sum(row.over for row in rows),
         summary_calls=sum(row.summary_calls for row in rows),
         summaries=sum_tokens(row.summaries for row in rows),
-        invalid={name: found for name in BY_DIALECT if (found := sum(row.invalid.get(name, 0) for row in rows))},
+        invalid={
+            name: breach_count for name in BY_DIALECT if (breach_count := sum(row.invalid.get(name, 0) for row in rows))
+        },
         recall=_sum_recall(rows),
         needed=_sum_needed(rows),
         removed=sum(row.removed for row in rows),
@@ -247,33 +249,33 @@ def sum_scores(each: Iterable[Scores]) -> Scores:
     )
 
 
-def sum_tokens(each: Iterable[Tokens]) -> Tokens:
-    found = Tokens()
-    for tokens in each:
-        found = found.plus(tokens)
-    return found
+def sum_tokens(amounts: Iterable[Tokens]) -> Tokens:
+    total = Tokens()
+    for tokens in amounts:
+        total = total.plus(tokens)
+    return total
 
 
 def _sum_recall(rows: Sequence[Scores]) -> dict[str, Recall]:
-    found: dict[str, Recall] = {}
+    totals: dict[str, Recall] = {}
     for row in rows:
         for name, recall in row.recall.items():
-            found[name] = found.get(name, Recall()).plus(recall)
-    return {name: found[name] for name in RECALLED if name in found}
+            totals[name] = totals.get(name, Recall()).plus(recall)
+    return {name: totals[name] for name in RECALLED if name in totals}
 
 
 def _sum_needed(rows: Sequence[Scores]) -> Needed:
-    needed = Needed()
+    total = Needed()
     for row in rows:
-        needed = needed.plus(row.needed)
-    return needed
+        total = total.plus(row.needed)
+    return total
 
 
 def _sum_estimates(rows: Sequence[Scores]) -> Estimate:
-    found = Estimate()
+    total = Estimate()
     for row in rows:
-        found = found.plus(row.estimate)
-    return found
+        total = total.plus(row.estimate)
+    return total
 
 
 def _breaks(before: Forwarded, now: Forwarded) -> bool:
@@ -281,18 +283,18 @@ def _breaks(before: Forwarded, now: Forwarded) -> bool:
 
 
 def _read(cache: Cache, pieces: Sequence[bytes], now: float) -> Tokens:
-    tokens, cached = cache.read(pieces, now)
-    return Tokens(tokens - cached, cached)
+    tokens, cached_tokens = cache.read(pieces, now)
+    return Tokens(tokens - cached_tokens, cached_tokens)
 
 
 def measure_estimate(history: ReplayHistory, count: Count, calibration: Calibration) -> Estimate:
     """Records often leave out system prompts and tools, so the growth from one request to the next is compared."""
-    recorded, found = history.recorded, Estimate()
+    usages, total = history.recorded, Estimate()
     for before, place in pairwise(history.places):
-        first, then = recorded.get(before), recorded.get(place)
+        first, then = usages.get(before), usages.get(place)
         if first is None or then is None or first.tokens is None or then.tokens is None or then.tokens <= first.tokens:
             continue
         grown = then.tokens - first.tokens
         ours = calibration.calibrate(sum(count(message.raw) for message in history.request.messages[before:place]))
-        found = found.plus(Estimate(1, grown, ours, abs(ours - grown), then.tokens))
-    return found
+        total = total.plus(Estimate(1, grown, ours, abs(ours - grown), then.tokens))
+    return total

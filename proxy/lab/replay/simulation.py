@@ -99,16 +99,16 @@ class SimulatedStore:
     values: dict[str, Value] = field(default_factory=dict)
 
     def find(self, keys: Sequence[str]) -> Value | None:
-        known = (self.values.get(key) for key in keys)
-        return next((value for value in known if value is not None and value.expires_at > self.now), None)
+        values = (self.values.get(key) for key in keys)
+        return next((value for value in values if value is not None and value.expires_at > self.now), None)
 
     def look_up(self, keys: LookUp) -> FoundValues:
         return tuple(map(self.find, (keys.blocks, keys.facts, keys.windows, keys.summaries)))
 
     def put(self, block: StoreBlock) -> None:
         """Keep another block than the one that this replaces."""
-        stored = self.values.get(block.key)
-        if stored is None or stored.value == block.replaces:
+        stored_value = self.values.get(block.key)
+        if stored_value is None or stored_value.value == block.replaces:
             self.values[block.key] = Value(block.key, block.block)
 
     def note(self, key: str, value: bytes, seconds: float) -> None:
@@ -183,12 +183,12 @@ class Simulation:
 
     def _continue(self, request: Request) -> Request:
         """Keep the values that were computed for its first messages, as the running proxy does."""
-        continued = replace(request)
+        next_request = replace(request)
         earlier = self._earlier
         if earlier is not None:
-            continued.columns.follow(earlier.columns, _count_shared(earlier.body, request.body))
-        self._earlier = continued
-        return continued
+            next_request.columns.follow(earlier.columns, _count_shared(earlier.body, request.body))
+        self._earlier = next_request
+        return next_request
 
     def context(self, turn: RequestTurn) -> Context:
         trial = self._trial
@@ -248,8 +248,8 @@ class Simulation:
 
 def _count_shared(earlier: Sequence[Message], later: Sequence[Message]) -> int:
     """Count the leading messages that two histories share."""
-    for place, (one, other) in enumerate(zip(earlier, later, strict=False)):
-        if one is not other and one != other:
+    for place, (message, later_message) in enumerate(zip(earlier, later, strict=False)):
+        if message is not later_message and message != later_message:
             return place
     return min(len(earlier), len(later))
 

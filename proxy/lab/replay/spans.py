@@ -70,7 +70,7 @@ class NeededSpans:
     def by_place(self) -> Mapping[int, Sequence[Span]]:
         """By chosen request, if it has some."""
         spans = {place: list(self._find(place)) for place in self._chosen}
-        return {place: found for place, found in spans.items() if found}
+        return {place: needed_spans for place, needed_spans in spans.items() if needed_spans}
 
     def find_lost(self, place: int, view: Iterable[Message]) -> list[Span]:
         text = "\n".join(map(self._read, view))
@@ -85,15 +85,15 @@ class NeededSpans:
     def _find(self, place: int) -> Iterator[Span]:
         messages = self._messages
         newest = messages[max(0, place - NEWEST_MESSAGES) : place]
-        told = [self._read(message) for message in (*newest, *messages[:place]) if not message.is_bulk]
-        told += [self._read(message) for message in newest if message.is_bulk]
-        elsewhere = "\n".join(told)
-        for written in range(place, min(place + NEXT_MESSAGES, len(messages))):
-            text = self._read(messages[written])
-            if self._is_written(written):
+        other_texts = [self._read(message) for message in (*newest, *messages[:place]) if not message.is_bulk]
+        other_texts += [self._read(message) for message in newest if message.is_bulk]
+        elsewhere = "\n".join(other_texts)
+        for index in range(place, min(place + NEXT_MESSAGES, len(messages))):
+            text = self._read(messages[index])
+            if self._is_written(index):
                 for piece, source in self._cut(text, place):
                     if piece not in elsewhere:
-                        yield Span(piece, source, written)
+                        yield Span(piece, source, index)
             elsewhere += f"\n{text}"
 
     def _cut(self, text: str, place: int) -> Iterator[tuple[str, int]]:
@@ -152,10 +152,10 @@ class NeededSpans:
             for at in range(place, min(place + NEXT_MESSAGES, len(self._messages)))
             if self._is_written(at)
         }
-        wanted = {piece for text in texts for piece in _pieces(text)}
+        wanted_pieces = {piece for text in texts for piece in _pieces(text)}
         first: dict[str, int] = {}
         for at in self._outputs:
-            for piece in wanted.intersection(_pieces(self._read(self._messages[at]))):
+            for piece in wanted_pieces.intersection(_pieces(self._read(self._messages[at]))):
                 first.setdefault(piece, at)
         return first
 

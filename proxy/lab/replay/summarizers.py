@@ -50,8 +50,8 @@ class Pace:
     """Uncached tokens a second."""
     written: int = _WRITTEN_A_SECOND
 
-    def seconds(self, fresh: int, written: int) -> float:
-        return self.first + fresh / self.read + written / self.written
+    def seconds(self, fresh_tokens: int, written_tokens: int) -> float:
+        return self.first + fresh_tokens / self.read + written_tokens / self.written
 
 
 def write_summary(messages: Sequence[Message], headings: Sequence[str] = (), most: int = SUMMARY_BYTES) -> str:
@@ -77,13 +77,13 @@ def _user_words(messages: Iterable[Message]) -> list[str]:
 
 
 def _calls_made(messages: Sequence[Message]) -> list[str]:
-    made = [f"{call.name}: {choose_argument(call)}" for message in messages for call in message.calls]
-    return list(dict.fromkeys(_shorten(each) for each in made))[-_ROWS_COUNT:]
+    calls = [f"{call.name}: {choose_argument(call)}" for message in messages for call in message.calls]
+    return list(dict.fromkeys(_shorten(call_) for call_ in calls))[-_ROWS_COUNT:]
 
 
 def _files_touched(messages: Iterable[Message]) -> list[str]:
-    found = (path for message in messages for call in message.calls for path in _PATHS.findall(call.arguments))
-    return list(dict.fromkeys(found))[-_ROWS_COUNT:]
+    paths = (path for message in messages for call in message.calls for path in _PATHS.findall(call.arguments))
+    return list(dict.fromkeys(paths))[-_ROWS_COUNT:]
 
 
 def _failures(messages: Iterable[Message]) -> list[str]:
@@ -120,14 +120,14 @@ def _find_extract(heading: str) -> Callable[[Sequence[Message]], list[str]] | No
     return None
 
 
-def _fit_rows(rows: Iterable[str], most: int) -> str:
-    kept: list[str] = []
+def _fit_rows(rows: Iterable[str], room: int) -> str:
+    rows_: list[str] = []
     for row in reversed([*rows]):
-        most -= len(row.encode("utf-8", "replace")) + len("- \n")
-        if most < 0:
+        room -= len(row.encode("utf-8", "replace")) + len("- \n")
+        if room < 0:
             break
-        kept.insert(0, f"- {row}")
-    return "\n".join(kept)
+        rows_.insert(0, f"- {row}")
+    return "\n".join(rows_)
 
 
 def _shorten(text: str) -> str:
@@ -170,9 +170,12 @@ class StandIn:
         rules = question.rules
         text = write_summary(question.old, rules.headings, min(SUMMARY_BYTES, 4 * rules.max_tokens))
         verdict = question.verdict(SummaryReply(text), estimate_tokens)
-        written, fresh = estimate_tokens(text.encode()), sum(estimate_tokens(message.raw) for message in _new(put))
-        asked = SummaryRequest(tuple(history.ask(turn.request, put, rules.max_tokens)), written)
-        return SummaryAnswer(verdict.text, (asked,), self.pace.seconds(fresh, written))
+        written_tokens, fresh_tokens = (
+            estimate_tokens(text.encode()),
+            sum(estimate_tokens(message.raw) for message in _new(put)),
+        )
+        call = SummaryRequest(tuple(history.ask(turn.request, put, rules.max_tokens)), written_tokens)
+        return SummaryAnswer(verdict.text, (call,), self.pace.seconds(fresh_tokens, written_tokens))
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +218,7 @@ def _new(put: Try) -> Sequence[Message]:
     return put.messages[-1:] if put.aligned else put.messages
 
 
-def _calls(spent: SummaryCost) -> list[SummaryRequest]:
+def _calls(cost: SummaryCost) -> list[SummaryRequest]:
     """The usage of all tries is counted with the first."""
-    usage = Tokens(spent.read - spent.cached, spent.cached, spent.written)
-    return [SummaryRequest(usage=usage if number == 0 else Tokens()) for number in range(spent.tries)]
+    usage = Tokens(cost.read - cost.cached, cost.cached, cost.written)
+    return [SummaryRequest(usage=usage if number == 0 else Tokens()) for number in range(cost.tries)]

@@ -65,12 +65,12 @@ class PlayedTurn:
         messages = tuple(_find_original(message, self.originals) for message in request.messages)
         return replace(request, messages=messages, tools=own if own and tools == encode(json.loads(own)) else tools)
 
-    def charge_summary(self, asked: SummaryRequest) -> None:
+    def charge_summary(self, call: SummaryRequest) -> None:
         """The turn waited for a question that was put before it arrived."""
         if self.received is None:
-            self.before += (asked,)
+            self.before += (call,)
         else:
-            self.after += (asked,)
+            self.after += (call,)
 
 
 class Recorder:
@@ -109,7 +109,7 @@ class Recorder:
             return refusal(HTTPStatus.BAD_REQUEST, "That is no chat request.", "invalid_request_error", None)
         request = stage.with_originals(request)
         pieces = (*((request.tools,) if request.tools else ()), *(message.raw for message in request.messages))
-        tokens, cached = stage.cache.read(pieces, stage.turn.seconds)
+        tokens, cached_tokens = stage.cache.read(pieces, stage.turn.seconds)
         if self.is_turn(request, stage):
             stage.received = request
             message = stage.history.conversation.messages[stage.turn.place]
@@ -117,7 +117,7 @@ class Recorder:
             message = self.summary(request, stage)
             stage.charge_summary(SummaryRequest(pieces, estimate_tokens(encode(message))))
         finish = "tool_calls" if message.get("tool_calls") else "stop"
-        usage = DemoUsage(tokens, cached, estimate_tokens(encode(message)))
+        usage = DemoUsage(tokens, cached_tokens, estimate_tokens(encode(message)))
         return ModelReply(message={"content": None, **message}, finish=finish, usage=usage)
 
     def is_turn(self, request: Request, stage: PlayedTurn) -> bool:
@@ -149,13 +149,13 @@ async def replay_through(
     progress: Progress,
 ) -> list[Result]:
     """AllFailedError: there is nothing to score."""
-    known, results, upstream = ledger.read(), list[Result](), recorder.upstream
+    stored_results, results, upstream = ledger.read(), list[Result](), recorder.upstream
     has_replied = False
     async with Client(Address(base_url=door.url, retries=0), lambda _: None) as client:
         for done, conversation in enumerate(conversations):
             progress(done, len(conversations))
             name = result_key(conversation, (door.url, door.name, upstream))
-            result = known.get(name)
+            result = stored_results.get(name)
             if result is None or _has_failed(result):  # earlier versions have written failed ones
                 case = ReplayCase(ReplayHistory(replace(conversation, own=None)), upstream)
                 result, has_case_replied = await _replay_case(client, door, recorder, case)
@@ -185,8 +185,8 @@ async def _replay_case(client: Client, door: ProxyTarget, recorder: Recorder, ca
             answer = await _ask(client, door, history.body(turn.place), case.model)
             has_replied = True
         await asyncio.sleep(door.settle)
-        expected = history.conversation.messages[turn.place]
-        judge.score(turn, recorder.read_sent(failed=answer is None or _essence(answer) != _essence(expected)))
+        recorded_answer = history.conversation.messages[turn.place]
+        judge.score(turn, recorder.read_sent(failed=answer is None or _essence(answer) != _essence(recorded_answer)))
     return judge.result(door.name), has_replied
 
 
@@ -201,10 +201,10 @@ async def _ask(client: Client, door: ProxyTarget, body: bytes, model: str) -> Js
 
 def _message(raw: bytes) -> Json | None:
     try:
-        found = json.loads(raw)["choices"][0]["message"]
+        message = json.loads(raw)["choices"][0]["message"]
     except (ValueError, KeyError, IndexError, TypeError):
         return None
-    return found if isinstance(found, dict) else None
+    return message if isinstance(message, dict) else None
 
 
 def _essence(message: Json) -> tuple[str, list[tuple[str, str]]]:
@@ -216,9 +216,9 @@ def _essence(message: Json) -> tuple[str, list[tuple[str, str]]]:
 
 def _find_original(message: Message, originals: Mapping[str, Message]) -> Message:
     """Return the original that says the same, or the message as we would write it."""
-    found = originals.get(_normalize(message.raw))
-    if found is not None:
-        return found
+    original = originals.get(_normalize(message.raw))
+    if original is not None:
+        return original
     value = json.loads(message.raw)
     return read_message(value, encode(value))
 
@@ -232,12 +232,12 @@ def _normalize(raw: bytes) -> str:
 def _without_empty(value: Any) -> Any:  # noqa: ANN401 (any JSON)
     if isinstance(value, list):
         only = value[0] if len(value) == 1 and isinstance(value[0], dict) else {}
-        return only["text"] if only.get("type") == "text" else [_without_empty(each) for each in value]
+        return only["text"] if only.get("type") == "text" else [_without_empty(item) for item in value]
     if isinstance(value, dict):
         return {
-            name: _without_empty(each)
-            for name, each in value.items()
-            if each not in (None, "", []) and name not in _MARKS
+            name: _without_empty(item)
+            for name, item in value.items()
+            if item not in (None, "", []) and name not in _MARKS
         }
     return value
 

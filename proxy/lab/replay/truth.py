@@ -25,16 +25,16 @@ def measure_recall(messages: Sequence[Message], view: Sequence[Message], pins: P
     """`messages`: of the last request, the head included."""
     head = next((place for place, each in enumerate(messages) if each.role not in HEAD), len(messages))
     body = messages[head:]
-    seen = "\n".join(message.text for message in view)
+    view_text = "\n".join(message.text for message in view)
     return {
-        "user messages": _count_present((message.text for message in body if message.is_user), seen),
-        "pins": _count_present([*(each.text for each in body if each.role in HEAD), *pins.passages(body)], seen),
+        "user messages": _count_present((message.text for message in body if message.is_user), view_text),
+        "pins": _count_present([*(each.text for each in body if each.role in HEAD), *pins.passages(body)], view_text),
     }
 
 
-def _count_present(things: Iterable[str], seen: str) -> Recall:
-    each = [thing for thing in dict.fromkeys(things) if thing.strip()]
-    return Recall(len(each), sum(thing in seen for thing in each))
+def _count_present(things: Iterable[str], view_text: str) -> Recall:
+    texts = [thing for thing in dict.fromkeys(things) if thing.strip()]
+    return Recall(len(texts), sum(thing in view_text for thing in texts))
 
 
 PATHS = re.compile(
@@ -140,43 +140,47 @@ class Finding:
 
 def judge_outcomes(messages: Sequence[Message], view: Sequence[Message]) -> Iterator[Finding]:
     """Judge each result that is shortened in this view."""
-    shortened = {(each.start, each.answers): each for each in view if each.made and each.is_bulk}
+    placeholders = {
+        (message_.start, message_.answers): message_ for message_ in view if message_.made and message_.is_bulk
+    }
     callers = list_callers(messages)
-    harness_marks_failures = any(_reads_exit(each.text) for each in messages if each.is_bulk)
+    harness_marks_failures = any(_reads_exit(message_.text) for message_ in messages if message_.is_bulk)
     for message, call in zip(messages, callers, strict=True):
         if not message.is_bulk:
             continue
-        placeholder = shortened.get((message.start, message.answers))
+        placeholder = placeholders.get((message.start, message.answers))
         if placeholder is not None and placeholder.made != "dedup_arrivals":
             yield from _judge(message, call, placeholder.text, harness_marks_failures=harness_marks_failures)
 
 
-def _judge(message: Message, call: ToolCall | None, shown: str, *, harness_marks_failures: bool) -> Iterator[Finding]:
+def _judge(
+    message: Message, call: ToolCall | None, shown_text: str, *, harness_marks_failures: bool
+) -> Iterator[Finding]:
     text = message.text
     evidence = find_failure(message, call)
-    says_failed = reads_as_failed(shown)
+    says_failed = reads_as_failed(shown_text)
     if evidence:
-        is_told = says_failed or any(piece.lower() in shown.lower() for piece in evidence)
-        yield Finding("failures told", is_told, evidence[0], text, shown, call)
+        is_told = says_failed or any(piece.lower() in shown_text.lower() for piece in evidence)
+        yield Finding("failures told", is_told, evidence[0], text, shown_text, call)
         for line in evidence if evidence[0].startswith("CONFLICT (") else ():
-            yield Finding("conflicts kept", line.rpartition(" ")[2] in shown, line, text, shown, call)
+            yield Finding("conflicts kept", line.rpartition(" ")[2] in shown_text, line, text, shown_text, call)
     elif call is not None:
         states = _find_end_states(text) if _is_command(call) else ()
         if states:
-            is_kept = any(state in shown for state in states)
-            yield Finding("end states kept", is_kept, states[-1], text, shown, call)
+            is_kept = any(state in shown_text for state in states)
+            yield Finding("end states kept", is_kept, states[-1], text, shown_text, call)
     if says_failed:
         is_false = (
             not evidence and call is not None and _has_worked(text, call, harness_marks_failures=harness_marks_failures)
         )
-        yield Finding("alarms true", not is_false, evidence[0] if evidence else "", text, shown, call)
+        yield Finding("alarms true", not is_false, evidence[0] if evidence else "", text, shown_text, call)
 
 
 def reads_as_failed(placeholder: str) -> bool:
     """Does the proxy's own sentence say behind the call that it failed?"""
     match = _SENTENCE.search(placeholder)
     sentence = match[1] if match else placeholder.split("\n", 1)[0]
-    call_ends = [each.end() for each in _CALL_END.finditer(sentence)]
+    call_ends = [call_end.end() for call_end in _CALL_END.finditer(sentence)]
     behind_call = sentence[call_ends[0] if call_ends else 0 :]
     return _SAYS_FAILED.search(behind_call) is not None and _SAYS_WORKED.search(behind_call) is None
 
@@ -232,8 +236,8 @@ def _find_end_states(text: str) -> list[str]:
     end = text[-_END_CHARACTERS:]
     if _SOME_FAILED.search(end):
         return []
-    found = [matches for pattern in END_STATES if (matches := list(pattern.finditer(end)))]
-    if not found:
+    pattern_matches = [matches for pattern in END_STATES if (matches := list(pattern.finditer(end)))]
+    if not pattern_matches:
         return []
-    last = max(found, key=lambda matches: matches[-1].end())
+    last = max(pattern_matches, key=lambda matches: matches[-1].end())
     return [match[0].strip() for match in last]

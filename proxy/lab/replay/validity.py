@@ -41,31 +41,31 @@ def shape_of(raw: bytes) -> Shape:
 
 
 def check_openai(shapes: Sequence[Shape]) -> Counter[str]:
-    wrong = (fault for shape in shapes for fault in shape.openai)
+    faults = (fault for shape in shapes for fault in shape.openai)
     ends = [shape for shape in shapes if shape.role not in HEAD][-1:]
     last = ["it ends with an answer"] if ends and ends[0].role == "assistant" else []
-    return Counter([*_check_beginning(shapes), *last, *wrong, *_check_pairs(shapes)])
+    return Counter([*_check_beginning(shapes), *last, *faults, *_check_pairs(shapes)])
 
 
 def check_alternation(shapes: Sequence[Shape]) -> Counter[str]:
-    found: list[str] = []
+    breaches: list[str] = []
     before = ""
-    for number, each in enumerate(shapes):
-        role = "tool" if each.role == "function" else each.role
+    for number, shape in enumerate(shapes):
+        role = "tool" if shape.role == "function" else shape.role
         if role in HEAD:
-            found += ["an instruction in the midst"] if number and shapes[number - 1].role not in HEAD else []
+            breaches += ["an instruction in the midst"] if number and shapes[number - 1].role not in HEAD else []
             continue
         if role not in _FOLLOWS.get(before, ("tool", "assistant")):
-            found.append(f"{role} after {before}" if before else "it does not begin with a user")
-        before = "calls" if each.calls else role
-    return Counter(found)
+            breaches.append(f"{role} after {before}" if before else "it does not begin with a user")
+        before = "calls" if shape.calls else role
+    return Counter(breaches)
 
 
 def check_anthropic(shapes: Sequence[Shape]) -> Counter[str]:
     ids = Counter(call for shape in shapes for call in shape.calls)
     twice = ("a call's id stands there twice" for times in ids.values() for _ in range(times - 1))
-    wrong = (fault for shape in shapes for fault in shape.anthropic)
-    return Counter([*_check_beginning(shapes), *wrong, *twice, *_check_pairs(shapes)])
+    faults = (fault for shape in shapes for fault in shape.anthropic)
+    return Counter([*_check_beginning(shapes), *faults, *twice, *_check_pairs(shapes)])
 
 
 BY_DIALECT: Mapping[str, Callable[[Sequence[Shape]], Counter[str]]] = {
@@ -77,7 +77,7 @@ BY_DIALECT: Mapping[str, Callable[[Sequence[Shape]], Counter[str]]] = {
 
 def _check_beginning(shapes: Sequence[Shape]) -> Iterator[str]:
     body = [shape for shape in shapes if shape.role not in HEAD]
-    if not any(each.role == "user" for each in body):
+    if not any(shape_.role == "user" for shape_ in body):
         yield "nobody asks anything"
     if body and body[0].role != "user":
         yield "it does not begin with a user"
@@ -128,10 +128,10 @@ def _check_message(message: Mapping[str, Any]) -> Iterator[str]:
 def _check_translation(message: Mapping[str, Any], ids: Iterable[str]) -> Iterator[str]:
     content = message.get("content")
     texts = content if isinstance(content, list) else [{"text": content}] if isinstance(content, str) else []
-    written = [part["text"] for part in texts if isinstance(part, dict) and isinstance(part.get("text"), str)]
-    if message.get("role") == "user" and any(not each.strip() for each in written):
+    texts_ = [part["text"] for part in texts if isinstance(part, dict) and isinstance(part.get("text"), str)]
+    if message.get("role") == "user" and any(not item.strip() for item in texts_):
         yield "a text that says nothing"
-    yield from ("a call's id has other letters" for each in ids if not _ID.fullmatch(each))
+    yield from ("a call's id has other letters" for item in ids if not _ID.fullmatch(item))
     for call in message.get("tool_calls") or ():
         arguments = _arguments(call)
         if not (_is_json(arguments) and isinstance(json.loads(arguments), dict)):
@@ -140,8 +140,8 @@ def _check_translation(message: Mapping[str, Any], ids: Iterable[str]) -> Iterat
 
 def _arguments(call: Mapping[str, Any]) -> str:
     """Arguments of a custom tool are free text, and pass for an empty object."""
-    found = "{}" if isinstance(call.get("custom"), dict) else (call.get("function") or {}).get("arguments")
-    return found if isinstance(found, str) else ""
+    arguments = "{}" if isinstance(call.get("custom"), dict) else (call.get("function") or {}).get("arguments")
+    return arguments if isinstance(arguments, str) else ""
 
 
 def _is_json(text: str) -> bool:

@@ -55,35 +55,35 @@ def read_conversations(path: Path) -> Iterator[Conversation]:
 def read_sessions(path: Path) -> Iterator[RecordedSession]:
     """A file that is named itself must be of a known format; a folder may hold others."""
     if not path.is_dir():
-        found = parse_file(path)
-        if (known := _detect_format(found)) is None:
+        file = parse_file(path)
+        if (file_format := _detect_format(file)) is None:
             raise UnreadableError(f"{path}: no session of a known form. Looked for: {'; '.join(_list_signs())}")
-        yield _build_session(found, known)
+        yield _build_session(file, file_format)
         return
     waiting: dict[tuple[Format, Path], list[ParsedFile]] = {}
     for place in walk_files(path):
         try:
-            found = parse_file(place)
+            file = parse_file(place)
         except UnreadableError:
             yield RecordedSession(place, "")
             continue
-        known = _detect_format(found)
-        if known is None:
+        file_format = _detect_format(file)
+        if file_format is None:
             yield RecordedSession(place, "")
-        elif not known.is_folder:
-            yield _build_session(found, known)
+        elif not file_format.is_folder:
+            yield _build_session(file, file_format)
         else:
-            waiting.setdefault((known, place.parent), []).append(found)
-    for (known, place), sheets in waiting.items():
-        yield _build_session(_merge_files(place, sheets), known)
+            waiting.setdefault((file_format, place.parent), []).append(file)
+    for (file_format, place), sheets in waiting.items():
+        yield _build_session(_merge_files(place, sheets), file_format)
 
 
 def _list_signs() -> list[str]:
-    return [known.looks_for for known in FORMATS]
+    return [file_format.looks_for for file_format in FORMATS]
 
 
-def _detect_format(found: ParsedFile) -> Format | None:
-    return next((known for known in FORMATS if known.claims(found.values)), None)
+def _detect_format(file: ParsedFile) -> Format | None:
+    return next((file_format for file_format in FORMATS if file_format.claims(file.values)), None)
 
 
 def _merge_files(place: Path, sheets: Sequence[ParsedFile]) -> ParsedFile:
@@ -92,15 +92,15 @@ def _merge_files(place: Path, sheets: Sequence[ParsedFile]) -> ParsedFile:
     )
 
 
-def _build_session(found: ParsedFile, known: Format) -> RecordedSession:
-    notes: Counter[str] = Counter({_BROKEN: found.broken} if found.broken else {})
+def _build_session(file: ParsedFile, file_format: Format) -> RecordedSession:
+    notes: Counter[str] = Counter({_BROKEN: file.broken} if file.broken else {})
     conversations = []
-    for chapter in known.chapters(found):
+    for chapter in file_format.chapters(file):
         notes.update(chapter.notes)
-        made, mended = build_conversation(chapter, str(found.place), known.name)
-        if made is None:
+        conversation, repairs = build_conversation(chapter, str(file.place), file_format.name)
+        if conversation is None:
             notes[_EMPTY] += 1
         else:
-            notes.update(mended)
-            conversations.append(made)
-    return RecordedSession(found.place, known.name, tuple(conversations), dict(notes))
+            notes.update(repairs)
+            conversations.append(conversation)
+    return RecordedSession(file.place, file_format.name, tuple(conversations), dict(notes))

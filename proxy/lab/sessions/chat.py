@@ -30,7 +30,7 @@ _SENT = ("role", "content", "tool_calls", "tool_call_id", "name", "reasoning_con
 
 
 def claims_mini_swe_agent(values: Sequence[Any]) -> bool:
-    return any(_is_run(each) for each in as_objects(list(values)[:50]))
+    return any(_is_run(row) for row in as_objects(list(values)[:50]))
 
 
 def read_mini_swe_agent(sheet: ParsedFile) -> Iterator[Chapter]:
@@ -44,8 +44,8 @@ def read_mini_swe_agent(sheet: ParsedFile) -> Iterator[Chapter]:
 
 
 def _is_run(row: Json) -> bool:
-    marked = "trajectory_format" in row or "mini_version" in as_object(row.get("info"))
-    return marked and isinstance(row.get("messages"), list)
+    is_marked = "trajectory_format" in row or "mini_version" in as_object(row.get("info"))
+    return is_marked and isinstance(row.get("messages"), list)
 
 
 def _read_run(messages: Sequence[Json]) -> list[RecordedMessage]:
@@ -55,8 +55,8 @@ def _read_run(messages: Sequence[Json]) -> list[RecordedMessage]:
             continue
         extra = as_object(message.get("extra"))
         usage = read_usage(as_object(extra.get("response")).get("usage"), at=as_seconds(extra.get("timestamp")))
-        sent = {key: message[key] for key in _SENT if key in message}
-        read.append(RecordedMessage(sent, usage if message["role"] == "assistant" else None))
+        sent_fields = {key: message[key] for key in _SENT if key in message}
+        read.append(RecordedMessage(sent_fields, usage if message["role"] == "assistant" else None))
     return read
 
 
@@ -74,8 +74,9 @@ def read_collection(sheet: ParsedFile) -> Iterator[Chapter]:
         if _is_record(row):
             used = {
                 place: usage
-                for each in as_objects(row.get("usage"))
-                if (place := as_count(each.get("i"))) is not None and (usage := _read_counts(each)) is not None
+                for usage_row in as_objects(row.get("usage"))
+                if (place := as_count(usage_row.get("i"))) is not None
+                and (usage := _read_counts(usage_row)) is not None
             }
             messages = [
                 RecordedMessage(message, used.get(place)) for place, message in enumerate(as_objects(row["messages"]))
@@ -96,7 +97,7 @@ ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
 def claims_messages(values: Sequence[Any]) -> bool:
-    return any(_is_message(each) or _body(each) for each in _flat(values))
+    return any(_is_message(row) or _body(row) for row in _flat(values))
 
 
 def read_messages(sheet: ParsedFile) -> Iterator[Chapter]:
@@ -106,12 +107,16 @@ def read_messages(sheet: ParsedFile) -> Iterator[Chapter]:
     if loose:
         yield Chapter([RecordedMessage(message) for message in loose])
     histories = [_messages(body) for body in bodies]
-    kept = [place for place, stage in enumerate(_stages(histories)) if not stage]
-    merged = len(bodies) - len(kept)
-    for number, place in enumerate(kept, 1):
+    longest = [place for place, stage in enumerate(_stages(histories)) if not stage]
+    merged_count = len(bodies) - len(longest)
+    for number, place in enumerate(longest, 1):
         body, history = bodies[place], histories[place]
-        notes = {"requests that were stages of a later one, counted with it": merged} if number == 1 and merged else {}
-        name = str(number) if len(kept) > 1 or loose else ""
+        notes = (
+            {"requests that were stages of a later one, counted with it": merged_count}
+            if number == 1 and merged_count
+            else {}
+        )
+        name = str(number) if len(longest) > 1 or loose else ""
         yield Chapter(
             _read_messages(history, body), name, as_text(body.get("model")), chat_tools(body.get("tools")), notes=notes
         )
@@ -131,15 +136,15 @@ def _is_message(row: Json) -> bool:
 
 def _body(row: Json) -> Json:
     """A log may keep the request below `request` or `body`, beside the answer."""
-    for found in (
+    for candidate in (
         row,
         as_object(row.get("request")),
         as_object(row.get("body")),
         as_object(as_object(row.get("request")).get("body")),
     ):
-        if as_objects(found.get("messages")) or as_objects(found.get("input")):
-            answered = row.get("response") or row.get("answer")
-            return {**found, "response": answered} if isinstance(answered, dict) else found
+        if as_objects(candidate.get("messages")) or as_objects(candidate.get("input")):
+            answer = row.get("response") or row.get("answer")
+            return {**candidate, "response": answer} if isinstance(answer, dict) else candidate
     return {}
 
 
@@ -157,11 +162,11 @@ def _messages(body: Json) -> list[Json]:
 def _read_messages(history: Sequence[Json], body: Json) -> list[RecordedMessage]:
     response = as_object(body.get("response"))
     response = as_object(response.get("body")) or response
-    answered = [as_object(choice.get("message")) for choice in as_objects(response.get("choices"))[:1]]
+    answers = [as_object(choice.get("message")) for choice in as_objects(response.get("choices"))[:1]]
     messages = [RecordedMessage(message) for message in history]
     return [
         *messages,
-        *(RecordedMessage(message, read_usage(response.get("usage"))) for message in answered if message),
+        *(RecordedMessage(message, read_usage(response.get("usage"))) for message in answers if message),
     ]
 
 

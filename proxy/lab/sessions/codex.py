@@ -77,20 +77,14 @@ class Items:
                 self._answers(make_answer(""), at, own, again=again)
             self.notes[f"items of the kind {kind[:40]!r}, left out"] += 1
 
-    def note_usage(self, recorded: RecordedUsage | None) -> None:
+    def note_usage(self, usage: RecordedUsage | None) -> None:
         """Close the newest answer with its usage."""
         for place in range(len(self.messages) - 1, -1, -1):
             if self.messages[place].role == "assistant":
                 earlier = self.messages[place].recorded
-                if (
-                    recorded is not None
-                    and (earlier is None or earlier.tokens is None)
-                    and not self.messages[place].again
-                ):
+                if usage is not None and (earlier is None or earlier.tokens is None) and not self.messages[place].again:
                     at = earlier.at if earlier else None
-                    self.messages[place] = replace(
-                        self.messages[place], recorded=replace(recorded, at=at or recorded.at)
-                    )
+                    self.messages[place] = replace(self.messages[place], recorded=replace(usage, at=at or usage.at))
                 break
         self._open = False
 
@@ -103,15 +97,15 @@ class Items:
             last = self.messages[-1]
             self.messages[-1] = replace(last, message=_join_answers(last.message, message), own=last.own + own)
         else:
-            recorded = None if at is None or again else RecordedUsage(at=at)
-            self.messages.append(RecordedMessage(message, recorded, again, own))
+            usage = None if at is None or again else RecordedUsage(at=at)
+            self.messages.append(RecordedMessage(message, usage, again, own))
         self._open = True
 
 
-def _join_answers(one: Json, more: Json) -> Json:
-    words = [join_text(each.get("content")) for each in (one, more)]
-    reasoning = [as_text(each.get("reasoning_content")) for each in (one, more)]
-    calls = [*as_objects(one.get("tool_calls")), *as_objects(more.get("tool_calls"))]
+def _join_answers(first: Json, second: Json) -> Json:
+    words = [join_text(answer.get("content")) for answer in (first, second)]
+    reasoning = [as_text(answer.get("reasoning_content")) for answer in (first, second)]
+    calls = [*as_objects(first.get("tool_calls")), *as_objects(second.get("tool_calls"))]
     return make_answer("\n\n".join(filter(None, words)), calls, "\n\n".join(filter(None, reasoning)))
 
 
@@ -148,7 +142,7 @@ _LINES = ("session_meta", "response_item", "turn_context", "event_msg", "compact
 
 
 def claims(values: Sequence[Any]) -> bool:
-    return any(_is_line(each) or _is_early(each) for each in as_objects(list(values)[:50]))
+    return any(_is_line(row) or _is_early(row) for row in as_objects(list(values)[:50]))
 
 
 def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
@@ -228,7 +222,7 @@ class _Rollout:
         return items.messages
 
     def _roll_back(self, turns: int) -> list[RecordedMessage]:
-        users = [place for place, each in enumerate(self._items.messages) if each.role == "user"]
+        users = [place for place, message in enumerate(self._items.messages) if message.role == "user"]
         return mark_repeated(self._items.messages[: users[-turns]] if 0 < turns <= len(users) else self._items.messages)
 
 

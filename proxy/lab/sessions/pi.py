@@ -53,8 +53,8 @@ def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
                 yield _chapter(messages, name, path)
                 messages, compactions = _read_compaction(path, place), compactions + 1
                 name = f"{f'branch {number} ' if number else ''}after compaction {compactions}"
-            elif (recorded := _read_entry(entry, carried=place < branch.begins)) is not None:
-                messages.append(recorded)
+            elif (message := _read_entry(entry, carried=place < branch.begins)) is not None:
+                messages.append(message)
         yield _chapter(messages, name, path)
 
 
@@ -62,13 +62,15 @@ def _entries(rows: Sequence[Json]) -> dict[str, Json]:
     """The first version had no ids."""
     if any(as_text(row.get("id")) for row in rows if row.get("type") != "session"):
         return {as_text(row["id"]): row for row in rows if row.get("type") != "session" and as_text(row.get("id"))}
-    named = {str(place): {**row, "id": str(place)} for place, row in enumerate(rows) if row.get("type") != "session"}
+    numbered_rows = {
+        str(place): {**row, "id": str(place)} for place, row in enumerate(rows) if row.get("type") != "session"
+    }
     before = ""
-    for name, row in named.items():
+    for name, row in numbered_rows.items():
         row["parentId"], before = before, name
-        if (kept := as_count(row.get("firstKeptEntryIndex"))) is not None:
-            row["firstKeptEntryId"] = str(kept)
-    return named
+        if (first_index := as_count(row.get("firstKeptEntryIndex"))) is not None:
+            row["firstKeptEntryId"] = str(first_index)
+    return numbered_rows
 
 
 def _chapter(messages: Sequence[RecordedMessage], name: str, path: Sequence[Json]) -> Chapter:
@@ -84,9 +86,9 @@ def _read_compaction(path: Sequence[Json], place: int) -> list[RecordedMessage]:
     first = as_text(path[place].get("firstKeptEntryId"))
     names = [as_text(entry.get("id")) for entry in path[:place]]
     tail = path[names.index(first) : place] if first in names else []
-    kept = [_read_entry(entry, carried=True) for entry in tail if entry.get("type") != "compaction"]
+    tail_messages = [_read_entry(entry, carried=True) for entry in tail if entry.get("type") != "compaction"]
     words = f"{_COMPACTED}\n\n<summary>\n{as_text(path[place].get('summary'))}\n</summary>"
-    return mark_repeated([RecordedMessage({"role": "user", "content": words}), *filter(None, kept)])
+    return mark_repeated([RecordedMessage({"role": "user", "content": words}), *filter(None, tail_messages)])
 
 
 def _read_entry(entry: Json, *, carried: bool) -> RecordedMessage | None:

@@ -25,7 +25,7 @@ from proxy.lab.sessions.session_history import (
 
 
 def claims(values: Sequence[Any]) -> bool:
-    return any("v" in each and ("head" in each or {"at", "after"} <= each.keys()) for each in as_objects(list(values)))
+    return any("v" in line and ("head" in line or {"at", "after"} <= line.keys()) for line in as_objects(list(values)))
 
 
 def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
@@ -51,8 +51,8 @@ def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
 
 def _read_line(line: Json, answers: Mapping[str, Json], *, again: bool) -> RecordedMessage:
     message = as_object(line.get("message"))
-    answered = answers.get(as_text(line.get("after"))) if message.get("role") == "assistant" else None
-    answer = answered or {}
+    answer_line = answers.get(as_text(line.get("after"))) if message.get("role") == "assistant" else None
+    answer = answer_line or {}
     return RecordedMessage(
         message, read_usage(answer.get("usage"), at=as_seconds(answer.get("seen") or line.get("seen"))), again
     )

@@ -60,8 +60,8 @@ def _lines(text: str) -> list[Any]:
         raise UnreadableError(f"not JSON: {fault}") from None
     except RecursionError:
         raise UnreadableError("the JSON is nested too deeply") from None
-    sent = [value for value in values if not (isinstance(value, dict) and "answer" in value)]
-    return [value["message"] if isinstance(value, dict) and "message" in value else value for value in sent]
+    messages = [value for value in values if not (isinstance(value, dict) and "answer" in value)]
+    return [value["message"] if isinstance(value, dict) and "message" in value else value for value in messages]
 
 
 FILE_BYTES_LIMIT = 2 * 1024**3
@@ -83,16 +83,16 @@ def parse_file(place: Path) -> ParsedFile:
     """UnreadableError: the file holds no JSON at all."""
     source = _read_bytes(place)
     text = source.decode("utf-8-sig", "replace")
-    if (whole := _parse_json(text)) is not None:
-        return ParsedFile(place, (whole[0],))
+    if (value := _parse_json(text)) is not None:
+        return ParsedFile(place, (value[0],))
     values, broken = [], 0
     for line in text.split("\n"):
         if not line.strip():
             continue
-        if (found := _parse_json(line)) is None:
+        if (line_value := _parse_json(line)) is None:
             broken += 1
         else:
-            values.append(found[0])
+            values.append(line_value[0])
     if not values:
         raise UnreadableError(f"{place}: neither JSON nor JSON lines ({len(source):,} bytes)")
     return ParsedFile(place, tuple(values), broken)
@@ -120,8 +120,8 @@ def _read_bytes(place: Path) -> bytes:
                 if b"\0" in first:
                     raise UnreadableError(f"{place}: no text")
                 return first + file.read()
-        with gzip.open(place) as packed:
-            source = packed.read(FILE_BYTES_LIMIT + 1)
+        with gzip.open(place) as archive:
+            source = archive.read(FILE_BYTES_LIMIT + 1)
     except (OSError, EOFError, zlib.error) as fault:
         why = getattr(fault, "strerror", None) or fault
         raise UnreadableError(f"{place}: cannot be read: {why}") from None

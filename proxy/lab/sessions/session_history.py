@@ -30,7 +30,7 @@ def as_object(value: Any) -> Json:  # noqa: ANN401
 
 
 def as_objects(value: Any) -> list[Json]:  # noqa: ANN401
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def as_count(value: Any) -> int | None:  # noqa: ANN401
@@ -84,14 +84,14 @@ def read_usage(value: Any, *, at: float | None = None) -> RecordedUsage | None: 
         written_there = _first_count(usage, "cache_creation_input_tokens", "cacheWrite") or as_count(
             as_object(usage.get("cache")).get("write")
         )
-        fresh = _first_count(usage, "input_tokens", "input")
-        tokens = None if fresh is None else fresh + apart + (written_there or 0)
+        fresh_tokens = _first_count(usage, "input_tokens", "input")
+        tokens = None if fresh_tokens is None else fresh_tokens + apart + (written_there or 0)
         return _record_of(tokens, apart, _first_count(usage, "output_tokens", "output"), at)
     details = as_object(usage.get("prompt_tokens_details") or usage.get("input_tokens_details"))
-    cached = _first_count(usage, "cached_input_tokens", "cache_read_tokens")
-    cached = as_count(details.get("cached_tokens")) if cached is None else cached
+    cached_tokens = _first_count(usage, "cached_input_tokens", "cache_read_tokens")
+    cached_tokens = as_count(details.get("cached_tokens")) if cached_tokens is None else cached_tokens
     tokens = _first_count(usage, "prompt_tokens", "input_tokens", "input")
-    return _record_of(tokens, cached, _first_count(usage, "completion_tokens", "output_tokens", "output"), at)
+    return _record_of(tokens, cached_tokens, _first_count(usage, "completion_tokens", "output_tokens", "output"), at)
 
 
 def chat_tools(tools: Any) -> tuple[Json, ...]:  # noqa: ANN401
@@ -99,18 +99,24 @@ def chat_tools(tools: Any) -> tuple[Json, ...]:  # noqa: ANN401
 
 
 def iter_strings(value: Any) -> Iterator[str]:  # noqa: ANN401
-    yield from (each for each in value if isinstance(each, str)) if isinstance(value, list) else ()
+    yield from (item for item in value if isinstance(item, str)) if isinstance(value, list) else ()
 
 
-def _record_of(tokens: int | None, cached: int | None, output: int | None, at: float | None) -> RecordedUsage | None:
+def _record_of(
+    tokens: int | None, cached_tokens: int | None, output: int | None, at: float | None
+) -> RecordedUsage | None:
     """A prompt of no tokens is a placeholder."""
     tokens = tokens or None
-    known = tokens is not None or at is not None
-    return RecordedUsage(tokens, cached if tokens else None, output if tokens else None, at) if known else None
+    has_figures = tokens is not None or at is not None
+    return (
+        RecordedUsage(tokens, cached_tokens if tokens else None, output if tokens else None, at)
+        if has_figures
+        else None
+    )
 
 
 def _first_count(usage: Mapping[str, Any], *names: str) -> int | None:
-    return next((found for name in names if (found := as_count(usage.get(name))) is not None), None)
+    return next((count for name in names if (count := as_count(usage.get(name))) is not None), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,25 +132,25 @@ class Branch:
 
 def find_branches(parents: Mapping[str, str]) -> Iterator[Branch]:
     """Yield the branches of the newest leaves first. An entry without a known parent begins a tree."""
-    followed = {parent for entry, parent in parents.items() if parent != entry}
-    leaves = [entry for entry in parents if entry not in followed]
-    known: set[str] = set()
+    followed_entries = {parent for entry, parent in parents.items() if parent != entry}
+    leaves = [entry for entry in parents if entry not in followed_entries]
+    seen_entries: set[str] = set()
     for leaf in reversed(leaves):
         path = _path(leaf, parents)
-        fresh = [entry not in known for entry in path]
-        known.update(path)
-        if any(fresh):
-            yield Branch(path, fresh.index(True))
+        is_fresh = [entry not in seen_entries for entry in path]
+        seen_entries.update(path)
+        if any(is_fresh):
+            yield Branch(path, is_fresh.index(True))
 
 
 def _path(leaf: str, parents: Mapping[str, str]) -> tuple[str, ...]:
     """A circle is cut where it closes."""
-    walked: dict[str, None] = {}
+    entries: dict[str, None] = {}
     here = leaf
-    while here in parents and here not in walked:
-        walked[here] = None
+    while here in parents and here not in entries:
+        entries[here] = None
         here = parents[here]
-    return tuple(walked)[::-1]
+    return tuple(entries)[::-1]
 
 
 UNANSWERED = "[No result of this call was recorded.]"
@@ -215,8 +221,10 @@ def make_result(known_by: str, words: str | list[Json]) -> Json:
 def build_conversation(chapter: Chapter, place: str, kind: str) -> tuple[Conversation | None, Counter[str]]:
     """Return None if the chapter holds no request, and notes on repairs."""
     messages, notes = pair_results(chapter.messages)
-    begins = max((place + 1 for place, each in enumerate(messages) if each.again), default=0)
-    requests = [place for place, each in enumerate(messages) if place and place >= begins and each.role == "assistant"]
+    begins = max((place + 1 for place, message_ in enumerate(messages) if message_.again), default=0)
+    requests = [
+        place for place, message_ in enumerate(messages) if place and place >= begins and message_.role == "assistant"
+    ]
     if not requests:
         return None, notes
     return Conversation(
@@ -225,7 +233,7 @@ def build_conversation(chapter: Chapter, place: str, kind: str) -> tuple[Convers
         messages=tuple(message.message for message in messages),
         tools=chapter.tools,
         model=chapter.model,
-        recorded={place: found for place in requests if (found := messages[place].recorded) is not None},
+        recorded={place: usage for place in requests if (usage := messages[place].recorded) is not None},
         begins=begins,
         own=None if chapter.path == CHAT_PATH else build_own_history(chapter.path, messages),
     ), notes
@@ -234,17 +242,17 @@ def build_conversation(chapter: Chapter, place: str, kind: str) -> tuple[Convers
 def pair_results(messages: Sequence[RecordedMessage]) -> tuple[list[RecordedMessage], Counter[str]]:
     """Put each result behind its call, and leave out results without a call."""
     notes: Counter[str] = Counter()
-    results, unanswered = _find_results(messages, notes)
-    found: list[RecordedMessage] = []
-    for place, each in enumerate(messages):
-        if each.role == "tool":
+    results, open_calls = _find_results(messages, notes)
+    paired_messages: list[RecordedMessage] = []
+    for place, message in enumerate(messages):
+        if message.role == "tool":
             continue
-        found.append(each)
-        found += (replace(there, again=each.again) for there in results.get(place, ()))
-        for known_by in unanswered.get(place, ()):
+        paired_messages.append(message)
+        paired_messages += (replace(there, again=message.again) for there in results.get(place, ()))
+        for known_by in open_calls.get(place, ()):
             notes[_UNANSWERED_NOTE] += 1
-            found.append(RecordedMessage(make_result(known_by, UNANSWERED), again=each.again))
-    return found, notes
+            paired_messages.append(RecordedMessage(make_result(known_by, UNANSWERED), again=message.again))
+    return paired_messages, notes
 
 
 def _find_results(
@@ -253,25 +261,25 @@ def _find_results(
     """Ids may repeat: a result answers the nearest message before it that still waits for one."""
     waiting: dict[int, list[str]] = {}
     results: dict[int, list[RecordedMessage]] = {}
-    for place, each in enumerate(messages):
-        if calls := [as_text(made.get("id")) for made in _calls(each)]:
+    for place, message in enumerate(messages):
+        if calls := [as_text(call.get("id")) for call in _calls(message)]:
             waiting[place] = calls
-        if each.role != "tool":
+        if message.role != "tool":
             continue
-        known_by = as_text(each.message.get("tool_call_id"))
-        asked = next((there for there in reversed(waiting) if known_by in waiting[there]), None)
-        if asked is None:
+        known_by = as_text(message.message.get("tool_call_id"))
+        asking_place = next((there for there in reversed(waiting) if known_by in waiting[there]), None)
+        if asking_place is None:
             notes[_ORPHAN_NOTE] += 1
             continue
-        results.setdefault(asked, []).append(each)
-        waiting[asked].remove(known_by)
-        if not waiting[asked]:
-            del waiting[asked]
+        results.setdefault(asking_place, []).append(message)
+        waiting[asking_place].remove(known_by)
+        if not waiting[asking_place]:
+            del waiting[asking_place]
     return results, waiting
 
 
-def _calls(recorded: RecordedMessage) -> Iterator[Json]:
-    yield from as_objects(recorded.message.get("tool_calls")) if recorded.role == "assistant" else ()
+def _calls(message: RecordedMessage) -> Iterator[Json]:
+    yield from as_objects(message.message.get("tool_calls")) if message.role == "assistant" else ()
 
 
 # --- in the agent's own API -------------------------------------------------------------------------------------------
@@ -304,9 +312,9 @@ def _build_messages(messages: Sequence[RecordedMessage]) -> OwnHistory:
     return OwnHistory(MESSAGES_PATH, members, tuple(elements), tuple(starts))
 
 
-def _write_block(recorded: RecordedMessage) -> Json:
-    message = recorded.message
-    if recorded.role == "tool":
+def _write_block(recorded_message: RecordedMessage) -> Json:
+    message = recorded_message.message
+    if recorded_message.role == "tool":
         return {"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": message["content"]}
     return {"type": "text", "text": join_text(message.get("content"))}
 
@@ -315,20 +323,20 @@ def _build_items(messages: Sequence[RecordedMessage]) -> OwnHistory:
     """The first instructions, which a session file holds apart, are a member of the request."""
     members: Json = {"store": False}
     elements, starts = list[Json](), list[int]()
-    for place, each in enumerate(messages):
+    for place, message in enumerate(messages):
         starts.append(len(elements))
-        if not place and each.role == "system" and not each.own:
-            members["instructions"] = each.message["content"]
+        if not place and message.role == "system" and not message.own:
+            members["instructions"] = message.message["content"]
         else:
-            elements += each.own or [_write_item(each, elements)]
+            elements += message.own or [_write_item(message, elements)]
     return OwnHistory(RESPONSES_PATH, members, tuple(elements), tuple(starts))
 
 
-def _write_item(recorded: RecordedMessage, before: Sequence[Json]) -> Json:
-    message = recorded.message
-    if recorded.role == "tool":
+def _write_item(recorded_message: RecordedMessage, before: Sequence[Json]) -> Json:
+    message = recorded_message.message
+    if recorded_message.role == "tool":
         known_by = message["tool_call_id"]
         call = next((item for item in reversed(before) if item.get("call_id") == known_by), {"type": "function_call"})
         return {"type": f"{call['type']}_output", "call_id": known_by, "output": message["content"]}
     part = {"type": "input_text", "text": join_text(message.get("content"))}
-    return {"type": "message", "role": recorded.role, "content": [part]}
+    return {"type": "message", "role": recorded_message.role, "content": [part]}
