@@ -119,7 +119,7 @@ def _cards(row: Row, plain: Row | None, prices: str) -> Iterator[str]:
         charged_cost = exact_percent(row.cost_with_rereads)
         yield _card("The same with re-reads charged", charged_cost, rereads, is_good=row.cost_with_rereads < 1)
         spans = f"of {scores.needed.asked:,} passages that the agent quoted next"
-        yield _card("What the next actions needed", exact_percent(row.spans or 0.0), spans)
+        yield _card("What the next actions needed", exact_percent(row.spans.value or 0.0), spans)
     yield _card("Cache broken, per 100 requests", f"{row.rewrites_per_100:.1f}", f"{scores.rewrites:,} rewrites")
     over = f"the largest had {scores.peak:,} tokens" + (f"; doing nothing: {plain.scores.over:,} over" if plain else "")
     yield _card("Requests over the window", f"{scores.over:,}", over, is_good=not scores.over)

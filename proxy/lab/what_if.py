@@ -128,7 +128,7 @@ def _outcome(name: str, row: Row) -> dict[str, Any]:
         "peak": scores.peak,
         "over_window": scores.over,
         "summaries": scores.summary_calls,
-        "spans": None if row.spans is None else round(row.spans, 4),
+        "spans": None if row.spans.value is None else round(row.spans.value, 4),
         "lambda": None if row.break_even is None else round(row.break_even, 2),
     }
 

@@ -203,7 +203,7 @@ def test_scores_add_up():
     one = judge_views(recorded_case(*PIECES), AS_SENT, AS_SENT, CLEARED).scores
     both = sum_scores([one, one])
     assert both.requests == 6
-    assert both.forwarded == one.forwarded.plus(one.forwarded)
+    assert both.forwarded == one.forwarded + one.forwarded
     assert (both.peak, both.rewrites) == (one.peak, 2)
     assert both.recall["user messages"] == Recall(2, 2)
     assert sum_scores([]) == Scores(peak=0)

@@ -100,8 +100,6 @@ LABEL = "The agent, its task and the model are simulated; proxy and traffic are 
 HEIGHT_LINES = 11
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
 _AXIS_CHARACTERS = 6
-TABLE_CHARACTERS = 80
-"""Narrower terminals get the totals as lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +158,6 @@ class Moment:
     def sizes(self) -> list[tuple[int, int]]:
         """Per turn, tokens as sent and as read."""
         return [(self.scenery.untouched[turn.step].prompt, turn.usage.prompt) for turn in self.tally.turns]
-
-
-# --- the picture -----------------------------------------------------------------------------------------------------
 
 
 def draw_panel(moment: Moment, width: int, ink: Ink) -> list[str]:
@@ -244,9 +239,6 @@ def _format_pair(name: str, figure: str, other_name: str, second: str, ink: Ink 
     return f" {name:<18}{figure:>{18 + colour_width}}    {other_name:<27}{second:>8}"
 
 
-# --- line by line ----------------------------------------------------------------------------------------------------
-
-
 def format_lines(moment: Moment) -> Iterator[str]:
     """Return lines for an output that is no terminal."""
     number, last = len(moment.turns), moment.turns[-1]
@@ -259,9 +251,6 @@ def format_lines(moment: Moment) -> Iterator[str]:
             f"turn {number:>3}   sent {sent_tokens:>7,}   read {read:>7,}   cached {moment.tally.bill.share:6.1%}   "
             f"{_format_dollars(moment.dollars)} (without {_format_dollars(moment.dollars_without)})"
         )
-
-
-# --- the end ---------------------------------------------------------------------------------------------------------
 
 
 def format_closing(moment: Moment, seconds: float, width: int, ink: Ink) -> list[str]:
@@ -283,7 +272,7 @@ def format_closing(moment: Moment, seconds: float, width: int, ink: Ink) -> list
     return [
         *(f" {line}" for line in wrap(_describe_run(scenery.run, turns, seconds), width - 2)),
         "",
-        *(_format_totals(rows, bills, ink) if width >= TABLE_CHARACTERS else _list_totals(rows, bills)),
+        *_format_totals(rows, bills, ink),
         "",
         *(f" {ink.faint(line)}" for sentence in _fine_print(moment) for line in wrap(sentence, width - 2)),
     ]
@@ -323,14 +312,6 @@ def _format_totals(
     yield f" {'':<34}{'with the proxy':>16}{'without':>16}"
     yield from (f" {what:<34}{with_it:>16}{bare:>16}" for what, with_it, bare in rows)
     yield from (_format_bill(*bill, ink) for bill in bills)
-
-
-def _list_totals(rows: Sequence[tuple[str, str, str]], bills: Sequence[tuple[str, float, float]]) -> Iterator[str]:
-    dollars = [(what, _format_dollars(cost), _format_dollars(bare)) for what, cost, bare in bills]
-    for what, with_it, bare in (*rows, *dollars):
-        yield f" {what}:"
-        yield f"   {with_it}, without the proxy {bare}"
-    yield f" bill: {_format_saving(*bills[-1][1:])}"
 
 
 def _format_bill(name: str, cost: float, without: float, ink: Ink) -> str:

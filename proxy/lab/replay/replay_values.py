@@ -6,13 +6,14 @@ steps of an agent, per 1,000 tokens that are removed from its history, that the 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
 
 from proxy.shorten.economics import Prices
 from proxy.shorten.window import Window
 
 Json = dict[str, Any]
+Figures = TypeVar("Figures", "Tokens", "Needed", "Recall", "Estimate")
 
 PICO_PER_DOLLAR = 10**12
 """A price per million tokens is a whole number of picodollars per token."""
@@ -87,6 +88,13 @@ class Point:
     """Calls for one."""
 
 
+def add_fields(first: Figures, second: Figures) -> Figures:
+    sums = {}
+    for field_ in fields(first):
+        sums[field_.name] = getattr(first, field_.name) + getattr(second, field_.name)
+    return type(first)(**sums)
+
+
 @dataclass(frozen=True, slots=True)
 class Tokens:
     fresh: int = 0
@@ -98,8 +106,8 @@ class Tokens:
     def read(self) -> int:
         return self.fresh + self.cached
 
-    def plus(self, addend: "Tokens") -> "Tokens":
-        return Tokens(self.fresh + addend.fresh, self.cached + addend.cached, self.written + addend.written)
+    def __add__(self, addend: "Tokens") -> "Tokens":
+        return add_fields(self, addend)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +121,8 @@ class Needed:
     rereads: int = 0
     reread: Tokens = Tokens()
 
-    def plus(self, addend: "Needed") -> "Needed":
-        return Needed(
-            self.asked + addend.asked,
-            self.kept + addend.kept,
-            self.asked_characters + addend.asked_characters,
-            self.kept_characters + addend.kept_characters,
-            self.rereads + addend.rereads,
-            self.reread.plus(addend.reread),
-        )
+    def __add__(self, addend: "Needed") -> "Needed":
+        return add_fields(self, addend)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +132,8 @@ class Recall:
     asked: int = 0
     kept: int = 0
 
-    def plus(self, addend: "Recall") -> "Recall":
-        return Recall(self.asked + addend.asked, self.kept + addend.kept)
+    def __add__(self, addend: "Recall") -> "Recall":
+        return add_fields(self, addend)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +150,8 @@ class Estimate:
     prompts: int = 0
     """The recorded prompts."""
 
-    def plus(self, addend: "Estimate") -> "Estimate":
-        return Estimate(
-            self.pairs + addend.pairs,
-            self.recorded + addend.recorded,
-            self.estimated + addend.estimated,
-            self.missed + addend.missed,
-            self.prompts + addend.prompts,
-        )
+    def __add__(self, addend: "Estimate") -> "Estimate":
+        return add_fields(self, addend)
 
 
 @dataclass(frozen=True, slots=True)

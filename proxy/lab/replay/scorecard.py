@@ -50,6 +50,19 @@ def find_interval(parts: Sequence[tuple[float, float]]) -> Interval | None:
     return Interval(shares[outside], shares[-1 - outside])
 
 
+class Share(NamedTuple):
+    value: float | None
+    """None: a share of nothing."""
+    interval: Interval | None
+
+
+def find_share(parts: Sequence[tuple[float, float]]) -> Share:
+    total = sum(whole for _, whole in parts)
+    if not total:
+        return Share(None, None)
+    return Share(_divide(parts), find_interval(parts))
+
+
 def _divide(parts: Sequence[tuple[float, float]]) -> float:
     return sum(part for part, _ in parts) / sum(total for _, total in parts)
 
@@ -79,48 +92,26 @@ class Row:
 
     @cached_property
     def cost_with_rereads_interval(self) -> Interval | None:
-        prices = self.prices
-        return find_interval(
-            [
-                (cost_with_rereads(conversation, prices), cost_unchanged(conversation, prices))
-                for conversation in self.conversations
-            ]
-        )
-
-    @property
-    def spans(self) -> float | None:
-        needed = self.scores.needed
-        return needed.kept / needed.asked if needed.asked else None
+        parts = []
+        for conversation in self.conversations:
+            cost = cost_with_rereads(conversation, self.prices)
+            parts.append((cost, cost_unchanged(conversation, self.prices)))
+        return find_interval(parts)
 
     @cached_property
-    def spans_interval(self) -> Interval | None:
-        return find_interval(
-            [(conversation.needed.kept, conversation.needed.asked) for conversation in self.conversations]
-        )
-
-    @property
-    def spans_by_characters(self) -> float | None:
-        needed = self.scores.needed
-        return needed.kept_characters / needed.asked_characters if needed.asked else None
+    def spans(self) -> Share:
+        return find_share([(scores.needed.kept, scores.needed.asked) for scores in self.conversations])
 
     @cached_property
-    def spans_by_characters_interval(self) -> Interval | None:
-        return find_interval(
-            [
-                (conversation.needed.kept_characters, conversation.needed.asked_characters)
-                for conversation in self.conversations
-            ]
-        )
+    def spans_by_characters(self) -> Share:
+        needs = [scores.needed for scores in self.conversations]
+        return find_share([(needed.kept_characters, needed.asked_characters) for needed in needs])
 
-    @property
-    def spans_per_conversation(self) -> float | None:
+    @cached_property
+    def spans_per_conversation(self) -> Share:
         """Each conversation counts alike."""
-        shares = self._shares
-        return sum(shares) / len(shares) if shares else None
-
-    @cached_property
-    def spans_per_conversation_interval(self) -> Interval | None:
-        return find_interval([(share_, 1) for share_ in self._shares])
+        needs = [scores.needed for scores in self.conversations if scores.needed.asked]
+        return find_share([(needed.kept / needed.asked, 1) for needed in needs])
 
     @property
     def rewrites_per_100(self) -> float:
@@ -129,14 +120,6 @@ class Row:
     @property
     def break_even(self) -> float | None:
         return find_break_even(self.scores, self.prices)
-
-    @property
-    def _shares(self) -> Sequence[float]:
-        return [
-            conversation.needed.kept / conversation.needed.asked
-            for conversation in self.conversations
-            if conversation.needed.asked
-        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,16 +167,16 @@ WORTH = (
         "the same with a step for each lost result, %",
         lambda row: _with_interval(row.cost_with_rereads, row.cost_with_rereads_interval, 1, 100),
     ),
-    Column("spans", "needed spans kept", lambda row: _with_interval(row.spans, row.spans_interval)),
+    Column("spans", "needed spans kept", lambda row: _with_interval(*row.spans)),
     Column(
         "by characters",
         "the same by characters",
-        lambda row: _with_interval(row.spans_by_characters, row.spans_by_characters_interval),
+        lambda row: _with_interval(*row.spans_by_characters),
     ),
     Column(
         "per conversation",
         "the same, each conversation alike",
-        lambda row: _with_interval(row.spans_per_conversation, row.spans_per_conversation_interval),
+        lambda row: _with_interval(*row.spans_per_conversation),
     ),
     Column("rewrites /100", "rewrites per 100 requests", lambda row: round_share(row.rewrites_per_100, 1)),
     Column("summaries", "calls for a summary", lambda row: row.scores.summary_calls),
@@ -284,17 +267,17 @@ def _list_figures(row: Row) -> dict[str, Any]:
     return {
         "cost": _round(row.cost),
         "cost_with_rereads": _round(row.cost_with_rereads),
-        "spans": _round(row.spans),
-        "spans_by_characters": _round(row.spans_by_characters),
-        "spans_per_conversation": _round(row.spans_per_conversation),
+        "spans": _round(row.spans.value),
+        "spans_by_characters": _round(row.spans_by_characters.value),
+        "spans_per_conversation": _round(row.spans_per_conversation.value),
         "rewrites_per_100": _round(row.rewrites_per_100),
         "summaries": scores.summary_calls,
         "lambda": _round(row.break_even),
         "intervals": {
             "cost_with_rereads": _round_interval(row.cost_with_rereads_interval),
-            "spans": _round_interval(row.spans_interval),
-            "spans_by_characters": _round_interval(row.spans_by_characters_interval),
-            "spans_per_conversation": _round_interval(row.spans_per_conversation_interval),
+            "spans": _round_interval(row.spans.interval),
+            "spans_by_characters": _round_interval(row.spans_by_characters.interval),
+            "spans_per_conversation": _round_interval(row.spans_per_conversation.interval),
         },
         "figures": {column.name: _plain(column.of(row)) for column in (*SHAPE, *KEPT)},
         "dollars": {

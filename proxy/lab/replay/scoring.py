@@ -6,9 +6,10 @@ running proxy made it, so both are judged by the same code.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 from proxy.history.messages import Message
 from proxy.history.pins import Pins
@@ -112,7 +113,7 @@ class Judge:
         forwarded_tokens = _read(self._cache, request.pieces, turn.seconds)
         summaries += [self._summary(call, turn) for call in sent.after]
         rewrote = self._last is not None and _breaks(self._last, request)
-        summary_tokens = sum_tokens(summaries)
+        summary_tokens = sum(summaries, Tokens())
         needs, rereads = self._judge_spans(turn, request.view, forwarded_tokens)
         self._points.append(
             Point(
@@ -182,7 +183,7 @@ class Judge:
             asked_characters=characters,
             kept_characters=characters - sum(len(span.text) for span in lost_spans),
             rereads=len(rereads),
-            reread=sum_tokens(rereads),
+            reread=sum(rereads, Tokens()),
         )
         return needs, rereads
 
@@ -219,63 +220,28 @@ class Judge:
         recall["documents whole"] = Recall(len(documents), whole_count)
         for finding in judge_outcomes(messages, self._last_view):
             so_far = recall.get(finding.aspect, Recall())
-            recall[finding.aspect] = so_far.plus(Recall(1, int(finding.is_good)))
+            recall[finding.aspect] = so_far + Recall(1, int(finding.is_good))
         return recall
 
 
 def sum_scores(scores_list: Iterable[Scores]) -> Scores:
-    rows = list(scores_list)
+    rows, nothing = list(scores_list), Scores()
+    sums: dict[str, Any] = {}
+    for field in fields(Scores):
+        if field.name not in ("peak", "invalid", "recall"):
+            sums[field.name] = sum((getattr(row, field.name) for row in rows), getattr(nothing, field.name))
+    recall: dict[str, Recall] = {}
+    invalid: Counter[str] = Counter()
+    for row in rows:
+        invalid.update(row.invalid)
+        for name, row_recall in row.recall.items():
+            recall[name] = recall.get(name, Recall()) + row_recall
     return Scores(
-        requests=sum(row.requests for row in rows),
-        raw=sum_tokens(row.raw for row in rows),
-        forwarded=sum_tokens(row.forwarded for row in rows),
-        rewrites=sum(row.rewrites for row in rows),
+        **sums,
         peak=max((row.peak for row in rows), default=0),
-        over=sum(row.over for row in rows),
-        summary_calls=sum(row.summary_calls for row in rows),
-        summaries=sum_tokens(row.summaries for row in rows),
-        invalid={
-            name: breach_count for name in BY_DIALECT if (breach_count := sum(row.invalid.get(name, 0) for row in rows))
-        },
-        recall=_sum_recall(rows),
-        needed=_sum_needed(rows),
-        removed=sum(row.removed for row in rows),
-        estimate=_sum_estimates(rows),
-        raw_bill=sum(row.raw_bill for row in rows),
-        bill=sum(row.bill for row in rows),
-        reread_bill=sum(row.reread_bill for row in rows),
-        priced=sum(row.priced for row in rows),
-        failed=sum(row.failed for row in rows),
+        invalid={dialect: invalid[dialect] for dialect in BY_DIALECT if invalid[dialect]},
+        recall={name: recall[name] for name in RECALLED if name in recall},
     )
-
-
-def sum_tokens(amounts: Iterable[Tokens]) -> Tokens:
-    total = Tokens()
-    for tokens in amounts:
-        total = total.plus(tokens)
-    return total
-
-
-def _sum_recall(rows: Sequence[Scores]) -> dict[str, Recall]:
-    totals: dict[str, Recall] = {}
-    for row in rows:
-        for name, recall in row.recall.items():
-            totals[name] = totals.get(name, Recall()).plus(recall)
-    return {name: totals[name] for name in RECALLED if name in totals}
-
-
-def _sum_needed(rows: Sequence[Scores]) -> Needed:
-    total = Needed()
-    for row in rows:
-        total = total.plus(row.needed)
-    return total
-
-
-def _sum_estimates(rows: Sequence[Scores]) -> Estimate:
-    total = Estimate()
-    for row in rows:
-        total = total.plus(row.estimate)
-    return total
 
 
 def _breaks(before: Forwarded, now: Forwarded) -> bool:
@@ -296,5 +262,5 @@ def measure_estimate(history: ReplayHistory, count: Count, calibration: Calibrat
             continue
         grown = then.tokens - first.tokens
         ours = calibration.calibrate(sum(count(message.raw) for message in history.request.messages[before:place]))
-        total = total.plus(Estimate(1, grown, ours, abs(ours - grown), then.tokens))
+        total += Estimate(1, grown, ours, abs(ours - grown), then.tokens)
     return total

@@ -40,7 +40,6 @@ CALLS = {
     "tool_search_call": "arguments",
 }
 RESULTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output", "tool_search_output")
-KINDS = ("message", "reasoning", *CALLS, *RESULTS)
 _HOSTED = ("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call")
 """Run by the provider within an answer: chat completions have nothing like it."""
 _NOT_SENT = ("internal_chat_message_metadata_passthrough",)
@@ -142,7 +141,7 @@ _LINES = ("session_meta", "response_item", "turn_context", "event_msg", "compact
 
 
 def claims(values: Sequence[Any]) -> bool:
-    return any(_is_line(row) or _is_early(row) for row in as_objects(list(values)[:50]))
+    return any(_is_line(row) for row in as_objects(list(values)[:50]))
 
 
 def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
@@ -154,11 +153,6 @@ def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
 
 def _is_line(row: Json) -> bool:
     return row.get("type") in _LINES and isinstance(row.get("payload"), dict)
-
-
-def _is_early(row: Json) -> bool:
-    """Until the middle of 2025 the items were the lines themselves."""
-    return "record_type" in row or (row.get("type") in KINDS[1:] and ("call_id" in row or "summary" in row))
 
 
 class _Rollout:
@@ -183,8 +177,6 @@ class _Rollout:
             yield from self._turn_over("after rollback", self._roll_back(as_count(payload.get("num_turns")) or 0))
         elif kind == "response_item":
             self._items.add(payload, at=as_seconds(line.get("timestamp")))
-        elif kind in KINDS:
-            self._items.add(line)
 
     def chapter(self) -> Chapter:
         name = f"{self._why} {self._chapters}" if self._chapters else ""

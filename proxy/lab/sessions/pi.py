@@ -15,7 +15,6 @@ from proxy.lab.sessions.session_history import (
     Format,
     RecordedMessage,
     as_arguments,
-    as_count,
     as_object,
     as_objects,
     as_seconds,
@@ -42,7 +41,8 @@ def claims(values: Sequence[Any]) -> bool:
 
 
 def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
-    entries = _entries(as_objects(list(sheet.values)))
+    rows = as_objects(list(sheet.values))
+    entries = {as_text(row["id"]): row for row in rows if row.get("type") != "session" and as_text(row.get("id"))}
     parents = {name: as_text(entry.get("parentId")) for name, entry in entries.items()}
     for number, branch in enumerate(find_branches(parents)):
         path = [entries[name] for name in branch.path]
@@ -56,21 +56,6 @@ def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
             elif (message := _read_entry(entry, carried=place < branch.begins)) is not None:
                 messages.append(message)
         yield _chapter(messages, name, path)
-
-
-def _entries(rows: Sequence[Json]) -> dict[str, Json]:
-    """The first version had no ids."""
-    if any(as_text(row.get("id")) for row in rows if row.get("type") != "session"):
-        return {as_text(row["id"]): row for row in rows if row.get("type") != "session" and as_text(row.get("id"))}
-    numbered_rows = {
-        str(place): {**row, "id": str(place)} for place, row in enumerate(rows) if row.get("type") != "session"
-    }
-    before = ""
-    for name, row in numbered_rows.items():
-        row["parentId"], before = before, name
-        if (first_index := as_count(row.get("firstKeptEntryIndex"))) is not None:
-            row["firstKeptEntryId"] = str(first_index)
-    return numbered_rows
 
 
 def _chapter(messages: Sequence[RecordedMessage], name: str, path: Sequence[Json]) -> Chapter:
