@@ -81,7 +81,9 @@ def _find_status(state: ConversationState, index: int, message: Message, pins: S
             continue
         if not sent_message.literal:
             if sent_message.start == index:
-                return MessageStatus(PINNED if _is_pinned(message, pins) else KEPT)
+                if _is_pinned(message, pins):
+                    return MessageStatus(PINNED)
+                return MessageStatus(KEPT)
         elif sent_message.made == NOTE:
             notes.append(sent_message)
         else:
@@ -90,7 +92,8 @@ def _find_status(state: ConversationState, index: int, message: Message, pins: S
         return MessageStatus(CLEARED, steps[0].made, tuple(steps))
     summary = state.block.summary
     is_summarised = any(map(is_of_summary, notes)) or (summary is not None and index < summary.covers)
-    return MessageStatus(SUMMARISED if is_summarised else FOLDED, NOTE if notes else "", tuple(notes))
+    status = SUMMARISED if is_summarised else FOLDED
+    return MessageStatus(status, NOTE if notes else "", tuple(notes))
 
 
 def _is_pinned(message: Message, pins: Sequence[str]) -> bool:
@@ -266,7 +269,9 @@ def _build_view(config: Config, request: Request, lines: list[MessageLine], bloc
         return show_without_block(request)
     # The rules as they are now, of the policy that made the block.
     policy = block.policy.partition("@")[0]
-    rules = config.policy(policy).rules(policy) if policy in config.all_policies else Rules()
+    rules = Rules()
+    if policy in config.all_policies:
+        rules = config.policy(policy).rules(policy)
     return show_with_block(request, links_of(lines), block, rules)
 
 

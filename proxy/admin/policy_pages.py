@@ -266,7 +266,9 @@ def check_draft(context: AdminContext, request: AdminRequest) -> Json:
     draft: NewDraft = request.body
     config = context.config()
     policy = config.policies.get(draft.policy)
-    own_prompt = "" if policy is None else policy.summary.prompt.name
+    own_prompt = ""
+    if policy is not None:
+        own_prompt = policy.summary.prompt.name
     _refuse_outside(draft.values, own_prompt, may_name_upstream=True)
     changed_config = insert_policy(config, draft.policy, draft.values)
     doubts = {*find_warnings(changed_config, is_known_model)} - {*find_warnings(config, is_known_model)}

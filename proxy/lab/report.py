@@ -46,7 +46,7 @@ def page(results: Sequence[Result]) -> str:
     name = presented_policy(list(rows))
     own = [result for result in results if result.policy == name and result.prices in ("", prices)]
     own.sort(key=lambda result: (cost_unchanged(result.scores, PRICES.get(prices)), result.conversation), reverse=True)
-    conversations = {result_.conversation: Row([result_.scores], PRICES.get(prices)) for result_ in own}
+    conversations = {own_result.conversation: Row([own_result.scores], PRICES.get(prices)) for own_result in own}
     worth = [
         _table(f"What it is worth: {describe_prices(price_model)}", "policy", WORTH, group_rows(results, price_model))
         for price_model in price_models
@@ -57,7 +57,7 @@ def page(results: Sequence[Result]) -> str:
         cards="".join(_cards(rows[name], rows.get(NOTHING), prices)),
         policies="".join([*worth, *(_table(title, "policy", columns, rows) for title, columns in TABLES.items())]),
         sources=_table(f"Policy {name}", "sessions of", OF_A_SOURCE, by_source(results, name, prices)),
-        charts="".join(_chart(result_) for result_ in own[:CHARTS_LIMIT]),
+        charts="".join(_chart(own_result) for own_result in own[:CHARTS_LIMIT]),
         conversations=_table(f"Policy {name}, dearest first", "conversation", _conversation_columns(), conversations),
         counting=_text(describe_estimate(rows[name].scores)),
     )
@@ -159,18 +159,20 @@ def _table(title: str, first: str, columns: Sequence[Column], rows: Mapping[str,
 
 
 def _row(row: Sequence[Cell]) -> str:
-    cells = "".join(f"<td>{cell:,}</td>" if isinstance(cell, int) else f"<td>{_text(cell)}</td>" for cell in row[1:])
-    return f'<tr><th scope="row">{_text(row[0])}</th>{cells}</tr>'
+    cells = []
+    for cell in row[1:]:
+        text = f"{cell:,}" if isinstance(cell, int) else _text(cell)
+        cells.append(f"<td>{text}</td>")
+    return f'<tr><th scope="row">{_text(row[0])}</th>{"".join(cells)}</tr>'
 
 
 def _chart(result: Result) -> str:
-    """Tokens of each request, as sent and as forwarded, and the window where it is not far above both."""
+    """Tokens of each request, as sent and as forwarded, and the window if it is not far above both."""
     top = max((max(point.raw, point.forwarded) for point in result.points), default=0) or 1
     points = list(_thin(result.points))
-    sent_line, forwarded_line = (
-        _line(points, [getattr(point_, name) for _, point_ in points], len(result.points), top)
-        for name in ("raw", "forwarded")
-    )
+    count = len(result.points)
+    sent_line = _line(points, [point.raw for _, point in points], count, top)
+    forwarded_line = _line(points, [point.forwarded for _, point in points], count, top)
     height = _HEIGHT * (1 - result.window / top)
     limit = f'<line class="limit" x1="0" x2="{_WIDTH}" y1="{height:.1f}" y2="{height:.1f}"/>' if height >= 0 else ""
     text = f"{result.scores.requests:,} requests of {result.model or 'an unknown model'}, up to {top:,} tokens"

@@ -98,8 +98,9 @@ def _request(event: events.RequestFinished) -> Line:
         fields |= {"tokens_before": event.tokens_before, "tokens_after": event.tokens_after}
     if event.tokens_would_be != event.tokens_after:
         fields["tokens_would_be"] = event.tokens_would_be
-    severity = "warning" if event.outcome in ("failed", "upstream-broke") else "info"
-    return severity, "request", fields
+    if event.outcome in ("failed", "upstream-broke"):
+        return "warning", "request", fields
+    return "info", "request", fields
 
 
 def _reload(event: events.ConfigReloaded) -> Line:
@@ -112,8 +113,9 @@ def _reload(event: events.ConfigReloaded) -> Line:
 
 
 def _lifecycle(event: events.Lifecycle) -> Line:
-    severity = "warning" if event.stage == "supervisor-lost" else "info"
-    return severity, event.stage, dict(event.details)
+    if event.stage == "supervisor-lost":
+        return "warning", event.stage, dict(event.details)
+    return "info", event.stage, dict(event.details)
 
 
 def _certificate(event: events.CertificateReloaded) -> Line:

@@ -152,7 +152,9 @@ class Log:
 
     def _render_loss(self, count: int) -> bytes:
         text: str | None = self._logger.warning("log-lines-dropped", lines=count)
-        return b"" if text is None else _encode(text)
+        if text is None:
+            return b""
+        return _encode(text)
 
 
 class LibraryHandler(logging.Handler):

@@ -82,6 +82,7 @@ class Series:
         return family
 
 
+_REFUSAL_OUTCOMES = {True: "helped", False: "handed-on"}
 _WIRES = {
     "/v1/chat/completions": "chat",
     "/v1/chat/completions/compact": "chat",
@@ -224,10 +225,8 @@ class Metrics(Collector):
             events.ConfigReloaded: lambda event: self.reloads.add("refused" if event.refused_because else "applied"),
             events.InternalFault: lambda event: self.faults.add(event.kind, by=event.times),
             events.FailedOpen: lambda event: self.failed_open.add(event.kind),
-            events.SizeRefused: lambda event: self.refused.add(event.kind, "helped" if event.helped else "handed-on"),
-            events.ViewRefused: lambda event: self.views_refused.add(
-                event.upstream, "helped" if event.helped else "handed-on"
-            ),
+            events.SizeRefused: lambda event: self.refused.add(event.kind, _REFUSAL_OUTCOMES[event.helped]),
+            events.ViewRefused: lambda event: self.views_refused.add(event.upstream, _REFUSAL_OUTCOMES[event.helped]),
             events.PromptTruncated: lambda event: self.cut.add(event.upstream),
             events.StoreFailed: lambda _: self.store_faults.add(),
             events.HookFailed: lambda _: self.hook_faults.add(),
@@ -267,20 +266,17 @@ class Metrics(Collector):
         team = event.team if self._is_listed_team(event.team) else ""
         model = self._label_model(event.model)
         if event.cached_tokens is not None:
-            self.prompts.add(team, "read", by=event.prompt_tokens)
-            self.prompts.add(team, "cached", by=event.cached_tokens)
-            self.model_prompts.add(model, "read", by=event.prompt_tokens)
-            self.model_prompts.add(model, "cached", by=event.cached_tokens)
+            for prompts, label in ((self.prompts, team), (self.model_prompts, model)):
+                prompts.add(label, "read", by=event.prompt_tokens)
+                prompts.add(label, "cached", by=event.cached_tokens)
         if event.paid_dollars is not None and event.plain_dollars is not None:
             would_be = event.would_be_dollars
             if would_be is None:
                 would_be = event.paid_dollars
-            self.dollars.add(team, "paid", by=event.paid_dollars)
-            self.dollars.add(team, "plain", by=event.plain_dollars)
-            self.dollars.add(team, "would-be", by=would_be)
-            self.model_dollars.add(model, "paid", by=event.paid_dollars)
-            self.model_dollars.add(model, "plain", by=event.plain_dollars)
-            self.model_dollars.add(model, "would-be", by=would_be)
+            for dollars, label in ((self.dollars, team), (self.model_dollars, model)):
+                dollars.add(label, "paid", by=event.paid_dollars)
+                dollars.add(label, "plain", by=event.plain_dollars)
+                dollars.add(label, "would-be", by=would_be)
 
     def _label_model(self, model: str) -> str:
         """Return "other" for an unknown model: clients may send any name, and the number of labels is bounded."""

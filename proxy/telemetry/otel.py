@@ -40,17 +40,19 @@ def make_log_records(at: int, event: events.Event) -> Iterator[LogRecord]:
     if line is None:
         return
     severity, name, fields = line
-    trace = getattr(event, "trace", None)
-    yield LogRecord(
+    record = LogRecord(
         time_unix_nano=at,
         severity_number=SEVERITY_NUMBERS[severity],  # type: ignore[arg-type] # protobuf takes the number
         severity_text=severity,
         body=AnyValue(string_value=name),
         event_name=f"compaction_proxy.{name}",
         attributes=make_attributes(fields),
-        trace_id=bytes.fromhex(trace.trace_id) if trace is not None else b"",
-        span_id=bytes.fromhex(trace.span_id) if trace is not None else b"",
     )
+    trace = getattr(event, "trace", None)
+    if trace is not None:
+        record.trace_id = bytes.fromhex(trace.trace_id)
+        record.span_id = bytes.fromhex(trace.span_id)
+    yield record
 
 
 def make_metric(series: Series, values: Mapping[tuple[str, ...], Sequence[float]], start: int, at: int) -> Metric:
@@ -196,24 +198,23 @@ class SpanBuilder:
         )  # fmt: skip
 
     def _call(self, at: int, event: events.RequestFinished, trace: Trace) -> Span:
-        is_chat = event.route in CHAT_ROUTES
+        name = f"{event.method} {event.route}"
+        is_failed = event.outcome in FAILED_OUTCOMES
         began = at - _nanoseconds(event.seconds - (event.sent_seconds or 0.0))
         attributes: dict[str, str | int | float | None] = {
             **self._server(event.upstream or "", event.route),
             "http.request.method": event.method,
             "http.response.status_code": event.status or None,
-            "error.type": event.outcome if event.outcome in FAILED_OUTCOMES else None,
+            "error.type": event.outcome if is_failed else None,
         }
-        if is_chat:
+        if event.route in CHAT_ROUTES:
+            name = f"chat {event.model}".rstrip()
             attributes |= {
                 "gen_ai.operation.name": "chat",
                 "gen_ai.request.model": event.model or None,
                 "gen_ai.conversation.id": event.conversation or None,
             }
-        name = f"chat {event.model}".rstrip() if is_chat else f"{event.method} {event.route}"
-        return _span(
-            trace, name, Span.SPAN_KIND_CLIENT, (began, at), attributes, is_failed=event.outcome in FAILED_OUTCOMES
-        )
+        return _span(trace, name, Span.SPAN_KIND_CLIENT, (began, at), attributes, is_failed=is_failed)
 
     def _summary(self, at: int, event: events.SummaryEnded, trace: Trace) -> Span:
         attributes = {
@@ -265,8 +266,9 @@ def _span(
     *,
     is_failed: bool,
 ) -> Span:
-    is_call = kind == Span.SPAN_KIND_CLIENT and trace.call_id != trace.span_id
-    span_id, parent_id = (trace.call_id, trace.span_id) if is_call else (trace.span_id, trace.parent_id)
+    span_id, parent_id = trace.span_id, trace.parent_id
+    if kind == Span.SPAN_KIND_CLIENT and trace.call_id != trace.span_id:
+        span_id, parent_id = trace.call_id, trace.span_id
     return Span(
         trace_id=bytes.fromhex(trace.trace_id),
         span_id=bytes.fromhex(span_id),
@@ -360,7 +362,9 @@ class Exporter:
         results = [self._post_spans(list(self._spans.release(HELD_SECONDS))), self._post_logs(records)]
         if metrics is not None:
             results.append(self._post_metrics(*metrics))
-        return lost_count if all(results) else len(items)
+        if not all(results):
+            return len(items)
+        return lost_count
 
     def _post_spans(self, spans: list[Span]) -> bool:
         if not spans:

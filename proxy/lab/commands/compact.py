@@ -121,7 +121,9 @@ def parse_strategy(text: str) -> Strategy:
 
 
 def choose_policy(strategies: Iterable[Strategy]) -> str:
-    return JP if any(strategy.is_of_design for strategy in strategies) else DEFAULT
+    if any(strategy.is_of_design for strategy in strategies):
+        return JP
+    return DEFAULT
 
 
 def change_summary(policy: Policy, strategies: Sequence[Strategy]) -> Policy:
@@ -156,9 +158,12 @@ class Outcome:
     reports: Sequence[StepReport]
 
     def as_json(self) -> str:
-        steps = [
-            {name: value for name, value in asdict(each).items() if value or name != "cause"} for each in self.reports
-        ]
+        steps = []
+        for report_of_step in self.reports:
+            step = asdict(report_of_step)
+            if not step["cause"]:
+                del step["cause"]
+            steps.append(step)
         report = {"tokens_before": self.before, "tokens_after": self.after, "reason": self.reason, "steps": steps}
         return json.dumps(report | {"messages_before": len(self.request.messages), "messages_after": len(self.view)})
 
@@ -395,7 +400,7 @@ def diff_messages(request: Request, view: Sequence[Message]) -> Iterator[str]:
     hunks += [(index, index + 1, None) for index in range(len(before)) if index not in covered_indices]
     for start, stop, message in sorted(hunks, key=lambda hunk: hunk[:2]):
         old_messages, new_messages = before[start:stop], [message] if message is not None else []
-        if [message_.raw for message_ in old_messages] == [message_.raw for message_ in new_messages]:
+        if [item.raw for item in old_messages] == [item.raw for item in new_messages]:
             continue
         first, last = head_size + start + 1, head_size + stop
         heading = f"messages {first}-{last}" if last > first else f"message {first}"

@@ -271,7 +271,7 @@ class UnknownPolicy(ValueError):
 def _read_conversations(args: argparse.Namespace) -> list[Conversation]:
     if not (args.files or args.sample):
         raise UnreadableError("nothing to replay: name files, or use --sample")
-    read = [session_ for path in args.files for session_ in sessions.read_sessions(path)]
+    read = [session for path in args.files for session in sessions.read_sessions(path)]
     for remark in _remarks(read):
         print(remark, file=sys.stderr)  # noqa: T201
     conversations = sample.conversations() if args.sample else []
@@ -306,20 +306,27 @@ def _replay_all(args: argparse.Namespace, config: Config, conversations: Sequenc
     """Without a policy and a proxy: nothing and the default."""
     upstream = UpstreamModel(args.window, HABITS[args.cache], args.model)
     ledger, bar = ResultFile(args.out), ProgressBar(sys.stderr, "conversations")
-    usual = PUBLISHED_POLICIES if args.all else () if args.through else (NOTHING, "default")
-    names = args.policy or usual
-    trials = [trial for name in names for trial in _build_trials(args, config, name)]
-    results = replay_all(conversations, trials, upstream, ledger=ledger, jobs=args.jobs, progress=bar) if trials else []
-    return results + (asyncio.run(_replay_through(args, conversations, upstream, ledger)) if args.through else [])
+    names: Sequence[str] = args.policy or ()
+    if not names and args.all:
+        names = PUBLISHED_POLICIES
+    elif not names and not args.through:
+        names = (NOTHING, "default")
+    trials = []
+    for name in names:
+        trials += _build_trials(args, config, name)
+    results = []
+    if trials:
+        results = replay_all(conversations, trials, upstream, ledger=ledger, jobs=args.jobs, progress=bar)
+    if args.through:
+        results += asyncio.run(_replay_through(args, conversations, upstream, ledger))
+    return results
 
 
 async def _replay_through(
     args: argparse.Namespace, conversations: Sequence[Conversation], upstream: UpstreamModel, ledger: ResultFile
 ) -> list[Result]:
-    recorder, door = (
-        Recorder(upstream),
-        ProxyTarget(args.through, args.name or args.through, _read_key() or "sk-replay"),
-    )
+    recorder = Recorder(upstream)
+    door = ProxyTarget(args.through, args.name or args.through, _read_key() or "sk-replay")
     bar = ProgressBar(sys.stderr, f"conversations through {door.name}")
     async with SimulatedServer(recorder, args.listen) as listening:
         print(f"recording on {listening.url}: the proxy must forward to it", file=sys.stderr)  # noqa: T201

@@ -195,8 +195,12 @@ def _linked_turns(body: Sequence[Message]) -> list[range]:
 
 def _split_lines(answer: str) -> list[str]:
     """Leave out characters that a terminal would obey."""
-    lines = ("".join(letter for letter in line if letter.isprintable()).strip() for line in answer.splitlines())
-    return [line for line in lines if line]
+    lines = []
+    for line in answer.splitlines():
+        printable = "".join(filter(str.isprintable, line)).strip()
+        if printable:
+            lines.append(printable)
+    return lines
 
 
 CLIPS_CHARACTERS = (2_000, 500, 100)
@@ -330,4 +334,6 @@ def _find_fault(answer: Answer, refusal: str, settings: Upstream) -> str:
 def _shorten(text: str) -> str:
     """Make one printable line: control characters could change the terminal."""
     line = "".join(letter if letter.isprintable() else " " for letter in text[: 2 * _WIDTH_CHARACTERS]).strip()
-    return line if len(line) <= _WIDTH_CHARACTERS else f"{line[:_WIDTH_CHARACTERS]}…"
+    if len(line) <= _WIDTH_CHARACTERS:
+        return line
+    return f"{line[:_WIDTH_CHARACTERS]}…"

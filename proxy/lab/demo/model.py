@@ -323,7 +323,9 @@ def find_breach(messages: Sequence[Message]) -> str:
         waiting += [call.id for call in message.calls]
     if waiting:
         return f"An assistant message with 'tool_calls' must be followed by tool messages; missing: {waiting}"
-    return "" if any(message.role == "user" for message in messages) else "There must be a message with role 'user'."
+    if all(message.role != "user" for message in messages):
+        return "There must be a message with role 'user'."
+    return ""
 
 
 _BODY_LIMIT_BYTES = 64 * 1024 * 1024

@@ -1,6 +1,6 @@
 """A run as a person sees it: a picture of the history growing and what the model reads of it, totals, and the bill."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from textwrap import wrap
@@ -196,15 +196,16 @@ def draw_chart(moment: Moment, width: int, ink: Ink) -> list[str]:
     step_count = len(scenery.run.steps)
     columns = min(width - _AXIS_CHARACTERS - 4, step_count)
     top = max(scenery.untouched[-1].prompt, scenery.window)
-    places = ((column + 1) * step_count // columns - 1 for column in range(columns))
-    columns_ = [sizes[place] if place < len(sizes) else (0, 0) for place in places]
+    column_sizes = []
+    for column in range(1, columns + 1):
+        turn = column * step_count // columns - 1
+        column_sizes.append(sizes[turn] if turn < len(sizes) else (0, 0))
     line = min(HEIGHT_LINES - 1, scenery.window * HEIGHT_LINES // top)
     labels = {HEIGHT_LINES - 1: _format_thousands(top), line: _format_thousands(scenery.window)}
-    rows = [
-        f"{labels.get(row, ''):>{_AXIS_CHARACTERS}} ┤"
-        + _colour_row(_draw_row(row, columns_, top, "╌" if row == line else " "), ink)
-        for row in reversed(range(HEIGHT_LINES))
-    ]
+    rows = []
+    for row in reversed(range(HEIGHT_LINES)):
+        cells = _draw_row(row, column_sizes, top, "╌" if row == line else " ")
+        rows.append(f"{labels.get(row, ''):>{_AXIS_CHARACTERS}} ┤{_colour_row(cells, ink)}")
     legend = f"{ink.faint('░')} the agent sends   {ink.good('█')} the model reads   {ink.faint('╌')} the model's window"
     return [*rows, f"{'':>{_AXIS_CHARACTERS}} └{'─' * columns}", f"{'':>{_AXIS_CHARACTERS}}  {legend}"]
 
@@ -219,8 +220,11 @@ def _draw_row(row: int, column_sizes: Sequence[tuple[int, int]], top: int, empty
 
 
 def _colour_row(row: str, ink: Ink) -> str:
-    colour: Callable[[str], bool] = _EIGHTHS[1:].__contains__
-    return "".join((ink.good if solid else ink.faint)("".join(cells)) for solid, cells in groupby(row, colour))
+    pieces = []
+    for is_solid, cells in groupby(row, _EIGHTHS[1:].__contains__):
+        text = "".join(cells)
+        pieces.append(ink.good(text) if is_solid else ink.faint(text))
+    return "".join(pieces)
 
 
 def describe_step(run: Run, turns: int) -> str:

@@ -151,22 +151,26 @@ class ReplayHistory:
         first = max(1, conversation.begins)
         if own is None:
             return {at: at for at, each in enumerate(messages) if each.role == "assistant" and at >= first}
-        containers, answers_ = self._containers, dict[int, int]()
+        containers, answers = self._containers, dict[int, int]()
         for there, message in enumerate(conversation.messages):
             if message["role"] != "assistant" or there < first:
                 continue
             stop = own.starts[there + 1] if there + 1 < len(own.starts) else len(own.elements)
             span = range(bisect_left(containers, own.starts[there]), bisect_left(containers, stop))
             # What the core takes for instructions (a search for tools, say) may be all that an answer is.
-            answers = (at for at in span if at and messages[at].role == "assistant")
-            answers_ |= {at: there for at in (next(answers, None),) if at is not None}
-        return answers_
+            for at in span:
+                if at and messages[at].role == "assistant":
+                    answers[at] = there
+                    break
+        return answers
 
     @cached_property
     def _starts(self) -> dict[int, int]:
         """By answer, the number of the agent's own messages or items before it."""
         own = self.conversation.own
-        return {} if own is None else {at: own.starts[there] for at, there in self._answers.items()}
+        if own is None:
+            return {}
+        return {at: own.starts[there] for at, there in self._answers.items()}
 
     @cached_property
     def _containers(self) -> list[int]:
@@ -211,9 +215,10 @@ class ReplayHistory:
         """Read a request of the agent's own API."""
         value = json.loads(body)
         pieces = [encode(value[name]) for name in ("tools", "system", "instructions") if value.get(name)]
-        pieces += [piece for element in _elements(value) for piece in _split(element)]
-        for block in (block for element in _elements(value) for block in _blocks(element)):
-            block.pop(_MARK, None)
+        for element in _elements(value):
+            pieces += _split(element)
+            for block in _blocks(element):
+                block.pop(_MARK, None)
         request = self.format.parse(encode(value))
         return Forwarded(pieces, () if request is None else request.messages)
 
@@ -223,9 +228,14 @@ class ReplayHistory:
         for number, place in enumerate(places):
             usage = self.recorded.get(place)
             at = usage.at if usage is not None else None
-            is_timed = before is not None and at is not None
-            now += (max(0.0, at - before) if is_timed else PACE_SECONDS) if number else 0.0  # type: ignore[operator]
-            before = at if at is not None else None if before is None else before + PACE_SECONDS
+            if number and before is not None and at is not None:
+                now += max(0.0, at - before)
+            elif number:
+                now += PACE_SECONDS
+            if at is not None:
+                before = at
+            elif before is not None:
+                before += PACE_SECONDS
             yield now
 
 
@@ -241,7 +251,10 @@ _MARK = "cache_control"
 
 
 def split_chat(view: Sequence[Message], tools: bytes | None) -> Sequence[bytes]:
-    return [*((tools,) if tools else ()), *(message.raw for message in view)]
+    pieces = [message.raw for message in view]
+    if tools:
+        return [tools, *pieces]
+    return pieces
 
 
 def _elements(value: Json) -> list[Json]:

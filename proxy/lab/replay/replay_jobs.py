@@ -142,9 +142,9 @@ def replay_all(
         done += 1
         progress(done, len(conversations))
     return [
-        results_by_name[trial.name, trial.price_model, conversation_.name]
+        results_by_name[trial.name, trial.price_model, recording.name]
         for trial in trials
-        for conversation_ in conversations
+        for recording in conversations
     ]
 
 

@@ -90,8 +90,8 @@ class Point:
 
 def add_fields(first: Figures, second: Figures) -> Figures:
     sums = {}
-    for field_ in fields(first):
-        sums[field_.name] = getattr(first, field_.name) + getattr(second, field_.name)
+    for member in fields(first):
+        sums[member.name] = getattr(first, member.name) + getattr(second, member.name)
     return type(first)(**sums)
 
 

@@ -228,11 +228,11 @@ def group_rows(results: Sequence[Result], prices: str) -> dict[str, Row]:
 
 
 def by_source(results: Sequence[Result], policy: str, prices: str) -> dict[str, Row]:
-    own = [result for result in results if result.policy == policy and result.prices in ("", prices)]
-    sources = dict.fromkeys(result.source for result in own)
-    return {
-        source: Row([each.scores for each in own if each.source == source], PRICES.get(prices)) for source in sources
-    }
+    groups: dict[str, list[Scores]] = {}
+    for result in results:
+        if result.policy == policy and result.prices in ("", prices):
+            groups.setdefault(result.source, []).append(result.scores)
+    return {source: Row(scores, PRICES.get(prices)) for source, scores in groups.items()}
 
 
 def fill_cells(rows: Mapping[str, Row], columns: Sequence[Column]) -> list[list[Cell]]:
@@ -294,7 +294,9 @@ def _round(value: float | None) -> float | None:
 
 
 def _round_interval(interval: Interval | None) -> list[float] | None:
-    return None if interval is None else [round(end, 4) for end in interval]
+    if interval is None:
+        return None
+    return [round(end, 4) for end in interval]
 
 
 def _plain(cell: Cell) -> float | int | str:

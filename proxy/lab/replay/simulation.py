@@ -175,7 +175,9 @@ class Simulation:
         limit, plan = self._trial.refused_above, forwarding.decision.plan
         if limit is None:
             return Opening()
-        pieces = [message.raw for message in request.messages] if plan is None else list_forwarded_pieces(plan)
+        pieces = [message.raw for message in request.messages]
+        if plan is not None:
+            pieces = list_forwarded_pieces(plan)
         size = sum(map(estimate_tokens, pieces))
         if size <= limit:
             return Opening()

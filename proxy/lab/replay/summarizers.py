@@ -78,7 +78,7 @@ def _user_words(messages: Iterable[Message]) -> list[str]:
 
 def _calls_made(messages: Sequence[Message]) -> list[str]:
     calls = [f"{call.name}: {choose_argument(call)}" for message in messages for call in message.calls]
-    return list(dict.fromkeys(_shorten(call_) for call_ in calls))[-_ROWS_COUNT:]
+    return list(dict.fromkeys(_shorten(label) for label in calls))[-_ROWS_COUNT:]
 
 
 def _files_touched(messages: Iterable[Message]) -> list[str]:
@@ -121,13 +121,13 @@ def _find_extract(heading: str) -> Callable[[Sequence[Message]], list[str]] | No
 
 
 def _fit_rows(rows: Iterable[str], room: int) -> str:
-    rows_: list[str] = []
+    lines: list[str] = []
     for row in reversed([*rows]):
         room -= len(row.encode("utf-8", "replace")) + len("- \n")
         if room < 0:
             break
-        rows_.insert(0, f"- {row}")
-    return "\n".join(rows_)
+        lines.insert(0, f"- {row}")
+    return "\n".join(lines)
 
 
 def _shorten(text: str) -> str:

@@ -231,14 +231,15 @@ def _normalize(raw: bytes) -> str:
 
 def _without_empty(value: Any) -> Any:  # noqa: ANN401 (any JSON)
     if isinstance(value, list):
-        only = value[0] if len(value) == 1 and isinstance(value[0], dict) else {}
-        return only["text"] if only.get("type") == "text" else [_without_empty(item) for item in value]
+        if len(value) == 1 and isinstance(value[0], dict) and value[0].get("type") == "text":
+            return value[0]["text"]
+        return list(map(_without_empty, value))
     if isinstance(value, dict):
-        return {
-            name: _without_empty(item)
-            for name, item in value.items()
-            if item not in (None, "", []) and name not in _MARKS
-        }
+        members = {}
+        for name, member in value.items():
+            if member not in (None, "", []) and name not in _MARKS:
+                members[name] = _without_empty(member)
+        return members
     return value
 
 

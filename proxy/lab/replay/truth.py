@@ -11,6 +11,7 @@ or if the label's evidence stands in it word for word:
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 from typing import Literal
 
 from proxy.history.agents import find_kind, matches_any
@@ -23,12 +24,13 @@ from proxy.lab.replay.replay_values import Recall
 
 def measure_recall(messages: Sequence[Message], view: Sequence[Message], pins: Pins) -> dict[str, Recall]:
     """`messages`: of the last request, the head included."""
-    head = next((place for place, each in enumerate(messages) if each.role not in HEAD), len(messages))
-    body = messages[head:]
+    body = tuple(dropwhile(lambda message: message.role in HEAD, messages))
+    user_texts = [message.text for message in body if message.is_user]
+    instructions = [message.text for message in body if message.role in HEAD]
     view_text = "\n".join(message.text for message in view)
     return {
-        "user messages": _count_present((message.text for message in body if message.is_user), view_text),
-        "pins": _count_present([*(each.text for each in body if each.role in HEAD), *pins.passages(body)], view_text),
+        "user messages": _count_present(user_texts, view_text),
+        "pins": _count_present([*instructions, *pins.passages(body)], view_text),
     }
 
 
@@ -141,10 +143,10 @@ class Finding:
 def judge_outcomes(messages: Sequence[Message], view: Sequence[Message]) -> Iterator[Finding]:
     """Judge each result that is shortened in this view."""
     placeholders = {
-        (message_.start, message_.answers): message_ for message_ in view if message_.made and message_.is_bulk
+        (candidate.start, candidate.answers): candidate for candidate in view if candidate.made and candidate.is_bulk
     }
     callers = list_callers(messages)
-    harness_marks_failures = any(_reads_exit(message_.text) for message_ in messages if message_.is_bulk)
+    harness_marks_failures = any(_reads_exit(candidate.text) for candidate in messages if candidate.is_bulk)
     for message, call in zip(messages, callers, strict=True):
         if not message.is_bulk:
             continue

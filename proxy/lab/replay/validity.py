@@ -77,7 +77,7 @@ BY_DIALECT: Mapping[str, Callable[[Sequence[Shape]], Counter[str]]] = {
 
 def _check_beginning(shapes: Sequence[Shape]) -> Iterator[str]:
     body = [shape for shape in shapes if shape.role not in HEAD]
-    if not any(shape_.role == "user" for shape_ in body):
+    if not any(member.role == "user" for member in body):
         yield "nobody asks anything"
     if body and body[0].role != "user":
         yield "it does not begin with a user"
@@ -127,9 +127,12 @@ def _check_message(message: Mapping[str, Any]) -> Iterator[str]:
 
 def _check_translation(message: Mapping[str, Any], ids: Iterable[str]) -> Iterator[str]:
     content = message.get("content")
-    texts = content if isinstance(content, list) else [{"text": content}] if isinstance(content, str) else []
-    texts_ = [part["text"] for part in texts if isinstance(part, dict) and isinstance(part.get("text"), str)]
-    if message.get("role") == "user" and any(not item.strip() for item in texts_):
+    texts = []
+    if isinstance(content, str):
+        texts = [content]
+    elif isinstance(content, list):
+        texts = [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
+    if message.get("role") == "user" and not all(map(str.strip, texts)):
         yield "a text that says nothing"
     yield from ("a call's id has other letters" for item in ids if not _ID.fullmatch(item))
     for call in message.get("tool_calls") or ():

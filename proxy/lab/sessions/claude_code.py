@@ -23,7 +23,7 @@ from proxy.lab.sessions.session_history import (
     as_seconds,
     as_text,
     find_branches,
-    iter_strings,
+    list_strings,
     make_answer,
     make_call,
     make_image,
@@ -62,7 +62,9 @@ def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
         kind = session.kind(branch)
         number = names[kind]
         names[kind] += 1
-        name = kind if kind and not number else f"{kind or 'history'} {number + 1}" if number else ""
+        name = kind
+        if number:
+            name = f"{kind or 'history'} {number + 1}"
         yield Chapter(session.read_branch(branch), name, session.model(branch), notes=notes, path=MESSAGES_PATH)
         notes = {}
 
@@ -130,7 +132,7 @@ class _Session:
         boundary = next((uuid for uuid in path if self._lines[uuid].get("subtype") == "compact_boundary"), None)
         meta = as_object(self._lines[boundary].get("compactMetadata")) if boundary else {}
         preserved_uuids = [
-            uuid for uuid in iter_strings(as_object(meta.get("preservedMessages")).get("uuids")) if uuid in self._lines
+            uuid for uuid in list_strings(as_object(meta.get("preservedMessages")).get("uuids")) if uuid in self._lines
         ]
         place = next((place for place, uuid in enumerate(path) if self._is_summary(uuid)), -1) + 1
         return [*path[:place], *(uuid for uuid in preserved_uuids if uuid not in path), *path[place:]]

@@ -86,12 +86,10 @@ def _read_entry(entry: Json, *, carried: bool) -> RecordedMessage | None:
     if role == "assistant":
         at = as_seconds(entry.get("timestamp")) or as_seconds(message.get("timestamp"))
         answer = _answer(as_objects(message.get("content")))
-        there = answer["content"] or "tool_calls" in answer
-        return (
-            RecordedMessage(answer, None if carried else read_usage(message.get("usage"), at=at), carried)
-            if there
-            else None
-        )
+        if not answer["content"] and "tool_calls" not in answer:
+            return None
+        usage = None if carried else read_usage(message.get("usage"), at=at)
+        return RecordedMessage(answer, usage, carried)
     words = _read_user_words(entry, message)
     return RecordedMessage({"role": "user", "content": words}, again=carried) if words else None
 

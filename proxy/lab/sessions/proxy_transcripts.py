@@ -19,7 +19,7 @@ from proxy.lab.sessions.session_history import (
     as_seconds,
     as_text,
     find_branches,
-    iter_strings,
+    list_strings,
     read_usage,
 )
 
@@ -39,7 +39,7 @@ def chapters(sheet: ParsedFile) -> Iterator[Chapter]:
         path = [by_place[at] for at in branch.path]
         head = [
             RecordedMessage(heads[name], again=branch.begins > 0)
-            for name in iter_strings(path[-1].get("under"))
+            for name in list_strings(path[-1].get("under"))
             if name in heads
         ]
         messages = [_read_line(line, answers, again=place < branch.begins) for place, line in enumerate(path)]

@@ -36,14 +36,12 @@ def _find_other_api(request: dict[str, Any]) -> str:
     if "input" in request and "messages" not in request:
         return "Responses"
     messages = request.get("messages")
-    contents = (
-        [message.get("content") for message in messages if isinstance(message, dict)]
-        if isinstance(messages, list)
-        else []
-    )
-    blocks = [block for content in contents if isinstance(content, list) for block in content]
-    types = {str(block.get("type")) for block in blocks if isinstance(block, dict)}
-    return "Messages" if "system" in request or types & {"tool_use", "tool_result"} else ""
+    for message in messages if isinstance(messages, list) else ():
+        content = message.get("content") if isinstance(message, dict) else None
+        for block in content if isinstance(content, list) else ():
+            if isinstance(block, dict) and block.get("type") in ("tool_use", "tool_result"):
+                return "Messages"
+    return "Messages" if "system" in request else ""
 
 
 def _whole(text: str) -> Any:  # noqa: ANN401 (any JSON)
@@ -60,8 +58,15 @@ def _lines(text: str) -> list[Any]:
         raise UnreadableError(f"not JSON: {fault}") from None
     except RecursionError:
         raise UnreadableError("the JSON is nested too deeply") from None
-    messages = [value for value in values if not (isinstance(value, dict) and "answer" in value)]
-    return [value["message"] if isinstance(value, dict) and "message" in value else value for value in messages]
+    messages = []
+    for value in values:
+        if isinstance(value, dict) and "answer" in value:
+            continue
+        if isinstance(value, dict) and "message" in value:
+            messages.append(value["message"])
+        else:
+            messages.append(value)
+    return messages
 
 
 FILE_BYTES_LIMIT = 2 * 1024**3

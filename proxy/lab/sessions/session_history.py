@@ -30,7 +30,9 @@ def as_object(value: Any) -> Json:  # noqa: ANN401
 
 
 def as_objects(value: Any) -> list[Json]:  # noqa: ANN401
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    if not isinstance(value, list):
+        return []
+    return [item for item in value if isinstance(item, dict)]
 
 
 def as_count(value: Any) -> int | None:  # noqa: ANN401
@@ -98,21 +100,21 @@ def chat_tools(tools: Any) -> tuple[Json, ...]:  # noqa: ANN401
     return tuple(tool for tool in as_objects(tools) if isinstance(tool.get("function"), dict))
 
 
-def iter_strings(value: Any) -> Iterator[str]:  # noqa: ANN401
-    yield from (item for item in value if isinstance(item, str)) if isinstance(value, list) else ()
+def list_strings(value: Any) -> list[str]:  # noqa: ANN401
+    if not isinstance(value, list):
+        return []
+    return [item for item in value if isinstance(item, str)]
 
 
 def _record_of(
     tokens: int | None, cached_tokens: int | None, output: int | None, at: float | None
 ) -> RecordedUsage | None:
     """A prompt of no tokens is a placeholder."""
-    tokens = tokens or None
-    has_figures = tokens is not None or at is not None
-    return (
-        RecordedUsage(tokens, cached_tokens if tokens else None, output if tokens else None, at)
-        if has_figures
-        else None
-    )
+    if tokens:
+        return RecordedUsage(tokens, cached_tokens, output, at)
+    if at is not None:
+        return RecordedUsage(at=at)
+    return None
 
 
 def _first_count(usage: Mapping[str, Any], *names: str) -> int | None:
@@ -221,11 +223,15 @@ def make_result(known_by: str, words: str | list[Json]) -> Json:
 def build_conversation(chapter: Chapter, place: str, kind: str) -> tuple[Conversation | None, Counter[str]]:
     """Return None if the chapter holds no request, and notes on repairs."""
     messages, notes = pair_results(chapter.messages)
-    begins = max((place + 1 for place, message_ in enumerate(messages) if message_.again), default=0)
-    requests = [
-        place for place, message_ in enumerate(messages) if place and place >= begins and message_.role == "assistant"
-    ]
-    if not requests:
+    begins = max((index + 1 for index, message in enumerate(messages) if message.again), default=0)
+    recorded = {}
+    has_request = False
+    for index, message in enumerate(messages):
+        if index and index >= begins and message.role == "assistant":
+            has_request = True
+            if message.recorded is not None:
+                recorded[index] = message.recorded
+    if not has_request:
         return None, notes
     return Conversation(
         name=f"{chapter.source or place} {chapter.name}".strip(),
@@ -233,7 +239,7 @@ def build_conversation(chapter: Chapter, place: str, kind: str) -> tuple[Convers
         messages=tuple(message.message for message in messages),
         tools=chapter.tools,
         model=chapter.model,
-        recorded={place: usage for place in requests if (usage := messages[place].recorded) is not None},
+        recorded=recorded,
         begins=begins,
         own=None if chapter.path == CHAT_PATH else build_own_history(chapter.path, messages),
     ), notes
