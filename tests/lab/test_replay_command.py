@@ -52,9 +52,9 @@ def test_repaired_input_is_reported(tmp_path, capsys):
 
 
 def test_policies_are_named_and_come_as_json(saved_file, capsys):
-    assert replay(saved_file, "--policy", "sliding-10", "--policy", "as-dear", "--json") == 0
+    assert replay(saved_file, "--policy", "sliding-10", "--policy", "batched-10k", "--json") == 0
     output = json.loads(capsys.readouterr().out)
-    assert [row["policy"] for row in output["policies"]] == ["sliding-10", "as-dear"]
+    assert [row["policy"] for row in output["policies"]] == ["sliding-10", "batched-10k"]
     dear = output["policies"][1]
     for name in FIGURES:
         assert dear[name].keys() == {"tenth", "twentieth", "fortieth"}
