@@ -72,7 +72,7 @@ NOT_CODE = {"__init__", "py.typed"}
 
 # Where a library is imported.
 USERS = {
-    "aiohttp": ("server/", "admin/", "telemetry/posting.py", "upstream/", "lab/simulated.py", "lab/demo/agent.py"),
+    "aiohttp": ("server/", "admin/", "telemetry/hooks.py", "upstream/", "lab/demo/"),
     "multidict": ("server/", "upstream/"),
     "yarl": ("upstream/",),
     "tiktoken": ("models/tokenizer.py",),
@@ -82,7 +82,7 @@ USERS = {
     "sqlite3": ("store/",),
     "obstore": ("store/transcripts/bucket.py",),
     "redis": ("store/redis_client.py", "store/redis_errors.py"),
-    "opentelemetry": ("telemetry/otel.py", "telemetry/otel_spans.py", "telemetry/otlp.py"),
+    "opentelemetry": ("telemetry/otel.py",),
     "brotli": ("wire/encodings.py",),
     "backports": ("wire/encodings.py",),
     "compression": ("wire/encodings.py",),

@@ -13,7 +13,7 @@ from proxy.config import Config, Listen, Loaded
 from proxy.server import config_watch, supervisor
 from proxy.server.config_watch import ConfigSource
 from proxy.server.worker import make_url
-from proxy.telemetry import log, stdout
+from proxy.telemetry import log
 from proxy.telemetry.lines import SEVERITIES
 
 _WHERE: dict[str, options.Place] = {
@@ -115,7 +115,7 @@ def _welcome(config: Config, url: str, fresh_key: str | None, file: Path | None)
         state=state,
     )
     # Not print(): it raises on a full disk, waits for a pipe that is full, and fails once more at exit.
-    stdout.write_notice(text)
+    log.write_notice(text)
 
 
 def _describe_key(config: Config, fresh_key: str | None) -> str:

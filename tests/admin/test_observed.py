@@ -4,8 +4,7 @@ import pytest
 import pytest_asyncio
 
 from proxy.lab.demo.agent import Agent
-from proxy.lab.demo.model import NAME, Manner, SimulatedModel
-from proxy.lab.simulated import SimulatedServer
+from proxy.lab.demo.model import NAME, Manner, SimulatedModel, SimulatedServer
 from proxy.models.tokenizer import Tokenizers
 from tests.admin import install
 from tests.admin.browser import run_scene
