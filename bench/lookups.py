@@ -8,8 +8,8 @@ from longwork import Work
 from proxy.config import Policy, Upstream
 from proxy.models.tokenizer import Tokenizers
 from proxy.path.compactor import Compactor
-from proxy.path.originals import Keeper
 from proxy.path.request_context import CompiledPolicy, PolicyChoice
+from proxy.path.services import Keeper
 from proxy.shorten.rules import CLEAR_TOKENS
 from proxy.store.contract import Found
 from proxy.store.sqlite import SqliteStore

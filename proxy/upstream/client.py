@@ -117,6 +117,7 @@ def _find_proxy(url: str) -> str | None:
 
 
 _CHECK_SECONDS = 1.0
+_RETRY_WAIT_MAX_SECONDS = 5.0
 
 
 class IdleTimeout:
@@ -414,7 +415,7 @@ class Client:
                     wait = max(0.0, float(value) * unit)
                 except ValueError:
                     wait = inf  # a date, or nonsense
-        if wait > self.settings.retry_wait_seconds:
+        if wait > _RETRY_WAIT_MAX_SECONDS:
             return None
         return wait
 

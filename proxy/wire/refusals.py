@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from proxy.path.recovery import LEAST_ANSWER_TOKENS, Refusal
+from proxy.path.actions import Refusal
+from proxy.path.remedies import LEAST_ANSWER_TOKENS
 from proxy.shorten.window import Covers
 from proxy.wire.encodings import decode_body
 from proxy.wire.http_head import Headers, find_encoding

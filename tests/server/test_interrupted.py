@@ -51,7 +51,7 @@ async def test_a_call_interrupted_anywhere_leaves_no_connection_and_no_lease(up,
 
     async def run(interruption):
         up.script = in_turn(answer({}, 503, headers=[("retry-after", "0.01")]), PACED)
-        settings = Settings(base_url=up.url, retries=1, retry_statuses=(503,), retry_wait_seconds=1)
+        settings = Settings(base_url=up.url, retries=1, retry_statuses=(503,))
         async with asyncio.timeout(60):
             async with Client(settings, lambda _: None) as client:
                 task = asyncio.ensure_future(interruption.run(send(client)))

@@ -1,11 +1,52 @@
-"""The configuration in force, the release, and the rights of the caller's key."""
+"""The page of events: the configuration in force, warnings and faults of this machine, its audit log."""
 
 import json
 from hashlib import blake2b
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
 
 from proxy import __version__
 from proxy.admin.routes import AdminContext, AdminRequest, Json, Route
 from proxy.config import Config, InvalidConfig
+from proxy.telemetry import audit
+
+ADMIN_ACT = "admin"
+"""Operators' acts are shown from the audit log."""
+INCIDENT_COLUMNS = "at, severity, name, conversation, details, dollars"
+SEVERITIES = ("info", "warning", "error")
+
+
+class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    least: Annotated[str, Meta(pattern="^(info|warning|error)$")] = "warning"
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+
+
+class AuditQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+
+
+def list_events(context: AdminContext, request: AdminRequest) -> Json:
+    severities = SEVERITIES[SEVERITIES.index(request.query.least) :]
+    marks = ", ".join("?" * len(severities))
+    query = (
+        f"select {INCIDENT_COLUMNS} from incidents where severity in ({marks}) and name != ? order by at desc limit ?"  # noqa: S608
+    )
+    rows = context.activity_log.query(query, [*severities, ADMIN_ACT, request.query.limit])
+    return {"events": [read_incident(row) for row in rows]}
+
+
+def read_incident(row: dict[str, Any]) -> Json:
+    return {**row, "details": json.loads(row["details"])}
+
+
+def list_acts(context: AdminContext, request: AdminRequest) -> Json:
+    context.audit.flush()  # the newest act may still wait to be written
+    path = Path(context.config().state.dir) / audit.FILE
+    return {"acts": audit.read_newest(path, request.query.limit)}
+
 
 _LAST_RELOAD = """
 select name, at, details from incidents
@@ -14,7 +55,6 @@ where name in ('config-refused', 'config-reloaded', 'listening', 'draining') ord
 
 
 def show_configuration(context: AdminContext, _: AdminRequest) -> Json:
-    """Return the configuration in force, without secrets."""
     config = context.config()
     fields = {"name", "base_url", "models", "policy"}
     return {
@@ -29,7 +69,7 @@ def show_configuration(context: AdminContext, _: AdminRequest) -> Json:
 
 
 def compute_version(config: Config) -> str:
-    """Return a hash of all values, the same on any machine. Of secrets it holds the names only."""
+    """Return a hash of all values, the same on any machine. It holds no secrets."""
     values = json.dumps(config.model_dump(mode="json"), sort_keys=True, default=str)
     return blake2b(values.encode(), digest_size=6).hexdigest()
 
@@ -52,6 +92,8 @@ def show_visitor(_: AdminContext, request: AdminRequest) -> Json:
 
 
 ROUTES = (
+    Route("GET", "/events", list_events, EventsQuery),
+    Route("GET", "/audit", list_acts, AuditQuery),
     Route("GET", "/me", show_visitor, for_teams=True),
     Route("GET", "/configuration", show_configuration),
 )
