@@ -19,9 +19,8 @@ from proxy.config.policies import resolve_policy, shipped_policies
 from proxy.history.messages import Message
 from proxy.lab import sessions
 from proxy.lab.replay import sample
-from proxy.lab.replay.prices import PRICES
 from proxy.lab.replay.replay_history import ReplayHistory
-from proxy.lab.replay.replay_values import Conversation
+from proxy.lab.replay.replay_values import PRICES, Conversation
 from proxy.lab.replay.simulation import Simulation, Trial
 from proxy.lab.replay.summarizers import StandIn
 from proxy.shorten.notes import OPENING

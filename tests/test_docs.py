@@ -19,7 +19,7 @@ from proxy.lab.replay import sample
 from proxy.shorten.rules import LARGE_TRIGGER, SMALL_TRIGGER
 from proxy.store.activity_log import DAY_SECONDS, RetentionLimits
 from proxy.telemetry.metrics import PREFIX, Metrics
-from proxy.wire.paths import CHAT_PATH, COMPACTED_PATHS, MESSAGES_PATH, RESPONSES_PATH
+from proxy.wire.http_head import CHAT_PATH, COMPACTED_PATHS, MESSAGES_PATH, RESPONSES_PATH
 from tests import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -28,7 +28,7 @@ from typing import TextIO, cast
 from proxy import __version__
 from proxy.cli.options import CommandParser
 from proxy.config import InvalidConfig
-from proxy.telemetry.output import EscapedOutput
+from proxy.telemetry.lines import EscapedOutput
 
 COMMANDS = {
     "serve": "proxy.cli.serve",

@@ -23,7 +23,7 @@ from proxy.config import (
 from proxy.config.defaults import as_json_schema
 from proxy.config.values import ALL_PERCENT, ConfigModel
 from proxy.models.windows import is_known_model, resolve_window
-from proxy.server import own_address
+from proxy.server import config_watch
 from proxy.shorten.window import compute_relative_prices
 from proxy.wire.redaction import redaction
 
@@ -74,7 +74,7 @@ def _check(args: argparse.Namespace) -> int:
         loaded = options.load_configuration(args)
         config = loaded.config
         assembly.check_extras(config)
-        own_address.check_upstreams(loaded)
+        config_watch.check_upstreams(loaded)
     except InvalidConfig as invalid:
         if not args.json:
             raise

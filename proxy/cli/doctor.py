@@ -23,18 +23,15 @@ from proxy.cli.options import add_command, list_client_headers, name_key_variabl
 from proxy.config import Config, InvalidConfig, Upstream
 from proxy.config.state_url import parse_state_url
 from proxy.errors import ProxyError
-from proxy.models.window_probes import PROBES
-from proxy.models.windows import find_bundled_window
+from proxy.models.windows import PROBES, find_bundled_window
 from proxy.shorten.window import Window
 from proxy.store.contract import StoreUnavailable
 from proxy.store.transcripts.archive import StoreFault
 from proxy.summary.call import BOUND_NAMES, choose_bound_name, classify_refusal
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client, Reply
-from proxy.wire.headers import Headers
-from proxy.wire.paths import CHAT_PATH, MESSAGES_PATH
+from proxy.upstream.client import Call, Client, Reply
+from proxy.wire.event_streams import read_error
+from proxy.wire.http_head import CHAT_PATH, MESSAGES_PATH, Headers
 from proxy.wire.refusals import BODY_MAX_BYTES
-from proxy.wire.stream_watch import read_error
 
 MODELS = "/v1/models"
 

@@ -23,7 +23,7 @@ from proxy.cli.options import add_command, format_table, parse_number, print_err
 from proxy.config import Config
 from proxy.store.contract import StoreUnavailable, ignore
 from proxy.telemetry import audit
-from proxy.telemetry.output import escape_controls
+from proxy.telemetry.lines import escape_controls
 
 MOST_DAYS = 36_500
 _COLUMNS = ("id", "team", "state", "created", "expires", "label")

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from proxy.access.records import Records, RegistryUnreadable
 from proxy.config import Config, Fault, InvalidConfig, Loaded, Upstream, load
 from proxy.config.values import WithoutSecrets, suggest
-from proxy.wire.headers import Headers
+from proxy.wire.http_head import Headers
 
 Place = tuple[str | int, ...]
 Number = TypeVar("Number", int, float)

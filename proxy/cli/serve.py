@@ -10,10 +10,10 @@ from proxy.access.admin_key import ADMIN_KEY_FILE, create_admin_key
 from proxy.cli import options
 from proxy.cli.options import CONFIG_FILE, add_command, print_error
 from proxy.config import Config, Listen, Loaded
-from proxy.server import own_address, supervisor
+from proxy.server import config_watch, supervisor
 from proxy.server.config_watch import ConfigSource
 from proxy.server.worker import make_url
-from proxy.telemetry import log, stdout
+from proxy.telemetry import log
 from proxy.telemetry.lines import SEVERITIES
 
 _WHERE: dict[str, options.Place] = {
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
     def read(text: str | None) -> Loaded:
         loaded = options.load_file(file, args, overrides, text=text)
-        own_address.check_upstreams(loaded, *started)
+        config_watch.check_upstreams(loaded, *started)
         return loaded
 
     source = ConfigSource(read, file)
@@ -115,7 +115,7 @@ def _welcome(config: Config, url: str, fresh_key: str | None, file: Path | None)
         state=state,
     )
     # Not print(): it raises on a full disk, waits for a pipe that is full, and fails once more at exit.
-    stdout.write_notice(text)
+    log.write_notice(text)
 
 
 def _describe_key(config: Config, fresh_key: str | None) -> str:

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proxy import assembly
-from proxy.admin.conversation_branch import links_of, parse_path
-from proxy.admin.views import View, show_with_block
+from proxy.admin.conversation_branch import View, links_of, parse_path, show_with_block
 from proxy.assembly import build_redaction
 from proxy.cli import options
 from proxy.cli.options import add_command, format_bytes, format_count, format_table

@@ -12,8 +12,7 @@ from proxy.errors import ProxyError
 from proxy.events import RequestFinished
 from proxy.store.contract import StoreLimits
 from proxy.store.sqlite import SqliteStore
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client
+from proxy.upstream.client import Call, Client
 from tests.support import http_client
 from tests.support.agent import reading
 from tests.support.gateway_in_process import GatewayInProcess, Interruption, Listening, cancel, connections_closed, fail

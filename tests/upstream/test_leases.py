@@ -7,8 +7,7 @@ import pytest
 from proxy.config import Upstream as Settings
 from proxy.errors import UpstreamUnreachable
 from proxy.lifetime import BackgroundTasks, Leases
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client
+from proxy.upstream.client import Call, Client
 from tests.support.scripted_upstream import answer, hang, text_turn
 
 CALL = Call("GET", "/models", "", (), None)
