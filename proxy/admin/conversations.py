@@ -21,8 +21,7 @@ from proxy.config import Config
 from proxy.errors import NotFound
 from proxy.store.activity_log import ActivityLog
 from proxy.store.transcripts.archive import SHORT_NAME_CHARACTERS, role_and_text
-from proxy.store.transcripts.files import file_name, list_files
-from proxy.store.transcripts.saved_lines import MessageLine, parse
+from proxy.store.transcripts.files import MessageLine, file_name, list_files, parse
 
 TURNS_LIMIT = 2_000
 INDEX_DIGITS_LIMIT = 9

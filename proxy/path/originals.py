@@ -16,7 +16,7 @@ from proxy.history.chain import compute_chain
 from proxy.history.identity import Identity
 from proxy.history.request import Request
 from proxy.path.originals_rule import Writing
-from proxy.store.transcripts.saved_lines import History
+from proxy.store.transcripts.files import History
 from proxy.store.transcripts.writer import Originals, Recording, SubmittedHistory
 from proxy.wire.answer_assembly import Assembly
 from proxy.wire.answer_format import AnswerFormat

@@ -22,7 +22,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from proxy.store.clock import SystemClock
 from proxy.store.contract import (
     FACT_SECONDS_MAX,
     NO_DOCUMENT,
@@ -31,6 +30,7 @@ from proxy.store.contract import (
     Found,
     StoreLimits,
     StoreUnavailable,
+    SystemClock,
     ignore,
 )
 from proxy.store.database_file import BROKEN_CODES, DatabaseFile, find_code

@@ -12,8 +12,7 @@ import time
 
 import pytest
 
-from proxy.store.clock import SystemClock
-from proxy.store.contract import FACT_SECONDS_MAX, Found, StoreLimits, StoreUnavailable
+from proxy.store.contract import FACT_SECONDS_MAX, Found, StoreLimits, StoreUnavailable, SystemClock
 from proxy.store.sqlite import BUSY_TIMEOUT_SECONDS, CHECK_INTERVAL_SECONDS, SqliteStore, _Job, may_write
 from tests.support.clocks import Clocks, even_clock
 
