@@ -16,8 +16,7 @@ from proxy.access.registry import Registry, find_public_id
 from proxy.config import Access, Config, Team, Upstream
 from proxy.config.settings import is_team
 from proxy.errors import ForeignOrigin, HostNotAllowed, NotJson, Unauthorized, UnknownTeam, UntrustedGateway
-from proxy.wire.caller import UNIDENTIFIED, Caller
-from proxy.wire.headers import CREDENTIALS, Headers, find_header
+from proxy.wire.http_head import CREDENTIALS, UNIDENTIFIED, Caller, Headers, find_header
 
 # No public DNS has names below these, so no attacker can own one.
 _PRIVATE_SUFFIXES = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test", ".svc", ".svc.cluster.local")
