@@ -3,18 +3,15 @@
 An incident is the event's log line. Wrong keys are left out: they could fill the log, and the audit log has them.
 """
 
-from collections import Counter
 from collections.abc import Callable
-from time import monotonic
 from typing import Any
 
 from proxy import events
 from proxy.models.windows import resolve_window
-from proxy.store.activity_log import MINUTE_SECONDS, ActivityLog, CounterDelta, Incident, Record
+from proxy.store.activity_log import ActivityLog, CounterDelta, Incident, Record
+from proxy.telemetry.audit import REFUSALS_PER_MINUTE, MinuteLimit
 from proxy.telemetry.lines import make_line
 
-REFUSALS_PER_MINUTE = 60
-"""At most this many refused requests of unknown callers are listed; all are counted."""
 MICRODOLLARS_PER_DOLLAR = 1_000_000
 """Counts are integers."""
 _NO_INCIDENTS = (events.RequestFinished, events.OriginalKept)
@@ -25,7 +22,7 @@ class ActivityListener:
     def __init__(self, activity_log: ActivityLog, is_listed_team: Callable[[str], bool] = bool) -> None:
         self._activity_log = activity_log
         self._is_listed_team = is_listed_team
-        self._refusals = Counter[int]()
+        self._refusals = MinuteLimit(REFUSALS_PER_MINUTE)
 
     def __call__(self, event: events.Event) -> None:
         records: list[Record] = []
@@ -47,11 +44,7 @@ class ActivityListener:
         """Limit refusals without a team, which would push out all other rows."""
         if event.outcome != "refused" or event.team:
             return True
-        minute = int(monotonic() // MINUTE_SECONDS)
-        if minute not in self._refusals:
-            self._refusals.clear()
-        self._refusals[minute] += 1
-        return self._refusals[minute] <= REFUSALS_PER_MINUTE
+        return self._refusals.allows()
 
 
 def find_incident(event: events.Event) -> Incident | None:

@@ -28,12 +28,27 @@ FLUSH_SECONDS = 2.0
 """A reader, and the end of the process, wait this long for lines in the queue."""
 
 
+class MinuteLimit:
+    """Allows a number of events in each minute."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._minute = 0
+        self._count = 0
+
+    def allows(self) -> bool:
+        minute = int(time.monotonic() // MINUTE_SECONDS)
+        if minute != self._minute:
+            self._minute, self._count = minute, 0
+        self._count += 1
+        return self._count <= self._limit
+
+
 class AuditLog:
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
         self.path = folder / FILE
         self._warn = warn
-        self._minute = 0
-        self._refusals = 0
+        self._refusals = MinuteLimit(REFUSALS_PER_MINUTE)
 
     def __call__(self, event: events.Event) -> None:
         """For commands: write at once."""
@@ -43,7 +58,7 @@ class AuditLog:
     def render(self, event: events.Event) -> bytes | None:
         if not isinstance(event, events.AdminActed):
             return None
-        if event.outcome == "refused" and not self._is_below_refusal_limit():
+        if event.outcome == "refused" and not self._refusals.allows():
             return None
         fields = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **asdict(event)}
         line = json.dumps({**fields, "details": dict(event.details)}, ensure_ascii=False) + "\n"
@@ -59,13 +74,6 @@ class AuditLog:
                 unwritable += 1
                 self._warn(f"{self.path}: {fault.strerror}: audit log write failed; admin actions are not recorded")
         return unwritable
-
-    def _is_below_refusal_limit(self) -> bool:
-        minute = int(time.monotonic() // MINUTE_SECONDS)
-        if minute != self._minute:
-            self._minute, self._refusals = minute, 0
-        self._refusals += 1
-        return self._refusals <= REFUSALS_PER_MINUTE
 
     def _append(self, line: bytes) -> None:
         if self.path.exists() and self.path.stat().st_size > FILE_LIMIT_BYTES:
