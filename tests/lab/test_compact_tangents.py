@@ -43,9 +43,6 @@ async def up():
         yield upstream
 
 
-# --- the list --------------------------------------------------------------------------------------------------------
-
-
 async def test_the_tangents_are_listed_for_a_person_to_judge_and_nothing_is_changed(run, up, tmp_path):
     output = await run("--tangents", "--model", "cheap-1", OPENAI_UPSTREAM=up.url, OPENAI_API_KEY="sk-own")
     assert (output.code, output.complaint) == (0, "")
@@ -151,9 +148,6 @@ async def test_a_question_that_does_not_fit_is_not_put(run, up):
     assert output.code == 1
     assert "name a model with a larger window" in output.complaint
     assert up.requests == []
-
-
-# --- dropping --------------------------------------------------------------------------------------------------------
 
 
 async def test_named_turns_are_reported_one_by_one(run):

@@ -288,8 +288,6 @@ def _calls(message: RecordedMessage) -> Iterator[Json]:
     yield from as_objects(message.message.get("tool_calls")) if message.role == "assistant" else ()
 
 
-# --- in the agent's own API -------------------------------------------------------------------------------------------
-
 _MAX_TOKENS = 32_000
 """Claude Code asks for this many; its files do not tell."""
 
