@@ -313,7 +313,7 @@ class Metrics(Collector):
         return (series.to_family() for series in self.series)
 
     def read_own_counts(self) -> list[tuple[Series, dict[Labels, list[float]]]]:
-        """Return what this process has counted, without the restored numbers."""
+        """Return this process's own counts, without the restored numbers."""
         self.update_tracked()
         counts = []
         for series in self.series:

@@ -1,8 +1,8 @@
-"""The simulated model behind an OpenAI-compatible HTTP server: it counts what it is sent, remembers every prefix,
-refuses what is too long or malformed, and says the next step of the run; or a summary, good or bad.
+"""The simulated model behind an OpenAI-compatible HTTP server.
 
-What a provider's cache does is kept simple and not kind: whole messages only, at least 1,024 tokens, in steps of 128.
-The last call in a request tells which step comes next, so retries, restarts and rewritten histories lead nowhere else.
+It counts tokens, remembers every prefix, refuses requests that are too long or malformed, and answers with the next
+step of the run, or with a summary, good or bad. Its cache knows whole messages only, from 1,024 tokens on, in steps of
+128. The last call in a request tells the next step, so retries and rewritten histories lead nowhere else.
 """
 
 import asyncio
