@@ -93,7 +93,11 @@ _WIRES = {
 
 
 class SnapshotArea:
-    """Memory shared with child processes: one snapshot, replaced as a whole."""
+    """Memory shared with child processes: one snapshot, replaced as a whole.
+
+    The new one is written into the free slot of two and takes effect when the header names it: a writer that is killed
+    leaves the last one.
+    """
 
     def __init__(self) -> None:
         self._memory = mmap(-1, _HEADER.size + 2 * SNAPSHOT_BYTES_MAX)  # pages that are not written to take no memory
@@ -127,6 +131,8 @@ class SnapshotArea:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSnapshots:
+    """The memory outlives a worker. A page holds only written snapshots, so that no counter falls when a worker dies."""
+
     """The snapshots of the workers of one port, and the slot of this one.
 
     Prometheus takes each fall of a counter for a restart, and adds the whole number once more. So a page holds only
