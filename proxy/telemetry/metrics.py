@@ -131,7 +131,7 @@ class SnapshotArea:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSnapshots:
-    """The memory outlives a worker. A page holds only written snapshots, so that no counter falls when a worker dies."""
+    """A page holds only written snapshots, which outlive a worker: no counter may fall when it dies."""
 
     """The snapshots of the workers of one port, and the slot of this one.
 
