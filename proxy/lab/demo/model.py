@@ -21,6 +21,7 @@ from aiohttp import web
 from proxy.history.messages import Message
 from proxy.history.request import Request
 from proxy.lab.demo.agent import NUDGE, TASK, Run, encode
+from proxy.lab.replay.validity import check_openai, shape_of
 from proxy.models.tokenizer import Tokenizer
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 
@@ -308,24 +309,8 @@ def link_prefixes(pieces: Sequence[bytes]) -> list[bytes]:
 
 
 def find_breach(messages: Sequence[Message]) -> str:
-    """Return the rule that a request breaks, or an empty text."""
-    waiting: list[str] = []
-    for place, message in enumerate(messages):
-        if message.role == "tool":
-            if message.answers not in waiting:
-                return (
-                    f"Invalid parameter: messages[{place}] with role 'tool' must be a response to a preceding message "
-                    "with 'tool_calls'."
-                )
-            waiting.remove(message.answers)
-        elif waiting:
-            return f"An assistant message with 'tool_calls' must be followed by tool messages; missing: {waiting}"
-        waiting += [call.id for call in message.calls]
-    if waiting:
-        return f"An assistant message with 'tool_calls' must be followed by tool messages; missing: {waiting}"
-    if all(message.role != "user" for message in messages):
-        return "There must be a message with role 'user'."
-    return ""
+    """Return the rules of OpenAI that a request breaks, or an empty text."""
+    return ", ".join(check_openai([shape_of(message.raw) for message in messages]))
 
 
 _BODY_LIMIT_BYTES = 64 * 1024 * 1024
