@@ -188,12 +188,6 @@ def test_names_without_a_turn_are_invalid(text):
         parse_turn_numbers(text)
 
 
-async def test_names_without_a_turn_are_refused(run):
-    output = await run("--drop", "3-2")
-    assert output.code == 2
-    assert "'3-2' is not a list of turns: write numbers and ranges, such as 3,7-9" in output.complaint
-
-
 @pytest.mark.parametrize("others", [("--drop", "2"), ("--step", "clear_results"), ("--apply",)])
 async def test_a_list_is_only_a_list(run, others):
     output = await run("--tangents", *others)
