@@ -23,7 +23,7 @@ from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Simulation, Trial, build_rules
 from proxy.lab.replay.summarizers import StandIn
 from proxy.lab.sessions.session_history import RecordedMessage, build_own_history
-from proxy.wire.paths import CHAT_PATH, MESSAGES_PATH, RESPONSES_PATH
+from proxy.wire.http_head import CHAT_PATH, MESSAGES_PATH, RESPONSES_PATH
 
 Json = dict[str, Any]
 APIS = {"Chat Completions": CHAT_PATH, "Messages": MESSAGES_PATH, "Responses": RESPONSES_PATH}

@@ -21,18 +21,15 @@ from msgspec import Meta
 
 from proxy.admin.routes import AdminContext, AdminRequest, Flaw, Invalid, Json, Route, run_in_admin_thread
 from proxy.config import Config, InvalidConfig, Loaded, find_origins
-from proxy.config.attachments import sort_by_priority
-from proxy.config.editing import NotEditable, replace_policy, write_entry
 from proxy.config.loading import with_policy
-from proxy.config.policies import DEFAULT, Policy, shipped_policies
-from proxy.config.prompt_files import SHIPPED_PROMPTS
+from proxy.config.policies import DEFAULT, SHIPPED_PROMPTS, Policy, shipped_policies
 from proxy.config.warnings import find_warnings
-from proxy.config.yaml_reader import read_text
+from proxy.config.yaml_file import NotEditable, read_text, replace_policy, write_entry
 from proxy.errors import NotFound, Overloaded
 from proxy.models.windows import is_known_model
 from proxy.store.activity_log import DAY_SECONDS
 from proxy.store.transcripts.archive import Archive, SavedConversation
-from proxy.wire.caller import Caller
+from proxy.wire.http_head import Caller
 
 
 def list_policies(context: AdminContext, request: AdminRequest) -> Json:
@@ -40,10 +37,8 @@ def list_policies(context: AdminContext, request: AdminRequest) -> Json:
     loaded_config = _load(context)
     config = loaded_config.config
     team = request.visitor.team
-    attachments = [  # in the order in which they decide
-        attachment.model_dump()
-        for _, attachment in sort_by_priority(config.attachments)
-        if not team or fnmatchcase(team, attachment.team)
+    attachments = [
+        attachment.model_dump() for attachment in config.attachments if not team or fnmatchcase(team, attachment.team)
     ]
     doubts = []
     if not team:

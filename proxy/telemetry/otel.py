@@ -28,7 +28,7 @@ from proxy.lifetime import BackgroundWriter
 from proxy.telemetry.hooks import Receiver
 from proxy.telemetry.lines import encode_json, make_line, to_milliseconds
 from proxy.telemetry.metrics import PREFIX, Series
-from proxy.wire.trace_context import Trace
+from proxy.wire.http_head import Trace
 
 SEVERITY_NUMBERS = {"debug": 5, "info": 9, "warning": 13, "error": 17}
 """https://opentelemetry.io/docs/specs/otel/logs/data-model/#field-severitynumber"""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.config.prompt_files import SHIPPED_PROMPTS, read_prompt
+from proxy.config.policies import SHIPPED_PROMPTS, read_prompt
 from proxy.lab.replay import summarizers
 from tests.support.messages import assistant, call, history, user
 from tests.support.replay_cases import view_of

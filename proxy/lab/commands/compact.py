@@ -24,7 +24,7 @@ from proxy.cli.options import add_command, has_colours, parse_path, print_error
 from proxy.config import Config
 from proxy.config.policies import DEFAULT, Policy
 from proxy.config.values import suggest
-from proxy.config.yaml_reader import parse_variable
+from proxy.config.yaml_file import parse_variable
 from proxy.designs.prune_tools import PruneTools
 from proxy.history.agents import EXEMPT
 from proxy.history.messages import Message

@@ -29,9 +29,8 @@ from proxy.lifetime import INTERRUPTED_STATUS
 from proxy.models.tokenizer import Tokenizers
 from proxy.models.windows import resolve_window
 from proxy.server import supervisor
-from proxy.server.building import LastValid, build_worker
 from proxy.server.config_watch import ConfigSource
-from proxy.server.worker import make_url
+from proxy.server.worker import LastValid, Worker, make_url
 from proxy.shorten.window import TokenPrices
 
 PAUSE_SECONDS, RUN_SECONDS = 0.15, 22.0
@@ -128,7 +127,7 @@ async def _proxy(upstream: str, state: str, args: argparse.Namespace) -> AsyncIt
     loaded_config = _configure(upstream, state, args)
     sock = supervisor.reserve_port(loaded_config.config)
     last_valid = LastValid(loaded_config.config, Registry())
-    worker = build_worker(ConfigSource(lambda _: loaded_config, None), loaded_config.config, None, last_valid)
+    worker = Worker(ConfigSource(lambda _: loaded_config, None), loaded_config.config, None, last_valid)
     serving = asyncio.create_task(worker.run(sock))
     await asyncio.sleep(0)
     try:

@@ -19,8 +19,7 @@ from time import monotonic
 from typing import TextIO
 
 from proxy.cli import options
-from proxy.cli.options import add_command, parse_output_path, parse_path, parse_whole_number, print_error
-from proxy.cli.tables import format_table
+from proxy.cli.options import add_command, format_table, parse_output_path, parse_path, parse_whole_number, print_error
 from proxy.config import Config, Upstream
 from proxy.errors import ProxyError
 from proxy.lab import report, sessions

@@ -17,9 +17,7 @@ from itertools import accumulate, pairwise
 from typing import ClassVar
 
 from proxy.assembly import build_redaction
-from proxy.cli.client_key import list_client_headers, name_key_variable
-from proxy.cli.options import print_error
-from proxy.cli.tables import format_table
+from proxy.cli.options import format_table, list_client_headers, name_key_variable, print_error
 from proxy.config import Config, Upstream
 from proxy.errors import ProxyError
 from proxy.history.grouping import find_groups, find_turns
@@ -34,8 +32,7 @@ from proxy.shorten.rules import Rules
 from proxy.shorten.summary_check import Verdict
 from proxy.summary.call import SummaryCall, fetch_whole_answer
 from proxy.summary.question import Question
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client
+from proxy.upstream.client import Call, Client
 from proxy.wire.answer_assembly import Answer
 
 TASK = "it sets the task"

@@ -21,7 +21,7 @@ from typing import Any
 from aiohttp import ClientError, ClientResponse, ClientSession
 
 from proxy.wire.answer_assembly import Answer, Assembly
-from proxy.wire.headers import Headers, find_header
+from proxy.wire.http_head import Headers, find_header
 
 TURNS = 150
 TURNS_LIMIT = 300

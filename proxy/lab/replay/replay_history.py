@@ -22,7 +22,7 @@ from proxy.path.actions import Owner
 from proxy.shorten.pipeline import Count
 from proxy.summary.question import Try
 from proxy.wire.formats import REQUEST_FORMATS
-from proxy.wire.paths import CHAT_PATH, MESSAGES_PATH, RESPONSES_PATH
+from proxy.wire.http_head import CHAT_PATH, MESSAGES_PATH, RESPONSES_PATH
 from proxy.wire.pieces import PiecedRequest
 
 

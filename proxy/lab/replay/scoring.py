@@ -19,12 +19,11 @@ from proxy.lab.replay.spans import NeededSpans, Span, choose_requests
 from proxy.lab.replay.summarizers import SummaryRequest
 from proxy.lab.replay.truth import find_documents, is_whole, judge_outcomes, measure_recall
 from proxy.lab.replay.validity import BY_DIALECT, shape_of
-from proxy.models.calibrations import find_prior_calibration
 from proxy.models.tokenizer import Tokenizers
-from proxy.models.windows import resolve_window
+from proxy.models.windows import find_prior_calibration, resolve_window
 from proxy.shorten.calibration import Calibration
 from proxy.shorten.pipeline import Count, estimate_tokens
-from proxy.wire.paths import CHAT_PATH, MESSAGES_PATH
+from proxy.wire.http_head import CHAT_PATH, MESSAGES_PATH
 
 UNPINNED = Pins()
 

@@ -27,6 +27,7 @@ from proxy.path.actions import (
     Forwarding,
     Identify,
     Opening,
+    Refusal,
     Send,
     StartSummary,
     StoreBlock,
@@ -35,7 +36,6 @@ from proxy.path.actions import (
 )
 from proxy.path.conversation import Context, Conversation, list_forwarded_pieces
 from proxy.path.program import run
-from proxy.path.recovery import Refusal
 from proxy.shorten.block import Block
 from proxy.shorten.economics import Prices
 from proxy.shorten.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, FoundValues, LookUp, SummaryCandidate

@@ -22,11 +22,9 @@ from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.summary_check import SummaryReply
 from proxy.summary.call import SummaryCall, SummaryCost
 from proxy.summary.question import Question, Try, list_tries
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client
+from proxy.upstream.client import Call, Client
 from proxy.wire.formats import REQUEST_FORMATS
-from proxy.wire.headers import Headers
-from proxy.wire.paths import CHAT_PATH
+from proxy.wire.http_head import CHAT_PATH, Headers
 from proxy.wire.redaction import Redaction
 
 LABEL = "stand-in (extractive, no model)"

@@ -27,11 +27,9 @@ from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Sent
 from proxy.lab.replay.summarizers import SummaryRequest
 from proxy.shorten.pipeline import estimate_tokens
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client
+from proxy.upstream.client import Call, Client
 from proxy.wire.chat.chat_format import CHAT_FORMAT
-from proxy.wire.headers import find_encoding
-from proxy.wire.paths import CHAT_PATH
+from proxy.wire.http_head import CHAT_PATH, find_encoding
 
 SETTLE_SECONDS = 0.02
 """Between two turns, for a proxy's work after an answer."""

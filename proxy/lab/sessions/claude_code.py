@@ -32,7 +32,7 @@ from proxy.lab.sessions.session_history import (
     read_usage,
     simplify_content,
 )
-from proxy.wire.paths import MESSAGES_PATH
+from proxy.wire.http_head import MESSAGES_PATH
 
 _ATTACHED = {
     "hook_additional_context": "content",

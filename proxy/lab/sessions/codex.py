@@ -31,7 +31,7 @@ from proxy.lab.sessions.session_history import (
     read_usage,
     simplify_content,
 )
-from proxy.wire.paths import RESPONSES_PATH
+from proxy.wire.http_head import RESPONSES_PATH
 
 CALLS = {
     "function_call": "arguments",

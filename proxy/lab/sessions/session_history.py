@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from proxy.lab.replay.replay_values import Conversation, Json, OwnHistory, RecordedUsage
 from proxy.lab.sessions.session_files import ParsedFile
-from proxy.wire.paths import CHAT_PATH, MESSAGES_PATH, RESPONSES_PATH
+from proxy.wire.http_head import CHAT_PATH, MESSAGES_PATH, RESPONSES_PATH
 
 _MILLISECONDS = 1e11
 """Seconds reach this number in the year 5138, milliseconds did in 1973."""

@@ -1,45 +1,143 @@
-"""The rounds of one answer: the model calls the proxy's own tools and is answered. The client sees one answer."""
+"""Answers on their way to the client that are more than an upstream's reply.
 
+`/compact` as the last message and the compaction endpoint are answered by the proxy itself. In the rounds of one answer
+the model calls the proxy's own tools and is answered, and the client sees one answer.
+"""
+
+import json
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from time import perf_counter
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from proxy import events
-from proxy.errors import ProxyError, UpstreamBroke
+from proxy.errors import BadRequest, ProxyError, UpstreamBroke
 from proxy.events import RequestFinished
-from proxy.path.conversation import Decision
-from proxy.path.history_threads import run_apart
-from proxy.path.local_answers import LocalAnswer
-from proxy.path.recovery import INVALID_STATUSES, Refusal
+from proxy.history.request import Request
+from proxy.path.actions import Refusal
+from proxy.path.conversation import FOCUS_UNUSED, ORIGINALS_UNWRITABLE, Decision
+from proxy.path.planning import NO_SUMMARY, Plan
+from proxy.path.remedies import INVALID_STATUSES
+from proxy.path.services import run_apart
 from proxy.recall.answering import OwnToolRounds
-from proxy.upstream.call import Call
-from proxy.upstream.client import Reply
+from proxy.upstream.client import Call, Reply
 from proxy.wire.answer_assembly import ANSWER_MAX_BYTES
-from proxy.wire.headers import Headers, find_encoding, is_event_stream, remove_headers
-from proxy.wire.stream_opening import OPENING_MAX_BYTES, find_refusal
-from proxy.wire.stream_watch import StreamWatch, read_error
+from proxy.wire.api_format import AnswerFormat, RequestFormat
+from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.event_streams import OPENING_MAX_BYTES, StreamWatch, find_refusal, read_error
+from proxy.wire.http_head import Headers, find_encoding, is_event_stream, remove_headers
+
+UNCHANGED = "none"
+JSON: Headers = (("content-type", "application/json"),)
+EVENTS: Headers = (("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache"))
+
+
+@dataclass(frozen=True, slots=True)
+class LocalAnswer:
+    headers: Headers
+    content: bytes
+    status: int = HTTPStatus.OK
+    is_good: ClassVar[bool] = True
+
+    @property
+    def reason(self) -> str:
+        return HTTPStatus(self.status).phrase
+
+    async def chunks(self) -> AsyncGenerator[bytes]:
+        yield self.content
+
+
+def without_command(request: Request, requests: RequestFormat) -> Request:
+    history = requests.parse(requests.render(request, request.messages[:-1]))
+    if history is None:
+        raise BadRequest("there is nothing before /compact that could be compacted")
+    return history
+
+
+def describe_compaction(decision: Decision, request: Request, focus: str, answers: AnswerFormat) -> LocalAnswer:
+    block = _plan(decision).block
+    text = report_compaction(decision, focus)
+    if block is not None and block.summary is not None:
+        text += f"\n\n{block.summary.text}"
+    answer = answers.render_answer(text, request.model, int(time.time()), stream=request.stream)
+    return LocalAnswer(EVENTS if request.stream else JSON, answer)
+
+
+def report_compaction(decision: Decision, focus: str) -> str:
+    plan = _plan(decision)
+    if decision.reason == ORIGINALS_UNWRITABLE:
+        return "Nothing was compacted: the originals could not be saved."
+    text = f"Nothing to compact: of {plan.tokens_before:,} tokens nothing more can go."
+    if plan.reason == NO_SUMMARY:
+        text = "Nothing was compacted."
+    if plan.action != UNCHANGED:
+        steps = ", ".join(f"{report.step} -{report.saved:,}" for report in plan.reports if report.saved > 0)
+        text = f"Compacted: {plan.tokens_before:,} -> {plan.tokens_after:,} tokens{f' ({steps})' if steps else ''}."
+    if plan.reason == NO_SUMMARY:
+        text += "\nNo summary was written: the model could not be asked, or gave no usable answer. Try again later."
+    if decision.reason == FOCUS_UNUSED:
+        text += f"\nThe focus ({focus}) was not used: it needs a summary, and none was made."
+    return text
+
+
+def read_compact_request(body: bytes) -> tuple[Request, str]:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        raise BadRequest("the body is not JSON: send {model, messages, tools?, focus?}") from None
+    request = CHAT_FORMAT.parse(body)
+    if request is None or not isinstance(value, dict):
+        raise BadRequest(
+            "the body needs `messages`, a list of at least one chat message: {model, messages, tools?, focus?}"
+        )
+    focus = value.get("focus", "")
+    if not isinstance(focus, str):
+        raise BadRequest("`focus` is a text: what should be remembered above all")
+    return request, focus
+
+
+def render_compacted(decision: Decision) -> LocalAnswer:
+    plan = _plan(decision)
+    block = plan.block
+    report: dict[str, Any] = {
+        "action": plan.action,
+        "reason": plan.reason or None,
+        "policy": decision.policy,
+        "tokens_before": plan.tokens_before,
+        "tokens_after": plan.tokens_after,
+        "steps": [{"step": step.step, "messages": step.messages, "saved": step.saved} for step in plan.reports],
+        "summary": block.summary.text if block is not None and block.summary is not None else None,
+    }
+    messages = b", ".join(message.raw for message in plan.view)
+    report_json = json.dumps(report, ensure_ascii=False).encode(
+        "utf-8", "replace"
+    )  # a model may write half a surrogate pair
+    content = b'{"messages": [' + messages + b'], "report": ' + report_json + b"}"
+    return LocalAnswer(JSON, content)
+
+
+def _plan(decision: Decision) -> Plan:
+    if decision.plan is None:
+        raise ValueError("compaction that was asked for always has a plan")
+    return decision.plan
+
 
 TOO_LONG_KINDS = ("input", "tpm-hard")
-"""Refusals after which a round is asked again without recalled messages."""
 
 T = TypeVar("T")
 
 
 class FailOpen(Protocol):
-    """The gateway's place that keeps faults of the proxy from the client."""
-
     async def __call__(self, act: Coroutine[Any, Any, T], otherwise: T, /) -> T: ...
 
 
 @dataclass(frozen=True, slots=True)
 class StreamOfRounds:
-    """The streams of several rounds, to be read like one reply (see `wire.rounds`)."""
-
     reply: Reply
-    """The first of them."""
     read: Callable[[], AsyncGenerator[bytes]]
 
     @property
@@ -59,8 +157,6 @@ class StreamOfRounds:
 
 
 class AnswerRounds:
-    """Sends the rounds of one request and joins their answers."""
-
     def __init__(
         self,
         own_tools: OwnToolRounds,
@@ -83,7 +179,6 @@ class AnswerRounds:
         self._emit = emit
 
     async def join(self, reply: Reply, watch: StreamWatch | None) -> Reply | LocalAnswer | StreamOfRounds:
-        """Join the answers of all rounds: a stream as it comes, a whole one once it is there."""
         if watch is not None:
             return StreamOfRounds(reply, partial(self._stream, reply, watch))
         if find_encoding(reply.headers):
@@ -93,7 +188,6 @@ class AnswerRounds:
         return answer
 
     async def _stream(self, reply: Reply, watch: StreamWatch) -> AsyncGenerator[bytes]:
-        """Stream all rounds as the client gets them. Raises if one of them did not end well."""
         rounds, is_read = self._own_tools.rounds, True
         following: Reply | None = reply
         while following is not None:
@@ -119,7 +213,6 @@ class AnswerRounds:
             yield rest
 
     async def _gather(self, reply: Reply) -> Reply | LocalAnswer:
-        """Join the whole answers of all rounds. If a later round is refused, return the refusal."""
         following: Reply | None = reply
         while following is not None:
             reply = following
@@ -137,7 +230,7 @@ class AnswerRounds:
         return LocalAnswer(remove_headers(reply.headers, "content-length"), body_of_all)
 
     async def _ask_next(self) -> Reply | None:
-        """Send the next round of a request. None: the model calls none of the proxy's own tools any more."""
+        """None: the model calls none of the proxy's own tools any more."""
         answer = await self._fail_open(_run(self._own_tools.rounds.end_round), None)
         if answer is None:
             return None
@@ -190,7 +283,6 @@ def _is_larger_than_opening(beginning: bytes | bytearray) -> bool:
 
 
 def _may_help_round(own_tools: OwnToolRounds, refusal: Refusal | None, status: int) -> bool:
-    """Return True if a refused round may be accepted without recalled messages, or with its history as it was."""
     if refusal is not None and refusal.kind in TOO_LONG_KINDS:
         return True
     return own_tools.compacted is not None and (refusal is not None or status in INVALID_STATUSES)
