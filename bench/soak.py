@@ -71,9 +71,6 @@ class Check:
     passed: bool
 
 
-# --- the run -------------------------------------------------------------------------------------------------------
-
-
 async def run(requests: int, place: Path) -> Run:
     done = Run()
     async with FakeUpstream(PACE) as upstream, AsyncExitStack() as leaving:
@@ -143,9 +140,6 @@ class Look:
 def _read(url: str) -> str:
     with urlopen(url, timeout=PATIENCE) as page:
         return str(page.read(), "utf-8")
-
-
-# --- the verdict ---------------------------------------------------------------------------------------------------
 
 
 def growth(samples: list[Sample]) -> tuple[float, float]:

@@ -152,7 +152,6 @@ class ConversationBranch:
     def describe_message(self, index: int) -> Json:
         message, status = self.request.body[index], self.view.statuses[index]
         role, text = role_and_text(message.raw)
-        covered_counts = [sent_message.stop - sent_message.start for sent_message in status.instead]
         return {
             "place": index,
             "role": role,
@@ -161,7 +160,6 @@ class ConversationBranch:
             "original": self._redact(text),
             "raw": self._redact(message.raw.decode("utf-8", "replace")),
             "instead": [self._redact(role_and_text(sent_message.raw)[1]) for sent_message in status.instead],
-            "tells": max([1, *covered_counts]),  # messages that the same note stands for
         }
 
     @cached_property

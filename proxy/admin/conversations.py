@@ -33,11 +33,11 @@ TITLE_LINES = 40
 _LIST = """
 select conversation, tenant, team, user, session, key, model, upstream, tag,
        policy || '@' || policy_version as policy, first, last, requests, tokens_raw, tokens_forwarded,
-       sums.tokens_would_be, largest, blocks, spent, would_save, paid_all as paid,
+       sums.tokens_would_be, blocks, spent, would_save, paid_all as paid,
        plain_all - paid_all - spent as saved, round(warm * 1.0 / nullif(read, 0), 4) as cached_share
 from (select conversation as name, tenant as owner, team as owner_team, session as session_name, min(at) as first,
              max(at) as last, count(*) as requests,
-             sum(tokens_before) as tokens_raw, sum(tokens_after) as tokens_forwarded, max(tokens_before) as largest,
+             sum(tokens_before) as tokens_raw, sum(tokens_after) as tokens_forwarded,
              sum(case when cached_tokens is null then 0 else prompt_tokens end) as read, sum(cached_tokens) as warm,
              sum(action = 'created') as blocks, sum(paid_dollars) as paid_all, sum(plain_dollars) as plain_all,
              sum(coalesce(tokens_would_be, tokens_after)) as tokens_would_be,

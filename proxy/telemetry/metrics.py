@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from mmap import mmap
-from struct import Struct
 from typing import Any, Literal
 from zlib import compress, decompress
 
@@ -36,7 +35,7 @@ _LONG_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 6
 MODEL_LABELS_MAX = 100
 SNAPSHOT_BYTES_MAX = 4 * 1024 * 1024
 """After compression: hundreds of thousands of series."""
-_HEADER = Struct("Q")
+_HEADER_BYTES = 8
 Labels = tuple[str, ...]
 
 
@@ -93,40 +92,44 @@ _WIRES = {
 
 
 class SnapshotArea:
-    """Memory shared with child processes: one snapshot, replaced as a whole."""
+    """Memory shared with child processes: one snapshot, replaced as a whole.
+
+    The new one is written into the free slot of two and takes effect when the header names it: a writer that is killed
+    leaves the last one.
+    """
 
     def __init__(self) -> None:
-        self._memory = mmap(-1, _HEADER.size + 2 * SNAPSHOT_BYTES_MAX)  # pages that are not written to take no memory
+        self._memory = mmap(-1, _HEADER_BYTES + 2 * SNAPSHOT_BYTES_MAX)  # pages that are not written to take no memory
+        # The number of snapshots so far (upper 32 bits) and the size of the last one, written by one instruction:
+        # `struct.pack_into` clears the bytes first, and a reader would see no snapshot.
+        self._header = memoryview(self._memory)[:_HEADER_BYTES].cast("Q")
 
     def write(self, snapshot: bytes) -> None:
         data = compress(snapshot, 1)
         if len(data) > SNAPSHOT_BYTES_MAX:
             return
-        sequence = ((self._read_header() >> 32) + 1) & 0xFFFF_FFFF
+        sequence = ((self._header[0] >> 32) + 1) & 0xFFFF_FFFF
         start = self._find_start(sequence)
         self._memory[start : start + len(data)] = data
-        _HEADER.pack_into(self._memory, 0, sequence << 32 | len(data))
+        self._header[0] = sequence << 32 | len(data)
 
     def read(self) -> bytes:
         while True:
-            header = self._read_header()
+            header = self._header[0]
             start, size = self._find_start(header >> 32), header & 0xFFFF_FFFF
             data = self._memory[start : start + size]
-            if self._read_header() == header:  # or else the slot was written to during the copy
+            if self._header[0] == header:  # or else the slot was written to during the copy
                 return decompress(data) if data else b""
-
-    def _read_header(self) -> int:
-        """Return the number of snapshots so far (upper 32 bits) and the size of the last one."""
-        (header,) = _HEADER.unpack_from(self._memory)
-        return int(header)
 
     @staticmethod
     def _find_start(sequence: int) -> int:
-        return _HEADER.size + sequence % 2 * SNAPSHOT_BYTES_MAX
+        return _HEADER_BYTES + sequence % 2 * SNAPSHOT_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSnapshots:
+    """A page holds only written snapshots, which outlive a worker: no counter may fall when it dies."""
+
     """The snapshots of the workers of one port, and the slot of this one.
 
     Prometheus takes each fall of a counter for a restart, and adds the whole number once more. So a page holds only
@@ -313,7 +316,7 @@ class Metrics(Collector):
         return (series.to_family() for series in self.series)
 
     def read_own_counts(self) -> list[tuple[Series, dict[Labels, list[float]]]]:
-        """Return what this process has counted, without the restored numbers."""
+        """Return this process's own counts, without the restored numbers."""
         self.update_tracked()
         counts = []
         for series in self.series:

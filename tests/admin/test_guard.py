@@ -98,9 +98,6 @@ async def test_a_wrong_key_is_written_to_the_audit_log(admin):
     assert "cpa-very-wrong" not in await whole_log(admin.proxy)
 
 
-# --- sessions --------------------------------------------------------------------------------------------------------
-
-
 async def test_a_browser_gets_a_session_that_is_not_the_key(admin):
     cookie = await logged_in(admin)
     assert admin.key not in cookie
@@ -199,9 +196,6 @@ async def test_a_wrong_key_in_the_form_is_reported_there(admin):
     assert answer.head.first("set-cookie") is None
 
 
-# --- other sites -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("host", ["evil.test", "localhost.evil.test", "127.0.0.1.evil.test", ""])
 async def test_under_a_foreign_name_nothing_is_served(admin, host):
     answer = await admin.send("GET", "/admin/api/overview", headers={"host": host})
@@ -234,9 +228,6 @@ async def test_with_a_session_a_change_must_say_where_it_comes_from(admin):
 async def test_a_form_of_another_site_cannot_log_in(admin):
     answer = await admin.send("POST", "/admin/login", key="", raw=b"key=x", headers={"origin": "https://evil.test"})
     assert answer.status == 403
-
-
-# --- what else is asked ----------------------------------------------------------------------------------------------
 
 
 async def test_an_impossible_request_is_explained(admin):

@@ -138,9 +138,6 @@ async def test_a_request_is_found_by_its_id_with_what_it_cost(admin):
     assert await admin.read_error(404, "GET", "/requests/cp-nowhere")
 
 
-# --- rights ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.seconds
 async def test_a_key_that_may_only_read_changes_nothing(admin):
     assert (await admin.read("/me", key=READER))["role"] == "read"
@@ -183,9 +180,6 @@ async def test_the_audit_log_names_the_operator(admin):
     await admin.read(f"/keys/{made['told']['id']}", method="DELETE", key="", headers=here)
     act = (await admin.read("/audit?limit=1"))["acts"][0]
     assert (act["who"], act["act"]) == ("lea (session)", "revoke key")
-
-
-# --- drafts of policies ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.seconds
@@ -252,9 +246,6 @@ async def test_every_setting_of_a_policy_has_a_field(admin):
     values = (await admin.read("/policies/default"))["values"]
     assert {each["path"] for each in values} <= {each["path"] for each in settings}
     assert all(each["about"] for each in settings)
-
-
-# --- sessions --------------------------------------------------------------------------------------------------------
 
 
 async def test_agents_with_the_same_beginning_are_separated_by_their_sessions(admin):

@@ -103,8 +103,6 @@ async def test_row_21_a_model_that_writes_no_summary_is_an_error(run):
     assert "wrote no summary: empty" in complaint
 
 
-# --- settings --------------------------------------------------------------------------------------------------------
-
 THOUGHT_CALL = call("Bash", command="make", out=LONG)
 THOUGHT_CALL[0]["reasoning_content"] = "Hm. " * 50
 WORK = [*READS, THOUGHT_CALL, THOUGHT]
@@ -192,9 +190,6 @@ async def test_keep_last_keeps_so_many_turns_and_no_more(run, turns):
     short = [[{"role": "assistant", "content": "So.", "reasoning_content": "Hm."}], user("And?"), THOUGHT]
     request = await apply(run, "--step", "strip-reasoning", "--keep-last", str(turns), pieces=short)
     assert count_thoughts(request) == turns - 1
-
-
-# --- what did nothing, and what cannot be used -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

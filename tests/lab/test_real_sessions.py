@@ -84,8 +84,6 @@ async def test_a_session_file_holds_what_the_agent_sent(name, tmp_path):
     assert without_head(conversation.messages)[: len(sent)] == sent
 
 
-# --- in the agent's own API -------------------------------------------------------------------------------------------
-
 WINDOW = 90_000
 
 

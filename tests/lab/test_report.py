@@ -98,11 +98,6 @@ def test_a_session_name_is_escaped_whatever_it_holds():
     assert {name for _, attrs in reader.found for name in attrs} <= {name for _, attrs in plain.found for name in attrs}
 
 
-def test_the_same_results_make_the_same_page():
-    results = [result(NOTHING), result()]
-    assert page(results) == page(list(results))
-
-
 def test_the_most_important_figures_come_first():
     plain = scores(
         1_000, 1_000, requests=4, over=3, peak=500, raw_bill=8 * PICO_PER_DOLLAR, bill=8 * PICO_PER_DOLLAR, priced=4

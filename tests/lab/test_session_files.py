@@ -12,8 +12,6 @@ from proxy.lab.sessions.session_files import UnreadableError
 from tests.lab.conversation_text import SAMPLES, conversations, format_lines, lines, one, recorded_figures
 from tests.support import recorded_traces
 
-# --- any client ------------------------------------------------------------------------------------------------------
-
 
 @pytest.mark.parametrize("name", ["messages.json", "messages.jsonl"])
 def test_a_list_of_messages_is_a_conversation_however_it_is_written(name):
@@ -43,9 +41,6 @@ def test_a_collection_is_a_source_of_its_own_and_its_rows_have_distinct_names():
     first, second = conversations("recorded/shop.jsonl")
     assert [(each.name, each.source) for each in (first, second)] == [("shop 0", "shop"), ("shop 1", "shop")]
     assert recorded_figures(first) == {2: (60, 0, 9, 3), 4: (90, 64, 5, 8)}
-
-
-# --- files -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_file_is_recognised_by_its_content_whatever_its_name(tmp_path):

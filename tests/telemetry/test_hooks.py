@@ -41,9 +41,6 @@ async def complaint(hook):
     return found[0]
 
 
-# --- in a proxy ------------------------------------------------------------------------------------------------------
-
-
 def hook_config(up, *hooks):
     return {
         "upstreams": [{**WIDE, "base_url": up.url}],
@@ -70,9 +67,6 @@ async def test_urls_are_called_and_one_that_fails_or_hangs_holds_up_no_other(ser
     assert [request.json["event"] for request in listener.requests] == ["compaction-started", "compaction-ended"]
     assert "hook 127.0.0.1 failed: ConnectionRefusedError" in proxy.output
     assert "hook 127.0.0.1 failed: TimeoutError" in proxy.output
-
-
-# --- URLs ------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_redirect_is_not_followed():
@@ -129,9 +123,6 @@ async def test_after_an_invalid_answer_the_next_event_is_still_delivered():
         await until(lambda: found)
         hooks(OPENED)
         await until(lambda: len(listener.requests) == 2)
-
-
-# --- none in another's way -------------------------------------------------------------------------------------------
 
 
 async def test_one_that_hangs_does_not_hold_up_another():

@@ -138,9 +138,3 @@ async def test_a_standard_output_that_is_closed_gets_no_bytes_into_another_file(
     assert proxy.errors == ""
     written = [path for path in proxy.state.rglob("*") if path.is_file() and b'"event":"request"' in path.read_bytes()]
     assert written == []
-
-
-async def test_an_output_that_works_drops_nothing(up, serve):
-    async with serve(None, config=config(up, "json")) as proxy:
-        await must_serve(proxy)
-        assert await metric(proxy, "log_lines_dropped_total") == 0

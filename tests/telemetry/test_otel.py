@@ -265,9 +265,6 @@ async def test_a_trace_that_the_client_does_not_record_is_continued_and_not_sent
     assert value.endswith(b"-00")
 
 
-# --- the header ---
-
-
 @pytest.mark.parametrize(
     "text",
     [None, "", "00", f"ff-{TRACE}-{PARENT}-01", f"00-{'0' * 32}-{PARENT}-01", f"00-{TRACE}-{'0' * 16}-01",

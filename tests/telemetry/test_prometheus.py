@@ -89,9 +89,6 @@ def test_the_page_of_metrics_is_good():
     assert not done.stdout
 
 
-# --- the dashboard ---------------------------------------------------------------------------------------------------
-
-
 @asynccontextmanager
 async def prometheus(place: Path, origin: str):
     """The shipped configuration, but for where the proxy is, how often it is asked, and where the rules are."""
@@ -142,8 +139,6 @@ async def test_every_question_of_the_dashboard_finds_an_answer(tmp_path):
     grows = [each for each in answers if "workers" not in each and "inflight" not in each]
     assert [question for question in grows if not max(answers[question]) > 0] == []
 
-
-# --- alerts ----------------------------------------------------------------------------------------------------------
 
 COUNTS = "0x20 1x40"  # for twenty minutes nothing, then one
 GOES_ON = "0+1x90"

@@ -1,4 +1,4 @@
-"""`compact`: compact a saved conversation, to see what would become of it.
+"""`compact`: compact a saved conversation and report the effect.
 
 Nothing is sent anywhere, unless a model is asked for a summary, or for the turns that are off the track.
 

@@ -1,9 +1,8 @@
 """The simulated agent: its whole run as one value, and the client that sends the growing history with every turn.
 
-The steps are made up, but hang together as in a real run. They were generated once and are in `runs.json.xz`: for each
-run its steps, each with what the model says and its calls with their results. A call's id tells which step it belongs
-to, so the model needs no memory. The client does not use the proxy's own client for upstreams, which drops the headers
-that the proxy adds to its answers.
+The steps were made up once and are in `runs.json.xz`: the model's words, and calls with their results. A call's id
+tells its step, so the model needs no memory. The client is aiohttp's: the proxy's own client for upstreams drops the
+headers that the proxy adds to its answers.
 """
 
 import asyncio

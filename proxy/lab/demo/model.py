@@ -1,8 +1,8 @@
-"""The simulated model behind an OpenAI-compatible HTTP server: it counts what it is sent, remembers every prefix,
-refuses what is too long or malformed, and says the next step of the run; or a summary, good or bad.
+"""The simulated model behind an OpenAI-compatible HTTP server.
 
-What a provider's cache does is kept simple and not kind: whole messages only, at least 1,024 tokens, in steps of 128.
-The last call in a request tells which step comes next, so retries, restarts and rewritten histories lead nowhere else.
+It counts tokens, remembers every prefix, refuses requests that are too long or malformed, and answers with the next
+step of the run, or with a summary, good or bad. Its cache knows whole messages only, from 1,024 tokens on, in steps of
+128. The last call in a request tells the next step, so retries and rewritten histories lead nowhere else.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from aiohttp import web
 from proxy.history.messages import Message
 from proxy.history.request import Request
 from proxy.lab.demo.agent import NUDGE, TASK, Run, encode
+from proxy.lab.replay.validity import check_openai, shape_of
 from proxy.models.tokenizer import Tokenizer
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 
@@ -308,24 +309,8 @@ def link_prefixes(pieces: Sequence[bytes]) -> list[bytes]:
 
 
 def find_breach(messages: Sequence[Message]) -> str:
-    """Return the rule that a request breaks, or an empty text."""
-    waiting: list[str] = []
-    for place, message in enumerate(messages):
-        if message.role == "tool":
-            if message.answers not in waiting:
-                return (
-                    f"Invalid parameter: messages[{place}] with role 'tool' must be a response to a preceding message "
-                    "with 'tool_calls'."
-                )
-            waiting.remove(message.answers)
-        elif waiting:
-            return f"An assistant message with 'tool_calls' must be followed by tool messages; missing: {waiting}"
-        waiting += [call.id for call in message.calls]
-    if waiting:
-        return f"An assistant message with 'tool_calls' must be followed by tool messages; missing: {waiting}"
-    if all(message.role != "user" for message in messages):
-        return "There must be a message with role 'user'."
-    return ""
+    """Return the rules of OpenAI that a request breaks, or an empty text."""
+    return ", ".join(check_openai([shape_of(message.raw) for message in messages]))
 
 
 _BODY_LIMIT_BYTES = 64 * 1024 * 1024

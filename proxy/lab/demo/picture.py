@@ -1,4 +1,4 @@
-"""A run as a person sees it: a picture of the history growing and what the model reads of it, totals, and the bill."""
+"""A run on a terminal: the growing history, the part that the model reads, totals, and the bill."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

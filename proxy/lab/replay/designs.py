@@ -1,7 +1,6 @@
-"""Plain designs to compare a policy with: what agents and proxies without a sense of price do.
+"""Plain designs to compare a policy with, as agents and proxies without a sense of price use them.
 
-They are rules like any other policy's, so they go through the same core and are judged by the same measures; the
-designs this product grew from are shipped as policies of their own.
+They are rules like any policy's, so they go through the same core and are judged by the same measures.
 """
 
 from collections.abc import Mapping

@@ -42,9 +42,9 @@ class Habit:
 
 PROVIDER = Habit(least=1_024, step=128, lifetime=300.0)
 FOREVER = Habit(least=0, step=1, lifetime=inf)
-# OpenAI from GPT-5.6 on, for a client that sets no breakpoints: one is written behind the newest message.
+# OpenAI from GPT-5.6 on, for a client that sets no breakpoints: one is written after the newest message.
 BREAKPOINTS = Habit(least=1_024, step=1, lifetime=1_800.0, ends_only=True)
-# Anthropic: what ends at a mark is kept, and from each mark the API looks back over twenty blocks.
+# Anthropic: a prefix ends at a mark, and from each mark the API looks back over twenty blocks.
 MARKS = Habit(least=1_024, step=1, lifetime=300.0, look_back=20)
 HABITS = {"provider": PROVIDER, "forever": FOREVER, "breakpoints": BREAKPOINTS}
 
@@ -157,7 +157,7 @@ class ReplayHistory:
                 continue
             stop = own.starts[there + 1] if there + 1 < len(own.starts) else len(own.elements)
             span = range(bisect_left(containers, own.starts[there]), bisect_left(containers, stop))
-            # What the core takes for instructions (a search for tools, say) may be all that an answer is.
+            # An answer may hold nothing but instructions for the core (a search for tools, say).
             for at in span:
                 if at and messages[at].role == "assistant":
                     answers[at] = there
@@ -196,8 +196,6 @@ class ReplayHistory:
         request = self.format.parse(self.body(place))
         assert request is not None  # noqa: S101 - the whole was read
         return request
-
-    # What is forwarded
 
     def render(self, request: Request, view: Sequence[Message], tools: bytes | None) -> "Forwarded":
         if self.conversation.own is None:

@@ -1,7 +1,7 @@
-"""Many conversations under many policies: in parallel, and a run that broke off goes on where it was.
+"""Many conversations under many policies, in parallel; an interrupted run continues.
 
-What a conversation came to under a policy depends on these two alone, so it does not matter which process does it or
-when; the results come back in the order of the policies and conversations that were asked for.
+A result depends on conversation and policy alone, so any process may compute it. Results come back in the order of the
+policies and conversations.
 """
 
 import json

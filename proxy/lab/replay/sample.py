@@ -1,8 +1,7 @@
-"""Conversations of our own making, the same on every machine: what the published scorecard is computed on.
+"""Built-in conversations, the same on every machine: the published scorecard is computed on them.
 
-The agent of the demo at work, some runs short and some long, with what its story lacks: people who come back with
-another task, an instruction in the midst, pauses long enough for a cache to go cold. No figure computed on them says
-what an agent in the field would see; that is what the recorded conversations are for.
+They are runs of the demo's agent, with a user who returns with another task, a late instruction, and pauses in which a
+cache goes cold. Figures of real agents come from recorded conversations only.
 """
 
 import json

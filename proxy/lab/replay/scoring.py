@@ -1,7 +1,6 @@
-"""Scores: each forwarded request compared with what the agent sent.
+"""Scores: each forwarded request compared with the agent's own.
 
-A `Judge` follows one conversation. It is given what the upstream received, whether a policy in this process or any
-running proxy made it, so both are judged by the same code.
+A `Judge` follows one conversation. Policies of this process and running proxies are judged by the same code.
 """
 
 from collections import Counter

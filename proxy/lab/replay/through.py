@@ -1,8 +1,8 @@
 """Replay of the same turns through a running proxy: this one or another.
 
 The proxy's upstream is this recorder. It answers each turn as recorded, and any other question (a proxy's own call for
-a summary) with the stand-in's answer. What it was sent goes to the same judge as a policy's. Messages are recognised by
-their content, whatever their spacing. Time is the conversation's own. The recorder refuses nothing.
+a summary) with the stand-in's answer. The requests that it gets go to the same judge as a policy's. Messages are
+recognised by their content, whatever their spacing. Time is the conversation's own. The recorder refuses nothing.
 """
 
 import asyncio

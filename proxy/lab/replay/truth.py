@@ -179,7 +179,7 @@ def _judge(
 
 
 def reads_as_failed(placeholder: str) -> bool:
-    """Does the proxy's own sentence say behind the call that it failed?"""
+    """Does the proxy's own sentence say, after the call, that it failed?"""
     match = _SENTENCE.search(placeholder)
     sentence = match[1] if match else placeholder.split("\n", 1)[0]
     call_ends = [call_end.end() for call_end in _CALL_END.finditer(sentence)]

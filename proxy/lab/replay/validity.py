@@ -1,8 +1,8 @@
-"""Rules of upstreams: what a strict one would refuse in a request, written from its documents alone.
+"""Rules of upstreams: breaches that a strict one would refuse, written from its documents alone.
 
 Nothing here knows how the proxy works. Breaches are counted by kind, because some recorded histories bring theirs.
-Three dialects: OpenAI's chat completions; chat templates that want user and assistant to alternate; and what a
-translation to Anthropic's Messages must give.
+Three dialects: OpenAI's chat completions; chat templates that want user and assistant to alternate; and translations to
+Anthropic's Messages.
 """
 
 import json

@@ -44,7 +44,7 @@ class RecordedSession:
     """Empty if it is unknown."""
     conversations: tuple[Conversation, ...] = ()
     notes: Mapping[str, int] = field(default_factory=dict)
-    """What was left out or mended, and how often."""
+    """Omissions and repairs, with counts."""
 
 
 def read_conversations(path: Path) -> Iterator[Conversation]:

@@ -135,7 +135,7 @@ def _is_message(row: Json) -> bool:
 
 
 def _body(row: Json) -> Json:
-    """A log may keep the request below `request` or `body`, beside the answer."""
+    """A log may keep the request below `request` or `body`, with the answer."""
     for candidate in (
         row,
         as_object(row.get("request")),

@@ -2,7 +2,7 @@
 
 Several items of one answer (reasoning, words, calls) are gathered into one message until something else follows, or
 until the usage closes them. Its own compaction writes the history that takes the place of the old one (older versions:
-only the summary, behind the words of the user), a rollback drops the last turns: both begin a chapter.
+only the summary, after the words of the user), a rollback drops the last turns: both begin a chapter.
 """
 
 from collections import Counter

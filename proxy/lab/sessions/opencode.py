@@ -1,4 +1,4 @@
-"""opencode: what `opencode export <session>` prints.
+"""opencode: the output of `opencode export <session>`.
 
 A message of the assistant holds one step or several, a step is one request. A compaction is a message of the user with
 such a part, and the summary that answers it: a chapter.

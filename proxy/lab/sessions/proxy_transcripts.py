@@ -1,8 +1,8 @@
-"""Our own originals: one message a line, linked by the chain (see `proxy.store.transcripts.files`).
+"""Originals of this proxy: one message a line, linked by the chain (see `proxy.store.transcripts.files`).
 
-A conversation lies in a folder of its own, in a file for each process that wrote; they are read together. Forks share
-their trunk, so the lines are a tree. The model's answer is kept beside the chain: its usage belongs to the echo
-of it that the client sent with the next request, and where none came, it is the last answer itself.
+Each process writes a file into the folder of a conversation; they are read together. Forks share their trunk, so the
+lines are a tree. The usage of an answer belongs to its echo, which the client sent with the next request. Without an
+echo, the answer itself is the last message.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

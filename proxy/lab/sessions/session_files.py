@@ -73,7 +73,7 @@ FILE_BYTES_LIMIT = 2 * 1024**3
 """Larger files are no sessions."""
 _PACKED = b"\x1f\x8b"
 _GLANCE_BYTES = 4096
-"""Enough to recognise a database beside the sessions."""
+"""Enough to recognise a database among the sessions."""
 _SKIPPED = (".git", "node_modules", "__pycache__", ".venv")
 
 

@@ -3,7 +3,7 @@
 A *chapter* is one history in its order: sessions are cut into chapters where their client started a new history (its
 own compaction, a fork, a sub-agent). The messages that a chapter took over are marked: their requests were counted
 where they were made. Calls and results are paired here, because agents write results down when they come or never, and
-an API wants every call answered right behind the message that made it.
+an API wants every call answered right after the message that made it.
 """
 
 import json
@@ -146,7 +146,7 @@ def find_branches(parents: Mapping[str, str]) -> Iterator[Branch]:
 
 
 def _path(leaf: str, parents: Mapping[str, str]) -> tuple[str, ...]:
-    """A circle is cut where it closes."""
+    """Circles are cut."""
     entries: dict[str, None] = {}
     here = leaf
     while here in parents and here not in entries:
@@ -186,7 +186,7 @@ class Chapter:
     path: str = CHAT_PATH
     """Of the API that the agent speaks."""
     notes: Mapping[str, int] = field(default_factory=dict)
-    """What was left out, and how often."""
+    """Omissions, with counts."""
 
 
 class Format(NamedTuple):
@@ -246,7 +246,7 @@ def build_conversation(chapter: Chapter, place: str, kind: str) -> tuple[Convers
 
 
 def pair_results(messages: Sequence[RecordedMessage]) -> tuple[list[RecordedMessage], Counter[str]]:
-    """Put each result behind its call, and leave out results without a call."""
+    """Put each result after its call, and leave out results without a call."""
     notes: Counter[str] = Counter()
     results, open_calls = _find_results(messages, notes)
     paired_messages: list[RecordedMessage] = []
@@ -288,19 +288,17 @@ def _calls(message: RecordedMessage) -> Iterator[Json]:
     yield from as_objects(message.message.get("tool_calls")) if message.role == "assistant" else ()
 
 
-# --- in the agent's own API -------------------------------------------------------------------------------------------
-
 _MAX_TOKENS = 32_000
 """Claude Code asks for this many; its files do not tell."""
 
 
 def build_own_history(path: str, messages: Sequence[RecordedMessage]) -> OwnHistory:
-    """Write what a reader put between in the form of that API."""
+    """Write messages of a reader's own in the form of that API."""
     return _build_messages(messages) if path == MESSAGES_PATH else _build_items(messages)
 
 
 def _build_messages(messages: Sequence[RecordedMessage]) -> OwnHistory:
-    """Results are put together, with the text behind them in the same message."""
+    """Results are put together, with the text after them in the same message."""
     elements, starts = list[Json](), list[int]()
     is_open = False
     for message in messages:
