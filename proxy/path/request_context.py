@@ -39,7 +39,7 @@ from proxy.wire.caller import Caller, find_credentials, is_credential
 from proxy.wire.headers import Headers, find_header, read_own_headers
 
 Mode = Literal["auto", "off", "force", "observe", "bypass"]
-MODES: tuple[Mode, ...] = get_args(Mode)
+MODES: dict[str, Mode] = {mode: mode for mode in get_args(Mode)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class RequestOptions:
     def read(cls, headers: Headers) -> "RequestOptions":
         words = read_own_headers(headers)
         mode_text = words.get("x-compaction", "").strip().lower() or "auto"
-        mode = next((mode for mode in MODES if mode == mode_text), None)
+        mode = MODES.get(mode_text)
         if mode is None:
             raise BadRequest(f"x-compaction must be one of {', '.join(MODES)}")
         return cls(mode, words.get("x-compaction-focus", ""), words.get("x-conversation-id", ""))
@@ -133,16 +133,6 @@ class CompiledPolicy:
 @dataclass(frozen=True, slots=True)
 class PolicyChoice:
     policies: tuple[tuple[float, CompiledPolicy], ...]
-
-    @classmethod
-    def of_one(cls, policy: CompiledPolicy) -> "PolicyChoice":
-        return cls(((ALL_PERCENT, policy),))
-
-    @property
-    def only(self) -> CompiledPolicy | None:
-        if len(self.policies) != 1:
-            return None
-        return self.policies[0][1]
 
     def choose(self, position: float) -> CompiledPolicy:
         return next(policy for rollout, policy in self.policies if position < rollout or rollout == ALL_PERCENT)
@@ -229,15 +219,6 @@ class ModelProfile:
     prior: Calibration
     tokenizer: Tokenizer
 
-    @classmethod
-    def of(cls, settings: Upstream, model: str, tokenizer: Tokenizer) -> "ModelProfile":
-        configured_window = None
-        if settings.window:
-            configured_window = Window(total=settings.window, origin="config")
-        window = resolve_window(model, configured_window)
-        counter = make_counter_name(settings.name, model)
-        return cls(window, compute_relative_prices(window), counter, find_prior_calibration(model), tokenizer)
-
 
 class ModelProfiles:
     def __init__(self, tokenizers: Tokenizers) -> None:
@@ -248,7 +229,13 @@ class ModelProfiles:
         key = settings.name, settings.window, model, estimator
         profile = self._profiles.get(key)
         if profile is None:
-            profile = ModelProfile.of(settings, model, self._tokenizers.of(model, estimator))
+            configured_window = None
+            if settings.window:
+                configured_window = Window(total=settings.window, origin="config")
+            window = resolve_window(model, configured_window)
+            counter, prior = make_counter_name(settings.name, model), find_prior_calibration(model)
+            tokenizer = self._tokenizers.of(model, estimator)
+            profile = ModelProfile(window, compute_relative_prices(window), counter, prior, tokenizer)
             self._profiles[key] = profile
         return profile
 
