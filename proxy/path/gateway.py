@@ -21,7 +21,7 @@ from proxy.errors import NotFound, PathNotAllowed, ProxyError, UpgradeRefused, U
 from proxy.events import RequestFinished
 from proxy.lifetime import BackgroundTasks, Containment, Lease, Leases
 from proxy.path.actions import Deliver, Forwarding, Opening, Refusal
-from proxy.path.answers import AnswerRounds, LocalAnswer, StreamOfRounds
+from proxy.path.answers import AnswerRounds, LocalAnswer
 from proxy.path.compactor import Compactor
 from proxy.path.conversation import LEFT_ALONE, Decision
 from proxy.path.driver import OutgoingRequest, RequestDriver, remove_reasoning_of
@@ -96,11 +96,13 @@ class ResponseTap:
 
 @dataclass(frozen=True, slots=True)
 class RelayedAnswer:
-    reply: Reply | LocalAnswer | StreamOfRounds
+    reply: Reply | LocalAnswer
     own_headers: Headers
     watch: StreamWatch | None
     tap: ResponseTap | None = None
     shown: Rewriter | None = None
+    rounds: AsyncGenerator[bytes] | None = None
+    """The chunks of all rounds in place of those of the reply."""
 
     @property
     def headers(self) -> Headers:
@@ -110,7 +112,7 @@ class RelayedAnswer:
         return (*headers, *self.own_headers)
 
     def body(self) -> AsyncGenerator[bytes]:
-        chunks = self.reply.chunks()
+        chunks = self.rounds or self.reply.chunks()
         if self.tap is not None:
             chunks = self.tap.listen(chunks)
         if self.shown is not None:
@@ -336,14 +338,15 @@ class Gateway:
                 tap = ResponseTap(None, watch)
                 calls.owned.callback(tap.end)
             tap.recording = recording
-        answer: Reply | LocalAnswer | StreamOfRounds = reply
+        answer: Reply | LocalAnswer = reply
+        chunks = None
         if own_tools is not None:
             own_tools.start(outgoing.call, stream=watch is not None)
-            answer = await self._join_rounds(own_tools, reply, watch, calls, record)
+            answer, chunks = await self._join_rounds(own_tools, reply, watch, calls, record)
             if own_tools.accepted is not None:
                 decision = own_tools.accepted.decision
         usage_rewriter = _build_usage_rewriter(outgoing.usage_view, answer)
-        return RelayedAnswer(answer, render_decision(decision, record.request_id), watch, tap, usage_rewriter)
+        return RelayedAnswer(answer, render_decision(decision, record.request_id), watch, tap, usage_rewriter, chunks)
 
     async def _join_rounds(
         self,
@@ -352,13 +355,17 @@ class Gateway:
         watch: StreamWatch | None,
         calls: UpstreamCalls,
         record: RequestFinished,
-    ) -> Reply | LocalAnswer | StreamOfRounds:
+    ) -> tuple[Reply | LocalAnswer, AsyncGenerator[bytes] | None]:
+        async def ask(call: Call) -> tuple[Reply, Refusal | None]:
+            next_reply = await calls.send(call)
+            await next_reply.decompress(ANSWER_MAX_BYTES)
+            return next_reply, await _read_refusal(next_reply, call)
+
         rounds = AnswerRounds(
             own_tools,
             record,
             upstream=calls.client.settings.name,
-            send=calls.send,
-            read_refusal=_read_refusal,
+            ask=ask,
             fail_open=partial(self._fail_open, record=record),
             note_decision=partial(_note_decision, record=record),
             emit=self._emit,
@@ -546,7 +553,7 @@ def _build_watch(call: Call, reply: Reply) -> StreamWatch | None:
     return StreamWatch(must_finish=must_finish, names_events=names_events, flat_errors=flat_errors)
 
 
-def _build_usage_rewriter(view: UsageView | None, reply: Reply | LocalAnswer | StreamOfRounds) -> Rewriter | None:
+def _build_usage_rewriter(view: UsageView | None, reply: Reply | LocalAnswer) -> Rewriter | None:
     if view is None or find_encoding(reply.headers):
         return None
     kind = find_header(reply.headers, "content-type") or ""
