@@ -24,7 +24,7 @@ from proxy.path.performer import MODEL_MAX_CHARS, ActionPerformer
 from proxy.path.program import compact, decide, run
 from proxy.path.remedies import INVALID_STATUSES, strip_signed
 from proxy.path.remember import give_up_summary, remember
-from proxy.path.request_context import CompiledPolicy, RequestOptions, make_window_scope
+from proxy.path.request_context import CompiledPolicy, RequestOptions
 from proxy.path.services import Services, estimate_work, needs_thread, run_apart
 from proxy.recall.answering import CompactedHistory, OwnToolRounds, find_room, list_tools
 from proxy.shorten.memory import LookUp
@@ -110,20 +110,11 @@ class RequestDriver:
         self._offers_compact = offers_compact
         self._format = REQUEST_FORMATS[call.path]
         self._answers = ANSWER_FORMATS[call.path]
-        self._scope = make_window_scope(client.settings, request.model, call)
-        self._profile = services.profiles.find(client.settings, request.model, policy.settings.estimator)
-        self.is_small = self._can_be_left_alone(outgoing.options)
         self.performer = ActionPerformer(
-            services,
-            call,
-            request,
-            options=outgoing.options,
-            policy=policy,
-            client=client,
-            profile=self._profile,
-            scope=self._scope,
-            prefix=prefix,
+            services, call, outgoing.options, request, policy=policy, client=client, prefix=prefix
         )
+        self._scope = self.performer.scope
+        self.is_small = self._can_be_left_alone(outgoing.options)
         self._life = run(self.gather, is_small=self.is_small)
         self._forwarding: Forwarding | None = None
         self._instead: Forwarding | None = None
@@ -152,7 +143,7 @@ class RequestDriver:
         if options.mode != "auto" or not self.policy.rules.new_blocks or self._call.caller.halted:
             return False
         return (
-            self.policy.leaves_alone(self._request, self._profile.window)
+            self.policy.leaves_alone(self._request, self.performer.profile.window)
             and self._services.learned.find_hint(self._scope) is None
         )
 
@@ -160,7 +151,7 @@ class RequestDriver:
         return self._gather(self._outgoing.options)
 
     def _gather(self, options: RequestOptions, *, answer_has_begun: bool = False) -> Context:
-        services, policy, profile, request = self._services, self.policy.settings, self._profile, self._request
+        services, policy, profile, request = self._services, self.policy.settings, self.performer.profile, self._request
         probed_window = services.window_probe.find(self._scope)
         window = profile.window
         if probed_window is not None and window.origin != "config":
