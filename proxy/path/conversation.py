@@ -106,10 +106,6 @@ class Decision:
         return self.plan is not None and self.plan.action != "none" and self.outcome != "observed"
 
     @property
-    def makes_block(self) -> bool:
-        return self.plan is not None and self.plan.block is not None
-
-    @property
     def tokens_before(self) -> int:
         if self.plan is None:
             return 0

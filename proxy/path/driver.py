@@ -144,7 +144,7 @@ class RequestDriver:
             return False
         return (
             self.policy.leaves_alone(self._request, self.performer.profile.window)
-            and self._services.learned.find_hint(self._scope) is None
+            and self._services.learned.hints.get(self._scope) is None
         )
 
     def gather(self) -> Context:
@@ -159,11 +159,14 @@ class RequestDriver:
         mode = "auto" if options.mode == "bypass" else options.mode
         if policy.mode == "observe" and mode == "auto":
             mode = "observe"
+        recall_tool = b""
+        if policy.recall == "on" and self._answers.allows_rounds(request.source):
+            recall_tool = self._answers.RECALL_TOOL
         rules = replace(
             self.policy.rules,
             redact=lambda raw: services.redaction.of_json(raw)[0],
             go_on=self._go_on,
-            recall_tool=self._answers.RECALL_TOOL if self._may_recall() else b"",
+            recall_tool=recall_tool,
         )
         lacks_usage = request.stream and not request.asks_usage and self._scope not in services.usage_refusals
         return Context(
@@ -182,7 +185,7 @@ class RequestDriver:
             prior=profile.prior,
             window=window,
             prices=profile.prices,
-            local_window=services.learned.find_hint(self._scope),
+            local_window=services.learned.hints.get(self._scope),
             is_halted=self._call.caller.halted,
             is_known=self._is_known,
             originals=choose_originals(
@@ -196,9 +199,6 @@ class RequestDriver:
             summary_seconds=policy.summary.seconds,
             read_block=partial(services.blocks.read, self._scope.caller),
         )
-
-    def _may_recall(self) -> bool:
-        return self.policy.settings.recall == "on" and self._answers.allows_rounds(self._request.source)
 
     async def advance(self, opening: Opening | None) -> OutgoingRequest | Deliver:
         while True:
@@ -223,7 +223,8 @@ class RequestDriver:
 
     def _needs_whole_history(self, opening: Opening) -> bool:
         if opening.is_good:
-            return self._forwarding is not None and self._forwarding.decision.makes_block
+            plan = None if self._forwarding is None else self._forwarding.decision.plan
+            return plan is not None and plan.block is not None
         return opening.refusal is not None or opening.is_invalid
 
     async def finish(self, tail: Tail, *, is_whole: bool) -> None:

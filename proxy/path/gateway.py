@@ -177,9 +177,12 @@ class Gateway:
         self._emit = emit
         self._relayed_paths = set[str]()
         self._notes = notes
+        first = config.upstreams[0]
+        # Large bodies are not searched for the name of the model if it refuses none and is not in the URL.
         self._model_decides = (
             len(config.upstreams) > 1
-            or not _serves_all_alike(config.upstreams[0])
+            or "*" not in first.models
+            or "{model}" in first.base_url
             or any(attachment.model != "*" for attachment in config.attachments)
         )
         self._only_upstream = config.upstreams[0] if len(config.upstreams) == 1 and not self._model_decides else None
@@ -445,12 +448,11 @@ class Gateway:
         self._emit(events.FailedOpen(request_id, *events.locate_fault(fault)))
 
     def _start_note(self, driver: RequestDriver, record: RequestFinished, tap: ResponseTap) -> None:
-        work = partial(self._note_turn, driver, record, tap)
-        if self._notes.start(work, self.lease()) is None:
-            self._emit(events.StoreFailed(f"{len(self._notes)} turns wait to be noted; this one is not remembered"))
+        async def note() -> None:
+            await self._fail_open(driver.finish(tap.tail, is_whole=tap.is_whole), None, record)
 
-    async def _note_turn(self, driver: RequestDriver, record: RequestFinished, tap: ResponseTap) -> None:
-        await self._fail_open(driver.finish(tap.tail, is_whole=tap.is_whole), None, record)
+        if self._notes.start(note, self.lease()) is None:
+            self._emit(events.StoreFailed(f"{len(self._notes)} turns wait to be noted; this one is not remembered"))
 
 
 async def _read_opening(outgoing: OutgoingRequest, reply: Reply, hold_seconds: float) -> Opening:
@@ -530,11 +532,6 @@ def _note_decision(decision: Decision | None, record: RequestFinished) -> None:
 
 def _is_compacted(method: str, path: str) -> bool:
     return method == "POST" and (path in COMPACTED_PATHS or path == COMPACT_PATH)
-
-
-def _serves_all_alike(settings: Upstream) -> bool:
-    """Then large bodies need not be searched for the name of the model."""
-    return "*" in settings.models and "{model}" not in settings.base_url
 
 
 def _keep_or_open(settings: Upstream, kept: Mapping[str, Client], emit: events.Listener) -> Client:

@@ -95,7 +95,7 @@ class ActionPerformer:
             case actions.NoteLocalWindow(window):
                 services.learned.note(self.scope, window)
             case actions.ShareProbedWindow(key):
-                if (window := services.learned.take_probed(self.scope)) is not None:
+                if (window := services.learned.probed.pop(self.scope)) is not None:
                     await store.write_fact(key, encode_window(window), LEARNED_SECONDS)
             case actions.CanSummarize(conversation):
                 client = self.policy.summary_client or self._client

@@ -260,24 +260,15 @@ class LearnedWindows:
     """The store keeps the same for a day, per credential."""
 
     def __init__(self) -> None:
-        self._hints = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=find_caller)
-        self._probed = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=find_caller)
-
-    def find_hint(self, scope: WindowScope) -> Window | None:
-        return self._hints.get(scope)
+        self.hints = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=find_caller)
+        self.probed = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=find_caller)
 
     def note(self, scope: WindowScope, window: Window | None) -> None:
         """None: nothing, so that an expired limit is forgotten here as well."""
         if window is None:
-            self._hints.pop(scope)
+            self.hints.pop(scope)
         else:
-            self._hints[scope] = window
-
-    def note_probed(self, scope: WindowScope, window: Window) -> None:
-        self._probed[scope] = window
-
-    def take_probed(self, scope: WindowScope) -> Window | None:
-        return self._probed.pop(scope)
+            self.hints[scope] = window
 
 
 PROBE_INTERVAL_SECONDS = 3600.0
@@ -323,7 +314,7 @@ class WindowProbe:
                 window = read(answer, model)
             if window is not None:
                 self._windows[scope] = window
-                self._learned.note_probed(scope, window)
+                self._learned.probed[scope] = window
                 return
 
 

@@ -25,7 +25,6 @@ from proxy.path.actions import (
     Send,
     StartSummary,
     StoreBlock,
-    drive,
     drive_until,
 )
 from proxy.path.conversation import Context, Conversation
@@ -114,6 +113,16 @@ class Worker:
 
 
 @dataclass
+def drive(actions, perform):
+    """Perform each action at once and return the result of the generator."""
+    result = None
+    try:
+        while True:
+            result = perform(actions.send(result))
+    except StopIteration as stop:
+        return stop.value
+
+
 class Driver:
     """Drives one request, and performs its actions."""
 
