@@ -112,7 +112,6 @@ class Worker:
         return conversation.build_state(conversation.gather_facts(can_summarize=self.facts.can_summarize))
 
 
-@dataclass
 def drive(actions, perform):
     """Perform each action at once and return the result of the generator."""
     result = None
@@ -123,6 +122,7 @@ def drive(actions, perform):
         return stop.value
 
 
+@dataclass
 class Driver:
     """Drives one request, and performs its actions."""
 
