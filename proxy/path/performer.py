@@ -73,55 +73,51 @@ class ActionPerformer:
     def tokenizer(self) -> Tokenizer:
         return self.profile.tokenizer.of_owner(self.scope.caller)
 
-    async def perform(self, action: Action) -> Any:  # noqa: ANN401 (each action has a result of its own)
-        try:
-            return await self._perform(action)
-        except StoreUnavailable as fault:
-            self._services.emit(events.StoreFailed(str(fault)))
-            return None
-
-    async def _perform(self, action: Action) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 (one case per action)
+    async def perform(self, action: Action) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 (one case per action)
         services, store = self._services, self._services.store
-        match action:
-            case actions.CountTokens(pieces):
-                return await self.tokenizer.count_all(pieces)
-            case LookUp(blocks, facts, windows, summaries):
-                return await store.find_first(blocks, facts, windows, summaries)
-            case actions.Identify():
-                secret = await services.secret.get()
-                return actions.Owner(find_tenant(self._call, secret), secret)
-            case actions.ProbeWindow():
-                services.window_probe.start(self._client, self._call, self.scope)
-            case actions.NoteLocalWindow(window):
-                services.learned.note(self.scope, window)
-            case actions.ShareProbedWindow(key):
-                if (window := services.learned.probed.pop(self.scope)) is not None:
-                    await store.write_fact(key, encode_window(window), LEARNED_SECONDS)
-            case actions.CanSummarize(conversation):
-                client = self.policy.summary_client or self._client
-                return not services.summarizer.is_resting((conversation.identified.tenant, client.settings.name))
-            case actions.StartSummary(question, conversation):
-                services.summarizer.start(self._order(question, conversation))
-            case actions.AwaitSummary():
-                return await self._await_summary(action)
-            case actions.KeepOriginals(writing, conversation):
-                return await self._keep_originals(writing, conversation.identified)
-            case actions.BeginCompaction():
-                self._announce_beginning(action)
-            case actions.EndCompaction(decision):
-                self._announce_end(decision)
-            case actions.ReportRefusal():
-                self._report_refusal(action)
-            case actions.NoteAccepted(refused_usage_option):
-                self._note_accepted(refused_usage_option=refused_usage_option)
-            case actions.StoreBlock(key, block, replaces):
-                return await store.put_block(key, block, over=replaces)
-            case actions.StoreFact(key, value, seconds):
-                await store.write_fact(key, value, seconds)
-            case actions.RecountByProbe():
-                return await self._recount()
-            case actions.Report(turn):
-                self._report(turn)
+        try:
+            match action:
+                case actions.CountTokens(pieces):
+                    return await self.tokenizer.count_all(pieces)
+                case LookUp(blocks, facts, windows, summaries):
+                    return await store.find_first(blocks, facts, windows, summaries)
+                case actions.Identify():
+                    secret = await services.secret.get()
+                    return actions.Owner(find_tenant(self._call, secret), secret)
+                case actions.ProbeWindow():
+                    services.window_probe.start(self._client, self._call, self.scope)
+                case actions.NoteLocalWindow(window):
+                    services.learned.note(self.scope, window)
+                case actions.ShareProbedWindow(key):
+                    if (window := services.learned.probed.pop(self.scope)) is not None:
+                        await store.write_fact(key, encode_window(window), LEARNED_SECONDS)
+                case actions.CanSummarize(conversation):
+                    client = self.policy.summary_client or self._client
+                    return not services.summarizer.is_resting((conversation.identified.tenant, client.settings.name))
+                case actions.StartSummary(question, conversation):
+                    services.summarizer.start(self._order(question, conversation))
+                case actions.AwaitSummary():
+                    return await self._await_summary(action)
+                case actions.KeepOriginals(writing, conversation):
+                    return await self._keep_originals(writing, conversation.identified)
+                case actions.BeginCompaction():
+                    self._announce_beginning(action)
+                case actions.EndCompaction(decision):
+                    self._announce_end(decision)
+                case actions.ReportRefusal():
+                    self._report_refusal(action)
+                case actions.NoteAccepted(refused_usage_option):
+                    self._note_accepted(refused_usage_option=refused_usage_option)
+                case actions.StoreBlock(key, block, replaces):
+                    return await store.put_block(key, block, over=replaces)
+                case actions.StoreFact(key, value, seconds):
+                    await store.write_fact(key, value, seconds)
+                case actions.RecountByProbe():
+                    return await self._recount()
+                case actions.Report(turn):
+                    self._report(turn)
+        except StoreUnavailable as fault:
+            services.emit(events.StoreFailed(str(fault)))
         return None
 
     async def _keep_originals(self, writing: Writing, identity: Identity) -> bool:
