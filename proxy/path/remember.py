@@ -330,9 +330,8 @@ def account(forwarding: Forwarding, delivered: Delivered) -> Actions[LastRequest
     if memory.last is None and calibration.observations:
         # The next conversation begins with the calibration that the first request of this one taught.
         yield StoreFact(identity.scale_key, calibration.to_bytes(), FACT_SECONDS)
-    turn = _report_turn(
-        forwarding, conversation, plan, answer.usage, delivered.now
-    )  # after what the next request needs
+    # After what the next request needs.
+    turn = _report_turn(forwarding, conversation, plan, answer.usage, delivered.now)
     if is_silently_cut(forwarded_tokens, answer):
         turn = replace(turn, silently_cut=(forwarded_tokens, reported_tokens))
     is_last_useless = useless == USELESS_BLOCKS_MAX and plan.action == "created"
