@@ -427,11 +427,13 @@ class Gateway:
             with suppress(ProxyError):
                 retry = await calls.send(bare_call)
                 await _read_refusal(retry, bare_call, self.config.listen.heartbeat_seconds)
+                record.headers_at = perf_counter()  # the time until now was the upstream's: it is no overhead
                 has_helped = retry.is_good
                 if has_helped:
-                    reply.close()
                     decision = Decision("bypassed", REASONING_REMOVED)
-                    outgoing, reply = replace(outgoing, call=bare_call, decision=decision), retry
+                    outgoing = replace(outgoing, call=bare_call, decision=decision)
+                    reply, retry = retry, reply
+                retry.close()  # of no more use, and the answer may take minutes
         if refusal.kind != "usage-option":
             upstream = calls.client.settings.name
             self._emit(events.SizeRefused(record.request_id, upstream, refusal.kind, refusal.limit, has_helped))
