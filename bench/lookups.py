@@ -13,8 +13,7 @@ from proxy.path.services import Keeper
 from proxy.shorten.rules import CLEAR_TOKENS
 from proxy.store.contract import Found
 from proxy.store.sqlite import SqliteStore
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client
+from proxy.upstream.client import Call, Client
 
 ANY = Upstream(base_url="http://127.0.0.1:9/v1")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from proxy.lifetime import Containment
-from proxy.wire.trace_context import Trace
+from proxy.wire.http_head import Trace
 
 
 class Event(msgspec.Struct, frozen=True):

@@ -60,7 +60,7 @@ class Leases:
 class Containment:
     """The only broad `except` of this package: exceptions are reported and not raised, but for those in `passes`.
 
-    Two may use it (docs/decisions/0012): the gateway and the dispatcher of events.
+    Two may use it (docs/decisions.md, 0012): the gateway and the dispatcher of events.
     """
 
     __slots__ = ("_passes", "_report")

@@ -24,15 +24,12 @@ from proxy.path.planning import NO_SUMMARY, Plan
 from proxy.path.remedies import INVALID_STATUSES
 from proxy.path.services import run_apart
 from proxy.recall.answering import OwnToolRounds
-from proxy.upstream.call import Call
-from proxy.upstream.client import Reply
+from proxy.upstream.client import Call, Reply
 from proxy.wire.answer_assembly import ANSWER_MAX_BYTES
-from proxy.wire.answer_format import AnswerFormat
+from proxy.wire.api_format import AnswerFormat, RequestFormat
 from proxy.wire.chat.chat_format import CHAT_FORMAT
-from proxy.wire.headers import Headers, find_encoding, is_event_stream, remove_headers
-from proxy.wire.request_format import RequestFormat
-from proxy.wire.stream_opening import OPENING_MAX_BYTES, find_refusal
-from proxy.wire.stream_watch import StreamWatch, read_error
+from proxy.wire.event_streams import OPENING_MAX_BYTES, StreamWatch, find_refusal, read_error
+from proxy.wire.http_head import Headers, find_encoding, is_event_stream, remove_headers
 
 UNCHANGED = "none"
 JSON: Headers = (("content-type", "application/json"),)

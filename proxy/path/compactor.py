@@ -33,15 +33,13 @@ from proxy.path.services import WORTHWHILE_BYTES, Keeper, Services, estimate_wor
 from proxy.recall.own_tools import COMPACT
 from proxy.store.contract import Store
 from proxy.store.transcripts.writer import Recording, SubmittedHistory
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client
+from proxy.upstream.client import Call, Client
+from proxy.wire.api_format import offer_own_tool
 from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
-from proxy.wire.headers import Headers
-from proxy.wire.known_prefix import Prefix
-from proxy.wire.messages import threads
-from proxy.wire.paths import CHAT_PATH, COUNT_TOKENS_PATH, MESSAGES_PATH
+from proxy.wire.http_head import CHAT_PATH, COUNT_TOKENS_PATH, MESSAGES_PATH, Headers
+from proxy.wire.json_body import Prefix
+from proxy.wire.messages.messages_format import find_thread_client, find_thread_use, render_thread_refusal
 from proxy.wire.redaction import Redaction
-from proxy.wire.rounds import offer_own_tool
 
 NOTHING_REDACTED = Redaction()
 HISTORY_ELSEWHERE = "history-elsewhere"
@@ -165,14 +163,14 @@ class Compactor:
         reason = REQUEST_FORMATS[call.path].why_relayed(new_bytes)
         thread_use = ""
         if call.path in THREAD_PATHS and not reason:
-            thread_use = threads.find_thread_use(new_bytes)
+            thread_use = find_thread_use(new_bytes)
         if not thread_use:
             if not reason:
                 return None
             return replace(outgoing, decision=Decision("none", reason))
-        client = threads.find_client(call.headers)
+        client = find_thread_client(call.headers)
         if client is not None and thread_use in client.refused and may_act and call.path == MESSAGES_PATH:
-            answer = LocalAnswer(JSON, threads.render_refusal(client, call.request_id), client.status)
+            answer = LocalAnswer(JSON, render_thread_refusal(client, call.request_id), client.status)
             return replace(outgoing, decision=Decision("none", WHOLE_HISTORY_ASKED), answer=answer)
         if client is not None and thread_use == "create":
             return None  # it holds the whole history

@@ -29,13 +29,11 @@ from proxy.path.services import Services, estimate_work, needs_thread, run_apart
 from proxy.recall.answering import CompactedHistory, OwnToolRounds, find_room, list_tools
 from proxy.shorten.memory import LookUp
 from proxy.store.transcripts.writer import SubmittedHistory
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client
+from proxy.upstream.client import Call, Client
+from proxy.wire.api_format import RequestFormat
 from proxy.wire.formats import ANSWER_FORMATS, REQUEST_FORMATS
-from proxy.wire.known_prefix import Prefix
-from proxy.wire.request_format import RequestFormat
-from proxy.wire.usage import Tail, read_usage, says_truncated
-from proxy.wire.usage_view import UsageView
+from proxy.wire.json_body import Prefix
+from proxy.wire.token_counts import Tail, UsageView, read_usage, says_truncated
 
 
 @dataclass(frozen=True, slots=True)

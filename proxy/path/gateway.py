@@ -30,13 +30,10 @@ from proxy.path.remedies import INVALID_STATUSES, REASONING_REMOVED, SMALLEST_OV
 from proxy.path.request_context import PolicySelector
 from proxy.recall.answering import OwnToolRounds
 from proxy.store.transcripts.writer import Recording
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client, Reply
-from proxy.wire import trace_context
+from proxy.upstream.client import Call, Client, Reply
 from proxy.wire.answer_assembly import ANSWER_MAX_BYTES
-from proxy.wire.headers import Headers, find_encoding, find_header, is_event_stream, remove_headers
-from proxy.wire.outline import find_model
-from proxy.wire.paths import (
+from proxy.wire.event_streams import StreamOpening, StreamWatch, make_error_event
+from proxy.wire.http_head import (
     CHAT_PATH,
     COMPACT_PATH,
     COMPACTED_PATHS,
@@ -45,14 +42,19 @@ from proxy.wire.paths import (
     NOT_COMPACTED_PATHS,
     PATHS_WITH_FINISH_REASON,
     RESPONSES_PATH,
+    TRACE_HEADER,
+    Headers,
+    Trace,
+    continue_trace,
+    find_encoding,
+    find_header,
+    is_event_stream,
     is_inference,
+    remove_headers,
 )
+from proxy.wire.json_body import find_model
 from proxy.wire.refusals import BODY_MAX_BYTES, RECOVERABLE_KINDS, begins_as_error, classify, may_begin_as_error
-from proxy.wire.stream_opening import StreamOpening
-from proxy.wire.stream_watch import StreamWatch, make_error_event
-from proxy.wire.trace_context import Trace
-from proxy.wire.usage import Tail
-from proxy.wire.usage_view import BodyRewriter, Rewriter, StreamRewriter, UsageView
+from proxy.wire.token_counts import BodyRewriter, Rewriter, StreamRewriter, Tail, UsageView
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
@@ -263,8 +265,8 @@ class Gateway:
     def _begin_trace(self, record: RequestFinished, headers: Headers) -> Trace | None:
         settings = self.config.otel
         if settings.endpoint and settings.traces:
-            parent = find_header(headers, trace_context.HEADER)
-            record.trace = trace_context.continue_trace(parent, token_hex(32), settings.sample)
+            parent = find_header(headers, TRACE_HEADER)
+            record.trace = continue_trace(parent, token_hex(32), settings.sample)
         return record.trace
 
     def _route(self, call: Call, record: RequestFinished) -> UpstreamCalls:

@@ -28,11 +28,10 @@ from proxy.store.contract import StoreUnavailable
 from proxy.summary.call import SummaryCall, fetch_whole_answer
 from proxy.summary.pending import SummaryOrder
 from proxy.summary.question import Question
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client
+from proxy.upstream.client import Call, Client
 from proxy.wire.formats import REQUEST_FORMATS
-from proxy.wire.known_prefix import Prefix
-from proxy.wire.usage import read_usage
+from proxy.wire.json_body import Prefix
+from proxy.wire.token_counts import read_usage
 
 if TYPE_CHECKING:
     from proxy.store.transcripts.writer import SubmittedHistory

@@ -61,7 +61,7 @@ from proxy.shorten.memory import (
     SummaryCandidate,
     read_candidate,
 )
-from proxy.shorten.rules import Anchor, Facts, Rules
+from proxy.shorten.rules import ENOUGH_SHARE, Anchor, Facts, Rules
 from proxy.shorten.state import WINDOW_REASONS
 from proxy.shorten.window import LEARNED_SECONDS, LearnedLimit, price_prompt
 
@@ -388,13 +388,12 @@ def _rate_block(conversation: Conversation, plan: Plan, size: int) -> tuple[int,
     if not limits:
         return 0, since
     limit = limits[0][0]
-    goal = rules.find_goal(limit)
-    if size <= goal:
+    if size <= rules.find_goal(limit):
         useless = 0
     is_for_window = plan.block is not None and plan.block.reason in WINDOW_REASONS
     if not is_for_window or plan.reason == OVERFLOW_RETRY:
         return useless, since
-    if size <= (limit + goal) / 2 and since >= LASTING_REQUESTS:
+    if size <= limit * ENOUGH_SHARE and since >= LASTING_REQUESTS:
         return 0, 0
     return useless + 1, 0
 

@@ -24,19 +24,15 @@ from proxy.history.chain import compute_beginning
 from proxy.history.request import Request
 from proxy.lifetime import BackgroundTasks
 from proxy.lru import ByteBoundedCache
-from proxy.models.calibrations import find_prior_calibration, make_counter_name
 from proxy.models.tokenizer import Estimator, Tokenizer, Tokenizers
-from proxy.models.window_probes import PROBES
-from proxy.models.windows import is_known_model, resolve_window
+from proxy.models.windows import PROBES, find_prior_calibration, is_known_model, make_counter_name, resolve_window
 from proxy.path.remember import LOOK_UP_MIN_TOKENS, find_smallest_bytes
 from proxy.shorten.calibration import Calibration
 from proxy.shorten.economics import Prices
 from proxy.shorten.rules import Rules
 from proxy.shorten.window import Window, compute_relative_prices
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client
-from proxy.wire.caller import Caller, find_credentials, is_credential
-from proxy.wire.headers import Headers, find_header, read_own_headers
+from proxy.upstream.client import Call, Client
+from proxy.wire.http_head import Caller, Headers, find_credentials, find_header, is_credential, read_own_headers
 
 Mode = Literal["auto", "off", "force", "observe", "bypass"]
 MODES: dict[str, Mode] = {mode: mode for mode in get_args(Mode)}

@@ -26,11 +26,10 @@ from proxy.store.transcripts.saved_lines import History
 from proxy.store.transcripts.writer import Originals, Recording, SubmittedHistory
 from proxy.summary.pending import Summarizer
 from proxy.wire.answer_assembly import Assembly
-from proxy.wire.answer_format import AnswerFormat
-from proxy.wire.headers import Headers, find_encoding, find_header
-from proxy.wire.known_prefix import Prefix, count_stable, find_prefix
+from proxy.wire.api_format import AnswerFormat, RequestFormat
+from proxy.wire.http_head import Headers, find_encoding, find_header
+from proxy.wire.json_body import Prefix, count_stable, find_prefix
 from proxy.wire.redaction import Redaction
-from proxy.wire.request_format import RequestFormat
 
 BYTES_PER_ELEMENT = 100
 LARGE_WORK_BYTES = 256 * 1024

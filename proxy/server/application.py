@@ -14,7 +14,7 @@ from proxy.events import RequestFinished
 from proxy.path.gateway import Gateway
 from proxy.server.connection import REQUEST_ID, SERVER_NAME, ClientRequest, find_path, new_request_id, render_error
 from proxy.telemetry.metrics import CONTENT_TYPE, Metrics, WorkerSnapshots
-from proxy.wire.paths import COMPACT_PATH, COMPACTED_PATHS, below_v1
+from proxy.wire.http_head import COMPACT_PATH, COMPACTED_PATHS, below_v1
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 

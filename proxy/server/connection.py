@@ -31,9 +31,17 @@ from proxy.errors import (
 from proxy.events import RequestFinished
 from proxy.path.gateway import RelayedAnswer
 from proxy.wire.encodings import DecodedTooLarge, UndecodableBody, decode_body, is_known_encoding
-from proxy.wire.headers import TOO_MANY_HEADERS, Headers, are_writable, find_header
-from proxy.wire.paths import below_v1, has_v1_twice, normalize_path, remove_origin
-from proxy.wire.stream_watch import StreamWatch
+from proxy.wire.event_streams import StreamWatch
+from proxy.wire.http_head import (
+    TOO_MANY_HEADERS,
+    Headers,
+    are_writable,
+    below_v1,
+    find_header,
+    has_v1_twice,
+    normalize_path,
+    remove_origin,
+)
 
 HEADERS_MAX = 128
 HEAD_MAX_BYTES = 256 * 1024

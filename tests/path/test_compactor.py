@@ -30,13 +30,11 @@ from proxy.path.services import Keeper
 from proxy.store.memory import MemoryStore
 from proxy.store.sqlite import SqliteStore
 from proxy.store.transcripts.writer import Originals
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client
-from proxy.wire.caller import UNIDENTIFIED, Caller
+from proxy.upstream.client import Call, Client
 from proxy.wire.chat import chat_format
-from proxy.wire.headers import find_header
+from proxy.wire.http_head import UNIDENTIFIED, Caller, find_header
 from proxy.wire.redaction import redaction
-from proxy.wire.usage import Tail
+from proxy.wire.token_counts import Tail
 from tests.support import messages_api, responses_api
 from tests.support.agent import reading, turns
 from tests.support.messages import assistant, body, call, history, system, user

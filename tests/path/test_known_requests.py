@@ -3,7 +3,7 @@
 from proxy.path import services
 from proxy.path.services import KnownRequests
 from proxy.wire.chat.chat_format import CHAT_FORMAT
-from proxy.wire.known_prefix import find_prefix
+from proxy.wire.json_body import find_prefix
 from proxy.wire.messages.messages_format import MESSAGES_FORMAT
 from tests.support.messages import body, call, history, system, user
 

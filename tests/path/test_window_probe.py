@@ -9,8 +9,7 @@ from proxy.config import Upstream as Settings
 from proxy.path import request_context
 from proxy.path.request_context import LearnedWindows, WindowProbe, make_window_scope
 from proxy.shorten.window import Window
-from proxy.upstream.call import Call
-from proxy.upstream.client import Client
+from proxy.upstream.client import Call, Client
 from tests.support.scripted_upstream import Upstream, answer, by_path, hang
 
 VLLM = answer({"data": [{"id": "qwen3", "max_model_len": 32_768}]})

@@ -23,7 +23,7 @@ from proxy.server.application import App
 from proxy.server.connection import HttpServer
 from proxy.store.memory import MemoryStore
 from proxy.telemetry.metrics import Metrics
-from proxy.upstream.call import Call
+from proxy.upstream.client import Call
 from tests.support.messages import body
 
 
