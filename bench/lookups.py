@@ -55,6 +55,6 @@ async def _ask_compactor(place: Path, policy: Policy, body: bytes) -> int:
     compactor = Compactor(store, Keeper(), lambda _: None)
     call = Call("POST", "/chat/completions", "", (("authorization", "Bearer sk-of-nobody"),), body)
     async with Client(ANY, lambda _: None) as client:
-        await compactor.prepare(call, body, client, PolicyChoice.of_one(CompiledPolicy.compile("default", policy)))
+        await compactor.prepare(call, body, client, PolicyChoice(((100, CompiledPolicy.compile("default", policy)),)))
         await compactor.close()
     return store.looked

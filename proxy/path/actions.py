@@ -251,20 +251,10 @@ Action = (
 Actions = Generator[Action, Any, T]
 
 
-def drive(actions: Actions[T], perform: Callable[[Action], Any]) -> T:
-    """For simulations and tests: perform each action at once and return the result of the generator."""
-    result = None
-    try:
-        while True:
-            result = perform(actions.send(result))
-    except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
-
-
 def drive_until(
     actions: Actions[Any], perform: Callable[[Action], Any], result: object = None
 ) -> Send | Deliver | None:
-    """The same up to the next `Send` or `Deliver`, or the end (None)."""
+    """For simulations and tests: perform actions at once, up to the next `Send` or `Deliver`, or the end (None)."""
     try:
         while True:
             action = actions.send(result)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from time import perf_counter
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from proxy import events
 from proxy.errors import BadRequest, ProxyError, UpstreamBroke
@@ -129,31 +129,8 @@ def _plan(decision: Decision) -> Plan:
 TOO_LONG_KINDS = ("input", "tpm-hard")
 
 T = TypeVar("T")
-
-
-class FailOpen(Protocol):
-    async def __call__(self, act: Coroutine[Any, Any, T], otherwise: T, /) -> T: ...
-
-
-@dataclass(frozen=True, slots=True)
-class StreamOfRounds:
-    reply: Reply
-    read: Callable[[], AsyncGenerator[bytes]]
-
-    @property
-    def status(self) -> int:
-        return self.reply.status
-
-    @property
-    def reason(self) -> str:
-        return self.reply.reason
-
-    @property
-    def headers(self) -> Headers:
-        return self.reply.headers
-
-    def chunks(self) -> AsyncGenerator[bytes]:
-        return self.read()
+FailOpen = Callable[[Coroutine[Any, Any, Any], Any], Awaitable[Any]]
+"""Invariant 7: act, or return the second value (`Gateway`)."""
 
 
 class AnswerRounds:
@@ -163,8 +140,7 @@ class AnswerRounds:
         record: RequestFinished,
         *,
         upstream: str,
-        send: Callable[[Call], Awaitable[Reply]],
-        read_refusal: Callable[[Reply, Call], Awaitable[Refusal | None]],
+        ask: Callable[[Call], Awaitable[tuple[Reply, Refusal | None]]],
         fail_open: FailOpen,
         note_decision: Callable[[Decision], None],
         emit: events.Listener,
@@ -172,20 +148,22 @@ class AnswerRounds:
         self._own_tools = own_tools
         self._record = record
         self._upstream = upstream
-        self._send = send
-        self._read_refusal = read_refusal
+        self._ask = ask
         self._fail_open = fail_open
         self._note_decision = note_decision
         self._emit = emit
 
-    async def join(self, reply: Reply, watch: StreamWatch | None) -> Reply | LocalAnswer | StreamOfRounds:
+    async def join(
+        self, reply: Reply, watch: StreamWatch | None
+    ) -> tuple[Reply | LocalAnswer, AsyncGenerator[bytes] | None]:
+        """The chunks of all rounds are a stream as it comes; None: those of the answer, once it is there."""
         if watch is not None:
-            return StreamOfRounds(reply, partial(self._stream, reply, watch))
+            return reply, self._stream(reply, watch)
         if find_encoding(reply.headers):
-            return reply
+            return reply, None
         answer = await self._gather(reply)
         self._record.headers_at = perf_counter()  # of the last round: the time before is no overhead of the proxy
-        return answer
+        return answer, None
 
     async def _stream(self, reply: Reply, watch: StreamWatch) -> AsyncGenerator[bytes]:
         rounds, is_read = self._own_tools.rounds, True
@@ -242,9 +220,7 @@ class AnswerRounds:
         if self._own_tools.answered_calls:
             facts = self._own_tools.number, self._own_tools.answered_calls, self._own_tools.returned_bytes
             self._emit(events.RecallAnswered(self._record.request_id, self._record.conversation, *facts))
-        reply = await self._send(call)
-        await reply.decompress(ANSWER_MAX_BYTES)
-        refusal = await self._read_refusal(reply, call)
+        reply, refusal = await self._ask(call)
         if not reply.is_good and _may_help_round(self._own_tools, refusal, reply.status):
             reply = await self._ask_again(reply)
         if reply.is_good and self._own_tools.compacted is not None:
@@ -261,9 +237,7 @@ class AnswerRounds:
         if again is None:
             return refused_reply
         refused_reply.close()
-        reply = await self._send(again)
-        await reply.decompress(ANSWER_MAX_BYTES)
-        await self._read_refusal(reply, again)
+        reply, _ = await self._ask(again)
         if was_compacted:
             self._emit(events.ViewRefused(self._record.request_id, self._upstream, reply.is_good))
         return reply

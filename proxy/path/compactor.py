@@ -4,6 +4,7 @@ Faults are raised: the gateway is the one place that fails open. Read next: `pro
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -53,11 +54,11 @@ class Compactor:
         self._services = Services(store, keeper, emit, redaction)
         self._loading: asyncio.Task[None] | None = None
 
-    async def prepare(self, call: Call, body: bytes, client: Client, choice: PolicyChoice) -> OutgoingRequest:
-        if choice.only is not None:
-            return await self._prepare(call, body, client, choice.only)
+    async def _choose(self, choice: PolicyChoice, call: Call, body: bytes) -> CompiledPolicy:
+        if len(choice.policies) == 1:
+            return choice.policies[0][1]
         request = await self._read(call, body, self._find_prefix(call, body))
-        return await self._prepare(call, body, client, choice.choose(await self._position(call, request)))
+        return choice.choose(await self._position(call, request))
 
     def _find_prefix(self, call: Call, body: bytes) -> Prefix | None:
         if len(body) < WORTHWHILE_BYTES:
@@ -78,21 +79,23 @@ class Compactor:
         """Nothing is sent, and nothing is stored."""
         read = partial(read_compact_request, body)
         request, focus = await run_apart(estimate_work(body), read, is_known=self._knows(call))
-        policy = choice.only or choice.choose(await self._position(call, request))
+        policy = choice.choose(await self._position(call, request))
         options = RequestOptions.read(call.headers).with_force(focus)
         outgoing = OutgoingRequest(replace(call, path=CHAT_PATH), None, options)
         driver = RequestDriver(self._services, outgoing, request, policy=policy, client=client)
         decision = await driver.compact(store=False)
         return OutgoingRequest(call, decision, options, answer=render_compacted(decision))
 
-    async def _prepare(self, call: Call, body: bytes, client: Client, policy: CompiledPolicy) -> OutgoingRequest:
+    async def prepare(self, call: Call, body: bytes, client: Client, choice: PolicyChoice) -> OutgoingRequest:
+        policy = await self._choose(choice, call, body)
         options = RequestOptions.read(call.headers) if policy.settings.headers else RequestOptions()
         is_bypassed = options.mode == "bypass"
         decision = Decision("bypassed" if is_bypassed else "none")
         outgoing = OutgoingRequest(call, decision, options, keeps_originals=policy.settings.transcripts)
         if is_bypassed:
             return outgoing
-        self._start_loading()
+        if self._loading is None:  # agents begin small: the tokenizer is loaded before the first history is counted
+            self._loading = asyncio.get_running_loop().create_task(self._services.tokenizers.load())
         prefix = self._find_prefix(call, body)
         # What is known was not a reason when it was new: to search a megabyte takes half a millisecond.
         new_bytes = body
@@ -100,18 +103,18 @@ class Compactor:
             new_bytes = body[: prefix.start] + body[prefix.stop :]
         may_act = policy.settings.mode == "auto" and options.mode in ("auto", "force") and not call.caller.halted
         left_alone = self._leave_alone(outgoing, new_bytes, may_act=may_act)
-        offers_compact = False
-        if left_alone is None and may_act and policy.settings.compact_tool:
+        if left_alone is not None:
+            return left_alone
+        body_with_tool = body
+        if may_act and policy.settings.compact_tool:
             body_with_tool = _offer_compact(call, body)
-            offers_compact = body_with_tool is not body
-            call, body, prefix = (
-                replace(call, body=body_with_tool),
-                body_with_tool,
-                self._find_prefix(call, body_with_tool),
-            )
-        request = None if left_alone is not None else await self._read(call, body, prefix)
+        offers_compact = body_with_tool is not body
+        if offers_compact:
+            call = replace(call, body=body_with_tool)
+            prefix = self._find_prefix(call, body_with_tool)
+        request = await self._read(call, body_with_tool, prefix)
         if request is None:
-            return left_alone or replace(outgoing, decision=Decision("none", "not-understood"))
+            return replace(outgoing, decision=Decision("none", "not-understood"))
         outgoing = replace(outgoing, call=call)
         if call.path == COUNT_TOKENS_PATH:
             return await self._prepare_count(outgoing, request, policy, client)
@@ -125,15 +128,31 @@ class Compactor:
             offers_compact=offers_compact,
         )
         driver = make_driver(outgoing)
-        if not driver.is_small and may_act and policy.settings.compact_command:
-            if (focus := find_command(request, policy.rules.observations)) is not None:
-                return await self._answer_command(
-                    replace(outgoing, options=options.with_force(focus)), request, policy, client
-                )
-            if (focus := find_compact_call(request)) is not None:
-                forced = replace(outgoing, options=options.with_force(focus))
-                driver = make_driver(forced)
+        if may_act and not driver.is_small and policy.settings.compact_command:
+            return await self._obey(driver, make_driver, outgoing, request)
         return await _start(driver)
+
+    async def _obey(
+        self,
+        driver: RequestDriver,
+        make_driver: Callable[..., RequestDriver],
+        outgoing: OutgoingRequest,
+        request: Request,
+    ) -> OutgoingRequest:
+        """`/compact` as the last message: nothing is sent, and the block is stored at once."""
+        focus = find_command(request, driver.policy.rules.observations)
+        if focus is None:
+            focus = find_compact_call(request)
+            if focus is not None:
+                driver = make_driver(replace(outgoing, options=outgoing.options.with_force(focus)))
+            return await _start(driver)
+        forced = replace(outgoing, options=outgoing.options.with_force(focus))
+        history = without_command(request, REQUEST_FORMATS[outgoing.call.path])
+        decision = await make_driver(forced, request=history, prefix=None).compact(store=True)
+        answers = ANSWER_FORMATS[outgoing.call.path]
+        return replace(
+            forced, decision=decision, answer=describe_compaction(decision, history, forced.options.focus, answers)
+        )
 
     def _leave_alone(self, outgoing: OutgoingRequest, new_bytes: bytes, *, may_act: bool) -> OutgoingRequest | None:
         """A request whose history cannot be shortened here, with the reason; None if it can.
@@ -168,16 +187,6 @@ class Compactor:
             outgoing_count = replace(outgoing_count, decision=replace(outgoing_count.decision, outcome="none"))
         return replace(outgoing_count, driver=None, keeps_originals=False)
 
-    async def _answer_command(
-        self, outgoing: OutgoingRequest, request: Request, policy: CompiledPolicy, client: Client
-    ) -> OutgoingRequest:
-        history = without_command(request, REQUEST_FORMATS[outgoing.call.path])
-        driver = RequestDriver(self._services, outgoing, history, policy=policy, client=client)
-        decision = await driver.compact(store=True)
-        answers = ANSWER_FORMATS[outgoing.call.path]
-        answer = describe_compaction(decision, history, outgoing.options.focus, answers)
-        return replace(outgoing, decision=decision, answer=answer)
-
     async def start_recording(self, outgoing: OutgoingRequest, answer: Headers) -> Recording | None:
         history = None
         if outgoing.driver is not None:
@@ -206,11 +215,6 @@ class Compactor:
         secret = await self._services.secret.get()
         name = RequestOptions.read(call.headers).conversation
         return compute_rollout_position(request, find_tenant(call, secret), secret, name)
-
-    def _start_loading(self) -> None:
-        """Agents begin small: the tokenizer is loaded before the first history has to be counted."""
-        if self._loading is None:
-            self._loading = asyncio.get_running_loop().create_task(self._services.tokenizers.load())
 
     async def close(self) -> None:
         await self._services.close()

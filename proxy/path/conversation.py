@@ -27,19 +27,7 @@ from proxy.shorten.window import UNKNOWN, Window, make_window_keys
 
 
 class Originals(Enum):
-    """How much the original of a shortened history is worth to a policy; with the table below, the duty of a request.
-
-                     a new block,          a new block,           a block that is
-                     of a known caller     of an unknown caller   applied again
-        OFF          nothing               nothing                nothing
-        BEST_EFFORT  write                 nothing                hand over
-        TO_FIT       write                 check                  hand over
-        BEFORE_LOSS  write                 check                  hand over
-        REQUIRED     write or refuse       write or refuse        write or refuse
-
-    A caller is unknown until an upstream has accepted one of its requests. Nothing is stored for it before, because
-    made-up keys could fill a disk. Once it is accepted, its row is that of a known caller.
-    """
+    """How much the original of a shortened history is worth to a policy."""
 
     OFF = auto()
     BEST_EFFORT = auto()
@@ -57,26 +45,15 @@ class Writing(Enum):
     WRITE_OR_REFUSE = auto()
 
 
-_NEW_BLOCK = {
-    Originals.OFF: Writing.NOTHING,
-    Originals.BEST_EFFORT: Writing.WRITE,
-    Originals.TO_FIT: Writing.WRITE,
-    Originals.BEFORE_LOSS: Writing.WRITE,
-    Originals.REQUIRED: Writing.WRITE_OR_REFUSE,
+_DUTIES = {
+    # A new block of a known caller, of an unknown one, and a block that is applied again.
+    Originals.OFF: (Writing.NOTHING, Writing.NOTHING, Writing.NOTHING),
+    Originals.BEST_EFFORT: (Writing.WRITE, Writing.NOTHING, Writing.HAND_OVER),
+    Originals.TO_FIT: (Writing.WRITE, Writing.CHECK, Writing.HAND_OVER),
+    Originals.BEFORE_LOSS: (Writing.WRITE, Writing.CHECK, Writing.HAND_OVER),
+    Originals.REQUIRED: (Writing.WRITE_OR_REFUSE, Writing.WRITE_OR_REFUSE, Writing.WRITE_OR_REFUSE),
 }
-_NEW_BLOCK_OF_UNKNOWN_CALLER = {
-    **_NEW_BLOCK,
-    Originals.BEST_EFFORT: Writing.NOTHING,
-    Originals.TO_FIT: Writing.CHECK,
-    Originals.BEFORE_LOSS: Writing.CHECK,
-}
-_APPLIED_BLOCK = {
-    Originals.OFF: Writing.NOTHING,
-    Originals.BEST_EFFORT: Writing.HAND_OVER,
-    Originals.TO_FIT: Writing.HAND_OVER,
-    Originals.BEFORE_LOSS: Writing.HAND_OVER,
-    Originals.REQUIRED: Writing.WRITE_OR_REFUSE,
-}
+"""A caller is unknown until an upstream has accepted one of its requests: made-up keys could fill a disk."""
 
 
 def choose_originals(*, is_kept: bool, is_required: bool, without_originals: str) -> Originals:
@@ -89,11 +66,12 @@ def choose_originals(*, is_kept: bool, is_required: bool, without_originals: str
 
 
 def choose_writing(originals: Originals, *, is_new_block: bool, is_known_caller: bool) -> Writing:
+    of_known_caller, of_unknown_caller, applied_again = _DUTIES[originals]
     if not is_new_block:
-        return _APPLIED_BLOCK[originals]
+        return applied_again
     if is_known_caller:
-        return _NEW_BLOCK[originals]
-    return _NEW_BLOCK_OF_UNKNOWN_CALLER[originals]
+        return of_known_caller
+    return of_unknown_caller
 
 
 def may_fold_unwritten(originals: Originals, *, is_new_block: bool, fits: bool) -> bool:
@@ -126,10 +104,6 @@ class Decision:
     @property
     def rewrites(self) -> bool:
         return self.plan is not None and self.plan.action != "none" and self.outcome != "observed"
-
-    @property
-    def makes_block(self) -> bool:
-        return self.plan is not None and self.plan.block is not None
 
     @property
     def tokens_before(self) -> int:

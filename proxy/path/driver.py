@@ -24,7 +24,7 @@ from proxy.path.performer import MODEL_MAX_CHARS, ActionPerformer
 from proxy.path.program import compact, decide, run
 from proxy.path.remedies import INVALID_STATUSES, strip_signed
 from proxy.path.remember import give_up_summary, remember
-from proxy.path.request_context import CompiledPolicy, RequestOptions, make_window_scope
+from proxy.path.request_context import CompiledPolicy, RequestOptions
 from proxy.path.services import Services, estimate_work, needs_thread, run_apart
 from proxy.recall.answering import CompactedHistory, OwnToolRounds, find_room, list_tools
 from proxy.shorten.memory import LookUp
@@ -108,20 +108,11 @@ class RequestDriver:
         self._offers_compact = offers_compact
         self._format = REQUEST_FORMATS[call.path]
         self._answers = ANSWER_FORMATS[call.path]
-        self._scope = make_window_scope(client.settings, request.model, call)
-        self._profile = services.profiles.find(client.settings, request.model, policy.settings.estimator)
-        self.is_small = self._can_be_left_alone(outgoing.options)
         self.performer = ActionPerformer(
-            services,
-            call,
-            request,
-            options=outgoing.options,
-            policy=policy,
-            client=client,
-            profile=self._profile,
-            scope=self._scope,
-            prefix=prefix,
+            services, call, outgoing.options, request, policy=policy, client=client, prefix=prefix
         )
+        self._scope = self.performer.scope
+        self.is_small = self._can_be_left_alone(outgoing.options)
         self._life = run(self.gather, is_small=self.is_small)
         self._forwarding: Forwarding | None = None
         self._instead: Forwarding | None = None
@@ -150,15 +141,15 @@ class RequestDriver:
         if options.mode != "auto" or not self.policy.rules.new_blocks or self._call.caller.halted:
             return False
         return (
-            self.policy.leaves_alone(self._request, self._profile.window)
-            and self._services.learned.find_hint(self._scope) is None
+            self.policy.leaves_alone(self._request, self.performer.profile.window)
+            and self._services.learned.hints.get(self._scope) is None
         )
 
     def gather(self) -> Context:
         return self._gather(self._outgoing.options)
 
     def _gather(self, options: RequestOptions, *, answer_has_begun: bool = False) -> Context:
-        services, policy, profile, request = self._services, self.policy.settings, self._profile, self._request
+        services, policy, profile, request = self._services, self.policy.settings, self.performer.profile, self._request
         probed_window = services.window_probe.find(self._scope)
         window = profile.window
         if probed_window is not None and window.origin != "config":
@@ -166,11 +157,14 @@ class RequestDriver:
         mode = "auto" if options.mode == "bypass" else options.mode
         if policy.mode == "observe" and mode == "auto":
             mode = "observe"
+        recall_tool = b""
+        if policy.recall == "on" and self._answers.allows_rounds(request.source):
+            recall_tool = self._answers.RECALL_TOOL
         rules = replace(
             self.policy.rules,
             redact=lambda raw: services.redaction.of_json(raw)[0],
             go_on=self._go_on,
-            recall_tool=self._answers.RECALL_TOOL if self._may_recall() else b"",
+            recall_tool=recall_tool,
         )
         lacks_usage = request.stream and not request.asks_usage and self._scope not in services.usage_refusals
         return Context(
@@ -189,7 +183,7 @@ class RequestDriver:
             prior=profile.prior,
             window=window,
             prices=profile.prices,
-            local_window=services.learned.find_hint(self._scope),
+            local_window=services.learned.hints.get(self._scope),
             is_halted=self._call.caller.halted,
             is_known=self._is_known,
             originals=choose_originals(
@@ -203,9 +197,6 @@ class RequestDriver:
             summary_seconds=policy.summary.seconds,
             read_block=partial(services.blocks.read, self._scope.caller),
         )
-
-    def _may_recall(self) -> bool:
-        return self.policy.settings.recall == "on" and self._answers.allows_rounds(self._request.source)
 
     async def advance(self, opening: Opening | None) -> OutgoingRequest | Deliver:
         while True:
@@ -230,7 +221,8 @@ class RequestDriver:
 
     def _needs_whole_history(self, opening: Opening) -> bool:
         if opening.is_good:
-            return self._forwarding is not None and self._forwarding.decision.makes_block
+            plan = None if self._forwarding is None else self._forwarding.decision.plan
+            return plan is not None and plan.block is not None
         return opening.refusal is not None or opening.is_invalid
 
     async def finish(self, tail: Tail, *, is_whole: bool) -> None:

@@ -21,7 +21,7 @@ from proxy.errors import NotFound, PathNotAllowed, ProxyError, UpgradeRefused, U
 from proxy.events import RequestFinished
 from proxy.lifetime import BackgroundTasks, Containment, Lease, Leases
 from proxy.path.actions import Deliver, Forwarding, Opening, Refusal
-from proxy.path.answers import AnswerRounds, LocalAnswer, StreamOfRounds
+from proxy.path.answers import AnswerRounds, LocalAnswer
 from proxy.path.compactor import Compactor
 from proxy.path.conversation import LEFT_ALONE, Decision
 from proxy.path.driver import OutgoingRequest, RequestDriver, remove_reasoning_of
@@ -98,11 +98,13 @@ class ResponseTap:
 
 @dataclass(frozen=True, slots=True)
 class RelayedAnswer:
-    reply: Reply | LocalAnswer | StreamOfRounds
+    reply: Reply | LocalAnswer
     own_headers: Headers
     watch: StreamWatch | None
     tap: ResponseTap | None = None
     shown: Rewriter | None = None
+    rounds: AsyncGenerator[bytes] | None = None
+    """The chunks of all rounds in place of those of the reply."""
 
     @property
     def headers(self) -> Headers:
@@ -112,7 +114,7 @@ class RelayedAnswer:
         return (*headers, *self.own_headers)
 
     def body(self) -> AsyncGenerator[bytes]:
-        chunks = self.reply.chunks()
+        chunks = self.rounds or self.reply.chunks()
         if self.tap is not None:
             chunks = self.tap.listen(chunks)
         if self.shown is not None:
@@ -177,9 +179,12 @@ class Gateway:
         self._emit = emit
         self._relayed_paths = set[str]()
         self._notes = notes
+        first = config.upstreams[0]
+        # Large bodies are not searched for the name of the model if it refuses none and is not in the URL.
         self._model_decides = (
             len(config.upstreams) > 1
-            or not _serves_all_alike(config.upstreams[0])
+            or "*" not in first.models
+            or "{model}" in first.base_url
             or any(attachment.model != "*" for attachment in config.attachments)
         )
         self._only_upstream = config.upstreams[0] if len(config.upstreams) == 1 and not self._model_decides else None
@@ -338,14 +343,15 @@ class Gateway:
                 tap = ResponseTap(None, watch)
                 calls.owned.callback(tap.end)
             tap.recording = recording
-        answer: Reply | LocalAnswer | StreamOfRounds = reply
+        answer: Reply | LocalAnswer = reply
+        chunks = None
         if own_tools is not None:
             own_tools.start(outgoing.call, stream=watch is not None)
-            answer = await self._join_rounds(own_tools, reply, watch, calls, record)
+            answer, chunks = await self._join_rounds(own_tools, reply, watch, calls, record)
             if own_tools.accepted is not None:
                 decision = own_tools.accepted.decision
         usage_rewriter = _build_usage_rewriter(outgoing.usage_view, answer)
-        return RelayedAnswer(answer, render_decision(decision, record.request_id), watch, tap, usage_rewriter)
+        return RelayedAnswer(answer, render_decision(decision, record.request_id), watch, tap, usage_rewriter, chunks)
 
     async def _join_rounds(
         self,
@@ -354,13 +360,17 @@ class Gateway:
         watch: StreamWatch | None,
         calls: UpstreamCalls,
         record: RequestFinished,
-    ) -> Reply | LocalAnswer | StreamOfRounds:
+    ) -> tuple[Reply | LocalAnswer, AsyncGenerator[bytes] | None]:
+        async def ask(call: Call) -> tuple[Reply, Refusal | None]:
+            next_reply = await calls.send(call)
+            await next_reply.decompress(ANSWER_MAX_BYTES)
+            return next_reply, await _read_refusal(next_reply, call)
+
         rounds = AnswerRounds(
             own_tools,
             record,
             upstream=calls.client.settings.name,
-            send=calls.send,
-            read_refusal=_read_refusal,
+            ask=ask,
             fail_open=partial(self._fail_open, record=record),
             note_decision=partial(_note_decision, record=record),
             emit=self._emit,
@@ -419,11 +429,13 @@ class Gateway:
             with suppress(ProxyError):
                 retry = await calls.send(bare_call)
                 await _read_refusal(retry, bare_call, self.config.listen.heartbeat_seconds)
+                record.headers_at = perf_counter()  # the time until now was the upstream's: it is no overhead
                 has_helped = retry.is_good
                 if has_helped:
-                    reply.close()
                     decision = Decision("bypassed", REASONING_REMOVED)
-                    outgoing, reply = replace(outgoing, call=bare_call, decision=decision), retry
+                    outgoing = replace(outgoing, call=bare_call, decision=decision)
+                    reply, retry = retry, reply
+                retry.close()  # of no more use, and the answer may take minutes
         if refusal.kind != "usage-option":
             upstream = calls.client.settings.name
             self._emit(events.SizeRefused(record.request_id, upstream, refusal.kind, refusal.limit, has_helped))
@@ -440,12 +452,11 @@ class Gateway:
         self._emit(events.FailedOpen(request_id, *events.locate_fault(fault)))
 
     def _start_note(self, driver: RequestDriver, record: RequestFinished, tap: ResponseTap) -> None:
-        work = partial(self._note_turn, driver, record, tap)
-        if self._notes.start(work, self.lease()) is None:
-            self._emit(events.StoreFailed(f"{len(self._notes)} turns wait to be noted; this one is not remembered"))
+        async def note() -> None:
+            await self._fail_open(driver.finish(tap.tail, is_whole=tap.is_whole), None, record)
 
-    async def _note_turn(self, driver: RequestDriver, record: RequestFinished, tap: ResponseTap) -> None:
-        await self._fail_open(driver.finish(tap.tail, is_whole=tap.is_whole), None, record)
+        if self._notes.start(note, self.lease()) is None:
+            self._emit(events.StoreFailed(f"{len(self._notes)} turns wait to be noted; this one is not remembered"))
 
 
 async def _read_opening(outgoing: OutgoingRequest, reply: Reply, hold_seconds: float) -> Opening:
@@ -527,11 +538,6 @@ def _is_compacted(method: str, path: str) -> bool:
     return method == "POST" and (path in COMPACTED_PATHS or path == COMPACT_PATH)
 
 
-def _serves_all_alike(settings: Upstream) -> bool:
-    """Then large bodies need not be searched for the name of the model."""
-    return "*" in settings.models and "{model}" not in settings.base_url
-
-
 def _keep_or_open(settings: Upstream, kept: Mapping[str, Client], emit: events.Listener) -> Client:
     before = kept.get(settings.name)
     if before is not None and before.settings == settings:
@@ -548,7 +554,7 @@ def _build_watch(call: Call, reply: Reply) -> StreamWatch | None:
     return StreamWatch(must_finish=must_finish, names_events=names_events, flat_errors=flat_errors)
 
 
-def _build_usage_rewriter(view: UsageView | None, reply: Reply | LocalAnswer | StreamOfRounds) -> Rewriter | None:
+def _build_usage_rewriter(view: UsageView | None, reply: Reply | LocalAnswer) -> Rewriter | None:
     if view is None or find_encoding(reply.headers):
         return None
     kind = find_header(reply.headers, "content-type") or ""

@@ -15,11 +15,10 @@ from proxy.path.actions import Action, TurnReport
 from proxy.path.conversation import Conversation, Decision, Writing
 from proxy.path.request_context import (
     CompiledPolicy,
-    ModelProfile,
     RequestOptions,
-    WindowScope,
     find_session,
     find_tenant,
+    make_window_scope,
 )
 from proxy.path.services import WORTHWHILE_BYTES, Services
 from proxy.shorten.memory import LookUp
@@ -49,13 +48,11 @@ class ActionPerformer:
         self,
         services: Services,
         call: Call,
+        options: RequestOptions,
         request: Request,
         *,
-        options: RequestOptions,
         policy: CompiledPolicy,
         client: Client,
-        profile: ModelProfile,
-        scope: WindowScope,
         prefix: Prefix | None,
     ) -> None:
         self.kept: SubmittedHistory | None = None
@@ -67,63 +64,59 @@ class ActionPerformer:
         self._request = request
         self._options = options
         self._client = client
-        self._profile = profile
-        self._scope = scope
         self._prefix = prefix
+        self.scope = make_window_scope(client.settings, request.model, call)
+        self.profile = services.profiles.find(client.settings, request.model, policy.settings.estimator)
 
     @property
     def tokenizer(self) -> Tokenizer:
-        return self._profile.tokenizer.of_owner(self._scope.caller)
+        return self.profile.tokenizer.of_owner(self.scope.caller)
 
-    async def perform(self, action: Action) -> Any:  # noqa: ANN401 (each action has a result of its own)
-        try:
-            return await self._perform(action)
-        except StoreUnavailable as fault:
-            self._services.emit(events.StoreFailed(str(fault)))
-            return None
-
-    async def _perform(self, action: Action) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 (one case per action)
+    async def perform(self, action: Action) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 (one case per action)
         services, store = self._services, self._services.store
-        match action:
-            case actions.CountTokens(pieces):
-                return await self.tokenizer.count_all(pieces)
-            case LookUp(blocks, facts, windows, summaries):
-                return await store.find_first(blocks, facts, windows, summaries)
-            case actions.Identify():
-                secret = await services.secret.get()
-                return actions.Owner(find_tenant(self._call, secret), secret)
-            case actions.ProbeWindow():
-                services.window_probe.start(self._client, self._call, self._scope)
-            case actions.NoteLocalWindow(window):
-                services.learned.note(self._scope, window)
-            case actions.ShareProbedWindow(key):
-                if (window := services.learned.take_probed(self._scope)) is not None:
-                    await store.write_fact(key, encode_window(window), LEARNED_SECONDS)
-            case actions.CanSummarize(conversation):
-                client = self.policy.summary_client or self._client
-                return not services.summarizer.is_resting((conversation.identified.tenant, client.settings.name))
-            case actions.StartSummary(question, conversation):
-                services.summarizer.start(self._order(question, conversation))
-            case actions.AwaitSummary():
-                return await self._await_summary(action)
-            case actions.KeepOriginals(writing, conversation):
-                return await self._keep_originals(writing, conversation.identified)
-            case actions.BeginCompaction():
-                self._announce_beginning(action)
-            case actions.EndCompaction(decision):
-                self._announce_end(decision)
-            case actions.ReportRefusal():
-                self._report_refusal(action)
-            case actions.NoteAccepted(refused_usage_option):
-                self._note_accepted(refused_usage_option=refused_usage_option)
-            case actions.StoreBlock(key, block, replaces):
-                return await store.put_block(key, block, over=replaces)
-            case actions.StoreFact(key, value, seconds):
-                await store.write_fact(key, value, seconds)
-            case actions.RecountByProbe():
-                return await self._recount()
-            case actions.Report(turn):
-                self._report(turn)
+        try:
+            match action:
+                case actions.CountTokens(pieces):
+                    return await self.tokenizer.count_all(pieces)
+                case LookUp(blocks, facts, windows, summaries):
+                    return await store.find_first(blocks, facts, windows, summaries)
+                case actions.Identify():
+                    secret = await services.secret.get()
+                    return actions.Owner(find_tenant(self._call, secret), secret)
+                case actions.ProbeWindow():
+                    services.window_probe.start(self._client, self._call, self.scope)
+                case actions.NoteLocalWindow(window):
+                    services.learned.note(self.scope, window)
+                case actions.ShareProbedWindow(key):
+                    if (window := services.learned.probed.pop(self.scope)) is not None:
+                        await store.write_fact(key, encode_window(window), LEARNED_SECONDS)
+                case actions.CanSummarize(conversation):
+                    client = self.policy.summary_client or self._client
+                    return not services.summarizer.is_resting((conversation.identified.tenant, client.settings.name))
+                case actions.StartSummary(question, conversation):
+                    services.summarizer.start(self._order(question, conversation))
+                case actions.AwaitSummary():
+                    return await self._await_summary(action)
+                case actions.KeepOriginals(writing, conversation):
+                    return await self._keep_originals(writing, conversation.identified)
+                case actions.BeginCompaction():
+                    self._announce_beginning(action)
+                case actions.EndCompaction(decision):
+                    self._announce_end(decision)
+                case actions.ReportRefusal():
+                    self._report_refusal(action)
+                case actions.NoteAccepted(refused_usage_option):
+                    self._note_accepted(refused_usage_option=refused_usage_option)
+                case actions.StoreBlock(key, block, replaces):
+                    return await store.put_block(key, block, over=replaces)
+                case actions.StoreFact(key, value, seconds):
+                    await store.write_fact(key, value, seconds)
+                case actions.RecountByProbe():
+                    return await self._recount()
+                case actions.Report(turn):
+                    self._report(turn)
+        except StoreUnavailable as fault:
+            services.emit(events.StoreFailed(str(fault)))
         return None
 
     async def _keep_originals(self, writing: Writing, identity: Identity) -> bool:
@@ -138,11 +131,11 @@ class ActionPerformer:
 
     def _note_accepted(self, *, refused_usage_option: bool) -> None:
         services = self._services
-        services.accepted.add(self._scope.caller)
+        services.accepted.add(self.scope.caller)
         if refused_usage_option:
-            services.usage_refusals.add(self._scope)
+            services.usage_refusals.add(self.scope)
         if len(self._request.source) >= WORTHWHILE_BYTES:
-            services.known_requests.add(self._scope.caller, self._request, self._prefix)
+            services.known_requests.add(self.scope.caller, self._request, self._prefix)
 
     async def _await_summary(self, action: actions.AwaitSummary) -> Summary | None:
         summarizer, conversation = self._services.summarizer, action.conversation

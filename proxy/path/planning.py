@@ -114,7 +114,8 @@ def decide(state: ConversationState) -> Plan | NeedSummary:
 def plan_without_rewrite(state: ConversationState) -> Plan | None:
     """None: a look at the new messages does not show that no block is due."""
     size = state.size()
-    if not state.rules.new_blocks or _is_side_question(state, size):
+    is_side_question = _fits(state, size) and not state.facts.force and is_aside(state.body, state.rules.asides)
+    if not state.rules.new_blocks or is_side_question:
         return _keep_view(state, size)
     if state.facts.force:
         return None
@@ -162,18 +163,18 @@ def plan_next_summary(state: ConversationState) -> Question | None:
     return find_question(state, size, limit)
 
 
-def _is_side_question(state: ConversationState, size: int) -> bool:
-    return _fits(state, size) and not state.facts.force and is_aside(state.body, state.rules.asides)
-
-
 def _plan_stride(state: ConversationState, size: int) -> Plan | NeedSummary:
     rules, cold, required_tokens = state.rules, _is_cold(state), _count_least(state)
     draft = state.draft(rules.keep)
     if sum(step.reach(draft) for step in rules.when_full) < required_tokens:
         return _keep_view(state, size)
     attempt = clear_old(state, draft, "cold" if cold else "stride")
-    if attempt.freed < required_tokens or (not cold and _estimate_payback(state, attempt) > rules.horizon):
+    if attempt.freed < required_tokens:
         return _keep_view(state, size)
+    if not cold:
+        payback = economics.estimate_payback(state.view, attempt.state.view, state.count, state.facts.prices)
+        if payback > rules.horizon:
+            return _keep_view(state, size)
     stride = replace(_use_block(state, attempt, size), threshold_tokens=required_tokens)
     if not (rules.summary.notes and may_ask(rules, state.facts)):
         return stride
@@ -346,10 +347,6 @@ def _is_useless(state: ConversationState, size: int, after: int, limit: int) -> 
 def _count_reachable(state: ConversationState) -> int:
     draft = state.draft(DEEPEST)
     return state.count_tokens(filter(draft.may_fold, draft.middle))
-
-
-def _estimate_payback(state: ConversationState, attempt: Attempt) -> float:
-    return economics.estimate_payback(state.view, attempt.state.view, state.count, state.facts.prices)
 
 
 def _keep_view(state: ConversationState, size: int, reason: str = "") -> Plan:

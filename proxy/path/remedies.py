@@ -152,9 +152,9 @@ def _shorten_history(
         reserve = min(Window(total=fault.limit).answer_tokens(max_output), fault.limit // divisor)
         room = fault.limit - reserve
         answer = reserve if max_output and max_output > reserve else None
-    reported_tokens = (fault.size or 0) - (
-        max_output or 0 if fault.kind == "tpm-hard" else 0
-    )  # a minute's budget covers the answer
+    reported_tokens = fault.size or 0
+    if fault.kind == "tpm-hard":  # a minute's budget covers the answer
+        reported_tokens -= max_output or 0
     if is_plausible(counted_tokens, reported_tokens):
         ratio = reported_tokens / counted_tokens
     # It did not fit beside the answer that was asked for, so it is larger than that.

@@ -11,6 +11,7 @@ from itertools import chain, takewhile
 from proxy.history import asides
 from proxy.history.identity import Identity
 from proxy.history.messages import find_last_assistant
+from proxy.history.request import Request
 from proxy.path import planning
 from proxy.path.actions import (
     Actions,
@@ -145,13 +146,14 @@ def _fill_pointer(conversation: Conversation) -> Conversation:
 
 def _look_up(conversation: Conversation, size: int) -> Actions[Conversation]:
     context, identity = conversation.context, conversation.identified
+    list_keys = partial(_list_keys, context.request, identity)
     spaces = (False, True) if conversation.observes else (False,)
     look_up = LookUp(
-        blocks=[*chain.from_iterable(_list_keys(conversation, partial(identity.block_key, space)) for space in spaces)],
-        facts=[*_list_keys(conversation, identity.anchor_key), identity.scale_key],
+        blocks=[*chain.from_iterable(list_keys(partial(identity.block_key, space)) for space in spaces)],
+        facts=[*list_keys(identity.anchor_key), identity.scale_key],
         # A window that the operator has configured overrules a learned one.
         windows=() if context.window.origin == "config" else conversation.window_keys(identity.tenant),
-        summaries=_list_keys(conversation, identity.summary_key_of) if conversation.may_need_summary(size) else (),
+        summaries=list_keys(identity.summary_key_of) if conversation.may_need_summary(size) else (),
     )
     values: FoundValues | None = yield look_up
     memory = Memory.read(values, look_up, identity, context.prior, context.read_block)
@@ -162,9 +164,9 @@ def _look_up(conversation: Conversation, size: int) -> Actions[Conversation]:
     return (yield from _find_other_block(conversation, places[look_up.blocks.index(memory.block_key) :]))
 
 
-def _list_keys(conversation: Conversation, key_of: Callable[[bytes], str]) -> Sequence[str]:
-    first, *links = conversation.identified.links
-    keys = conversation.context.request.columns.store_keys(key_of(first), links, key_of)
+def _list_keys(request: Request, identity: Identity, key_of: Callable[[bytes], str]) -> Sequence[str]:
+    first, *links = identity.links
+    keys = request.columns.store_keys(key_of(first), links, key_of)
     return [*reversed(keys), key_of(first)]
 
 
@@ -328,9 +330,8 @@ def account(forwarding: Forwarding, delivered: Delivered) -> Actions[LastRequest
     if memory.last is None and calibration.observations:
         # The next conversation begins with the calibration that the first request of this one taught.
         yield StoreFact(identity.scale_key, calibration.to_bytes(), FACT_SECONDS)
-    turn = _report_turn(
-        forwarding, conversation, plan, answer.usage, delivered.now
-    )  # after what the next request needs
+    # After what the next request needs.
+    turn = _report_turn(forwarding, conversation, plan, answer.usage, delivered.now)
     if is_silently_cut(forwarded_tokens, answer):
         turn = replace(turn, silently_cut=(forwarded_tokens, reported_tokens))
     is_last_useless = useless == USELESS_BLOCKS_MAX and plan.action == "created"

@@ -35,7 +35,7 @@ from proxy.upstream.client import Call, Client
 from proxy.wire.http_head import Caller, Headers, find_credentials, find_header, is_credential, read_own_headers
 
 Mode = Literal["auto", "off", "force", "observe", "bypass"]
-MODES: tuple[Mode, ...] = get_args(Mode)
+MODES: dict[str, Mode] = {mode: mode for mode in get_args(Mode)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class RequestOptions:
     def read(cls, headers: Headers) -> "RequestOptions":
         words = read_own_headers(headers)
         mode_text = words.get("x-compaction", "").strip().lower() or "auto"
-        mode = next((mode for mode in MODES if mode == mode_text), None)
+        mode = MODES.get(mode_text)
         if mode is None:
             raise BadRequest(f"x-compaction must be one of {', '.join(MODES)}")
         return cls(mode, words.get("x-compaction-focus", ""), words.get("x-conversation-id", ""))
@@ -129,16 +129,6 @@ class CompiledPolicy:
 @dataclass(frozen=True, slots=True)
 class PolicyChoice:
     policies: tuple[tuple[float, CompiledPolicy], ...]
-
-    @classmethod
-    def of_one(cls, policy: CompiledPolicy) -> "PolicyChoice":
-        return cls(((ALL_PERCENT, policy),))
-
-    @property
-    def only(self) -> CompiledPolicy | None:
-        if len(self.policies) != 1:
-            return None
-        return self.policies[0][1]
 
     def choose(self, position: float) -> CompiledPolicy:
         return next(policy for rollout, policy in self.policies if position < rollout or rollout == ALL_PERCENT)
@@ -225,15 +215,6 @@ class ModelProfile:
     prior: Calibration
     tokenizer: Tokenizer
 
-    @classmethod
-    def of(cls, settings: Upstream, model: str, tokenizer: Tokenizer) -> "ModelProfile":
-        configured_window = None
-        if settings.window:
-            configured_window = Window(total=settings.window, origin="config")
-        window = resolve_window(model, configured_window)
-        counter = make_counter_name(settings.name, model)
-        return cls(window, compute_relative_prices(window), counter, find_prior_calibration(model), tokenizer)
-
 
 class ModelProfiles:
     def __init__(self, tokenizers: Tokenizers) -> None:
@@ -244,7 +225,13 @@ class ModelProfiles:
         key = settings.name, settings.window, model, estimator
         profile = self._profiles.get(key)
         if profile is None:
-            profile = ModelProfile.of(settings, model, self._tokenizers.of(model, estimator))
+            configured_window = None
+            if settings.window:
+                configured_window = Window(total=settings.window, origin="config")
+            window = resolve_window(model, configured_window)
+            counter, prior = make_counter_name(settings.name, model), find_prior_calibration(model)
+            tokenizer = self._tokenizers.of(model, estimator)
+            profile = ModelProfile(window, compute_relative_prices(window), counter, prior, tokenizer)
             self._profiles[key] = profile
         return profile
 
@@ -269,24 +256,15 @@ class LearnedWindows:
     """The store keeps the same for a day, per credential."""
 
     def __init__(self) -> None:
-        self._hints = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=find_caller)
-        self._probed = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=find_caller)
-
-    def find_hint(self, scope: WindowScope) -> Window | None:
-        return self._hints.get(scope)
+        self.hints = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=find_caller)
+        self.probed = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=find_caller)
 
     def note(self, scope: WindowScope, window: Window | None) -> None:
         """None: nothing, so that an expired limit is forgotten here as well."""
         if window is None:
-            self._hints.pop(scope)
+            self.hints.pop(scope)
         else:
-            self._hints[scope] = window
-
-    def note_probed(self, scope: WindowScope, window: Window) -> None:
-        self._probed[scope] = window
-
-    def take_probed(self, scope: WindowScope) -> Window | None:
-        return self._probed.pop(scope)
+            self.hints[scope] = window
 
 
 PROBE_INTERVAL_SECONDS = 3600.0
@@ -332,7 +310,7 @@ class WindowProbe:
                 window = read(answer, model)
             if window is not None:
                 self._windows[scope] = window
-                self._learned.note_probed(scope, window)
+                self._learned.probed[scope] = window
                 return
 
 

@@ -80,8 +80,8 @@ class App:
                 task.cancel()
 
     async def _answer_api(self, request: web.BaseRequest) -> web.StreamResponse:
-        method, route = _label_method(request.method), _label_route(request.raw_path)
-        record = RequestFinished(new_request_id(), method, route, received_at=perf_counter())
+        method = request.method if request.method in _METHODS else "other"
+        record = RequestFinished(new_request_id(), method, _label_route(request.raw_path), received_at=perf_counter())
         request[REQUEST_ID] = record.request_id
         task = asyncio.current_task()
         self._running.add(task)
@@ -176,10 +176,6 @@ def _make_shutdown() -> ShuttingDown:
 
 def _render_json(status: int, value: object) -> web.Response:
     return web.Response(status=status, body=json.dumps(value).encode(), content_type="application/json")
-
-
-def _label_method(method: str) -> str:
-    return method if method in _METHODS else "other"
 
 
 def _label_route(raw_path: str) -> str:

@@ -97,7 +97,7 @@ class CompactorUnderTest:
         sent = messages if isinstance(messages, bytes) else body(messages, **more)
         call = Call("POST", path, "", (KEY, *headers), sent, caller)
         return await self.compactor.prepare(
-            call, sent, self.client, PolicyChoice.of_one(CompiledPolicy.compile("small", policy))
+            call, sent, self.client, PolicyChoice(((100, CompiledPolicy.compile("small", policy)),))
         )
 
     async def send(self, messages, *headers, policy=SMALL, usage=None, **more) -> OutgoingRequest:

@@ -31,7 +31,6 @@ from proxy.path.actions import (
     StartSummary,
     StoreBlock,
     StoreFact,
-    drive,
     drive_until,
 )
 from proxy.path.conversation import Context, Originals
@@ -45,6 +44,7 @@ from proxy.shorten.rules import Keep, Rules
 from proxy.shorten.summary import Summary, SummaryRules
 from proxy.shorten.window import PriceCliff, TokenPrices, Window, decode_window
 from tests.support.agent import reading
+from tests.support.compaction_worker import drive
 from tests.support.messages import body, call, parse_request, user
 
 WORK = reading(16)

@@ -25,7 +25,6 @@ from proxy.path.actions import (
     Send,
     StartSummary,
     StoreBlock,
-    drive,
     drive_until,
 )
 from proxy.path.conversation import Context, Conversation
@@ -111,6 +110,16 @@ class Worker:
         driver = Driver(self, self._read(self.write(messages)))
         conversation = drive(load_memory(Conversation.of(driver.context), 10**9), driver.perform)
         return conversation.build_state(conversation.gather_facts(can_summarize=self.facts.can_summarize))
+
+
+def drive(actions, perform):
+    """Perform each action at once and return the result of the generator."""
+    result = None
+    try:
+        while True:
+            result = perform(actions.send(result))
+    except StopIteration as stop:
+        return stop.value
 
 
 @dataclass
