@@ -11,7 +11,7 @@ from msgspec import Meta
 from proxy.admin.conversation_branch import cut_title
 from proxy.admin.routes import AdminContext, AdminRequest, Json, Route, run_in_admin_thread
 from proxy.errors import Overloaded
-from proxy.recall.search import Finder, find_text
+from proxy.recall.tool import Finder, find_text
 from proxy.store.transcripts.archive import Transcript, read_transcript
 from proxy.wire.caller import Caller
 

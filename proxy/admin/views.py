@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from proxy.history.messages import NOTE, Message
 from proxy.history.request import Request
 from proxy.shorten.block import Block
-from proxy.shorten.notes import is_of_summary
+from proxy.shorten.fold import is_of_summary
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.state import ConversationState

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.models.window_probes import PROBES
-from proxy.shorten.window import Window
+from proxy.shorten.economics import Window
 from proxy.wire.headers import Headers
 
 MODELS = "/v1/models"

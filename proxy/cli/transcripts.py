@@ -23,7 +23,7 @@ from proxy.cli.tables import format_bytes, format_count, format_table
 from proxy.config import Config
 from proxy.history.identity import make_block_key
 from proxy.history.messages import Message
-from proxy.recall.search import Finder, find_pattern, find_text, render_match
+from proxy.recall.tool import Finder, find_pattern, find_text, render_match
 from proxy.shorten.block import Block
 from proxy.shorten.rules import Rules
 from proxy.store.contract import MEBIBYTE, StoreUnavailable

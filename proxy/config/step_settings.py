@@ -9,10 +9,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, cre
 
 from proxy.config.declared import narrow
 from proxy.config.values import ExactModel, suggest
-from proxy.designs.dedup_old import DedupOld
+from proxy.designs.strategies import DedupOld
 from proxy.designs.tool_hints import ToolHints
+from proxy.shorten.block import STEPS
 from proxy.shorten.pipeline import Step
-from proxy.shorten.step_registry import STEPS
 
 STEP_LISTS = ("always", "when_full", "fold")
 _SUBSUMES_EXAMPLE = "write `tools: {NAME: {subsumes: {path: ARGUMENT, start: ARGUMENT, end: ARGUMENT}}}` in the policy"

@@ -7,17 +7,14 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from proxy.config.values import ConfigModel
-from proxy.designs.clear_arguments import ClearArguments
-from proxy.designs.dedup_old import DedupOld, Subsumption
 from proxy.designs.one_liners import OneLiners
-from proxy.designs.prune_tools import PruneTools
-from proxy.designs.strip_attachments import StripAttachments
-from proxy.designs.tool_hints import ToolHints
+from proxy.designs.strategies import DedupOld, PruneTools, StripAttachments, Subsumption
+from proxy.designs.tool_hints import ClearArguments, ToolHints
 from proxy.history.agents import Hint
+from proxy.shorten.arrivals import ClipOutput
+from proxy.shorten.clear_results import ClearResults
+from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.pipeline import Step
-from proxy.shorten.steps.clear_results import ClearResults
-from proxy.shorten.steps.clip_output import ClipOutput
-from proxy.shorten.steps.drop_middle import DropMiddle
 
 
 class SubsumesConfig(ConfigModel):

@@ -15,11 +15,10 @@ from proxy.history.agents import Hint
 from proxy.history.grouping import find_groups, find_turns
 from proxy.history.messages import Message
 from proxy.history.pairing import list_callers
-from proxy.shorten.call_labels import render_call
-from proxy.shorten.fold import Stretch, fold_stretches, keep_shorter
-from proxy.shorten.kept_messages import find_kept_words
+from proxy.shorten.fold import Stretch, find_kept_words, fold_stretches, keep_shorter
 from proxy.shorten.outcome import cut_first_line
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Draft
+from proxy.shorten.placeholder import render_call
 
 CALLS_MAX = 6
 EXCERPT_CHARACTERS = 120

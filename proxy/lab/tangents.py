@@ -18,9 +18,9 @@ from proxy.history.observations import mark_observations
 from proxy.history.pairing import pair_results
 from proxy.history.pins import find_fixed
 from proxy.history.request import Request
-from proxy.shorten import transcript_text
 from proxy.shorten.pipeline import Count, Draft, StepReport, run
 from proxy.shorten.rules import Rules
+from proxy.shorten.summary import retell
 
 TASK = "it sets the task"
 NEWEST = "it is among the newest turns, which are kept"
@@ -121,7 +121,7 @@ class Turns:
 
         The mark of the frame is the digest of its content: nothing inside can hold it, or close the frame.
         """
-        texts = [clean(transcript_text.retell(self.messages(turn.number), clip)) for turn in self.listed]
+        texts = [clean(retell(self.messages(turn.number), clip)) for turn in self.listed]
         mark = blake2b("\0".join(texts).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
         framed = [f"--- {mark} turn {number} ---\n{text}" for number, text in enumerate(texts, 1)]
         asked = _ASKED.format(mark=mark, offered=", ".join(map(str, self.offered)))

@@ -1,7 +1,7 @@
 """How far a count is from the upstream's own: the key under which that is learned, and the factor to begin with."""
 
 from proxy.models.names import model_family
-from proxy.shorten.calibration import Calibration
+from proxy.shorten.economics import Calibration
 
 _PRIOR_FACTORS = {"claude-2": 1.2, "claude-3": 1.2, "claude-4": 1.29, "claude-5": 1.55}
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from proxy.models.names import plain_name
-from proxy.shorten.window import Window
+from proxy.shorten.economics import Window
 
 Json = object
 

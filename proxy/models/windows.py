@@ -2,7 +2,7 @@
 
 Two limits have the same name in practice. A *total* is shared by prompt and answer; an *input* limit is for the prompt
 alone. Taking a total for an input limit overflows, the other way round wastes a third of a window. So a `Window`
-(shorten/window.py) has both, and it alone makes a budget of them. Unknown is None; the caller decides.
+(shorten/economics.py) has both, and it alone makes a budget of them. Unknown is None; the caller decides.
 """
 
 import re
@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from proxy.models.names import plain_name, without_date
-from proxy.shorten.window import UNKNOWN, PriceCliff, TokenPrices, Window
+from proxy.shorten.economics import UNKNOWN, PriceCliff, TokenPrices, Window
 
 # OpenAI from GPT-5.6 on: its cache finds a prefix only where an earlier request ended.
 _ENDS_ONLY = re.compile(r"(?:^|-)gpt-(?:5[.-](?:[6-9]|\d\d)|[6-9]|\d\d)(?![\d])")

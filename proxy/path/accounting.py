@@ -23,12 +23,11 @@ from proxy.path.conversation import Conversation, list_forwarded_pieces
 from proxy.path.planning import USELESS_BLOCKS_MAX, Plan
 from proxy.path.recovery import REASON
 from proxy.shorten import economics
-from proxy.shorten.calibration import Usage, is_plausible
+from proxy.shorten.block import FACT_SECONDS, FoundValues, LastRequest, LookUp, read_candidate
+from proxy.shorten.economics import Usage, is_plausible, price_prompt
 from proxy.shorten.marked_history import count_all
-from proxy.shorten.memory import FACT_SECONDS, FoundValues, LastRequest, LookUp, read_candidate
 from proxy.shorten.rules import Anchor, Facts
 from proxy.shorten.state import WINDOW_REASONS
-from proxy.shorten.window import price_prompt
 
 LASTING_REQUESTS = 5
 """A block that needs the next one within fewer requests than this was of no use."""

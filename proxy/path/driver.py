@@ -32,7 +32,7 @@ from proxy.path.remember import give_up_summary, remember
 from proxy.path.request_context import CompiledPolicy, RequestOptions, make_window_scope
 from proxy.path.services import Services
 from proxy.recall.answering import CompactedHistory, OwnToolRounds, find_room, list_tools
-from proxy.shorten.memory import LookUp
+from proxy.shorten.block import LookUp
 from proxy.store.transcripts.writer import SubmittedHistory
 from proxy.upstream.call import Call
 from proxy.upstream.client import Client

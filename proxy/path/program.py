@@ -41,7 +41,7 @@ from proxy.path.recognition import SMALLEST_WINDOW_TOKENS, guess_tokens, load_me
 from proxy.path.recovery import REFUSED_VIEWS_MAX
 from proxy.path.remedies import forward_untouched, try_remedies
 from proxy.path.remember import begin, give_up_summary, remember, report_end, store_written
-from proxy.shorten.memory import FoundValues, LookUp, SummaryCandidate
+from proxy.shorten.block import FoundValues, LookUp, SummaryCandidate
 from proxy.shorten.rules import Facts
 from proxy.shorten.state import ConversationState
 from proxy.summary.question import NOTES

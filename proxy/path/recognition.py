@@ -14,8 +14,8 @@ from proxy.path import planning
 from proxy.path.actions import Actions, CountTokens, Identify, NoteLocalWindow, Owner, ProbeWindow
 from proxy.path.conversation import Context, Conversation
 from proxy.path.planning import COUNT_ERROR_RATIO
+from proxy.shorten.block import FoundValues, LookUp, Memory
 from proxy.shorten.marked_history import count_all
-from proxy.shorten.memory import FoundValues, LookUp, Memory
 from proxy.shorten.rules import Rules
 
 MAX_LOOK_UPS = 8

@@ -15,12 +15,11 @@ from proxy.history.messages import Message
 from proxy.history.request import Request
 from proxy.path import planning
 from proxy.path.planning import Plan
-from proxy.shorten.calibration import is_plausible
+from proxy.shorten.clear_results import StripReasoning
+from proxy.shorten.economics import Covers, LearnedLimit, Window, is_plausible, make_learned_limit
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.rules import Rules
 from proxy.shorten.state import REASONING_REFUSED, ConversationState
-from proxy.shorten.steps.strip_reasoning import StripReasoning
-from proxy.shorten.window import Covers, LearnedLimit, Window, make_learned_limit
 
 INVALID_STATUSES = (400, 422)
 """An API answers so to a request that is not valid."""

@@ -42,10 +42,9 @@ from proxy.path.recovery import (
     plan_untouched,
 )
 from proxy.path.remember import begin, give_up_summary, learn_window, report_end
-from proxy.shorten.calibration import Calibration
+from proxy.shorten.economics import Calibration, Window
 from proxy.shorten.rules import Facts
 from proxy.shorten.summary import Summary
-from proxy.shorten.window import Window
 
 Gather = Callable[[], Context]
 

@@ -19,8 +19,8 @@ from proxy.path.actions import (
 from proxy.path.conversation import Conversation, Decision
 from proxy.path.originals_rule import Originals, Writing, choose_writing, may_fold_unwritten
 from proxy.path.planning import Plan
-from proxy.shorten.memory import DAY_SECONDS, MAX_FAILURES, SummaryCandidate
-from proxy.shorten.window import LEARNED_SECONDS, LearnedLimit
+from proxy.shorten.block import DAY_SECONDS, MAX_FAILURES, SummaryCandidate
+from proxy.shorten.economics import LEARNED_SECONDS, LearnedLimit
 
 
 def begin(forwarding: Forwarding) -> Actions[Forwarding | None]:

@@ -25,10 +25,8 @@ from proxy.models.calibrations import find_prior_calibration, make_counter_name
 from proxy.models.tokenizer import Estimator, Tokenizer, Tokenizers
 from proxy.models.windows import resolve_window
 from proxy.path.recognition import LOOK_UP_MIN_TOKENS, find_smallest_bytes
-from proxy.shorten.calibration import Calibration
-from proxy.shorten.economics import Prices
+from proxy.shorten.economics import Calibration, Prices, Window, compute_relative_prices
 from proxy.shorten.rules import Rules
-from proxy.shorten.window import Window, compute_relative_prices
 from proxy.upstream.call import Call
 from proxy.upstream.client import Client
 from proxy.wire.caller import Caller, find_credentials

@@ -15,7 +15,7 @@ from proxy.lru import ByteBoundedCache
 from proxy.models.window_probes import PROBES
 from proxy.models.windows import is_known_model
 from proxy.path.request_context import REMEMBERED_MAX_BYTES, LearnedWindows, WindowScope, find_caller
-from proxy.shorten.window import Window
+from proxy.shorten.economics import Window
 from proxy.upstream.call import Call
 from proxy.upstream.client import Client
 from proxy.wire.caller import is_credential

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 from proxy.history.messages import Message
 from proxy.path.conversation import Decision
-from proxy.recall.own_tools import COMPACT, PENDING, RECALL, offer_tool, read_focus
-from proxy.recall.tool import EarlierMessages
+from proxy.recall.tool import COMPACT, PENDING, RECALL, EarlierMessages, offer_tool, read_focus
 from proxy.upstream.call import Call
 from proxy.wire.answer_format import AnswerFormat
 from proxy.wire.rounds import Round, Rounds, withdraw_own_tools

@@ -1,29 +1,206 @@
-"""Recall: the tool by which a model reads earlier messages again, word for word.
+"""The tools as the model sees them, and search and recall in the history of the request that they belong to.
 
-The client sends its whole history with every request, so the shortened messages are still there: a call of the tool is
-answered from the request that it belongs to. Messages are numbered from 1, without the head, in placeholders, in notes
-and by `transcripts show` alike.
+Messages are numbered from 1, without the head, in placeholders, in notes and by `transcripts show` alike.
 """
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
+from proxy.history.calls import list_argument_texts
 from proxy.history.messages import HEAD, Message, ToolCall
+from proxy.history.offered_tools import list_tool_names
 from proxy.history.pairing import find_callers
-from proxy.recall.own_tools import RECALL
-from proxy.recall.search import (
-    SEARCHED_CHARACTERS,
-    find_line,
-    find_text,
-    list_searched_texts,
-    render_match,
-    search,
-    write_out,
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTool:
+    """A tool as the model is told of it."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+RECALL = OwnTool(
+    "recall_earlier_output",
+    "Returns earlier messages of this conversation word for word. The context proxy has shortened some of them; its "
+    "placeholders and records say by which message numbers to recall what they stand for. Use it only where the full "
+    "text is needed.",
+    {
+        "type": "object",
+        "properties": {
+            "messages": {"type": "string", "description": 'The number of a message, "17", or a range, "12-48".'},
+            "lines": {"type": "string", "description": 'Only these lines of that message, "200-400".'},
+            "search": {"type": "string", "description": "Find this text, in these messages or in all of them."},
+        },
+    },
 )
+COMPACT = OwnTool(
+    "Compact",
+    "Trigger conversation compression to free up context window. Use this when the conversation is getting long and "
+    "you want to summarize and compress the history to continue working efficiently.",
+    {
+        "type": "object",
+        "properties": {"focus": {"type": "string", "description": "What to preserve in the summary (optional)"}},
+    },
+)
+PENDING = "This call is under way: its result comes with the next message. Do not repeat it."
+"""The result of a call of the client's own tools beside one of these, within the rounds of one request."""
+TOOLS_MAX = 128
+"""OpenAI refuses more tools than this: https://platform.openai.com/docs/api-reference/chat/create#chat-create-tools"""
+
+
+def offer_tool(tools: bytes | None, definition: bytes, name: str) -> bytes | None:
+    """Add a tool behind the others. Return *tools* itself if there are none, too many, or one of this name.
+
+    Upper and lower case count as the same name.
+    """
+    if tools is None or not definition or tools[:1] != b"[" or tools.count(b'"name"') >= TOOLS_MAX:
+        return tools
+    end = tools.rfind(b"]")
+    if not tools[1 : max(end, 0)].strip() or _has_tool(tools, name.lower()):
+        return tools
+    return tools[:end] + b"," + definition + tools[end:]
+
+
+def _has_tool(tools: bytes, name: str) -> bool:
+    # Reading the names takes longer than searching the bytes.
+    if f'"{name}"'.encode() not in tools.lower():
+        return False
+    return any(tool_name.lower() == name for tool_name in list_tool_names(tools))
+
+
+def withdraw_tool(tools: bytes, definition: bytes) -> bytes:
+    """The tools as they were before this one was offered."""
+    before, _, after = tools.rpartition(b"," + definition)
+    return before + after
+
+
+def read_focus(arguments: str) -> str:
+    """The focus of a call of `Compact`; empty if it names none."""
+    try:
+        value = json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        return ""
+    focus = value.get("focus") if isinstance(value, dict) else None
+    if not isinstance(focus, str):
+        return ""
+    return focus
+
+
+T = TypeVar("T")
+CONTEXT_BEFORE_CHARACTERS, CONTEXT_AFTER_CHARACTERS = 40, 60
+SEARCHED_CHARACTERS = 200
+"""How much of a text a model may search for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A stretch of a text that was found."""
+
+    text: str
+    start: int
+    stop: int
+
+
+Finder = Callable[[str], Match | None]
+"""Finds the first match in a text."""
+
+
+def find_text(text_to_find: str, *, distinguish_case: bool = False) -> Finder:
+    """A finder of this text. Its time grows with the length of the text that is searched, and with no product.
+
+    An expression that ignores case takes the product of both lengths, and holds the interpreter for that time.
+    """
+    folded_text = text_to_find if distinguish_case else _fold_case(text_to_find)
+
+    def find(text: str) -> Match | None:
+        start = (text if distinguish_case else _fold_case(text)).find(folded_text)
+        if start < 0:
+            return None
+        return Match(text, start, start + len(text_to_find))
+
+    return find
+
+
+def find_pattern(pattern: re.Pattern[str]) -> Finder:
+    """A finder of this expression."""
+
+    def find(text: str) -> Match | None:
+        match = pattern.search(text)
+        if match is None:
+            return None
+        return Match(text, match.start(), match.end())
+
+    return find
+
+
+def _fold_case(text: str) -> str:
+    """The text in small letters, of the same length: places in it are places in the text.
+
+    `str.lower` makes two characters of the Turkish capital I, and writes a sigma at the end of a word differently.
+    """
+    return text.replace("\u0130", "i").lower().replace("\u03c2", "\u03c3")
+
+
+def write_out(message: Message) -> str:
+    """The text of a message with its calls, as it is recalled."""
+    return "\n".join(filter(None, [message.text, *map(_write_call, message.calls)]))
+
+
+def _write_call(call: ToolCall) -> str:
+    return f"{call.name}({call.arguments})"
+
+
+def list_searched_texts(message: Message) -> Iterator[str]:
+    """The texts of a message that are searched: all that is recalled, then the texts in its calls that JSON escapes.
+
+    A line of a file is searched for as it is in the file, without the escapes of JSON.
+    """
+    yield write_out(message)
+    for call in message.calls:
+        yield from _list_escaped_texts(call)
+
+
+def _list_escaped_texts(call: ToolCall) -> Iterator[str]:
+    """The texts inside the arguments, if JSON escapes any of them."""
+    if "\\" in call.arguments:
+        try:
+            yield from list_argument_texts(call)
+        except RecursionError:
+            return  # arguments that are nested too deep are searched as they were sent only
+
+
+def search(messages: Iterable[tuple[T, Iterable[str]]], find: Finder) -> Iterator[tuple[T, Match]]:
+    """Each message, given by its texts, in which something is found, with its first match."""
+    for about, texts in messages:
+        match = next(filter(None, map(find, texts)), None)
+        if match is not None:
+            yield about, match
+
+
+def find_line(message: Message, match: Match) -> int:
+    """The number of the line of the recalled message that holds a match; of a text in a call, that of the call."""
+    message_text = write_out(message)
+    if match.text == message_text:
+        return message_text.count("\n", 0, match.start) + 1
+    lines = message.text.count("\n") + 1 if message.text else 0
+    for call in message.calls:
+        if match.text in _list_escaped_texts(call):
+            break
+        lines += _write_call(call).count("\n") + 1
+    return lines + 1
+
+
+def render_match(match: Match) -> str:
+    """A match in one line, with the words around it."""
+    start = max(0, match.start - CONTEXT_BEFORE_CHARACTERS)
+    return " ".join(match.text[start : match.stop + CONTEXT_AFTER_CHARACTERS].split())
+
 
 TOOL = RECALL.name
 

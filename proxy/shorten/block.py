@@ -1,25 +1,69 @@
 r"""A block: "a history that begins with this chain link is forwarded as these parts, then its other messages".
 
-The client sends the whole history every time, and the upstream caches what it has read. So a shorter form must have
-the same bytes each time it is forwarded, by any worker, after any restart. A part is a stretch of the client's own
-messages, or bytes of the proxy, so a block is small. It is self-contained: a later one covers all that an
-earlier one covered. It also carries the always-steps for the messages after it, with their settings of that time.
+The client sends the whole history every time, so a shorter form must have the same bytes each time, by any worker. A
+block covers all that earlier ones covered, and carries the always-steps for the messages after it, as they were then.
 
 As JSON: {"format":2,"covers":6,"parts":[[0,1],[1,6,"{\"role\":...}","clear_results"]],"always":[...],...}
 """
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Literal, Protocol, TypeVar
 
+from proxy.designs.one_liners import OneLiners
+from proxy.designs.strategies import DedupOld, PruneTools, StripAttachments
+from proxy.designs.tool_hints import ClearArguments, ToolHints
 from proxy.history.canonical import remove_cache_marker
+from proxy.history.identity import OBSERVED, Identity
 from proxy.history.messages import NOTE, Message, as_read_back, make_literal
+from proxy.shorten.arrivals import ClipOutput, DedupArrivals
+from proxy.shorten.clear_results import ClearObservations, ClearResults, StripReasoning
+from proxy.shorten.drop_middle import DropMiddle
+from proxy.shorten.economics import UNCALIBRATED, Calibration, Window, decode_window
 from proxy.shorten.pipeline import Step
-from proxy.shorten.step_registry import step_from_json, step_to_json
+from proxy.shorten.rules import Anchor
 from proxy.shorten.summary import NOTES_HEADING, Summary
+
+STEPS: dict[str, Callable[..., Step]] = {
+    step.name: step
+    for step in (
+        ClipOutput,
+        DedupArrivals,
+        ClearResults,
+        ClearObservations,
+        ClearArguments,
+        ToolHints,
+        DedupOld,
+        StripReasoning,
+        StripAttachments,
+        OneLiners,
+        DropMiddle,
+        PruneTools,
+    )
+}
+
+
+def step_to_json(step: Step) -> list[Any]:
+    """A step as plain data: its name and its settings."""
+    return [step.name, asdict(step)]  # type: ignore[call-overload]  # a step is a dataclass; no protocol can say so
+
+
+def step_from_json(name: str, settings: dict[str, Any]) -> Step:
+    """The step with this name and these settings. They come as JSON has them: lists in place of tuples.
+
+    Settings that the step does not have any more are left out: blocks of earlier versions hold them.
+    """
+    step: Any = STEPS[name]
+    names = {field.name for field in fields(step)}
+    return STEPS[name](**{key: _make_tuples(value) for key, value in settings.items() if key in names})
+
+
+def _make_tuples(value: Any) -> Any:  # noqa: ANN401 - JSON
+    return tuple(map(_make_tuples, value)) if isinstance(value, list) else value
+
 
 FORMAT_VERSION = 2
 
@@ -222,3 +266,200 @@ def _make_literal_part(raw: bytes, start: int, stop: int, made: str, message: Me
     if message is None or unmarked_raw != raw:
         return Part(start, stop, unmarked_raw, made, make_literal(unmarked_raw, start, stop, made))
     return Part(start, stop, raw, made, as_read_back(message))
+
+
+DAY_SECONDS = 24 * 3600.0
+FACT_SECONDS = 7 * DAY_SECONDS
+FAILED_SECONDS = 600.0
+MAX_FAILURES = 2
+"""After this many failed calls for a summary in a row, no model is asked again for a day."""
+LAST_REQUEST_FORMAT_VERSION = 4
+CANDIDATE_FORMAT_VERSION = 1
+
+T = TypeVar("T")
+ReadBlock = Callable[[bytes], Block | None]
+
+
+class Stored(Protocol):
+    """A value as the store has it, and the key it was found under."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def value(self) -> bytes: ...
+
+
+FoundValues = Sequence[Stored | None]
+"""The first value under each list of keys of a look-up."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastRequest:
+    """The last request of a history: when it was forwarded, and how many tokens the upstream counted (0: unknown)."""
+
+    anchor: Anchor
+    forwarded_at: float
+    counter: str
+    calibration: Calibration
+    useless_blocks: int = 0
+    """Blocks in a row that did not help."""
+    requests_since_block: int = 0
+    """Requests since a block was made because of the window."""
+    refused_views: int = 0
+    """Requests of this history that the upstream accepted only as the client had sent them."""
+
+    def to_bytes(self) -> bytes:
+        anchor, scale = self.anchor, self.calibration
+        fields = [
+            *(anchor.link.hex(), anchor.tokens, anchor.view_id.hex(), self.forwarded_at),
+            *(self.counter, scale.ratio, scale.observations, self.useless_blocks, self.requests_since_block),
+        ]
+        if self.refused_views:
+            fields.append(self.refused_views)
+        return json.dumps([LAST_REQUEST_FORMAT_VERSION, *fields]).encode()
+
+    @classmethod
+    def from_bytes(cls, value: bytes) -> "LastRequest | None":
+        return _read(value, cls._of)
+
+    @classmethod
+    def _of(cls, fields: Any) -> "LastRequest | None":  # noqa: ANN401 (any JSON)
+        version, link, tokens, view_id, forwarded_at, counter, ratio, observations, *numbers = fields
+        if version != LAST_REQUEST_FORMAT_VERSION:
+            return None
+        anchor = Anchor(bytes.fromhex(link), int(tokens), bytes.fromhex(view_id))
+        calibration = Calibration(float(ratio), int(observations))
+        useless_blocks, requests_since_block, *refused_views = map(int, numbers)
+        return cls(
+            anchor, float(forwarded_at), str(counter), calibration, useless_blocks, requests_since_block, *refused_views
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryCandidate:
+    """A summary of `body[:covers]` before a block uses it: being made, ready, or failed.
+
+    It is stored under the chain link of the last message that it covers, so that every worker sees its state.
+    """
+
+    state: Literal["making", "ready", "failed"]
+    text: str = ""
+    """The summary; while it is being made, the worker that makes it."""
+    failures: int = 0
+    """Calls in a row that failed."""
+    covers: int = 0
+    """Not stored: it follows from the key."""
+
+    def to_bytes(self) -> bytes:
+        return json.dumps([CANDIDATE_FORMAT_VERSION, self.state, self.text, self.failures]).encode()
+
+    @classmethod
+    def from_bytes(cls, value: bytes, covers: int = 0) -> "SummaryCandidate | None":
+        return _read(value, lambda fields: cls._of(fields, covers))
+
+    @classmethod
+    def _of(cls, fields: Any, covers: int) -> "SummaryCandidate | None":  # noqa: ANN401 (any JSON)
+        version, state, text, failures = fields
+        if version != CANDIDATE_FORMAT_VERSION or state not in ("making", "ready", "failed"):
+            return None
+        return cls(state, str(text), int(failures), covers)
+
+    @classmethod
+    def claim(cls, owner: str) -> "SummaryCandidate":
+        """Return a worker's claim to be making it. *owner* is unique: an expired claim must not undo the next one."""
+        return cls("making", owner)
+
+
+NO_CANDIDATE = SummaryCandidate("failed")
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Look these keys up in the store, in one round trip. Result: `FoundValues`, None if the store did not answer."""
+
+    blocks: Sequence[str] = ()
+    facts: Sequence[str] = ()
+    windows: Sequence[str] = ()
+    summaries: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """All that the store has of a conversation."""
+
+    block: Block | None = None
+    block_key: str = ""
+    """The key the block was found under, and its bytes: a deeper block at the same key takes their place."""
+    block_bytes: bytes | None = None
+    observed: bool = False
+    """The block was only observed: it is not applied."""
+    last: LastRequest | None = None
+    calibration: Calibration = UNCALIBRATED
+    window: Window | None = None
+    """The window as an overflow or, else, as an upstream told it to another worker."""
+    candidate: SummaryCandidate | None = None
+    """The newest summary that was asked for."""
+    answered: bool = True
+    """Whether the store answered at all."""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the store has nothing of the conversation."""
+        return self.answered and self.last is None and not self.block_bytes
+
+    @classmethod
+    def read(
+        cls, found: FoundValues | None, looked_up: LookUp, identity: Identity, prior: Calibration, read_block: ReadBlock
+    ) -> "Memory":
+        """Return the memory of these stored values. *prior* is the calibration if nothing was learned yet."""
+        if found is None:
+            return cls(calibration=prior, answered=False)
+        stored, fact, stored_window, summary = found
+        last, calibration = _read_fact(fact, identity, prior)
+        window = None
+        if stored_window is not None:
+            window = _read(stored_window.value, decode_window, is_json=False)
+        memory = cls(
+            last=last,
+            calibration=calibration,
+            window=window,
+            candidate=read_candidate(summary, looked_up.summaries),
+        )
+        if stored is None:
+            return memory
+        return replace(
+            memory,
+            block=read_block(stored.value),
+            block_key=stored.key,
+            block_bytes=stored.value,  # also of an unreadable block: a new one must be able to take its place
+            observed=stored.key.startswith(f"{identity.tenant}/{OBSERVED}/"),
+        )
+
+
+def read_candidate(stored: Stored | None, keys: Sequence[str]) -> SummaryCandidate | None:
+    """Return the stored candidate. Its place in *keys*, which come longest first, tells how much it covers."""
+    if stored is None:
+        return None
+    return SummaryCandidate.from_bytes(stored.value, len(keys) - 1 - keys.index(stored.key))
+
+
+def _read_fact(fact: Stored | None, identity: Identity, prior: Calibration) -> tuple[LastRequest | None, Calibration]:
+    """Return the last request and how this upstream counts this model, if they are known."""
+    if fact is None:
+        return None, prior
+    if fact.key == identity.scale_key:
+        return None, _read(fact.value, Calibration.from_bytes, is_json=False) or prior
+    last = LastRequest.from_bytes(fact.value)
+    if last is None or last.counter != identity.counter:
+        return last, prior
+    return last, last.calibration
+
+
+def _read(value: bytes, convert: Callable[[Any], T | None], *, is_json: bool = True) -> T | None:
+    """Read a value; None if the bytes hold another format, or garbage."""
+    try:
+        if is_json:
+            return convert(json.loads(value))
+        return convert(value)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return None

@@ -1,8 +1,9 @@
-"""A client's history as a policy reads it: with its observations marked, under the rules and facts of one request."""
+"""A client's history as a policy reads it, and the messages behind a block as they are forwarded."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import islice
 from math import inf
 from operator import is_
 
@@ -11,10 +12,12 @@ from proxy.history.grouping import Groups, find_turns
 from proxy.history.messages import Message
 from proxy.history.observations import is_text_style, mark_observations
 from proxy.history.request import Request
-from proxy.recall.own_tools import RECALL, offer_tool
-from proxy.shorten.calibration import Calibration
-from proxy.shorten.documents import Reading, find_documents
-from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count
+from proxy.history.rereads import PROMISE, RESTORED, correct_rereads, leave_out_promise
+from proxy.recall.tool import RECALL, offer_tool
+from proxy.shorten.acts import Reading, find_documents
+from proxy.shorten.block import Block
+from proxy.shorten.economics import Calibration
+from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count, Draft, is_spared, run
 from proxy.shorten.rules import Facts, Rules
 
 DOCUMENT_SHARE = 0.25
@@ -147,3 +150,99 @@ def count_all(columns: Columns, messages: Sequence[Message], estimate: Count) ->
     if not messages:
         return 0
     return columns.token_sums(messages, estimate)[-1]
+
+
+WHOLE_TEXT = ("", RESTORED)
+"""What may have been done to a result whose text still stands in the view."""
+CHECKED_MESSAGES_MAX = 16
+"""Up to this many new messages, check cheaply whether the always-steps would skip them."""
+
+
+def build_tail(history: MarkedHistory, block: Block, covered: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Return the messages behind a block; *covered* stands for those that it covers."""
+    tail = _apply_always_steps(history, block, covered)
+    if not block.covers or not history.is_unmarked:
+        return tail
+    return _correct_rereads(history, block, covered, tail)
+
+
+def leave_out_false_promises(history: MarkedHistory, parts: Sequence[Message]) -> tuple[Message, ...]:
+    """Return the parts of a block without promises that a file is in the context which this block shortens."""
+    if not history.is_unmarked:
+        return tuple(parts)
+    rereads = history.body_columns.rereads(history.body)
+    whole = {message.start for message in parts if message.made in WHOLE_TEXT}
+    corrected = []
+    for message in parts:
+        if message.made == "":
+            reread = rereads[message.start]
+            if reread is not None and reread.target not in whole and PROMISE in message.text:
+                message = leave_out_promise(message)  # noqa: PLW2901
+        corrected.append(message)
+    return tuple(corrected)
+
+
+def _apply_always_steps(history: MarkedHistory, block: Block, covered: tuple[Message, ...]) -> tuple[Message, ...]:
+    body, covers, recalls = history.body, block.covers, history.recalls
+
+    def run_steps(start: int) -> tuple[Message, ...]:
+        tail = body[start:]
+        draft = Draft(
+            history.request.head + covered + body[covers:start],
+            tail,
+            fixed=frozenset(message.start for message in tail if not message.is_bulk or message.declares_tools),
+            documents=history.find_documents(block.window),
+            window=block.window,
+            count=history.count,
+            recalls=recalls,
+            go_on=history.rules.go_on,
+        )
+        return run(block.always, draft)[0].middle
+
+    def forward_new(forwarded: Sequence[Message]) -> Sequence[Message]:
+        arrived = body[len(forwarded) :]
+        if _are_spared(history, block, max(covers, len(forwarded))):
+            return arrived
+        if len(forwarded) > covers:
+            # If the steps leave the new messages as they are, they leave the others as they were left the last time.
+            new = run_steps(len(forwarded))
+            if new and all(map(is_, new, arrived)):
+                return new
+        return (*body[:covers], *run_steps(covers))[len(forwarded) :]
+
+    key = block.digest, covers, block.always, block.window, recalls
+    return tuple(history.body_columns.after_always_steps(key, len(body), forward_new)[covers:])
+
+
+def _are_spared(history: MarkedHistory, block: Block, start: int) -> bool:
+    """Whether each always-step surely leaves the messages from *start* on as they are."""
+    body = history.body
+    hashes = history.body_columns.content_hashes(body)
+    if len(body) - start > CHECKED_MESSAGES_MAX:
+        return False
+    for place in range(start, len(body)):
+        for step in block.always:
+            if not is_spared(step, body[place], block.window, hashes[:place]):
+                return False
+    return True
+
+
+def _correct_rereads(
+    history: MarkedHistory, block: Block, covered: tuple[Message, ...], tail: tuple[Message, ...]
+) -> tuple[Message, ...]:
+    body, covers = history.body, block.covers
+    rereads = history.body_columns.rereads(body)
+
+    def correct_new(corrected: Sequence[Message]) -> Sequence[Message]:
+        start = max(covers, len(corrected))
+        new = tail[start - covers :]
+        if all(rereads[message.start] is None for message in new):
+            return (*body[len(corrected) : start], *new)
+        before = (*covered, *corrected[covers:])
+        whole = {message.start for message in (*before, *new) if message.made in WHOLE_TEXT}
+        saved = sum(len(message.raw) for message in body[:start]) - sum(len(message.raw) for message in before)
+        messages = correct_rereads((*corrected[covers:], *new), body, rereads, whole, saved)
+        return (*body[len(corrected) : start], *islice(messages, start - covers, None))
+
+    key = block.digest, covers, block.always, block.window, history.recalls
+    return tuple(history.body_columns.after_rereads(key, len(body), correct_new)[covers:])

@@ -1,18 +1,9 @@
 """Outcomes of results: how a call ended, and the lines that tell it.
 
-1. `output` takes off the frames of harnesses and servers; an exit code counts only if a frame shows it.
-2. A call failed if its exit code, its API, or the first words of its tool say so. There is no other verdict.
-3. Every line with a word of failure stays, with an indented line below it, which says why. So do end states
-   (`229 passed`, a commit) and the last lines of a command.
-
-        $ go test ./...                         lines: --- FAIL: TestTide (0.00s)
-        --- FAIL: TestTide (0.00s)                         tide_test.go:12: want 3, got 4
-            tide_test.go:12: want 3, got 4                 FAIL
-        ok   berth   0.31s                             ok   berth   0.31s
-        FAIL
-
-What was read or searched quotes the errors of others, and so does the report of a sub-agent. Of these only the first
-words of the tool count.
+A call failed if its exit code, its API, or the first words of its tool say so; there is no other verdict. Every line
+with a word of failure stays, with an indented line below it, which says why; so do end states (`229 passed`) and the
+last lines of a command. What was read or searched, and the report of a sub-agent, quotes the errors of others: there
+only the first words of the tool count.
 """
 
 import re
@@ -26,7 +17,44 @@ from proxy.history.commands import find_command_line, split_commands
 from proxy.history.messages import ToolCall, find_first_line
 from proxy.shorten.acts import READING_PROGRAMS, acts_on_world
 from proxy.shorten.output import Output, read_output
-from proxy.shorten.programs import END_STATES, FAILURE_MARKS, FAILURE_WORDS, HARMLESS
+
+FAILURE_WORDS = (
+    *("error", "fail", "fatal", "panic", "exception", "traceback", "critical", "denied", "refused", "not found"),
+    *("no such", "cannot", "could not", "unable to", "undefined", "conflict", "reject", "declined", "unauthori"),
+    *("timed out", "timeout", "abort", "interrupt", "kill", "crash", "segmentation fault", "core dumped"),
+    *("out of memory", "exhausted", "unreachable", "rolled back", "rolled_back", "rolling back", "not ok ", "***"),
+    *("err!", "warn", "sh: ", "fehler", "erreur", "错误", "エラー", "오류", "ошибка", "✗", "✘", "✖", "✕", "❌", "● "),
+)
+FAILURE_MARKS = (
+    r"^x \S",  # gh run view: "X step 57 deploy to production (exit 137)"
+    r"\" 5\d\d [\d-]",  # access logs: `"POST /charge HTTP/1.1" 500 17`
+    r"^e\d{4} \d\d:",  # klog: "E1125 09:00:57.000000  1 pool.go:91] pool exhausted"
+    r":\d{1,7}:\d{1,5}: ",  # compilers and linters: "main.go:7:2: undefined: foo"
+)
+"""Expressions for other lines that tell of a failure."""
+HARMLESS = (
+    r"\b(?:no|0|zero|without) (?:\w+ )?(?:errors?|fail(?:ed|ures?|ing|s)?|warnings?|conflicts?|problems?)\b",
+    r"\b(?:errors?|fail(?:ed|ures?)|warnings?|conflicts?|unreachable)\W{1,4}(?:0|none|null|nil|false|\[\]|\{\})(?![\w.])",
+    r"^\s*(?:[✓✔✅☑]|ok \d|ok  \t|pass\b|--- pass|=== (?:run|pause|cont|name)|[\w/.:\[\]-]+ passed\b)",
+)
+"""Passages in which such a word tells of no failure."""
+END_STATES = (
+    r"=* ?(?:tests?:? +)?(?:\d+ (?:skipped|todo|deselected|warnings?|x\w+|pending)[, |]+){0,4}\d+ pass(?:ed|ing)?\b",
+    r"ran \d+ tests? in [\d.]+s$",  # unittest
+    r"ok  \t\S+\t",  # go test: "ok  <tab>tides/berth<tab>0.31s"
+    r"0 fail$",  # bun test
+    r"0 issues\.|all checks passed!|success: no issues found|checked \d+ files? in",  # golangci-lint, ruff, mypy, biome
+    r"\[[\w./-]+ (?:\(root-commit\) )?(?=\d*[a-f])[0-9a-f]{7,40}\] \S",  # git commit
+    r"[0-9a-f]{7,40}\.\.[0-9a-f]{7,40} +\S+ +-> +\S|\* \[new (?:branch|tag)\]",  # git push
+    r"fast-forward$|successfully rebased|head is now at |merge made by",  # git merge, rebase, reset
+    r"https?://\S+/(?:pull|issues|releases?)/\S+$",  # gh pr create
+    r"[✓✔] (?:squashed|merged|rebased|closed|reopened|created)[^\n]* (?:pull request|issue) ",  # gh pr merge
+    r"successfully (?:installed|built|uninstalled) |installed \d+ packages?",  # pip, uv
+    r"(?:added|removed|changed) \d+ packages?|up to date",  # npm
+    r"test result: ok\.",
+)
+"""Lines by which a command tells that it worked, or names its product; matched at the first word."""
+
 
 ERROR_CHARACTERS = 240
 """Upper bound of the error in a verdict."""

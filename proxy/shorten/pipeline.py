@@ -42,7 +42,7 @@ class Draft:
     fixed: frozenset[int] = frozenset()
     """The starts of the fixed messages."""
     documents: frozenset[int] = frozenset()
-    """The starts of the documents in force (see `documents.py`): only a fold may take them."""
+    """The starts of the documents in force (see `acts.py`): only a fold may take them."""
     origin: tuple[Message, ...] = ()
     """The body as the client sent it."""
     window: int | None = None

@@ -17,14 +17,11 @@ from proxy.declaration import internal, setting
 from proxy.history.asides import ASIDES
 from proxy.history.observations import OBSERVATIONS, find_pattern_fault
 from proxy.history.pins import Pins, find_pin_fault
+from proxy.shorten.arrivals import ClipOutput, DedupArrivals
+from proxy.shorten.clear_results import ClearObservations, ClearResults, StripReasoning
+from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.economics import Prices, find_share_worth_clearing
 from proxy.shorten.pipeline import GoOn, Step, always_go_on
-from proxy.shorten.steps.clear_observations import ClearObservations
-from proxy.shorten.steps.clear_results import ClearResults
-from proxy.shorten.steps.clip_output import ClipOutput
-from proxy.shorten.steps.dedup_arrivals import DedupArrivals
-from proxy.shorten.steps.drop_middle import DropMiddle
-from proxy.shorten.steps.strip_reasoning import StripReasoning
 from proxy.shorten.summary import Summary, SummaryRules
 
 LARGE_TRIGGER, SMALL_TRIGGER, SPARED_TOKENS = 0.5, 0.8, 48_000

@@ -28,17 +28,16 @@ from proxy.history.offered_tools import find_pruned_tools, remove_pruned_tools
 from proxy.history.pairing import repair
 from proxy.history.request import Request
 from proxy.models.thinking import find_binding
-from proxy.recall.own_tools import RECALL, offer_tool
+from proxy.recall.tool import RECALL, offer_tool
+from proxy.shorten.arrivals import restore_repeated
 from proxy.shorten.block import Block, Part, close
-from proxy.shorten.calibration import UNCALIBRATED, Calibration
-from proxy.shorten.marked_history import MarkedHistory, count_all, mark_body
-from proxy.shorten.notes import find_speaker, make_notes
+from proxy.shorten.clear_results import StripReasoning
+from proxy.shorten.economics import UNCALIBRATED, Calibration
+from proxy.shorten.fold import find_speaker, make_notes
+from proxy.shorten.marked_history import MarkedHistory, build_tail, count_all, leave_out_false_promises, mark_body
 from proxy.shorten.pipeline import Count, Draft, Step, Worth, estimate_tokens, find_worth
 from proxy.shorten.rules import NOTHING_KNOWN, Facts, Keep, Rules
-from proxy.shorten.steps.dedup_arrivals import restore_repeated
-from proxy.shorten.steps.strip_reasoning import StripReasoning
 from proxy.shorten.summary import Summary
-from proxy.shorten.tail import build_tail, leave_out_false_promises
 
 WINDOW_REASONS = ("window", "cliff")
 OPENING_REASON = "opening"

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
-from proxy.recall.own_tools import COMPACT, RECALL, OwnTool
+from proxy.recall.tool import COMPACT, RECALL, OwnTool
 from proxy.wire.rounds import Round, Rounds
 
 

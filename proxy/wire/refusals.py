@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from proxy.path.recovery import LEAST_ANSWER_TOKENS, Refusal
-from proxy.shorten.window import Covers
+from proxy.shorten.economics import Covers
 from proxy.wire.encodings import decode_body
 from proxy.wire.headers import Headers, find_encoding
 from proxy.wire.refusal_figures import MAX_TOKENS, Figures, find_figures

@@ -15,7 +15,7 @@ from typing import Any
 
 from proxy.history import splice
 from proxy.history.messages import ToolCall
-from proxy.recall.own_tools import OwnTool, offer_tool, withdraw_tool
+from proxy.recall.tool import OwnTool, offer_tool, withdraw_tool
 from proxy.wire.outline import find_values
 from proxy.wire.sse import EventReader
 

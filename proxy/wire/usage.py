@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from proxy.shorten.calibration import LARGEST_COUNT, Usage
+from proxy.shorten.economics import LARGEST_COUNT, Usage
 from proxy.wire.lenient import as_object
 
 TAIL_BYTES = 64 * 1024

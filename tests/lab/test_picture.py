@@ -11,7 +11,7 @@ from proxy.lab.demo.model import ReceivedRequest
 from proxy.lab.demo.picture import Ink, Moment, Scenery
 from proxy.lab.demo.speech import DemoUsage
 from proxy.lab.demo.tally import Tally
-from proxy.shorten.window import TokenPrices
+from proxy.shorten.economics import TokenPrices
 
 PLAIN, COLOURED = Ink(coloured=False), Ink(coloured=True)
 RUN = sample(4)

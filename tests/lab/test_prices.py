@@ -6,7 +6,7 @@ import pytest
 
 from proxy.lab.replay.prices import PRICES, bill, cost, find_break_even, share, share_with_rereads
 from proxy.lab.replay.replay_values import PICO_PER_DOLLAR, Needed, Scores, Tokens
-from proxy.shorten.window import PriceCliff, TokenPrices, Window
+from proxy.shorten.economics import PriceCliff, TokenPrices, Window
 
 RAW = Tokens(fresh=1_000, cached=9_000)
 FORWARDED = Tokens(fresh=1_000, cached=3_000)

@@ -15,7 +15,7 @@ from proxy.models.calibrations import find_prior_calibration
 from proxy.models.names import model_family
 from proxy.models.token_encodings import _SPLITS, build_encoding, count_tokens, find_encoding, read_ranks
 from proxy.models.tokenizer import INLINE_BYTES, LOOK_UP_BYTES, Tokenizers
-from proxy.shorten.calibration import Calibration, is_plausible
+from proxy.shorten.economics import Calibration, is_plausible
 from proxy.wire.usage import read_usage
 from proxy.wire.weight import MESSAGE_TOKENS
 

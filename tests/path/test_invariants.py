@@ -16,9 +16,9 @@ from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.history.pairing import Flaws, count_flaws, repair
 from proxy.lab.replay.validity import check_alternation, shape_of
 from proxy.path.known_requests import KnownRequests
+from proxy.shorten.arrivals import DedupArrivals
 from proxy.shorten.block import Block
 from proxy.shorten.rules import Facts
-from proxy.shorten.steps.dedup_arrivals import DedupArrivals
 from proxy.shorten.summary import SummaryRules
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 from tests.support import worker_cases

@@ -15,13 +15,11 @@ from proxy.path.planning import Plan
 from proxy.path.recognition import load_memory
 from proxy.path.remember import remember
 from proxy.path.services import StoreSecret
-from proxy.shorten.block import Block, Part
-from proxy.shorten.calibration import UNCALIBRATED, Calibration
-from proxy.shorten.memory import LastRequest, LookUp, Memory, SummaryCandidate, read_candidate
+from proxy.shorten.block import Block, LastRequest, LookUp, Memory, Part, SummaryCandidate, read_candidate
+from proxy.shorten.economics import UNCALIBRATED, Calibration, LearnedLimit, Window
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Anchor, Rules
 from proxy.shorten.summary import Summary
-from proxy.shorten.window import LearnedLimit, Window
 from proxy.store.contract import StoreUnavailable
 from proxy.store.memory import MemoryStore
 from proxy.store.sqlite import SqliteStore

@@ -9,7 +9,7 @@ from proxy.config import Upstream as Settings
 from proxy.path import window_probe
 from proxy.path.request_context import LearnedWindows, make_window_scope
 from proxy.path.window_probe import WindowProbe
-from proxy.shorten.window import Window
+from proxy.shorten.economics import Window
 from proxy.upstream.call import Call
 from proxy.upstream.client import Client
 from tests.support.scripted_upstream import Upstream, answer, by_path, hang

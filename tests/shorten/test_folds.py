@@ -8,9 +8,9 @@ from proxy.designs.one_liners import OneLiners
 from proxy.history.grouping import find_groups, find_turns
 from proxy.history.pairing import count_flaws
 from proxy.history.pins import find_fixed
-from proxy.shorten.notes import CLOSING, GO_ON, OPENING
+from proxy.shorten.drop_middle import CONCLUSIONS, DropMiddle
+from proxy.shorten.fold import CLOSING, GO_ON, OPENING
 from proxy.shorten.pipeline import Draft, run
-from proxy.shorten.steps.drop_middle import CONCLUSIONS, DropMiddle
 from tests.support.messages import assistant, call, request, system, user
 
 CODE = "\n".join(f"    {number} value_{number} = compute({number})" for number in range(60))

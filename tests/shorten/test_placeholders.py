@@ -11,12 +11,11 @@ import pytest
 
 from proxy.history.messages import ToolCall
 from proxy.history.observations import OBSERVATIONS, mark_observations
-from proxy.shorten.call_labels import GAP, LABEL_CHARACTERS, render_call
+from proxy.shorten.arrivals import ClipOutput
+from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.pipeline import Draft, run
-from proxy.shorten.placeholder import join_lines, render_placeholder
+from proxy.shorten.placeholder import GAP, LABEL_CHARACTERS, join_lines, render_call, render_placeholder
 from proxy.shorten.rules import Rules
-from proxy.shorten.steps.clear_results import ClearResults
-from proxy.shorten.steps.clip_output import ClipOutput
 from tests.support import messages, recorded_traces
 from tests.support.messages import assistant, call, parse_request, request, user
 

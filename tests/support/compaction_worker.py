@@ -34,11 +34,11 @@ from proxy.path.planning import Plan
 from proxy.path.program import run
 from proxy.path.recognition import load_memory
 from proxy.path.recovery import plan_untouched
-from proxy.shorten.memory import LastRequest, LookUp, SummaryCandidate
+from proxy.shorten.block import LastRequest, LookUp, SummaryCandidate
+from proxy.shorten.economics import Window
 from proxy.shorten.pipeline import Count, estimate_tokens
 from proxy.shorten.rules import Anchor, Facts, Rules
 from proxy.shorten.summary import Summary
-from proxy.shorten.window import Window
 from proxy.store.contract import Found
 from proxy.store.memory import MemoryStore
 from proxy.wire.chat.chat_format import CHAT_FORMAT

@@ -16,7 +16,7 @@ from itertools import islice
 from proxy.cli import options
 from proxy.cli.options import add_command, has_colours, parse_path, print_error
 from proxy.config import Config
-from proxy.designs.prune_tools import PruneTools
+from proxy.designs.strategies import PruneTools
 from proxy.history.messages import Message
 from proxy.history.request import Request
 from proxy.lab import saved
@@ -27,11 +27,11 @@ from proxy.lab.tangents import Turns
 from proxy.models.tokenizer import Tokenizers
 from proxy.models.windows import resolve_window
 from proxy.path.planning import choose_without_model, decide
+from proxy.shorten.economics import Window
 from proxy.shorten.pipeline import Draft, Step, StepReport, run
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summarize
-from proxy.shorten.window import Window
 from proxy.store.transcripts.archive import role_and_text
 from proxy.summary.question import build_question
 from proxy.wire.chat.chat_format import CHAT_FORMAT

@@ -35,7 +35,7 @@ from proxy.server import supervisor
 from proxy.server.building import LastValid, build_worker
 from proxy.server.config_watch import ConfigSource
 from proxy.server.worker import make_url
-from proxy.shorten.window import TokenPrices
+from proxy.shorten.economics import TokenPrices
 
 PAUSE_SECONDS, RUN_SECONDS = 0.15, 22.0
 """Pause between two turns, and the longest time for all pauses together."""

@@ -14,8 +14,8 @@ from proxy.config.policies import DEFAULT, Policy
 from proxy.config.values import suggest
 from proxy.config.yaml_reader import parse_variable
 from proxy.history.agents import EXEMPT
+from proxy.shorten.block import STEPS
 from proxy.shorten.pipeline import Step
-from proxy.shorten.step_registry import STEPS
 
 SUMMARY, AUTO, JP = "summary", "auto", "jp"
 TANGENTS = "classify-tangents"

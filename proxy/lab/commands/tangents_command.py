@@ -22,7 +22,7 @@ from proxy.history.messages import read_message
 from proxy.history.request import Request
 from proxy.lab.tangents import Tangent, Turns
 from proxy.shorten.pipeline import Count
-from proxy.shorten.summary_check import Verdict
+from proxy.shorten.summary import Verdict
 from proxy.summary.call import SummaryCall, fetch_whole_answer
 from proxy.summary.question import Question
 from proxy.upstream.call import Call

@@ -13,7 +13,7 @@ from proxy.lab.demo.demo_run import Run
 from proxy.lab.demo.model import NAME
 from proxy.lab.demo.speech import DemoUsage
 from proxy.lab.demo.tally import Bill, Tally
-from proxy.shorten.window import TokenPrices
+from proxy.shorten.economics import TokenPrices
 
 TITLE = "compaction-proxy demo"
 LABEL = "The agent, its task and the model are simulated; proxy and traffic are real."

@@ -8,7 +8,7 @@ from proxy.lab.demo.demo_run import TOOLS, Run, encode
 from proxy.lab.demo.model import CACHED_LEAST, CACHED_STEP, ReceivedRequest
 from proxy.lab.demo.speech import DemoUsage
 from proxy.models.tokenizer import Tokenizer
-from proxy.shorten.window import TokenPrices
+from proxy.shorten.economics import TokenPrices
 
 MILLION_TOKENS = 1_000_000
 CACHED_PRICE_RATIO = 0.1

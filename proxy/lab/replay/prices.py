@@ -11,8 +11,7 @@ removed, lambda is 150 / 50 = 3. An agent that needs fewer extra steps gains.
 from collections.abc import Mapping
 
 from proxy.lab.replay.replay_values import PICO_PER_DOLLAR, Scores, Tokens
-from proxy.shorten.economics import Prices
-from proxy.shorten.window import Window
+from proxy.shorten.economics import Prices, Window
 
 PRICES: Mapping[str, Prices] = {
     "tenth": Prices(0.1, 1.25),

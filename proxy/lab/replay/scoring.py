@@ -26,7 +26,7 @@ from proxy.lab.replay.validity import BY_DIALECT, shape_of
 from proxy.models.calibrations import find_prior_calibration
 from proxy.models.tokenizer import Tokenizers
 from proxy.models.windows import resolve_window
-from proxy.shorten.calibration import Calibration
+from proxy.shorten.economics import Calibration
 from proxy.shorten.pipeline import Count, estimate_tokens
 from proxy.wire.paths import CHAT_PATH, MESSAGES_PATH
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from proxy.history.messages import Message
-from proxy.shorten.call_labels import choose_argument
 from proxy.shorten.outcome import find_outcome
+from proxy.shorten.placeholder import choose_argument
 
 LABEL = "stand-in (extractive, no model)"
 SUMMARY_BYTES = 11_300

@@ -17,7 +17,7 @@ from proxy.lab.replay import standin
 from proxy.lab.replay.replay_history import ReplayHistory, RequestTurn
 from proxy.lab.replay.replay_values import Tokens
 from proxy.shorten.pipeline import estimate_tokens
-from proxy.shorten.summary_check import SummaryReply
+from proxy.shorten.summary import SummaryReply
 from proxy.summary.call import SummaryCall, SummaryCost
 from proxy.summary.question import Question, Try, list_tries
 from proxy.upstream.call import Call

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from proxy.history import splice
-from proxy.recall.own_tools import OwnTool
+from proxy.recall.tool import OwnTool
 from proxy.wire.answer_format import AnswerFormat
 from proxy.wire.chat.chat_rounds import SIGNED_MEMBER, ChatRounds
 from proxy.wire.lenient import write_json

@@ -7,7 +7,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from proxy.recall.own_tools import OwnTool
+from proxy.recall.tool import OwnTool
 from proxy.wire.answer_format import AnswerFormat
 from proxy.wire.lenient import as_object, read_object, write_json
 from proxy.wire.outline import find_values

@@ -1,30 +1,38 @@
-"""The ledger: a list of deeds in a stretch of history, made without a model.
+"""Fold old messages to the user's words and a ledger of what was done, without a model.
 
     Done to the outside world: do not do it again (newest first):
     - charge_card(order: 1042, amount_cents: 4999) => id: ch_19f3, status: succeeded
-    Files changed (newest first):
-    - src/cart.py => edited
     Commands (2 of 9, newest first):
     - pytest -q => exit code 1: FAILED tests/test_cart.py::test_total
 
-It is made from the client's own messages and never from an earlier ledger, so it does not decay, however often a
-history is compacted. Each thing is listed once, as it was done last.
+The ledger is made from the client's own messages, never from an earlier one: it does not decay.
 """
 
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from proxy.history import agents
+from proxy.history.agents import STATEFUL, Hint, find_kind
 from proxy.history.commands import find_command_line, remove_folder_change
-from proxy.history.messages import Message, ToolCall
+from proxy.history.messages import NOTE, Message, ToolCall
 from proxy.history.observations import find_output_within
 from proxy.history.pairing import list_callers
-from proxy.shorten.acts import acts_on_world
-from proxy.shorten.call_labels import render_call
-from proxy.shorten.outcome import ResultOutcome, cut_first_line, find_outcome, find_words_of_user
-from proxy.shorten.touched_files import list_file_uses
+from proxy.shorten.acts import acts_on_world, list_file_uses
+from proxy.shorten.fold import (
+    LOST_WORDS,
+    count_bytes,
+    count_words,
+    find_kept_words,
+    find_lost_documents,
+    find_unsummarized_start,
+    fold_stretches,
+)
+from proxy.shorten.outcome import ResultOutcome, cut_first_line, cut_line, find_outcome, find_words_of_user
+from proxy.shorten.pipeline import Draft
+from proxy.shorten.placeholder import render_call
 
 ENTRY_CHARACTERS = 400
 EXCERPT_CHARACTERS = 160
@@ -281,3 +289,157 @@ def _count_characters(entries: Sequence[Entry]) -> int:
 
 def _count_bytes(text: str) -> int:
     return len(text.encode("utf-8", "replace"))
+
+
+LEDGER_SHARE = 0.25
+CONCLUSIONS_SHARE = 0.1
+"""Shares of the goal. In windows of 16,000 tokens and more the settings are the lower bound."""
+ANSWER_CHARACTERS = (320, 160, 100)
+"""The longest excerpt of an answer: the first of these lengths with which there is room for all."""
+REMARK_CHARACTERS = 160
+"""The longest excerpt of the assistant's text beside a call."""
+SHORTEST_REMARK_CHARACTERS = 40
+"""A shorter remark ("Now the tests.") tells nothing."""
+SHORTEST_REMARK_ON_CHANGE_CHARACTERS = 16
+"""The same beside a change of a file ("Reverting the header."): the list of files does not name the change."""
+QUESTION_CHARACTERS = 70
+_ANNOUNCEMENT = re.compile(r"(?:(?<=[.!?])\s++|\A)(?:[^.!?]|[.!?](?!\s)){0,200}:\Z")
+"""`Now the tests:` at the end of a remark announces its call, which the ledger lists."""
+CONCLUSIONS = "What the assistant said, in part:"
+
+
+@dataclass(frozen=True, slots=True)
+class DropMiddle:
+    """Replace the middle by the user's own words and one note of the assistant's conclusions and deeds."""
+
+    name: ClassVar[str] = "drop_middle"
+
+    user_tokens: int = 20_000
+    """How many tokens of the user's messages stay verbatim: the first message, then the newest; at most half of the
+    goal."""
+    answer_tokens: int = 2_000
+    """How many tokens of the assistant's newest answers to the user stay verbatim."""
+    conclusions: int = 3_000
+    """Bytes of the assistant's other texts, a line each, turn by turn."""
+    ledger: int = 6_000
+    """Bytes of ledger in all."""
+    exempt: tuple[str, ...] = STATEFUL
+    """Tools whose newest calls stay with their results (globs, case ignored): they carry state and instructions."""
+    exempt_tokens: int = 2_000
+    """How many tokens of them stay at most."""
+    hints: tuple[Hint, ...] = ()
+    """The policy on results by tool: the newest of those to keep stay with their calls, up to half of the target."""
+
+    def reach(self, draft: Draft) -> int:
+        return sum(draft.count(message.raw) for message in draft.middle if draft.may_fold(message))
+
+    def __call__(self, draft: Draft) -> Draft:
+        kept_ids = find_kept_words(
+            draft,
+            self.user_tokens,
+            exempt=self.exempt,
+            exempt_tokens=self.exempt_tokens,
+            answer_tokens=self.answer_tokens,
+            hints=self.hints,
+        )
+        removed = [message for message in draft.middle if id(message) not in kept_ids]
+        if not removed:
+            return draft
+        lines = [self._describe(draft, kept_ids, removed)]
+        lost = count_words(removed)
+        if lost:
+            lines.append(" ".join(filter(None, (LOST_WORDS.format(lost), draft.pointer))))
+        text = "\n".join(filter(None, lines))
+        folded = fold_stretches(draft, kept_ids, lambda stretch: stretch.notes(text), once=True)
+        return folded if count_bytes(folded.middle) < count_bytes(draft.middle) else draft
+
+    def _describe(self, draft: Draft, kept_ids: set[int], removed: Sequence[Message]) -> str:
+        """The text of the note on all that goes, from the client's own messages."""
+        beside = (*draft.before, *(message for message in draft.middle if id(message) in kept_ids))
+        kept_starts = {message.start for message in beside if message.made != NOTE}
+        origin = draft.origin[find_unsummarized_start(draft, kept_ids) : max(message.stop for message in removed)]
+        ledger_bytes = draft.bytes_within(LEDGER_SHARE, self.ledger)
+        if draft.bare:
+            ledger_bytes //= 2
+        ledger = write_ledger(
+            origin,
+            ledger_bytes,
+            kept_starts=kept_starts,
+            lost_documents=find_lost_documents(draft, kept_ids),
+        )
+        if draft.bare:
+            return ledger
+        conclusions = render_conclusions(origin, kept_starts, draft.bytes_within(CONCLUSIONS_SHARE, self.conclusions))
+        return "\n".join(filter(None, (conclusions, ledger)))
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """A text of the assistant that goes."""
+
+    text: str
+    is_answer: bool
+    heading: str
+    """The beginning of the user's message that it follows."""
+
+
+def render_conclusions(messages: Sequence[Message], kept_starts: Collection[int], room: int) -> str:
+    """Lines of the assistant's texts, under the beginning of the user's message that they follow; empty if there is no
+    room. Answers come before remarks beside calls, and newer ones before older ones.
+    """
+    conclusions = list(_find_conclusions(messages, kept_starts))
+    lines = dict[int, str]()
+    for characters in ANSWER_CHARACTERS:
+        lines, has_every_answer = _choose_lines(conclusions, characters, room - len(CONCLUSIONS) - 1)
+        if has_every_answer:
+            break
+    if not lines:
+        return ""
+    rendered, last_heading = [CONCLUSIONS], ""
+    for number in sorted(lines):
+        heading = conclusions[number].heading
+        if heading not in ("", last_heading):
+            rendered.append(heading)
+        rendered.append(lines[number])
+        last_heading = heading
+    return "\n".join(rendered)
+
+
+def _find_conclusions(messages: Sequence[Message], kept_starts: Collection[int]) -> Iterator[Conclusion]:
+    heading = ""
+    for message in messages:
+        text = " ".join(message.text[: 4 * ANSWER_CHARACTERS[0]].split())
+        if message.is_user and text:
+            heading = f'After "{cut_line(text, QUESTION_CHARACTERS)}"'
+        elif message.role == "assistant" and message.start not in kept_starts:
+            if message.calls:
+                text = _ANNOUNCEMENT.sub("", text)
+            if len(text) >= _find_shortest(message.calls):
+                yield Conclusion(text, not message.calls, heading)
+
+
+def _find_shortest(calls: Sequence[ToolCall]) -> int:
+    """How long a text beside these calls must be to tell something."""
+    if not calls:
+        return 1
+    if any(find_kind(call.name, call.named) in ("change", "patch") for call in calls):
+        return SHORTEST_REMARK_ON_CHANGE_CHARACTERS
+    return SHORTEST_REMARK_CHARACTERS
+
+
+def _choose_lines(conclusions: Sequence[Conclusion], characters: int, room: int) -> tuple[dict[int, str], bool]:
+    """The lines that there is room for, by number, and whether that is all answers."""
+    lines, listed = dict[int, str](), {""}
+    order = sorted(range(len(conclusions)), key=lambda number: (conclusions[number].is_answer, number), reverse=True)
+    for number in order:
+        conclusion = conclusions[number]
+        line = f"- {cut_line(conclusion.text, characters if conclusion.is_answer else REMARK_CHARACTERS)}"
+        if line in listed:
+            continue
+        added = {conclusion.heading, line} - listed
+        room -= sum(len(text.encode("utf-8", "replace")) + 1 for text in added)
+        if room < 0:
+            return lines, not conclusion.is_answer
+        listed |= added
+        lines[number] = line
+    return lines, True

@@ -1,7 +1,7 @@
-"""Clip a huge result when it arrives: its head and its tail stay, and a note counts the lines between them.
+"""Shorten results as they arrive: clip huge ones, and point back to those that are there already.
 
-A result that is clipped on arrival was in no cache yet, so this costs no rewrite. But an agent asks again for text that
-it cannot see, so only a result of more than `over` bytes and more than `share` of the window is clipped.
+Nothing is in a cache yet, so this costs no rewrite. But an agent asks again for text that it cannot see, so only a
+result of more than `over` bytes and more than `share` of the window is clipped.
 """
 
 from collections.abc import Sequence
@@ -11,11 +11,13 @@ from typing import ClassVar
 
 from proxy.history.agents import Hint, find_modes
 from proxy.history.canonical import remove_wrapping
-from proxy.history.messages import Message, ToolCall
+from proxy.history.messages import REPEATED, Message, ToolCall
+from proxy.history.pairing import list_callers
 from proxy.recall.tool import render_handle
 from proxy.shorten import placeholder
-from proxy.shorten.outcome import cut_line, list_error_lines
+from proxy.shorten.outcome import cut_line, find_outcome, list_error_lines
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Draft
+from proxy.shorten.placeholder import name_result
 
 LARGEST_SHARE = 0.5
 """A result never takes more than this share of the usable window."""
@@ -129,3 +131,74 @@ def is_content_over(message: Message, limit: int) -> bool:
     """Whether the content has more bytes than this. A cache marker in it does not count."""
     content = message.content
     return len(content) > limit and len(remove_wrapping(content)) > limit
+
+
+@dataclass(frozen=True, slots=True)
+class DedupArrivals:
+    """Point a result that repeats an earlier one, word for word, back to it."""
+
+    name: ClassVar[str] = REPEATED
+
+    over: int = 500
+    """Results up to this many bytes are left as they are."""
+
+    def reach(self, draft: Draft) -> int:
+        return sum(draft.count(message.raw) for message in draft.middle if self._is_long(message))
+
+    def __call__(self, draft: Draft) -> Draft:
+        contents = [remove_wrapping(message.content) for message in draft.middle if self._is_long(message)]
+        before = draft.before if contents else ()
+        earlier = {remove_wrapping(message.content) for message in before if self._is_long(message)}
+        if len(set(contents)) == len(contents) and earlier.isdisjoint(contents):
+            return draft
+        first = dict[bytes, tuple[Message, ToolCall | None]]()
+        for message, call in zip(draft.before, list_callers(draft.before), strict=True):
+            if self._is_long(message):
+                first.setdefault(remove_wrapping(message.content), (message, call))
+
+        def point(message: Message, call: ToolCall | None) -> Message:
+            if not self._is_long(message):
+                return message
+            copy, copy_call = first.setdefault(remove_wrapping(message.content), (message, call))
+            return message if copy is message else message.with_text(_point_to(copy_call, message), self.name)
+
+        return draft.rewrite(point)
+
+    def spares(self, message: Message, _window: int | None, earlier: Sequence[int]) -> bool:
+        return not self._is_long(message) or hash(remove_wrapping(message.content)) not in earlier
+
+    def _is_long(self, message: Message) -> bool:
+        return message.is_result and not message.literal and is_content_over(message, self.over)
+
+
+def restore_repeated(messages: Sequence[Message], origin: Sequence[Message]) -> tuple[Message, ...]:
+    """The messages with the first pointer to each result that is gone as the client sent it.
+
+    A fold may have taken the copy that it points to. The other pointers to that result point to this one. `origin`: the
+    client's body.
+    """
+    if all(message.made != REPEATED for message in messages):
+        return tuple(messages)
+    present, restored = set[bytes](), dict[bytes, ToolCall | None]()
+
+    def restore(message: Message, call: ToolCall | None) -> Message:
+        if not message.is_result or message.start == message.stop:  # a result that the proxy added stands for none
+            return message
+        original = origin[message.start]
+        content = remove_wrapping(original.content)
+        if message.made != REPEATED or content in present:
+            present.add(content)
+            return message
+        if content in restored:
+            pointer = original.with_text(_point_to(restored[content], original), REPEATED)
+            return min(pointer, original, key=lambda candidate: len(candidate.raw))
+        restored[content] = call
+        return original
+
+    return tuple(map(restore, messages, list_callers(messages)))
+
+
+def _point_to(call: ToolCall | None, repeated: Message) -> str:
+    outcome = find_outcome(repeated.text, call, failed=repeated.reports_error)
+    verdict = f" ({' '.join(outcome.render().split()).rstrip('.')})" if outcome.has_failed else ""
+    return f"[Left out by the context proxy: word for word the same as {name_result(call)} above{verdict}.]"

@@ -1,24 +1,22 @@
-"""Clear old tool results: the call stays, and its result becomes a sentence and the lines that tell how it ended.
-
-Results are two thirds of an agent's history, and most are never looked at again.
-"""
+"""Shorten old results to a sentence and the lines that tell how they ended; drop old reasoning."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
+from proxy.history import splice
 from proxy.history.agents import EXEMPT, Hint, find_modes, matches_any
 from proxy.history.canonical import remove_wrapping
-from proxy.history.messages import REPEATED, Message, ToolCall
+from proxy.history.messages import REPEATED, Message, ToolCall, find_part_type, make_literal
 from proxy.history.pairing import list_callers
 from proxy.history.rereads import RESTORED
 from proxy.recall.tool import render_handle
 from proxy.shorten import placeholder
-from proxy.shorten.call_labels import name_result
+from proxy.shorten.acts import is_file_text, list_file_uses, list_read_paths
+from proxy.shorten.arrivals import ClipOutput
 from proxy.shorten.outcome import find_outcome, holds_words_of_user
 from proxy.shorten.pipeline import Count, Draft
-from proxy.shorten.steps.clip_output import ClipOutput
-from proxy.shorten.touched_files import is_file_text, list_file_uses, list_read_paths
+from proxy.shorten.placeholder import name_result
 
 PLACEHOLDER_BYTES = 300
 """Mean size of a placeholder."""
@@ -163,3 +161,74 @@ def has_text_over(message: Message, limit: int) -> bool:
     if len(message.content) > LONGEST_ESCAPE_BYTES * limit + 2 and message.content[:1] == b'"':
         return True  # it need not be read: no character takes more than this in JSON
     return len(message.text.encode("utf-8", "surrogatepass")) > limit
+
+
+@dataclass(frozen=True, slots=True)
+class ClearObservations(ClearResults):
+    """Replace old observations in user messages by placeholders."""
+
+    name: ClassVar[str] = "clear_observations"
+
+    template: str = placeholder.OBSERVATION_TEMPLATE
+    """Text in place of the observation; see `placeholder`."""
+
+    def _is_selected(self, message: Message) -> bool:
+        return message.is_observation
+
+
+MEMBERS = frozenset(("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks"))
+"""Keys of a message that hold its reasoning."""
+PARTS = frozenset(("thinking", "redacted_thinking", "reasoning"))
+"""Types of content parts that hold it."""
+MARKS = tuple(f'"{word}"'.encode() for word in sorted(MEMBERS | PARTS))
+
+
+@dataclass(frozen=True, slots=True)
+class StripReasoning:
+    """Remove the reasoning of old assistant messages."""
+
+    name: ClassVar[str] = "strip_reasoning"
+
+    with_calls: bool = False
+    """Also from messages with tool calls; some upstreams demand these back."""
+    signed: bool = False
+    """Also if it is signed or encrypted; it goes whole."""
+
+    def reach(self, draft: Draft) -> int:
+        return sum(draft.count(message.raw) for message in draft.middle if self._may_strip(message, draft))
+
+    def __call__(self, draft: Draft) -> Draft:
+        return draft.rewrite(lambda message, _: self.strip(message) if self._has_reasoning(message) else message)
+
+    def worth(self, message: Message, _: ToolCall | None, count: Count) -> float:
+        return count(message.raw) if self._has_reasoning(message) else 0.0
+
+    def _may_strip(self, message: Message, draft: Draft) -> bool:
+        return self._has_reasoning(message) and draft.free(message)
+
+    def _has_reasoning(self, message: Message) -> bool:
+        if message.role != "assistant" or message.made not in ("", "clear_arguments"):
+            return False
+        if (message.calls and not self.with_calls) or (message.signed and not self.signed):
+            return False
+        return any(mark in message.raw for mark in MARKS)
+
+    def strip(self, message: Message) -> Message:
+        """The message without its reasoning; as it is if nothing else would be left."""
+        raw = splice.remove_members(message.raw, MEMBERS)
+        content = splice.find_member(raw, "content")
+        if content is None and not message.calls:
+            return message
+        if content is not None and raw[content.start : content.start + 1] == b"[":
+            raw = _without_parts(raw, content, has_calls=bool(message.calls))
+        return message if raw == message.raw else make_literal(raw, message.start, message.stop, self.name)
+
+
+def _without_parts(raw: bytes, content: splice.Member, *, has_calls: bool) -> bytes:
+    """The message without parts that hold reasoning; unchanged if nothing else would be left."""
+    parts = [raw[start:stop] for start, stop in splice.iterate_elements(raw, content.start)]
+    others = [part for part in parts if find_part_type(part) not in PARTS]
+    if len(others) == len(parts) or not (others or has_calls):
+        return raw
+    shorter = b"[" + b", ".join(others) + b"]" if others else b"null"
+    return splice.replace_bytes(raw, content.start, content.stop, shorter)
