@@ -57,7 +57,6 @@ class OneLiners:
         return fold_stretches(draft, kept_ids, make)
 
     def _find_oldest(self, draft: Draft) -> int:
-        """The place from which turns of the user have lines."""
         oldest, room = 0, self.loop_tokens
         for earlier, turn in enumerate(reversed(find_turns(draft.origin))):
             if earlier and self.loops and earlier > self.loops:

@@ -20,11 +20,8 @@ from proxy.shorten.pipeline import Count, Draft
 from proxy.shorten.placeholder import render_call
 
 Subsumption = tuple[str, str, str, str, str]
-"""A tool (glob) and its arguments for the path, the first line, the last line, the number of lines; "" for none.
-
-The first line may be an argument that holds both ends of a range, as `view_range: [1, 50]`. All other arguments must
-be the same in both calls.
-"""
+"""A tool (glob) and its arguments for the path, the first line (or `[1, 50]`), the last line, the number of lines; ""
+for none."""
 
 READS: tuple[Subsumption, ...] = (
     ("read", "file_path", "offset", "", "limit"),
@@ -42,7 +39,6 @@ LOOKS = ("view", "read", "Line")
 CHANGES = ("*create*", "*write*", "*modify*", "*edit*", "*replace*", "*patch*", "*insert*", "git_commit", "*delete*")
 """Tools whose calls are never made obsolete, unless they only look at a file: a repeated commit has another hash."""
 RANGES_MAX = 64
-"""Thousands of calls may name one file; each is compared with this many later ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +54,7 @@ class DedupOld:
     remove: bool = False
     """Take the older call out with its result, instead of leaving the call and a line."""
     subsumes: tuple[Subsumption, ...] = READS
-    """Which arguments say what a call covers; see `Subsumption`."""
+    """Which arguments say what a call covers."""
     hints: tuple[tuple[str, bool], ...] = ()
     """Tools (globs) whose repeated calls make older ones obsolete or do not, before `exempt` and `CHANGES`; the first
     that matches counts."""
@@ -105,7 +101,6 @@ class DedupOld:
 
 
 def remove_pairs(draft: Draft, call_ids: Collection[int], made: str) -> Draft:
-    """The draft without these calls and their results, if both of them may be touched."""
     results = {id(call): message for message, call in draft.pair_with_calls() if call is not None}
     removed_calls, removed_results = set[int](), set[int]()
     for message in draft.middle:
@@ -126,8 +121,6 @@ def remove_pairs(draft: Draft, call_ids: Collection[int], made: str) -> Draft:
 
 
 class _LaterCalls:
-    """The later calls, seen so far going backwards."""
-
     def __init__(self, subsumes: tuple[Subsumption, ...]) -> None:
         self._subsumes = subsumes
         self._same = set[str]()
@@ -153,7 +146,6 @@ class _LaterCalls:
 
 
 def _find_range(arguments: Mapping[str, Any], first: str, last: str, count: str) -> tuple[float, float]:
-    """The first and the last line that a call asks for; all of them if it names none."""
     start, end = arguments.get(first), arguments.get(last)
     if isinstance(start, list) and len(start) == 2:  # noqa: PLR2004 (both ends)
         start, end = start

@@ -56,7 +56,6 @@ class ClearArguments:
         return self.shorten(draft, self._is_selected)
 
     def shorten(self, draft: Draft, is_selected: Callable[[ToolCall], bool]) -> Draft:
-        """The draft with shorter texts in the selected calls."""
 
         def change(call: ToolCall) -> str:
             return self._shorten_arguments(call) if is_selected(call) else call.arguments
@@ -177,7 +176,6 @@ class ToolHints:
         return shorter.rewrite(lambda message, _: clear_pointer(message, shorter, removed, self.name, "removed"))
 
     def _find_newest(self, draft: Draft) -> set[int]:
-        """The ids of the calls whose results are among the newest that stay."""
         if not self.keep_recent:
             return set()
         results = [(message, call) for message, call in draft.pair_with_calls() if message.is_result]

@@ -18,8 +18,6 @@ from proxy.history.pairing import find_callers
 
 @dataclass(frozen=True, slots=True)
 class OwnTool:
-    """A tool as the model is told of it."""
-
     name: str
     description: str
     parameters: Mapping[str, Any]
@@ -55,10 +53,7 @@ TOOLS_MAX = 128
 
 
 def offer_tool(tools: bytes | None, definition: bytes, name: str) -> bytes | None:
-    """Add a tool behind the others. Return *tools* itself if there are none, too many, or one of this name.
-
-    Upper and lower case count as the same name.
-    """
+    """Add a tool behind the others; *tools* itself if there are none, too many, or one of this name in any case."""
     if tools is None or not definition or tools[:1] != b"[" or tools.count(b'"name"') >= TOOLS_MAX:
         return tools
     end = tools.rfind(b"]")
@@ -75,13 +70,11 @@ def _has_tool(tools: bytes, name: str) -> bool:
 
 
 def withdraw_tool(tools: bytes, definition: bytes) -> bytes:
-    """The tools as they were before this one was offered."""
     before, _, after = tools.rpartition(b"," + definition)
     return before + after
 
 
 def read_focus(arguments: str) -> str:
-    """The focus of a call of `Compact`; empty if it names none."""
     try:
         value = json.loads(arguments or "{}")
     except (ValueError, RecursionError):
@@ -95,26 +88,21 @@ def read_focus(arguments: str) -> str:
 T = TypeVar("T")
 CONTEXT_BEFORE_CHARACTERS, CONTEXT_AFTER_CHARACTERS = 40, 60
 SEARCHED_CHARACTERS = 200
-"""How much of a text a model may search for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A stretch of a text that was found."""
-
     text: str
     start: int
     stop: int
 
 
 Finder = Callable[[str], Match | None]
-"""Finds the first match in a text."""
 
 
 def find_text(text_to_find: str, *, distinguish_case: bool = False) -> Finder:
-    """A finder of this text. Its time grows with the length of the text that is searched, and with no product.
-
-    An expression that ignores case takes the product of both lengths, and holds the interpreter for that time.
+    """A finder in linear time: an expression that ignores case takes the product of both lengths, and holds the
+    interpreter.
     """
     folded_text = text_to_find if distinguish_case else _fold_case(text_to_find)
 
@@ -128,7 +116,6 @@ def find_text(text_to_find: str, *, distinguish_case: bool = False) -> Finder:
 
 
 def find_pattern(pattern: re.Pattern[str]) -> Finder:
-    """A finder of this expression."""
 
     def find(text: str) -> Match | None:
         match = pattern.search(text)
@@ -140,15 +127,11 @@ def find_pattern(pattern: re.Pattern[str]) -> Finder:
 
 
 def _fold_case(text: str) -> str:
-    """The text in small letters, of the same length: places in it are places in the text.
-
-    `str.lower` makes two characters of the Turkish capital I, and writes a sigma at the end of a word differently.
-    """
+    """The text in small letters, of the same length: `str.lower` makes two characters of the Turkish capital I."""
     return text.replace("\u0130", "i").lower().replace("\u03c2", "\u03c3")
 
 
 def write_out(message: Message) -> str:
-    """The text of a message with its calls, as it is recalled."""
     return "\n".join(filter(None, [message.text, *map(_write_call, message.calls)]))
 
 
@@ -157,9 +140,8 @@ def _write_call(call: ToolCall) -> str:
 
 
 def list_searched_texts(message: Message) -> Iterator[str]:
-    """The texts of a message that are searched: all that is recalled, then the texts in its calls that JSON escapes.
-
-    A line of a file is searched for as it is in the file, without the escapes of JSON.
+    """All that is recalled, then the texts in its calls without the escapes of JSON: so a line of a file is searched
+    for.
     """
     yield write_out(message)
     for call in message.calls:
@@ -167,7 +149,6 @@ def list_searched_texts(message: Message) -> Iterator[str]:
 
 
 def _list_escaped_texts(call: ToolCall) -> Iterator[str]:
-    """The texts inside the arguments, if JSON escapes any of them."""
     if "\\" in call.arguments:
         try:
             yield from list_argument_texts(call)
@@ -176,7 +157,6 @@ def _list_escaped_texts(call: ToolCall) -> Iterator[str]:
 
 
 def search(messages: Iterable[tuple[T, Iterable[str]]], find: Finder) -> Iterator[tuple[T, Match]]:
-    """Each message, given by its texts, in which something is found, with its first match."""
     for about, texts in messages:
         match = next(filter(None, map(find, texts)), None)
         if match is not None:
@@ -197,7 +177,6 @@ def find_line(message: Message, match: Match) -> int:
 
 
 def render_match(match: Match) -> str:
-    """A match in one line, with the words around it."""
     start = max(0, match.start - CONTEXT_BEFORE_CHARACTERS)
     return " ".join(match.text[start : match.stop + CONTEXT_AFTER_CHARACTERS].split())
 
@@ -246,7 +225,6 @@ class EarlierMessages:
         return self._read_lines(first, values.get("lines"), room_bytes)
 
     def _read_lines(self, number: int, range_text: object, room_bytes: int) -> str:
-        """These lines of a message, or all of them."""
         text = self.read(number)
         if range_text in (None, "") or not self._find_text(number):
             return _cut(text, room_bytes)
@@ -270,7 +248,6 @@ class EarlierMessages:
         return f"[{number}] {self._name(number)}:\n{self.read(number)}"
 
     def _name(self, number: int) -> str:
-        """The speaker of a message."""
         message = self.body[number - 1]
         call = self._calls[number - 1]
         if message.is_result:
@@ -313,7 +290,6 @@ def _read_arguments(arguments: str) -> dict[str, Any]:
 
 
 def _read_range(value: object, upper_bound: int) -> tuple[int, int] | None:
-    """The first and the last number of a range, within 1 and `upper_bound`; None if it names none of these."""
     match value:
         case bool():
             return None
@@ -334,7 +310,6 @@ def _read_range(value: object, upper_bound: int) -> tuple[int, int] | None:
 
 
 def _cut(text: str, room_bytes: int, *, first_line: int = 1) -> str:
-    """The text, or as many of its first lines as there is room for, and how to get the rest."""
     raw = text.encode("utf-8", "surrogatepass")
     if len(raw) <= room_bytes:
         return text

@@ -21,8 +21,6 @@ from proxy.history.messages import Message, ToolCall
 
 @dataclass(frozen=True, slots=True)
 class ActingProgram:
-    """A program, and the words or options by which a command of it acts."""
-
     programs: frozenset[str]
     words: frozenset[str]
     example: str
@@ -94,7 +92,6 @@ COMMAND_CHARACTERS = 4_000
 
 
 def acts_on_world(call: ToolCall) -> bool:
-    """Whether a call does something that must not be done twice."""
     if find_kind(call.name, call.named) != "run":
         words = _split_words(remove_server_name(call.name))
         return words[:1] not in READING_VERBS and any(word in ACTING_WORDS for word in words)
@@ -105,12 +102,10 @@ def acts_on_world(call: ToolCall) -> bool:
 
 
 def shows_present_state(call: ToolCall) -> bool:
-    """Whether a call shows how something looks at the moment."""
     return matches_any(call.name, LIVE_TOOLS)
 
 
 def _acts(words: Sequence[str]) -> bool:
-    """Whether a simple command acts."""
     program = words[0].rpartition("/")[2] if words else ""
     if not program or program in READING_PROGRAMS:
         return False
@@ -156,8 +151,6 @@ PATCH = "*** Begin Patch"
 
 @dataclass(frozen=True, slots=True)
 class FileUse:
-    """One use of a file by a call."""
-
     path: str
     change: str = ""
     """What was done to it, as `edited`; empty if it was only read."""
@@ -165,8 +158,6 @@ class FileUse:
 
 @dataclass(frozen=True, slots=True)
 class FileProgram:
-    """Programs that read or change the files among their arguments."""
-
     names: frozenset[str]
     change: str = ""
     options: tuple[str, ...] = ()
@@ -194,7 +185,6 @@ CHANGES = {
     "written": ("write", "create", "save"),
     "added to": ("append", "insert"),
 }
-"""The change that a tool makes to its file, by a word in its name."""
 
 
 def list_file_uses(call: ToolCall) -> tuple[list[FileUse], bool]:
@@ -215,18 +205,13 @@ def list_file_uses(call: ToolCall) -> tuple[list[FileUse], bool]:
 
 
 def list_read_paths(call: ToolCall) -> list[str]:
-    """The files that a call reads."""
     if agents.is_read(call):
         return _list_argument_paths(call.named)
     return [use.path for use in list_file_uses(call)[0] if not use.change]
 
 
 def is_file_text(call: ToolCall) -> bool:
-    """Whether the result of a call is the text of files: of a tool that reads, or of a command that only prints files.
-
-    Agents that have a shell and no other tool (Codex) read by `sed -n 1,200p FILE`. A log is output, however it is
-    read: no edit quotes it.
-    """
+    """Whether the result is only the text of files. A log is output, however it is read: no edit quotes it."""
     paths = list_read_paths(call)
     if any(path.endswith(LOG_ENDINGS) for path in paths):
         return False
@@ -237,7 +222,6 @@ def is_file_text(call: ToolCall) -> bool:
 
 
 def list_patched_files(text: str) -> list[FileUse]:
-    """The files that a patch changes, in any of the forms that agents write."""
     return [
         FileUse(path.strip(), "deleted" if kind == "Delete" else "edited")
         for kind, path in _PATCHED.findall(text)
@@ -285,7 +269,6 @@ def _read_command(command: str) -> tuple[list[FileUse], bool]:
 
 
 def _find_arguments(words: Sequence[str]) -> list[FileUse]:
-    """The files among the words of a simple command."""
     program = posixpath.basename(words[0])
     arguments = words[1:]
     if program == "git" and arguments:
@@ -301,12 +284,10 @@ def _find_arguments(words: Sequence[str]) -> list[FileUse]:
 
 
 def _join_folder(folder: str, path: str) -> str:
-    """The path as seen from the folder in which the command line began."""
     return path if path.startswith("~") else posixpath.normpath(posixpath.join(folder, path))
 
 
 def _remove_heredocs(command: str) -> str:
-    """The command line without the bodies of its here-documents, which are no commands."""
     if "<<" not in command:
         return command
     lines = list[str]()
@@ -331,7 +312,6 @@ INSTRUCTION_FILES = frozenset(
 )
 """Names of files by which agents are instructed, in lower case: https://agents.md, https://agentskills.io."""
 INSTRUCTION_FOLDERS = frozenset(("skills", "memory", "memories", "rules", ".clinerules", "instructions", "commands"))
-"""Folders in which text files are instructions."""
 TEXT_ENDINGS = ("md", "mdc", "mdx", "txt", "rst", "adoc")
 LINE_NUMBER = re.compile(r"^[ \t]*\d+(?:→|\t|: |\| ?)", re.MULTILINE)
 FRONT_MATTER = re.compile(r"\s*---\n(?:[\w-]+:[^\n]*\n|[ \t][^\n]*\n)*?(?:description|globs|alwaysApply|applyTo):")
@@ -380,7 +360,6 @@ def find_documents(
 
 
 def is_instruction(call: ToolCall, result: Message) -> bool:
-    """Whether a call read a file of instructions."""
     paths = list_read_paths(call)
     if any(is_instruction_path(path) for path in paths):
         return True
@@ -414,7 +393,6 @@ def _add_names(awaited: frozenset[str], text: str) -> frozenset[str]:
 
 
 def find_fetched_names(call: ToolCall, awaited: frozenset[str]) -> frozenset[str]:
-    """Return the names among *awaited* that this call fetches."""
     if not awaited:
         return frozenset()
     names = {posixpath.basename(path) for path in list_read_paths(call)}

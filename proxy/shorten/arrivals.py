@@ -20,11 +20,8 @@ from proxy.shorten.pipeline import BYTES_PER_TOKEN, Draft
 from proxy.shorten.placeholder import name_result
 
 LARGEST_SHARE = 0.5
-"""A result never takes more than this share of the usable window."""
 TAIL_SHARE = 0.3
-"""The share of the limit that is taken from the end."""
 ERRORS_SHARE = 0.2
-"""The share of the limit that lines from the middle of a result may take."""
 NOTES_CHARACTERS = 1_000
 """Room beside the limit for the notes in a result, one for each of its texts."""
 
@@ -84,7 +81,6 @@ class ClipOutput:
         return message if shorter == text else message.with_text(shorter, self.name)
 
     def _cut(self, text: str, limit: int, call: ToolCall | None, way_back: str) -> str:
-        """The text without its middle, of which the lines stay that tell of errors."""
         head, tail = self._find_ends_by_lines(text) if self.lines else _find_ends_by_bytes(text, limit)
         middle = text[len(head) : len(text) - len(tail)]
         if not middle:
@@ -107,7 +103,6 @@ class ClipOutput:
 
 
 def _find_ends_by_bytes(text: str, limit: int) -> tuple[str, str]:
-    """The head and the tail of a text, cut at the ends of lines if these are near, else between words."""
     room = min(limit, int(limit * len(text) / max(1, len(text.encode("utf-8", "surrogatepass")))))
     if len(text) <= room:
         return text, ""
@@ -172,10 +167,8 @@ class DedupArrivals:
 
 
 def restore_repeated(messages: Sequence[Message], origin: Sequence[Message]) -> tuple[Message, ...]:
-    """The messages with the first pointer to each result that is gone as the client sent it.
-
-    A fold may have taken the copy that it points to. The other pointers to that result point to this one. `origin`: the
-    client's body.
+    """The messages with the first pointer to each result that a fold has taken exchanged for that of `origin`, the
+    body.
     """
     if all(message.made != REPEATED for message in messages):
         return tuple(messages)

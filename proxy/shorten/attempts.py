@@ -29,8 +29,6 @@ DEEPEST = Keep(tokens=0, groups=1)
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One way to shorten the view, and its result."""
-
     way: Literal["cleared", "summarized", "folded"]
     state: ConversationState
     freed: int
@@ -38,10 +36,7 @@ class Attempt:
 
 
 def find_best_attempt(state: ConversationState, size: int, limit: int, reason: str) -> Attempt:
-    """Return the first attempt that reaches the target, else the one that frees most.
-
-    Summaries and folds lose something, so bringing the view well under the limit is enough for them.
-    """
+    """Return the first attempt that reaches the target (well under the limit if it loses something), else the best."""
     goal = state.rules.find_goal(limit, reason)
     attempts: list[Attempt] = []
     for attempt in _make_attempts(state, size, goal, reason, attempts):
@@ -65,7 +60,6 @@ def _get_freed_tokens(attempt: Attempt) -> int:
 
 
 def clear_old(state: ConversationState, draft: Draft, reason: str) -> Attempt:
-    """Return the attempt that only clears."""
     return _build_attempt("cleared", state, *run(state.rules.when_full, draft), reason)
 
 
@@ -97,7 +91,6 @@ def summarize_forced(state: ConversationState, limit: int) -> Attempt | None:
 
 
 def _use_summary(state: ConversationState, reason: str, goal: int) -> Iterator[Attempt]:
-    """Yield the attempt that uses the summary at hand, and clears old messages after it."""
     summary, tokens_before = state.newer_summary, state.count_view()
     if summary is None:
         return
@@ -148,7 +141,6 @@ def _fold_oldest(state: ConversationState, draft: Draft, reason: str, excess: in
 
 
 def _find_tail(state: ConversationState, messages: Sequence[Message], tokens: int) -> int:
-    """Find the start of the newest messages that take no more than *tokens*."""
     for place in reversed(range(len(messages))):
         tokens -= state.count(messages[place].raw)
         if tokens < 0:

@@ -47,15 +47,11 @@ STEPS: dict[str, Callable[..., Step]] = {
 
 
 def step_to_json(step: Step) -> list[Any]:
-    """A step as plain data: its name and its settings."""
     return [step.name, asdict(step)]  # type: ignore[call-overload]  # a step is a dataclass; no protocol can say so
 
 
 def step_from_json(name: str, settings: dict[str, Any]) -> Step:
-    """The step with this name and these settings. They come as JSON has them: lists in place of tuples.
-
-    Settings that the step does not have any more are left out: blocks of earlier versions hold them.
-    """
+    """The step with these settings. Those that it does not have any more are left out: earlier versions stored them."""
     step: Any = STEPS[name]
     names = {field.name for field in fields(step)}
     return STEPS[name](**{key: _make_tuples(value) for key, value in settings.items() if key in names})
@@ -88,16 +84,14 @@ class Block:
     parts: tuple[Part, ...]
     always: tuple[Step, ...] = ()
     window: int | None = None
-    """The usable window of the request that it was made for; the always-steps use it for later messages, too."""
+    """The usable window of its request; the always-steps use it for later messages, too."""
     reason: str = ""
     policy: str = ""
     pruned: tuple[str, ...] = ()
     summary: Summary | None = None
-    """The newest summary in it, as the model wrote it: the next one continues it."""
     head: str = ""
-    """The digest of the head that this summary was written under; empty if it serves any head, without a summary."""
+    """The digest of the head that this summary was written under; empty if it serves any head."""
     focus: str = ""
-    """The focus that the client set for its summary."""
     reasoning_until: int = 0
     """Messages before this place leave without their reasoning: it is bound to the history before it."""
     is_reasoning_refused: bool = False
@@ -190,7 +184,6 @@ class Block:
 
     @cached_property
     def digest(self) -> bytes:
-        """A hash of the messages that it forwards."""
         digest = blake2b(digest_size=8)
         for part in self.parts:
             digest.update(b"%d %d %d " % (part.start, part.stop, len(part.literal)))
@@ -204,7 +197,6 @@ class Block:
         return replace(self, head=head)
 
     def _holds_notes(self) -> bool:
-        """Whether a model has written notes on results that are shortened."""
         return any(part.made == NOTE and NOTES_HEADING.encode() in part.literal for part in self.parts)
 
     def serves(self, head: str) -> bool:
@@ -212,9 +204,8 @@ class Block:
         return self.head in ("", head)
 
     def fits(self, length: int, last: int | None) -> bool:
-        """Whether it may be used for a body of this length: after a rewind it may have folded the user's last words.
-
-        *last* is the place of the newest message of a person.
+        """Whether it fits a body of this length: after a rewind it may have folded the last words of a person, at
+        *last*.
         """
         if self.covers > length:
             return False
@@ -281,8 +272,6 @@ ReadBlock = Callable[[bytes], Block | None]
 
 
 class Stored(Protocol):
-    """A value as the store has it, and the key it was found under."""
-
     @property
     def key(self) -> str: ...
     @property
@@ -290,7 +279,6 @@ class Stored(Protocol):
 
 
 FoundValues = Sequence[Stored | None]
-"""The first value under each list of keys of a look-up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +292,6 @@ class LastRequest:
     useless_blocks: int = 0
     """Blocks in a row that did not help."""
     requests_since_block: int = 0
-    """Requests since a block was made because of the window."""
     refused_views: int = 0
     """Requests of this history that the upstream accepted only as the client had sent them."""
 
@@ -337,16 +324,12 @@ class LastRequest:
 
 @dataclass(frozen=True, slots=True)
 class SummaryCandidate:
-    """A summary of `body[:covers]` before a block uses it: being made, ready, or failed.
-
-    It is stored under the chain link of the last message that it covers, so that every worker sees its state.
-    """
+    """A summary of `body[:covers]`, under the chain link of its last message, so that every worker sees its state."""
 
     state: Literal["making", "ready", "failed"]
     text: str = ""
     """The summary; while it is being made, the worker that makes it."""
     failures: int = 0
-    """Calls in a row that failed."""
     covers: int = 0
     """Not stored: it follows from the key."""
 
@@ -385,11 +368,9 @@ class LookUp:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """All that the store has of a conversation."""
-
     block: Block | None = None
     block_key: str = ""
-    """The key the block was found under, and its bytes: a deeper block at the same key takes their place."""
+    """Under which the block was found with its bytes: a deeper block at the same key takes their place."""
     block_bytes: bytes | None = None
     observed: bool = False
     """The block was only observed: it is not applied."""
@@ -398,13 +379,10 @@ class Memory:
     window: Window | None = None
     """The window as an overflow or, else, as an upstream told it to another worker."""
     candidate: SummaryCandidate | None = None
-    """The newest summary that was asked for."""
     answered: bool = True
-    """Whether the store answered at all."""
 
     @property
     def is_new(self) -> bool:
-        """Whether the store has nothing of the conversation."""
         return self.answered and self.last is None and not self.block_bytes
 
     @classmethod
@@ -444,7 +422,6 @@ def read_candidate(stored: Stored | None, keys: Sequence[str]) -> SummaryCandida
 
 
 def _read_fact(fact: Stored | None, identity: Identity, prior: Calibration) -> tuple[LastRequest | None, Calibration]:
-    """Return the last request and how this upstream counts this model, if they are known."""
     if fact is None:
         return None, prior
     if fact.key == identity.scale_key:

@@ -26,7 +26,6 @@ CLEARABLE = ("", ClipOutput.name, RESTORED)
 """`Message.made` of results that can still be cleared."""
 
 Answer = tuple[Message, ToolCall | None]
-"""A result with the call that it answers."""
 T = TypeVar("T")
 
 
@@ -56,7 +55,6 @@ class ClearResults:
         return 0.0 if self._is_exempt(call) else self._count_cleared(message, count)
 
     def _count_cleared(self, message: Message, count: Count) -> float:
-        """The tokens that leave with this result."""
         return count(message.raw) * max(0.0, 1 - PLACEHOLDER_BYTES / max(1, len(message.content)))
 
     def __call__(self, draft: Draft) -> Draft:
@@ -64,7 +62,6 @@ class ClearResults:
         return self.clear(chosen, draft, self.name) if chosen else draft
 
     def clear(self, chosen: Sequence[Answer], draft: Draft, made: str) -> Draft:
-        """The draft with a placeholder for each chosen message, and without pointers to its full text."""
         outdated = find_outdated_reads(draft, chosen)
         shorter = {
             id(message): self._shorten(message, call, draft, made, is_outdated=id(message) in outdated)
@@ -114,10 +111,7 @@ class ClearResults:
 def clear_pointer(
     message: Message, draft: Draft, first: Mapping[bytes, ToolCall | None], made: str, verb: str
 ) -> Message:
-    """Rewrite a pointer to a copy that is gone now, so that the agent does not look for it.
-
-    `first`: the calls of such copies, by their content; `verb`: their fate, as `shortened`.
-    """
+    """Rewrite a pointer to a copy that is gone. `first`: the calls of such copies, by content; `verb`: their fate."""
     content = remove_wrapping(draft.origin[message.start].content) if message.made == REPEATED else b""
     if content not in first:
         return message
@@ -128,7 +122,6 @@ def clear_pointer(
 
 
 def find_outdated_reads(draft: Draft, chosen: Sequence[Answer]) -> set[int]:
-    """The ids of those of the chosen messages that hold the text of a file which a later call has changed."""
     read_paths = {id(message): list_read_paths(call) for message, call in chosen if call and is_file_text(call)}
     changed, outdated = set[str](), set[int]()
     if not read_paths:
@@ -145,12 +138,10 @@ def find_outdated_reads(draft: Draft, chosen: Sequence[Answer]) -> set[int]:
 
 
 def is_clearable(message: Message, draft: Draft, over: int) -> bool:
-    """Whether a message is large enough, and was not shortened before."""
     return message.made in CLEARABLE and has_text_over(message, over) and draft.free(message)
 
 
 def without_newest(items: Sequence[T], newest: int) -> Sequence[T]:
-    """The items without this many of the newest."""
     return items[: max(0, len(items) - max(0, newest))]
 
 
@@ -177,9 +168,7 @@ class ClearObservations(ClearResults):
 
 
 MEMBERS = frozenset(("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks"))
-"""Keys of a message that hold its reasoning."""
 PARTS = frozenset(("thinking", "redacted_thinking", "reasoning"))
-"""Types of content parts that hold it."""
 MARKS = tuple(f'"{word}"'.encode() for word in sorted(MEMBERS | PARTS))
 
 
@@ -225,7 +214,6 @@ class StripReasoning:
 
 
 def _without_parts(raw: bytes, content: splice.Member, *, has_calls: bool) -> bytes:
-    """The message without parts that hold reasoning; unchanged if nothing else would be left."""
     parts = [raw[start:stop] for start, stop in splice.iterate_elements(raw, content.start)]
     others = [part for part in parts if find_part_type(part) not in PARTS]
     if len(others) == len(parts) or not (others or has_calls):

@@ -38,10 +38,8 @@ ENTRY_CHARACTERS = 400
 EXCERPT_CHARACTERS = 160
 USER_CHARACTERS = 300
 TEXT_CHARACTERS = 8_000
-"""At most this much of a message is read."""
 COMMAND_CHARACTERS = 1_000
 SHORT_RESULT_CHARACTERS = 160
-"""Results up to this length are listed whole."""
 _ASIDE = "system-reminder|environment_details|environment_context|turn_aborted|local-command-[a-z]+|bash-std[a-z]+"
 _CLIENT_NOTES = re.compile(rf"<({_ASIDE})>.*?(?:</\1>|\Z)", re.DOTALL)
 """Notes that clients put among a user's words."""
@@ -53,8 +51,6 @@ _FENCE = "```"
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Entries of one sort."""
-
     title: str
     weight: int = 1
     """Its share of the room if there is not enough for all."""
@@ -103,8 +99,6 @@ class Entry:
 
 @dataclass(slots=True)
 class Ledger:
-    """The entries of each section, the newest last."""
-
     pages: dict[Section, dict[str, Entry]] = field(default_factory=lambda: {section: {} for section in SECTIONS})
 
     def enter(self, entry: Entry) -> None:
@@ -117,9 +111,7 @@ class Ledger:
             self.pages[OTHER].pop(_make_failure_key(entry), None)
 
     def render(self, budget: int) -> str:
-        """The sections in at most *budget* bytes. Those that need least of their share come first, and leave the rest
-        of it to the others.
-        """
+        """The sections in at most *budget* bytes. Those that need least of their share leave the rest to the others."""
         for path in self.pages[CHANGED]:
             self.pages[READ].pop(path, None)
         pages = {section: [*reversed(page.values())] for section, page in self.pages.items() if page}
@@ -142,11 +134,7 @@ def write_ledger(
     kept_starts: Collection[int] = (),
     lost_documents: Collection[int] = (),
 ) -> str:
-    """Write the ledger of a stretch in at most *budget* bytes.
-
-    `with_user_words`: list the user's words; off if they stay verbatim anyway. `kept_starts`: the starts of messages
-    that stay in the view and need no entry. `lost_documents`: the starts of documents in force that stay nowhere.
-    """
+    """Write a ledger. Messages at `kept_starts` stay in the view; `lost_documents` stay nowhere."""
     ledger = Ledger()
     for message, call, following in zip(messages, list_callers(messages), (*messages[1:], None), strict=False):
         if message.start in kept_starts:
@@ -228,7 +216,6 @@ def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator
 
 
 def _render_command(call: ToolCall) -> str:
-    """The command line in one line, without comments and the change of folder before it."""
     command = remove_folder_change(find_command_line(call.named))[:COMMAND_CHARACTERS]
     lines = (line.strip() for line in command.split("\n"))
     return cut_first_line(" ".join(line for line in lines if line and not line.startswith("#")), EXCERPT_CHARACTERS)
@@ -253,7 +240,6 @@ def _make_failure_key(entry: Entry) -> str:
 
 
 def _render_section(section: Section, entries: Sequence[Entry], room: int) -> str:
-    """The entries that there is room for; empty if there is room for none."""
     rows = dict[int, str]()
     longest_heading = f"{section.title} ({len(entries)} of {len(entries)}, newest first):"
     for characters in section.lengths:
@@ -354,7 +340,6 @@ class DropMiddle:
         return folded if count_bytes(folded.middle) < count_bytes(draft.middle) else draft
 
     def _describe(self, draft: Draft, kept_ids: set[int], removed: Sequence[Message]) -> str:
-        """The text of the note on all that goes, from the client's own messages."""
         beside = (*draft.before, *(message for message in draft.middle if id(message) in kept_ids))
         kept_starts = {message.start for message in beside if message.made != NOTE}
         origin = draft.origin[find_unsummarized_start(draft, kept_ids) : max(message.stop for message in removed)]

@@ -37,7 +37,6 @@ USUAL_PRICE_RATIO = 9.0
 
 
 def count_shared(before: Sequence[Message], after: Sequence[Message]) -> int:
-    """Return the number of messages that both begin with."""
     for place, (message, other) in enumerate(zip(before, after, strict=False)):
         if is_different(message, other):
             return place
@@ -60,11 +59,8 @@ def estimate_payback(before: Sequence[Message], after: Sequence[Message], count:
 
 
 def find_share_worth_clearing(prices: Prices) -> float:
-    """Return the share of the usual amount at which a clearing is worth its rewrite: 1, or less if reads are dear.
-
-    Rewriting costs the same for any amount, and waiting costs the reads of what could have gone: the best amount grows
-    with the root of their ratio. It stays at 1 if reads are cheaper than usual: waiting for more saved nothing on
-    recorded conversations, which end before that.
+    """The share of the usual amount that is worth a rewrite: 1, or less if reads are dear, with the root of their
+    ratio.
     """
     if prices.read <= 0:
         return 1.0
@@ -72,7 +68,6 @@ def find_share_worth_clearing(prices: Prices) -> float:
 
 
 def is_cold(idle_seconds: float | None, prices: Prices) -> bool:
-    """Whether the upstream's cache of this conversation has expired; False if the idle time is unknown."""
     return idle_seconds is not None and idle_seconds > prices.lifetime
 
 
@@ -103,14 +98,12 @@ class TokenPrices:
 
     @property
     def cached(self) -> float:
-        """The price of tokens that the upstream has in its cache."""
         if self.cache_read is None:
             return self.input
         return self.cache_read
 
     @property
     def fresh(self) -> float:
-        """The price of all other tokens, with the storing."""
         if self.cache_write is None:
             return self.input
         return self.cache_write
@@ -118,16 +111,12 @@ class TokenPrices:
 
 @dataclass(frozen=True, slots=True)
 class PriceCliff:
-    """A size in tokens above which the whole request costs more."""
-
     above: int
     prices: TokenPrices
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The limits and prices of a model; None where unknown."""
-
     total: int | None = None
     """Tokens of prompt and answer together."""
     input: int | None = None
@@ -136,9 +125,7 @@ class Window:
     prices: TokenPrices | None = None
     cliffs: tuple[PriceCliff, ...] = ()
     origin: Origin = "unknown"
-    """The source of the limits."""
     ends_only: bool = False
-    """See `Prices`."""
 
     @property
     def is_known(self) -> bool:
@@ -146,7 +133,6 @@ class Window:
 
     @property
     def tokens(self) -> int | None:
-        """The whole window, or the limit of a prompt if only that is known."""
         return self.total or self.input
 
     def usable_tokens(self, wanted: int | None = None) -> int | None:
@@ -220,12 +206,10 @@ def make_window_keys(tenant: str, upstream: str, model: str, credential: str) ->
 
 
 def encode_window(window: Window) -> bytes:
-    """Return the bytes of a window that an upstream stated, for other workers."""
     return json.dumps([2, window.total, window.input, window.output]).encode()
 
 
 def decode_window(value: bytes) -> Window:
-    """Read a window stored under either key: learned from an overflow, or stated by an upstream."""
     version, *sizes = json.loads(value)
     if version == 1:
         return LearnedLimit.from_bytes(value).window()
@@ -234,7 +218,6 @@ def decode_window(value: bytes) -> Window:
 
 
 def compute_relative_prices(window: Window) -> Prices:
-    """Return the model's prices relative to its plain input price, and the sizes at which they jump."""
     cliffs = tuple(cliff.above for cliff in window.cliffs)
     prices = window.prices
     if prices is None or not prices.input:
@@ -275,7 +258,6 @@ class Calibration:
     observations: int = 0
 
     def calibrate(self, tokens: int) -> int:
-        """Return our count as the upstream would report it."""
         return round(tokens * self.ratio)
 
     def learn(self, our_tokens: int, reported_tokens: int) -> "Calibration":

@@ -56,7 +56,6 @@ _UNSEEN = r"[\u00ad\u200b-\u200f\u2060\ufeff*_`~]{0,4}"
 
 
 def _match_spellings(word: str) -> str:
-    """A pattern for a word in any spelling: with letters that look the same, and with unseen marks between them."""
     letters = []
     for letter in word:
         full_width = chr(ord(letter) + _FULL_WIDTH_OFFSET) + chr(ord(letter.upper()) + _FULL_WIDTH_OFFSET)
@@ -92,7 +91,6 @@ def make_notes(
 
 
 def make_separators(before: Message | None, after: Message | None, start: int, stop: int) -> tuple[Message, ...]:
-    """A separator in place of `body[start:stop]`, if the order of speakers needs one."""
     if after is not None and after.role in RESULTS:
         return ()  # its call stays, and only that makes sense of it
     is_users_turn_next = after is not None and after.role == "user"
@@ -102,7 +100,6 @@ def make_separators(before: Message | None, after: Message | None, start: int, s
 
 
 def is_models_turn(before: Message | None) -> bool:
-    """Whether the assistant speaks after this message."""
     return before is not None and before.role in (*RESULTS, "user")
 
 
@@ -118,13 +115,11 @@ def frame_background(text: str) -> str:
 
 
 def make_note(role: str, text: str, start: int, stop: int) -> Message:
-    """One message that the proxy writes."""
     raw = json.dumps({"role": role, "content": text}, ensure_ascii=False)
     return make_literal(raw.encode("utf-8", "replace"), start, stop, NOTE)
 
 
 def is_of_summary(message: Message) -> bool:
-    """Whether a message is a note that holds a summary."""
     # The first line is the opening, of this version or an earlier one.
     return message.made == NOTE and message.text.partition("\n")[2].startswith(HEADING)
 
@@ -146,11 +141,8 @@ def find_kept_words(
     answer_tokens: int = 0,
     hints: tuple[Hint, ...] = (),
 ) -> set[int]:
-    """The ids of the messages of the middle that stay: fixed ones, the user's words within *tokens*, and others.
-
-    A call stays with its results, and a result with its call. A summary of what went before stays as well, unless
-    `repeats_notes`: then the new note says it again. So do the newest calls of `exempt` tools (globs) and the newest
-    answers with which the model ended a turn, within budgets of their own, as far as the goal has room for them.
+    """The ids of messages that stay: fixed ones, the user's words within *tokens*, and others within budgets of their
+    own. A call stays with its results. `repeats_notes`: an earlier summary goes, for the new note says it again.
     """
     kept_ids = set[int]()
     if not repeats_notes:
@@ -166,7 +158,6 @@ def find_kept_words(
 
 
 def count_words(messages: Iterable[Message]) -> int:
-    """The number of messages in which the user says something."""
     return sum(message.is_user and (message.attached or not is_harness_note(message.text)) for message in messages)
 
 
@@ -206,10 +197,7 @@ def _list_fixed(draft: Draft) -> set[int]:
 
 
 def _list_partners(draft: Draft, kept_ids: set[int]) -> set[int]:
-    """The ids of calls whose results stay, and of results whose calls stay: an upstream refuses one without the other.
-
-    A group of bounded size may be parted from a late result, so that one of the two is not in the middle.
-    """
+    """The ids of calls whose results stay, and of results whose calls stay: upstreams refuse one without the other."""
     messages = draft.before + draft.middle
     first, stop = len(draft.before), len(messages)
 
@@ -226,7 +214,6 @@ def _list_partners(draft: Draft, kept_ids: set[int]) -> set[int]:
 
 
 def is_document(message: Message, draft: Draft) -> bool:
-    """Whether a message is a document in force that is still whole."""
     return not message.literal and message.start in draft.documents
 
 
@@ -239,7 +226,6 @@ def find_lost_documents(draft: Draft, kept_ids: set[int]) -> frozenset[int]:
 
 
 def _list_documents(draft: Draft) -> set[int]:
-    """The ids of the newest documents in force with their calls."""
     if not draft.documents:
         return set()
     return _list_newest(
@@ -250,9 +236,7 @@ def _list_documents(draft: Draft) -> set[int]:
 
 
 def _list_hinted(draft: Draft, hints: tuple[Hint, ...]) -> set[int]:
-    """The ids of the newest calls with a result that hints keep. Results of other calls beside them stay as they are:
-    an upstream refuses the message of calls without them.
-    """
+    """The ids of the newest calls with a result that hints keep, with the results of calls in the same message."""
     if not any(hint[2] == "keep" for hint in hints):
         return set()
 
@@ -263,7 +247,6 @@ def _list_hinted(draft: Draft, hints: tuple[Hint, ...]) -> set[int]:
 
 
 def _list_exempt(draft: Draft, exempt: tuple[str, ...], tokens: int) -> set[int]:
-    """The ids of the newest calls of these tools with their results."""
     if not exempt:
         return set()
 
@@ -282,10 +265,7 @@ def _find_room(draft: Draft, share: float) -> int:
 
 
 def _list_newest(draft: Draft, tokens: int, is_selected: Callable[[Sequence[Message]], bool]) -> set[int]:
-    """The ids of the messages of the newest selected groups that fit in this many tokens.
-
-    A result that points to an earlier one counts as the text it stands for: if that goes, it is whole again.
-    """
+    """The ids of the newest selected groups that fit. A result that points to an earlier one counts as that."""
     chosen_ids = set[int]()
     if not tokens:
         return chosen_ids
@@ -302,10 +282,7 @@ def _list_newest(draft: Draft, tokens: int, is_selected: Callable[[Sequence[Mess
 
 
 def _list_answers(draft: Draft, tokens: int) -> set[int]:
-    """The ids of the newest answers to the user.
-
-    They also keep the order of speakers if nothing else is left between two messages of the user.
-    """
+    """The ids of the newest answers to the user, which also keep the order of speakers."""
     chosen_ids = set[int]()
     room = draft.bytes_within(ANSWERS_SHARE, tokens * BYTES_PER_TOKEN) // BYTES_PER_TOKEN
     after = find_speaker(draft.after)
@@ -326,16 +303,12 @@ class Stretch:
     """A run of neighbouring messages that is folded."""
 
     removed: tuple[Message, ...]
-    """The messages as they are in the draft."""
     origin: tuple[Message, ...]
-    """The client's own messages in their place."""
     before: Message | None
     after: Message | None
     """The speakers right before the notes that will be here, and right after."""
     last: bool
-    """Nothing of the middle goes after it."""
     recalls: bool = False
-    """The model can read the removed messages again."""
     is_whole: bool = True
     """It parts no group. If it does, the rest of the group goes, and it must go too."""
     first: int = 0
@@ -350,7 +323,6 @@ class Stretch:
         return max(message.stop for message in self.removed)
 
     def notes(self, text: str, answer: str = "") -> tuple[Message, ...]:
-        """Notes that say `text` in its place; with an `answer`, the assistant replies."""
         text = remove_other_breaks(text)
         if self.recalls:
             text += f"\nFor the full text of these messages call {render_handle(self.first, self.stop)}."
@@ -358,15 +330,10 @@ class Stretch:
 
 
 Replace = Callable[[Stretch], tuple[Message, ...]]
-"""The messages in the place of a stretch."""
 
 
 def fold_stretches(draft: Draft, kept_ids: set[int], make: Replace, *, once: bool = False) -> Draft:
-    """The draft with other messages in the place of each stretch of the middle that is not kept.
-
-    `once` or bare, with a note for the last one only: the frames of many notes say the same again and again, and would
-    fill the smallest windows by themselves.
-    """
+    """The draft with notes in place of all that is not kept. `once` or bare: one note, in the last stretch."""
     middle = list[Message]()
     place = 0
     is_one = once or draft.bare
@@ -401,7 +368,6 @@ def fold_stretches(draft: Draft, kept_ids: set[int], make: Replace, *, once: boo
 
 
 def append_note(draft: Draft, text: str) -> Draft:
-    """The draft with a framed note at the end of the middle."""
     before = find_speaker(chain(reversed(draft.middle), reversed(draft.before)))
     stop = draft.after[0].start if draft.after else len(draft.origin)
     notes = make_notes(remove_other_breaks(text), before, find_speaker(draft.after), stop, stop)
@@ -413,10 +379,7 @@ def _with_middle(draft: Draft, middle: Sequence[Message]) -> Draft:
 
 
 def _needs_turns(draft: Draft) -> bool:
-    """Whether the assistant must speak between two messages of the user.
-
-    A client that has sent two in a row, and was answered, shows that its upstream takes them.
-    """
+    """Whether the assistant must speak between two messages of the user: not if its upstream took two before."""
     if draft.wire == "messages":
         return False
     last = find_last_assistant(draft.origin) or 0
@@ -434,22 +397,16 @@ def _drop_separators(middle: Iterable[Message], before: Sequence[Message]) -> It
 
 
 def find_unsummarized_start(draft: Draft, kept_ids: set[int]) -> int:
-    """The place from which no summary in the view covers the history.
-
-    An earlier note is at the last stretch that it describes. So one note describes the messages from here on, and not
-    only from the earliest of those that go now.
-    """
+    """The place from which no summary in the view covers the history: one note describes all messages from here on."""
     remaining = (*draft.before, *(message for message in draft.middle if id(message) in kept_ids))
     return max((message.stop for message in remaining if is_of_summary(message)), default=0)
 
 
 def keep_shorter(stretch: Stretch, made: tuple[Message, ...]) -> tuple[Message, ...]:
-    """These messages in place of a stretch; or the stretch, if it may stay and they would not be shorter."""
     if stretch.is_whole and count_bytes(made) >= count_bytes(stretch.removed):
         return stretch.removed
     return made
 
 
 def count_bytes(messages: Iterable[Message]) -> int:
-    """The size of messages in bytes."""
     return sum(len(message.raw) for message in messages)

@@ -34,25 +34,21 @@ class MarkedHistory:
     rules: Rules
     facts: Facts
     estimate: Count
-    """Tokens of one message, by our tokenizer."""
     calibration: Calibration
     """How the upstream counts, if it has reported that."""
 
     @property
     def is_unmarked(self) -> bool:
-        """Whether no message had to be marked as an observation."""
         return self.body is self.request.body
 
     @cached_property
     def body_columns(self) -> Columns:
-        """The columns of the body."""
         if self.is_unmarked:
             return self.request.columns
         return Columns()
 
     @property
     def pinned_passages(self) -> tuple[str, ...]:
-        """The pinned passages of the body."""
         pins, body = self.rules.pins, self.body
 
         def find_new(passages: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
@@ -68,16 +64,12 @@ class MarkedHistory:
         return definition != b"" and offer_tool(tools, definition, RECALL.name) is not tools
 
     def find_last_user(self) -> int | None:
-        """Return the index of the newest message of a person."""
         if not self.body:
             return None
         return self.body_columns.last_users(self.body)[len(self.body) - 1]
 
     def find_newest_user_role(self) -> frozenset[int]:
-        """Return the index of the newest message in a user's role if the history holds tool calls.
-
-        It may have been read as output before the first call; since then it is a person's.
-        """
+        """The newest message in a user's role if there are tool calls: since the first call it is no output."""
         body = self.body
         if is_text_style(body):
             return frozenset()
@@ -108,7 +100,7 @@ class MarkedHistory:
 
     @property
     def short_by(self) -> str:
-        """The setting by which the conversation is too short to be compacted by choice; empty if it is long enough."""
+        """The setting by which the conversation is too short to be compacted by choice; else empty."""
         rules, body = self.rules, self.body
         if Groups(self.body_columns.group_starts(body)).are_fewer_than(rules.min_groups):
             return "min_groups"
@@ -122,7 +114,6 @@ class MarkedHistory:
         return partial(count_calibrated, self.estimate, self.calibration)
 
     def count_tokens(self, messages: Iterable[Message]) -> int:
-        """Return the tokens of these messages."""
         estimate = self.estimate
         return self.calibration.calibrate(sum([estimate(message.raw) for message in messages]))
 
@@ -132,7 +123,6 @@ class MarkedHistory:
 
 
 def mark_body(request: Request, rules: Rules, *, text_style: bool = False) -> tuple[Message, ...]:
-    """Return the body with its observations marked; the same value if there are none."""
     body = request.body
     marked = mark_observations(body, rules.observations, rules.pins, text_style=text_style)
     if all(map(is_, marked, body)):
@@ -141,7 +131,6 @@ def mark_body(request: Request, rules: Rules, *, text_style: bool = False) -> tu
 
 
 def count_calibrated(estimate: Count, calibration: Calibration, piece: bytes) -> int:
-    """Return the tokens of one piece, as the upstream counts them."""
     return calibration.calibrate(estimate(piece))
 
 

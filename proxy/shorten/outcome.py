@@ -57,11 +57,8 @@ END_STATES = (
 
 
 ERROR_CHARACTERS = 240
-"""Upper bound of the error in a verdict."""
 LINE_CHARACTERS = 400
-"""Upper bound of a line below a placeholder."""
 LINES_MAX = 40
-"""At most this many lines carry an outcome; others are counted."""
 MINOR_LINES_MAX = 10
 """Of warnings, and of errors above a report of success, at most this many stay."""
 END_LINES = 3
@@ -113,8 +110,6 @@ WORD_CHARACTERS = string.ascii_letters + string.digits + "_+/=.~:@%-"
 
 @dataclass(frozen=True, slots=True)
 class ResultOutcome:
-    """The outcome of a call, as its result shows it."""
-
     exit_code: int | None = None
     has_failed: bool = False
     was_rejected: bool = False
@@ -122,11 +117,8 @@ class ResultOutcome:
     error: str = ""
     """The first line that tells of a failure."""
     end_state: str = ""
-    """The last line by which a program says that all went well, or names its product."""
     last_line: str = ""
-    """The last line of the result of a call that may act."""
     lines: tuple[str, ...] = ()
-    """All lines that carry the outcome, in their order."""
     omitted_errors: int = 0
 
     @property
@@ -182,7 +174,6 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
 def _read_lines(
     output: Output, refusal: str, message: str, exit_code: int | None, *, has_failed: bool, may_act: bool
 ) -> ResultOutcome:
-    """The outcome of a call whose output is its own."""
     lines = [*output.members, *output.data, *output.text.split("\n")]
     is_diff = any(line.startswith("@@ -") for line in lines)
     errors, warnings = list_failure_lines(lines, is_diff=is_diff)
@@ -232,7 +223,7 @@ def list_error_lines(text: str, call: ToolCall | None) -> tuple[list[str], int]:
 
 
 def list_failure_lines(lines: Sequence[str], *, is_diff: bool) -> tuple[dict[int, int], list[int]]:
-    """The numbers of lines that tell of failures, each with the line that says why or itself, and those of warnings."""
+    """The numbers of failing lines, each with the number of the line that says why, and the numbers of warnings."""
     errors, warnings = dict[int, int](), list[int]()
     for number in _find_worded_lines(lines):
         line = lines[number]
@@ -248,7 +239,6 @@ def list_failure_lines(lines: Sequence[str], *, is_diff: bool) -> tuple[dict[int
 
 
 def _find_worded_lines(lines: Sequence[str]) -> Iterator[int]:
-    """The numbers of the lines with a word of failure in a passage that is not harmless."""
     # "İ" becomes two letters in lower case, and would move everything behind it.
     text = "\n".join(lines).replace("İ", "I").lower()
     positions = [match.start() for match in _MARK.finditer(text)]
@@ -273,10 +263,8 @@ def _find_worded_lines(lines: Sequence[str]) -> Iterator[int]:
 
 
 def _find_reason(lines: Sequence[str], number: int) -> int:
-    """The number of the line that says why, or the line's own.
-
-    Below a traceback it is the first that is not indented, else the next line if it is indented deeper. `go test -v`
-    prints it above.
+    """The line that says why: below a traceback the first that is not indented, else the next one if it is indented
+    deeper.
     """
     indentation = _measure_indentation(lines[number])
     is_traceback = lines[number].lstrip().startswith("Traceback (most")
@@ -313,7 +301,6 @@ def _find_end_states(lines: Sequence[str]) -> list[int]:
 
 
 def _find_end_lines(lines: Sequence[str], text_start: int) -> list[int]:
-    """The numbers of the last lines with words, the last one first."""
     numbers = list[int]()
     for number in range(len(lines) - 1, max(text_start, len(lines) - 4 * END_LINES) - 1, -1):
         has_letters = any(map(str.isalpha, lines[number][:LINE_CHARACTERS]))
@@ -325,7 +312,6 @@ def _find_end_lines(lines: Sequence[str], text_start: int) -> list[int]:
 def _choose_lines(
     lines: Sequence[str], first: Sequence[int], errors: dict[int, int], warnings: Sequence[int], limit: int
 ) -> tuple[list[int], int]:
-    """The numbers of the lines to show, each text once, and how many lines of errors are left out."""
     chosen = set(first)
     texts = {lines[number].strip() for number in chosen}
     candidates = [number for pair in errors.items() for number in pair]
@@ -343,7 +329,6 @@ def _choose_lines(
 
 
 def _render_error(lines: Sequence[str], errors: dict[int, int]) -> str:
-    """The first error with its reason."""
     number, reason = next(iter(errors.items()))
     line = lines[number].strip()
     if reason == number:
@@ -354,7 +339,6 @@ def _render_error(lines: Sequence[str], errors: dict[int, int]) -> str:
 
 
 def find_words_of_user(result: str) -> str:
-    """The words of a person who has refused the call of this result; empty for none."""
     beginning = result[:_REJECTION_CHARACTERS].lower()
     start = beginning.find(_QUOTED_BELOW)
     if start < 0 or not beginning.lstrip().startswith(_REJECTION):
@@ -363,15 +347,12 @@ def find_words_of_user(result: str) -> str:
 
 
 def holds_words_of_user(content: bytes) -> bool:
-    """Whether the content of a result, as JSON, seems to hold such words."""
     beginning = content[:_REJECTION_CHARACTERS]
     return b"tool use was rejected" in beginning and _QUOTED_BELOW.encode() in beginning
 
 
 def find_quoting_kind(call: ToolCall | None) -> Literal["", "tool", "command"]:
-    """Whether the result of a call quotes other texts: that of a tool that reads, searches or lets a sub-agent report,
-    or of a command that only reads.
-    """
+    """Whether a result quotes other texts: of a tool that reads, searches or reports, or a command that only reads."""
     if call is None:
         return ""
     kind = find_kind(call.name, call.named)
@@ -385,7 +366,6 @@ def find_quoting_kind(call: ToolCall | None) -> Literal["", "tool", "command"]:
 
 
 def _only_reads(command: str) -> bool:
-    """Whether every program of a command line only prints texts of others."""
     if not command.strip() or len(command) > COMMAND_CHARACTERS:
         return False
     simple_commands = split_commands(command)
@@ -402,18 +382,13 @@ def _is_quoting(words: list[str]) -> bool:
 
 
 def _answers_by_exit_code(call: ToolCall) -> bool:
-    """Whether the exit code of a command line is that of a search or a comparison."""
     words = split_commands(find_command_line(call.named))[-1].split()
     program = words[0].rpartition("/")[2]
     return program in _ANSWERING_PROGRAMS or (program == "git" and not _ANSWERING_GIT.isdisjoint(words[1:4]))
 
 
 def cut_first_line(text: str, limit: int) -> str:
-    """The first line within *limit* characters.
-
-    A word that would be cut is left out whole, so that no secret is cut to a piece that no rule recognises. Of
-    a path the end says more than the beginning.
-    """
+    """The first line within *limit* characters. No word is cut: half of a secret is recognised by no rule."""
     line = find_first_line(text[: 4 * limit])
     if len(line) <= limit:
         return line

@@ -42,7 +42,6 @@ ARGUMENTS_MAX, ARGUMENT_CHARACTERS = 6, 60
 
 
 def render_call(call: ToolCall) -> str:
-    """The label of a call."""
     return f"{call.name}({choose_argument(call)})"
 
 
@@ -56,9 +55,7 @@ def name_result(call: ToolCall | None) -> str:
 
 
 def choose_argument(call: ToolCall | None) -> str:
-    """The argument a person would name the call by; of a search the pattern and the path, of a patch its files; of
-    other calls all arguments, `order: 1042, amount_cents: 4999`.
-    """
+    """The argument by which a person would name the call, else all of them: `order: 1042, amount_cents: 4999`."""
     if call is None:
         return ""
     arguments = call.named
@@ -83,7 +80,6 @@ def choose_argument(call: ToolCall | None) -> str:
 
 
 def _render_arguments(call: ToolCall) -> str:
-    """All arguments with their names; a single one without."""
     if not isinstance(call.value, dict):
         return call.arguments
     arguments = {key: value for key, value in call.named.items() if value not in ("", None, [], {})}
@@ -106,10 +102,7 @@ def _shorten_path(path: str) -> str:
 
 
 def _shorten_middle(text: str) -> str:
-    """The text in one line, cut in its middle: commands are alike at their beginning or at their end.
-
-    No word is cut: half of a secret is recognised by no rule.
-    """
+    """The text in one line, cut in its middle between words: half of a secret is recognised by no rule."""
     line = " ".join(text[: 40 * LABEL_CHARACTERS].split())
     if len(line) <= LABEL_CHARACTERS:
         return line
@@ -152,10 +145,8 @@ def render_placeholder(
     over: int = 0,
     is_outdated: bool = False,
 ) -> str:
-    """Fill in the fields of the template.
-
-    `handle`: how the text is recalled, if it can be. `attachments`: the parts beside the text, which stays if it is no
-    longer than *over*. `is_outdated`: a later call changed the file that was read.
+    """Fill in the template. `handle` recalls the text; with `attachments` a text up to *over* stays; `is_outdated`: the
+    file was changed since.
     """
     outcome = outcome or find_outcome(text, call)
     verdict = " ".join(outcome.render().split()).rstrip(".")
@@ -191,7 +182,6 @@ def render_placeholder(
 
 
 def describe_length(text: str) -> str:
-    """The number of lines, in words."""
     number = text.count("\n") + 1
     return f"{number:,} lines" if number > 1 else "1 line"
 
@@ -205,7 +195,6 @@ def describe_attachments(kinds: Sequence[str]) -> str:
 
 
 def _measure(text: str, call: ToolCall | None, attachments: Sequence[tuple[str, int]]) -> tuple[str, int]:
-    """The size of a result, in words and in bytes."""
     if not attachments and has_no_output(text, call):
         return "no output", 0
     rows = [describe_length(text)] if text or not attachments else []
@@ -215,7 +204,6 @@ def _measure(text: str, call: ToolCall | None, attachments: Sequence[tuple[str, 
 
 
 def has_no_output(text: str, call: ToolCall | None) -> bool:
-    """Whether a command has printed nothing, and its result is a frame around that."""
     if call is None or find_kind(call.name, call.named) != "run":
         return False
     output = read_output(text)
@@ -299,7 +287,6 @@ WAYS_BACK: tuple[tuple[Callable[[ToolCall], bool], str], ...] = (
     (lambda call: _has_kind(call, "run"), "Only a new run returns {whole}."),
     (lambda _: True, "Calling the tool again would do it again."),
 )
-"""The sentence on how the text of a result comes back: the first whose condition applies to the call."""
 
 
 WRAPPED_SHARE = 0.5
@@ -309,10 +296,7 @@ WRAPPED_TEXTS_MAX, WRAPPED_MEAN_CHARACTERS = 3, 1_000
 
 
 def replace_output(message: Message, render: Callable[[str], str]) -> str:
-    """The text of a message with another in place of its output.
-
-    Of an answer only that is output which its client put behind it.
-    """
+    """The text of a message with its output changed; of an answer that is what its client put behind it."""
     text = message.text
     start = find_output_within(text) if message.role == "assistant" else 0
     return text[:start] + render(text[start:])

@@ -50,19 +50,13 @@ _REASONING = StripReasoning(with_calls=True, signed=True)
 
 @dataclass(frozen=True)
 class ConversationState(MarkedHistory):
-    """A history with a block in place."""
-
     block: Block = NO_BLOCK
     has_block: bool = False
     """The block is, or will be, stored."""
     covered: tuple[Message, ...] = ()
-    """The messages in place of those that the block covers."""
     tail: tuple[Message, ...] = ()
-    """The messages behind them."""
     view: tuple[Message, ...] = ()
-    """Both: the messages that are forwarded after the head."""
     columns: Columns = field(default_factory=Columns, compare=False, repr=False)
-    """Values computed for the view, message by message."""
 
     @classmethod
     def of(
@@ -92,7 +86,6 @@ class ConversationState(MarkedHistory):
     # A block in place
 
     def with_block(self, block: Block, *, has_block: bool) -> "ConversationState":
-        """Return the same history with this block in place."""
         covered = None
         lasting_block = None
         if self.is_unmarked:
@@ -113,7 +106,6 @@ class ConversationState(MarkedHistory):
         return replace(self, block=block, has_block=has_block, covered=covered, tail=tail, view=view, columns=columns)
 
     def without_block(self) -> "ConversationState":
-        """Return the same history as the client sent it."""
         return self.with_block(_build_opening_block(self.body, self.rules, self.facts), has_block=False)
 
     def with_opening_block(self) -> "ConversationState":
@@ -146,7 +138,6 @@ class ConversationState(MarkedHistory):
 
     @property
     def tools(self) -> bytes | None:
-        """The tools that are forwarded."""
         pruned = [name for name in self.block.pruned if name != self.request.forced_tool]
         tools = remove_pruned_tools(self.request.tools, pruned)
         # From the first block on, at the same place ever after: in an upstream's cache the tools come before all else.
@@ -156,7 +147,6 @@ class ConversationState(MarkedHistory):
 
     @property
     def is_untouched(self) -> bool:
-        """Whether the view is what the client sent."""
         return len(self.view) == len(self.body) and all(map(is_, self.view, self.body))
 
     @property
@@ -185,13 +175,11 @@ class ConversationState(MarkedHistory):
 
     @property
     def is_refocused(self) -> bool:
-        """Whether the client asks for a summary with another focus than that of the current one."""
         has_other_focus = self.facts.focus not in ("", self.block.focus)
         return self.facts.force and has_other_focus and self.block.summary is not None
 
     @property
     def awaits_summary(self) -> bool:
-        """Whether a model is writing a summary that covers more."""
         return self.facts.summary_in_progress_covers > self._summarized_messages
 
     @property
@@ -203,7 +191,7 @@ class ConversationState(MarkedHistory):
     # Sizes
 
     def size(self) -> int:
-        """Return the tokens of the request: the upstream's count of an earlier one plus the new ones, or our count."""
+        """The tokens of the request: the upstream's count of an earlier one plus the new ones, or our count."""
         anchor = self.facts.anchor
         if anchor is None or anchor.tokens <= 0 or anchor.view_id != self.view_id:
             return self.count_request()
@@ -219,11 +207,9 @@ class ConversationState(MarkedHistory):
         return self.count_request()
 
     def count_request(self) -> int:
-        """Return the tokens of all that is forwarded by our own count."""
         return self._count_outside() + self.count_view()
 
     def count_view(self) -> int:
-        """Return the tokens of the view by our own count."""
         return self.calibration.calibrate(count_all(self.columns, self.view, self.estimate))
 
     def find_exceeded_limit(self, size: int) -> tuple[int, str] | None:
@@ -269,7 +255,6 @@ class ConversationState(MarkedHistory):
         return bound
 
     def _count_outside(self) -> int:
-        """Return the tokens of head and tools."""
         tokens = self.count_tokens(self.request.head)
         tools = self.tools
         if tools:
@@ -279,7 +264,6 @@ class ConversationState(MarkedHistory):
     # A draft, and the block that it makes
 
     def draft(self, keep: Keep) -> Draft:
-        """Return the view, cut before the part that *keep* leaves alone."""
         return self._draft_before(self._find_cut(keep), keep)
 
     def draft_up_to(self, covers: int) -> Draft | None:
@@ -319,11 +303,7 @@ class ConversationState(MarkedHistory):
         )
 
     def _find_cut(self, keep: Keep) -> int:
-        """Find the start of the newest part, which is left alone.
-
-        It holds the model's last answer. If nothing is to be kept, it holds that only until the client has followed it
-        up. A new block covers at least what the old one does.
-        """
+        """The start of the newest part: it holds the last answer, at least until the client has followed it up."""
         view, groups = self.view, self._groups
         covered_count = 0
         if self.has_block:
@@ -360,7 +340,6 @@ class ConversationState(MarkedHistory):
         return Groups(self.columns.group_starts(self.view))
 
     def with_draft(self, draft: Draft, reason: str, summary: Summary | None = None) -> "ConversationState":
-        """Return the same history with the block that this draft makes."""
         parts, covers = self._close_draft(draft)
         is_refused = self.block.is_reasoning_refused or reason == REASONING_REFUSED
         focus = self.block.focus
@@ -427,7 +406,7 @@ class ConversationState(MarkedHistory):
                 yield make_literal(raw, message.start, message.stop, message.made)
 
     def _find_bound_reasoning(self, *, is_refused: bool) -> int:
-        """Find the place up to which a new block takes reasoning out, as it is bound to the history before it."""
+        """The place up to which a new block takes out reasoning that is bound to the history before it."""
         if not self._binds_reasoning(is_refused=is_refused):
             return self.block.reasoning_until
         if self.facts.answer_has_begun:

@@ -48,7 +48,6 @@ def render_request(instruction: str, earlier: str, texts: Sequence[str], *, omit
 
 
 def frame_transcript(texts: Sequence[str], remarks: Sequence[str] = ()) -> str:
-    """The texts in a frame that none of them can close."""
     return "\n".join(["<transcript>", *remarks, *map(_escape_frame, texts), "</transcript>"])
 
 
@@ -79,12 +78,10 @@ def _clip(text: str, clip: int) -> str:
 
 
 def _escape_speakers(text: str) -> str:
-    """The text, with nothing in it that passes for another speaker."""
     return _SPEAKER.sub(r"\\", text)
 
 
 def _escape_frame(text: str) -> str:
-    """The text, with nothing in it that ends a frame or opens one."""
     return _TAG.sub(r"<\\", text)
 
 
@@ -121,8 +118,6 @@ class SummaryReply:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The summary, or why there is none."""
-
     text: str = ""
     why: str = ""
 
@@ -150,10 +145,7 @@ def judge_answer(
 
 
 def _remove_thoughts(text: str) -> str:
-    """The answer without the thoughts: those within tags, and those whose opening tag came before the answer.
-
-    A tag in the midst of a line is only being talked about.
-    """
+    """The answer without thoughts, in tags or before a closing tag. A tag in the midst of a line is only mentioned."""
     # Behind the last tag that closes nothing is searched: from each tag that opens it would be, to the end.
     end = max((closing.end() for closing in _CLOSING.finditer(text)), default=0)
     answer = (_THOUGHTS.sub("", text[:end]) + text[end:]).strip()
@@ -215,8 +207,6 @@ NOTES_HEADING = "Notes on older results that are shortened above, written by a m
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A model's account of `body[:covers]`."""
-
     covers: int
     text: str
 
@@ -285,8 +275,6 @@ def join_summaries(earlier: Summary | None, newest: Summary, scope: int) -> Summ
 
 @dataclass(frozen=True, slots=True)
 class Summarize:
-    """Replace the middle by a summary of it."""
-
     name: ClassVar[str] = "summary"
 
     text: str
@@ -332,13 +320,11 @@ class Summarize:
 
 
 def find_kept_beside(draft: Draft, rules: SummaryRules) -> set[int]:
-    """The ids of messages of the middle that stay beside a summary."""
     user_tokens = rules.user_tokens if rules.shape == "notes" else 0
     return find_kept_words(draft, user_tokens, repeats_notes=True, hints=rules.hints)
 
 
 def _count_lost_user_messages(draft: Draft, kept_ids: set[int]) -> int:
-    """The number of user messages that are no longer in the view, because of this block or an earlier one."""
     stop = max((message.stop for message in draft.middle), default=0)
     beside = (*draft.before, *(message for message in draft.middle if id(message) in kept_ids))
     kept_starts = {message.start for message in beside if message.is_user}
