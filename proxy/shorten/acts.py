@@ -264,7 +264,11 @@ def _read_command(command: str) -> tuple[list[FileUse], bool]:
         touched = _find_arguments(words)
         touched += [FileUse(path, "written") for path in _WRITTEN.findall(simple_command) if not _NO_PATH.search(path)]
         is_complete = is_complete and (bool(touched) or words[0] in IDLE_PROGRAMS)
-        uses += [FileUse(_join_folder(folder, use.path), use.change) for use in touched]
+        for use in touched:
+            path = use.path
+            if not path.startswith("~"):
+                path = posixpath.normpath(posixpath.join(folder, path))
+            uses.append(FileUse(path, use.change))
     return uses, is_complete and bool(uses)
 
 
@@ -281,10 +285,6 @@ def _find_arguments(words: Sequence[str]) -> list[FileUse]:
         names = [word for word in arguments if word and not word.startswith("-")][entry.first :]
         return [FileUse(name, entry.change) for name in names if not _NO_PATH.search(name)]
     return []
-
-
-def _join_folder(folder: str, path: str) -> str:
-    return path if path.startswith("~") else posixpath.normpath(posixpath.join(folder, path))
 
 
 def _remove_heredocs(command: str) -> str:

@@ -12,6 +12,7 @@ most.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Literal
 
 from proxy.history.grouping import snap
@@ -46,17 +47,13 @@ def find_best_attempt(state: ConversationState, size: int, limit: int, reason: s
             target = goal
         if size - attempt.freed <= target:
             break
-    best = max(attempts, key=_get_freed_tokens)
+    best = max(attempts, key=attrgetter("freed"))
     for is_wordless in (False, True):
         if _makes_it_fit(state, size, best):
             return best
         draft = replace(state.draft(DEEPEST), bare=True, wordless=is_wordless)
-        best = max(best, _fold_oldest(state, draft, reason, size - goal, goal), key=_get_freed_tokens)
+        best = max(best, _fold_oldest(state, draft, reason, size - goal, goal), key=attrgetter("freed"))
     return best
-
-
-def _get_freed_tokens(attempt: Attempt) -> int:
-    return attempt.freed
 
 
 def clear_old(state: ConversationState, draft: Draft, reason: str) -> Attempt:
@@ -137,7 +134,7 @@ def _fold_oldest(state: ConversationState, draft: Draft, reason: str, excess: in
         if attempt.freed >= excess:
             return attempt
         remaining_tokens -= 2 * (excess - attempt.freed)  # notes take tokens as well, and more each time
-    return max(attempts, key=_get_freed_tokens)
+    return max(attempts, key=attrgetter("freed"))
 
 
 def _find_tail(state: ConversationState, messages: Sequence[Message], tokens: int) -> int:

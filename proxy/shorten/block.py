@@ -192,12 +192,10 @@ class Block:
 
     def bound_to(self, head: str) -> "Block":
         """Return the block as it is stored: text that a model wrote is bound to the head that the model had read."""
-        if self.summary is None and not self._holds_notes():
+        has_notes = any(part.made == NOTE and NOTES_HEADING.encode() in part.literal for part in self.parts)
+        if self.summary is None and not has_notes:
             return self
         return replace(self, head=head)
-
-    def _holds_notes(self) -> bool:
-        return any(part.made == NOTE and NOTES_HEADING.encode() in part.literal for part in self.parts)
 
     def serves(self, head: str) -> bool:
         """Whether it may be used under this head: a summary may repeat its own head."""
@@ -380,10 +378,6 @@ class Memory:
     """The window as an overflow or, else, as an upstream told it to another worker."""
     candidate: SummaryCandidate | None = None
     answered: bool = True
-
-    @property
-    def is_new(self) -> bool:
-        return self.answered and self.last is None and not self.block_bytes
 
     @classmethod
     def read(

@@ -184,16 +184,14 @@ class StripReasoning:
     """Also if it is signed or encrypted; it goes whole."""
 
     def reach(self, draft: Draft) -> int:
-        return sum(draft.count(message.raw) for message in draft.middle if self._may_strip(message, draft))
+        old = (message for message in draft.middle if self._has_reasoning(message) and draft.free(message))
+        return sum(draft.count(message.raw) for message in old)
 
     def __call__(self, draft: Draft) -> Draft:
         return draft.rewrite(lambda message, _: self.strip(message) if self._has_reasoning(message) else message)
 
     def worth(self, message: Message, _: ToolCall | None, count: Count) -> float:
         return count(message.raw) if self._has_reasoning(message) else 0.0
-
-    def _may_strip(self, message: Message, draft: Draft) -> bool:
-        return self._has_reasoning(message) and draft.free(message)
 
     def _has_reasoning(self, message: Message) -> bool:
         if message.role != "assistant" or message.made not in ("", "clear_arguments"):

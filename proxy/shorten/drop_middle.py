@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from proxy.history import agents
-from proxy.history.agents import STATEFUL, Hint, find_kind
+from proxy.history.agents import STATEFUL, Hint
 from proxy.history.commands import find_command_line, remove_folder_change
 from proxy.history.messages import NOTE, Message, ToolCall
 from proxy.history.observations import find_output_within
@@ -280,17 +280,9 @@ def _count_bytes(text: str) -> int:
 LEDGER_SHARE = 0.25
 CONCLUSIONS_SHARE = 0.1
 """Shares of the goal. In windows of 16,000 tokens and more the settings are the lower bound."""
-ANSWER_CHARACTERS = (320, 160, 100)
-"""The longest excerpt of an answer: the first of these lengths with which there is room for all."""
-REMARK_CHARACTERS = 160
-"""The longest excerpt of the assistant's text beside a call."""
+CONCLUSION_CHARACTERS = 160
 SHORTEST_REMARK_CHARACTERS = 40
-"""A shorter remark ("Now the tests.") tells nothing."""
-SHORTEST_REMARK_ON_CHANGE_CHARACTERS = 16
-"""The same beside a change of a file ("Reverting the header."): the list of files does not name the change."""
-QUESTION_CHARACTERS = 70
-_ANNOUNCEMENT = re.compile(r"(?:(?<=[.!?])\s++|\A)(?:[^.!?]|[.!?](?!\s)){0,200}:\Z")
-"""`Now the tests:` at the end of a remark announces its call, which the ledger lists."""
+"""A shorter text beside a call ("Now the tests.") tells nothing."""
 CONCLUSIONS = "What the assistant said, in part:"
 
 
@@ -306,7 +298,7 @@ class DropMiddle:
     answer_tokens: int = 2_000
     """How many tokens of the assistant's newest answers to the user stay verbatim."""
     conclusions: int = 3_000
-    """Bytes of the assistant's other texts, a line each, turn by turn."""
+    """Bytes of the assistant's other texts, a line each."""
     ledger: int = 6_000
     """Bytes of ledger in all."""
     exempt: tuple[str, ...] = STATEFUL
@@ -358,73 +350,19 @@ class DropMiddle:
         return "\n".join(filter(None, (conclusions, ledger)))
 
 
-@dataclass(frozen=True, slots=True)
-class Conclusion:
-    """A text of the assistant that goes."""
-
-    text: str
-    is_answer: bool
-    heading: str
-    """The beginning of the user's message that it follows."""
-
-
 def render_conclusions(messages: Sequence[Message], kept_starts: Collection[int], room: int) -> str:
-    """Lines of the assistant's texts, under the beginning of the user's message that they follow; empty if there is no
-    room. Answers come before remarks beside calls, and newer ones before older ones.
-    """
-    conclusions = list(_find_conclusions(messages, kept_starts))
-    lines = dict[int, str]()
-    for characters in ANSWER_CHARACTERS:
-        lines, has_every_answer = _choose_lines(conclusions, characters, room - len(CONCLUSIONS) - 1)
-        if has_every_answer:
-            break
-    if not lines:
-        return ""
-    rendered, last_heading = [CONCLUSIONS], ""
-    for number in sorted(lines):
-        heading = conclusions[number].heading
-        if heading not in ("", last_heading):
-            rendered.append(heading)
-        rendered.append(lines[number])
-        last_heading = heading
-    return "\n".join(rendered)
-
-
-def _find_conclusions(messages: Sequence[Message], kept_starts: Collection[int]) -> Iterator[Conclusion]:
-    heading = ""
-    for message in messages:
-        text = " ".join(message.text[: 4 * ANSWER_CHARACTERS[0]].split())
-        if message.is_user and text:
-            heading = f'After "{cut_line(text, QUESTION_CHARACTERS)}"'
-        elif message.role == "assistant" and message.start not in kept_starts:
-            if message.calls:
-                text = _ANNOUNCEMENT.sub("", text)
-            if len(text) >= _find_shortest(message.calls):
-                yield Conclusion(text, not message.calls, heading)
-
-
-def _find_shortest(calls: Sequence[ToolCall]) -> int:
-    """How long a text beside these calls must be to tell something."""
-    if not calls:
-        return 1
-    if any(find_kind(call.name, call.named) in ("change", "patch") for call in calls):
-        return SHORTEST_REMARK_ON_CHANGE_CHARACTERS
-    return SHORTEST_REMARK_CHARACTERS
-
-
-def _choose_lines(conclusions: Sequence[Conclusion], characters: int, room: int) -> tuple[dict[int, str], bool]:
-    """The lines that there is room for, by number, and whether that is all answers."""
-    lines, listed = dict[int, str](), {""}
-    order = sorted(range(len(conclusions)), key=lambda number: (conclusions[number].is_answer, number), reverse=True)
-    for number in order:
-        conclusion = conclusions[number]
-        line = f"- {cut_line(conclusion.text, characters if conclusion.is_answer else REMARK_CHARACTERS)}"
-        if line in listed:
+    """A line for each of the assistant's newest texts, as many as there is room for; empty if there is none."""
+    room -= len(CONCLUSIONS)
+    lines = list[str]()
+    for message in reversed(messages):
+        if message.role != "assistant" or message.start in kept_starts:
             continue
-        added = {conclusion.heading, line} - listed
-        room -= sum(len(text.encode("utf-8", "replace")) + 1 for text in added)
+        text = " ".join(message.text[:TEXT_CHARACTERS].split())
+        line = f"- {cut_line(text, CONCLUSION_CHARACTERS)}"
+        if not text or (message.calls and len(text) < SHORTEST_REMARK_CHARACTERS) or line in lines:
+            continue
+        room -= _count_bytes(line) + 1
         if room < 0:
-            return lines, not conclusion.is_answer
-        listed |= added
-        lines[number] = line
-    return lines, True
+            break
+        lines.append(line)
+    return "\n".join((CONCLUSIONS, *reversed(lines))) if lines else ""

@@ -123,13 +123,8 @@ OBSERVATION_TEMPLATE = (
 CHANGED_SINCE = "the file was changed since"
 FIRST_LINE_CHARACTERS = 120
 _FIELD = re.compile(r"\{(\w+)\}")
-FORMER_FIELDS = ("handle", "names")
-"""Fields of earlier versions, which a template may still have: they are empty."""
 BEGINNING_CHARACTERS = 24
 """A beginning that lines have in common is written once if it is as long as this."""
-LEFT_OUT_CHARACTERS = 8
-"""The same of the lines that are left out, if there are at least `ALIKE_MIN`."""
-ALIKE_MIN = 3
 ATTACHMENT_NAMES = {"image": "image", "screenshot": "image", "audio": "recording", "file": "file", "document": "file"}
 """By a word that the types of such parts have in common in all APIs."""
 
@@ -159,8 +154,7 @@ def render_placeholder(
     elif size:
         lines = join_lines(outcome.lines, outcome.omitted_errors)
         left_out = _describe_left_out(text, outcome.lines)
-    values = dict.fromkeys(FORMER_FIELDS, "")
-    values |= {
+    values = {
         "tool": call.name if call else "tool",
         "argument": choose_argument(call),
         "bytes": f"{size:,}",
@@ -174,7 +168,6 @@ def render_placeholder(
         ),
         "lines": f"\n{lines}" if lines else "",
     }
-    values["excerpt"] = values["lines"]
     rendered = _FIELD.sub(lambda field: values.get(field[1], field[0]), template)
     if handle and "{way_back}" not in template:
         rendered += f" [Call {handle} for the full text.]"
@@ -246,9 +239,6 @@ def _describe_left_out(text: str, lines: Sequence[str]) -> str:
         return ""
     if len(others) == 1:
         return "Left out: 1 line."
-    beginning = _find_common_beginning(min(others), max(others)).strip()
-    if len(others) >= ALIKE_MIN and LEFT_OUT_CHARACTERS <= len(beginning) <= LABEL_CHARACTERS:
-        return f'Left out: {len(others):,} lines "{beginning} {GAP}".'
     return f"Left out: {len(others):,} other lines."
 
 
