@@ -26,7 +26,7 @@ from proxy.shorten import economics
 from proxy.shorten.block import FACT_SECONDS, FoundValues, LastRequest, LookUp, read_candidate
 from proxy.shorten.economics import Usage, is_plausible, price_prompt
 from proxy.shorten.marked_history import count_all
-from proxy.shorten.rules import Anchor, Facts
+from proxy.shorten.rules import ENOUGH_SHARE, Anchor, Facts
 from proxy.shorten.state import WINDOW_REASONS
 
 LASTING_REQUESTS = 5
@@ -115,7 +115,7 @@ def is_silently_cut(counted_tokens: int, answer: AnswerReport) -> bool:
 def _rate_block(conversation: Conversation, plan: Plan, size: int) -> tuple[int, int]:
     """Return how many blocks in a row did not help, and how many requests ago the last one was made.
 
-    A block helps if it brings the history half the way down to its target, by the upstream's own count, and lasts.
+    A block helps if it brings the history well under its limit, by the upstream's own count, and lasts.
     """
     rules, last = conversation.rules, conversation.memory.last
     useless, since = 0, LASTING_REQUESTS
@@ -125,13 +125,12 @@ def _rate_block(conversation: Conversation, plan: Plan, size: int) -> tuple[int,
     if not limits:
         return 0, since
     limit = limits[0][0]
-    goal = rules.find_goal(limit)
-    if size <= goal:
+    if size <= rules.find_goal(limit):
         useless = 0
     is_for_window = plan.block is not None and plan.block.reason in WINDOW_REASONS
     if not is_for_window or plan.reason == REASON:
         return useless, since
-    if size <= (limit + goal) / 2 and since >= LASTING_REQUESTS:
+    if size <= limit * ENOUGH_SHARE and since >= LASTING_REQUESTS:
         return 0, 0
     return useless + 1, 0
 

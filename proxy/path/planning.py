@@ -22,7 +22,7 @@ from proxy.shorten.block import Block
 from proxy.shorten.economics import count_shared
 from proxy.shorten.fold import append_note
 from proxy.shorten.pipeline import StepReport, run
-from proxy.shorten.rules import Facts, Rules
+from proxy.shorten.rules import ENOUGH_SHARE, Facts, Rules
 from proxy.shorten.state import OPENING_REASON, WINDOW_REASONS, ConversationState
 from proxy.shorten.summary import NOTES_HEADING
 from proxy.summary.question import Question, build_note_question, find_question, may_ask
@@ -354,12 +354,12 @@ def _is_repeated_force(state: ConversationState) -> bool:
 def _count_required(state: ConversationState, size: int, limit: int) -> int:
     """The tokens a block must free to be worth making.
 
-    One that follows another must go half way to the target, or every turn would make a block.
+    One that follows another must bring the view well under the limit, or every turn would make a block.
     """
     min_tokens = int(size * state.rules.min_progress)
     again = state.has_block and state.block.reason in WINDOW_REASONS
     if again:
-        return max(min_tokens, (limit - state.rules.find_goal(limit)) // 2)
+        return max(min_tokens, limit - int(limit * ENOUGH_SHARE))
     return min_tokens
 
 

@@ -31,6 +31,7 @@ from proxy.shorten.fold import (
     fold_stretches,
 )
 from proxy.shorten.outcome import ResultOutcome, cut_first_line, cut_line, find_outcome, find_words_of_user
+from proxy.shorten.output import read_output
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.placeholder import render_call
 
@@ -209,7 +210,8 @@ def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator
     if acts_on_world(call):
         yield Entry(ACTS, key, render_call(call), _describe_ending(outcome, result), outcome.has_failed)
     elif kind == "run":
-        ending = outcome.render() or outcome.end_state
+        # The last line of a long log without a verdict tells nothing.
+        ending = _describe_ending(replace(outcome, last_line=""), result)
         yield Entry(RAN, key, _render_command(call), ending, outcome.has_failed)
     else:
         yield Entry(OTHER, key, render_call(call), _describe_ending(outcome, result), outcome.has_failed)
@@ -226,12 +228,17 @@ def _quote_user(section: Section, words: str) -> Entry:
 
 
 def _describe_ending(outcome: ResultOutcome, result: str) -> str:
-    """How a call ended: its failure, a short answer as it is, the end state or the last line of a long one."""
-    if outcome.has_failed:
+    """How a call ended: its failure, its end state, an error, a short answer as it is, or the last line of a long one."""
+    if outcome.has_failed or (outcome.exit_code == 0 and outcome.error):
         return outcome.render()
-    if len(result) <= SHORT_RESULT_CHARACTERS:
+    if outcome.end_state or outcome.error:
+        return outcome.end_state or outcome.error
+    if len(result) > SHORT_RESULT_CHARACTERS:
+        return outcome.last_line
+    output = read_output(result)
+    if output.members or output.data:
         return " ".join(result.split())
-    return outcome.end_state or outcome.last_line
+    return " ".join(output.text.split()) or outcome.render()
 
 
 def _make_failure_key(entry: Entry) -> str:
@@ -299,7 +306,7 @@ class DropMiddle:
     """How many tokens of the assistant's newest answers to the user stay verbatim."""
     conclusions: int = 3_000
     """Bytes of the assistant's other texts, a line each."""
-    ledger: int = 6_000
+    ledger: int = 8_000
     """Bytes of ledger in all."""
     exempt: tuple[str, ...] = STATEFUL
     """Tools whose newest calls stay with their results (globs, case ignored): they carry state and instructions."""

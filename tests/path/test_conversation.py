@@ -350,7 +350,8 @@ def test_the_next_summary_is_thought_of_at_some_sizes_and_not_after_every_answer
     """Each time goes over the whole history: between four fifths of the limit and all of it, that is three times."""
     lengths = range(60, 74)
     sizes = [quarter(body(reading(length))) for length in lengths]
-    rules = replace(FOLDING, trigger_tokens=sizes[-1] + 50)
+    early = replace(FOLDING.summary, prepare=0.8)
+    rules = replace(FOLDING, trigger_tokens=sizes[-1] + 50, summary=early)
     stored, times = {}, []
     for length, size in zip(lengths, sizes, strict=True):
         driver = Driver(stored)
