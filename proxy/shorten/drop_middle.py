@@ -228,7 +228,7 @@ def _quote_user(section: Section, words: str) -> Entry:
 
 
 def _describe_ending(outcome: ResultOutcome, result: str) -> str:
-    """How a call ended: its failure, its end state, an error, a short answer as it is, or the last line of a long one."""
+    """The failure, the end state, an error, a short answer as it is, or the last line of a long one."""
     if outcome.has_failed or (outcome.exit_code == 0 and outcome.error):
         return outcome.render()
     if outcome.end_state or outcome.error:
