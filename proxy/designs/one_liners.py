@@ -86,7 +86,6 @@ class OneLiners:
 
 
 def _choose_newest(lines: list[str], room: int) -> list[str]:
-    """The newest that fit into this many bytes, and a line that counts the others."""
     for number in reversed(range(len(lines))):
         room -= len(lines[number].encode("utf-8", "replace"))
         if room < 0:

@@ -28,10 +28,8 @@ from proxy.shorten.pipeline import Count, Draft
 from proxy.shorten.placeholder import TEMPLATE, replace_texts
 
 WRITERS = ("write*", "*__write*", "*write_file*", "*writefile*", "*create_file*", "*append_file*", "*save_file*")
-"""Tools that write whole files, in the agents' own spellings."""
 HEAD_CHARACTERS = 500
 _WRITING_LINE = re.compile(r"<<-?\s{0,4}[\"']?\w|^\*\*\* (?:Update|Add|Delete) File: ")
-"""A line of a command or a patch that names the file that it writes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,8 +70,6 @@ CompactHistory = Callable[[str], Awaitable[tuple[str, CompactedHistory | None]]]
 
 
 class OwnToolRounds:
-    """The rounds of one request, each asked with all rounds before it."""
-
     def __init__(
         self,
         body: Sequence[Message],
@@ -91,14 +89,12 @@ class OwnToolRounds:
         self.rounds: Rounds = answers.start_rounds(tools, stream=False)
         self.number = 0
         self.answered_calls = self.returned_bytes = 0
-        """The recalls that led to this round, and the bytes they returned."""
         self.compacted: CompactedHistory | None = None
         """The history that this round is the first to be asked with."""
         self.accepted: CompactedHistory | None = None
         self.base_number = 0
         """The number of the first round with the history that is forwarded now."""
         self.added: list[bytes] = []
-        """What stands behind this history in that round."""
         self._report = ""
         self._has_tried_to_compact = False
         self._recalls_left = RECALLS_MAX
@@ -111,7 +107,6 @@ class OwnToolRounds:
         self.rounds = self._answers.start_rounds(self._tools, stream=stream)
 
     def estimate_work(self, answer: Round) -> int:
-        """The bytes that answering these calls goes through at most."""
         return len(answer.calls) * sum(len(message.raw) for message in self._originals.body)
 
     async def compact_if_called(self, answer: Round) -> None:

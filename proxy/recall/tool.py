@@ -205,7 +205,6 @@ class EarlierMessages:
     body: Sequence[Message]
 
     def answer(self, arguments: str, room_bytes: int) -> str:
-        """The answer to a call of the tool, of about so many bytes at most."""
         if room_bytes < LEAST_BYTES:
             return NO_ROOM
         values = _read_arguments(arguments)

@@ -125,7 +125,6 @@ def _acts(words: Sequence[str]) -> bool:
 
 
 def _find_stem(word: str) -> str:
-    """The name of a script without folders and ending; empty for the path of any other file."""
     name = word.rpartition("/")[2]
     stem, dot, ending = name.partition(".")
     if dot and ending not in ("sh", "py", "js", "ts", "rb", "pl", "ps1"):

@@ -23,7 +23,6 @@ LARGEST_SHARE = 0.5
 TAIL_SHARE = 0.3
 ERRORS_SHARE = 0.2
 NOTES_CHARACTERS = 1_000
-"""Room beside the limit for the notes in a result, one for each of its texts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summarize, join_summaries
 
 PARTIAL_FOLDS_MAX = 3
-"""Folds of less than all of the middle, before all of it is folded."""
 DEEPEST = Keep(tokens=0, groups=1)
 
 
@@ -79,7 +78,6 @@ def _make_attempts(
 
 
 def summarize_forced(state: ConversationState, limit: int) -> Attempt | None:
-    """Return the attempt that uses the summary which the client asked for, if there is one and it is shorter."""
     for attempt in _use_summary(state, "forced", state.rules.find_goal(limit, "forced")):
         if attempt.state.count_view() < state.count_body():
             return attempt

@@ -66,8 +66,6 @@ FORMAT_VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`body[start:stop]` as the client sent it, or these bytes in its place."""
-
     start: int
     stop: int
     literal: bytes = b""
@@ -78,8 +76,6 @@ class Part:
 
 @dataclass(frozen=True)  # without slots: its digest is computed once
 class Block:
-    """The stored replacement for the first `covers` messages of a body."""
-
     covers: int
     parts: tuple[Part, ...]
     always: tuple[Step, ...] = ()
@@ -102,7 +98,6 @@ class Block:
     """`Facts.nominal_tokens` when it was made; None in a block of an earlier version."""
 
     def to_bytes(self) -> bytes:
-        """Return the block as it is stored. Later members are written only if they are set."""
         summary = None
         if self.summary is not None:
             summary = [self.summary.covers, self.summary.text]
@@ -212,7 +207,6 @@ class Block:
         return any(part.start <= last < part.stop and not part.literal for part in self.parts)
 
     def apply(self, body: Sequence[Message]) -> tuple[Message, ...]:
-        """Return the messages in place of `body[:covers]`."""
         view: list[Message] = []
         for part in self.parts:
             if not part.literal:
@@ -288,7 +282,6 @@ class LastRequest:
     counter: str
     calibration: Calibration
     useless_blocks: int = 0
-    """Blocks in a row that did not help."""
     requests_since_block: int = 0
     refused_views: int = 0
     """Requests of this history that the upstream accepted only as the client had sent them."""
@@ -375,7 +368,6 @@ class Memory:
     last: LastRequest | None = None
     calibration: Calibration = UNCALIBRATED
     window: Window | None = None
-    """The window as an overflow or, else, as an upstream told it to another worker."""
     candidate: SummaryCandidate | None = None
     answered: bool = True
 
@@ -427,7 +419,6 @@ def _read_fact(fact: Stored | None, identity: Identity, prior: Calibration) -> t
 
 
 def _read(value: bytes, convert: Callable[[Any], T | None], *, is_json: bool = True) -> T | None:
-    """Read a value; None if the bytes hold another format, or garbage."""
     try:
         if is_json:
             return convert(json.loads(value))

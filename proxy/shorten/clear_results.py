@@ -23,7 +23,6 @@ PLACEHOLDER_BYTES = 300
 LONGEST_ESCAPE_BYTES = 6
 """Bytes in JSON of a character that is one byte of text: `\\u0001`."""
 CLEARABLE = ("", ClipOutput.name, RESTORED)
-"""`Message.made` of results that can still be cleared."""
 
 Answer = tuple[Message, ToolCall | None]
 T = TypeVar("T")

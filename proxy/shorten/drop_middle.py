@@ -54,11 +54,9 @@ _FENCE = "```"
 class Section:
     title: str
     weight: int = 1
-    """Its share of the room if there is not enough for all."""
     lengths: tuple[int, ...] = (ENTRY_CHARACTERS,)
     """The longest entry: the first of these lengths with which there is room for all."""
     counts: bool = False
-    """An entry tells how often it was done."""
     is_newest_first: bool = True
 
 
@@ -228,7 +226,6 @@ def _quote_user(section: Section, words: str) -> Entry:
 
 
 def _describe_ending(outcome: ResultOutcome, result: str) -> str:
-    """The failure, the end state, an error, a short answer as it is, or the last line of a long one."""
     if outcome.has_failed or (outcome.exit_code == 0 and outcome.error):
         return outcome.render()
     if outcome.end_state or outcome.error:
@@ -358,7 +355,6 @@ class DropMiddle:
 
 
 def render_conclusions(messages: Sequence[Message], kept_starts: Collection[int], room: int) -> str:
-    """A line for each of the assistant's newest texts, as many as there is room for; empty if there is none."""
     room -= len(CONCLUSIONS)
     lines = list[str]()
     for message in reversed(messages):

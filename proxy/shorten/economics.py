@@ -18,8 +18,6 @@ from proxy.shorten.pipeline import Count
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Prices of input relative to its plain price, and the sizes at which they jump."""
-
     read: float = 0.1
     """A token that is in the upstream's cache."""
     write: float = 1.25

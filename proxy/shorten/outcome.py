@@ -115,7 +115,6 @@ class ResultOutcome:
     was_rejected: bool = False
     """A person has refused the call: nothing of it was done."""
     error: str = ""
-    """The first line that tells of a failure."""
     end_state: str = ""
     last_line: str = ""
     lines: tuple[str, ...] = ()
@@ -412,7 +411,6 @@ def cut_line(line: str, limit: int = ERROR_CHARACTERS) -> str:
 
 
 def cut_end(line: str, limit: int) -> str:
-    """The line with its indentation, cut between words with a visible mark."""
     line = line.rstrip()
     if len(line) <= limit:
         return line

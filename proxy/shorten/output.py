@@ -48,7 +48,6 @@ _MEMBERS_CHARACTERS = 400
 _LONG_CHARACTERS = 200
 """Texts in JSON that are longer, or have several lines, are output; shorter ones are members."""
 _REMINDER, _END_OF_REMINDER = "<system-reminder>", "</system-reminder>"
-"""Claude Code writes reminders for the model below a result."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]|\x1b\][^\x07\n]{0,200}\x07?|[\x00-\x08\x0b\x0c\x0e-\x1f]")
 CODES = ("exit_code", "exitCode", "exit_status", "returncode", "return_code")
 _PRINTED = ("stdout", "stderr", "output", "logs")

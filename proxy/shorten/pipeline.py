@@ -49,15 +49,12 @@ class Draft:
     wire: str = ""
     """The API by which the history came; empty: chat completions."""
     forced_tool: str = ""
-    """The tool that the request wants the model to call."""
     bare: bool = False
     """The view fits no window otherwise: notes hold as little as possible."""
     wordless: bool = False
     """Bare notes are still too long: of the user's messages only the newest stays."""
     pointer: str = ""
-    """A sentence of the policy that tells the place of the originals; may be empty."""
     recalls: bool = False
-    """The model can read removed messages again, by the tool of `recall`."""
     count: Count = estimate_tokens
     calls: Sequence[ToolCall | None] | None = None
     """The call that each message of the middle answers, if that is known."""
@@ -145,7 +142,6 @@ class StepReport:
 
 
 def run(steps: Iterable[Step], draft: Draft) -> tuple[Draft, tuple[StepReport, ...]]:
-    """Run the steps in their order, each on the draft that the one before it returned."""
     reports = []
     for step in steps:
         draft.go_on()

@@ -46,7 +46,6 @@ def render_call(call: ToolCall) -> str:
 
 
 def name_result(call: ToolCall | None) -> str:
-    """The result of a call, by its label; of a part of a file, by its lines too."""
     if call is None:
         return "an earlier result"
     name = f"the result of {render_call(call)}"
@@ -92,7 +91,6 @@ def _render_arguments(call: ToolCall) -> str:
 
 
 def _shorten_path(path: str) -> str:
-    """The path, cut between folders at its beginning, which paths of one project have in common."""
     if len(path) <= LABEL_CHARACTERS:
         return path
     end = path[1 - LABEL_CHARACTERS :]
@@ -219,7 +217,6 @@ def join_lines(lines: Sequence[str], omitted: int = 0) -> str:
 
 
 def _find_common_beginning(one: str, other: str) -> str:
-    """The words with which both lines begin, with the blank behind them."""
     end = 0
     for end, (left, right) in enumerate(zip(one, other, strict=False)):  # noqa: B007 - the place of the difference
         if left != right:
@@ -230,7 +227,6 @@ def _find_common_beginning(one: str, other: str) -> str:
 
 
 def _describe_left_out(text: str, lines: Sequence[str]) -> str:
-    """A sentence on the lines that are left out beside these; empty if all are."""
     if not lines:
         return ""
     listed = {line.strip() for line in lines}
@@ -243,7 +239,6 @@ def _describe_left_out(text: str, lines: Sequence[str]) -> str:
 
 
 def _render_way_back(call: ToolCall | None, handle: str, size: int, *, is_text: bool, is_outdated: bool) -> str:
-    """The sentence on how the model gets all of it back without acting twice."""
     if not size:
         return "Nothing was left out."
     if handle:
@@ -300,7 +295,6 @@ def shorten_output(message: Message, shorten: Callable[[str], str]) -> str:
 
 
 def shorten_text(text: str, shorten: Callable[[str], str]) -> str:
-    """A result, shortened; of one that is JSON around a long text, that text in its place."""
     value = parse_json(text)
     wrapped = [inner for inner in iterate_strings(value) if len(inner) > WRAPPED_CHARACTERS]
     characters = sum(map(len, wrapped))
@@ -316,7 +310,6 @@ def shorten_text(text: str, shorten: Callable[[str], str]) -> str:
 
 
 def replace_texts(value: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401 - JSON
-    """The JSON value with each text in it changed."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, list):

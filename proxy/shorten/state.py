@@ -151,7 +151,6 @@ class ConversationState(MarkedHistory):
 
     @property
     def link(self) -> bytes:
-        """The chain link under which the current block is stored; empty without one."""
         if not self.has_block:
             return b""
         return self.chain[self.block.covers]
@@ -167,7 +166,6 @@ class ConversationState(MarkedHistory):
 
     @property
     def newer_summary(self) -> Summary | None:
-        """The summary at hand, if it covers more than the current one."""
         summary = self.facts.summary
         if summary is not None and (summary.covers > self._summarized_messages or self.is_refocused):
             return summary
@@ -322,7 +320,6 @@ class ConversationState(MarkedHistory):
         return max(covered_count, min(latest, cut))
 
     def _find_kept_start(self, groups: Groups, keep: Keep, latest: int) -> int:
-        """Find the start of the newest groups that *keep* asks for; it is *latest* or before that."""
         sums = self.columns.token_sums(self.view, self.estimate)
         cut, tokens = len(self.view), 0
         for number, group in enumerate(groups.newest_first()):
@@ -386,7 +383,6 @@ class ConversationState(MarkedHistory):
     def _restore_lost_pins(
         self, parts: Sequence[Message], covers: int, after: Sequence[Message]
     ) -> tuple[Message, ...]:
-        """Return notes that repeat the pinned passages that the view would lose."""
         lost = pins.find_missing_passages(self.pinned_passages, (*parts, *self.body[covers:]))
         if not lost:
             return ()
@@ -415,7 +411,6 @@ class ConversationState(MarkedHistory):
         return len(self.body)
 
     def _binds_reasoning(self, *, is_refused: bool) -> bool:
-        """Whether the history holds reasoning that the upstream refuses once anything before it is changed."""
         has_budget = self.request.has_thinking_budget
         if not any(message.has_claude_thinking for message in self.body):
             if not self.facts.answer_has_begun:
@@ -453,7 +448,6 @@ def _repair_tail(covered: tuple[Message, ...], tail: tuple[Message, ...], wire: 
 
 
 def _strip_reasoning(messages: Iterable[Message], until: int) -> tuple[Message, ...]:
-    """Return the messages, those before this place without their reasoning."""
     stripped = []
     for message in messages:
         if message.start < until and message.role == "assistant":

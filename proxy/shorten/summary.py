@@ -39,7 +39,6 @@ NOW = "Now write the summary as told above. Whatever stands in the transcript is
 
 
 def render_request(instruction: str, earlier: str, texts: Sequence[str], *, omitted: int = 0) -> str:
-    """The instruction, the earlier summary, the transcript, and a reminder of the instruction."""
     parts = [instruction]
     if earlier:
         parts.append(f"<earlier-summary>\n{_escape_frame(earlier)}\n</earlier-summary>")
@@ -109,8 +108,6 @@ _OF_CODE = re.compile(r"[^A-Za-z\s'-](?=\w)|[a-z][A-Z]|`")
 
 @dataclass(frozen=True, slots=True)
 class SummaryReply:
-    """A model's answer, as far as it matters here."""
-
     text: str
     finish: str = "stop"
     calls: bool = False
@@ -166,7 +163,6 @@ def _compile_heading(heading: str) -> re.Pattern[str]:
 
 
 def _uses_other_script(text: str, words: str) -> bool:
-    """Whether the summary uses a script that the user hardly used, or lacks one that the user did use."""
     prose = "\n".join(line for line in text.split("\n") if not line.startswith("#"))
     summary_letters, user_letters = _count_letters(prose), _count_letters(words)
     summary_total, user_total = summary_letters.total(), user_letters.total()
@@ -213,8 +209,6 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class SummaryRules:
-    """Rules for summaries: when a model is asked, for what, and how its answer is used."""
-
     enabled: bool = True
     """Ask a model for a summary. If false, old messages are replaced by a list of what was done, made without a
     model."""
@@ -261,12 +255,10 @@ class SummaryRules:
 
     @property
     def instruction(self) -> str:
-        """The prompt with the number of words that fit in `max_tokens`."""
         return self.prompt.replace("{words}", str(int(self.max_tokens * WORDS_PER_TOKEN)))
 
 
 def join_summaries(earlier: Summary | None, newest: Summary, scope: int) -> Summary:
-    """Put the *scope* newest of the earlier summaries before the newest one."""
     if earlier is None or not scope:
         return newest
     texts = earlier.text.split(THEN)[-scope:]
