@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from proxy.history import agents, asides, commands
-from proxy.history.agents import find_kind, find_value, matches_any, remove_server_name, render_value
+from proxy.history.agents import find_kind, find_value, remove_server_name, render_value
 from proxy.history.commands import find_command_line, skip_words_before_command, split_commands
 from proxy.history.messages import Message, ToolCall
 
@@ -99,10 +99,6 @@ def acts_on_world(call: ToolCall) -> bool:
     if STATEMENT.search(command) and not DATABASES.isdisjoint(command.split()):
         return True
     return any(_acts(skip_words_before_command(part.split())) for part in split_commands(command))
-
-
-def shows_present_state(call: ToolCall) -> bool:
-    return matches_any(call.name, LIVE_TOOLS)
 
 
 def _acts(words: Sequence[str]) -> bool:

@@ -67,7 +67,9 @@ def _make_attempts(
     state: ConversationState, size: int, goal: int, reason: str, earlier: Sequence[Attempt]
 ) -> Iterator[Attempt]:
     """Yield the attempts; *earlier* are those that were taken by then."""
-    for number, keep in enumerate(_list_keeps(state.rules.keep)):
+    whole = state.rules.keep
+    quarter = replace(whole, tokens=whole.tokens // 4)
+    for number, keep in enumerate((whole, quarter, DEEPEST)):
         if keep is DEEPEST and any(_makes_it_fit(state, size, attempt) for attempt in earlier):
             return  # the policy's `keep` is given up only for a request that would not fit otherwise
         draft = state.draft(keep)
@@ -104,10 +106,6 @@ def _use_summary(state: ConversationState, reason: str, goal: int) -> Iterator[A
     if cleared.middle != after_summary.middle:
         new_state = new_state.with_draft(cleared, reason)
     yield Attempt("summarized", new_state, tokens_before - new_state.count_view(), reports + clear_reports)
-
-
-def _list_keeps(keep: Keep) -> tuple[Keep, ...]:
-    return keep, replace(keep, tokens=keep.tokens // 4), DEEPEST
 
 
 def _fold_oldest(state: ConversationState, draft: Draft, reason: str, excess: int, goal: int) -> Attempt:

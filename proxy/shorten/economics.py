@@ -145,7 +145,6 @@ class Window:
         return max(1, int(min(limits) * (1 - MARGIN_SHARE)))
 
     def prices_at(self, size: int) -> TokenPrices | None:
-        """Return the prices of a prompt of this size: all of it has those of the highest cliff below the size."""
         prices, highest = self.prices, 0
         if prices is None:
             return None
@@ -155,7 +154,6 @@ class Window:
         return prices
 
     def answer_tokens(self, wanted: int | None = None) -> int:
-        """Return the tokens to reserve for the answer: as the client asks, else the model's cap, bounded."""
         if wanted:
             return wanted
         tokens = min(self.output or DEFAULT_ANSWER_TOKENS, MOST_ANSWER_TOKENS)
@@ -196,7 +194,7 @@ def make_learned_limit(limit: int | None, covers: Covers = "total") -> LearnedLi
 
 
 def make_window_keys(tenant: str, upstream: str, model: str, credential: str) -> tuple[str, str]:
-    """Return the keys of a learned window. Each account has its own, by the hash of its credential: windows differ."""
+    """The keys of a learned window. Each account has its own, by the hash of its credential."""
     scope = f"{upstream}\0{model}\0{credential}"
     # Half a surrogate pair is legal in JSON and not in UTF-8: a model's name may hold one.
     name = blake2b(scope.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
@@ -282,7 +280,6 @@ def is_plausible(our_tokens: int, reported_tokens: int) -> bool:
 
 UNCALIBRATED = Calibration()
 LARGEST_COUNT = 10**9
-"""A larger number of tokens is a broken answer, not a count."""
 
 
 @dataclass(frozen=True, slots=True)

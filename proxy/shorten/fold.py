@@ -300,8 +300,6 @@ def _list_answers(draft: Draft, tokens: int) -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A run of neighbouring messages that is folded."""
-
     removed: tuple[Message, ...]
     origin: tuple[Message, ...]
     before: Message | None

@@ -26,8 +26,6 @@ DOCUMENT_SHARE = 0.25
 
 @dataclass(frozen=True)  # without slots: its columns are found once
 class MarkedHistory:
-    """A request, its body as it is read, and how its tokens are counted."""
-
     request: Request
     chain: Sequence[bytes]
     body: tuple[Message, ...]
@@ -35,7 +33,6 @@ class MarkedHistory:
     facts: Facts
     estimate: Count
     calibration: Calibration
-    """How the upstream counts, if it has reported that."""
 
     @property
     def is_unmarked(self) -> bool:
@@ -59,7 +56,6 @@ class MarkedHistory:
 
     @property
     def recalls(self) -> bool:
-        """Whether the recall tool is offered as soon as something is shortened."""
         tools, definition = self.request.tools, self.rules.recall_tool
         return definition != b"" and offer_tool(tools, definition, RECALL.name) is not tools
 
@@ -95,7 +91,6 @@ class MarkedHistory:
 
     @property
     def is_short(self) -> bool:
-        """Whether the conversation has too few groups or turns to be compacted by choice."""
         return self.short_by != ""
 
     @property
@@ -110,7 +105,6 @@ class MarkedHistory:
 
     @property
     def count(self) -> Count:
-        """Tokens of one piece, as the upstream counts them."""
         return partial(count_calibrated, self.estimate, self.calibration)
 
     def count_tokens(self, messages: Iterable[Message]) -> int:
@@ -135,7 +129,6 @@ def count_calibrated(estimate: Count, calibration: Calibration, piece: bytes) ->
 
 
 def count_all(columns: Columns, messages: Sequence[Message], estimate: Count) -> int:
-    """Return the tokens of these messages by our tokenizer; *columns* are theirs."""
     if not messages:
         return 0
     return columns.token_sums(messages, estimate)[-1]
@@ -148,7 +141,6 @@ CHECKED_MESSAGES_MAX = 16
 
 
 def build_tail(history: MarkedHistory, block: Block, covered: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Return the messages behind a block; *covered* stands for those that it covers."""
     tail = _apply_always_steps(history, block, covered)
     if not block.covers or not history.is_unmarked:
         return tail
@@ -204,7 +196,6 @@ def _apply_always_steps(history: MarkedHistory, block: Block, covered: tuple[Mes
 
 
 def _are_spared(history: MarkedHistory, block: Block, start: int) -> bool:
-    """Whether each always-step surely leaves the messages from *start* on as they are."""
     body = history.body
     hashes = history.body_columns.content_hashes(body)
     if len(body) - start > CHECKED_MESSAGES_MAX:

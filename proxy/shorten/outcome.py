@@ -64,7 +64,6 @@ MINOR_LINES_MAX = 10
 END_LINES = 3
 REASON_LINES = 3
 TRACEBACK_LINES = 200
-"""The reason for a failure is searched for in this many lines."""
 END_STATES_MAX = 8
 COMMAND_CHARACTERS = 4_000
 _FAILURE = re.compile("|".join((*map(re.escape, FAILURE_WORDS), *FAILURE_MARKS)), re.MULTILINE)

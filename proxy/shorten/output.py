@@ -71,9 +71,7 @@ class Output:
     """A harness shows that a command ran: by its exit code, or by JSON around the output."""
 
     def join_members(self) -> str:
-        """The members in one line; of too many those of the answer itself, the first and the last: ids and states are
-        there.
-        """
+        """The members in one line; of too many those of the answer itself, of these the first and the last."""
         line = ", ".join(self.members)
         if len(line) <= _MEMBERS_CHARACTERS:
             return line
