@@ -238,14 +238,6 @@ class Columns:
         """Each message behind a block with its claims about earlier results corrected."""
         return self._extend(("after rereads", key), length, compute)
 
-    def even_spacing(self, length: int, compute: Compute[bool]) -> Sequence[bool]:
-        """Up to each message of a chat, whether the same bytes stand between all of them."""
-        return self._extend("even spacing", length, compute)
-
-    def cache_marks(self, length: int, compute: Compute[int]) -> Sequence[int]:
-        """The cache marks of a Messages request up to each message."""
-        return self._extend("cache marks", length, compute)
-
     # Columns of a view
 
     def written(self, length: int, compute: Compute[V]) -> Sequence[V]:

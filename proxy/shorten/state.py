@@ -27,7 +27,7 @@ from proxy.history.observations import is_text_style
 from proxy.history.offered_tools import find_pruned_tools, remove_pruned_tools
 from proxy.history.pairing import repair
 from proxy.history.request import Request
-from proxy.models.thinking import find_binding
+from proxy.models.names import find_binding
 from proxy.recall.tool import RECALL, offer_tool
 from proxy.shorten.arrivals import restore_repeated
 from proxy.shorten.block import Block, Part, close
