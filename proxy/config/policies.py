@@ -36,7 +36,7 @@ from proxy.designs.strategies import DedupOld, PruneTools, StripAttachments, Sub
 from proxy.designs.tool_hints import ClearArguments, ToolHints
 from proxy.history.agents import Hint
 from proxy.history.pins import Pins
-from proxy.shorten.arrivals import ClipOutput
+from proxy.shorten.clear_results import ClipOutput
 from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.pipeline import Step

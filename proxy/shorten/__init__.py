@@ -8,8 +8,7 @@ outcome         the exit code of a result, and the lines that tell how its call 
 placeholder     labels of calls, and the text in place of an old result
 fold            framed notes in place of a stretch of history, and the messages that stay in it
 
-arrivals        steps that shorten a result as it arrives
-clear_results   steps that shorten old results and drop old reasoning
+clear_results   steps that shorten results, as they arrive or when they are old, and drop old reasoning
 drop_middle     the fold without a model: the user's words and a ledger of what was done
 summary         the fold by a model: transcript, settings, the check of its answer
 

@@ -19,7 +19,7 @@ from proxy.designs.tool_hints import ClearArguments, ToolHints
 from proxy.history.canonical import remove_cache_marker
 from proxy.history.identity import OBSERVED, Identity
 from proxy.history.messages import NOTE, Message, as_read_back, make_literal
-from proxy.shorten.arrivals import ClipOutput, DedupArrivals
+from proxy.shorten.clear_results import ClipOutput, DedupArrivals
 from proxy.shorten.clear_results import ClearObservations, ClearResults, StripReasoning
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.economics import UNCALIBRATED, Calibration, Window, decode_window

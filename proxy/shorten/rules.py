@@ -17,7 +17,7 @@ from proxy.declaration import internal, setting
 from proxy.history.asides import ASIDES
 from proxy.history.observations import OBSERVATIONS, find_pattern_fault
 from proxy.history.pins import Pins, find_pin_fault
-from proxy.shorten.arrivals import ClipOutput, DedupArrivals
+from proxy.shorten.clear_results import ClipOutput, DedupArrivals
 from proxy.shorten.clear_results import ClearObservations, ClearResults, StripReasoning
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.economics import Prices, find_share_worth_clearing

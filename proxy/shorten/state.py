@@ -29,7 +29,7 @@ from proxy.history.pairing import repair
 from proxy.history.request import Request
 from proxy.models.names import find_binding
 from proxy.recall.tool import RECALL, offer_tool
-from proxy.shorten.arrivals import restore_repeated
+from proxy.shorten.clear_results import restore_repeated
 from proxy.shorten.block import Block, Part, close
 from proxy.shorten.clear_results import StripReasoning
 from proxy.shorten.economics import UNCALIBRATED, Calibration

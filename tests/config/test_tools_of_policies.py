@@ -8,7 +8,7 @@ from proxy.config.policies import Policy, shipped_policies
 from proxy.designs.strategies import READS, DedupOld
 from proxy.designs.tool_hints import ToolHints
 from proxy.history.pairing import count_flaws
-from proxy.shorten.arrivals import ClipOutput
+from proxy.shorten.clear_results import ClipOutput
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.rules import Facts, Rules
 from tests.support.agent import page

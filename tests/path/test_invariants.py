@@ -16,7 +16,7 @@ from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.history.pairing import Flaws, count_flaws, repair
 from proxy.lab.replay.validity import check_alternation, shape_of
 from proxy.path.services import KnownRequests
-from proxy.shorten.arrivals import DedupArrivals
+from proxy.shorten.clear_results import DedupArrivals
 from proxy.shorten.block import Block
 from proxy.shorten.rules import Facts
 from proxy.shorten.summary import SummaryRules

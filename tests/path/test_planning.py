@@ -9,7 +9,7 @@ from proxy.designs.one_liners import OneLiners
 from proxy.history.chain import compute_chain
 from proxy.history.pins import Pins
 from proxy.path.planning import USELESS_BLOCKS_MAX, is_below_threshold
-from proxy.shorten.arrivals import ClipOutput
+from proxy.shorten.clear_results import ClipOutput
 from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.economics import Prices
 from proxy.shorten.fold import OPENING

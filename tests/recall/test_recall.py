@@ -8,7 +8,7 @@ import pytest
 
 from proxy.recall import tool as recall
 from proxy.recall.tool import COMPACT, RECALL, TOOL, TOOLS_MAX, EarlierMessages, offer_tool, withdraw_tool
-from proxy.shorten.arrivals import ClipOutput
+from proxy.shorten.clear_results import ClipOutput
 from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.fold import Stretch
 from proxy.shorten.pipeline import Draft

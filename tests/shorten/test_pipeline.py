@@ -8,7 +8,7 @@ from hypothesis import given
 from proxy.designs.strategies import StripAttachments
 from proxy.designs.tool_hints import ToolHints
 from proxy.history.observations import OBSERVATIONS, mark_observations
-from proxy.shorten.arrivals import ClipOutput, DedupArrivals
+from proxy.shorten.clear_results import ClipOutput, DedupArrivals
 from proxy.shorten.clear_results import StripReasoning
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.pipeline import Draft, StepReport, estimate_tokens, run

@@ -11,7 +11,7 @@ import pytest
 
 from proxy.history.messages import ToolCall
 from proxy.history.observations import OBSERVATIONS, mark_observations
-from proxy.shorten.arrivals import ClipOutput
+from proxy.shorten.clear_results import ClipOutput
 from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.placeholder import GAP, LABEL_CHARACTERS, join_lines, render_call, render_placeholder

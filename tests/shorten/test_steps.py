@@ -9,7 +9,7 @@ from proxy.designs.strategies import DedupOld, PruneTools, StripAttachments
 from proxy.designs.tool_hints import ClearArguments, ToolHints
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.history.pairing import Flaws
-from proxy.shorten.arrivals import ClipOutput, DedupArrivals, restore_repeated
+from proxy.shorten.clear_results import ClipOutput, DedupArrivals, restore_repeated
 from proxy.shorten.block import STEPS, Block, close, step_from_json, step_to_json
 from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.drop_middle import DropMiddle

@@ -15,7 +15,7 @@ from proxy.history.grouping import find_groups
 from proxy.history.messages import NOTE, find_last_assistant
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.history.pins import Pins
-from proxy.shorten.arrivals import ClipOutput, DedupArrivals
+from proxy.shorten.clear_results import ClipOutput, DedupArrivals
 from proxy.shorten.clear_results import ClearObservations, ClearResults, StripReasoning
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.economics import Prices
