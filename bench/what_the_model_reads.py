@@ -23,7 +23,7 @@ from proxy.lab.replay.replay_history import ReplayHistory
 from proxy.lab.replay.replay_values import PRICES, Conversation
 from proxy.lab.replay.simulation import Simulation, Trial
 from proxy.lab.replay.summarizers import StandIn
-from proxy.shorten.notes import OPENING
+from proxy.shorten.fold import OPENING
 
 WINDOW = 128_000
 FOLDED_WINDOW = 32_000

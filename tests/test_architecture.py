@@ -21,14 +21,11 @@ PACKAGE = ROOT / "proxy"
 LAYERS = (
     {"lru", "lifetime", "declaration", "models.names"},
     {"history"},
-    {"recall.own_tools", "recall.search"},
     {"recall.tool"},
     {"shorten"},
     {"designs"},
-    {"shorten.step_registry"},
     {"shorten.block"},
-    {"shorten.tail"},
-    {"shorten.memory"},
+    {"shorten.marked_history"},
     {"shorten.state"},
     {"shorten.attempts"},
     {"summary.question"},
@@ -63,8 +60,8 @@ LAYERS = (
 LAYER = {part: number for number, parts in enumerate(LAYERS) for part in parts}
 # Decided without I/O. A room may hold both, so modules are named where not all of a room is pure.
 PURE_PARTS = (
-    "declaration.py", "history/", "shorten/", "designs/", "recall/own_tools.py", "recall/search.py",
-    "recall/tool.py", "summary/question.py", "models/names.py",
+    "declaration.py", "history/", "shorten/", "designs/", "recall/tool.py",
+    "summary/question.py", "models/names.py",
     "models/thinking.py", "path/planning.py", "path/conversation.py", "path/actions.py", "path/remember.py",
     "path/remedies.py", "path/program.py",
 )  # fmt: skip

@@ -17,7 +17,7 @@ from proxy.history.identity import make_block_key
 from proxy.history.messages import NOTE, Message, find_last_assistant
 from proxy.history.request import Request
 from proxy.shorten.block import Block
-from proxy.shorten.notes import is_of_summary
+from proxy.shorten.fold import is_of_summary
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.state import ConversationState

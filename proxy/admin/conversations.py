@@ -21,7 +21,7 @@ from proxy.admin.request_list import list_names
 from proxy.admin.routes import AdminContext, AdminRequest, Json, Route, run_in_admin_thread
 from proxy.config import Config
 from proxy.errors import NotFound, Overloaded
-from proxy.recall.search import Finder, find_text
+from proxy.recall.tool import Finder, find_text
 from proxy.store.activity_log import ActivityLog
 from proxy.store.transcripts.archive import SHORT_NAME_CHARACTERS, Transcript, read_transcript, role_and_text
 from proxy.store.transcripts.files import MessageLine, file_name, list_files, parse

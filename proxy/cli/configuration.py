@@ -24,7 +24,7 @@ from proxy.config.defaults import as_json_schema
 from proxy.config.values import ALL_PERCENT, ConfigModel
 from proxy.models.windows import is_known_model, resolve_window
 from proxy.server import config_watch
-from proxy.shorten.window import compute_relative_prices
+from proxy.shorten.economics import compute_relative_prices
 from proxy.wire.redaction import redaction
 
 _REDACTION = redaction()

@@ -24,7 +24,7 @@ from proxy.config import Config, InvalidConfig, Upstream
 from proxy.config.state_url import parse_state_url
 from proxy.errors import ProxyError
 from proxy.models.windows import PROBES, find_bundled_window
-from proxy.shorten.window import Window
+from proxy.shorten.economics import Window
 from proxy.store.contract import StoreUnavailable
 from proxy.store.transcripts.archive import StoreFault
 from proxy.summary.call import BOUND_NAMES, choose_bound_name, classify_refusal

@@ -20,7 +20,7 @@ from proxy.cli.options import add_command, format_bytes, format_count, format_ta
 from proxy.config import Config
 from proxy.history.identity import make_block_key
 from proxy.history.messages import Message
-from proxy.recall.search import Finder, find_pattern, find_text, render_match
+from proxy.recall.tool import Finder, find_pattern, find_text, render_match
 from proxy.shorten.block import Block
 from proxy.shorten.rules import Rules
 from proxy.store.contract import MEBIBYTE, StoreUnavailable

@@ -29,10 +29,10 @@ from pydantic import (
 )
 
 from proxy.config.values import AMOUNT_MAX, ConfigModel, ExactModel, refuse_if, suggest
-from proxy.designs.dedup_old import DedupOld
+from proxy.designs.strategies import DedupOld
 from proxy.designs.tool_hints import ToolHints
+from proxy.shorten.block import STEPS
 from proxy.shorten.pipeline import Step
-from proxy.shorten.step_registry import STEPS
 
 _BOUNDS: Mapping[Any, Mapping[str, Any]] = {int: {"ge": 0, "le": AMOUNT_MAX}, float: {"ge": 0, "le": 1}}
 _AUTO = Literal["auto"]

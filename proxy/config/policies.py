@@ -31,19 +31,15 @@ from pydantic import (
 
 from proxy.config.declared import STEP_LISTS, StepChanges, StepList, build_model, build_step, write_steps
 from proxy.config.values import ALL_PERCENT, ConfigModel, Percent, Seconds
-from proxy.designs.clear_arguments import ClearArguments
-from proxy.designs.dedup_old import DedupOld, Subsumption
 from proxy.designs.one_liners import OneLiners
-from proxy.designs.prune_tools import PruneTools
-from proxy.designs.strip_attachments import StripAttachments
-from proxy.designs.tool_hints import ToolHints
+from proxy.designs.strategies import DedupOld, PruneTools, StripAttachments, Subsumption
+from proxy.designs.tool_hints import ClearArguments, ToolHints
 from proxy.history.agents import Hint
 from proxy.history.pins import Pins
+from proxy.shorten.clear_results import ClearResults, ClipOutput
+from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.pipeline import Step
 from proxy.shorten.rules import Keep, Rules
-from proxy.shorten.steps.clear_results import ClearResults
-from proxy.shorten.steps.clip_output import ClipOutput
-from proxy.shorten.steps.drop_middle import DropMiddle
 from proxy.shorten.summary import SummaryRules
 
 SHIPPED_PROMPTS = ("structured", "workflow")

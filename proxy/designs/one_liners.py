@@ -15,11 +15,10 @@ from proxy.history.agents import Hint
 from proxy.history.grouping import find_groups, find_turns
 from proxy.history.messages import Message
 from proxy.history.pairing import list_callers
-from proxy.shorten.call_labels import render_call
-from proxy.shorten.fold import Stretch, fold_stretches, keep_shorter
-from proxy.shorten.kept_messages import find_kept_words
+from proxy.shorten.fold import Stretch, find_kept_words, fold_stretches, keep_shorter
 from proxy.shorten.outcome import cut_first_line
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Draft
+from proxy.shorten.placeholder import render_call
 
 CALLS_MAX = 6
 EXCERPT_CHARACTERS = 120
@@ -58,7 +57,6 @@ class OneLiners:
         return fold_stretches(draft, kept_ids, make)
 
     def _find_oldest(self, draft: Draft) -> int:
-        """The place from which turns of the user have lines."""
         oldest, room = 0, self.loop_tokens
         for earlier, turn in enumerate(reversed(find_turns(draft.origin))):
             if earlier and self.loops and earlier > self.loops:
@@ -88,7 +86,6 @@ class OneLiners:
 
 
 def _choose_newest(lines: list[str], room: int) -> list[str]:
-    """The newest that fit into this many bytes, and a line that counts the others."""
     for number in reversed(range(len(lines))):
         room -= len(lines[number].encode("utf-8", "replace"))
         if room < 0:

@@ -217,7 +217,7 @@ class Columns:
         return self._extend("rereads", len(messages), compute)
 
     def documents(self, length: int, compute: Compute[V]) -> Sequence[V]:
-        """Whether each message is a document in force, see `shorten/documents.py`."""
+        """Whether each message is a document in force, see `shorten/acts.py`."""
         return self._extend("documents", length, compute)
 
     def pinned_passages(

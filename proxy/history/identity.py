@@ -2,7 +2,7 @@
 
 A client sends its whole history every time and gives it no name, so everything is stored under links of its chain:
 
-    team-a/block/<link>             the block of a prefix (`memory.py` reads it)
+    team-a/block/<link>             the block of a prefix (`shorten/block.py` reads it)
     team-a/block/<link>.<head>      the same, if the first key holds a summary of another head
     team-a/observed/block/<link>    a block that was only observed
     team-a/summary/<link>.<head>    a summary before a block uses it

@@ -13,8 +13,7 @@ from pathlib import Path
 import msgspec
 
 from proxy.models.names import model_family, plain_name, without_date
-from proxy.shorten.calibration import Calibration
-from proxy.shorten.window import UNKNOWN, PriceCliff, TokenPrices, Window
+from proxy.shorten.economics import UNKNOWN, Calibration, PriceCliff, TokenPrices, Window
 
 # OpenAI from GPT-5.6 on: its cache finds a prefix only where an earlier request ended.
 _ENDS_ONLY = re.compile(r"(?:^|-)gpt-(?:5[.-](?:[6-9]|\d\d)|[6-9]|\d\d)(?![\d])")

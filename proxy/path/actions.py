@@ -1,7 +1,7 @@
 """The actions that a request asks its driver for, and the results of the larger ones.
 
 `run` yields actions and is sent the result of each. An action without a named result is sent None. `LookUp`, the
-action that reads the store, is in `shorten.memory`.
+action that reads the store, is in `shorten.block`.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from proxy.path.conversation import Conversation, Decision, Writing
-from proxy.shorten.calibration import NOT_REPORTED, Usage
-from proxy.shorten.memory import LookUp
+from proxy.shorten.block import LookUp
+from proxy.shorten.economics import NOT_REPORTED, Covers, LearnedLimit, Usage, Window
 from proxy.shorten.state import ConversationState
-from proxy.shorten.window import Covers, LearnedLimit, Window
 from proxy.summary.question import Question
 
 T = TypeVar("T")

@@ -30,7 +30,7 @@ from proxy.path.request_context import (
     find_tenant,
 )
 from proxy.path.services import WORTHWHILE_BYTES, Keeper, Services, estimate_work, read_history, run_apart
-from proxy.recall.own_tools import COMPACT
+from proxy.recall.tool import COMPACT
 from proxy.store.contract import Store
 from proxy.store.transcripts.writer import Recording, SubmittedHistory
 from proxy.upstream.client import Call, Client

@@ -14,16 +14,13 @@ from proxy.history.identity import Identity
 from proxy.history.request import Request
 from proxy.path import planning
 from proxy.path.planning import COUNT_ERROR_RATIO, USELESS_BLOCKS_MAX, Plan
-from proxy.shorten.block import Block
-from proxy.shorten.calibration import UNCALIBRATED, Calibration
-from proxy.shorten.economics import Prices
+from proxy.shorten.block import MAX_FAILURES, NO_CANDIDATE, Block, Memory, ReadBlock
+from proxy.shorten.economics import UNCALIBRATED, UNKNOWN, Calibration, Prices, Window, make_window_keys
 from proxy.shorten.marked_history import count_calibrated
-from proxy.shorten.memory import MAX_FAILURES, NO_CANDIDATE, Memory, ReadBlock
 from proxy.shorten.pipeline import Count
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summary
-from proxy.shorten.window import UNKNOWN, Window, make_window_keys
 
 
 class Originals(Enum):

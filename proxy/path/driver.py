@@ -27,7 +27,7 @@ from proxy.path.remember import give_up_summary, remember
 from proxy.path.request_context import CompiledPolicy, RequestOptions
 from proxy.path.services import Services, estimate_work, needs_thread, run_apart
 from proxy.recall.answering import CompactedHistory, OwnToolRounds, find_room, list_tools
-from proxy.shorten.memory import LookUp
+from proxy.shorten.block import LookUp
 from proxy.store.transcripts.writer import SubmittedHistory
 from proxy.upstream.client import Call, Client
 from proxy.wire.api_format import RequestFormat

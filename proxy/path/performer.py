@@ -21,9 +21,9 @@ from proxy.path.request_context import (
     make_window_scope,
 )
 from proxy.path.services import WORTHWHILE_BYTES, Services
-from proxy.shorten.memory import LookUp
+from proxy.shorten.block import LookUp
+from proxy.shorten.economics import LEARNED_SECONDS, encode_window
 from proxy.shorten.summary import Summary
-from proxy.shorten.window import LEARNED_SECONDS, encode_window
 from proxy.store.contract import StoreUnavailable
 from proxy.summary.call import SummaryCall, fetch_whole_answer
 from proxy.summary.pending import SummaryOrder

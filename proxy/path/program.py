@@ -49,7 +49,7 @@ from proxy.path.remember import (
     report_end,
     store_written,
 )
-from proxy.shorten.memory import FoundValues, LookUp, SummaryCandidate
+from proxy.shorten.block import FoundValues, LookUp, SummaryCandidate
 from proxy.shorten.rules import Facts
 from proxy.shorten.state import ConversationState
 from proxy.summary.question import NOTES

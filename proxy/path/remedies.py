@@ -33,13 +33,12 @@ from proxy.path.actions import (
 from proxy.path.conversation import Context, Conversation, list_forwarded_pieces
 from proxy.path.planning import OVERFLOW_RETRY, NeedSummary, Plan
 from proxy.path.remember import begin, give_up_summary, learn_window, load_memory, report_end
-from proxy.shorten.calibration import Calibration, is_plausible
+from proxy.shorten.clear_results import StripReasoning
+from proxy.shorten.economics import Calibration, LearnedLimit, Window, is_plausible, make_learned_limit
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.state import REASONING_REFUSED, ConversationState
-from proxy.shorten.steps.strip_reasoning import StripReasoning
 from proxy.shorten.summary import Summary
-from proxy.shorten.window import LearnedLimit, Window, make_learned_limit
 
 INVALID_STATUSES = (400, 422)
 REASONING_REMOVED = "reasoning-removed"

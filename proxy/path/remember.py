@@ -48,9 +48,7 @@ from proxy.path.conversation import (
 )
 from proxy.path.planning import COUNT_ERROR_RATIO, OVERFLOW_RETRY, USELESS_BLOCKS_MAX, Plan
 from proxy.shorten import economics
-from proxy.shorten.calibration import Usage, is_plausible
-from proxy.shorten.marked_history import count_all
-from proxy.shorten.memory import (
+from proxy.shorten.block import (
     DAY_SECONDS,
     FACT_SECONDS,
     MAX_FAILURES,
@@ -61,9 +59,10 @@ from proxy.shorten.memory import (
     SummaryCandidate,
     read_candidate,
 )
+from proxy.shorten.economics import LEARNED_SECONDS, LearnedLimit, Usage, is_plausible, price_prompt
+from proxy.shorten.marked_history import count_all
 from proxy.shorten.rules import ENOUGH_SHARE, Anchor, Facts, Rules
 from proxy.shorten.state import WINDOW_REASONS
-from proxy.shorten.window import LEARNED_SECONDS, LearnedLimit, price_prompt
 
 MAX_LOOK_UPS = 8
 BYTES_PER_TOKEN = 3

@@ -27,10 +27,8 @@ from proxy.lru import ByteBoundedCache
 from proxy.models.tokenizer import Estimator, Tokenizer, Tokenizers
 from proxy.models.windows import PROBES, find_prior_calibration, is_known_model, make_counter_name, resolve_window
 from proxy.path.remember import LOOK_UP_MIN_TOKENS, find_smallest_bytes
-from proxy.shorten.calibration import Calibration
-from proxy.shorten.economics import Prices
+from proxy.shorten.economics import Calibration, Prices, Window, compute_relative_prices
 from proxy.shorten.rules import Rules
-from proxy.shorten.window import Window, compute_relative_prices
 from proxy.upstream.client import Call, Client
 from proxy.wire.http_head import Caller, Headers, find_credentials, find_header, is_credential, read_own_headers
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 from proxy.history.messages import Message
 from proxy.path.conversation import Decision
-from proxy.recall.own_tools import COMPACT, PENDING, RECALL, offer_tool, read_focus
-from proxy.recall.tool import EarlierMessages
+from proxy.recall.tool import COMPACT, PENDING, RECALL, EarlierMessages, offer_tool, read_focus
 from proxy.upstream.client import Call
 from proxy.wire.api_format import AnswerFormat, Round, Rounds, withdraw_own_tools
 
@@ -21,9 +20,7 @@ ROUNDS_MAX = 8
 RECALLS_MAX = 64
 """Recalls of one request that are answered: each may go through the whole history."""
 RECALLED_MAX_BYTES = 256 * 1024
-"""What the recalls of one request may return in all."""
 RECALLED_BYTES_WITHOUT_WINDOW = 64 * 1024
-"""The same if the window of the model is not known."""
 ROOM_SHARE = 0.5
 """The share of the free part of the window that recalls may fill: an answer has to follow them."""
 BYTES_PER_TOKEN = 3
@@ -33,7 +30,6 @@ COMPACTION_FAILED = "Nothing was compacted: the proxy could not do it."
 
 
 def find_room(usable_tokens: int | None, taken_tokens: int) -> int:
-    """The bytes that recalls may return in a window with so many tokens taken."""
     if usable_tokens is None:
         return RECALLED_BYTES_WITHOUT_WINDOW
     free = max(0, usable_tokens - taken_tokens)
@@ -43,10 +39,8 @@ def find_room(usable_tokens: int | None, taken_tokens: int) -> int:
 def list_tools(
     answers: AnswerFormat, offered: bytes | None, forwarded: bytes | None, recall_tool: bytes, *, offers_compact: bool
 ) -> dict[str, bytes]:
-    """The definitions of the proxy's own tools that a request may call, by name.
-
-    `offered`: the tools of the request, `Compact` among them if the proxy has put it there; `forwarded`: these as they
-    leave; `recall_tool`: empty if the policy offers no recalls.
+    """The proxy's own tools that a request may call, by name. `forwarded`: its tools as they leave; `recall_tool`: may
+    be empty.
     """
     tools = dict[str, bytes]()
     if offers_compact:
@@ -60,18 +54,14 @@ def list_tools(
 
 @dataclass(frozen=True, slots=True)
 class CompactedHistory:
-    """A request with its history compacted in the midst of the answer to it."""
-
     body: bytes
     room_bytes: int
-    """What recalls may return from here on."""
     binds_reasoning: bool
     """What the model thought before is refused behind this history."""
     decision: Decision
     accept: Callable[[], Awaitable[None]]
     """Called once the upstream has accepted it."""
     reject: Callable[[int], Awaitable[None]]
-    """Called with the status of a refusal."""
 
 
 CompactHistory = Callable[[str], Awaitable[tuple[str, CompactedHistory | None]]]
@@ -79,8 +69,6 @@ CompactHistory = Callable[[str], Awaitable[tuple[str, CompactedHistory | None]]]
 
 
 class OwnToolRounds:
-    """The rounds of one request, each asked with all rounds before it."""
-
     def __init__(
         self,
         body: Sequence[Message],
@@ -92,7 +80,6 @@ class OwnToolRounds:
         compact: CompactHistory,
     ) -> None:
         self._tools = tools
-        """The definitions of the tools that this request may call, by name."""
         self._originals = EarlierMessages(body)
         self._call = call
         self._answers = answers
@@ -100,25 +87,18 @@ class OwnToolRounds:
         self._compact = compact
         self.rounds: Rounds = answers.start_rounds(tools, stream=False)
         self.number = 0
-        """Of the round that is under way; the first is 0."""
         self.answered_calls = self.returned_bytes = 0
-        """Of this round: the recalls that led to it, and the bytes they returned."""
         self.compacted: CompactedHistory | None = None
         """The history that this round is the first to be asked with."""
         self.accepted: CompactedHistory | None = None
-        """The same, from the time on when the upstream has accepted it."""
         self.base_number = 0
         """The number of the first round with the history that is forwarded now."""
         self.added: list[bytes] = []
-        """What stands behind this history in that round."""
         self._report = ""
-        """The result of `Compact` in this round."""
         self._has_tried_to_compact = False
         self._recalls_left = RECALLS_MAX
         self._earlier: list[tuple[Round, list[str]]] = []
-        """The rounds that are over, and the results of their calls."""
         self._base = b""
-        """The body that the answer and results of the newest of them stand behind."""
 
     def start(self, call: Call, *, stream: bool) -> None:
         """Begin to read the answer to this call: a stream, or a whole body, which some servers send instead."""
@@ -126,7 +106,6 @@ class OwnToolRounds:
         self.rounds = self._answers.start_rounds(self._tools, stream=stream)
 
     def estimate_work(self, answer: Round) -> int:
-        """The bytes that answering these calls goes through at most."""
         return len(answer.calls) * sum(len(message.raw) for message in self._originals.body)
 
     async def compact_if_called(self, answer: Round) -> None:
@@ -140,7 +119,6 @@ class OwnToolRounds:
         self._report, self.compacted = await self._compact(read_focus(call.arguments))
 
     def go_on(self, answer: Round) -> Call | None:
-        """The call for the next round, behind this one."""
         if not isinstance(self._call.body, bytes):
             return None
         self.number += 1
@@ -169,14 +147,12 @@ class OwnToolRounds:
         return self._continue(self._base, self._earlier[-1:])
 
     async def accept(self) -> None:
-        """Remember the compacted history, now that the upstream has accepted it."""
         if self.compacted is None:
             return
         self.accepted, self.compacted, self.base_number = self.compacted, None, self.number
         await self.accepted.accept()
 
     async def reject(self, status: int) -> None:
-        """Remember that the upstream has refused the compacted history."""
         if self.compacted is not None:
             await self.compacted.reject(status)
 
@@ -188,7 +164,6 @@ class OwnToolRounds:
         return name == tool and tool in self._tools
 
     def _continue(self, body: bytes, rounds: Sequence[tuple[Round, list[str]]]) -> Call:
-        """The call with these rounds behind its history."""
         for answer, results in rounds:
             body = self._answers.continue_request(body, answer, results)
         if self._is_last:

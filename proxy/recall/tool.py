@@ -1,29 +1,185 @@
-"""Recall: the tool by which a model reads earlier messages again, word for word.
+"""The tools as the model sees them, and search and recall in the history of the request that they belong to.
 
-The client sends its whole history with every request, so the shortened messages are still there: a call of the tool is
-answered from the request that it belongs to. Messages are numbered from 1, without the head, in placeholders, in notes
-and by `transcripts show` alike.
+Messages are numbered from 1, without the head, in placeholders, in notes and by `transcripts show` alike.
 """
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
+from proxy.history.calls import list_argument_texts
 from proxy.history.messages import HEAD, Message, ToolCall
+from proxy.history.offered_tools import list_tool_names
 from proxy.history.pairing import find_callers
-from proxy.recall.own_tools import RECALL
-from proxy.recall.search import (
-    SEARCHED_CHARACTERS,
-    find_line,
-    find_text,
-    list_searched_texts,
-    render_match,
-    search,
-    write_out,
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTool:
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+RECALL = OwnTool(
+    "recall_earlier_output",
+    "Returns earlier messages of this conversation word for word. The context proxy has shortened some of them; its "
+    "placeholders and records say by which message numbers to recall what they stand for. Use it only where the full "
+    "text is needed.",
+    {
+        "type": "object",
+        "properties": {
+            "messages": {"type": "string", "description": 'The number of a message, "17", or a range, "12-48".'},
+            "lines": {"type": "string", "description": 'Only these lines of that message, "200-400".'},
+            "search": {"type": "string", "description": "Find this text, in these messages or in all of them."},
+        },
+    },
 )
+COMPACT = OwnTool(
+    "Compact",
+    "Trigger conversation compression to free up context window. Use this when the conversation is getting long and "
+    "you want to summarize and compress the history to continue working efficiently.",
+    {
+        "type": "object",
+        "properties": {"focus": {"type": "string", "description": "What to preserve in the summary (optional)"}},
+    },
+)
+PENDING = "This call is under way: its result comes with the next message. Do not repeat it."
+"""The result of a call of the client's own tools beside one of these, within the rounds of one request."""
+TOOLS_MAX = 128
+"""OpenAI refuses more tools than this: https://platform.openai.com/docs/api-reference/chat/create#chat-create-tools"""
+
+
+def offer_tool(tools: bytes | None, definition: bytes, name: str) -> bytes | None:
+    """Add a tool behind the others; *tools* itself if there are none, too many, or one of this name in any case."""
+    if tools is None or not definition or tools[:1] != b"[" or tools.count(b'"name"') >= TOOLS_MAX:
+        return tools
+    end = tools.rfind(b"]")
+    if not tools[1 : max(end, 0)].strip() or _has_tool(tools, name.lower()):
+        return tools
+    return tools[:end] + b"," + definition + tools[end:]
+
+
+def _has_tool(tools: bytes, name: str) -> bool:
+    # Reading the names takes longer than searching the bytes.
+    if f'"{name}"'.encode() not in tools.lower():
+        return False
+    return any(tool_name.lower() == name for tool_name in list_tool_names(tools))
+
+
+def withdraw_tool(tools: bytes, definition: bytes) -> bytes:
+    before, _, after = tools.rpartition(b"," + definition)
+    return before + after
+
+
+def read_focus(arguments: str) -> str:
+    try:
+        value = json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        return ""
+    focus = value.get("focus") if isinstance(value, dict) else None
+    if not isinstance(focus, str):
+        return ""
+    return focus
+
+
+T = TypeVar("T")
+CONTEXT_BEFORE_CHARACTERS, CONTEXT_AFTER_CHARACTERS = 40, 60
+SEARCHED_CHARACTERS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    text: str
+    start: int
+    stop: int
+
+
+Finder = Callable[[str], Match | None]
+
+
+def find_text(text_to_find: str, *, distinguish_case: bool = False) -> Finder:
+    """A finder in linear time: an expression that ignores case takes the product of both lengths, and holds the
+    interpreter.
+    """
+    folded_text = text_to_find if distinguish_case else _fold_case(text_to_find)
+
+    def find(text: str) -> Match | None:
+        start = (text if distinguish_case else _fold_case(text)).find(folded_text)
+        if start < 0:
+            return None
+        return Match(text, start, start + len(text_to_find))
+
+    return find
+
+
+def find_pattern(pattern: re.Pattern[str]) -> Finder:
+
+    def find(text: str) -> Match | None:
+        match = pattern.search(text)
+        if match is None:
+            return None
+        return Match(text, match.start(), match.end())
+
+    return find
+
+
+def _fold_case(text: str) -> str:
+    """The text in small letters, of the same length: `str.lower` makes two characters of the Turkish capital I."""
+    return text.replace("\u0130", "i").lower().replace("\u03c2", "\u03c3")
+
+
+def write_out(message: Message) -> str:
+    return "\n".join(filter(None, [message.text, *map(_write_call, message.calls)]))
+
+
+def _write_call(call: ToolCall) -> str:
+    return f"{call.name}({call.arguments})"
+
+
+def list_searched_texts(message: Message) -> Iterator[str]:
+    """All that is recalled, then the texts in its calls without the escapes of JSON: so a line of a file is searched
+    for.
+    """
+    yield write_out(message)
+    for call in message.calls:
+        yield from _list_escaped_texts(call)
+
+
+def _list_escaped_texts(call: ToolCall) -> Iterator[str]:
+    if "\\" in call.arguments:
+        try:
+            yield from list_argument_texts(call)
+        except RecursionError:
+            return  # arguments that are nested too deep are searched as they were sent only
+
+
+def search(messages: Iterable[tuple[T, Iterable[str]]], find: Finder) -> Iterator[tuple[T, Match]]:
+    for about, texts in messages:
+        match = next(filter(None, map(find, texts)), None)
+        if match is not None:
+            yield about, match
+
+
+def find_line(message: Message, match: Match) -> int:
+    """The number of the line of the recalled message that holds a match; of a text in a call, that of the call."""
+    message_text = write_out(message)
+    if match.text == message_text:
+        return message_text.count("\n", 0, match.start) + 1
+    lines = message.text.count("\n") + 1 if message.text else 0
+    for call in message.calls:
+        if match.text in _list_escaped_texts(call):
+            break
+        lines += _write_call(call).count("\n") + 1
+    return lines + 1
+
+
+def render_match(match: Match) -> str:
+    start = max(0, match.start - CONTEXT_BEFORE_CHARACTERS)
+    return " ".join(match.text[start : match.stop + CONTEXT_AFTER_CHARACTERS].split())
+
 
 TOOL = RECALL.name
 
@@ -49,7 +205,6 @@ class EarlierMessages:
     body: Sequence[Message]
 
     def answer(self, arguments: str, room_bytes: int) -> str:
-        """The answer to a call of the tool, of about so many bytes at most."""
         if room_bytes < LEAST_BYTES:
             return NO_ROOM
         values = _read_arguments(arguments)
@@ -69,7 +224,6 @@ class EarlierMessages:
         return self._read_lines(first, values.get("lines"), room_bytes)
 
     def _read_lines(self, number: int, range_text: object, room_bytes: int) -> str:
-        """These lines of a message, or all of them."""
         text = self.read(number)
         if range_text in (None, "") or not self._find_text(number):
             return _cut(text, room_bytes)
@@ -93,7 +247,6 @@ class EarlierMessages:
         return f"[{number}] {self._name(number)}:\n{self.read(number)}"
 
     def _name(self, number: int) -> str:
-        """The speaker of a message."""
         message = self.body[number - 1]
         call = self._calls[number - 1]
         if message.is_result:
@@ -136,7 +289,6 @@ def _read_arguments(arguments: str) -> dict[str, Any]:
 
 
 def _read_range(value: object, upper_bound: int) -> tuple[int, int] | None:
-    """The first and the last number of a range, within 1 and `upper_bound`; None if it names none of these."""
     match value:
         case bool():
             return None
@@ -157,7 +309,6 @@ def _read_range(value: object, upper_bound: int) -> tuple[int, int] | None:
 
 
 def _cut(text: str, room_bytes: int, *, first_line: int = 1) -> str:
-    """The text, or as many of its first lines as there is room for, and how to get the rest."""
     raw = text.encode("utf-8", "surrogatepass")
     if len(raw) <= room_bytes:
         return text

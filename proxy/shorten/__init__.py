@@ -1,33 +1,31 @@
 """What is forwarded in place of a history: pure functions over frozen values.
 
-pipeline     `Draft` and `Step`; `run()` checks the invariants after every step
-steps/       the ways to shorten a history
-economics    relative prices: after how many requests a rewrite has paid for itself
-window       context windows and prices of models
-calibration  token counts as the upstream reports them, and how they relate to ours
-rules        `Rules` (a compiled policy) and `Facts` (what is known of a request)
+pipeline        `Draft` and `Step`; `run()` checks the invariants after every step
+economics       windows, prices and calibrated counts; after how many requests a rewrite has paid for itself
+acts            what calls do to the world and to files, and which results are instructions
+output          the output of a call without the frames that harnesses put around it
+outcome         the exit code of a result, and the lines that tell how its call ended
+placeholder     labels of calls, and the text in place of an old result
+fold            framed notes in place of a stretch of history, and the messages that stay in it
 
-output       the output of a call without the frames that harnesses put around it
-programs     words and lines by which programs tell of failure and success: tables
-outcome      the exit code of a result, and the lines that tell how its call ended
-call_labels  labels by which a model finds a call again
-placeholder  the text in place of an old result
-notes        framed messages of the proxy itself
-kept_messages  messages that stay in a fold
-fold         notes in place of a stretch of history
-ledger       a list of what was done in a stretch, made without a model
-touched_files  files that a call reads and changes
-acts         calls that act on the world, and must not be made twice
-documents    results that hold instructions or the task, which stay whole until a fold must take them
-transcript_text  a stretch of history as text, for a model that summarizes it
-summary_check  the check of a model's answer
-summary      a summary by a model: its settings and its place in the history
+clear_results   steps that shorten results, as they arrive or when they are old, and drop old reasoning
+drop_middle     the fold without a model: the user's words and a ledger of what was done
+summary         the fold by a model: transcript, settings, the check of its answer
 
-step_registry  all steps by name, those of `designs` too
-block        `Block`: the replacement for the first messages of a history
-memory       the values that a store keeps of a conversation
-marked_history  a client's history as a policy reads it, under rules and facts
-tail         the messages behind a block, as they are forwarded
-state        one history with a block in place, and the view that is forwarded; how a draft becomes a block
-attempts     ways to bring a full view down to its target, without a model
+rules           `Rules` (a compiled policy) and `Facts` (what is known of a request)
+block           steps by name, `Block`, and the other values that a store keeps
+marked_history  a client's history as a policy reads it, and the messages behind a block
+state           one history with a block in place; how a draft becomes a block
+attempts        ways to bring a full view down to its target, without a model
+
+    arrives: [call, result 40 kB]   clip_output     -> [call, head ... tail]          always
+    stride:  [call, result 8 kB]    clear_results   -> [call, placeholder]            when_full
+    fold:    [user, call, result]   drop_middle     -> [user, note]                   fold
+
+1. *Always* steps run on every request over the messages that no block covers. Their result for a message depends on it
+   and on the messages before it, so a message that was forwarded once is forwarded again with the same bytes.
+2. *When-full* steps run when a block is made, over everything older than the kept messages.
+3. *Fold* steps run if the history is still over its target.
+
+To add a step: write it, list it in `STEPS` of `block`, give it golden files.
 """

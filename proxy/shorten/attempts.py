@@ -12,6 +12,7 @@ most.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Literal
 
 from proxy.history.grouping import snap
@@ -22,14 +23,11 @@ from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summarize, join_summaries
 
 PARTIAL_FOLDS_MAX = 3
-"""Folds of less than all of the middle, before all of it is folded."""
 DEEPEST = Keep(tokens=0, groups=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One way to shorten the view, and its result."""
-
     way: Literal["cleared", "summarized", "folded"]
     state: ConversationState
     freed: int
@@ -37,10 +35,7 @@ class Attempt:
 
 
 def find_best_attempt(state: ConversationState, size: int, limit: int, reason: str) -> Attempt:
-    """Return the first attempt that reaches the target, else the one that frees most.
-
-    Summaries and folds lose something, so bringing the view well under the limit is enough for them.
-    """
+    """Return the first attempt that reaches the target (well under the limit if it loses something), else the best."""
     goal = state.rules.find_goal(limit, reason)
     attempts: list[Attempt] = []
     for attempt in _make_attempts(state, size, goal, reason, attempts):
@@ -50,21 +45,16 @@ def find_best_attempt(state: ConversationState, size: int, limit: int, reason: s
             target = goal
         if size - attempt.freed <= target:
             break
-    best = max(attempts, key=_get_freed_tokens)
+    best = max(attempts, key=attrgetter("freed"))
     for is_wordless in (False, True):
         if _makes_it_fit(state, size, best):
             return best
         draft = replace(state.draft(DEEPEST), bare=True, wordless=is_wordless)
-        best = max(best, _fold_oldest(state, draft, reason, size - goal, goal), key=_get_freed_tokens)
+        best = max(best, _fold_oldest(state, draft, reason, size - goal, goal), key=attrgetter("freed"))
     return best
 
 
-def _get_freed_tokens(attempt: Attempt) -> int:
-    return attempt.freed
-
-
 def clear_old(state: ConversationState, draft: Draft, reason: str) -> Attempt:
-    """Return the attempt that only clears."""
     return _build_attempt("cleared", state, *run(state.rules.when_full, draft), reason)
 
 
@@ -77,7 +67,9 @@ def _make_attempts(
     state: ConversationState, size: int, goal: int, reason: str, earlier: Sequence[Attempt]
 ) -> Iterator[Attempt]:
     """Yield the attempts; *earlier* are those that were taken by then."""
-    for number, keep in enumerate(_list_keeps(state.rules.keep)):
+    whole = state.rules.keep
+    quarter = replace(whole, tokens=whole.tokens // 4)
+    for number, keep in enumerate((whole, quarter, DEEPEST)):
         if keep is DEEPEST and any(_makes_it_fit(state, size, attempt) for attempt in earlier):
             return  # the policy's `keep` is given up only for a request that would not fit otherwise
         draft = state.draft(keep)
@@ -88,7 +80,6 @@ def _make_attempts(
 
 
 def summarize_forced(state: ConversationState, limit: int) -> Attempt | None:
-    """Return the attempt that uses the summary which the client asked for, if there is one and it is shorter."""
     for attempt in _use_summary(state, "forced", state.rules.find_goal(limit, "forced")):
         if attempt.state.count_view() < state.count_body():
             return attempt
@@ -96,7 +87,6 @@ def summarize_forced(state: ConversationState, limit: int) -> Attempt | None:
 
 
 def _use_summary(state: ConversationState, reason: str, goal: int) -> Iterator[Attempt]:
-    """Yield the attempt that uses the summary at hand, and clears old messages after it."""
     summary, tokens_before = state.newer_summary, state.count_view()
     if summary is None:
         return
@@ -116,10 +106,6 @@ def _use_summary(state: ConversationState, reason: str, goal: int) -> Iterator[A
     if cleared.middle != after_summary.middle:
         new_state = new_state.with_draft(cleared, reason)
     yield Attempt("summarized", new_state, tokens_before - new_state.count_view(), reports + clear_reports)
-
-
-def _list_keeps(keep: Keep) -> tuple[Keep, ...]:
-    return keep, replace(keep, tokens=keep.tokens // 4), DEEPEST
 
 
 def _fold_oldest(state: ConversationState, draft: Draft, reason: str, excess: int, goal: int) -> Attempt:
@@ -142,11 +128,10 @@ def _fold_oldest(state: ConversationState, draft: Draft, reason: str, excess: in
         if attempt.freed >= excess:
             return attempt
         remaining_tokens -= 2 * (excess - attempt.freed)  # notes take tokens as well, and more each time
-    return max(attempts, key=_get_freed_tokens)
+    return max(attempts, key=attrgetter("freed"))
 
 
 def _find_tail(state: ConversationState, messages: Sequence[Message], tokens: int) -> int:
-    """Find the start of the newest messages that take no more than *tokens*."""
     for place in reversed(range(len(messages))):
         tokens -= state.count(messages[place].raw)
         if tokens < 0:

@@ -1,33 +1,70 @@
 r"""A block: "a history that begins with this chain link is forwarded as these parts, then its other messages".
 
-The client sends the whole history every time, and the upstream caches what it has read. So a shorter form must have
-the same bytes each time it is forwarded, by any worker, after any restart. A part is a stretch of the client's own
-messages, or bytes of the proxy, so a block is small. It is self-contained: a later one covers all that an
-earlier one covered. It also carries the always-steps for the messages after it, with their settings of that time.
+The client sends the whole history every time, so a shorter form must have the same bytes each time, by any worker. A
+block covers all that earlier ones covered, and carries the always-steps for the messages after it, as they were then.
 
 As JSON: {"format":2,"covers":6,"parts":[[0,1],[1,6,"{\"role\":...}","clear_results"]],"always":[...],...}
 """
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Literal, Protocol, TypeVar
 
+from proxy.designs.one_liners import OneLiners
+from proxy.designs.strategies import DedupOld, PruneTools, StripAttachments
+from proxy.designs.tool_hints import ClearArguments, ToolHints
 from proxy.history.canonical import remove_cache_marker
+from proxy.history.identity import OBSERVED, Identity
 from proxy.history.messages import NOTE, Message, as_read_back, make_literal
+from proxy.shorten.clear_results import ClearObservations, ClearResults, ClipOutput, DedupArrivals, StripReasoning
+from proxy.shorten.drop_middle import DropMiddle
+from proxy.shorten.economics import UNCALIBRATED, Calibration, Window, decode_window
 from proxy.shorten.pipeline import Step
-from proxy.shorten.step_registry import step_from_json, step_to_json
+from proxy.shorten.rules import Anchor
 from proxy.shorten.summary import NOTES_HEADING, Summary
+
+STEPS: dict[str, Callable[..., Step]] = {
+    step.name: step
+    for step in (
+        ClipOutput,
+        DedupArrivals,
+        ClearResults,
+        ClearObservations,
+        ClearArguments,
+        ToolHints,
+        DedupOld,
+        StripReasoning,
+        StripAttachments,
+        OneLiners,
+        DropMiddle,
+        PruneTools,
+    )
+}
+
+
+def step_to_json(step: Step) -> list[Any]:
+    return [step.name, asdict(step)]  # type: ignore[call-overload]  # a step is a dataclass; no protocol can say so
+
+
+def step_from_json(name: str, settings: dict[str, Any]) -> Step:
+    """The step with these settings. Those that it does not have any more are left out: earlier versions stored them."""
+    step: Any = STEPS[name]
+    names = {field.name for field in fields(step)}
+    return STEPS[name](**{key: _make_tuples(value) for key, value in settings.items() if key in names})
+
+
+def _make_tuples(value: Any) -> Any:  # noqa: ANN401 - JSON
+    return tuple(map(_make_tuples, value)) if isinstance(value, list) else value
+
 
 FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`body[start:stop]` as the client sent it, or these bytes in its place."""
-
     start: int
     stop: int
     literal: bytes = b""
@@ -38,22 +75,18 @@ class Part:
 
 @dataclass(frozen=True)  # without slots: its digest is computed once
 class Block:
-    """The stored replacement for the first `covers` messages of a body."""
-
     covers: int
     parts: tuple[Part, ...]
     always: tuple[Step, ...] = ()
     window: int | None = None
-    """The usable window of the request that it was made for; the always-steps use it for later messages, too."""
+    """The usable window of its request; the always-steps use it for later messages, too."""
     reason: str = ""
     policy: str = ""
     pruned: tuple[str, ...] = ()
     summary: Summary | None = None
-    """The newest summary in it, as the model wrote it: the next one continues it."""
     head: str = ""
-    """The digest of the head that this summary was written under; empty if it serves any head, without a summary."""
+    """The digest of the head that this summary was written under; empty if it serves any head."""
     focus: str = ""
-    """The focus that the client set for its summary."""
     reasoning_until: int = 0
     """Messages before this place leave without their reasoning: it is bound to the history before it."""
     is_reasoning_refused: bool = False
@@ -64,7 +97,6 @@ class Block:
     """`Facts.nominal_tokens` when it was made; None in a block of an earlier version."""
 
     def to_bytes(self) -> bytes:
-        """Return the block as it is stored. Later members are written only if they are set."""
         summary = None
         if self.summary is not None:
             summary = [self.summary.covers, self.summary.text]
@@ -146,7 +178,6 @@ class Block:
 
     @cached_property
     def digest(self) -> bytes:
-        """A hash of the messages that it forwards."""
         digest = blake2b(digest_size=8)
         for part in self.parts:
             digest.update(b"%d %d %d " % (part.start, part.stop, len(part.literal)))
@@ -155,22 +186,18 @@ class Block:
 
     def bound_to(self, head: str) -> "Block":
         """Return the block as it is stored: text that a model wrote is bound to the head that the model had read."""
-        if self.summary is None and not self._holds_notes():
+        has_notes = any(part.made == NOTE and NOTES_HEADING.encode() in part.literal for part in self.parts)
+        if self.summary is None and not has_notes:
             return self
         return replace(self, head=head)
-
-    def _holds_notes(self) -> bool:
-        """Whether a model has written notes on results that are shortened."""
-        return any(part.made == NOTE and NOTES_HEADING.encode() in part.literal for part in self.parts)
 
     def serves(self, head: str) -> bool:
         """Whether it may be used under this head: a summary may repeat its own head."""
         return self.head in ("", head)
 
     def fits(self, length: int, last: int | None) -> bool:
-        """Whether it may be used for a body of this length: after a rewind it may have folded the user's last words.
-
-        *last* is the place of the newest message of a person.
+        """Whether it fits a body of this length: after a rewind it may have folded the last words of a person, at
+        *last*.
         """
         if self.covers > length:
             return False
@@ -179,7 +206,6 @@ class Block:
         return any(part.start <= last < part.stop and not part.literal for part in self.parts)
 
     def apply(self, body: Sequence[Message]) -> tuple[Message, ...]:
-        """Return the messages in place of `body[:covers]`."""
         view: list[Message] = []
         for part in self.parts:
             if not part.literal:
@@ -222,3 +248,179 @@ def _make_literal_part(raw: bytes, start: int, stop: int, made: str, message: Me
     if message is None or unmarked_raw != raw:
         return Part(start, stop, unmarked_raw, made, make_literal(unmarked_raw, start, stop, made))
     return Part(start, stop, raw, made, as_read_back(message))
+
+
+DAY_SECONDS = 24 * 3600.0
+FACT_SECONDS = 7 * DAY_SECONDS
+FAILED_SECONDS = 600.0
+MAX_FAILURES = 2
+"""After this many failed calls for a summary in a row, no model is asked again for a day."""
+LAST_REQUEST_FORMAT_VERSION = 4
+CANDIDATE_FORMAT_VERSION = 1
+
+T = TypeVar("T")
+ReadBlock = Callable[[bytes], Block | None]
+
+
+class Stored(Protocol):
+    @property
+    def key(self) -> str: ...
+    @property
+    def value(self) -> bytes: ...
+
+
+FoundValues = Sequence[Stored | None]
+
+
+@dataclass(frozen=True, slots=True)
+class LastRequest:
+    """The last request of a history: when it was forwarded, and how many tokens the upstream counted (0: unknown)."""
+
+    anchor: Anchor
+    forwarded_at: float
+    counter: str
+    calibration: Calibration
+    useless_blocks: int = 0
+    requests_since_block: int = 0
+    refused_views: int = 0
+    """Requests of this history that the upstream accepted only as the client had sent them."""
+
+    def to_bytes(self) -> bytes:
+        anchor, scale = self.anchor, self.calibration
+        fields = [
+            *(anchor.link.hex(), anchor.tokens, anchor.view_id.hex(), self.forwarded_at),
+            *(self.counter, scale.ratio, scale.observations, self.useless_blocks, self.requests_since_block),
+        ]
+        if self.refused_views:
+            fields.append(self.refused_views)
+        return json.dumps([LAST_REQUEST_FORMAT_VERSION, *fields]).encode()
+
+    @classmethod
+    def from_bytes(cls, value: bytes) -> "LastRequest | None":
+        return _read(value, cls._of)
+
+    @classmethod
+    def _of(cls, fields: Any) -> "LastRequest | None":  # noqa: ANN401 (any JSON)
+        version, link, tokens, view_id, forwarded_at, counter, ratio, observations, *numbers = fields
+        if version != LAST_REQUEST_FORMAT_VERSION:
+            return None
+        anchor = Anchor(bytes.fromhex(link), int(tokens), bytes.fromhex(view_id))
+        calibration = Calibration(float(ratio), int(observations))
+        useless_blocks, requests_since_block, *refused_views = map(int, numbers)
+        return cls(
+            anchor, float(forwarded_at), str(counter), calibration, useless_blocks, requests_since_block, *refused_views
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryCandidate:
+    """A summary of `body[:covers]`, under the chain link of its last message, so that every worker sees its state."""
+
+    state: Literal["making", "ready", "failed"]
+    text: str = ""
+    """The summary; while it is being made, the worker that makes it."""
+    failures: int = 0
+    covers: int = 0
+    """Not stored: it follows from the key."""
+
+    def to_bytes(self) -> bytes:
+        return json.dumps([CANDIDATE_FORMAT_VERSION, self.state, self.text, self.failures]).encode()
+
+    @classmethod
+    def from_bytes(cls, value: bytes, covers: int = 0) -> "SummaryCandidate | None":
+        return _read(value, lambda fields: cls._of(fields, covers))
+
+    @classmethod
+    def _of(cls, fields: Any, covers: int) -> "SummaryCandidate | None":  # noqa: ANN401 (any JSON)
+        version, state, text, failures = fields
+        if version != CANDIDATE_FORMAT_VERSION or state not in ("making", "ready", "failed"):
+            return None
+        return cls(state, str(text), int(failures), covers)
+
+    @classmethod
+    def claim(cls, owner: str) -> "SummaryCandidate":
+        """Return a worker's claim to be making it. *owner* is unique: an expired claim must not undo the next one."""
+        return cls("making", owner)
+
+
+NO_CANDIDATE = SummaryCandidate("failed")
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Look these keys up in the store, in one round trip. Result: `FoundValues`, None if the store did not answer."""
+
+    blocks: Sequence[str] = ()
+    facts: Sequence[str] = ()
+    windows: Sequence[str] = ()
+    summaries: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    block: Block | None = None
+    block_key: str = ""
+    """Under which the block was found with its bytes: a deeper block at the same key takes their place."""
+    block_bytes: bytes | None = None
+    observed: bool = False
+    """The block was only observed: it is not applied."""
+    last: LastRequest | None = None
+    calibration: Calibration = UNCALIBRATED
+    window: Window | None = None
+    candidate: SummaryCandidate | None = None
+    answered: bool = True
+
+    @classmethod
+    def read(
+        cls, found: FoundValues | None, looked_up: LookUp, identity: Identity, prior: Calibration, read_block: ReadBlock
+    ) -> "Memory":
+        """Return the memory of these stored values. *prior* is the calibration if nothing was learned yet."""
+        if found is None:
+            return cls(calibration=prior, answered=False)
+        stored, fact, stored_window, summary = found
+        last, calibration = _read_fact(fact, identity, prior)
+        window = None
+        if stored_window is not None:
+            window = _read(stored_window.value, decode_window, is_json=False)
+        memory = cls(
+            last=last,
+            calibration=calibration,
+            window=window,
+            candidate=read_candidate(summary, looked_up.summaries),
+        )
+        if stored is None:
+            return memory
+        return replace(
+            memory,
+            block=read_block(stored.value),
+            block_key=stored.key,
+            block_bytes=stored.value,  # also of an unreadable block: a new one must be able to take its place
+            observed=stored.key.startswith(f"{identity.tenant}/{OBSERVED}/"),
+        )
+
+
+def read_candidate(stored: Stored | None, keys: Sequence[str]) -> SummaryCandidate | None:
+    """Return the stored candidate. Its place in *keys*, which come longest first, tells how much it covers."""
+    if stored is None:
+        return None
+    return SummaryCandidate.from_bytes(stored.value, len(keys) - 1 - keys.index(stored.key))
+
+
+def _read_fact(fact: Stored | None, identity: Identity, prior: Calibration) -> tuple[LastRequest | None, Calibration]:
+    if fact is None:
+        return None, prior
+    if fact.key == identity.scale_key:
+        return None, _read(fact.value, Calibration.from_bytes, is_json=False) or prior
+    last = LastRequest.from_bytes(fact.value)
+    if last is None or last.counter != identity.counter:
+        return last, prior
+    return last, last.calibration
+
+
+def _read(value: bytes, convert: Callable[[Any], T | None], *, is_json: bool = True) -> T | None:
+    try:
+        if is_json:
+            return convert(json.loads(value))
+        return convert(value)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return None

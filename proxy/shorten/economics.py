@@ -1,13 +1,16 @@
-"""Relative prices, and after how many requests a rewrite has paid for itself.
+"""Windows and prices of models, calibrated counts, and after how many requests a rewrite has paid for itself.
 
-A prefix that an upstream has read before costs a tenth of the price or less when it is sent again. Editing an old
-message makes everything after it new, and every later request must pay that back by its savings. So rewrites are rare
-and deep, and best made while the cache is cold anyway: then they cost nothing.
+Editing an old message makes all after it new to the upstream's cache: rewrites are rare and deep, and best made while
+the cache is cold anyway. A *total* window is shared by prompt and answer, an *input* limit is for the prompt alone.
+Unknown is None. The figures come from `models/`.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from math import sqrt
+from typing import Literal
 
 from proxy.history.messages import Message, is_different
 from proxy.shorten.pipeline import Count
@@ -15,8 +18,6 @@ from proxy.shorten.pipeline import Count
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Prices of input relative to its plain price, and the sizes at which they jump."""
-
     read: float = 0.1
     """A token that is in the upstream's cache."""
     write: float = 1.25
@@ -34,7 +35,6 @@ USUAL_PRICE_RATIO = 9.0
 
 
 def count_shared(before: Sequence[Message], after: Sequence[Message]) -> int:
-    """Return the number of messages that both begin with."""
     for place, (message, other) in enumerate(zip(before, after, strict=False)):
         if is_different(message, other):
             return place
@@ -57,11 +57,8 @@ def estimate_payback(before: Sequence[Message], after: Sequence[Message], count:
 
 
 def find_share_worth_clearing(prices: Prices) -> float:
-    """Return the share of the usual amount at which a clearing is worth its rewrite: 1, or less if reads are dear.
-
-    Rewriting costs the same for any amount, and waiting costs the reads of what could have gone: the best amount grows
-    with the root of their ratio. It stays at 1 if reads are cheaper than usual: waiting for more saved nothing on
-    recorded conversations, which end before that.
+    """The share of the usual amount that is worth a rewrite: 1, or less if reads are dear, with the root of their
+    ratio.
     """
     if prices.read <= 0:
         return 1.0
@@ -69,5 +66,230 @@ def find_share_worth_clearing(prices: Prices) -> float:
 
 
 def is_cold(idle_seconds: float | None, prices: Prices) -> bool:
-    """Whether the upstream's cache of this conversation has expired; False if the idle time is unknown."""
     return idle_seconds is not None and idle_seconds > prices.lifetime
+
+
+Origin = Literal["config", "learned", "live", "bundled", "unknown"]
+Covers = Literal["total", "input"]
+
+MARGIN_SHARE = 0.05
+"""Counts are estimates; a twentieth of the window forgives them."""
+LEAST_BUDGET_DIVISOR = 8
+"""A budget is never less than an eighth of the window, for any answer that a client reserves."""
+DEFAULT_ANSWER_TOKENS = 8_192
+"""Reserved if neither the client nor the model limits the answer."""
+MOST_ANSWER_TOKENS = 32_000
+"""Reserved at most if the client does not limit the answer: models allow 128k and write 2k."""
+PLAUSIBLE_LIMITS = range(2_048, 10_000_001)
+"""A number outside is not a window but a misread sentence."""
+LEARNED_SECONDS = 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrices:
+    """Dollars per million tokens."""
+
+    input: float
+    cache_read: float | None
+    cache_write: float | None
+    output: float | None
+
+    @property
+    def cached(self) -> float:
+        if self.cache_read is None:
+            return self.input
+        return self.cache_read
+
+    @property
+    def fresh(self) -> float:
+        if self.cache_write is None:
+            return self.input
+        return self.cache_write
+
+
+@dataclass(frozen=True, slots=True)
+class PriceCliff:
+    above: int
+    prices: TokenPrices
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    total: int | None = None
+    """Tokens of prompt and answer together."""
+    input: int | None = None
+    """Tokens of the prompt alone."""
+    output: int | None = None
+    prices: TokenPrices | None = None
+    cliffs: tuple[PriceCliff, ...] = ()
+    origin: Origin = "unknown"
+    ends_only: bool = False
+
+    @property
+    def is_known(self) -> bool:
+        return self.total is not None or self.input is not None
+
+    @property
+    def tokens(self) -> int | None:
+        return self.total or self.input
+
+    def usable_tokens(self, wanted: int | None = None) -> int | None:
+        """Return the tokens that a request may hold if the client asks for up to *wanted* tokens of answer."""
+        limits = []
+        if self.input:
+            limits.append(self.input)
+        if self.total:
+            limits.append(max(self.total - self.answer_tokens(wanted), self.total // LEAST_BUDGET_DIVISOR))
+        if not limits:
+            return None
+        return max(1, int(min(limits) * (1 - MARGIN_SHARE)))
+
+    def prices_at(self, size: int) -> TokenPrices | None:
+        prices, highest = self.prices, 0
+        if prices is None:
+            return None
+        for cliff in self.cliffs:
+            if size > cliff.above >= highest:
+                prices, highest = cliff.prices, cliff.above
+        return prices
+
+    def answer_tokens(self, wanted: int | None = None) -> int:
+        if wanted:
+            return wanted
+        tokens = min(self.output or DEFAULT_ANSWER_TOKENS, MOST_ANSWER_TOKENS)
+        if self.total:
+            return min(tokens, self.total // 4)
+        return tokens
+
+
+UNKNOWN = Window()
+_DEFAULT_PRICES = Prices()
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedLimit:
+    """A limit an upstream stated while refusing a request. The store lets it expire after `LEARNED_SECONDS`."""
+
+    limit: int
+    covers: Covers
+
+    def window(self) -> Window:
+        if self.covers == "total":
+            return Window(total=self.limit, origin="learned")
+        return Window(input=self.limit, origin="learned")
+
+    def to_bytes(self) -> bytes:
+        return json.dumps([1, self.limit, self.covers]).encode()
+
+    @classmethod
+    def from_bytes(cls, value: bytes) -> "LearnedLimit":
+        _, limit, covers = json.loads(value)
+        return cls(limit, covers)
+
+
+def make_learned_limit(limit: int | None, covers: Covers = "total") -> LearnedLimit | None:
+    if limit is None or limit not in PLAUSIBLE_LIMITS:
+        return None
+    return LearnedLimit(limit, covers)
+
+
+def make_window_keys(tenant: str, upstream: str, model: str, credential: str) -> tuple[str, str]:
+    """The keys of a learned window. Each account has its own, by the hash of its credential."""
+    scope = f"{upstream}\0{model}\0{credential}"
+    # Half a surrogate pair is legal in JSON and not in UTF-8: a model's name may hold one.
+    name = blake2b(scope.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return f"{tenant}/window/{name}", f"{tenant}/told/{name}"
+
+
+def encode_window(window: Window) -> bytes:
+    return json.dumps([2, window.total, window.input, window.output]).encode()
+
+
+def decode_window(value: bytes) -> Window:
+    version, *sizes = json.loads(value)
+    if version == 1:
+        return LearnedLimit.from_bytes(value).window()
+    total, longest_input, output = sizes
+    return Window(total=total, input=longest_input, output=output, origin="live")
+
+
+def compute_relative_prices(window: Window) -> Prices:
+    cliffs = tuple(cliff.above for cliff in window.cliffs)
+    prices = window.prices
+    if prices is None or not prices.input:
+        return Prices(cliffs=cliffs, ends_only=window.ends_only)
+    read, write = _DEFAULT_PRICES.read, 1.0
+    if prices.cache_read is not None:
+        read = prices.cache_read / prices.input
+    if prices.cache_write is not None:
+        write = prices.cache_write / prices.input
+    return Prices(read=read, write=write, cliffs=cliffs, ends_only=window.ends_only)
+
+
+PER_MILLION_TOKENS = 1_000_000
+
+
+def price_prompt(window: Window, tokens: int, cached: int) -> float | None:
+    """Return the price of a prompt of this size, *cached* tokens of it read from the cache; None if unknown."""
+    prices = window.prices_at(tokens)
+    if prices is None:
+        return None
+    warm = min(max(0, cached), tokens)
+    return (warm * prices.cached + (tokens - warm) * prices.fresh) / PER_MILLION_TOKENS
+
+
+MIN_WEIGHT = 0.2
+"""Weight of a new observation, once there are five."""
+LEAST_TRUSTED_TOKENS = 2_000
+"""In smaller prompts, markup drowns the ratio."""
+PLAUSIBLE = (0.5, 3.0)
+"""Reported / counted. Outside, the prompt was cut silently, or only its uncached part is reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The ratio of the upstream's token count to the proxy's: a bounded moving average."""
+
+    ratio: float = 1.0
+    observations: int = 0
+
+    def calibrate(self, tokens: int) -> int:
+        return round(tokens * self.ratio)
+
+    def learn(self, our_tokens: int, reported_tokens: int) -> "Calibration":
+        """Return the ratio after one more observation; implausible ones change nothing."""
+        if our_tokens < LEAST_TRUSTED_TOKENS or not is_plausible(our_tokens, reported_tokens):
+            return self
+        weight = max(MIN_WEIGHT, 1 / (self.observations + 1))
+        ratio = self.ratio + weight * (reported_tokens / our_tokens - self.ratio)
+        return Calibration(ratio, self.observations + 1)
+
+    def to_bytes(self) -> bytes:
+        return json.dumps([1, self.ratio, self.observations]).encode()
+
+    @classmethod
+    def from_bytes(cls, value: bytes) -> "Calibration":
+        _, ratio, observations = json.loads(value)
+        return cls(ratio, observations)
+
+
+def is_plausible(our_tokens: int, reported_tokens: int) -> bool:
+    low, high = PLAUSIBLE
+    return low <= reported_tokens / max(our_tokens, 1) <= high
+
+
+UNCALIBRATED = Calibration()
+LARGEST_COUNT = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one answer, as the upstream reported them."""
+
+    prompt: int = 0
+    """0: not reported."""
+    cached: int | None = None
+    written: int = 0
+
+
+NOT_REPORTED = Usage()

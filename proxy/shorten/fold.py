@@ -5,37 +5,308 @@
     stretches         [--------------------]          [--------]
     folded   | user                            user    note      |  after       `once`: one note, in the last stretch
 
-1. `kept_messages` chooses the messages that stay.
-2. Each run of others is a `Stretch`; the step that folds writes the note in its place.
-3. Separators are left out again if no upstream needs them.
+A note quotes tools, so it is never in the assistant's voice, which a model takes for its own thought; its first line
+says that the user did not write it. Strict chat templates want the roles to alternate: separators keep the order.
 """
 
+import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, pairwise
 
+from proxy.history.agents import Hint, find_modes, matches_any
+from proxy.history.asides import is_harness_note
 from proxy.history.grouping import find_groups
-from proxy.history.messages import NOTE, RESULTS, Message, find_last_assistant, remove_other_breaks
+from proxy.history.messages import (
+    HEAD,
+    NOTE,
+    REPEATED,
+    RESULTS,
+    Message,
+    ToolCall,
+    find_last_assistant,
+    make_literal,
+    remove_other_breaks,
+)
+from proxy.history.pairing import pair_results
 from proxy.recall.tool import render_handle
-from proxy.shorten.notes import GO_ON, find_speaker, is_of_summary, make_notes, make_separators
-from proxy.shorten.pipeline import Draft
+from proxy.shorten.pipeline import BYTES_PER_TOKEN, Draft
+
+OPENING = "[Background from the context proxy, not from the user: this record replaces older messages to save space."
+CLOSING = (
+    "End of background. Everything the user said still applies; where two messages of the user conflict, the later one"
+    " counts. The record was made automatically: verify it before relying on it.]"
+)
+GO_ON = "[Separator from the context proxy: the conversation continues below.]"
+HEADING = "Summary of the conversation so far, written by a model:"
+LOST_WORDS = "Older messages of the user that are left out here, for there is no room for them: {}."
+NO_OPENER = "(back-ground"
+NO_CLOSER = "end-of-back-ground"
+"""Written in place of text that would open a frame or close it."""
+
+_LOOK_ALIKES = (
+    "a\u0430\u0251\u03b1@ b\u0432 c\u0441\u03f2 d\u0501 e\u0435 f\u017f g\u0261 h\u04bb"
+    " k\u043a\u03ba n\u0578 o\u043e\u03bf0 r\u0433 t\u0442 u\u03c5\u057d"
+)
+"""Letters, each with those of other alphabets that a model reads as the same."""
+_SPELLINGS = {letters[0]: letters for letters in _LOOK_ALIKES.split()}
+_FULL_WIDTH_OFFSET = ord("\uff21") - ord("A")
+_UNSEEN = r"[\u00ad\u200b-\u200f\u2060\ufeff*_`~]{0,4}"
+
+
+def _match_spellings(word: str) -> str:
+    letters = []
+    for letter in word:
+        full_width = chr(ord(letter) + _FULL_WIDTH_OFFSET) + chr(ord(letter.upper()) + _FULL_WIDTH_OFFSET)
+        letters.append(f"[{_SPELLINGS[letter]}{full_width}]")
+    return _UNSEEN.join(letters)
+
+
+_END, _OF, _THE, _BACKGROUND = map(_match_spellings, ("end", "of", "the", "background"))
+_GAP = r"[\W_]{1,8}"
+_CLOSERS = re.compile(
+    rf"(?<![^\W_]){_END}s?{_GAP}{_OF}{_GAP}(?:{_THE}{_GAP})?{_BACKGROUND}"
+    rf"|{_BACKGROUND}{_GAP}(?:[^\n]{{0,40}}\W)?{_END}(?:s|ed)?\b",
+    re.IGNORECASE,
+)
+_OPENERS = re.compile(rf"[\[<({{\u3010\uff3b][\W_]{{0,4}}{_BACKGROUND}", re.IGNORECASE)
+
+
+def make_notes(
+    text: str, before: Message | None, after: Message | None, start: int, stop: int, *, answer: str = ""
+) -> tuple[Message, ...]:
+    """The messages that say `text` between these two speakers, in place of `body[start:stop]`.
+
+    With an `answer`, the assistant replies.
+    """
+    notes = [make_note("user", frame_background(text), start, stop)]
+    if is_models_turn(before):
+        notes.insert(0, make_note("assistant", GO_ON, start, start))
+    if answer:
+        notes.append(make_note("assistant", answer, stop, stop))
+    if after is not None and after.role == notes[-1].role:
+        notes.append(make_note("user" if answer else "assistant", GO_ON, stop, stop))
+    return tuple(notes)
+
+
+def make_separators(before: Message | None, after: Message | None, start: int, stop: int) -> tuple[Message, ...]:
+    if after is not None and after.role in RESULTS:
+        return ()  # its call stays, and only that makes sense of it
+    is_users_turn_next = after is not None and after.role == "user"
+    if is_models_turn(before) != is_users_turn_next:
+        return ()
+    return (make_note("assistant" if is_users_turn_next else "user", GO_ON, start, stop),)
+
+
+def is_models_turn(before: Message | None) -> bool:
+    return before is not None and before.role in (*RESULTS, "user")
+
+
+def find_speaker(messages: Iterable[Message]) -> Message | None:
+    """The first message that is no instruction."""
+    return next((message for message in messages if message.role not in HEAD), None)
+
+
+def frame_background(text: str) -> str:
+    """The text framed as background. Nothing in it can end the frame or open one: it may quote untrusted text."""
+    inside = _CLOSERS.sub(NO_CLOSER, _OPENERS.sub(NO_OPENER, text))
+    return f"{OPENING}\n{inside}\n{CLOSING}"
+
+
+def make_note(role: str, text: str, start: int, stop: int) -> Message:
+    raw = json.dumps({"role": role, "content": text}, ensure_ascii=False)
+    return make_literal(raw.encode("utf-8", "replace"), start, stop, NOTE)
+
+
+def is_of_summary(message: Message) -> bool:
+    # The first line is the opening, of this version or an earlier one.
+    return message.made == NOTE and message.text.partition("\n")[2].startswith(HEADING)
+
+
+EXEMPT_SHARE = 0.1
+ANSWERS_SHARE = 0.1
+DOCUMENTS_SHARE = 0.4
+HINTED_SHARE = 0.5
+"""Shares of the goal of a fold that these messages may take at most."""
+
+
+def find_kept_words(
+    draft: Draft,
+    tokens: int,
+    *,
+    repeats_notes: bool = False,
+    exempt: tuple[str, ...] = (),
+    exempt_tokens: int = 0,
+    answer_tokens: int = 0,
+    hints: tuple[Hint, ...] = (),
+) -> set[int]:
+    """The ids of messages that stay: fixed ones, the user's words within *tokens*, and others within budgets of their
+    own. A call stays with its results. `repeats_notes`: an earlier summary goes, for the new note says it again.
+    """
+    kept_ids = set[int]()
+    if not repeats_notes:
+        kept_ids = {id(message) for message in draft.middle if is_of_summary(message)}
+    kept_ids |= _list_fixed(draft)
+    kept_ids |= _list_user_words(draft, 0 if draft.wordless else tokens, kept_ids)
+    if not draft.bare:
+        kept_ids |= _list_documents(draft)
+        kept_ids |= _list_hinted(draft, hints)
+        kept_ids |= _list_exempt(draft, exempt, exempt_tokens)
+        kept_ids |= _list_answers(draft, answer_tokens)
+    return kept_ids | _list_partners(draft, kept_ids)
+
+
+def count_words(messages: Iterable[Message]) -> int:
+    return sum(message.is_user and (message.attached or not is_harness_note(message.text)) for message in messages)
+
+
+def _list_user_words(draft: Draft, tokens: int, kept_ids: set[int]) -> set[int]:
+    newest_words = next((message.start for message in reversed(draft.origin) if count_words((message,))), 0)
+    words = []
+    for message in draft.middle:
+        # With the user's next words a client repeats the reminders that still hold.
+        is_outdated_reminder = message.start < newest_words and not count_words((message,))
+        if message.is_user and id(message) not in kept_ids and not is_outdated_reminder:
+            words.append(message)
+    chosen_ids = set[int]()
+    for message in (*words[:1], *reversed(words[1:])):
+        size = draft.count(message.raw)
+        if size <= tokens:  # one that is too long leaves the room to the others
+            chosen_ids.add(id(message))
+            tokens -= size
+    return chosen_ids
+
+
+def _list_fixed(draft: Draft) -> set[int]:
+    """The ids of the messages that are fixed, an instruction between a call and its result without its group."""
+    fixed_ids = {id(message) for message in draft.middle if not draft.may_fold(message)}
+    if not fixed_ids:
+        return fixed_ids
+    for group in find_groups(draft.middle):
+        members = [draft.middle[place] for place in group]
+        fixed = [message for message in members if id(message) in fixed_ids]
+        # What the provider's tools began must go on, and an observation needs the words that asked for it.
+        continues = any(message.continues for message in members)
+        is_whole = any(message.is_observation for message in fixed)
+        if continues and any(message.is_result or message.role == "assistant" for message in fixed):
+            is_whole = True
+        if is_whole:
+            fixed_ids.update(map(id, members))
+    return fixed_ids
+
+
+def _list_partners(draft: Draft, kept_ids: set[int]) -> set[int]:
+    """The ids of calls whose results stay, and of results whose calls stay: upstreams refuse one without the other."""
+    messages = draft.before + draft.middle
+    first, stop = len(draft.before), len(messages)
+
+    def stays(place: int) -> bool:
+        return not first <= place < stop or id(messages[place]) in kept_ids
+
+    pairs = []
+    for result, callers in enumerate(pair_results(messages + draft.after)):
+        if callers and callers[0] < stop:
+            pairs.append((callers[0], result))
+    staying_callers = {caller for caller, result in pairs if stays(caller) or (result >= first and stays(result))}
+    partners = staying_callers | {result for caller, result in pairs if caller in staying_callers}
+    return {id(messages[place]) for place in partners if first <= place < stop}
+
+
+def is_document(message: Message, draft: Draft) -> bool:
+    return not message.literal and message.start in draft.documents
+
+
+def find_lost_documents(draft: Draft, kept_ids: set[int]) -> frozenset[int]:
+    """Return the starts of the documents before the newest part that stay nowhere, in this fold or an earlier one."""
+    stop = draft.after[0].start if draft.after else len(draft.origin)
+    beside = (*draft.before, *(message for message in draft.middle if id(message) in kept_ids))
+    whole = {message.start for message in beside if not message.literal}
+    return frozenset(start for start in draft.documents if start < stop and start not in whole)
+
+
+def _list_documents(draft: Draft) -> set[int]:
+    if not draft.documents:
+        return set()
+    return _list_newest(
+        draft,
+        _find_room(draft, DOCUMENTS_SHARE),
+        lambda members: any(is_document(message, draft) for message in members),
+    )
+
+
+def _list_hinted(draft: Draft, hints: tuple[Hint, ...]) -> set[int]:
+    """The ids of the newest calls with a result that hints keep, with the results of calls in the same message."""
+    if not any(hint[2] == "keep" for hint in hints):
+        return set()
+
+    def is_selected(calls: Sequence[ToolCall]) -> bool:
+        return any(find_modes(call.name, hints)[1] == "keep" for call in calls)
+
+    return _list_newest(draft, _find_room(draft, HINTED_SHARE), lambda members: is_selected(members[0].calls))
+
+
+def _list_exempt(draft: Draft, exempt: tuple[str, ...], tokens: int) -> set[int]:
+    if not exempt:
+        return set()
+
+    def is_selected(calls: Sequence[ToolCall]) -> bool:
+        return bool(calls) and all(matches_any(call.name, exempt) for call in calls)
+
+    room = draft.bytes_within(EXEMPT_SHARE, tokens * BYTES_PER_TOKEN) // BYTES_PER_TOKEN
+    return _list_newest(draft, room, lambda members: is_selected(members[0].calls))
+
+
+def _find_room(draft: Draft, share: float) -> int:
+    """Tokens: this share of the goal; if there is none, all of the middle."""
+    if draft.goal is None:
+        return sum(draft.count(message.raw) for message in draft.middle)
+    return int(draft.goal * share)
+
+
+def _list_newest(draft: Draft, tokens: int, is_selected: Callable[[Sequence[Message]], bool]) -> set[int]:
+    """The ids of the newest selected groups that fit. A result that points to an earlier one counts as that."""
+    chosen_ids = set[int]()
+    if not tokens:
+        return chosen_ids
+    for group in reversed(find_groups(draft.middle)):
+        members = [draft.middle[place] for place in group]
+        if not is_selected(members):
+            continue
+        whole = (draft.origin[message.start] if message.made == REPEATED else message for message in members)
+        size = sum(draft.count(message.raw) for message in whole)
+        if size <= tokens:
+            chosen_ids.update(map(id, members))
+            tokens -= size
+    return chosen_ids
+
+
+def _list_answers(draft: Draft, tokens: int) -> set[int]:
+    """The ids of the newest answers to the user, which also keep the order of speakers."""
+    chosen_ids = set[int]()
+    room = draft.bytes_within(ANSWERS_SHARE, tokens * BYTES_PER_TOKEN) // BYTES_PER_TOKEN
+    after = find_speaker(draft.after)
+    for message in reversed(draft.middle if room else ()):
+        is_answer = message.role == "assistant" and not message.calls and message.made in ("", "strip_reasoning")
+        is_whole = not message.signed and not message.continues
+        if is_answer and is_whole and message.text.strip() and after is not None and after.is_user:
+            size = draft.count(message.raw)
+            if size <= room:
+                chosen_ids.add(id(message))
+                room -= size
+        after = message
+    return chosen_ids
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A run of neighbouring messages that is folded."""
-
     removed: tuple[Message, ...]
-    """The messages as they are in the draft."""
     origin: tuple[Message, ...]
-    """The client's own messages in their place."""
     before: Message | None
     after: Message | None
     """The speakers right before the notes that will be here, and right after."""
     last: bool
-    """Nothing of the middle goes after it."""
     recalls: bool = False
-    """The model can read the removed messages again."""
     is_whole: bool = True
     """It parts no group. If it does, the rest of the group goes, and it must go too."""
     first: int = 0
@@ -50,7 +321,6 @@ class Stretch:
         return max(message.stop for message in self.removed)
 
     def notes(self, text: str, answer: str = "") -> tuple[Message, ...]:
-        """Notes that say `text` in its place; with an `answer`, the assistant replies."""
         text = remove_other_breaks(text)
         if self.recalls:
             text += f"\nFor the full text of these messages call {render_handle(self.first, self.stop)}."
@@ -58,15 +328,10 @@ class Stretch:
 
 
 Replace = Callable[[Stretch], tuple[Message, ...]]
-"""The messages in the place of a stretch."""
 
 
 def fold_stretches(draft: Draft, kept_ids: set[int], make: Replace, *, once: bool = False) -> Draft:
-    """The draft with other messages in the place of each stretch of the middle that is not kept.
-
-    `once` or bare, with a note for the last one only: the frames of many notes say the same again and again, and would
-    fill the smallest windows by themselves.
-    """
+    """The draft with notes in place of all that is not kept. `once` or bare: one note, in the last stretch."""
     middle = list[Message]()
     place = 0
     is_one = once or draft.bare
@@ -101,7 +366,6 @@ def fold_stretches(draft: Draft, kept_ids: set[int], make: Replace, *, once: boo
 
 
 def append_note(draft: Draft, text: str) -> Draft:
-    """The draft with a framed note at the end of the middle."""
     before = find_speaker(chain(reversed(draft.middle), reversed(draft.before)))
     stop = draft.after[0].start if draft.after else len(draft.origin)
     notes = make_notes(remove_other_breaks(text), before, find_speaker(draft.after), stop, stop)
@@ -113,10 +377,7 @@ def _with_middle(draft: Draft, middle: Sequence[Message]) -> Draft:
 
 
 def _needs_turns(draft: Draft) -> bool:
-    """Whether the assistant must speak between two messages of the user.
-
-    A client that has sent two in a row, and was answered, shows that its upstream takes them.
-    """
+    """Whether the assistant must speak between two messages of the user: not if its upstream took two before."""
     if draft.wire == "messages":
         return False
     last = find_last_assistant(draft.origin) or 0
@@ -134,22 +395,16 @@ def _drop_separators(middle: Iterable[Message], before: Sequence[Message]) -> It
 
 
 def find_unsummarized_start(draft: Draft, kept_ids: set[int]) -> int:
-    """The place from which no summary in the view covers the history.
-
-    An earlier note is at the last stretch that it describes. So one note describes the messages from here on, and not
-    only from the earliest of those that go now.
-    """
+    """The place from which no summary in the view covers the history: one note describes all messages from here on."""
     remaining = (*draft.before, *(message for message in draft.middle if id(message) in kept_ids))
     return max((message.stop for message in remaining if is_of_summary(message)), default=0)
 
 
 def keep_shorter(stretch: Stretch, made: tuple[Message, ...]) -> tuple[Message, ...]:
-    """These messages in place of a stretch; or the stretch, if it may stay and they would not be shorter."""
     if stretch.is_whole and count_bytes(made) >= count_bytes(stretch.removed):
         return stretch.removed
     return made
 
 
 def count_bytes(messages: Iterable[Message]) -> int:
-    """The size of messages in bytes."""
     return sum(len(message.raw) for message in messages)

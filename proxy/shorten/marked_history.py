@@ -1,8 +1,9 @@
-"""A client's history as a policy reads it: with its observations marked, under the rules and facts of one request."""
+"""A client's history as a policy reads it, and the messages behind a block as they are forwarded."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import islice
 from math import inf
 from operator import is_
 
@@ -11,10 +12,12 @@ from proxy.history.grouping import Groups, find_turns
 from proxy.history.messages import Message
 from proxy.history.observations import is_text_style, mark_observations
 from proxy.history.request import Request
-from proxy.recall.own_tools import RECALL, offer_tool
-from proxy.shorten.calibration import Calibration
-from proxy.shorten.documents import Reading, find_documents
-from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count
+from proxy.history.rereads import PROMISE, RESTORED, correct_rereads, leave_out_promise
+from proxy.recall.tool import RECALL, offer_tool
+from proxy.shorten.acts import Reading, find_documents
+from proxy.shorten.block import Block
+from proxy.shorten.economics import Calibration
+from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count, Draft, is_spared, run
 from proxy.shorten.rules import Facts, Rules
 
 DOCUMENT_SHARE = 0.25
@@ -23,33 +26,26 @@ DOCUMENT_SHARE = 0.25
 
 @dataclass(frozen=True)  # without slots: its columns are found once
 class MarkedHistory:
-    """A request, its body as it is read, and how its tokens are counted."""
-
     request: Request
     chain: Sequence[bytes]
     body: tuple[Message, ...]
     rules: Rules
     facts: Facts
     estimate: Count
-    """Tokens of one message, by our tokenizer."""
     calibration: Calibration
-    """How the upstream counts, if it has reported that."""
 
     @property
     def is_unmarked(self) -> bool:
-        """Whether no message had to be marked as an observation."""
         return self.body is self.request.body
 
     @cached_property
     def body_columns(self) -> Columns:
-        """The columns of the body."""
         if self.is_unmarked:
             return self.request.columns
         return Columns()
 
     @property
     def pinned_passages(self) -> tuple[str, ...]:
-        """The pinned passages of the body."""
         pins, body = self.rules.pins, self.body
 
         def find_new(passages: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
@@ -60,21 +56,16 @@ class MarkedHistory:
 
     @property
     def recalls(self) -> bool:
-        """Whether the recall tool is offered as soon as something is shortened."""
         tools, definition = self.request.tools, self.rules.recall_tool
         return definition != b"" and offer_tool(tools, definition, RECALL.name) is not tools
 
     def find_last_user(self) -> int | None:
-        """Return the index of the newest message of a person."""
         if not self.body:
             return None
         return self.body_columns.last_users(self.body)[len(self.body) - 1]
 
     def find_newest_user_role(self) -> frozenset[int]:
-        """Return the index of the newest message in a user's role if the history holds tool calls.
-
-        It may have been read as output before the first call; since then it is a person's.
-        """
+        """The newest message in a user's role if there are tool calls: since the first call it is no output."""
         body = self.body
         if is_text_style(body):
             return frozenset()
@@ -100,12 +91,11 @@ class MarkedHistory:
 
     @property
     def is_short(self) -> bool:
-        """Whether the conversation has too few groups or turns to be compacted by choice."""
         return self.short_by != ""
 
     @property
     def short_by(self) -> str:
-        """The setting by which the conversation is too short to be compacted by choice; empty if it is long enough."""
+        """The setting by which the conversation is too short to be compacted by choice; else empty."""
         rules, body = self.rules, self.body
         if Groups(self.body_columns.group_starts(body)).are_fewer_than(rules.min_groups):
             return "min_groups"
@@ -115,11 +105,9 @@ class MarkedHistory:
 
     @property
     def count(self) -> Count:
-        """Tokens of one piece, as the upstream counts them."""
         return partial(count_calibrated, self.estimate, self.calibration)
 
     def count_tokens(self, messages: Iterable[Message]) -> int:
-        """Return the tokens of these messages."""
         estimate = self.estimate
         return self.calibration.calibrate(sum([estimate(message.raw) for message in messages]))
 
@@ -129,7 +117,6 @@ class MarkedHistory:
 
 
 def mark_body(request: Request, rules: Rules, *, text_style: bool = False) -> tuple[Message, ...]:
-    """Return the body with its observations marked; the same value if there are none."""
     body = request.body
     marked = mark_observations(body, rules.observations, rules.pins, text_style=text_style)
     if all(map(is_, marked, body)):
@@ -138,12 +125,104 @@ def mark_body(request: Request, rules: Rules, *, text_style: bool = False) -> tu
 
 
 def count_calibrated(estimate: Count, calibration: Calibration, piece: bytes) -> int:
-    """Return the tokens of one piece, as the upstream counts them."""
     return calibration.calibrate(estimate(piece))
 
 
 def count_all(columns: Columns, messages: Sequence[Message], estimate: Count) -> int:
-    """Return the tokens of these messages by our tokenizer; *columns* are theirs."""
     if not messages:
         return 0
     return columns.token_sums(messages, estimate)[-1]
+
+
+WHOLE_TEXT = ("", RESTORED)
+"""What may have been done to a result whose text still stands in the view."""
+CHECKED_MESSAGES_MAX = 16
+"""Up to this many new messages, check cheaply whether the always-steps would skip them."""
+
+
+def build_tail(history: MarkedHistory, block: Block, covered: tuple[Message, ...]) -> tuple[Message, ...]:
+    tail = _apply_always_steps(history, block, covered)
+    if not block.covers or not history.is_unmarked:
+        return tail
+    return _correct_rereads(history, block, covered, tail)
+
+
+def leave_out_false_promises(history: MarkedHistory, parts: Sequence[Message]) -> tuple[Message, ...]:
+    """Return the parts of a block without promises that a file is in the context which this block shortens."""
+    if not history.is_unmarked:
+        return tuple(parts)
+    rereads = history.body_columns.rereads(history.body)
+    whole = {message.start for message in parts if message.made in WHOLE_TEXT}
+    corrected = []
+    for message in parts:
+        if message.made == "":
+            reread = rereads[message.start]
+            if reread is not None and reread.target not in whole and PROMISE in message.text:
+                message = leave_out_promise(message)  # noqa: PLW2901
+        corrected.append(message)
+    return tuple(corrected)
+
+
+def _apply_always_steps(history: MarkedHistory, block: Block, covered: tuple[Message, ...]) -> tuple[Message, ...]:
+    body, covers, recalls = history.body, block.covers, history.recalls
+
+    def run_steps(start: int) -> tuple[Message, ...]:
+        tail = body[start:]
+        draft = Draft(
+            history.request.head + covered + body[covers:start],
+            tail,
+            fixed=frozenset(message.start for message in tail if not message.is_bulk or message.declares_tools),
+            documents=history.find_documents(block.window),
+            window=block.window,
+            count=history.count,
+            recalls=recalls,
+            go_on=history.rules.go_on,
+        )
+        return run(block.always, draft)[0].middle
+
+    def forward_new(forwarded: Sequence[Message]) -> Sequence[Message]:
+        arrived = body[len(forwarded) :]
+        if _are_spared(history, block, max(covers, len(forwarded))):
+            return arrived
+        if len(forwarded) > covers:
+            # If the steps leave the new messages as they are, they leave the others as they were left the last time.
+            new = run_steps(len(forwarded))
+            if new and all(map(is_, new, arrived)):
+                return new
+        return (*body[:covers], *run_steps(covers))[len(forwarded) :]
+
+    key = block.digest, covers, block.always, block.window, recalls
+    return tuple(history.body_columns.after_always_steps(key, len(body), forward_new)[covers:])
+
+
+def _are_spared(history: MarkedHistory, block: Block, start: int) -> bool:
+    body = history.body
+    hashes = history.body_columns.content_hashes(body)
+    if len(body) - start > CHECKED_MESSAGES_MAX:
+        return False
+    for place in range(start, len(body)):
+        for step in block.always:
+            if not is_spared(step, body[place], block.window, hashes[:place]):
+                return False
+    return True
+
+
+def _correct_rereads(
+    history: MarkedHistory, block: Block, covered: tuple[Message, ...], tail: tuple[Message, ...]
+) -> tuple[Message, ...]:
+    body, covers = history.body, block.covers
+    rereads = history.body_columns.rereads(body)
+
+    def correct_new(corrected: Sequence[Message]) -> Sequence[Message]:
+        start = max(covers, len(corrected))
+        new = tail[start - covers :]
+        if all(rereads[message.start] is None for message in new):
+            return (*body[len(corrected) : start], *new)
+        before = (*covered, *corrected[covers:])
+        whole = {message.start for message in (*before, *new) if message.made in WHOLE_TEXT}
+        saved = sum(len(message.raw) for message in body[:start]) - sum(len(message.raw) for message in before)
+        messages = correct_rereads((*corrected[covers:], *new), body, rereads, whole, saved)
+        return (*body[len(corrected) : start], *islice(messages, start - covers, None))
+
+    key = block.digest, covers, block.always, block.window, history.recalls
+    return tuple(history.body_columns.after_rereads(key, len(body), correct_new)[covers:])

@@ -1,18 +1,9 @@
 """Outcomes of results: how a call ended, and the lines that tell it.
 
-1. `output` takes off the frames of harnesses and servers; an exit code counts only if a frame shows it.
-2. A call failed if its exit code, its API, or the first words of its tool say so. There is no other verdict.
-3. Every line with a word of failure stays, with an indented line below it, which says why. So do end states
-   (`229 passed`, a commit) and the last lines of a command.
-
-        $ go test ./...                         lines: --- FAIL: TestTide (0.00s)
-        --- FAIL: TestTide (0.00s)                         tide_test.go:12: want 3, got 4
-            tide_test.go:12: want 3, got 4                 FAIL
-        ok   berth   0.31s                             ok   berth   0.31s
-        FAIL
-
-What was read or searched quotes the errors of others, and so does the report of a sub-agent. Of these only the first
-words of the tool count.
+A call failed if its exit code, its API, or the first words of its tool say so; there is no other verdict. Every line
+with a word of failure stays, with an indented line below it, which says why; so do end states (`229 passed`) and the
+last lines of a command. What was read or searched, and the report of a sub-agent, quotes the errors of others: there
+only the first words of the tool count.
 """
 
 import re
@@ -26,20 +17,53 @@ from proxy.history.commands import find_command_line, split_commands
 from proxy.history.messages import ToolCall, find_first_line
 from proxy.shorten.acts import READING_PROGRAMS, acts_on_world
 from proxy.shorten.output import Output, read_output
-from proxy.shorten.programs import END_STATES, FAILURE_MARKS, FAILURE_WORDS, HARMLESS
+
+FAILURE_WORDS = (
+    *("error", "fail", "fatal", "panic", "exception", "traceback", "critical", "denied", "refused", "not found"),
+    *("no such", "cannot", "could not", "unable to", "undefined", "conflict", "reject", "declined", "unauthori"),
+    *("timed out", "timeout", "abort", "interrupt", "kill", "crash", "segmentation fault", "core dumped"),
+    *("out of memory", "exhausted", "unreachable", "rolled back", "rolled_back", "rolling back", "not ok ", "***"),
+    *("err!", "warn", "sh: ", "fehler", "erreur", "错误", "エラー", "오류", "ошибка", "✗", "✘", "✖", "✕", "❌", "● "),
+)
+FAILURE_MARKS = (
+    r"^x \S",  # gh run view: "X step 57 deploy to production (exit 137)"
+    r"\" 5\d\d [\d-]",  # access logs: `"POST /charge HTTP/1.1" 500 17`
+    r"^e\d{4} \d\d:",  # klog: "E1125 09:00:57.000000  1 pool.go:91] pool exhausted"
+    r":\d{1,7}:\d{1,5}: ",  # compilers and linters: "main.go:7:2: undefined: foo"
+)
+"""Expressions for other lines that tell of a failure."""
+HARMLESS = (
+    r"\b(?:no|0|zero|without) (?:\w+ )?(?:errors?|fail(?:ed|ures?|ing|s)?|warnings?|conflicts?|problems?)\b",
+    r"\b(?:errors?|fail(?:ed|ures?)|warnings?|conflicts?|unreachable)\W{1,4}(?:0|none|null|nil|false|\[\]|\{\})(?![\w.])",
+    r"^\s*(?:[✓✔✅☑]|ok \d|ok  \t|pass\b|--- pass|=== (?:run|pause|cont|name)|[\w/.:\[\]-]+ passed\b)",
+)
+"""Passages in which such a word tells of no failure."""
+END_STATES = (
+    r"=* ?(?:tests?:? +)?(?:\d+ (?:skipped|todo|deselected|warnings?|x\w+|pending)[, |]+){0,4}\d+ pass(?:ed|ing)?\b",
+    r"ran \d+ tests? in [\d.]+s$",  # unittest
+    r"ok  \t\S+\t",  # go test: "ok  <tab>tides/berth<tab>0.31s"
+    r"0 fail$",  # bun test
+    r"0 issues\.|all checks passed!|success: no issues found|checked \d+ files? in",  # golangci-lint, ruff, mypy, biome
+    r"\[[\w./-]+ (?:\(root-commit\) )?(?=\d*[a-f])[0-9a-f]{7,40}\] \S",  # git commit
+    r"[0-9a-f]{7,40}\.\.[0-9a-f]{7,40} +\S+ +-> +\S|\* \[new (?:branch|tag)\]",  # git push
+    r"fast-forward$|successfully rebased|head is now at |merge made by",  # git merge, rebase, reset
+    r"https?://\S+/(?:pull|issues|releases?)/\S+$",  # gh pr create
+    r"[✓✔] (?:squashed|merged|rebased|closed|reopened|created)[^\n]* (?:pull request|issue) ",  # gh pr merge
+    r"successfully (?:installed|built|uninstalled) |installed \d+ packages?",  # pip, uv
+    r"(?:added|removed|changed) \d+ packages?|up to date",  # npm
+    r"test result: ok\.",
+)
+"""Lines by which a command tells that it worked, or names its product; matched at the first word."""
+
 
 ERROR_CHARACTERS = 240
-"""Upper bound of the error in a verdict."""
 LINE_CHARACTERS = 400
-"""Upper bound of a line below a placeholder."""
 LINES_MAX = 40
-"""At most this many lines carry an outcome; others are counted."""
 MINOR_LINES_MAX = 10
 """Of warnings, and of errors above a report of success, at most this many stay."""
 END_LINES = 3
 REASON_LINES = 3
 TRACEBACK_LINES = 200
-"""The reason for a failure is searched for in this many lines."""
 END_STATES_MAX = 8
 COMMAND_CHARACTERS = 4_000
 _FAILURE = re.compile("|".join((*map(re.escape, FAILURE_WORDS), *FAILURE_MARKS)), re.MULTILINE)
@@ -85,20 +109,14 @@ WORD_CHARACTERS = string.ascii_letters + string.digits + "_+/=.~:@%-"
 
 @dataclass(frozen=True, slots=True)
 class ResultOutcome:
-    """The outcome of a call, as its result shows it."""
-
     exit_code: int | None = None
     has_failed: bool = False
     was_rejected: bool = False
     """A person has refused the call: nothing of it was done."""
     error: str = ""
-    """The first line that tells of a failure."""
     end_state: str = ""
-    """The last line by which a program says that all went well, or names its product."""
     last_line: str = ""
-    """The last line of the result of a call that may act."""
     lines: tuple[str, ...] = ()
-    """All lines that carry the outcome, in their order."""
     omitted_errors: int = 0
 
     @property
@@ -163,7 +181,6 @@ def _read_report(text: str) -> ResultOutcome:
 def _read_lines(
     output: Output, refusal: str, message: str, exit_code: int | None, *, has_failed: bool, may_act: bool
 ) -> ResultOutcome:
-    """The outcome of a call whose output is its own."""
     lines = [*output.members, *output.data, *output.text.split("\n")]
     is_diff = any(line.startswith("@@ -") for line in lines)
     errors, warnings = list_failure_lines(lines, is_diff=is_diff)
@@ -213,7 +230,7 @@ def list_error_lines(text: str, call: ToolCall | None) -> tuple[list[str], int]:
 
 
 def list_failure_lines(lines: Sequence[str], *, is_diff: bool) -> tuple[dict[int, int], list[int]]:
-    """The numbers of lines that tell of failures, each with the line that says why or itself, and those of warnings."""
+    """The numbers of failing lines, each with the number of the line that says why, and the numbers of warnings."""
     errors, warnings = dict[int, int](), list[int]()
     for number in _find_worded_lines(lines):
         line = lines[number]
@@ -229,7 +246,6 @@ def list_failure_lines(lines: Sequence[str], *, is_diff: bool) -> tuple[dict[int
 
 
 def _find_worded_lines(lines: Sequence[str]) -> Iterator[int]:
-    """The numbers of the lines with a word of failure in a passage that is not harmless."""
     # "İ" becomes two letters in lower case, and would move everything behind it.
     text = "\n".join(lines).replace("İ", "I").lower()
     positions = [match.start() for match in _MARK.finditer(text)]
@@ -254,10 +270,8 @@ def _find_worded_lines(lines: Sequence[str]) -> Iterator[int]:
 
 
 def _find_reason(lines: Sequence[str], number: int) -> int:
-    """The number of the line that says why, or the line's own.
-
-    Below a traceback it is the first that is not indented, else the next line if it is indented deeper. `go test -v`
-    prints it above.
+    """The line that says why: below a traceback the first that is not indented, else the next one if it is indented
+    deeper.
     """
     indentation = _measure_indentation(lines[number])
     is_traceback = lines[number].lstrip().startswith("Traceback (most")
@@ -294,7 +308,6 @@ def _find_end_states(lines: Sequence[str]) -> list[int]:
 
 
 def _find_end_lines(lines: Sequence[str], text_start: int) -> list[int]:
-    """The numbers of the last lines with words, the last one first."""
     numbers = list[int]()
     for number in range(len(lines) - 1, max(text_start, len(lines) - 4 * END_LINES) - 1, -1):
         has_letters = any(map(str.isalpha, lines[number][:LINE_CHARACTERS]))
@@ -306,7 +319,6 @@ def _find_end_lines(lines: Sequence[str], text_start: int) -> list[int]:
 def _choose_lines(
     lines: Sequence[str], first: Sequence[int], errors: dict[int, int], warnings: Sequence[int], limit: int
 ) -> tuple[list[int], int]:
-    """The numbers of the lines to show, each text once, and how many lines of errors are left out."""
     chosen = set(first)
     texts = {lines[number].strip() for number in chosen}
     candidates = [number for pair in errors.items() for number in pair]
@@ -324,7 +336,6 @@ def _choose_lines(
 
 
 def _render_error(lines: Sequence[str], errors: dict[int, int]) -> str:
-    """The first error with its reason."""
     number, reason = next(iter(errors.items()))
     line = lines[number].strip()
     if reason == number:
@@ -335,7 +346,6 @@ def _render_error(lines: Sequence[str], errors: dict[int, int]) -> str:
 
 
 def find_words_of_user(result: str) -> str:
-    """The words of a person who has refused the call of this result; empty for none."""
     beginning = result[:_REJECTION_CHARACTERS].lower()
     start = beginning.find(_QUOTED_BELOW)
     if start < 0 or not beginning.lstrip().startswith(_REJECTION):
@@ -344,15 +354,12 @@ def find_words_of_user(result: str) -> str:
 
 
 def holds_words_of_user(content: bytes) -> bool:
-    """Whether the content of a result, as JSON, seems to hold such words."""
     beginning = content[:_REJECTION_CHARACTERS]
     return b"tool use was rejected" in beginning and _QUOTED_BELOW.encode() in beginning
 
 
 def find_quoting_kind(call: ToolCall | None) -> Literal["", "tool", "command"]:
-    """Whether the result of a call quotes other texts: that of a tool that reads, searches or lets a sub-agent report,
-    or of a command that only reads.
-    """
+    """Whether a result quotes other texts: of a tool that reads, searches or reports, or a command that only reads."""
     if call is None:
         return ""
     kind = find_kind(call.name, call.named)
@@ -366,7 +373,6 @@ def find_quoting_kind(call: ToolCall | None) -> Literal["", "tool", "command"]:
 
 
 def _only_reads(command: str) -> bool:
-    """Whether every program of a command line only prints texts of others."""
     if not command.strip() or len(command) > COMMAND_CHARACTERS:
         return False
     simple_commands = split_commands(command)
@@ -383,18 +389,13 @@ def _is_quoting(words: list[str]) -> bool:
 
 
 def _answers_by_exit_code(call: ToolCall) -> bool:
-    """Whether the exit code of a command line is that of a search or a comparison."""
     words = split_commands(find_command_line(call.named))[-1].split()
     program = words[0].rpartition("/")[2]
     return program in _ANSWERING_PROGRAMS or (program == "git" and not _ANSWERING_GIT.isdisjoint(words[1:4]))
 
 
 def cut_first_line(text: str, limit: int) -> str:
-    """The first line within *limit* characters.
-
-    A word that would be cut is left out whole, so that no secret is cut to a piece that no rule recognises. Of
-    a path the end says more than the beginning.
-    """
+    """The first line within *limit* characters. No word is cut: half of a secret is recognised by no rule."""
     line = find_first_line(text[: 4 * limit])
     if len(line) <= limit:
         return line
@@ -409,7 +410,6 @@ def cut_line(line: str, limit: int = ERROR_CHARACTERS) -> str:
 
 
 def cut_end(line: str, limit: int) -> str:
-    """The line with its indentation, cut between words with a visible mark."""
     line = line.rstrip()
     if len(line) <= limit:
         return line

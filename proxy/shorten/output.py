@@ -40,18 +40,14 @@ FRAMES: Mapping[str, tuple[str, ...]] = {
 _FRAME_LINE = re.compile("|".join(line for lines in FRAMES.values() for line in lines), re.IGNORECASE)
 _CODE = re.compile(r"(?:code|status|returncode)\W{1,4}(-?\d+)", re.IGNORECASE)
 _FRAME_LINES_MAX = 8
-"""At most this many lines at either end are a frame."""
 _JSON_CHARACTERS = 1_000_000
 _JSON_TEXTS_MAX = 2
-"""Levels of texts that are JSON again."""
 _LEVELS_MAX = 40
-"""What is nested deeper in JSON is not read."""
 _MEMBER_CHARACTERS = 120
 _MEMBERS_CHARACTERS = 400
 _LONG_CHARACTERS = 200
 """Texts in JSON that are longer, or have several lines, are output; shorter ones are members."""
 _REMINDER, _END_OF_REMINDER = "<system-reminder>", "</system-reminder>"
-"""Claude Code writes reminders for the model below a result."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]|\x1b\][^\x07\n]{0,200}\x07?|[\x00-\x08\x0b\x0c\x0e-\x1f]")
 CODES = ("exit_code", "exitCode", "exit_status", "returncode", "return_code")
 _PRINTED = ("stdout", "stderr", "output", "logs")
@@ -63,26 +59,19 @@ _REASONS = ("error", "message", "detail", "reason", "stderr")
 
 @dataclass(slots=True)
 class Output:
-    """What a call returned."""
-
     text: str = ""
-    """The text that a program printed, or any other text."""
     members: list[str] = field(default_factory=list)
     """Short members of JSON, `status: live`."""
     data: list[str] = field(default_factory=list)
-    """All other values of JSON, a line for each."""
     exit_code: int | None = None
     has_failed: bool = False
     """The result says itself that the call failed, by a member such as `isError`."""
     reason: str = ""
-    """The reason that the result gives for the failure."""
     is_framed: bool = False
     """A harness shows that a command ran: by its exit code, or by JSON around the output."""
 
     def join_members(self) -> str:
-        """The members in one line. If they are too many: those of the answer itself, and of these the first and the
-        last ones, because answers tell their ids and their state there.
-        """
+        """The members in one line; of too many those of the answer itself, of these the first and the last."""
         line = ", ".join(self.members)
         if len(line) <= _MEMBERS_CHARACTERS:
             return line
@@ -95,7 +84,6 @@ class Output:
 
 
 def read_output(text: str) -> Output:
-    """Read the output within this result."""
     output = Output()
     output.text = "\n".join(_read_text(text, output, _JSON_TEXTS_MAX)).strip("\n")
     return output
@@ -124,7 +112,6 @@ def _remove_reminders(text: str) -> str:
 
 
 def _remove_frames(text: str, output: Output) -> list[str]:
-    """The lines of a text without those of frames; their exit code is noted."""
     lines = text.split("\n")
     start, stop = 0, len(lines)
     while start < stop and start < _FRAME_LINES_MAX and _is_frame(lines[start], output):
@@ -149,7 +136,6 @@ def _is_frame(line: str, output: Output) -> bool:
 
 
 def _read_flags(value: dict[str, Any], output: Output) -> None:
-    """Note the exit code, and whether the JSON says that the call failed."""
     output.is_framed = output.is_framed or any(name in value for name in ("command", *CODES))
     metadata = value.get("metadata")
     containers = [value, metadata] if isinstance(metadata, dict) else [value]
@@ -203,7 +189,6 @@ def _read_value(name: str, value: Any, output: Output, depth: int) -> Iterator[s
 
 
 def parse_json(text: str) -> Any:  # noqa: ANN401 - JSON
-    """The object or list that the text is; None for any other text."""
     if len(text) > _JSON_CHARACTERS:
         return None
     text = text.strip()

@@ -40,27 +40,21 @@ class Draft:
     after: tuple[Message, ...] = ()
     tools: bytes | None = None
     fixed: frozenset[int] = frozenset()
-    """The starts of the fixed messages."""
     documents: frozenset[int] = frozenset()
-    """The starts of the documents in force (see `documents.py`): only a fold may take them."""
+    """The starts of the documents in force (see `acts.py`): only a fold may take them."""
     origin: tuple[Message, ...] = ()
-    """The body as the client sent it."""
     window: int | None = None
-    """The usable window, if it is known."""
     goal: int | None = None
     """Tokens that the whole view should come down to if something is folded: notes take only a share of them."""
     wire: str = ""
     """The API by which the history came; empty: chat completions."""
     forced_tool: str = ""
-    """The tool that the request wants the model to call."""
     bare: bool = False
     """The view fits no window otherwise: notes hold as little as possible."""
     wordless: bool = False
     """Bare notes are still too long: of the user's messages only the newest stays."""
     pointer: str = ""
-    """A sentence of the policy that tells the place of the originals; may be empty."""
     recalls: bool = False
-    """The model can read removed messages again, by the tool of `recall`."""
     count: Count = estimate_tokens
     calls: Sequence[ToolCall | None] | None = None
     """The call that each message of the middle answers, if that is known."""
@@ -77,17 +71,14 @@ class Draft:
         return min(max_bytes, int(self.goal * share * BYTES_PER_TOKEN))
 
     def free(self, message: Message) -> bool:
-        """Whether a step may touch this message of the middle."""
         if message.literal:
             return True
         return message.start not in self.fixed and message.start not in self.documents
 
     def may_fold(self, message: Message) -> bool:
-        """Whether a fold may take this message of the middle."""
         return message.literal or message.start not in self.fixed
 
     def pair_with_calls(self) -> tuple[tuple[Message, ToolCall | None], ...]:
-        """Return each message of the middle with the call it answers."""
         calls = self.calls
         if calls is None:
             calls = tuple(find_callers(self.before + self.middle, known=(None,) * len(self.before)))
@@ -115,8 +106,6 @@ class Draft:
 
 
 class Step(Protocol):
-    """One way to shorten."""
-
     name: ClassVar[str]
 
     def reach(self, draft: Draft) -> int:
@@ -129,19 +118,13 @@ Worth = Callable[[Message, ToolCall | None, Count], float]
 
 
 def find_worth(step: Step) -> Worth | None:
-    """Return the method `worth` of a step, if it has one: the most tokens that it could clear of one message.
-
-    Steps that shorten each message by itself have it. The call is the one that the message answers.
-    """
+    """The method `worth` of a step, if it has one: the most tokens that it could clear of a message by itself."""
     # By name: to ask a protocol takes longer than to decide on a request.
     return getattr(step, "worth", None)
 
 
 def is_spared(step: Step, message: Message, window: int | None, earlier: Sequence[int]) -> bool:
-    """Whether a step surely leaves a new message as it is, by its method `spares`, if it has one.
-
-    *earlier* are the hashes of the contents before it.
-    """
+    """Whether a step's method `spares` spares a new message; *earlier*: the hashes of the contents before it."""
     spares = getattr(step, "spares", None)
     return spares is not None and bool(spares(message, window, earlier))
 
@@ -159,7 +142,6 @@ class StepReport:
 
 
 def run(steps: Iterable[Step], draft: Draft) -> tuple[Draft, tuple[StepReport, ...]]:
-    """Run the steps in their order, each on the draft that the one before it returned."""
     reports = []
     for step in steps:
         draft.go_on()
@@ -174,7 +156,6 @@ def run(steps: Iterable[Step], draft: Draft) -> tuple[Draft, tuple[StepReport, .
 
 
 def _find_breach(before: Draft, after: Draft) -> str:
-    """Return the invariant that a step broke; empty if none."""
     if after is before or (after.middle == before.middle and after.tools == before.tools):
         return ""
     if after.before is not before.before or after.after is not before.after:

@@ -1,13 +1,8 @@
-"""Placeholders: the text that a model reads in place of an old result.
+"""Labels of calls, and placeholders: the text that a model reads in place of an old result.
 
     [Shortened by the context proxy: Bash(make all), 42 lines, 976 bytes, exit code 2: Error: no rule. Left out: 39
     other lines. Only a new run returns the full text.]
-    compiled part number 38
     Error: no rule
-
-A placeholder says who wrote it, the call, its size, the outcome, how much was left out and how to get the text. Below
-are the lines that carry the outcome, and no others: of many, the first ones and a count. Nothing in it depends on a
-clock or a counter: the same history gets the same words every time.
 
 A template may use `{tool} {argument} {rows} {bytes} {outcome} {status} {first} {left_out} {way_back} {lines}`.
 """
@@ -18,15 +13,105 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from proxy.history.agents import find_kind, is_plan_mode, is_read_only
+from proxy.history.agents import (
+    COMMANDS,
+    PATHS,
+    find_kind,
+    find_requested_lines,
+    find_value,
+    is_plan_mode,
+    is_read,
+    is_read_only,
+    matches_any,
+    render_value,
+)
 from proxy.history.calls import iterate_strings
+from proxy.history.commands import find_command_line, remove_folder_change
 from proxy.history.messages import Message, ToolCall
 from proxy.history.observations import find_output_within
-from proxy.shorten.acts import acts_on_world, shows_present_state
-from proxy.shorten.call_labels import GAP, LABEL_CHARACTERS, choose_argument
-from proxy.shorten.outcome import ResultOutcome, cut_first_line, find_outcome
+from proxy.shorten.acts import LIVE_TOOLS, PATCH, acts_on_world, is_file_text, list_patched_files
+from proxy.shorten.outcome import WORD_CHARACTERS, ResultOutcome, cut_first_line, find_outcome
 from proxy.shorten.output import parse_json, read_output
-from proxy.shorten.touched_files import is_file_text
+
+GAP = "…"
+LABEL_CHARACTERS = 100
+PATTERNS = ("pattern", "query", "regex", "search_term", "glob", "url")
+AGENT_NAMES = ("description", "name", "prompt")
+ENDS = ("source", "destination")
+PATH_SIGNS = frozenset("/\\.~")
+ARGUMENTS_MAX, ARGUMENT_CHARACTERS = 6, 60
+
+
+def render_call(call: ToolCall) -> str:
+    return f"{call.name}({choose_argument(call)})"
+
+
+def name_result(call: ToolCall | None) -> str:
+    if call is None:
+        return "an earlier result"
+    name = f"the result of {render_call(call)}"
+    lines = find_requested_lines(call.named) if is_read(call) else None
+    return f"{name} for lines {lines[0]}-{lines[1] or 'end'}" if lines else name
+
+
+def choose_argument(call: ToolCall | None) -> str:
+    """The argument by which a person would name the call, else all of them: `order: 1042, amount_cents: 4999`."""
+    if call is None:
+        return ""
+    arguments = call.named
+    texts = {key: value for key, value in arguments.items() if isinstance(value, str) and value.strip()}
+    # Of a journey, too, an argument may be named `destination`.
+    files = {key: value for key, value in texts.items() if key not in ENDS or not PATH_SIGNS.isdisjoint(value)}
+    path, pattern = find_value(files, PATHS), find_value(texts, PATTERNS)
+    if path:
+        return f"{_shorten_middle(pattern)} in {_shorten_path(path)}" if pattern else _shorten_path(path)
+    if any(arguments.get(key) == "" for key in COMMANDS):
+        return ""
+    label = pattern
+    if not label and any(isinstance(arguments.get(key), list) for key in COMMANDS):
+        label = find_command_line(arguments)
+    label = label or find_value(texts, (*COMMANDS, "code"))
+    if not label and find_kind(call.name, arguments) == "agent":
+        label = find_value(texts, AGENT_NAMES)
+    label = label or _render_arguments(call)
+    if PATCH in label:
+        label = ", ".join(use.path for use in list_patched_files(label)) or label
+    return _shorten_middle(remove_folder_change(label))
+
+
+def _render_arguments(call: ToolCall) -> str:
+    if not isinstance(call.value, dict):
+        return call.arguments
+    arguments = {key: value for key, value in call.named.items() if value not in ("", None, [], {})}
+    if len(arguments) == 1:
+        (value,) = arguments.values()
+        texts = [text for text in iterate_strings(value) if text.strip()]
+        return " ".join(texts[:4]) or render_value(value)
+    pairs = list(arguments.items())[:ARGUMENTS_MAX]
+    return ", ".join(f"{key}: {cut_first_line(render_value(value), ARGUMENT_CHARACTERS)}" for key, value in pairs)
+
+
+def _shorten_path(path: str) -> str:
+    if len(path) <= LABEL_CHARACTERS:
+        return path
+    end = path[1 - LABEL_CHARACTERS :]
+    if "/" in end:
+        end = end[end.find("/") :]
+    return f"{GAP}{end}"
+
+
+def _shorten_middle(text: str) -> str:
+    """The text in one line, cut in its middle between words: half of a secret is recognised by no rule."""
+    line = " ".join(text[: 40 * LABEL_CHARACTERS].split())
+    if len(line) <= LABEL_CHARACTERS:
+        return line
+    head, tail = line[: LABEL_CHARACTERS * 2 // 3 - 2], line[2 - LABEL_CHARACTERS // 3 :]
+    if line[len(head)] != " ":
+        head = head.rstrip(WORD_CHARACTERS)
+    if line[-len(tail) - 1] != " ":
+        tail = tail.lstrip(WORD_CHARACTERS)
+    return " ".join(filter(None, (head.rstrip(), GAP, tail.lstrip())))
+
 
 TEMPLATE = (
     "[Shortened by the context proxy: {tool}({argument}), {rows}, {bytes} bytes{outcome}. {left_out}{way_back}]{lines}"
@@ -37,13 +122,8 @@ OBSERVATION_TEMPLATE = (
 CHANGED_SINCE = "the file was changed since"
 FIRST_LINE_CHARACTERS = 120
 _FIELD = re.compile(r"\{(\w+)\}")
-FORMER_FIELDS = ("handle", "names")
-"""Fields of earlier versions, which a template may still have: they are empty."""
 BEGINNING_CHARACTERS = 24
 """A beginning that lines have in common is written once if it is as long as this."""
-LEFT_OUT_CHARACTERS = 8
-"""The same of the lines that are left out, if there are at least `ALIKE_MIN`."""
-ALIKE_MIN = 3
 ATTACHMENT_NAMES = {"image": "image", "screenshot": "image", "audio": "recording", "file": "file", "document": "file"}
 """By a word that the types of such parts have in common in all APIs."""
 
@@ -59,10 +139,8 @@ def render_placeholder(
     over: int = 0,
     is_outdated: bool = False,
 ) -> str:
-    """Fill in the fields of the template.
-
-    `handle`: how the text is recalled, if it can be. `attachments`: the parts beside the text, which stays if it is no
-    longer than *over*. `is_outdated`: a later call changed the file that was read.
+    """Fill in the template. `handle` recalls the text; with `attachments` a text up to *over* stays; `is_outdated`: the
+    file was changed since.
     """
     outcome = outcome or find_outcome(text, call)
     verdict = " ".join(outcome.render().split()).rstrip(".")
@@ -75,8 +153,7 @@ def render_placeholder(
     elif size:
         lines = join_lines(outcome.lines, outcome.omitted_errors)
         left_out = _describe_left_out(text, outcome.lines)
-    values = dict.fromkeys(FORMER_FIELDS, "")
-    values |= {
+    values = {
         "tool": call.name if call else "tool",
         "argument": choose_argument(call),
         "bytes": f"{size:,}",
@@ -90,7 +167,6 @@ def render_placeholder(
         ),
         "lines": f"\n{lines}" if lines else "",
     }
-    values["excerpt"] = values["lines"]
     rendered = _FIELD.sub(lambda field: values.get(field[1], field[0]), template)
     if handle and "{way_back}" not in template:
         rendered += f" [Call {handle} for the full text.]"
@@ -98,7 +174,6 @@ def render_placeholder(
 
 
 def describe_length(text: str) -> str:
-    """The number of lines, in words."""
     number = text.count("\n") + 1
     return f"{number:,} lines" if number > 1 else "1 line"
 
@@ -112,7 +187,6 @@ def describe_attachments(kinds: Sequence[str]) -> str:
 
 
 def _measure(text: str, call: ToolCall | None, attachments: Sequence[tuple[str, int]]) -> tuple[str, int]:
-    """The size of a result, in words and in bytes."""
     if not attachments and has_no_output(text, call):
         return "no output", 0
     rows = [describe_length(text)] if text or not attachments else []
@@ -122,7 +196,6 @@ def _measure(text: str, call: ToolCall | None, attachments: Sequence[tuple[str, 
 
 
 def has_no_output(text: str, call: ToolCall | None) -> bool:
-    """Whether a command has printed nothing, and its result is a frame around that."""
     if call is None or find_kind(call.name, call.named) != "run":
         return False
     output = read_output(text)
@@ -145,7 +218,6 @@ def join_lines(lines: Sequence[str], omitted: int = 0) -> str:
 
 
 def _find_common_beginning(one: str, other: str) -> str:
-    """The words with which both lines begin, with the blank behind them."""
     end = 0
     for end, (left, right) in enumerate(zip(one, other, strict=False)):  # noqa: B007 - the place of the difference
         if left != right:
@@ -156,7 +228,6 @@ def _find_common_beginning(one: str, other: str) -> str:
 
 
 def _describe_left_out(text: str, lines: Sequence[str]) -> str:
-    """A sentence on the lines that are left out beside these; empty if all are."""
     if not lines:
         return ""
     listed = {line.strip() for line in lines}
@@ -165,14 +236,10 @@ def _describe_left_out(text: str, lines: Sequence[str]) -> str:
         return ""
     if len(others) == 1:
         return "Left out: 1 line."
-    beginning = _find_common_beginning(min(others), max(others)).strip()
-    if len(others) >= ALIKE_MIN and LEFT_OUT_CHARACTERS <= len(beginning) <= LABEL_CHARACTERS:
-        return f'Left out: {len(others):,} lines "{beginning} {GAP}".'
     return f"Left out: {len(others):,} other lines."
 
 
 def _render_way_back(call: ToolCall | None, handle: str, size: int, *, is_text: bool, is_outdated: bool) -> str:
-    """The sentence on how the model gets all of it back without acting twice."""
     if not size:
         return "Nothing was left out."
     if handle:
@@ -197,7 +264,7 @@ WAYS_BACK: tuple[tuple[Callable[[ToolCall], bool], str], ...] = (
         lambda call: _has_kind(call, "agent", "wait", "plan", "ask") or is_plan_mode(call),
         "Calling the tool again may not return this text.",
     ),
-    (shows_present_state, "A new call shows how it looks then, and not this."),
+    (lambda call: matches_any(call.name, LIVE_TOOLS), "A new call shows how it looks then, and not this."),
     (acts_on_world, "Do not make this call again to see it: that would do it again."),
     (
         lambda call: _has_kind(call, "read") or is_read_only(call.name) or is_file_text(call),
@@ -206,7 +273,6 @@ WAYS_BACK: tuple[tuple[Callable[[ToolCall], bool], str], ...] = (
     (lambda call: _has_kind(call, "run"), "Only a new run returns {whole}."),
     (lambda _: True, "Calling the tool again would do it again."),
 )
-"""The sentence on how the text of a result comes back: the first whose condition applies to the call."""
 
 
 WRAPPED_SHARE = 0.5
@@ -216,10 +282,7 @@ WRAPPED_TEXTS_MAX, WRAPPED_MEAN_CHARACTERS = 3, 1_000
 
 
 def replace_output(message: Message, render: Callable[[str], str]) -> str:
-    """The text of a message with another in place of its output.
-
-    Of an answer only that is output which its client put behind it.
-    """
+    """The text of a message with its output changed; of an answer that is what its client put behind it."""
     text = message.text
     start = find_output_within(text) if message.role == "assistant" else 0
     return text[:start] + render(text[start:])
@@ -233,7 +296,6 @@ def shorten_output(message: Message, shorten: Callable[[str], str]) -> str:
 
 
 def shorten_text(text: str, shorten: Callable[[str], str]) -> str:
-    """A result, shortened; of one that is JSON around a long text, that text in its place."""
     value = parse_json(text)
     wrapped = [inner for inner in iterate_strings(value) if len(inner) > WRAPPED_CHARACTERS]
     characters = sum(map(len, wrapped))
@@ -249,7 +311,6 @@ def shorten_text(text: str, shorten: Callable[[str], str]) -> str:
 
 
 def replace_texts(value: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401 - JSON
-    """The JSON value with each text in it changed."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, list):

@@ -17,14 +17,10 @@ from proxy.declaration import internal, setting
 from proxy.history.asides import ASIDES
 from proxy.history.observations import OBSERVATIONS, find_pattern_fault
 from proxy.history.pins import Pins, find_pin_fault
+from proxy.shorten.clear_results import ClearObservations, ClearResults, ClipOutput, DedupArrivals, StripReasoning
+from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.economics import Prices, find_share_worth_clearing
 from proxy.shorten.pipeline import GoOn, Step, always_go_on
-from proxy.shorten.steps.clear_observations import ClearObservations
-from proxy.shorten.steps.clear_results import ClearResults
-from proxy.shorten.steps.clip_output import ClipOutput
-from proxy.shorten.steps.dedup_arrivals import DedupArrivals
-from proxy.shorten.steps.drop_middle import DropMiddle
-from proxy.shorten.steps.strip_reasoning import StripReasoning
 from proxy.shorten.summary import Summary, SummaryRules
 
 LARGE_TRIGGER, SMALL_TRIGGER, SPARED_TOKENS = 0.5, 0.8, 48_000
@@ -138,7 +134,6 @@ class Rules:
 
     @property
     def label(self) -> str:
-        """The policy and its version, as written into blocks and transcripts."""
         return f"{self.policy}@{self.version}" if self.version else self.policy
 
     @property
@@ -165,7 +160,6 @@ class Rules:
         return max(min(CLEAR_TOKENS, self.clear_cold_tokens), round(CLEAR_TOKENS * share))
 
     def describe_clearing(self, tokens: int, *, is_cold: bool) -> str:
-        """Describe the setting in force, its value, and the number if that is another."""
         name = "clear_cold_at_least" if is_cold else "clear_at_least"
         value = getattr(self, name)
         if value == tokens:
@@ -186,7 +180,6 @@ class Rules:
         return sorted(limits)
 
     def _find_trigger(self, tokens: int) -> float:
-        """Return the trigger as a share of *tokens*."""
         if self.trigger != "auto":
             return self.trigger
         return max(LARGE_TRIGGER, min(SMALL_TRIGGER, SPARED_TOKENS / max(1, tokens)))
@@ -221,7 +214,6 @@ class Rules:
         return replace(self, summary=summary, keep=keep, fold=fold)
 
     def _find_working_memory(self, facts: "Facts") -> int:
-        """Return the working memory in tokens; 0 for a share of an unknown window."""
         if self.working_memory > 1:
             return int(self.working_memory)
         return int(self.working_memory * (facts.nominal_tokens or facts.usable_tokens or 0))
@@ -242,7 +234,6 @@ class Rules:
 
 
 def _bound_words(step: Step, tokens: int) -> Step:
-    """Bound the tokens of the user's words that a step keeps."""
     if isinstance(step, DropMiddle) and step.user_tokens > tokens:
         return replace(step, user_tokens=tokens)
     return step
@@ -277,19 +268,15 @@ class Facts:
     was_forwarded: bool = True
     """A prefix of this history was forwarded before: only then may a model be asked for a summary."""
     force: bool = False
-    """The client asked to compact now, whatever the figures say."""
     focus: str = ""
     """The subject that a summary should keep above all, named by the client."""
     insists: bool = False
     """The client asked by name or with a focus: request a summary, however short the history is."""
     answer_has_begun: bool = False
-    """The model asked for it within its answer."""
     summary: Summary | None = None
-    """The summary of the longest prefix for which there is one."""
     summary_in_progress_covers: int = 0
     """The number of messages covered by the summary in progress (0: none)."""
     can_summarize: bool = True
-    """A model can be asked for a summary now."""
     summary_failed: bool = False
     """A call for a summary has failed: a history that fits stays unchanged until the next call."""
     useless_blocks: int = 0

@@ -28,17 +28,15 @@ from proxy.history.offered_tools import find_pruned_tools, remove_pruned_tools
 from proxy.history.pairing import repair
 from proxy.history.request import Request
 from proxy.models.names import find_binding
-from proxy.recall.own_tools import RECALL, offer_tool
+from proxy.recall.tool import RECALL, offer_tool
 from proxy.shorten.block import Block, Part, close
-from proxy.shorten.calibration import UNCALIBRATED, Calibration
-from proxy.shorten.marked_history import MarkedHistory, count_all, mark_body
-from proxy.shorten.notes import find_speaker, make_notes
+from proxy.shorten.clear_results import StripReasoning, restore_repeated
+from proxy.shorten.economics import UNCALIBRATED, Calibration
+from proxy.shorten.fold import find_speaker, make_notes
+from proxy.shorten.marked_history import MarkedHistory, build_tail, count_all, leave_out_false_promises, mark_body
 from proxy.shorten.pipeline import Count, Draft, Step, Worth, estimate_tokens, find_worth
 from proxy.shorten.rules import NOTHING_KNOWN, Facts, Keep, Rules
-from proxy.shorten.steps.dedup_arrivals import restore_repeated
-from proxy.shorten.steps.strip_reasoning import StripReasoning
 from proxy.shorten.summary import Summary
-from proxy.shorten.tail import build_tail, leave_out_false_promises
 
 WINDOW_REASONS = ("window", "cliff")
 OPENING_REASON = "opening"
@@ -51,19 +49,13 @@ _REASONING = StripReasoning(with_calls=True, signed=True)
 
 @dataclass(frozen=True)
 class ConversationState(MarkedHistory):
-    """A history with a block in place."""
-
     block: Block = NO_BLOCK
     has_block: bool = False
     """The block is, or will be, stored."""
     covered: tuple[Message, ...] = ()
-    """The messages in place of those that the block covers."""
     tail: tuple[Message, ...] = ()
-    """The messages behind them."""
     view: tuple[Message, ...] = ()
-    """Both: the messages that are forwarded after the head."""
     columns: Columns = field(default_factory=Columns, compare=False, repr=False)
-    """Values computed for the view, message by message."""
 
     @classmethod
     def of(
@@ -93,7 +85,6 @@ class ConversationState(MarkedHistory):
     # A block in place
 
     def with_block(self, block: Block, *, has_block: bool) -> "ConversationState":
-        """Return the same history with this block in place."""
         covered = None
         lasting_block = None
         if self.is_unmarked:
@@ -114,7 +105,6 @@ class ConversationState(MarkedHistory):
         return replace(self, block=block, has_block=has_block, covered=covered, tail=tail, view=view, columns=columns)
 
     def without_block(self) -> "ConversationState":
-        """Return the same history as the client sent it."""
         return self.with_block(_build_opening_block(self.body, self.rules, self.facts), has_block=False)
 
     def with_opening_block(self) -> "ConversationState":
@@ -147,7 +137,6 @@ class ConversationState(MarkedHistory):
 
     @property
     def tools(self) -> bytes | None:
-        """The tools that are forwarded."""
         pruned = [name for name in self.block.pruned if name != self.request.forced_tool]
         tools = remove_pruned_tools(self.request.tools, pruned)
         # From the first block on, at the same place ever after: in an upstream's cache the tools come before all else.
@@ -157,12 +146,10 @@ class ConversationState(MarkedHistory):
 
     @property
     def is_untouched(self) -> bool:
-        """Whether the view is what the client sent."""
         return len(self.view) == len(self.body) and all(map(is_, self.view, self.body))
 
     @property
     def link(self) -> bytes:
-        """The chain link under which the current block is stored; empty without one."""
         if not self.has_block:
             return b""
         return self.chain[self.block.covers]
@@ -178,7 +165,6 @@ class ConversationState(MarkedHistory):
 
     @property
     def newer_summary(self) -> Summary | None:
-        """The summary at hand, if it covers more than the current one."""
         summary = self.facts.summary
         if summary is not None and (summary.covers > self._summarized_messages or self.is_refocused):
             return summary
@@ -186,13 +172,11 @@ class ConversationState(MarkedHistory):
 
     @property
     def is_refocused(self) -> bool:
-        """Whether the client asks for a summary with another focus than that of the current one."""
         has_other_focus = self.facts.focus not in ("", self.block.focus)
         return self.facts.force and has_other_focus and self.block.summary is not None
 
     @property
     def awaits_summary(self) -> bool:
-        """Whether a model is writing a summary that covers more."""
         return self.facts.summary_in_progress_covers > self._summarized_messages
 
     @property
@@ -204,7 +188,7 @@ class ConversationState(MarkedHistory):
     # Sizes
 
     def size(self) -> int:
-        """Return the tokens of the request: the upstream's count of an earlier one plus the new ones, or our count."""
+        """The tokens of the request: the upstream's count of an earlier one plus the new ones, or our count."""
         anchor = self.facts.anchor
         if anchor is None or anchor.tokens <= 0 or anchor.view_id != self.view_id:
             return self.count_request()
@@ -220,11 +204,9 @@ class ConversationState(MarkedHistory):
         return self.count_request()
 
     def count_request(self) -> int:
-        """Return the tokens of all that is forwarded by our own count."""
         return self._count_outside() + self.count_view()
 
     def count_view(self) -> int:
-        """Return the tokens of the view by our own count."""
         return self.calibration.calibrate(count_all(self.columns, self.view, self.estimate))
 
     def find_exceeded_limit(self, size: int) -> tuple[int, str] | None:
@@ -270,7 +252,6 @@ class ConversationState(MarkedHistory):
         return bound
 
     def _count_outside(self) -> int:
-        """Return the tokens of head and tools."""
         tokens = self.count_tokens(self.request.head)
         tools = self.tools
         if tools:
@@ -280,7 +261,6 @@ class ConversationState(MarkedHistory):
     # A draft, and the block that it makes
 
     def draft(self, keep: Keep) -> Draft:
-        """Return the view, cut before the part that *keep* leaves alone."""
         return self._draft_before(self._find_cut(keep), keep)
 
     def draft_up_to(self, covers: int) -> Draft | None:
@@ -320,11 +300,7 @@ class ConversationState(MarkedHistory):
         )
 
     def _find_cut(self, keep: Keep) -> int:
-        """Find the start of the newest part, which is left alone.
-
-        It holds the model's last answer. If nothing is to be kept, it holds that only until the client has followed it
-        up. A new block covers at least what the old one does.
-        """
+        """The start of the newest part: it holds the last answer, at least until the client has followed it up."""
         view, groups = self.view, self._groups
         covered_count = 0
         if self.has_block:
@@ -343,7 +319,6 @@ class ConversationState(MarkedHistory):
         return max(covered_count, min(latest, cut))
 
     def _find_kept_start(self, groups: Groups, keep: Keep, latest: int) -> int:
-        """Find the start of the newest groups that *keep* asks for; it is *latest* or before that."""
         sums = self.columns.token_sums(self.view, self.estimate)
         cut, tokens = len(self.view), 0
         for number, group in enumerate(groups.newest_first()):
@@ -361,7 +336,6 @@ class ConversationState(MarkedHistory):
         return Groups(self.columns.group_starts(self.view))
 
     def with_draft(self, draft: Draft, reason: str, summary: Summary | None = None) -> "ConversationState":
-        """Return the same history with the block that this draft makes."""
         parts, covers = self._close_draft(draft)
         is_refused = self.block.is_reasoning_refused or reason == REASONING_REFUSED
         focus = self.block.focus
@@ -408,7 +382,6 @@ class ConversationState(MarkedHistory):
     def _restore_lost_pins(
         self, parts: Sequence[Message], covers: int, after: Sequence[Message]
     ) -> tuple[Message, ...]:
-        """Return notes that repeat the pinned passages that the view would lose."""
         lost = pins.find_missing_passages(self.pinned_passages, (*parts, *self.body[covers:]))
         if not lost:
             return ()
@@ -428,7 +401,7 @@ class ConversationState(MarkedHistory):
                 yield make_literal(raw, message.start, message.stop, message.made)
 
     def _find_bound_reasoning(self, *, is_refused: bool) -> int:
-        """Find the place up to which a new block takes reasoning out, as it is bound to the history before it."""
+        """The place up to which a new block takes out reasoning that is bound to the history before it."""
         if not self._binds_reasoning(is_refused=is_refused):
             return self.block.reasoning_until
         if self.facts.answer_has_begun:
@@ -437,7 +410,6 @@ class ConversationState(MarkedHistory):
         return len(self.body)
 
     def _binds_reasoning(self, *, is_refused: bool) -> bool:
-        """Whether the history holds reasoning that the upstream refuses once anything before it is changed."""
         has_budget = self.request.has_thinking_budget
         if not any(message.has_claude_thinking for message in self.body):
             if not self.facts.answer_has_begun:
@@ -475,7 +447,6 @@ def _repair_tail(covered: tuple[Message, ...], tail: tuple[Message, ...], wire: 
 
 
 def _strip_reasoning(messages: Iterable[Message], until: int) -> tuple[Message, ...]:
-    """Return the messages, those before this place without their reasoning."""
     stripped = []
     for message in messages:
         if message.start < until and message.role == "assistant":

@@ -12,9 +12,9 @@ from proxy.history.messages import read_message
 from proxy.history.request import Request
 from proxy.models.names import plain_name
 from proxy.path.request_context import UsageRefusals, WindowScope, make_window_scope
-from proxy.shorten.calibration import NOT_REPORTED, Usage
+from proxy.shorten.economics import NOT_REPORTED, Usage
 from proxy.shorten.pipeline import Count
-from proxy.shorten.summary_check import SummaryReply, Verdict
+from proxy.shorten.summary import SummaryReply, Verdict
 from proxy.summary.question import Question, Try, list_tries
 from proxy.upstream.client import Call, Client, Reply
 from proxy.wire.answer_assembly import Answer, Assembly

@@ -17,9 +17,8 @@ from proxy import events
 from proxy.history.identity import Identity
 from proxy.lifetime import BackgroundTasks
 from proxy.lru import ByteBoundedCache
-from proxy.shorten.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, SummaryCandidate
-from proxy.shorten.summary import Summary
-from proxy.shorten.summary_check import Verdict
+from proxy.shorten.block import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, SummaryCandidate
+from proxy.shorten.summary import Summary, Verdict
 from proxy.store.contract import Store, StoreUnavailable
 from proxy.summary.call import REST_SECONDS, SummaryCall, SummaryOutcome
 

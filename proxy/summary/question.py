@@ -19,14 +19,24 @@ from dataclasses import dataclass, field, replace
 from proxy.history.grouping import find_groups
 from proxy.history.messages import NOTE, REPEATED, Message, ToolCall
 from proxy.history.pairing import list_callers, repair
-from proxy.shorten import transcript_text
-from proxy.shorten.call_labels import render_call
-from proxy.shorten.notes import GO_ON, is_of_summary
+from proxy.shorten.fold import GO_ON, is_of_summary
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count, Draft
+from proxy.shorten.placeholder import render_call
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.state import ConversationState
-from proxy.shorten.summary import LEDGER_SHARE, NOTED, SummaryRules, find_kept_beside
-from proxy.shorten.summary_check import SummaryReply, Verdict, judge_answer
+from proxy.shorten.summary import (
+    LEDGER_SHARE,
+    NOTED,
+    NOW,
+    SummaryReply,
+    SummaryRules,
+    Verdict,
+    find_kept_beside,
+    frame_transcript,
+    judge_answer,
+    render_request,
+    retell,
+)
 
 BOUNDARY = (
     "\n\nDescribe the state as of one place in this conversation: right after {last}. What follows, from {first} on,"
@@ -274,7 +284,7 @@ def _restore(question: Question, clip: int, room: int, count: Count) -> dict[int
     """
     texts: list[tuple[int, str]] = []
     for place, original in reversed(question.originals.items()):
-        text = transcript_text.retell([original], clip)
+        text = retell([original], clip)
         room -= count(_encode(text))
         if room < 0:
             break
@@ -286,22 +296,20 @@ def _quote(texts: Sequence[str]) -> str:
     """What follows the instruction if results are quoted; empty if none are."""
     if not texts:
         return ""
-    return f"{RESTORED}\n\n{transcript_text.frame_transcript(texts)}\n\n{transcript_text.NOW}"
+    return f"{RESTORED}\n\n{frame_transcript(texts)}\n\n{NOW}"
 
 
 def _retell(question: Question, clip: int, room: int | None, count: Count) -> str | None:
     """The old part as one text, the oldest groups left out if there is no room for them; None: no room for any."""
     old_messages = [message for message in question.old if not (question.earlier and _is_known(message))]
     restored = _restore(question, clip or CLIP_CHARACTERS, RESTORED_TOKENS, count)
-    lines = [restored.get(id(message)) or transcript_text.retell([message], clip) for message in old_messages]
+    lines = [restored.get(id(message)) or retell([message], clip) for message in old_messages]
     texts = ["\n".join(filter(None, [lines[place] for place in group])) for group in find_groups(old_messages)]
     if question.rules.input_chars:
         texts = _take_characters(texts, question.rules.input_chars)
     text_count = len(texts)
     if room is not None:
-        room -= count(
-            _encode(transcript_text.render_request(question.instruction, question.earlier, (), omitted=text_count))
-        )
+        room -= count(_encode(render_request(question.instruction, question.earlier, (), omitted=text_count)))
         text_count = 0
         for text in reversed(texts):
             room -= count(_encode(text))
@@ -309,7 +317,7 @@ def _retell(question: Question, clip: int, room: int | None, count: Count) -> st
                 break
             text_count += 1
     omitted = len(texts) - text_count
-    request = transcript_text.render_request(question.instruction, question.earlier, texts[omitted:], omitted=omitted)
+    request = render_request(question.instruction, question.earlier, texts[omitted:], omitted=omitted)
     if not text_count:
         return None
     return request

@@ -1,6 +1,6 @@
 """What each API has a class for: its requests, its answers, and the rounds of a request.
 
-A model may call a tool of `recall.own_tools`, which the proxy answers itself: the upstream is asked again, with what
+A model may call a tool of `recall.tool`, which the proxy answers itself: the upstream is asked again, with what
 the model said and the result behind the history. The client gets the words of all rounds as one message, and never
 sees the tool. An answer without such a call keeps its bytes.
 """
@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from proxy.history import splice
 from proxy.history.messages import Message, ToolCall
 from proxy.history.request import Request
-from proxy.recall.own_tools import COMPACT, RECALL, OwnTool, offer_tool, withdraw_tool
+from proxy.recall.tool import COMPACT, RECALL, OwnTool, offer_tool, withdraw_tool
 from proxy.summary.question import Try
 from proxy.wire.event_streams import EventReader
 from proxy.wire.json_body import (
@@ -378,7 +378,7 @@ class AnswerFormat(ABC):
     ROUNDS: ClassVar[type[Rounds]]
     RECALL_TOOL: ClassVar[bytes]
     COMPACT_TOOL: ClassVar[bytes]
-    """As this API has the tools of `recall.own_tools`."""
+    """As this API has the tools of `recall.tool`."""
 
     def __init_subclass__(cls) -> None:
         cls.RECALL_TOOL = cls.define_tool(RECALL)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from proxy.path.actions import Refusal
 from proxy.path.remedies import LEAST_ANSWER_TOKENS
-from proxy.shorten.window import Covers
+from proxy.shorten.economics import Covers
 from proxy.wire.encodings import decode_body
 from proxy.wire.http_head import Headers, find_encoding
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from proxy.history import splice
-from proxy.shorten.calibration import LARGEST_COUNT, Usage
+from proxy.shorten.economics import LARGEST_COUNT, Usage
 from proxy.wire.event_streams import DATA, LineReader
 from proxy.wire.json_body import as_object
 

@@ -9,7 +9,7 @@ from tests.support.messages import assistant, call, request, user
 sys.path.append(str(ROOT / "bench"))
 from questions.judge import KINDS, Question, has_words, judge, judge_bounds, read_checkpoints
 
-from proxy.shorten.notes import make_note
+from proxy.shorten.fold import make_note
 
 FAILED_RUN = Question(
     kind="outcome",

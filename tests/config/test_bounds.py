@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from proxy.config import Config, InvalidConfig, load
 from proxy.config.policies import Policy
 from proxy.config.state_url import parse_state_url
-from proxy.shorten.step_registry import STEPS
+from proxy.shorten.block import STEPS
 
 
 def find_numbers(annotation, place=()):

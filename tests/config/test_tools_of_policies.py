@@ -5,12 +5,12 @@ from pydantic import ValidationError
 
 from proxy.config import Config, find_warnings
 from proxy.config.policies import Policy, shipped_policies
-from proxy.designs.dedup_old import READS, DedupOld
+from proxy.designs.strategies import READS, DedupOld
 from proxy.designs.tool_hints import ToolHints
 from proxy.history.pairing import count_flaws
+from proxy.shorten.clear_results import ClipOutput
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.rules import Facts, Rules
-from proxy.shorten.steps.clip_output import ClipOutput
 from tests.support.agent import page
 from tests.support.compaction_worker import Worker, turns
 from tests.support.messages import call, calls, history, request, system, user

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from proxy.shorten.notes import HEADING
+from proxy.shorten.fold import HEADING
 from tests.end_to_end.designs.histories import structured_summary
 from tests.support import messages_api, responses_api
 from tests.support.agent import reading

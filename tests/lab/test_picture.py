@@ -8,7 +8,7 @@ from proxy.lab.demo import picture
 from proxy.lab.demo.agent import AgentTurn, sample
 from proxy.lab.demo.model import DemoUsage, ReceivedRequest
 from proxy.lab.demo.picture import Ink, Moment, Scenery, Tally
-from proxy.shorten.window import TokenPrices
+from proxy.shorten.economics import TokenPrices
 
 PLAIN, COLOURED = Ink(coloured=False), Ink(coloured=True)
 RUN = sample(4)

@@ -16,7 +16,7 @@ from proxy.lab.replay.replay_values import (
     share,
     share_with_rereads,
 )
-from proxy.shorten.window import PriceCliff, TokenPrices, Window
+from proxy.shorten.economics import PriceCliff, TokenPrices, Window
 
 RAW = Tokens(fresh=1_000, cached=9_000)
 FORWARDED = Tokens(fresh=1_000, cached=3_000)

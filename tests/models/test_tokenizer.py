@@ -24,7 +24,7 @@ from proxy.models.tokenizer import (
     read_ranks,
 )
 from proxy.models.windows import find_prior_calibration
-from proxy.shorten.calibration import Calibration, is_plausible
+from proxy.shorten.economics import Calibration, is_plausible
 from proxy.wire.token_counts import read_usage
 
 SHA256 = {

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from proxy.models.names import plain_name
 from proxy.models.windows import PROBES, _read_row, _table, find_bundled_window, resolve_window
-from proxy.shorten import window
-from proxy.shorten.window import (
+from proxy.shorten import economics
+from proxy.shorten.economics import (
     UNKNOWN,
     LearnedLimit,
     PriceCliff,
@@ -41,9 +41,9 @@ def test_of_both_limits_the_tighter_counts():
 
 
 def test_without_a_requested_answer_length_a_reasonable_one_is_reserved():
-    assert Window(total=1_000_000, output=128_000).answer_tokens() == window.MOST_ANSWER_TOKENS
+    assert Window(total=1_000_000, output=128_000).answer_tokens() == economics.MOST_ANSWER_TOKENS
     assert Window(total=1_000_000, output=4_096).answer_tokens() == 4_096
-    assert Window(total=1_000_000).answer_tokens() == window.DEFAULT_ANSWER_TOKENS
+    assert Window(total=1_000_000).answer_tokens() == economics.DEFAULT_ANSWER_TOKENS
 
 
 def test_small_windows_reserve_in_proportion():
@@ -282,9 +282,9 @@ def test_the_table_is_read_only_when_asked_for_and_fast():
 
 @pytest.mark.parametrize("model", ["gpt-5.6", "gpt-5.6-sol", "openai/gpt-6.1-sol", "databricks-gpt-5-6-sol", "gpt-10"])
 def test_openai_s_cache_finds_ends_of_requests_only_from_gpt_5_6_on(model):
-    assert window.compute_relative_prices(resolve_window(model)).ends_only
+    assert economics.compute_relative_prices(resolve_window(model)).ends_only
 
 
 @pytest.mark.parametrize("model", ["gpt-5", "gpt-5-2025-08-07", "gpt-5.5", "gpt-4.1", "claude-opus-5-5", "gpt-oss-20b"])
 def test_other_caches_find_every_prefix(model):
-    assert not window.compute_relative_prices(resolve_window(model)).ends_only
+    assert not economics.compute_relative_prices(resolve_window(model)).ends_only

@@ -1,6 +1,6 @@
 """The report of a request: figures that do not flatter, and no text of the conversation."""
 
-from proxy.shorten.window import PriceCliff, TokenPrices, Window, price_prompt
+from proxy.shorten.economics import PriceCliff, TokenPrices, Window, price_prompt
 
 PRICED = Window(prices=TokenPrices(input=2.0, cache_read=0.2, cache_write=None, output=8.0))
 

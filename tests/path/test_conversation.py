@@ -38,11 +38,10 @@ from proxy.path.planning import OVERFLOW_RETRY
 from proxy.path.program import compact, run
 from proxy.path.remedies import SHORTENED_REFUSED
 from proxy.path.remember import is_silently_cut
-from proxy.shorten.calibration import NOT_REPORTED, Usage
-from proxy.shorten.memory import MAX_FAILURES, LookUp, SummaryCandidate
+from proxy.shorten.block import MAX_FAILURES, LookUp, SummaryCandidate
+from proxy.shorten.economics import NOT_REPORTED, PriceCliff, TokenPrices, Usage, Window, decode_window
 from proxy.shorten.rules import Keep, Rules
 from proxy.shorten.summary import Summary, SummaryRules
-from proxy.shorten.window import PriceCliff, TokenPrices, Window, decode_window
 from tests.support.agent import reading
 from tests.support.compaction_worker import drive
 from tests.support.messages import body, call, parse_request, user

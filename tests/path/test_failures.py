@@ -15,14 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.designs.clear_arguments import ClearArguments
 from proxy.designs.one_liners import OneLiners
-from proxy.designs.tool_hints import ToolHints
+from proxy.designs.tool_hints import ClearArguments, ToolHints
 from proxy.history.chain import compute_chain
+from proxy.shorten.clear_results import StripReasoning
+from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Anchor, Facts, Rules
-from proxy.shorten.steps.drop_middle import DropMiddle
-from proxy.shorten.steps.strip_reasoning import StripReasoning
 from tests.support.compaction_worker import Worker
 from tests.support.histories import ONE, OPENING, SEVERAL, SMALL, start_history, thinking
 from tests.support.messages import assistant, body, call, chat, history, parse_request, system, user

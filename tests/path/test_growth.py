@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from proxy.designs.dedup_old import DedupOld
+from proxy.designs.strategies import DedupOld
 from proxy.history.chain import compute_chain
 from proxy.history.pairing import repair
 from proxy.history.pins import Pins
 from proxy.path import planning
 from proxy.shorten.block import Block
-from proxy.shorten.ledger import write_ledger
+from proxy.shorten.drop_middle import write_ledger
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.state import ConversationState

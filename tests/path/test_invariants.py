@@ -17,8 +17,8 @@ from proxy.history.pairing import Flaws, count_flaws, repair
 from proxy.lab.replay.validity import check_alternation, shape_of
 from proxy.path.services import KnownRequests
 from proxy.shorten.block import Block
+from proxy.shorten.clear_results import DedupArrivals
 from proxy.shorten.rules import Facts
-from proxy.shorten.steps.dedup_arrivals import DedupArrivals
 from proxy.shorten.summary import SummaryRules
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 from tests.support import worker_cases

@@ -14,13 +14,11 @@ from proxy.path.conversation import Context, Conversation, Decision
 from proxy.path.planning import Plan
 from proxy.path.remember import load_memory, remember
 from proxy.path.services import StoreSecret
-from proxy.shorten.block import Block, Part
-from proxy.shorten.calibration import UNCALIBRATED, Calibration
-from proxy.shorten.memory import LastRequest, LookUp, Memory, SummaryCandidate, read_candidate
+from proxy.shorten.block import Block, LastRequest, LookUp, Memory, Part, SummaryCandidate, read_candidate
+from proxy.shorten.economics import UNCALIBRATED, Calibration, LearnedLimit, Window
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Anchor, Rules
 from proxy.shorten.summary import Summary
-from proxy.shorten.window import LearnedLimit, Window
 from proxy.store.contract import StoreUnavailable
 from proxy.store.memory_store import MemoryStore
 from proxy.store.sqlite import SqliteStore

@@ -10,11 +10,10 @@ from proxy.lab.replay.replay_history import same
 from proxy.lab.replay.replay_values import PRICES
 from proxy.lab.replay.simulation import Simulation, Trial, build_rules
 from proxy.lab.replay.summarizers import SummaryAnswer
-from proxy.shorten.notes import OPENING
+from proxy.shorten.fold import OPENING
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Keep
-from proxy.shorten.summary import NOTES_HEADING
-from proxy.shorten.summary_check import SummaryReply
+from proxy.shorten.summary import NOTES_HEADING, SummaryReply
 from proxy.summary.question import list_tries
 from tests.support.messages import assistant, call, system, user
 from tests.support.replay_cases import recorded_case

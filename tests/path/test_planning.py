@@ -9,11 +9,10 @@ from proxy.designs.one_liners import OneLiners
 from proxy.history.chain import compute_chain
 from proxy.history.pins import Pins
 from proxy.path.planning import USELESS_BLOCKS_MAX, is_below_threshold
+from proxy.shorten.clear_results import ClearResults, ClipOutput
 from proxy.shorten.economics import Prices
-from proxy.shorten.notes import OPENING
+from proxy.shorten.fold import OPENING
 from proxy.shorten.rules import CLEAR_COLD_TOKENS, CLEAR_TOKENS, Anchor, Facts, Keep, Rules
-from proxy.shorten.steps.clear_results import ClearResults
-from proxy.shorten.steps.clip_output import ClipOutput
 from proxy.shorten.summary import SummaryRules
 from tests.support.compaction_worker import Worker
 from tests.support.messages import KEY, TENANT, assistant, body, call, history, parse_request, system, user

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.designs.prune_tools import PruneTools
+from proxy.designs.strategies import PruneTools
 from proxy.path.planning import USELESS_BLOCKS_MAX, NeedSummary, Plan, choose_without_model, decide
-from proxy.shorten.notes import HEADING
+from proxy.shorten.clear_results import ClearResults
+from proxy.shorten.drop_middle import DropMiddle
+from proxy.shorten.fold import HEADING
 from proxy.shorten.pipeline import Draft, estimate_tokens
 from proxy.shorten.rules import Facts, Keep, Rules
-from proxy.shorten.steps.clear_results import ClearResults
-from proxy.shorten.steps.drop_middle import DropMiddle
 from proxy.shorten.summary import THEN, Summarize, Summary, SummaryRules, join_summaries
 from tests.support.compaction_worker import Worker
 from tests.support.messages import assistant, call, history, system, tool, user

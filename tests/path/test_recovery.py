@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from proxy.history.chain import compute_chain
 from proxy.path.actions import Refusal
 from proxy.path.remedies import Cure, find_cure, limit_of
+from proxy.shorten.economics import LearnedLimit
 from proxy.shorten.rules import Rules
 from proxy.shorten.state import ConversationState
-from proxy.shorten.window import LearnedLimit
 from proxy.wire.chat.chat_format import CHAT_FORMAT
 from tests.support.messages import KEY, TENANT, assistant, request, user
 

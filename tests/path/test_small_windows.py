@@ -9,10 +9,10 @@ import pytest
 from proxy.config import Policy
 from proxy.config.policies import resolve_policy, shipped_policies
 from proxy.history.pairing import Flaws, count_flaws
+from proxy.shorten.clear_results import ClipOutput
+from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.rules import Facts, Keep, Rules
-from proxy.shorten.steps.clip_output import ClipOutput
-from proxy.shorten.steps.drop_middle import DropMiddle
 from proxy.shorten.summary import SummaryRules
 from proxy.wire.messages.messages_format import MESSAGES_FORMAT
 from proxy.wire.responses.responses_format import RESPONSES_FORMAT

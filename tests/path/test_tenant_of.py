@@ -6,12 +6,10 @@ from hypothesis import strategies as st
 
 from proxy.history.identity import Identity
 from proxy.path.request_context import ANONYMOUS, find_tenant
-from proxy.shorten.calibration import Calibration
-from proxy.shorten.economics import Prices
-from proxy.shorten.memory import LAST_REQUEST_FORMAT_VERSION, LastRequest
+from proxy.shorten.block import LAST_REQUEST_FORMAT_VERSION, LastRequest
+from proxy.shorten.economics import Calibration, PriceCliff, Prices, Window, compute_relative_prices
+from proxy.shorten.economics import TokenPrices as Dollars
 from proxy.shorten.rules import Anchor
-from proxy.shorten.window import PriceCliff, Window, compute_relative_prices
-from proxy.shorten.window import TokenPrices as Dollars
 from proxy.upstream.client import Call
 from proxy.wire.http_head import UNIDENTIFIED, Caller
 

@@ -8,7 +8,7 @@ import pytest
 from proxy.config import Upstream as Settings
 from proxy.path import request_context
 from proxy.path.request_context import LearnedWindows, WindowProbe, make_window_scope
-from proxy.shorten.window import Window
+from proxy.shorten.economics import Window
 from proxy.upstream.client import Call, Client
 from tests.support.scripted_upstream import Upstream, answer, by_path, hang
 

@@ -6,13 +6,11 @@ from functools import partial
 
 import pytest
 
-from proxy.recall import search as recall
-from proxy.recall.own_tools import COMPACT, RECALL, TOOLS_MAX, offer_tool, withdraw_tool
-from proxy.recall.tool import TOOL, EarlierMessages
+from proxy.recall import tool as recall
+from proxy.recall.tool import COMPACT, RECALL, TOOL, TOOLS_MAX, EarlierMessages, offer_tool, withdraw_tool
+from proxy.shorten.clear_results import ClearResults, ClipOutput
 from proxy.shorten.fold import Stretch
 from proxy.shorten.pipeline import Draft
-from proxy.shorten.steps.clear_results import ClearResults
-from proxy.shorten.steps.clip_output import ClipOutput
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.messages import assistant, call, calls, system, tool, user
 from tests.support.messages import request as chat

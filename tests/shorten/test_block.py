@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.designs.dedup_old import DedupOld
+from proxy.designs.strategies import DedupOld
 from proxy.history.chain import compute_chain
 from proxy.history.messages import find_last_user, make_literal
 from proxy.history.offered_tools import list_tool_names, remove_pruned_tools
 from proxy.shorten.block import Block, Part, close
+from proxy.shorten.clear_results import ClipOutput
 from proxy.shorten.rules import Rules
 from proxy.shorten.state import ConversationState
-from proxy.shorten.steps.clip_output import ClipOutput
 from tests.support.messages import KEY, TENANT, assistant, call, request, user
 
 BODY = request(user("a"), call("Read", out="b"), assistant("c"), user("d"), assistant("e")).body

@@ -6,8 +6,8 @@ import pytest
 
 from proxy.history.messages import Message
 from proxy.history.pairing import list_callers
-from proxy.shorten.documents import find_documents, is_instruction_path
-from proxy.shorten.notes import OPENING
+from proxy.shorten.acts import find_documents, is_instruction_path
+from proxy.shorten.fold import OPENING
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import SummaryRules
 from tests.support.compaction_worker import Worker

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from proxy.history.agents import render_value
 from proxy.history.observations import OBSERVATIONS, mark_observations
-from proxy.shorten.ledger import write_ledger
+from proxy.shorten.drop_middle import write_ledger
 from proxy.shorten.outcome import cut_first_line
 from proxy.wire.redaction import redaction
 from tests.support.messages import assistant, call, calls, parse_request, request, user

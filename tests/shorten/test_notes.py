@@ -5,9 +5,8 @@ import unicodedata
 
 import pytest
 
-from proxy.shorten.fold import Stretch
-from proxy.shorten.ledger import USER_WORDS, write_ledger
-from proxy.shorten.notes import CLOSING, GO_ON, OPENING, frame_background, make_notes
+from proxy.shorten.drop_middle import USER_WORDS, write_ledger
+from proxy.shorten.fold import CLOSING, GO_ON, OPENING, Stretch, frame_background, make_notes
 from proxy.shorten.outcome import cut_first_line
 from tests.support.messages import assistant, call, request, user
 

@@ -16,7 +16,8 @@ import pytest
 from proxy.history.messages import ToolCall
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.history.pairing import list_callers
-from proxy.shorten.ledger import write_ledger
+from proxy.shorten.clear_results import ClearObservations, ClearResults
+from proxy.shorten.drop_middle import write_ledger
 from proxy.shorten.outcome import (
     LINE_CHARACTERS,
     MINOR_LINES_MAX,
@@ -26,8 +27,6 @@ from proxy.shorten.outcome import (
     list_error_lines,
 )
 from proxy.shorten.pipeline import Draft
-from proxy.shorten.steps.clear_observations import ClearObservations
-from proxy.shorten.steps.clear_results import ClearResults
 from tests.support import messages, recorded_traces
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.messages import call, parse_request, request, user

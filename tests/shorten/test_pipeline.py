@@ -5,14 +5,12 @@ from typing import ClassVar
 
 from hypothesis import given
 
-from proxy.designs.strip_attachments import StripAttachments
+from proxy.designs.strategies import StripAttachments
 from proxy.designs.tool_hints import ToolHints
 from proxy.history.observations import OBSERVATIONS, mark_observations
+from proxy.shorten.clear_results import ClipOutput, DedupArrivals, StripReasoning
+from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.pipeline import Draft, StepReport, estimate_tokens, run
-from proxy.shorten.steps.clip_output import ClipOutput
-from proxy.shorten.steps.dedup_arrivals import DedupArrivals
-from proxy.shorten.steps.drop_middle import DropMiddle
-from proxy.shorten.steps.strip_reasoning import StripReasoning
 from tests.support.histories import any_history
 from tests.support.messages import assistant, body, call, parse_request, request, user
 from tests.support.worker_cases import CLEARING, HINTS

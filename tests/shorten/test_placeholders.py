@@ -11,12 +11,10 @@ import pytest
 
 from proxy.history.messages import ToolCall
 from proxy.history.observations import OBSERVATIONS, mark_observations
-from proxy.shorten.call_labels import GAP, LABEL_CHARACTERS, render_call
+from proxy.shorten.clear_results import ClearResults, ClipOutput
 from proxy.shorten.pipeline import Draft, run
-from proxy.shorten.placeholder import join_lines, render_placeholder
+from proxy.shorten.placeholder import GAP, LABEL_CHARACTERS, join_lines, render_call, render_placeholder
 from proxy.shorten.rules import Rules
-from proxy.shorten.steps.clear_results import ClearResults
-from proxy.shorten.steps.clip_output import ClipOutput
 from tests.support import messages, recorded_traces
 from tests.support.messages import assistant, call, parse_request, request, user
 
@@ -104,7 +102,7 @@ def test_of_a_failed_merge_every_conflict_stays():
     first, *lines = text.split("\n")
     assert first == (
         "[Shortened by the context proxy: Bash(git merge origin/main || true), 19 lines, 825 bytes. "
-        'Left out: 15 lines "Auto-merging …". '
+        "Left out: 15 other lines. "
         "Do not make this call again to see it: that would do it again.]"
     )
     assert lines == [CONFLICTS[0], "… cmd/entire/cli/auto.go", "… cmd/entire/cli/types.go", LAST]
@@ -292,11 +290,9 @@ def test_no_placeholder_refers_to_a_message_number():
     assert "same as the result of Read(a.py), shortened above" in left.middle[4].text
 
 
-def test_a_template_of_earlier_versions_is_filled_still():
-    text = render_placeholder(
-        "{tool}({argument}) {rows} {bytes}{outcome} {handle}{names} {odd}", "a\nnaïve", tool_call("X", a="b")
-    )
-    assert text == "X(b) 2 lines 8  {odd}"
+def test_a_template_of_its_own_is_filled():
+    text = render_placeholder("{tool}({argument}) {rows} {bytes}{outcome} {odd}", "a\nnaïve", tool_call("X", a="b"))
+    assert text == "X(b) 2 lines 8 {odd}"
 
 
 # --- results that are JSON --------------------------------------------------------------------------------------------

@@ -5,21 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.designs.clear_arguments import ClearArguments
-from proxy.designs.dedup_old import DedupOld
-from proxy.designs.prune_tools import PruneTools
-from proxy.designs.strip_attachments import StripAttachments
-from proxy.designs.tool_hints import ToolHints
+from proxy.designs.strategies import DedupOld, PruneTools, StripAttachments
+from proxy.designs.tool_hints import ClearArguments, ToolHints
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.history.pairing import Flaws
-from proxy.shorten.block import Block, close
+from proxy.shorten.block import STEPS, Block, close, step_from_json, step_to_json
+from proxy.shorten.clear_results import ClearResults, ClipOutput, DedupArrivals, restore_repeated
+from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.rules import Facts, Keep, Rules
-from proxy.shorten.step_registry import STEPS, step_from_json, step_to_json
-from proxy.shorten.steps.clear_results import ClearResults
-from proxy.shorten.steps.clip_output import ClipOutput
-from proxy.shorten.steps.dedup_arrivals import DedupArrivals, restore_repeated
-from proxy.shorten.steps.drop_middle import DropMiddle
 from tests.support.compaction_worker import Worker
 from tests.support.histories import IMAGE
 from tests.support.messages import assistant, call, calls, history, request, tool, user

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.history.observations import OBSERVATIONS, mark_observations
-from proxy.shorten.notes import GO_ON, HEADING, OPENING
+from proxy.shorten.fold import GO_ON, HEADING, OPENING
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import AS_OF, NOTED, Summarize, Summary, SummaryRules

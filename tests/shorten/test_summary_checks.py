@@ -6,7 +6,7 @@ import time
 import pytest
 
 from proxy.shorten.pipeline import estimate_tokens
-from proxy.shorten.summary_check import SummaryReply, Verdict, judge_answer
+from proxy.shorten.summary import SummaryReply, Verdict, judge_answer
 
 GOOD = "## Goal\nMend src/main.py.\n## State\nTwo of its three tests pass; the last one needs the new flag."
 HEADINGS = ("Goal", "State", "Next")

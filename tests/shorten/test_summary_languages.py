@@ -9,7 +9,7 @@ import pytest
 
 from proxy.config.policies import read_prompt
 from proxy.shorten.pipeline import estimate_tokens
-from proxy.shorten.summary_check import SummaryReply, judge_answer
+from proxy.shorten.summary import SummaryReply, judge_answer
 
 ENGLISH = """## Goals and constraints
 "Mend the login in src/auth/session.ts, and do not touch the public API."

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from proxy.config import Upstream as Settings
-from proxy.shorten.memory import Identity, SummaryCandidate
+from proxy.shorten.block import Identity, SummaryCandidate
 from proxy.shorten.pipeline import estimate_tokens
-from proxy.shorten.summary import Summary, SummaryRules
-from proxy.shorten.summary_check import Verdict
+from proxy.shorten.summary import Summary, SummaryRules, Verdict
 from proxy.store.contract import SystemClock
 from proxy.store.sqlite import SqliteStore
 from proxy.summary import pending

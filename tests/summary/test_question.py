@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 from proxy.history.messages import make_literal
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.path.planning import NeedSummary
-from proxy.shorten import transcript_text
+from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Facts, Keep, Rules
-from proxy.shorten.steps.clear_results import ClearResults
-from proxy.shorten.summary import Summary, SummaryRules
-from proxy.shorten.summary_check import SummaryReply, Verdict
+from proxy.shorten.summary import NOW, Summary, SummaryReply, SummaryRules, Verdict, render_request, retell
 from proxy.summary.question import AGAIN, CLIP_CHARACTERS, Question, list_tries
 from tests.support.compaction_worker import Worker
 from tests.support.histories import LEGAL, OPENING, SMALL, start_history
@@ -361,7 +359,7 @@ def test_it_weighs_what_goes_and_not_what_stays_beside_it():
 def test_a_transcript_names_speakers_and_calls():
     body = request(user("Do it."), call("Read", path="a", out="text", preamble="I look."), assistant("Done.")).body
     note = make_literal(b'{"role": "user", "content": "Earlier."}', 0, 1, "note")
-    assert transcript_text.retell((note, *body)).split("\n") == [
+    assert retell((note, *body)).split("\n") == [
         "[background] Earlier.",
         "[user] Do it.",
         "[assistant] I look.",
@@ -373,14 +371,14 @@ def test_a_transcript_names_speakers_and_calls():
 
 def test_an_observation_is_a_result_whatever_its_role():
     body = mark_observations(request(user("x"), assistant("ls"), user("Observation: " + BIG)).body, OBSERVATIONS)
-    assert "[result] Observation: 0 line_0" in transcript_text.retell(body, clip=100)
-    assert len(transcript_text.retell(body, clip=100)) < 250
+    assert "[result] Observation: 0 line_0" in retell(body, clip=100)
+    assert len(retell(body, clip=100)) < 250
 
 
 def test_nothing_inside_can_close_the_frame():
-    text = transcript_text.render_request("Sum up.", "Earlier</earlier-summary>.", ["a </transcript> b"])
+    text = render_request("Sum up.", "Earlier</earlier-summary>.", ["a </transcript> b"])
     assert text.count("</transcript>") == 1
     assert text.count("</earlier-summary>") == 1
     assert text.startswith("Sum up.\n\n<earlier-summary>")
-    assert text.endswith(transcript_text.NOW)
-    assert "earlier-summary" not in transcript_text.render_request("Sum up.", "", ["a"])
+    assert text.endswith(NOW)
+    assert "earlier-summary" not in render_request("Sum up.", "", ["a"])

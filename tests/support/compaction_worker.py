@@ -33,11 +33,11 @@ from proxy.path.program import run
 from proxy.path.remedies import plan_untouched
 from proxy.path.remember import load_memory
 from proxy.path.services import KnownRequests
-from proxy.shorten.memory import LastRequest, LookUp, SummaryCandidate
+from proxy.shorten.block import LastRequest, LookUp, SummaryCandidate
+from proxy.shorten.economics import Window
 from proxy.shorten.pipeline import Count, estimate_tokens
 from proxy.shorten.rules import Anchor, Facts, Rules
 from proxy.shorten.summary import Summary
-from proxy.shorten.window import Window
 from proxy.store.contract import Found
 from proxy.store.memory_store import MemoryStore
 from proxy.wire.chat.chat_format import CHAT_FORMAT

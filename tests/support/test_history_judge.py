@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from proxy.shorten import notes
+from proxy.shorten import fold
 from tests.support.growing_histories import CLOSING, OPENING, Conversation
 from tests.support.history_judge import breaches, changes, split_body
 
@@ -31,7 +31,7 @@ def test_a_sound_conversation_has_no_breach_and_a_request_is_read_back_whole(see
 
 
 def test_the_imitated_frame_is_that_of_todays_notes():
-    assert (OPENING, CLOSING) == (notes.OPENING, notes.CLOSING)
+    assert (OPENING, CLOSING) == (fold.OPENING, fold.CLOSING)
 
 
 def test_other_conversations_have_breaches_of_many_kinds():

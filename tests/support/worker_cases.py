@@ -8,24 +8,18 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from proxy.designs.clear_arguments import ClearArguments
-from proxy.designs.dedup_old import DedupOld
 from proxy.designs.one_liners import OneLiners
-from proxy.designs.strip_attachments import StripAttachments
-from proxy.designs.tool_hints import ToolHints
+from proxy.designs.strategies import DedupOld, StripAttachments
+from proxy.designs.tool_hints import ClearArguments, ToolHints
 from proxy.history.grouping import find_groups
 from proxy.history.messages import NOTE, find_last_assistant
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.history.pins import Pins
+from proxy.shorten.clear_results import ClearObservations, ClearResults, ClipOutput, DedupArrivals, StripReasoning
+from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.economics import Prices
-from proxy.shorten.notes import HEADING
+from proxy.shorten.fold import HEADING
 from proxy.shorten.rules import Facts, Keep, Rules
-from proxy.shorten.steps.clear_observations import ClearObservations
-from proxy.shorten.steps.clear_results import ClearResults
-from proxy.shorten.steps.clip_output import ClipOutput
-from proxy.shorten.steps.dedup_arrivals import DedupArrivals
-from proxy.shorten.steps.drop_middle import DropMiddle
-from proxy.shorten.steps.strip_reasoning import StripReasoning
 from proxy.shorten.summary import Summary, SummaryRules
 from tests.support.compaction_worker import Worker, turns
 from tests.support.histories import any_history, asked_and_answered, legal

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.shorten.calibration import NOT_REPORTED, Usage
+from proxy.shorten.economics import NOT_REPORTED, Usage
 from proxy.wire.token_counts import TAIL_BYTES, Tail, read_usage
 from tests.support.completions import call_turn, chunk, delta, text_turn
 

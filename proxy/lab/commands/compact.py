@@ -25,7 +25,7 @@ from proxy.config import Config
 from proxy.config.policies import DEFAULT, Policy
 from proxy.config.values import suggest
 from proxy.config.yaml_file import parse_variable
-from proxy.designs.prune_tools import PruneTools
+from proxy.designs.strategies import PruneTools
 from proxy.history.agents import EXEMPT
 from proxy.history.messages import Message
 from proxy.history.request import Request
@@ -36,12 +36,12 @@ from proxy.lab.sessions import session_files
 from proxy.models.tokenizer import Tokenizers
 from proxy.models.windows import resolve_window
 from proxy.path.planning import choose_without_model, decide
+from proxy.shorten.block import STEPS
+from proxy.shorten.economics import Window
 from proxy.shorten.pipeline import Draft, Step, StepReport, run
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.state import ConversationState
-from proxy.shorten.step_registry import STEPS
 from proxy.shorten.summary import Summarize
-from proxy.shorten.window import Window
 from proxy.store.transcripts.archive import role_and_text
 from proxy.summary.question import build_question
 from proxy.wire.chat.chat_format import CHAT_FORMAT

@@ -31,7 +31,7 @@ from proxy.models.windows import resolve_window
 from proxy.server import supervisor
 from proxy.server.config_watch import ConfigSource
 from proxy.server.worker import LastValid, Worker, make_url
-from proxy.shorten.window import TokenPrices
+from proxy.shorten.economics import TokenPrices
 
 PAUSE_SECONDS, RUN_SECONDS = 0.15, 22.0
 SUMMARY_SECONDS = 2.0

@@ -26,10 +26,9 @@ from proxy.history.observations import mark_observations
 from proxy.history.pairing import pair_results
 from proxy.history.pins import find_fixed
 from proxy.history.request import Request
-from proxy.shorten import transcript_text
 from proxy.shorten.pipeline import Count, Draft, StepReport, run
 from proxy.shorten.rules import Rules
-from proxy.shorten.summary_check import Verdict
+from proxy.shorten.summary import Verdict, retell
 from proxy.summary.call import SummaryCall, fetch_whole_answer
 from proxy.summary.question import Question
 from proxy.upstream.client import Call, Client
@@ -124,7 +123,7 @@ class Turns:
 
     def build_question(self, clip: int, clean: Callable[[str], str] = str) -> str:
         """The mark of the frame is the digest of its content: nothing inside can hold it, or close the frame."""
-        texts = [clean(transcript_text.retell(self.messages(turn.number), clip)) for turn in self.listed]
+        texts = [clean(retell(self.messages(turn.number), clip)) for turn in self.listed]
         mark = blake2b("\0".join(texts).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
         frames = [f"--- {mark} turn {number} ---\n{text}" for number, text in enumerate(texts, 1)]
         question = _ASKED.format(mark=mark, offered=", ".join(map(str, self.offered)))

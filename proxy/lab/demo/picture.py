@@ -8,7 +8,7 @@ from textwrap import wrap
 from proxy.lab.demo.agent import TOOLS, AgentTurn, Run, encode
 from proxy.lab.demo.model import CACHED_LEAST, CACHED_STEP, NAME, DemoUsage, ReceivedRequest
 from proxy.models.tokenizer import Tokenizer
-from proxy.shorten.window import TokenPrices
+from proxy.shorten.economics import TokenPrices
 
 MILLION_TOKENS = 1_000_000
 CACHED_PRICE_RATIO = 0.1

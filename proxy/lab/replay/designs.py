@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.rules import Keep, Rules
-from proxy.shorten.steps.clear_results import ClearResults
 from proxy.shorten.summary import SummaryRules
 
 UNBOUNDED_HORIZON_REQUESTS = 10**9

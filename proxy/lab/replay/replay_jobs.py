@@ -20,7 +20,7 @@ from proxy.lab.replay.replay_history import ReplayHistory
 from proxy.lab.replay.replay_values import Conversation, Result
 from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Simulation, Trial
-from proxy.shorten.window import compute_relative_prices
+from proxy.shorten.economics import compute_relative_prices
 
 VERSION = 3
 """Stored results of another version of the measures are not used again."""

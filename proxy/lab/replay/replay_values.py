@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
-from proxy.shorten.economics import Prices
-from proxy.shorten.window import Window
+from proxy.shorten.economics import Prices, Window
 
 Json = dict[str, Any]
 Figures = TypeVar("Figures", "Tokens", "Needed", "Recall", "Estimate")

@@ -21,7 +21,7 @@ from proxy.lab.replay.truth import find_documents, is_whole, judge_outcomes, mea
 from proxy.lab.replay.validity import BY_DIALECT, shape_of
 from proxy.models.tokenizer import Tokenizers
 from proxy.models.windows import find_prior_calibration, resolve_window
-from proxy.shorten.calibration import Calibration
+from proxy.shorten.economics import Calibration
 from proxy.shorten.pipeline import Count, estimate_tokens
 from proxy.wire.http_head import CHAT_PATH, MESSAGES_PATH
 

@@ -36,13 +36,11 @@ from proxy.path.actions import (
 )
 from proxy.path.conversation import Context, Conversation, list_forwarded_pieces
 from proxy.path.program import run
-from proxy.shorten.block import Block
-from proxy.shorten.economics import Prices
-from proxy.shorten.memory import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, FoundValues, LookUp, SummaryCandidate
+from proxy.shorten.block import DAY_SECONDS, FAILED_SECONDS, MAX_FAILURES, Block, FoundValues, LookUp, SummaryCandidate
+from proxy.shorten.economics import Prices, Window
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Rules
 from proxy.shorten.summary import Summary, SummaryRules
-from proxy.shorten.window import Window
 from proxy.summary.question import Question
 from proxy.wire.chat.chat_answers import CHAT_ANSWERS
 from proxy.wire.formats import ANSWER_FORMATS

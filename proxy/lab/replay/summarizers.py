@@ -16,10 +16,10 @@ from proxy.config import Upstream
 from proxy.history.messages import Message
 from proxy.lab.replay.replay_history import ReplayHistory, RequestTurn
 from proxy.lab.replay.replay_values import Tokens
-from proxy.shorten.call_labels import choose_argument
 from proxy.shorten.outcome import find_outcome
 from proxy.shorten.pipeline import estimate_tokens
-from proxy.shorten.summary_check import SummaryReply
+from proxy.shorten.placeholder import choose_argument
+from proxy.shorten.summary import SummaryReply
 from proxy.summary.call import SummaryCall, SummaryCost
 from proxy.summary.question import Question, Try, list_tries
 from proxy.upstream.client import Call, Client

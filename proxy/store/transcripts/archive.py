@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar
 
 from proxy.history.messages import Message, read_message
-from proxy.recall import search as recall
+from proxy.recall import tool as recall
 from proxy.store.transcripts.files import (
     CURRENT,
     OPEN_TRIES,

@@ -10,7 +10,7 @@ from typing import Any
 
 from proxy.history import splice
 from proxy.history.messages import read_message
-from proxy.recall.own_tools import OwnTool
+from proxy.recall.tool import OwnTool
 from proxy.wire.answer_assembly import Assembly
 from proxy.wire.api_format import AnswerFormat, Round, Rounds, add_usage, extend_request
 from proxy.wire.event_streams import read_event, write_event

@@ -7,7 +7,7 @@ from typing import Any
 
 from proxy.history import splice
 from proxy.history.messages import ToolCall
-from proxy.recall.own_tools import OwnTool
+from proxy.recall.tool import OwnTool
 from proxy.wire.api_format import AnswerFormat, Round, Rounds, add_usage, extend_request, make_chunk, write_completion
 from proxy.wire.event_streams import read_event, write_event
 from proxy.wire.json_body import as_object, read_object, write_json

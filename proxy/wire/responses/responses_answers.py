@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from proxy.history.messages import ToolCall
-from proxy.recall.own_tools import OwnTool
+from proxy.recall.tool import OwnTool
 from proxy.wire.api_format import AnswerFormat, Round, Rounds, add_usage, extend_request, make_chunk, write_completion
 from proxy.wire.event_streams import has_name, read_event, write_event
 from proxy.wire.json_body import as_object, find_raw, find_values, read_object, write_json

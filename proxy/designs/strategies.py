@@ -1,27 +1,27 @@
-"""Replace an old result that a later call has made obsolete by a line that says so.
+"""Document 003 (RFD 036): strategies that are composed.
 
-Implements a strategy of document 003 (RFD 036). A later call makes an earlier one obsolete if it is the same, or covers
-it: a read of lines 1-200 one of lines 20-40.
+A later call makes an earlier one obsolete if it is the same, or covers it: a read of lines 1-200 one of lines 20-40.
 """
 
 import json
 from collections import deque
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from proxy.history.agents import EXEMPT, matches_any
+from proxy.history import splice
+from proxy.history.agents import EXEMPT, Hint, find_modes, matches_any
 from proxy.history.calls import remove_calls
-from proxy.history.messages import REPEATED, Message, ToolCall
-from proxy.shorten.call_labels import render_call
+from proxy.history.messages import REPEATED, Message, ToolCall, find_part_type
+from proxy.history.offered_tools import list_tool_names, remove_pruned_tools
+from proxy.recall.tool import COMPACT, RECALL
+from proxy.shorten.clear_results import without_newest
 from proxy.shorten.pipeline import Count, Draft
+from proxy.shorten.placeholder import render_call
 
 Subsumption = tuple[str, str, str, str, str]
-"""A tool (glob) and its arguments for the path, the first line, the last line, the number of lines; "" for none.
-
-The first line may be an argument that holds both ends of a range, as `view_range: [1, 50]`. All other arguments must
-be the same in both calls.
-"""
+"""A tool (glob) and its arguments for the path, the first line (or `[1, 50]`), the last line, the number of lines; ""
+for none."""
 
 READS: tuple[Subsumption, ...] = (
     ("read", "file_path", "offset", "", "limit"),
@@ -39,7 +39,6 @@ LOOKS = ("view", "read", "Line")
 CHANGES = ("*create*", "*write*", "*modify*", "*edit*", "*replace*", "*patch*", "*insert*", "git_commit", "*delete*")
 """Tools whose calls are never made obsolete, unless they only look at a file: a repeated commit has another hash."""
 RANGES_MAX = 64
-"""Thousands of calls may name one file; each is compared with this many later ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class DedupOld:
     remove: bool = False
     """Take the older call out with its result, instead of leaving the call and a line."""
     subsumes: tuple[Subsumption, ...] = READS
-    """Which arguments say what a call covers; see `Subsumption`."""
+    """Which arguments say what a call covers."""
     hints: tuple[tuple[str, bool], ...] = ()
     """Tools (globs) whose repeated calls make older ones obsolete or do not, before `exempt` and `CHANGES`; the first
     that matches counts."""
@@ -102,7 +101,6 @@ class DedupOld:
 
 
 def remove_pairs(draft: Draft, call_ids: Collection[int], made: str) -> Draft:
-    """The draft without these calls and their results, if both of them may be touched."""
     results = {id(call): message for message, call in draft.pair_with_calls() if call is not None}
     removed_calls, removed_results = set[int](), set[int]()
     for message in draft.middle:
@@ -123,8 +121,6 @@ def remove_pairs(draft: Draft, call_ids: Collection[int], made: str) -> Draft:
 
 
 class _LaterCalls:
-    """The later calls, seen so far going backwards."""
-
     def __init__(self, subsumes: tuple[Subsumption, ...]) -> None:
         self._subsumes = subsumes
         self._same = set[str]()
@@ -150,7 +146,6 @@ class _LaterCalls:
 
 
 def _find_range(arguments: Mapping[str, Any], first: str, last: str, count: str) -> tuple[float, float]:
-    """The first and the last line that a call asks for; all of them if it names none."""
     start, end = arguments.get(first), arguments.get(last)
     if isinstance(start, list) and len(start) == 2:  # noqa: PLR2004 (both ends)
         start, end = start
@@ -162,3 +157,81 @@ def _find_range(arguments: Mapping[str, Any], first: str, last: str, count: str)
 
 def _read_number(value: Any, default: float) -> float:  # noqa: ANN401 - JSON
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else default
+
+
+LABELS = {
+    "image_url": "an image",
+    "input_audio": "a sound recording",
+    "file": "a file",
+    "image": "an image",
+    "document": "a file",
+    "input_image": "an image",
+    "input_file": "a file",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StripAttachments:
+    """Replace old images, audio and files by a label."""
+
+    name: ClassVar[str] = "strip_attachments"
+
+    keep_recent: int = 1
+    """How many of the newest messages with attachments keep them."""
+    hints: tuple[Hint, ...] = ()
+    """The policy on results by tool: those to keep stay whole."""
+
+    def reach(self, draft: Draft) -> int:
+        return sum(draft.count(message.raw) for message in self._list_old(draft))
+
+    def __call__(self, draft: Draft) -> Draft:
+        return draft.exchange({id(message): self._label_attachments(message) for message in self._list_old(draft)})
+
+    def _list_old(self, draft: Draft) -> list[Message]:
+        attached = [message for message in draft.middle + draft.after if message.attached]
+        old_ids = {id(message) for message in without_newest(attached, self.keep_recent)}
+        if not old_ids:
+            return []
+        return [
+            message
+            for message, call in draft.pair_with_calls()
+            if id(message) in old_ids and draft.free(message) and not message.literal and not self._is_kept(call)
+        ]
+
+    def _is_kept(self, call: ToolCall | None) -> bool:
+        return call is not None and find_modes(call.name, self.hints)[1] == "keep"
+
+    def _label_attachments(self, message: Message) -> Message:
+        # Read back from a block, an observation must not pass for the words of a user.
+        made = f"{self.name} of an observation" if message.is_observation else self.name
+        return message.with_content(splice.replace_elements(message.content, 0, _label), made)
+
+
+def _label(part: bytes) -> bytes:
+    kind = find_part_type(part)
+    if kind not in LABELS:
+        return part
+    label = {"type": "text", "text": f"[Here was {LABELS[kind]}, cleared to save space.]"}
+    return json.dumps(label).encode()
+
+
+ENDINGS = ("*finish*", "*submit*", "*complet*", "*done*", "*final*", "exit*", "end_*", "ask*", "compact")
+
+
+@dataclass(frozen=True, slots=True)
+class PruneTools:
+    """Leave out the definitions of tools that the history never calls."""
+
+    name: ClassVar[str] = "prune_tools"
+
+    keep: tuple[str, ...] = ENDINGS
+    """Tools that stay though they were never used (globs), as those by which an agent ends its task."""
+
+    def reach(self, draft: Draft) -> int:
+        return draft.count(draft.tools) if draft.tools else 0
+
+    def __call__(self, draft: Draft) -> Draft:
+        used = {call.name for message in draft.view for call in message.calls}
+        used |= {draft.forced_tool, RECALL.name, COMPACT.name}
+        spare = [name for name in list_tool_names(draft.tools) if name not in used and not matches_any(name, self.keep)]
+        return replace(draft, tools=remove_pruned_tools(draft.tools, spare))

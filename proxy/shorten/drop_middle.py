@@ -1,40 +1,46 @@
-"""The ledger: a list of deeds in a stretch of history, made without a model.
+"""Fold old messages to the user's words and a ledger of what was done, without a model.
 
     Done to the outside world: do not do it again (newest first):
     - charge_card(order: 1042, amount_cents: 4999) => id: ch_19f3, status: succeeded
-    Files changed (newest first):
-    - src/cart.py => edited
     Commands (2 of 9, newest first):
     - pytest -q => exit code 1: FAILED tests/test_cart.py::test_total
 
-It is made from the client's own messages and never from an earlier ledger, so it does not decay, however often a
-history is compacted. Each thing is listed once, as it was done last.
+The ledger is made from the client's own messages, never from an earlier one: it does not decay.
 """
 
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from proxy.history import agents
+from proxy.history.agents import STATEFUL, Hint
 from proxy.history.commands import find_command_line, remove_folder_change
-from proxy.history.messages import Message, ToolCall
+from proxy.history.messages import NOTE, Message, ToolCall
 from proxy.history.observations import find_output_within
 from proxy.history.pairing import list_callers
-from proxy.shorten.acts import acts_on_world
-from proxy.shorten.call_labels import render_call
-from proxy.shorten.outcome import ResultOutcome, cut_first_line, find_outcome, find_words_of_user
+from proxy.shorten.acts import acts_on_world, list_file_uses
+from proxy.shorten.fold import (
+    LOST_WORDS,
+    count_bytes,
+    count_words,
+    find_kept_words,
+    find_lost_documents,
+    find_unsummarized_start,
+    fold_stretches,
+)
+from proxy.shorten.outcome import ResultOutcome, cut_first_line, cut_line, find_outcome, find_words_of_user
 from proxy.shorten.output import read_output
-from proxy.shorten.touched_files import list_file_uses
+from proxy.shorten.pipeline import Draft
+from proxy.shorten.placeholder import render_call
 
 ENTRY_CHARACTERS = 400
 EXCERPT_CHARACTERS = 160
 USER_CHARACTERS = 300
 TEXT_CHARACTERS = 8_000
-"""At most this much of a message is read."""
 COMMAND_CHARACTERS = 1_000
 SHORT_RESULT_CHARACTERS = 160
-"""Results up to this length are listed whole."""
 _ASIDE = "system-reminder|environment_details|environment_context|turn_aborted|local-command-[a-z]+|bash-std[a-z]+"
 _CLIENT_NOTES = re.compile(rf"<({_ASIDE})>.*?(?:</\1>|\Z)", re.DOTALL)
 """Notes that clients put among a user's words."""
@@ -46,15 +52,11 @@ _FENCE = "```"
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Entries of one sort."""
-
     title: str
     weight: int = 1
-    """Its share of the room if there is not enough for all."""
     lengths: tuple[int, ...] = (ENTRY_CHARACTERS,)
     """The longest entry: the first of these lengths with which there is room for all."""
     counts: bool = False
-    """An entry tells how often it was done."""
     is_newest_first: bool = True
 
 
@@ -96,8 +98,6 @@ class Entry:
 
 @dataclass(slots=True)
 class Ledger:
-    """The entries of each section, the newest last."""
-
     pages: dict[Section, dict[str, Entry]] = field(default_factory=lambda: {section: {} for section in SECTIONS})
 
     def enter(self, entry: Entry) -> None:
@@ -110,9 +110,7 @@ class Ledger:
             self.pages[OTHER].pop(_make_failure_key(entry), None)
 
     def render(self, budget: int) -> str:
-        """The sections in at most *budget* bytes. Those that need least of their share come first, and leave the rest
-        of it to the others.
-        """
+        """The sections in at most *budget* bytes. Those that need least of their share leave the rest to the others."""
         for path in self.pages[CHANGED]:
             self.pages[READ].pop(path, None)
         pages = {section: [*reversed(page.values())] for section, page in self.pages.items() if page}
@@ -135,11 +133,7 @@ def write_ledger(
     kept_starts: Collection[int] = (),
     lost_documents: Collection[int] = (),
 ) -> str:
-    """Write the ledger of a stretch in at most *budget* bytes.
-
-    `with_user_words`: list the user's words; off if they stay verbatim anyway. `kept_starts`: the starts of messages
-    that stay in the view and need no entry. `lost_documents`: the starts of documents in force that stay nowhere.
-    """
+    """Write a ledger. Messages at `kept_starts` stay in the view; `lost_documents` stay nowhere."""
     ledger = Ledger()
     for message, call, following in zip(messages, list_callers(messages), (*messages[1:], None), strict=False):
         if message.start in kept_starts:
@@ -222,7 +216,6 @@ def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator
 
 
 def _render_command(call: ToolCall) -> str:
-    """The command line in one line, without comments and the change of folder before it."""
     command = remove_folder_change(find_command_line(call.named))[:COMMAND_CHARACTERS]
     lines = (line.strip() for line in command.split("\n"))
     return cut_first_line(" ".join(line for line in lines if line and not line.startswith("#")), EXCERPT_CHARACTERS)
@@ -233,7 +226,6 @@ def _quote_user(section: Section, words: str) -> Entry:
 
 
 def _describe_ending(outcome: ResultOutcome, result: str) -> str:
-    """How a call ended: a failure, an end state, an error, a short answer as it is, or the last line of a long one."""
     if outcome.has_failed or (outcome.exit_code == 0 and outcome.error):
         return outcome.render()
     if outcome.end_state or outcome.error:
@@ -252,7 +244,6 @@ def _make_failure_key(entry: Entry) -> str:
 
 
 def _render_section(section: Section, entries: Sequence[Entry], room: int) -> str:
-    """The entries that there is room for; empty if there is room for none."""
     rows = dict[int, str]()
     longest_heading = f"{section.title} ({len(entries)} of {len(entries)}, newest first):"
     for characters in section.lengths:
@@ -288,3 +279,93 @@ def _count_characters(entries: Sequence[Entry]) -> int:
 
 def _count_bytes(text: str) -> int:
     return len(text.encode("utf-8", "replace"))
+
+
+LEDGER_SHARE = 0.25
+CONCLUSIONS_SHARE = 0.1
+"""Shares of the goal. In windows of 16,000 tokens and more the settings are the lower bound."""
+CONCLUSION_CHARACTERS = 160
+SHORTEST_REMARK_CHARACTERS = 40
+"""A shorter text beside a call ("Now the tests.") tells nothing."""
+CONCLUSIONS = "What the assistant said, in part:"
+
+
+@dataclass(frozen=True, slots=True)
+class DropMiddle:
+    """Replace the middle by the user's own words and one note of the assistant's conclusions and deeds."""
+
+    name: ClassVar[str] = "drop_middle"
+
+    user_tokens: int = 20_000
+    """How many tokens of the user's messages stay verbatim: the first message, then the newest; at most half of the
+    goal."""
+    answer_tokens: int = 2_000
+    """How many tokens of the assistant's newest answers to the user stay verbatim."""
+    conclusions: int = 3_000
+    """Bytes of the assistant's other texts, a line each."""
+    ledger: int = 8_000
+    """Bytes of ledger in all."""
+    exempt: tuple[str, ...] = STATEFUL
+    """Tools whose newest calls stay with their results (globs, case ignored): they carry state and instructions."""
+    exempt_tokens: int = 2_000
+    """How many tokens of them stay at most."""
+    hints: tuple[Hint, ...] = ()
+    """The policy on results by tool: the newest of those to keep stay with their calls, up to half of the target."""
+
+    def reach(self, draft: Draft) -> int:
+        return sum(draft.count(message.raw) for message in draft.middle if draft.may_fold(message))
+
+    def __call__(self, draft: Draft) -> Draft:
+        kept_ids = find_kept_words(
+            draft,
+            self.user_tokens,
+            exempt=self.exempt,
+            exempt_tokens=self.exempt_tokens,
+            answer_tokens=self.answer_tokens,
+            hints=self.hints,
+        )
+        removed = [message for message in draft.middle if id(message) not in kept_ids]
+        if not removed:
+            return draft
+        lines = [self._describe(draft, kept_ids, removed)]
+        lost = count_words(removed)
+        if lost:
+            lines.append(" ".join(filter(None, (LOST_WORDS.format(lost), draft.pointer))))
+        text = "\n".join(filter(None, lines))
+        folded = fold_stretches(draft, kept_ids, lambda stretch: stretch.notes(text), once=True)
+        return folded if count_bytes(folded.middle) < count_bytes(draft.middle) else draft
+
+    def _describe(self, draft: Draft, kept_ids: set[int], removed: Sequence[Message]) -> str:
+        beside = (*draft.before, *(message for message in draft.middle if id(message) in kept_ids))
+        kept_starts = {message.start for message in beside if message.made != NOTE}
+        origin = draft.origin[find_unsummarized_start(draft, kept_ids) : max(message.stop for message in removed)]
+        ledger_bytes = draft.bytes_within(LEDGER_SHARE, self.ledger)
+        if draft.bare:
+            ledger_bytes //= 2
+        ledger = write_ledger(
+            origin,
+            ledger_bytes,
+            kept_starts=kept_starts,
+            lost_documents=find_lost_documents(draft, kept_ids),
+        )
+        if draft.bare:
+            return ledger
+        conclusions = render_conclusions(origin, kept_starts, draft.bytes_within(CONCLUSIONS_SHARE, self.conclusions))
+        return "\n".join(filter(None, (conclusions, ledger)))
+
+
+def render_conclusions(messages: Sequence[Message], kept_starts: Collection[int], room: int) -> str:
+    room -= len(CONCLUSIONS)
+    lines = list[str]()
+    for message in reversed(messages):
+        if message.role != "assistant" or message.start in kept_starts:
+            continue
+        text = " ".join(message.text[:TEXT_CHARACTERS].split())
+        line = f"- {cut_line(text, CONCLUSION_CHARACTERS)}"
+        if not text or (message.calls and len(text) < SHORTEST_REMARK_CHARACTERS) or line in lines:
+            continue
+        room -= _count_bytes(line) + 1
+        if room < 0:
+            break
+        lines.append(line)
+    return "\n".join((CONCLUSIONS, *reversed(lines))) if lines else ""

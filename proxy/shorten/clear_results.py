@@ -1,0 +1,400 @@
+"""Steps that shorten results, as they arrive or when they are old, and drop old reasoning.
+
+On arrival nothing is in a cache yet, so it costs no rewrite. But an agent asks again for text that it cannot see, so
+only a result of more than `over` bytes and more than `share` of the window is clipped.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, TypeVar
+
+from proxy.history import splice
+from proxy.history.agents import EXEMPT, Hint, find_modes, matches_any
+from proxy.history.canonical import remove_wrapping
+from proxy.history.messages import REPEATED, Message, ToolCall, find_part_type, make_literal
+from proxy.history.pairing import list_callers
+from proxy.history.rereads import RESTORED
+from proxy.recall.tool import render_handle
+from proxy.shorten import placeholder
+from proxy.shorten.acts import is_file_text, list_file_uses, list_read_paths
+from proxy.shorten.outcome import cut_line, find_outcome, holds_words_of_user, list_error_lines
+from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count, Draft
+from proxy.shorten.placeholder import name_result
+
+LARGEST_SHARE = 0.5
+TAIL_SHARE = 0.3
+ERRORS_SHARE = 0.2
+NOTES_CHARACTERS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class ClipOutput:
+    """Keep the head and the tail of an oversize result."""
+
+    name: ClassVar[str] = "clip_output"
+
+    over: int = 20_000
+    """Results up to this many bytes stay whole."""
+    share: float = 0.1
+    """So do those up to this share of the usable window (at four bytes a token), if the window is known."""
+    lines: int = 0
+    """Cut to this many lines instead (0: by bytes)."""
+    hints: tuple[Hint, ...] = ()
+    """The policy on results by tool: those to keep stay whole; see `Hint`."""
+
+    def reach(self, draft: Draft) -> int:
+        return sum(draft.count(message.raw) for message in draft.middle if self._is_huge(message, draft.window))
+
+    def __call__(self, draft: Draft) -> Draft:
+        return draft.rewrite(lambda message, call: self._clip(message, call, draft))
+
+    def spares(self, message: Message, window: int | None, _earlier: Sequence[int]) -> bool:
+        return not self._is_huge(message, window)
+
+    def _find_limit(self, window: int | None) -> int:
+        if window is None:
+            return self.over
+        limit = max(self.over, int(BYTES_PER_TOKEN * self.share * window))
+        # A result that is ordinary elsewhere would fill a small window, and no step may touch the newest ones later.
+        return min(limit, int(BYTES_PER_TOKEN * LARGEST_SHARE * window))
+
+    def _is_huge(self, message: Message, window: int | None) -> bool:
+        limit = 0 if self.lines else self._find_limit(window)
+        return message.is_bulk and not message.literal and is_content_over(message, limit)
+
+    def _clip(self, message: Message, call: ToolCall | None, draft: Draft) -> Message:
+        if not self._is_huge(message, draft.window):
+            return message
+        if call is not None and find_modes(call.name, self.hints)[1] == "keep":
+            return message
+        limit, text = self._find_limit(draft.window), message.text
+        if not text or message.list_attachments():  # the model has not seen them yet
+            return message
+        way_back = "ask for a part to see more"
+        if draft.recalls:
+            way_back = f"{render_handle(message.start, message.stop)} returns it"
+        cut = partial(self._cut, call=call, way_back=way_back)
+        shorter = placeholder.shorten_output(message, lambda inner: cut(inner, limit * len(inner) // len(text)))
+        # JSON with many texts has a note for each. Of an answer only the output behind its words may be shortened.
+        is_answer = message.role == "assistant"
+        if not is_answer and not self.lines and len(shorter) > limit + NOTES_CHARACTERS:
+            shorter = cut(text, limit)
+        return message if shorter == text else message.with_text(shorter, self.name)
+
+    def _cut(self, text: str, limit: int, call: ToolCall | None, way_back: str) -> str:
+        head, tail = self._find_ends_by_lines(text) if self.lines else _find_ends_by_bytes(text, limit)
+        middle = text[len(head) : len(text) - len(tail)]
+        if not middle:
+            return text
+        size = f"{placeholder.describe_length(middle)}, {len(middle):,} characters"
+        note = f"\n[… {size} left out here by the context proxy; {way_back}"
+        lines = cut_line(placeholder.join_lines(*list_error_lines(middle, call)), int(limit * ERRORS_SHARE))
+        if lines:
+            note += f". Lines of it that tell of errors:\n{lines}\n… end of what was left out]\n"
+        else:
+            note += " …]\n"
+        return head + note + tail
+
+    def _find_ends_by_lines(self, text: str) -> tuple[str, str]:
+        lines = text.split("\n")
+        if len(lines) <= self.lines:
+            return text, ""
+        tail = int(self.lines * TAIL_SHARE)
+        return "\n".join(lines[: self.lines - tail]), "\n".join(lines[len(lines) - tail :])
+
+
+def _find_ends_by_bytes(text: str, limit: int) -> tuple[str, str]:
+    room = min(limit, int(limit * len(text) / max(1, len(text.encode("utf-8", "surrogatepass")))))
+    if len(text) <= room:
+        return text, ""
+    tail_room = int(room * TAIL_SHARE)
+    head = text[: room - tail_room - int(room * ERRORS_SHARE)]
+    tail = text[len(text) - tail_room :]
+    for mark in "\n ":
+        stop = head.rfind(mark)
+        if stop > len(head) * 0.8:
+            head = head[:stop]
+            break
+    for mark in "\n ":
+        start = tail.find(mark)
+        if 0 <= start < tail_room * 0.2:
+            tail = tail[start + 1 :]
+            break
+    return head, tail
+
+
+def is_content_over(message: Message, limit: int) -> bool:
+    """Whether the content has more bytes than this. A cache marker in it does not count."""
+    content = message.content
+    return len(content) > limit and len(remove_wrapping(content)) > limit
+
+
+@dataclass(frozen=True, slots=True)
+class DedupArrivals:
+    """Point a result that repeats an earlier one, word for word, back to it."""
+
+    name: ClassVar[str] = REPEATED
+
+    over: int = 500
+    """Results up to this many bytes are left as they are."""
+
+    def reach(self, draft: Draft) -> int:
+        return sum(draft.count(message.raw) for message in draft.middle if self._is_long(message))
+
+    def __call__(self, draft: Draft) -> Draft:
+        contents = [remove_wrapping(message.content) for message in draft.middle if self._is_long(message)]
+        before = draft.before if contents else ()
+        earlier = {remove_wrapping(message.content) for message in before if self._is_long(message)}
+        if len(set(contents)) == len(contents) and earlier.isdisjoint(contents):
+            return draft
+        first = dict[bytes, tuple[Message, ToolCall | None]]()
+        for message, call in zip(draft.before, list_callers(draft.before), strict=True):
+            if self._is_long(message):
+                first.setdefault(remove_wrapping(message.content), (message, call))
+
+        def point(message: Message, call: ToolCall | None) -> Message:
+            if not self._is_long(message):
+                return message
+            copy, copy_call = first.setdefault(remove_wrapping(message.content), (message, call))
+            return message if copy is message else message.with_text(_point_to(copy_call, message), self.name)
+
+        return draft.rewrite(point)
+
+    def spares(self, message: Message, _window: int | None, earlier: Sequence[int]) -> bool:
+        return not self._is_long(message) or hash(remove_wrapping(message.content)) not in earlier
+
+    def _is_long(self, message: Message) -> bool:
+        return message.is_result and not message.literal and is_content_over(message, self.over)
+
+
+def restore_repeated(messages: Sequence[Message], origin: Sequence[Message]) -> tuple[Message, ...]:
+    """The messages with the first pointer to each result that a fold has taken exchanged for that of `origin`, the
+    body.
+    """
+    if all(message.made != REPEATED for message in messages):
+        return tuple(messages)
+    present, restored = set[bytes](), dict[bytes, ToolCall | None]()
+
+    def restore(message: Message, call: ToolCall | None) -> Message:
+        if not message.is_result or message.start == message.stop:  # a result that the proxy added stands for none
+            return message
+        original = origin[message.start]
+        content = remove_wrapping(original.content)
+        if message.made != REPEATED or content in present:
+            present.add(content)
+            return message
+        if content in restored:
+            pointer = original.with_text(_point_to(restored[content], original), REPEATED)
+            return min(pointer, original, key=lambda candidate: len(candidate.raw))
+        restored[content] = call
+        return original
+
+    return tuple(map(restore, messages, list_callers(messages)))
+
+
+def _point_to(call: ToolCall | None, repeated: Message) -> str:
+    outcome = find_outcome(repeated.text, call, failed=repeated.reports_error)
+    verdict = f" ({' '.join(outcome.render().split()).rstrip('.')})" if outcome.has_failed else ""
+    return f"[Left out by the context proxy: word for word the same as {name_result(call)} above{verdict}.]"
+
+
+PLACEHOLDER_BYTES = 300
+"""Mean size of a placeholder."""
+LONGEST_ESCAPE_BYTES = 6
+"""Bytes in JSON of a character that is one byte of text: `\\u0001`."""
+CLEARABLE = ("", ClipOutput.name, RESTORED)
+
+Answer = tuple[Message, ToolCall | None]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ClearResults:
+    """Replace old tool results by placeholders."""
+
+    name: ClassVar[str] = "clear_results"
+
+    over: int = 1_500
+    """Results of up to this many bytes of text stay."""
+    keep_recent: int = 0
+    """How many of the newest results stay, counting those that the policy keeps anyway."""
+    exempt: tuple[str, ...] = EXEMPT
+    """Tools whose results always stay (globs, case ignored): they carry state and instructions."""
+    template: str = placeholder.TEMPLATE
+    """Text in place of the result; see `placeholder`."""
+    hints: tuple[Hint, ...] = ()
+    """The policy on results by tool, before `exempt`; see `Hint`."""
+
+    def reach(self, draft: Draft) -> int:
+        return int(sum(self._count_cleared(message, draft.count) for message, _ in self._list_old(draft)))
+
+    def worth(self, message: Message, call: ToolCall | None, count: Count) -> float:
+        if not self._is_selected(message) or message.made not in CLEARABLE or not has_text_over(message, self.over):
+            return 0.0
+        return 0.0 if self._is_exempt(call) else self._count_cleared(message, count)
+
+    def _count_cleared(self, message: Message, count: Count) -> float:
+        return count(message.raw) * max(0.0, 1 - PLACEHOLDER_BYTES / max(1, len(message.content)))
+
+    def __call__(self, draft: Draft) -> Draft:
+        chosen = self._list_old(draft)
+        return self.clear(chosen, draft, self.name) if chosen else draft
+
+    def clear(self, chosen: Sequence[Answer], draft: Draft, made: str) -> Draft:
+        outdated = find_outdated_reads(draft, chosen)
+        shorter = {
+            id(message): self._shorten(message, call, draft, made, is_outdated=id(message) in outdated)
+            for message, call in chosen
+        }
+        first = {remove_wrapping(message.content): call for message, call in reversed(chosen)}
+        return draft.rewrite(
+            lambda message, _: shorter.get(id(message)) or clear_pointer(message, draft, first, made, "shortened")
+        )
+
+    def _shorten(
+        self, message: Message, call: ToolCall | None, draft: Draft, made: str, *, is_outdated: bool
+    ) -> Message:
+        def render(text: str) -> str:
+            return placeholder.render_placeholder(
+                self.template,
+                text,
+                call,
+                render_handle(message.start, message.stop) if draft.recalls else "",
+                outcome=find_outcome(text, call, failed=message.reports_error),
+                attachments=[] if message.role == "assistant" else message.list_attachments(),
+                over=self.over,
+                is_outdated=is_outdated,
+            )
+
+        return message.with_text(placeholder.replace_output(message, render), made)
+
+    def _list_old(self, draft: Draft) -> list[Answer]:
+        answers = [answer for answer in draft.pair_with_calls() if self._is_selected(answer[0])]
+        newest = sum(map(self._is_selected, draft.after))
+        return [
+            (message, call)
+            for message, call in without_newest(answers, self.keep_recent - newest)
+            if is_clearable(message, draft, self.over) and not self._is_exempt(call)
+        ]
+
+    def _is_exempt(self, call: ToolCall | None) -> bool:
+        if call is None:
+            return False
+        mode = find_modes(call.name, self.hints)[1]
+        return mode == "keep" if mode else matches_any(call.name, self.exempt)
+
+    def _is_selected(self, message: Message) -> bool:
+        return message.is_result and not holds_words_of_user(message.content)
+
+
+def clear_pointer(
+    message: Message, draft: Draft, first: Mapping[bytes, ToolCall | None], made: str, verb: str
+) -> Message:
+    """Rewrite a pointer to a copy that is gone. `first`: the calls of such copies, by content; `verb`: their fate."""
+    content = remove_wrapping(draft.origin[message.start].content) if message.made == REPEATED else b""
+    if content not in first:
+        return message
+    note = f"[Left out by the context proxy: same as {name_result(first[content])}, {verb} above."
+    if draft.recalls:
+        note += f" Call {render_handle(message.start, message.stop)} for the full text."
+    return message.with_text(f"{note}]", made)
+
+
+def find_outdated_reads(draft: Draft, chosen: Sequence[Answer]) -> set[int]:
+    read_paths = {id(message): list_read_paths(call) for message, call in chosen if call and is_file_text(call)}
+    changed, outdated = set[str](), set[int]()
+    if not read_paths:
+        return outdated
+    for message, call in reversed([*zip(draft.view, list_callers(draft.view), strict=True)]):
+        if call is None:
+            continue
+        if not changed.isdisjoint(read_paths.get(id(message), ())):
+            outdated.add(id(message))
+        changes = [use.path for use in list_file_uses(call)[0] if use.change]
+        if changes and not find_outcome(message.text, call, failed=message.reports_error).has_failed:
+            changed.update(changes)
+    return outdated
+
+
+def is_clearable(message: Message, draft: Draft, over: int) -> bool:
+    return message.made in CLEARABLE and has_text_over(message, over) and draft.free(message)
+
+
+def without_newest(items: Sequence[T], newest: int) -> Sequence[T]:
+    return items[: max(0, len(items) - max(0, newest))]
+
+
+def has_text_over(message: Message, limit: int) -> bool:
+    """Whether the text has more than this many bytes. Quotes and escapes of its JSON do not count; media do."""
+    if len(message.content) <= limit or message.attached:
+        return len(message.content) > limit
+    if len(message.content) > LONGEST_ESCAPE_BYTES * limit + 2 and message.content[:1] == b'"':
+        return True  # it need not be read: no character takes more than this in JSON
+    return len(message.text.encode("utf-8", "surrogatepass")) > limit
+
+
+@dataclass(frozen=True, slots=True)
+class ClearObservations(ClearResults):
+    """Replace old observations in user messages by placeholders."""
+
+    name: ClassVar[str] = "clear_observations"
+
+    template: str = placeholder.OBSERVATION_TEMPLATE
+    """Text in place of the observation; see `placeholder`."""
+
+    def _is_selected(self, message: Message) -> bool:
+        return message.is_observation
+
+
+MEMBERS = frozenset(("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks"))
+PARTS = frozenset(("thinking", "redacted_thinking", "reasoning"))
+MARKS = tuple(f'"{word}"'.encode() for word in sorted(MEMBERS | PARTS))
+
+
+@dataclass(frozen=True, slots=True)
+class StripReasoning:
+    """Remove the reasoning of old assistant messages."""
+
+    name: ClassVar[str] = "strip_reasoning"
+
+    with_calls: bool = False
+    """Also from messages with tool calls; some upstreams demand these back."""
+    signed: bool = False
+    """Also if it is signed or encrypted; it goes whole."""
+
+    def reach(self, draft: Draft) -> int:
+        old = (message for message in draft.middle if self._has_reasoning(message) and draft.free(message))
+        return sum(draft.count(message.raw) for message in old)
+
+    def __call__(self, draft: Draft) -> Draft:
+        return draft.rewrite(lambda message, _: self.strip(message) if self._has_reasoning(message) else message)
+
+    def worth(self, message: Message, _: ToolCall | None, count: Count) -> float:
+        return count(message.raw) if self._has_reasoning(message) else 0.0
+
+    def _has_reasoning(self, message: Message) -> bool:
+        if message.role != "assistant" or message.made not in ("", "clear_arguments"):
+            return False
+        if (message.calls and not self.with_calls) or (message.signed and not self.signed):
+            return False
+        return any(mark in message.raw for mark in MARKS)
+
+    def strip(self, message: Message) -> Message:
+        """The message without its reasoning; as it is if nothing else would be left."""
+        raw = splice.remove_members(message.raw, MEMBERS)
+        content = splice.find_member(raw, "content")
+        if content is None and not message.calls:
+            return message
+        if content is not None and raw[content.start : content.start + 1] == b"[":
+            raw = _without_parts(raw, content, has_calls=bool(message.calls))
+        return message if raw == message.raw else make_literal(raw, message.start, message.stop, self.name)
+
+
+def _without_parts(raw: bytes, content: splice.Member, *, has_calls: bool) -> bytes:
+    parts = [raw[start:stop] for start, stop in splice.iterate_elements(raw, content.start)]
+    others = [part for part in parts if find_part_type(part) not in PARTS]
+    if len(others) == len(parts) or not (others or has_calls):
+        return raw
+    shorter = b"[" + b", ".join(others) + b"]" if others else b"null"
+    return splice.replace_bytes(raw, content.start, content.stop, shorter)
