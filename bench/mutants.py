@@ -164,10 +164,10 @@ def is_killed(mutant: Mutant, project: Path) -> bool:
         return True
     finally:
         path.write_text(whole, encoding="utf-8")
-    # Any other code than these two: the tests did not run at all.
-    if done.returncode not in (0, 1):
-        raise RuntimeError(f"pytest ended with {done.returncode}:\n{done.stdout.decode(errors='replace')[-2000:]}")
-    return done.returncode == 1
+    # A failed run ends with 1, one that was stopped at its first failure on two processes with 2.
+    if done.returncode not in (0, 1, 2):
+        raise RuntimeError(f"the tests did not run: {done.stdout.decode(errors='replace')[-2000:]}")
+    return done.returncode != 0
 
 
 def show(mutant: Mutant) -> str:
@@ -194,6 +194,7 @@ def main() -> int:
             tried[room] += 1
             if is_killed(mutant, project):
                 killed[room] += 1
+                print(f"killed ({number} of {len(mutants)}): {mutant.path.relative_to(ROOT)}:{mutant.line}", flush=True)
             else:
                 print(f"survived ({number} of {len(mutants)}):\n{show(mutant)}\n", flush=True)
     for room, count in tried.items():
