@@ -1,7 +1,7 @@
 """Does the proxy leak? Many requests, with clients that leave at random and an upstream that fails, and a verdict.
 
     python bench/soak.py                                 # 100,000 requests
-    python bench/soak.py --requests 10000                # for CI
+    python bench/soak.py --requests 5000                 # for CI
     python bench/soak.py --markdown docs/soak.md
 
 It watches the real process from outside while it works, and once more when it has come to rest: memory, open files,

@@ -176,11 +176,6 @@ async def test_twenty_kills_lose_nothing_and_break_nothing(tmp_path):
     assert_nothing_lost(await survive_kills(20, seed=1, place=tmp_path))
 
 
-@pytest.mark.slow
-async def test_two_kills_lose_nothing_and_break_nothing(tmp_path):
-    assert_nothing_lost(await survive_kills(2, seed=7, place=tmp_path))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="Kill the proxy at random moments; nothing may be lost.")
     parser.add_argument("--points", type=int, default=200)

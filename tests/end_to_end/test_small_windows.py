@@ -113,16 +113,17 @@ async def converse(stack, policy, window, conversation, key):
 
 
 def make_cases():
-    """Each policy before each window; those that `make test` runs without a mark."""
+    """Each policy before each window: two for `make test`, eighteen more for CI, all for `make soak`."""
     for policy in POLICIES:
         for window in WINDOWS:
             for talk, words in ((chat, 60), (chat, 20), (tool_agent, 60)):
-                is_short_run = policy in ("default", "j-cli") and window == 8_000 and words == 60 and talk is chat
-                yield pytest.param(
-                    (policy, window, talk, words),
-                    id=f"{policy}-{window}-{talk.__name__}-{words}",
-                    marks=[pytest.mark.seconds] if is_short_run else [pytest.mark.slow],
-                )
+                mark = pytest.mark.soak
+                if words == 60 and (window == 8_000 or (talk is chat and window in (2_048, 32_000))):
+                    mark = pytest.mark.slow
+                if policy in ("default", "j-cli") and window == 8_000 and words == 60 and talk is chat:
+                    mark = pytest.mark.seconds
+                case = (policy, window, talk, words)
+                yield pytest.param(case, id=f"{policy}-{window}-{talk.__name__}-{words}", marks=mark)
 
 
 @pytest.mark.parametrize("case", [*make_cases()])

@@ -1,7 +1,6 @@
-"""Histories of every shape in OpenAI Responses: what the API accepted of the client, it accepts of the proxy."""
+"""What only OpenAI Responses has: other items, what pairs an output with its call, items of one response."""
 
 import json
-from functools import partial
 
 import pytest
 from hypothesis import given
@@ -15,41 +14,8 @@ from proxy.wire.responses.items import ANSWER_TYPES
 from proxy.wire.responses.responses_format import RESPONSES_FORMAT
 from tests.support.agent import reading
 from tests.support.compaction_worker import Worker, turns
-from tests.support.histories import legal
 from tests.support.responses_api import KINDS, find_faults, request
-from tests.support.worker_cases import CUTTERS, EAGER, SETTLED
-
-WORKERS = st.one_of(CUTTERS, SETTLED).map(lambda make: partial(make, wire=RESPONSES_FORMAT, write=request))
-
-
-@given(legal, WORKERS)
-def test_a_valid_history_stays_valid(history, make):
-    worker = make()
-    for turn in turns(history):
-        sent = worker.send(turn)
-        if not find_faults(sent.came):
-            assert find_faults(sent.left) == []
-
-
-@given(legal, WORKERS)
-def test_forwarded_messages_are_forwarded_again(history, make):
-    worker, before = make(), None
-    for turn in turns(history):
-        sent = worker.send(turn)
-        left = json.loads(sent.left)["input"]
-        if before is not None and sent.plan.action != "created":
-            assert left[: len(before)] == before
-        before = left
-
-
-def test_histories_that_are_tried_are_compacted():
-    worker = Worker(EAGER, wire=RESPONSES_FORMAT, write=request)
-    steps = [worker.send(turn) for turn in turns(reading(12))]
-    assert "created" in [sent.plan.action for sent in steps]
-    assert find_faults(steps[-1].left) == []
-
-
-# --- items that are no messages and no calls of functions -------------------------------------------------------------
+from tests.support.worker_cases import EAGER
 
 LONG_OUTPUT = "".join(f"line {number} of what was written\n" for number in range(60))
 EXITED = {"type": "exit", "exit_code": 0}
@@ -160,9 +126,6 @@ def test_no_word_in_the_assistants_voice_where_the_client_lets_users_follow_each
     assert (b"Separator from" in steps[-1].left) is is_parted
 
 
-# --- what pairs an output with its call -------------------------------------------------------------------------------
-
-
 def local_shell_turn(number, call_ids, named, answered_by):
     """A call of the local shell by these ids, and its output, which names one of them."""
     called = {"type": "local_shell_call", **call_ids, "action": {"type": "exec", "command": ["cat", f"f{number}"]}}
@@ -235,9 +198,6 @@ def test_a_missing_output_is_of_the_kind_of_its_call(kind):
     assert isinstance(left[2]["output"], shape)
     assert MISSING in json.dumps(left[2])
     assert find_faults(RESPONSES_FORMAT.render(request_read, repaired)) == []
-
-
-# --- what an item that is not known needs of its response -------------------------------------------------------------
 
 
 def reasoning_item(id_):

@@ -10,7 +10,6 @@ import pytest
 
 from proxy.wire.encodings import zstd
 from tests.support import http_client
-from tests.support.overflow_replies import OVERFLOWS
 from tests.support.scripted_upstream import (
     DONE,
     Upstream,
@@ -218,16 +217,3 @@ async def test_a_script_that_fails_fails_the_test():
 
     with pytest.raises(ExceptionGroup, match="script"):
         await upstream.__aexit__()
-
-
-@pytest.mark.parametrize("name", OVERFLOWS)
-async def test_each_overflow_is_worded_as_its_server_words_it(up, name):
-    up.script = overflow(name)
-
-    came = await http_client.send(up.url, ask())
-
-    assert (came.status, came.body.data) == (OVERFLOWS[name].status, OVERFLOWS[name].body)
-
-
-def test_overflows_of_every_kind_are_there():
-    assert {text.kind for text in OVERFLOWS.values()} == {"input", "output", "tpm", "rate", "bytes", "silent"}

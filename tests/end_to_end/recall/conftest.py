@@ -4,7 +4,8 @@ import pytest
 import pytest_asyncio
 
 from tests.support.compacting_proxy import WIDE, Stack, settings
-from tests.support.scripted_upstream import Upstream
+from tests.support.proxy_client import ask
+from tests.support.scripted_upstream import Upstream, in_turn
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -30,3 +31,21 @@ async def stack(serve):
 def up(stack):
     stack.up.forget()
     return stack.up
+
+
+@pytest.fixture
+def send_through(stack, up):
+    """Send a request that the upstream answers by these replies in turn: the answer, and what the upstream got."""
+
+    async def send(replies, body, path, headers):
+        following, before = in_turn(*replies), len(up.requests)
+
+        def script(asked):
+            reply = following(asked)
+            return reply(asked) if callable(reply) else reply
+
+        up.script = script
+        answered = await ask(stack.proxy, body, path, headers=headers)
+        return answered, [request.json for request in up.requests[before:]]
+
+    return send

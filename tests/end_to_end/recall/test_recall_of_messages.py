@@ -8,8 +8,7 @@ from tests.support.agent import reading
 from tests.support.messages_api import find_faults
 from tests.support.messages_api import request as as_request
 from tests.support.messages_replies import blocks_reply, text, thinking_block, tool_use_block
-from tests.support.proxy_client import ask as post
-from tests.support.scripted_upstream import answer, in_turn, stream
+from tests.support.scripted_upstream import answer, stream
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -52,18 +51,12 @@ def put_together(found):
 
 
 @pytest.fixture
-def ask(stack, up, request):
+def ask(send_through, request):
     key = {"x-api-key": f"sk-{request.node.name}", "anthropic-version": "2023-06-01"}
 
-    async def send(*scripts, streams, history=WORK, **more):
-        following = in_turn(*scripts)
-        up.script, before = (
-            lambda asked: reply(asked) if callable(reply := following(asked)) else reply,
-            len(up.requests),
-        )
-        body = as_request(history, **{"tools": TOOLS, "stream": streams, **more})
-        reply = await post(stack.proxy, body, "/messages", headers=key)
-        return reply, [each.json for each in up.requests[before:]]
+    async def send(*replies, streams, **more):
+        body = as_request(WORK, **{"tools": TOOLS, "stream": streams, **more})
+        return await send_through(replies, body, "/messages", key)
 
     return send
 

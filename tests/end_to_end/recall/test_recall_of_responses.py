@@ -5,10 +5,9 @@ import json
 import pytest
 
 from tests.support.agent import reading
-from tests.support.proxy_client import ask as post
 from tests.support.responses_api import find_faults, render
 from tests.support.responses_api import request as as_request
-from tests.support.scripted_upstream import answer, in_turn, stream
+from tests.support.scripted_upstream import answer, stream
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -84,18 +83,12 @@ def put_together(found):
 
 
 @pytest.fixture
-def ask(stack, up, request):
+def ask(send_through, request):
     key = {"authorization": f"Bearer sk-{request.node.name}"}
 
-    async def send(*scripts, streams, history=WORK, **more):
-        following = in_turn(*scripts)
-        up.script, before = (
-            lambda asked: reply(asked) if callable(reply := following(asked)) else reply,
-            len(up.requests),
-        )
-        body = as_request(history, **{"tools": TOOLS, "stream": streams, **more})
-        reply = await post(stack.proxy, body, "/responses", headers=key)
-        return reply, [each.json for each in up.requests[before:]]
+    async def send(*replies, streams, **more):
+        body = as_request(WORK, **{"tools": TOOLS, "stream": streams, **more})
+        return await send_through(replies, body, "/responses", key)
 
     return send
 
