@@ -60,6 +60,9 @@ class StoreLimits:
     """From its last use on."""
 
 
+DEFAULT_LIMITS = StoreLimits()
+
+
 class Store(Protocol):
     async def find_first(
         self, blocks: Sequence[str], facts: Sequence[str] = (), *fact_lists: Sequence[str]

@@ -34,23 +34,8 @@ class DatabaseFile:
         self._busy_seconds = busy_seconds
         self._db: sqlite3.Connection | None = None
         self._opened_inode: int | None = None
-        self._busy_since: float | None = None
-
-    def busy_for(self) -> float:
-        """Return how long the current call has run."""
-        since = self._busy_since
-        if since is None:
-            return 0.0
-        return time.monotonic() - since
 
     def run(self, act: Callable[[sqlite3.Connection], T]) -> T:
-        self._busy_since = time.monotonic()
-        try:
-            return self._run(act)
-        finally:
-            self._busy_since = None
-
-    def _run(self, act: Callable[[sqlite3.Connection], T]) -> T:
         try:
             return self._attempt(act)
         except sqlite3.DatabaseError as fault:

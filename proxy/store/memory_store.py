@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from proxy.lru import ByteBoundedCache
 from proxy.store.contract import (
+    DEFAULT_LIMITS,
     MEBIBYTE,
     SECRET_BYTES,
     Found,
@@ -21,8 +22,6 @@ from proxy.store.contract import (
     ignore,
     read_elapsed,
 )
-
-DEFAULT = StoreLimits()
 
 
 class _ExpiringValues:
@@ -47,7 +46,7 @@ class _ExpiringValues:
 
 
 class MemoryStore:
-    def __init__(self, limits: StoreLimits = DEFAULT, clock: Callable[[], float] = read_elapsed) -> None:
+    def __init__(self, limits: StoreLimits = DEFAULT_LIMITS, clock: Callable[[], float] = read_elapsed) -> None:
         self._blocks = _ExpiringValues(limits.block_bytes)
         self._facts = _ExpiringValues(limits.fact_bytes)
         self._block_seconds = limits.block_seconds

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from proxy.config.state_url import parse_state_url
-from proxy.store.contract import RECORDED_USES_PER_LIFETIME, SECRET_BYTES, Found, StoreLimits, ignore
+from proxy.store.contract import DEFAULT_LIMITS, RECORDED_USES_PER_LIFETIME, SECRET_BYTES, Found, StoreLimits, ignore
 from proxy.store.redis_client import CHECK_TIMEOUT_SECONDS, STORE_TIMEOUT_SECONDS, Argument, GuardedClient, Script
 
 # Each value begins with 8 bytes: its deadline by the server's clock (those of replicas differ) or by that of a test.
@@ -121,7 +121,6 @@ PREFIX = "cp/1"
 BLOCK, FACT = "promise", "fact"
 """Kinds, as parts of keys. Blocks were called promises."""
 
-DEFAULT = StoreLimits()
 Lists = Sequence[Sequence[str]]
 
 
@@ -131,7 +130,7 @@ class RedisStore:
     def __init__(
         self,
         url: str,
-        limits: StoreLimits = DEFAULT,
+        limits: StoreLimits = DEFAULT_LIMITS,
         warn: Callable[[str], None] = ignore,
         *,
         report_back: Callable[[str], None] = ignore,

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from proxy.store.contract import (
+    DEFAULT_LIMITS,
     FACT_SECONDS_MAX,
     NO_DOCUMENT,
     RECORDED_USES_PER_LIFETIME,
@@ -80,7 +81,6 @@ delete from {0} where key in (
 Act = Callable[[sqlite3.Connection], Any]
 Table = tuple[str, str]
 Row = tuple[str, bytes, float]
-DEFAULT = StoreLimits()
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
@@ -98,7 +98,7 @@ class SqliteStore:
     def __init__(
         self,
         path: Path,
-        limits: StoreLimits = DEFAULT,
+        limits: StoreLimits = DEFAULT_LIMITS,
         warn: Callable[[str], None] = ignore,
         clock: SystemClock | None = None,
         timeout: float = STORE_TIMEOUT_SECONDS,
@@ -167,8 +167,6 @@ class SqliteStore:
 
     async def _in_thread(self, act: Callable[[sqlite3.Connection], T], delay: float = 0.0) -> T:
         """Run an act in the thread, after this delay unless another act goes there first."""
-        if self._file.busy_for() > self._timeout:
-            raise StoreUnavailable(f"{self._file.path} is still busy with an earlier call: is the disk slow?")
         if self._outage:
             self._begin_checks()
             raise StoreUnavailable(self._outage)
