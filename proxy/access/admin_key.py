@@ -38,7 +38,6 @@ def create_admin_key(config: Config) -> str | None:
 
 
 def _write_key(path: Path) -> str:
-    """Write a new key, whole or not at all."""
     key = ADMIN_KEY_PREFIX + secrets.token_urlsafe(24)
     new_path = path.with_suffix(".new")
     try:
@@ -69,7 +68,7 @@ def _read_key(path: Path) -> str | None:
 
 
 def read_admin_key(config: Config) -> str | None:
-    """Return the key of the admin pages, or None if they cannot be opened."""
+    """None: the pages cannot be opened."""
     if not config.admin.enabled:
         return None
     if config.admin.key is not None:
@@ -81,7 +80,6 @@ def read_admin_key(config: Config) -> str | None:
 
 
 def is_admin_key(key: str | None, text: str | None) -> bool:
-    """Compare *text* with the key in constant time."""
     if key is None or text is None:
         return False
     return hmac.compare_digest(key.encode("utf-8", "surrogatepass"), text.encode("utf-8", "surrogatepass"))

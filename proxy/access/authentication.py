@@ -48,7 +48,7 @@ def check_page(headers: Headers, hosts: frozenset[str]) -> None:
 
 
 def find_host(netloc: str) -> str:
-    """Return the host without its port, in lower case: `::1` of `[::1]:8800`. Return anything else whole."""
+    """Return `::1` of `[::1]:8800`, in lower case, and anything else whole."""
     name = netloc.strip().lower()
     match = _HOST.fullmatch(name)
     if match is None:
@@ -95,16 +95,12 @@ _PROXY_KEY = re.compile(r"cp(?<![A-Za-z0-9_-]cp)(?:-[0-9a-f]{10}|a)-[A-Za-z0-9_-
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The caller of a request, and the headers to forward."""
-
     caller: Caller
     headers: Headers = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Authenticator:
-    """Checks callers by one configuration."""
-
     access: Access
     teams: dict[str, Team] = field(default_factory=dict)
     hosts: frozenset[str] = frozenset()
@@ -116,7 +112,7 @@ class Authenticator:
         return cls(config.access, dict(config.teams), frozenset(host.lower() for host in hosts))
 
     def admit(self, headers: Headers, peer: str, registry: Registry, now: float, query: str = "") -> Admitted:
-        """Return the caller. ProxyError: the request is refused."""
+        """ProxyError: the request is refused."""
         if query and _PROXY_KEY.search(unquote(query)):
             raise Unauthorized("a key of compaction-proxy is in the URL: send it as `Authorization: Bearer cp-...`")
         caller, forwarded_headers = self._identify(headers, peer, registry, now)
@@ -236,7 +232,7 @@ def _drop(headers: Headers, names: set[str]) -> Headers:
 
 
 def _parse_address(text: str) -> str:
-    """Return the address without a port. Empty for anything else, which must not reach a log."""
+    """Empty for anything that is no address, which must not reach a log."""
     text = text.strip()
     if text.startswith("[") or text.count(":") == 1:
         text = find_host(text)

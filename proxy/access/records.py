@@ -25,8 +25,6 @@ _TRIES_MAX = 8
 
 
 class KeyUses:
-    """The uses that this worker has seen, by key id."""
-
     def __init__(self) -> None:
         self._last_uses: dict[str, float] = {}
         self._uses_written: dict[str, float] = {}
@@ -35,7 +33,6 @@ class KeyUses:
         self._last_uses[key_id] = now
 
     def merge(self, stored_uses: Mapping[str, float]) -> dict[str, float]:
-        """Return the last use of each key, of the stored ones and those seen here."""
         merged = dict(stored_uses)
         for key_id, time in self._last_uses.items():
             merged[key_id] = max(time, merged.get(key_id, 0.0))
@@ -61,7 +58,7 @@ class KeyUses:
 
 
 def decode_uses(document: bytes | None) -> dict[str, float]:
-    """Return the uses in a document; none if it cannot be read, so that it is written anew."""
+    """None of a document that cannot be read: it is written anew."""
     if document is None:
         return {}
     try:
@@ -139,7 +136,6 @@ class Records:
         new_path.replace(self.path)
 
     def _read_stamp(self) -> tuple[int, int, int] | None:
-        """Return inode, time and size of the file; None if there is none."""
         try:
             stat = self.path.stat()
         except (FileNotFoundError, NotADirectoryError):

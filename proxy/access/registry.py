@@ -53,7 +53,6 @@ class TeamKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return ""
 
     def matches(self, text: str) -> bool:
-        """Compare the hash of *text* with the key's, in constant time."""
         return hmac.compare_digest(self.digest.encode(), compute_digest(text).encode())
 
 
@@ -66,7 +65,6 @@ def create_team_key(team: str, now: float, *, days: float = 0.0, label: str = ""
 
 
 def find_public_id(text: str) -> str | None:
-    """Return the id in *text* if it has the form of a team key."""
     match = _KEY.fullmatch(text)
     return match[1] if match else None
 
@@ -88,8 +86,6 @@ Session = Annotated[str, msgspec.Meta(pattern=rf"^{_SESSION.pattern}\Z")]
 
 
 class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether compaction is on, and the time of the last change."""
-
     on: bool
     at: Seconds
 
@@ -116,7 +112,6 @@ class Registry:
     """Admin sessions that were logged out, without their signatures."""
 
     def is_halted(self, team: str) -> bool:
-        """Tell if compaction is off for this team or for all."""
         for name in (EVERYBODY, team):
             switch = self.switches.get(name)
             if switch is not None and not switch.on:
@@ -127,7 +122,7 @@ class Registry:
         return replace(self, keys={**self.keys, key.id: key})
 
     def with_key_revoked(self, key_id: str, now: float) -> "Registry":
-        """Return a registry in which this key is revoked. KeyError: there is no such key."""
+        """KeyError: there is no such key."""
         key = self.keys[key_id]
         if key.revoked:
             return self
@@ -140,13 +135,13 @@ class Registry:
         return replace(self, switches={**self.switches, team: Switch(on, now)})
 
     def with_session_ended(self, session: str) -> "Registry":
-        """Return a registry in which this session is ended. ValueError: it is not a session."""
+        """ValueError: it is not a session."""
         if find_session_holder(session) is None:
             raise ValueError("not a session of the admin pages")
         return replace(self, ended_sessions=_keep_longest({*self.ended_sessions, session}))
 
     def merge(self, other: "Registry") -> "Registry":
-        """Return both as one. The order does not matter, and merging again changes nothing."""
+        """The order does not matter, and merging again changes nothing."""
         keys = dict(self.keys)
         for key_id, key in other.keys.items():
             own_key = keys.get(key_id)
@@ -157,7 +152,7 @@ class Registry:
         return Registry(keys, switches, _keep_longest(self.ended_sessions | other.ended_sessions))
 
     def to_bytes(self) -> bytes:
-        """Return the registry as JSON, the same bytes for equal registries."""
+        """The same bytes for equal registries."""
         document = {
             "format": FORMAT_VERSION,
             "keys": [structs.asdict(self.keys[key_id]) for key_id in sorted(self.keys)],

@@ -1,9 +1,8 @@
 """The activity log: an SQLite file about past requests, for the admin pages.
 
-Four tables: a row for each request (`requests`), one for the accounting of each that compaction looked at (`turns`),
-one for each block, summary or fault (`incidents`), and counts by the minute (`minute_counts`). They hold names and
-figures; messages are in the transcripts. Recording never waits: a thread writes batches into a file that all workers
-share. Nothing depends on the file: a broken one is set aside, and a new one begins.
+It holds names and figures, and no messages. `turns` are the accounting of requests that compaction looked at.
+Recording never waits: a thread writes batches into a file that all workers share. Nothing depends on the file: a broken
+one is set aside, and a new one begins.
 
 Events become records in `proxy/telemetry/activity.py`; the pages read with SQL (`proxy/admin`).
 """
@@ -83,7 +82,7 @@ on conflict do update set many = many + excluded.many
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A block, a summary, a fault, or an act of an operator."""
+    """A block, summary, fault, or act of an operator."""
 
     severity: str
     name: str
@@ -102,13 +101,13 @@ class CounterDelta:
 
 @dataclass(frozen=True, slots=True)
 class RetentionLimits:
-    """How much of each table to keep; the oldest rows go first."""
+    """Rows to keep of each table, newest first."""
 
     turns: int = 100_000
     requests: int = 100_000
     incidents: int = 20_000
     paid_incidents: int = 100_000
-    """Summaries that cost something: as many as turns, so that warnings do not push their cost out of the sums."""
+    """As many as turns, so that warnings do not push the cost of summaries out of the sums."""
     seconds: float = 31 * DAY_SECONDS
 
 
@@ -146,7 +145,6 @@ class ActivityLog:
         self._writer.put((self._clock.read(), records), len(records))
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
-        """Write all waiting records, for at most this long."""
         self._writer.close(seconds)
 
     def query(self, query: str, values: Mapping[str, Any] | Sequence[Any] = ()) -> list[dict[str, Any]]:
@@ -218,7 +216,7 @@ class ActivityLog:
 
 @contextmanager
 def _transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """A transaction that takes its lock at once, so that two writers never wait for each other half way."""
+    """Take the lock at once, so that two writers never wait for each other half way."""
     with db:  # commits at the end of the block, or rolls back if it raises
         db.execute("begin immediate")
         yield
@@ -231,7 +229,7 @@ def _select(db: sqlite3.Connection, query: str, values: Mapping[str, Any] | Sequ
 
 
 def _prepare(db: sqlite3.Connection) -> None:
-    """Make the tables. Those of another version, which hold history only, are dropped."""
+    """Make the tables, and drop those of another version: they hold history only."""
     db.execute("pragma synchronous = off")
     if _read_version(db) == SCHEMA_VERSION:
         return
@@ -256,7 +254,6 @@ def _run(db: sqlite3.Connection, script: str) -> None:
 
 
 def _insert(db: sqlite3.Connection, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-    """Insert rows of a time and these columns, many by one statement."""
     placeholders = f"(?{', ?' * len(columns)})"
     for start in range(0, len(rows), ROWS_PER_STATEMENT):
         batch = rows[start : start + ROWS_PER_STATEMENT]
@@ -271,7 +268,7 @@ def _incident_values(incident: Incident) -> Row:
 
 
 def _to_storable(value: object) -> object:
-    """Return a value that the database can store and add up: names and figures come from clients and upstreams."""
+    """Names and figures come from clients and upstreams, and may be of any kind and size."""
     match value:
         case str() if not value.isascii():
             return value.encode("utf-8", "replace").decode()  # half a surrogate pair

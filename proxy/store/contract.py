@@ -2,16 +2,13 @@
 
 Four kinds of values:
 
-- A *block* replaces the first messages of a history. Once a request left with it, every later one must leave with the
-  same, on any worker and after any restart. So the first writer wins: the second one gets the stored block and uses
-  that. Only a deeper block that was built on the stored one replaces it.
-- A *fact* is small, may be outdated tomorrow and may be written again: a usage anchor, a learned window, a calibration.
-- The *secret* keys the hash by which conversations are recognised. Whichever worker comes first makes it, and a store
-  that lost it is given it again.
+- A *block* replaces the first messages of a history, in every later request, on any worker. So the first writer wins,
+  and the second one uses the stored block. Only a deeper block that was built on the stored one replaces it.
+- A *fact* is small and may be outdated tomorrow: a usage anchor, a learned window, a calibration.
+- The *secret* keys the hash by which conversations are recognised. The first worker makes it.
 - A *document* is small, kept for good and changed by several workers: each change names the value that it replaces.
 
-All but the documents can be derived again: to lose them costs one compaction of each conversation, never an error. A
-store that cannot answer raises `StoreUnavailable` and nothing else, and the request continues without it.
+All but the documents can be derived again, so a store that cannot answer raises only `StoreUnavailable`.
 
 Keys begin with the tenant. Values are opaque bytes that carry their own version.
 """
@@ -29,40 +26,41 @@ WEEK_SECONDS = 7 * 24 * 3600.0
 FACT_SECONDS_MAX = WEEK_SECONDS
 """No fact is stored for longer."""
 RECORDED_USES_PER_LIFETIME = 32
-"""A look-up that finds a block puts off its expiry. That is written only this often in its life: reads stay reads."""
+"""A look-up puts off the expiry of its block, but writes that only this often in its life: reads stay reads."""
 
 NO_DOCUMENT = "none"
-"""No document has this key: to replace it tries whether a store can be written, and changes nothing."""
+"""No document has this key: to replace it tries whether a store can be written."""
 
 
 def ignore(_warning: str) -> None:
-    """Drop a report: the default for listeners of stores."""
+    """The default for listeners of stores."""
 
 
 class StoreUnavailable(Exception):
-    """The store did not answer, or not in time. The request continues without it."""
+    """The request continues without the store."""
 
 
 class ReportedUnavailable(StoreUnavailable):
-    """A fault that the store itself reports to operators, at most once a second. Who catches it reports nothing."""
+    """A fault that the store itself reports to operators."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A value, and which of the keys that were asked for it has."""
-
     key: str
     value: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """How much to keep, and for how long. The least recently used goes first."""
+    """The least recently used goes first."""
 
     block_bytes: int = 256 * MEBIBYTE
     fact_bytes: int = 32 * MEBIBYTE
     block_seconds: float = WEEK_SECONDS
     """From its last use on."""
+
+
+DEFAULT_LIMITS = StoreLimits()
 
 
 class Store(Protocol):
@@ -83,21 +81,18 @@ class Store(Protocol):
     async def read_fact(self, key: str) -> bytes | None: ...
 
     async def write_fact(self, key: str, value: bytes, seconds: float, over: bytes | None = None) -> None:
-        """Store a fact for this long, and replace any other. With `over`, replace no value but this one."""
+        """Replace any other fact, or with `over` no value but this one."""
 
     async def claim_fact(self, key: str, value: bytes, seconds: float) -> bool:
-        """Store a fact if there is none. Of several workers that begin the same work, one gets True."""
+        """Store a fact if there is none. Of several workers one gets True."""
 
     async def load_secret(self, current_secret: bytes | None = None) -> bytes:
-        """Return the key of the hash, the same for all who share this store. Make it if there is none.
-
-        `current_secret` is the key in use: it is stored again if the store has lost its own.
-        """
+        """Return the secret, and make it if there is none: `current_secret`, which is in use, or a new one."""
 
     async def read_document(self, key: str) -> bytes | None: ...
 
     async def replace_document(self, key: str, old_value: bytes | None, new_value: bytes) -> bool:
-        """Change a document if it still has the old value (None: there is none). False: another writer was first."""
+        """False: the document has not the old value (None: there is none) any more."""
 
     async def close(self) -> None: ...
 
@@ -112,14 +107,15 @@ _ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def read_elapsed() -> float:
-    """Return seconds since some moment, including suspended time. This clock cannot be set."""
+    """Return seconds since some moment. This clock cannot be set."""
     return time.clock_gettime(_ELAPSED)
 
 
 class SystemClock:
-    """The time of day and the believed time. Any thread may read it.
+    """The time of day, and the believed time by which stores judge age. Any thread may read it.
 
-    After a jump ahead, the believed time continues as if there had been none, until the clock has run evenly.
+    If a clock that is far ahead were believed at once, the next sweep would remove everything. So the believed time
+    continues as if there had been no jump, until the clock has run evenly.
     """
 
     def __init__(self, now: Callable[[], float] = time.time, elapsed: Callable[[], float] = read_elapsed) -> None:
@@ -132,11 +128,9 @@ class SystemClock:
         """The same after a jump, and the elapsed time of it."""
 
     def read(self) -> float:
-        """Return the system's time of day, for timestamps."""
         return self._now()
 
     def read_believed(self) -> float:
-        """Return the time of day by which to judge age."""
         now, elapsed = self._now(), self._elapsed()
         with self._lock:
             offset = now - elapsed

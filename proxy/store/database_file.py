@@ -24,7 +24,7 @@ Prepare = Callable[[sqlite3.Connection], None]
 
 
 class DatabaseFile:
-    """An SQLite file for one thread at a time. `prepare` makes its tables, `warn` gets a sentence for the operator."""
+    """An SQLite file for one thread at a time. `prepare` makes its tables."""
 
     def __init__(self, path: Path, warn: Callable[[str], None], prepare: Prepare, busy_seconds: float) -> None:
         self.path = path
@@ -34,23 +34,8 @@ class DatabaseFile:
         self._busy_seconds = busy_seconds
         self._db: sqlite3.Connection | None = None
         self._opened_inode: int | None = None
-        self._busy_since: float | None = None
-
-    def busy_for(self) -> float:
-        """Return the seconds since the call that now runs began."""
-        since = self._busy_since
-        if since is None:
-            return 0.0
-        return time.monotonic() - since
 
     def run(self, act: Callable[[sqlite3.Connection], T]) -> T:
-        self._busy_since = time.monotonic()
-        try:
-            return self._run(act)
-        finally:
-            self._busy_since = None
-
-    def _run(self, act: Callable[[sqlite3.Connection], T]) -> T:
         try:
             return self._attempt(act)
         except sqlite3.DatabaseError as fault:
@@ -98,10 +83,9 @@ class DatabaseFile:
         return db
 
     def _restore_shared_memory(self) -> None:
-        """Restore `-shm` if it was truncated: the system kills a process that reads beyond the end of a mapped file.
+        """Fill a truncated `-shm` with zeros: the system kills a process that reads beyond the end of a mapped file.
 
-        Filled with zeros it is an index that SQLite makes again from the log. It is never opened here, because closing
-        it would release SQLite's own locks (https://sqlite.org/howtocorrupt.html).
+        Never open it: closing it would release SQLite's own locks (https://sqlite.org/howtocorrupt.html).
         """
         with suppress(OSError):
             if self._shared_memory.stat().st_size < SHARED_MEMORY_LEAST_BYTES:
@@ -109,7 +93,7 @@ class DatabaseFile:
                 os.truncate(self._shared_memory, SHARED_MEMORY_BYTES)
 
     def _set_aside(self, fault: sqlite3.DatabaseError) -> None:
-        """Keep the broken file for inspection. If another process was quicker, its fresh one is only opened."""
+        """Keep the broken file for inspection, unless another process was quicker."""
         self.close()
         if self._opened_inode != _inode(self.path):
             return
@@ -121,7 +105,7 @@ class DatabaseFile:
 
 
 def _write_ahead(db: sqlite3.Connection, busy_seconds: float) -> None:
-    """Switch to the write-ahead log (https://sqlite.org/wal.html). SQLite lets no other process wait for this."""
+    """Switch to the write-ahead log (https://sqlite.org/wal.html). SQLite itself does not wait for others here."""
     end = time.monotonic() + busy_seconds
     while True:
         try:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from proxy.lru import ByteBoundedCache
 from proxy.store.contract import (
+    DEFAULT_LIMITS,
     MEBIBYTE,
     SECRET_BYTES,
     Found,
@@ -22,12 +23,8 @@ from proxy.store.contract import (
     read_elapsed,
 )
 
-DEFAULT = StoreLimits()
-
 
 class _ExpiringValues:
-    """Values with a bound of their bytes, each until its time."""
-
     def __init__(self, max_bytes: int) -> None:
         self._values: ByteBoundedCache[str, tuple[bytes, float]] = ByteBoundedCache(max_bytes)
 
@@ -49,9 +46,7 @@ class _ExpiringValues:
 
 
 class MemoryStore:
-    """Blocks, facts and documents in this process."""
-
-    def __init__(self, limits: StoreLimits = DEFAULT, clock: Callable[[], float] = read_elapsed) -> None:
+    def __init__(self, limits: StoreLimits = DEFAULT_LIMITS, clock: Callable[[], float] = read_elapsed) -> None:
         self._blocks = _ExpiringValues(limits.block_bytes)
         self._facts = _ExpiringValues(limits.fact_bytes)
         self._block_seconds = limits.block_seconds
@@ -76,7 +71,7 @@ class MemoryStore:
         return stored_block
 
     def remember(self, key: str, block: bytes) -> None:
-        """Keep a block, and replace any other. For `FallbackStore`, because the shared store has the last word."""
+        """Replace any other block: for `FallbackStore`, whose shared store has the last word."""
         self._blocks.write(key, block, self._clock() + self._block_seconds)
 
     async def read_fact(self, key: str) -> bytes | None:
@@ -116,7 +111,7 @@ REPORT_INTERVAL_SECONDS = 1.0
 
 
 class FallbackStore:
-    """Any store, and this worker's memory of it. `warn` gets the faults that the memory makes up for."""
+    """Any store, and this worker's memory of it."""
 
     def __init__(
         self,
@@ -134,11 +129,7 @@ class FallbackStore:
     async def find_first(
         self, blocks: Sequence[str], facts: Sequence[str] = (), *fact_lists: Sequence[str]
     ) -> tuple[Found | None, ...]:
-        """Return the first of each list.
-
-        The store is asked for nothing older than the remembered values, so a few of the newest keys of a long history
-        are sent, not thousands.
-        """
+        """Ask the store for nothing older than the remembered values: a few keys of a long history, not thousands."""
         remembered_block, remembered_fact = await self._memory.find_first(blocks, facts)
         newest_blocks, newest_facts = _cut_at(blocks, remembered_block), _cut_at(facts, remembered_fact)
         try:
@@ -199,14 +190,12 @@ class FallbackStore:
         await self._store.close()
 
     def _report_fault(self, fault: str) -> None:
-        """Report a fault, the same one at most once a second."""
         last_fault, reported_at = self._reported
         if fault != last_fault or time.monotonic() - reported_at >= REPORT_INTERVAL_SECONDS:
             self._reported = fault, time.monotonic()
             self._warn(fault)
 
     async def _settle(self, remembered_block: Found | None, stored_block: Found | None) -> Found | None:
-        """Return the block to use: remember the stored one, or store the remembered one again."""
         if stored_block is not None:
             self._memory.remember(stored_block.key, stored_block.value)
             return stored_block
@@ -216,7 +205,6 @@ class FallbackStore:
 
 
 def _cut_at(keys: Sequence[str], last: Found | None) -> Sequence[str]:
-    """Return the keys up to that of `last`, or all of them."""
     if last is None:
         return keys
     return keys[: keys.index(last.key) + 1]

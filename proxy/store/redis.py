@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from proxy.config.state_url import parse_state_url
-from proxy.store.contract import RECORDED_USES_PER_LIFETIME, SECRET_BYTES, Found, StoreLimits, ignore
+from proxy.store.contract import DEFAULT_LIMITS, RECORDED_USES_PER_LIFETIME, SECRET_BYTES, Found, StoreLimits, ignore
 from proxy.store.redis_client import CHECK_TIMEOUT_SECONDS, STORE_TIMEOUT_SECONDS, Argument, GuardedClient, Script
 
 # Each value begins with 8 bytes: its deadline by the server's clock (those of replicas differ) or by that of a test.
@@ -121,21 +121,16 @@ PREFIX = "cp/1"
 BLOCK, FACT = "promise", "fact"
 """Kinds, as parts of keys. Blocks were called promises."""
 
-DEFAULT = StoreLimits()
 Lists = Sequence[Sequence[str]]
 
 
 class RedisStore:
-    """Blocks, facts and documents in Redis.
-
-    `warn` gets a sentence for operators, at most once a second, and `report_back` another one when a server that was
-    out answers again. `clock` is for tests; without it the server's clock counts, so replicas agree.
-    """
+    """`clock` is for tests; without it the server's clock counts, so replicas agree."""
 
     def __init__(
         self,
         url: str,
-        limits: StoreLimits = DEFAULT,
+        limits: StoreLimits = DEFAULT_LIMITS,
         warn: Callable[[str], None] = ignore,
         *,
         report_back: Callable[[str], None] = ignore,
@@ -200,7 +195,6 @@ class RedisStore:
         return await self._client.run(REPLACE, [f"{PREFIX}/document/{key}"], *values) == 1
 
     async def peek(self, keys: Sequence[str]) -> dict[str, bytes]:
-        """Return the blocks under these keys, without recording a use."""
         blocks = {}
         for key in keys:
             value = await self._get(self._key(BLOCK, key))
@@ -218,11 +212,9 @@ class RedisStore:
         return repr(self._clock())
 
     def _key(self, kind: str, key: str) -> str:
-        """Return the server's name of a key.
+        """In a Cluster the tenant is the hash tag, so the look-up of a request is one script on one node.
 
-        In a Cluster all keys of a tenant have the tenant as hash tag
-        (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags), so the look-up of a
-        request is one script on one node.
+        https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags
         """
         if self._url.topology != "cluster":
             return f"{PREFIX}/{kind}/{key}"
@@ -230,7 +222,7 @@ class RedisStore:
         return f"{PREFIX}/{kind}/{{t.{tenant}}}{slash}{rest}"
 
     def _split_by_slot(self, lists: Lists) -> list[Lists]:
-        """Return the lists once for each hash slot that holds some of their keys. A request has keys of one tenant."""
+        """A request has keys of one tenant, and so of one slot."""
         if not any(lists):
             return []
         if self._url.topology != "cluster":
@@ -269,7 +261,7 @@ class RedisStore:
         raise self._client.odd_reply()
 
     async def _put(self, kind: str, key: str, value: bytes, seconds: float, over: bytes | None = None) -> bytes | None:
-        """Write the value. Return the stored one instead, if another writer was first."""
+        """Return the stored value if another writer was first."""
         values = [value]
         if over is not None:
             values.append(over)

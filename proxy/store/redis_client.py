@@ -76,7 +76,6 @@ FAULTS = (
 
 
 def explain(fault: BaseException) -> str:
-    """Say why a server cannot be used."""
     if isinstance(fault, MasterNotFoundError):
         return f"no Sentinel that answers knows a primary of this name that is up; {CHECK_SERVER}"
     for cause in _list_causes(fault):
@@ -91,7 +90,6 @@ def explain(fault: BaseException) -> str:
 
 
 def find_kind(fault: BaseException) -> str:
-    """Return the first word of an error, or a beginning that is in the table."""
     text = str(fault)
     code = getattr(fault, "status_code", None)
     if code:
@@ -155,7 +153,6 @@ class Script:
 
 
 def _open_client(url: StateUrl, ca_file: str | None) -> Client:
-    """A client that has not connected yet."""
     options: dict[str, Any] = {"socket_connect_timeout": CHECK_TIMEOUT_SECONDS, "socket_timeout": None}
     skipped_prefixes = "sentinel_" if url.tls else ("sentinel_", "ssl_")
     options |= {name: value for name, value in url.options.items() if not name.startswith(skipped_prefixes)}
@@ -195,8 +192,6 @@ def _open_client(url: StateUrl, ca_file: str | None) -> Client:
 
 @dataclass(slots=True)
 class _Health:
-    """State of one server."""
-
     fault: str = ""
     """The reason why it is out, or empty."""
     check: asyncio.Task[None] | None = None
@@ -205,8 +200,7 @@ class _Health:
 class GuardedClient:
     """The servers of a URL.
 
-    `warn` gets a sentence for operators, at most once a second, and `report_back` another one when a server that was
-    out answers again.
+    `warn` gets a sentence at most once a second, `report_back` one when a server that was out answers again.
     """
 
     def __init__(
@@ -227,14 +221,14 @@ class GuardedClient:
         self._health: dict[str, _Health] = {}
 
     async def run(self, script: Script, keys: list[str], *arguments: Argument) -> object:
-        """Run a script and return its reply. A server that was restarted or replaced has to be sent its text again."""
+        """A server that was restarted or replaced has to be sent the text of the script again."""
         try:
             return await self.ask(keys[0], "EVALSHA", script.sha, len(keys), *keys, *arguments)
         except NoScriptError:
             return await self.ask(keys[0], "EVAL", script.text, len(keys), *keys, *arguments)
 
     async def ask(self, key: str, *command: Argument) -> object:
-        """Send a command to the server that holds this key. ReportedUnavailable, or NoScriptError."""
+        """Send a command to the server of this key. ReportedUnavailable, NoScriptError."""
         server = self._server_of(key)
         health = self._health.setdefault(server, _Health())
         if health.fault:
@@ -253,7 +247,6 @@ class GuardedClient:
         raise ReportedUnavailable(self._suspend(server, why))
 
     def odd_reply(self) -> ReportedUnavailable:
-        """Report a reply in a form that none of the scripts returns."""
         return ReportedUnavailable(self._complain("sent a reply of an unexpected form: is it a Redis 7 or a Valkey?"))
 
     async def close(self) -> None:
@@ -297,7 +290,7 @@ class GuardedClient:
         return self._complain(describe_refusal(kind))
 
     def _suspend(self, server: str, why: str) -> str:
-        """Let no request wait for this server from now on, and begin to check it."""
+        """Let no request wait for this server, and begin to check it."""
         health = self._health[server]
         health.fault = self._complain(why)
         if health.check is None or health.check.done():
@@ -341,10 +334,9 @@ class GuardedClient:
 
 
 class _Limit:
-    """A TimeoutError after `seconds` in which the event loop had time to read a reply.
+    """A timeout that counts a blocked event loop as one tick, for however long.
 
-    A worker that parses a large body is blocked for a while, and would otherwise take its Redis to be out. So time is
-    counted in ticks: a blocked loop counts as one, for however long.
+    A worker that parses a large body would otherwise take its Redis to be out.
     """
 
     def __init__(self, seconds: float) -> None:

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from proxy.store.contract import (
+    DEFAULT_LIMITS,
     FACT_SECONDS_MAX,
     NO_DOCUMENT,
     RECORDED_USES_PER_LIFETIME,
@@ -80,27 +81,24 @@ delete from {0} where key in (
 Act = Callable[[sqlite3.Connection], Any]
 Table = tuple[str, str]
 Row = tuple[str, bytes, float]
-DEFAULT = StoreLimits()
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 @dataclass(slots=True)
 class _Job:
-    """An act on its way to the thread, and the future that waits for it."""
-
     act: Act
     done: asyncio.Future[Any]
     is_given_up: bool = False
-    """Its caller continues without it. The act of a client that left still runs."""
+    """Its caller did not wait. The act of a client that left still runs."""
 
 
 class SqliteStore:
-    """Blocks, facts and documents in a file. `warn` is called from the store's thread, with text for operators."""
+    """`warn` is called from the store's thread."""
 
     def __init__(
         self,
         path: Path,
-        limits: StoreLimits = DEFAULT,
+        limits: StoreLimits = DEFAULT_LIMITS,
         warn: Callable[[str], None] = ignore,
         clock: SystemClock | None = None,
         timeout: float = STORE_TIMEOUT_SECONDS,
@@ -168,9 +166,7 @@ class SqliteStore:
         self._thread.shutdown(wait=False)
 
     async def _in_thread(self, act: Callable[[sqlite3.Connection], T], delay: float = 0.0) -> T:
-        """Run an act in the thread: now, or after this delay unless another act goes there first."""
-        if self._file.busy_for() > self._timeout:
-            raise StoreUnavailable(f"{self._file.path} is still busy with an earlier call: is the disk slow?")
+        """Run an act in the thread, after this delay unless another act goes there first."""
         if self._outage:
             self._begin_checks()
             raise StoreUnavailable(self._outage)
@@ -193,7 +189,6 @@ class SqliteStore:
             self._begin_checks()
 
     def _run_waiting(self) -> None:
-        """Take all waiting acts to the thread, in one trip."""
         if not self._waiting:
             return
         jobs, self._waiting = self._waiting, []
@@ -245,10 +240,7 @@ class SqliteStore:
         return Found(key, value)
 
     def _oldest_use(self) -> float:
-        """Return the time of day before which an unused block has expired.
-
-        Uses are recorded in the system's time, so that blocks in use do not expire once a jump is believed.
-        """
+        """Uses are recorded in the system's time, so that blocks in use do not expire once a jump is believed."""
         return self._clock.read_believed() - self._limits.block_seconds
 
     def _record_use(self, db: sqlite3.Connection, key: str, now: float) -> None:
@@ -275,7 +267,7 @@ class SqliteStore:
         return row[1]
 
     def _put(self, db: sqlite3.Connection, table: Table, row: Row, oldest: float, over: bytes | None = None) -> bool:
-        """Write a row unless there is one that has neither expired nor holds `over`. Return True if it was written."""
+        """Write a row unless there is one that has neither expired nor holds `over`."""
         is_written = db.execute(_PUT.format(*table), [*row, oldest, over]).fetchone() is not None
         if is_written:
             self._bytes_since_sweep += len(row[0]) + len(row[1])
@@ -304,7 +296,6 @@ def _report(loop: asyncio.AbstractEventLoop, waiting: Sequence[asyncio.Future[An
 
 
 def _settle(waiting: Iterable[asyncio.Future[Any]], work: Future[list[Any]]) -> None:
-    """Hand each result, or the fault of all, to the futures that are still waited for."""
     fault = work.exception()
     results: Iterable[Any] = repeat(fault)
     if fault is None:
@@ -369,10 +360,7 @@ def _prepare(db: sqlite3.Connection) -> None:
 
 
 def may_write(path: Path) -> bool:
-    """Return True if this file is neither read-only nor locked for longer than the writes of workers take.
-
-    For commands. A worker asks its own store, which restores `-shm` first.
-    """
+    """For commands. A worker asks its own store, which restores `-shm` first."""
     if not path.is_file():
         return True
     try:

@@ -138,12 +138,6 @@ def test_an_object_can_be_put_read_listed_and_deleted(s3, tmp_path):
     assert [one.name for one in odd.list_objects("team")] == ["team/two"]
 
 
-def test_an_object_that_is_put_again_is_there_once(bucket):
-    for _ in range(3):
-        bucket.put("team/one", b"the same")
-    assert [(one.name, one.bytes) for one in bucket.list_objects()] == [("team/one", 8)]
-
-
 def test_a_list_may_begin_after_a_name(bucket):
     for number in range(8):
         bucket.put(f"team/{number}", b"")

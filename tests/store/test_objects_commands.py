@@ -141,11 +141,6 @@ def test_a_failing_store_is_reported_on_one_line(disk_and_bucket, run, relay):
     assert "never-to-be-told" not in text
 
 
-def test_a_store_that_stumbles_is_asked_again(disk_and_bucket, run, relay):
-    relay.now = lambda number: refuse_with(503, "SlowDown")(number) if number % 3 == 0 else None
-    assert run("s3", "list", "--json")[1] == run("disk", "list", "--json")[1]
-
-
 def test_a_key_without_its_secret_is_reported(run, bucket, tmp_path, monkeypatch):
     (tmp_path / "s3.yaml").write_text(f"transcripts: {{dir: {bucket.url}, key: 'env:AWS_ACCESS_KEY_ID'}}\n")
     code, _, text = run("s3", "list")

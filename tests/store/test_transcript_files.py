@@ -68,13 +68,6 @@ def test_the_closed_files_of_version_0_2_are_read_and_not_written_again(tmp_path
     assert (duplicates(find_only(tmp_path)), len(find_only(tmp_path).messages)) == (0, 17)
 
 
-def test_a_file_goes_on_after_a_restart(tmp_path):
-    for turns in range(1, 24):
-        with originals(tmp_path) as writer:
-            keep(writer, *growing(turns))
-    assert (duplicates(find_only(tmp_path)), len(find_only(tmp_path).messages)) == (0, 47)
-
-
 @pytest.mark.parametrize(("sync", "synced"), [("never", 0), ("always", 3)])
 def test_how_often_the_disk_is_asked_to_hold_on_is_a_setting(tmp_path, monkeypatch, sync, synced):
     asked = []
@@ -105,15 +98,6 @@ def test_every_folder_is_for_this_user_only(tmp_path):
     assert {path.stat().st_mode & 0o777 for path in made} == {0o700}
 
 
-def test_lines_of_other_writers_are_not_written_again(tmp_path):
-    turns = list(growing(12))
-    with originals(tmp_path) as one, originals(tmp_path) as other:
-        for number, turn in enumerate(turns):
-            keep((one, other)[number % 2], turn)
-    found = find_only(tmp_path)
-    assert (duplicates(found), len(found.messages), paths(tmp_path)) == (0, 25, ["current.jsonl"])
-
-
 def test_two_at_once_do_not_write_the_same(tmp_path):
     with originals(tmp_path) as one, originals(tmp_path) as other:
         waiting = [writer.keep(turn.history).done for turn in growing(30) for writer in (one, other)]
@@ -138,15 +122,6 @@ def test_a_writer_waits_for_the_lock_of_another(tmp_path):
             half.write(b' that is whole in the end"}\n')
         assert done.result(timeout=60)
     assert b"half a line that is whole in the end" in raw(tmp_path)
-
-
-def test_a_conversation_that_was_taken_away_is_written_whole_again(tmp_path):
-    with originals(tmp_path) as writer:
-        keep(writer, exchange(HELLO))
-        for path in tmp_path.rglob("*.jsonl"):
-            path.unlink()
-        keep(writer, exchange(MORE))
-    assert texts(find_only(tmp_path).messages.values()) == ["hi", "Hello.", "And now?"]
 
 
 def test_a_file_that_is_a_link_to_nothing_is_a_fault(tmp_path):

@@ -1,8 +1,7 @@
 """Saved conversations: found, read and removed, in a folder or in an object store with its spool.
 
-Every name begins with its tenant, then its conversation, so one conversation is found, read or removed without a look
-at any other. Several processes may have written the same message: its first line counts. Unreadable lines are left out:
-a transcript with a hole in it is still of use.
+Several processes may have written the same message: its first line counts. Unreadable lines are left out: a transcript
+with a hole in it is still of use.
 """
 
 import builtins
@@ -45,7 +44,7 @@ T = TypeVar("T")
 
 
 class StoreFault(OSError):
-    """A failure of an object store, with advice for the operator. Equal failures have equal kinds."""
+    """Advice for the operator. Equal failures have equal kinds."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -54,7 +53,7 @@ class StoreFault(OSError):
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object of a list; its name is without the prefix."""
+    """The name is without the prefix."""
 
     name: str
     bytes: int
@@ -62,7 +61,7 @@ class StoredObject:
 
 
 class ObjectStore(Protocol):
-    """An object store. Each method raises StoreFault. `bucket.Bucket` is the real one."""
+    """Each method raises StoreFault. `bucket.Bucket` is the real one."""
 
     @property
     def url(self) -> str: ...
@@ -83,7 +82,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class SavedConversation:
-    """A conversation as a search found it: its folder on this disk, and its objects if there is an object store."""
+    """A conversation as it was found: its folder on this disk, and its objects."""
 
     place: Path
     bytes: int
@@ -102,7 +101,7 @@ class SavedConversation:
 
     @property
     def short_name(self) -> str:
-        """The name that headers, logs and the activity log use."""
+        """As in headers and logs."""
         return self.name[:SHORT_NAME_CHARACTERS]
 
     def lines(self) -> Iterator[builtins.bytes]:
@@ -116,7 +115,7 @@ class SavedConversation:
                 yield from file
 
     def remove(self) -> int:
-        """Remove it and return the bytes this freed. Leave it if it was written to since it was found."""
+        """Return the bytes this freed. A conversation that was written to since it was found stays."""
         if self.store is None:
             return self._remove_folder()
         objects = self._list_again()
@@ -151,7 +150,7 @@ class SavedConversation:
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """All saved conversations: below a folder, or in an object store, and then the folder is its spool."""
+    """With an object store, the folder is its spool."""
 
     folder: Path
     store: ObjectStore | None = None
@@ -161,7 +160,7 @@ class Archive:
         return self.store.url if self.store else str(self.folder)
 
     def find(self, name: str = "", tenant: str = "") -> Iterator[SavedConversation]:
-        """Yield the conversations whose names begin with `name`, of one tenant (by its name in `teams`) or of all."""
+        """Yield conversations whose names begin with `name`. `tenant` as in `teams`."""
         tenant_folder = file_name(tenant) if tenant else ""
         on_disk = _find_in_folder(self.folder, name, tenant_folder)
         if self.store is None:
@@ -183,7 +182,7 @@ class Archive:
         return sorted(self.find("", tenant), key=lambda conversation: conversation.written_at, reverse=True)
 
     def read_each(self, read: Callable[[SavedConversation], T]) -> Iterator[T]:
-        """Read all of them, in their order. From an object store a few at a time, because most of it is waiting."""
+        """Read all, in their order. From an object store a few at a time: most of it is waiting."""
         if self.store is None:
             yield from map(read, self.find())
             return
@@ -193,7 +192,7 @@ class Archive:
                 yield from pool.map(read, batch)
 
     def find_expired(self, bounds: Retention, now: float) -> list[SavedConversation]:
-        """Return the conversations that are too old or beyond the size, the longest idle one first."""
+        """The longest idle one first."""
         # A process may rely on objects that were written within this time (see files.py). A file that is dated later
         # than now was written while the clock was ahead: on a disk it may go.
         settled_seconds = SETTLED_SECONDS if self.store else -math.inf
@@ -208,7 +207,7 @@ class Archive:
         return expired_conversations[::-1]
 
     def prune(self, bounds: Retention, now: float) -> int:
-        """Remove expired conversations and return the bytes this freed. Several processes may do so at once."""
+        """Return the bytes this freed. Several processes may do so at once."""
         if not (bounds.days or bounds.bytes):
             return 0
         return sum(conversation.remove() for conversation in self.find_expired(bounds, now))
@@ -223,7 +222,6 @@ def _find_in_folder(folder: Path, name: str, tenant: str) -> Iterator[SavedConve
 
 
 def _measure(place: Path) -> tuple[int, float]:
-    """Return the bytes of a conversation's files, and the time of the last write."""
     size, written_at = 0, 0.0
     for path in list_files(place):
         with suppress(FileNotFoundError):
@@ -235,7 +233,7 @@ def _measure(place: Path) -> tuple[int, float]:
 
 
 def _list_transcripts(store: ObjectStore, name: str, tenant: str) -> Iterator[StoredObject]:
-    """Yield the objects that are transcripts; a bucket may hold other things, too."""
+    """A bucket may hold other things, too."""
     folders = [""]
     if tenant:
         folders = [tenant]
@@ -269,8 +267,6 @@ def _open_files(place: Path, stack_of_files: ExitStack) -> list[BinaryIO]:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """All messages of a conversation, forks included, and the answers to them."""
-
     saved: SavedConversation
     messages: Mapping[str, MessageLine]
     heads: Mapping[str, HeadLine]
@@ -295,7 +291,6 @@ class Transcript:
         return [line.at for line in sorted(leaves, key=lambda line: line.seen, reverse=True)]
 
     def path(self, leaf: str) -> list[MessageLine]:
-        """Return the messages up to this one, from as far back as the lines reach."""
         path, seen, at = [], set(), leaf
         while at in self.messages and at not in seen:
             seen.add(at)
@@ -304,7 +299,7 @@ class Transcript:
         return path[::-1]
 
     def head_of(self, line: MessageLine) -> list[HeadLine]:
-        """Return the system prompts of the request that first carried this message."""
+        """The system prompts of the request that first carried this message."""
         return [self.heads[name] for name in line.under if name in self.heads]
 
     def answers_to(self, at: str) -> list[AnswerLine]:
@@ -317,7 +312,6 @@ class Transcript:
             yield at, "answer" if is_answer else role, seen, text
 
     def search(self, find: recall.Finder) -> Iterator[tuple[str, str, str, recall.Match]]:
-        """Yield link, role, time and match of every message in which something is found."""
         yield from ((*label, match) for label, match in recall.search(self._list_searched(), find))
 
     def _list_searched(self) -> Iterator[tuple[tuple[str, str, str], Iterable[str]]]:
@@ -330,7 +324,6 @@ class Transcript:
             yield (at, "answer" if is_answer else role, seen), texts
 
     def _list_messages(self) -> Iterator[tuple[str, str, bytes, bool]]:
-        """Yield link, time, bytes and whether it is an answer, of every message."""
         for head in self.heads.values():
             yield "", head.seen, head.message, False
         for line in self.messages.values():
@@ -355,7 +348,7 @@ def read_transcript(conversation: SavedConversation) -> Transcript:
 
 
 def role_and_text(raw: bytes) -> tuple[str, str]:
-    """Return the role of a message and its text with its calls, or "?" and its bytes if it cannot be read."""
+    """Return "?" and the bytes of a message that cannot be read."""
     message = _read_saved(raw)
     if message is None:
         return "?", _decode(raw)

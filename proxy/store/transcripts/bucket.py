@@ -1,8 +1,7 @@
 """The client of an object store: obstore, for S3, Google Cloud Storage or Azure (https://developmentseed.org/obstore/).
 
-obstore is optional (the extra `s3`), so only the composition root imports this module, if an object store is
-configured. This file maps settings to its options, and every failure to a `StoreFault` with advice. Of the text of a
-failure only status and code are repeated, because a store may quote the signed request.
+obstore is optional (the extra `s3`), so only the composition root imports this module. Of the text of a failure only
+status and code are repeated, because a store may quote the signed request.
 """
 
 import re
@@ -38,7 +37,7 @@ _TEMPORARY = ("408", "429", "5")  # beginnings of statuses
 
 
 class Bucket:
-    """A prefix in an object store. Any thread may use it."""
+    """Any thread may use it."""
 
     def __init__(self, settings: Transcripts, timeout_seconds: float = 60.0) -> None:
         ((scheme, name, prefix),) = BUCKET_URL.findall(settings.dir or "")
@@ -51,7 +50,6 @@ class Bucket:
             self._reads = build(retries=2)
 
     def put(self, name: str, file: Path | bytes) -> None:
-        """Store a whole file. Repeating it changes nothing."""
         with self._reporting():
             obstore.put(self._writes, name, file)
 
@@ -64,7 +62,7 @@ class Bucket:
             obstore.delete(self._writes, name)
 
     def list_objects(self, folder: str = "", *, after: str = "") -> Iterator[StoredObject]:
-        """Yield all objects in a folder whose names follow `after`, in the order of their names."""
+        """In the order of their names, from behind `after`."""
         pages = obstore.list(self._reads, folder or None, offset=after or None, chunk_size=1000)
         while True:
             with self._reporting():
@@ -81,7 +79,6 @@ class Bucket:
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:
-        """Turn exceptions of obstore into a `StoreFault`."""
         try:
             yield
         except (BaseError, OSError, ValueError) as fault:
@@ -91,7 +88,7 @@ class Bucket:
 
 
 def _diagnose(text: str) -> tuple[str, str, str]:
-    """Return the kind of a failure, the problem in words, and advice."""
+    """Return kind, problem and advice."""
     if status_match := _STATUS.search(text):
         status, code = status_match[1], ""
         if code_match := _CODE.search(text):

@@ -4,14 +4,21 @@
     originals/<tenant>/<conversation>/20261121T090000123Z-1a2b3c4d5e6f7081.jsonl   closed, on its way to an object store
 
 Processes append under a lock (https://man7.org/linux/man-pages/man2/flock.2.html). Each reads a file once and later
-only its new end, so an append costs the same for any number of files. If the file is another one (it was closed or
-removed), the folder is read again.
+only its new end. A line counts once its newline is there: the next append cuts off a torn end.
 
-A line counts once its newline is there. The next append cuts off a torn end, left by a killed process or a full disk.
+If there is an object store, closed files vanish once they are sent. A process takes lines that it saw within the last
+hour for sent, and no conversation is removed from the store within two hours of its last write: so the next request of
+a removed conversation writes all of it.
 
-If there is an object store, closed files vanish once they are sent. A process takes lines that it saw in the folder
-within the last hour for sent, and no conversation is removed from the store within two hours of its last write: so the
-next request of a removed conversation writes all of it.
+One message is one line of JSON (https://jsonlines.org):
+
+    {"v":1,"at":"<link>","after":"<link before it>","seen":"2026-11-21T09:00:00.000Z","under":["<head>"],"message":{…}}
+    {"v":1,"head":"<hash>","seen":"…","message":{…}}
+    {"v":1,"answer":0,"to":"<link>","seen":"…","model":"…","finish":"stop","usage":{…},"message":{…}}
+
+A link stands for all messages up to this one, so forks share their trunk. System prompts and answers are no links:
+clients change the former and echo the latter differently. The message is the client's own bytes; `altered` lists
+secrets that were removed from it (and `line-breaks`, if JSON had any between its values).
 """
 
 import fcntl
@@ -46,7 +53,7 @@ _ANSWER = b'{"v":1,"answer":'
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Messages of one request. `links[i]` is the link at `messages[i]`."""
+    """`links[i]` is the link at `messages[i]`."""
 
     tenant: str
     conversation: str
@@ -57,14 +64,12 @@ class History:
     origin: str = ""
     """The link before the first of these messages."""
     policy: str = ""
-    """Name and version of the policy of the request."""
     wire: str = ""
     """The API of the request, unless that is Chat Completions."""
     size: int = 0
     """Bytes that it holds while it waits to be written."""
 
     def to_lines(self, known_ids: Container[str], seen: str, redaction: Redaction) -> dict[str, bytes]:
-        """Return the lines whose ids are not known, by their ids."""
         lines: dict[str, bytes] = {}
         heads = {hash_head(message): message for message in self.head}
         for name, message in heads.items():
@@ -85,8 +90,6 @@ class History:
 
 
 class MessageLine(msgspec.Struct, frozen=True):
-    """A message, read back."""
-
     at: str
     after: str
     seen: str
@@ -99,8 +102,6 @@ class MessageLine(msgspec.Struct, frozen=True):
 
 
 class HeadLine(msgspec.Struct, frozen=True):
-    """A system prompt, read back."""
-
     name: str = msgspec.field(name="head")
     seen: str
     message: bytes
@@ -108,8 +109,6 @@ class HeadLine(msgspec.Struct, frozen=True):
 
 
 class AnswerLine(msgspec.Struct, frozen=True):
-    """A model's answer to the history that ends at the link `to`, read back."""
-
     to: str
     seen: str
     choice: int = msgspec.field(name="answer")
@@ -123,7 +122,7 @@ class AnswerLine(msgspec.Struct, frozen=True):
 
 
 def render_answer_lines(to: str, answer: Answer, seen: str, redaction: Redaction) -> bytes:
-    """Render an answer, one line for each of its choices; the first carries the usage."""
+    """One line for each choice; the first carries the usage."""
     error = json.loads(redaction.of_json(json.dumps(answer.error).encode())[0])
     extra = _drop_empty(model=answer.model, usage=answer.usage, error=error, cut=not answer.whole)
     lines = b""
@@ -139,7 +138,6 @@ def hash_head(message: bytes) -> str:
 
 
 def find_ids(lines: Iterable[bytes]) -> Iterator[str]:
-    """Yield the ids of whole lines."""
     for line in lines:
         match = _ID.match(line)
         if match and line.endswith(b"\n"):
@@ -147,7 +145,6 @@ def find_ids(lines: Iterable[bytes]) -> Iterator[str]:
 
 
 def parse(line: bytes) -> MessageLine | HeadLine | AnswerLine | None:
-    """Read a whole line back; None for one that this format does not know."""
     try:
         if line.startswith(_ANSWER):
             # Member by member: an upstream's error may hold anything, also the bytes that begin a message elsewhere.
@@ -197,8 +194,6 @@ MakeLines = Callable[[AbstractSet[str]], Mapping[str, bytes]]
 
 @dataclass(slots=True)
 class KnownIds:
-    """The ids in a conversation's files, and how far its current file was read for them."""
-
     since: float
     """When the first of them was found. The clock includes suspended time, because other machines write on."""
     beginning: bytes = b""
@@ -207,10 +202,7 @@ class KnownIds:
 
 
 class TranscriptFolder:
-    """The files below a folder, for one process. Appending is for one thread.
-
-    `is_spool`: closed files vanish once they are sent, and their ids are remembered for an hour.
-    """
+    """Appending is for one thread. `is_spool`: closed files vanish once they are sent."""
 
     def __init__(self, path: Path, sync: Sync = "never", *, is_spool: bool = False) -> None:
         self.path = path
@@ -222,7 +214,7 @@ class TranscriptFolder:
         return _locate(self.path, tenant, conversation)
 
     def append(self, tenant: str, conversation: str, make_lines: MakeLines) -> int:
-        """Write the lines that `make_lines` returns for the known ids, and return how many bytes these have."""
+        """Write the lines that `make_lines` returns for the known ids; return their bytes."""
         folder = self.locate(tenant, conversation)
         file = _open_to_append(folder)
         try:
@@ -243,7 +235,7 @@ class TranscriptFolder:
         return len(data)
 
     def check_writable(self) -> None:
-        """Write and remove a small file. Raise OSError if nothing can be written."""
+        """Raise OSError if nothing can be written."""
         make_folder(self.path)
         path = self.path / f".writable-{os.getpid()}"
         try:
@@ -252,7 +244,6 @@ class TranscriptFolder:
             path.unlink(missing_ok=True)
 
     def _read_new_ids(self, folder: Path, file: int) -> KnownIds:
-        """Return the ids in this conversation, with those that other processes have written since the last look."""
         size, now = os.fstat(file).st_size, read_elapsed()
         beginning = os.pread(file, BEGINNING_BYTES, 0)
         index = self._known.pop(folder, None)
@@ -300,14 +291,14 @@ def _locate(folder: Path, tenant: str, conversation: str) -> Path:
 
 
 def file_name(name: str) -> str:
-    """Return the folder name of a tenant or conversation: its own name if that is a plain one, or else a hash."""
+    """Return the name itself if it is a plain one, or else a hash."""
     if _NAME.fullmatch(name):
         return name
     return blake2b(name.encode(), digest_size=16).hexdigest()
 
 
 def list_files(folder: Path) -> list[Path]:
-    """List the files of a conversation: closed ones in the order of their closing, then the current one."""
+    """Closed files in the order of their closing, then the current one."""
     return sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: (not is_closed(path), path.name))
 
 
@@ -323,7 +314,7 @@ def close_file(path: Path) -> Path:
 
 
 def open_locked(path: Path, flags: int) -> int:
-    """Open a file and lock it; it still has its name. No other process appends to it until it is closed."""
+    """Open and lock a file that still has its name. No other process appends to it until it is closed."""
     while True:
         with ExitStack() as stack:
             file = os.open(path, flags, 0o600)

@@ -1,10 +1,10 @@
 """Uploads of closed transcript files to an object store, by threads that no request waits for.
 
-1. Once a second, look at the spool (files.py) and close files that are old or large enough.
-2. Send closed files, several conversations at a time, and delete each once the store has confirmed it. Its name in the
-   spool is its name in the store, so sending it twice changes nothing.
-3. While the store fails, leave the files for later tries, after longer and longer pauses, or for the next process. If
-   too much waits, nothing more may be written (`SpoolFull`), as on a full disk.
+1. Once a second, close files of the spool that are old or large enough.
+2. Send closed files and delete each once the store has confirmed it. Its name is the same in the store, so sending it
+   twice changes nothing.
+3. While the store fails, try again after longer and longer pauses. If too much waits, nothing more may be written
+   (`SpoolFull`), as on a full disk.
 
 Of all processes that share a spool, one at a time sends the files of all, also of those that died.
 """
@@ -26,7 +26,6 @@ from proxy.store.transcripts.files import SUFFIX, Sync, close_file, is_closed, m
 from proxy.wire.redaction import Redaction
 
 LOOK_SECONDS = 1.0
-LOOK_SHARE = 20  # listing the spool takes at most this part of the time
 LONGEST_PAUSE_SECONDS = 60.0
 SWEEP_SECONDS = 3600.0
 FIRST_SWEEP_SECONDS = 60.0
@@ -38,7 +37,7 @@ class SpoolFull(OSError):
 
 
 class RareReports:
-    """Reports each cause of failures, unless it came up within the last `quiet_seconds`. Any thread may use it."""
+    """Reports each cause of failures, unless it came up within `quiet_seconds`. Any thread may use it."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         self._warn = warn
@@ -60,7 +59,7 @@ class RareReports:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptSettings:
-    """How originals are written and uploaded. Without a retention, another process removes old ones."""
+    """Without a retention, another process removes old ones."""
 
     sync: Sync = "never"
     redaction: Redaction = field(default_factory=Redaction)
@@ -76,7 +75,7 @@ class TranscriptSettings:
 
 
 class Uploads:
-    """The uploads of one process. `warn` and `report` are called from any thread, with a sentence."""
+    """`warn` and `report` are called from any thread."""
 
     def __init__(
         self,
@@ -102,7 +101,6 @@ class Uploads:
         self._pause_seconds = 0.0
         self._pause_until = 0.0
         self._failing_since: float | None = None
-        self._listing_seconds = 0.0
         self._next_sweep = time.monotonic() + FIRST_SWEEP_SECONDS
         self._leaving = threading.Event()
         self._end = 0.0
@@ -113,7 +111,6 @@ class Uploads:
         return self._failures.count
 
     def check_room(self) -> None:
-        """Raise SpoolFull if nothing more may be written."""
         if self.waiting_bytes >= self._settings.spool_bytes:
             problem = f"{self.waiting_bytes // MEBIBYTE} MiB wait in {self._spool} for the object store"
             raise SpoolFull(f"{problem}: see why it does not take them, or raise `transcripts.spool_mib`")
@@ -138,10 +135,10 @@ class Uploads:
 
     def _run(self) -> None:
         """In the thread, as all that follows."""
-        pause = 0.0
-        while not self._leaving.wait(pause):
+        while True:
             self._look()
-            pause = max(LOOK_SECONDS, LOOK_SHARE * self._listing_seconds)
+            if self._leaving.wait(LOOK_SECONDS):
+                break
         self._pause_until = 0.0
         while time.monotonic() < self._end and not self._is_paused and any(self._list_spool().values()):
             self._look(everything=True)
@@ -149,9 +146,7 @@ class Uploads:
 
     def _look(self, *, everything: bool = False) -> None:
         try:
-            start = time.monotonic()
             files = self._list_spool()
-            self._listing_seconds = time.monotonic() - start
             with self._lock:
                 self.waiting_bytes = sum(files.values())
             if self._is_paused:
@@ -164,7 +159,6 @@ class Uploads:
             self._note_failure(fault)
 
     def _list_spool(self) -> dict[Path, int]:
-        """Return all files with their sizes."""
         sizes = {}
         for path in self._spool.glob(f"*/*/*{SUFFIX}"):
             with suppress(FileNotFoundError):
@@ -172,7 +166,7 @@ class Uploads:
         return sizes
 
     def _close_due(self, files: Mapping[Path, int], *, everything: bool) -> list[Path]:
-        """Close files that are due, and return all closed ones in the order in which to send them."""
+        """Return all closed files in the order in which to send them."""
         now = time.monotonic()
         first_seen, closed_paths = self._first_seen, []
         self._first_seen = {}
@@ -202,7 +196,7 @@ class Uploads:
         return None
 
     def _send(self, files: list[Path]) -> None:
-        """Send several conversations at a time; the first failure ends it for now."""
+        """The first failure ends it for now."""
         conversations = iter([list(group) for _, group in groupby(files, key=lambda path: path.parent)])
         # Daemons, because a store that hangs must not keep the process from leaving.
         senders = [
@@ -267,7 +261,7 @@ class Uploads:
 
 @contextmanager
 def lock_spool(spool: Path) -> Iterator[bool]:
-    """Try to become the only process that sends. The lock of a process that dies is free again."""
+    """True: this is the only process that sends."""
     make_folder(spool)
     folder = os.open(spool, os.O_RDONLY)
     try:

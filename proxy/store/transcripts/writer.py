@@ -1,8 +1,7 @@
 """Originals: every message as the client sent it, and every answer, kept once.
 
-A request only hands over; a thread writes (files.py). A disk that is slow, full or gone delays no request but one that
-waits for `SubmittedHistory.done`. Unwritten histories are counted, and the next turn writes them, because the client
-sends its history again. Answers are collected as they pass, and assembled and written in the same thread.
+A request hands over, and a thread writes. A slow or full disk delays no request but one that waits for
+`SubmittedHistory.done`. The next turn writes what was not written, because the client sends its history again.
 """
 
 import queue
@@ -31,7 +30,7 @@ REPORT_SECONDS = 10.0
 
 @dataclass(slots=True)
 class SubmittedHistory:
-    """The state of a history that was handed over. It holds none of its messages."""
+    """It holds no messages."""
 
     done: Future[bool] = field(default_factory=Future)
     """True once it is written."""
@@ -40,11 +39,7 @@ class SubmittedHistory:
 
 
 class Originals:
-    """Keeps histories and answers below a folder, and takes them to an object store if there is one.
-
-    `warn` is called from any thread with a sentence for the operator. `problem` is the reason why nothing can be
-    written now, or empty.
-    """
+    """`warn` is called from any thread. `problem` is the reason why nothing can be written now, or empty."""
 
     def __init__(
         self,
@@ -75,15 +70,14 @@ class Originals:
         return self._failures.count
 
     def locate(self, tenant: str, conversation: str) -> str:
-        """Return the folder of a conversation. An object store has a folder of the same name."""
+        """An object store has a folder of the same name."""
         return str(self._folder.locate(tenant, conversation))
 
     def keep(self, history: History) -> SubmittedHistory:
-        """Hand a history over. Most requests continue at once."""
         return self.keep_later(history.size, lambda: history)
 
     def keep_later(self, size: int, read: Callable[[], History | None]) -> SubmittedHistory:
-        """Hand over `size` bytes out of which the thread is to read a history; `read` returns None if there is none."""
+        """Let the thread read a history out of `size` bytes; None if there is none."""
         submission = SubmittedHistory()
 
         def write() -> bool:
@@ -99,7 +93,7 @@ class Originals:
         return submission
 
     def check_writable(self) -> Future[bool]:
-        """Find out whether something can be written, after everything that waits."""
+        """Try to write, after everything that waits."""
         done: Future[bool] = Future()
 
         def check() -> bool:
@@ -110,11 +104,9 @@ class Originals:
         return done
 
     def note_slow_disk(self) -> None:
-        """Note that a request stopped waiting for its history, until something is written again."""
         self._note_failure("the disk is too slow: a request has stopped waiting for it")
 
     def record(self, submission: SubmittedHistory, assembly: Assembly) -> "Recording":
-        """Collect the answer to a history that was handed over."""
         return Recording(self, submission, assembly)
 
     def hand_over(self, size: int, act: Callable[[], bool], done: Future[bool]) -> bool:
@@ -146,7 +138,7 @@ class Originals:
         return True
 
     def close(self, seconds: float = 5.0) -> bool:
-        """Write for at most this long, and send for as long again. Return False if something was not written."""
+        """Write for at most this long, and send for as long again. False: something was not written."""
         self._jobs.put(None)
         is_written = self._thread.join(seconds)
         if self._uploads is not None:
@@ -178,7 +170,7 @@ class Originals:
             job()
 
     def _probe(self) -> None:
-        """Find out that the disk is back though no request writes to it."""
+        """The disk may be back though no request writes to it."""
         try:
             self._check_disk()
         except OSError:
@@ -186,7 +178,6 @@ class Originals:
         self.problem = ""
 
     def _check_disk(self) -> None:
-        """Raise OSError if nothing can be written."""
         if self._uploads is not None:
             self._uploads.check_room()
         self._folder.check_writable()
@@ -243,7 +234,7 @@ class Recording:
             self._hand_over(Future(), lambda: True)
 
     def end(self, *, ended: bool) -> Future[bool]:
-        """Note that no more will come. `ended`: the upstream has said it all."""
+        """`ended`: the upstream has said it all."""
         done: Future[bool] = Future()
         write = partial(self._originals.write_answer, self._submitted, self._assembly, ended=ended)
         return self._hand_over(done, write)
