@@ -12,9 +12,8 @@ from itertools import groupby
 from typing import ClassVar
 
 from proxy.history.agents import Hint
-from proxy.history.grouping import find_groups, find_turns
+from proxy.history.grouping import find_groups, find_turns, list_callers
 from proxy.history.messages import Message
-from proxy.history.pairing import list_callers
 from proxy.shorten.call_labels import render_call
 from proxy.shorten.fold import Stretch, fold_stretches, keep_shorter
 from proxy.shorten.kept_messages import find_kept_words

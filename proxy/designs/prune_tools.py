@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from proxy.history.agents import matches_any
-from proxy.history.offered_tools import list_tool_names, remove_pruned_tools
+from proxy.history.calls import list_tool_names, remove_pruned_tools
 from proxy.recall import own_tools
 from proxy.shorten.pipeline import Draft
 

@@ -14,7 +14,7 @@ from typing import ClassVar
 from proxy.designs.clear_arguments import ClearArguments
 from proxy.designs.dedup_old import remove_pairs
 from proxy.history.agents import EXEMPT, Hint, find_modes
-from proxy.history.canonical import remove_wrapping
+from proxy.history.chain import remove_wrapping
 from proxy.history.messages import Message, ToolCall
 from proxy.shorten.pipeline import Count, Draft
 from proxy.shorten.placeholder import TEMPLATE

@@ -12,10 +12,9 @@ from hashlib import blake2b
 from itertools import accumulate, pairwise
 from typing import ClassVar
 
-from proxy.history.grouping import find_groups, find_turns
+from proxy.history.grouping import find_groups, find_turns, pair_results
 from proxy.history.messages import Message, find_last_assistant
 from proxy.history.observations import mark_observations
-from proxy.history.pairing import pair_results
 from proxy.history.pins import find_fixed
 from proxy.history.request import Request
 from proxy.shorten import transcript_text

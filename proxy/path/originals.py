@@ -127,8 +127,8 @@ def _history(tenant: str, links: Sequence[bytes], request: Request, policy: str)
     def list_bytes(known_bytes: Sequence[bytes]) -> list[bytes]:
         return [message.raw for message in request.body[len(known_bytes) :]]
 
-    steps = request.columns.links_as_text(origin, rest)
-    messages = request.columns.raw_messages(request.body)
+    steps = request.columns.extend(("links as text", origin), len(rest), write_links)
+    messages = request.columns.extend("raw messages", len(request.body), list_bytes)
     head = [message.raw for message in request.head]
     return History(
         tenant, steps[0], steps, messages, head, origin.hex(), policy, request.wire, size=len(request.source)

@@ -3,13 +3,13 @@
 A small history is left alone after a guess or a count. Any other is looked up in one round trip.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 
-from proxy.history import asides
 from proxy.history.identity import Identity
+from proxy.history.observations import was_asked
 from proxy.path import planning
 from proxy.path.actions import Actions, CountTokens, Identify, NoteLocalWindow, Owner, ProbeWindow
 from proxy.path.conversation import Context, Conversation
@@ -59,7 +59,7 @@ def _measure(conversation: Conversation, guess: int) -> Actions[int | None]:
     """Count the tokens of the request. Return None if it is below every threshold by any count."""
     context, rules = conversation.context, conversation.rules
     facts = conversation.gather_request_facts(conversation.narrow(context.local_window))
-    if asides.was_asked(context.request):
+    if was_asked(context.request):
         facts = replace(facts, force=True)
     if planning.is_below_threshold(guess, rules, facts, count_error=COUNT_ERROR_RATIO):
         return None
@@ -126,8 +126,12 @@ def _look_up(conversation: Conversation, size: int) -> Actions[Conversation]:
 def _list_keys(conversation: Conversation, key_of: Callable[[bytes], str]) -> Sequence[str]:
     """Return the keys of all links, the newest first. Only those of links that are new in this request are written."""
     first, *links = conversation.identified.links
+
+    def write_new(keys: Sequence[str]) -> Iterable[str]:
+        return map(key_of, links[len(keys) :])
+
     # The key of the first link says whose they are, and of which kind.
-    keys = conversation.context.request.columns.store_keys(key_of(first), links, key_of)
+    keys = conversation.context.request.columns.extend(("store keys", key_of(first)), len(links), write_new)
     return [*reversed(keys), key_of(first)]
 
 

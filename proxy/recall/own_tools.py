@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proxy.history.offered_tools import list_tool_names
+from proxy.history.calls import list_tool_names
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from proxy.history.grouping import find_callers
 from proxy.history.messages import HEAD, Message, ToolCall
-from proxy.history.pairing import find_callers
 from proxy.recall.own_tools import RECALL
 from proxy.recall.search import (
     SEARCHED_CHARACTERS,

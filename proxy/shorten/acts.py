@@ -16,8 +16,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from proxy.history.agents import find_kind, matches_any, remove_server_name
-from proxy.history.commands import find_command_line, skip_words_before_command, split_commands
+from proxy.history.agents import (
+    find_command_line,
+    find_kind,
+    matches_any,
+    remove_server_name,
+    skip_words_before_command,
+    split_commands,
+)
 from proxy.history.messages import ToolCall
 
 

@@ -15,7 +15,7 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
-from proxy.history.canonical import remove_cache_marker
+from proxy.history.chain import remove_cache_marker
 from proxy.history.messages import NOTE, Message, as_read_back, make_literal
 from proxy.shorten.pipeline import Step
 from proxy.shorten.step_registry import step_from_json, step_to_json

@@ -1,8 +1,17 @@
 """Labels of calls, by which a model finds them again: `Grep(TODO in proxy/wire)`, `Bash(go test ./...)`."""
 
-from proxy.history.agents import COMMANDS, PATHS, find_kind, find_requested_lines, find_value, is_read, render_value
+from proxy.history.agents import (
+    COMMANDS,
+    PATHS,
+    find_command_line,
+    find_kind,
+    find_requested_lines,
+    find_value,
+    is_read,
+    remove_folder_change,
+    render_value,
+)
 from proxy.history.calls import iterate_strings
-from proxy.history.commands import find_command_line, remove_folder_change
 from proxy.history.messages import ToolCall
 from proxy.shorten.outcome import WORD_CHARACTERS, cut_first_line
 from proxy.shorten.touched_files import PATCH, list_patched_files

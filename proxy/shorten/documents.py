@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from proxy.history import agents, asides, commands
+from proxy.history import agents, observations
 from proxy.history.messages import Message, ToolCall
 from proxy.shorten.touched_files import list_read_paths
 
@@ -100,7 +100,7 @@ def is_instruction_path(path: str) -> bool:
 
 
 def _add_names(awaited: frozenset[str], text: str) -> frozenset[str]:
-    text = asides.remove_reminders(text)
+    text = observations.remove_reminders(text)
     if len(text) > 2 * NAMED_CHARACTERS:
         text = f"{text[:NAMED_CHARACTERS]}\n{text[-NAMED_CHARACTERS:]}"
     names = find_urls_and_tickets(text)
@@ -115,7 +115,7 @@ def find_fetched_names(call: ToolCall, awaited: frozenset[str]) -> frozenset[str
     if not awaited:
         return frozenset()
     names = {posixpath.basename(path) for path in list_read_paths(call)}
-    command = commands.find_command_line(call.named)
+    command = agents.find_command_line(call.named)
     fetches = FETCHING_COMMAND.search(command) is not None if command else agents.is_read_only(call.name)
     if fetches:
         arguments = call.arguments[:ARGUMENTS_CHARACTERS]

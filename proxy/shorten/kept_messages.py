@@ -8,10 +8,9 @@ documents in force, calls that the policy keeps, calls of exempt tools, and answ
 from collections.abc import Callable, Iterable, Sequence
 
 from proxy.history.agents import Hint, find_modes, matches_any
-from proxy.history.asides import is_harness_note
-from proxy.history.grouping import find_groups
+from proxy.history.grouping import find_groups, pair_results
 from proxy.history.messages import REPEATED, Message, ToolCall
-from proxy.history.pairing import pair_results
+from proxy.history.observations import is_harness_note
 from proxy.shorten.notes import find_speaker, is_of_summary
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Draft
 

@@ -17,10 +17,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from proxy.history import agents
-from proxy.history.commands import find_command_line, remove_folder_change
+from proxy.history.agents import find_command_line, remove_folder_change
+from proxy.history.grouping import list_callers
 from proxy.history.messages import Message, ToolCall
 from proxy.history.observations import find_output_within
-from proxy.history.pairing import list_callers
 from proxy.shorten.acts import acts_on_world
 from proxy.shorten.call_labels import render_call
 from proxy.shorten.outcome import ResultOutcome, cut_first_line, find_outcome, find_words_of_user

@@ -1,16 +1,15 @@
 """A client's history as a policy reads it: with its observations marked, under the rules and facts of one request."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import inf
 from operator import is_
 
-from proxy.history.columns import Columns
 from proxy.history.grouping import Groups, find_turns
 from proxy.history.messages import Message
 from proxy.history.observations import is_text_style, mark_observations
-from proxy.history.request import Request
+from proxy.history.request import Columns, Request
 from proxy.recall.own_tools import RECALL, offer_tool
 from proxy.shorten.calibration import Calibration
 from proxy.shorten.documents import Reading, find_documents
@@ -56,7 +55,7 @@ class MarkedHistory:
             return pins.find_in_each(body[len(passages) :])
 
         # Texts are the same in a marked body, so its columns are not needed.
-        return pins.choose(body, self.request.columns.pinned_passages(pins, len(body), find_new))
+        return pins.choose(body, self.request.columns.extend(("pinned passages", pins), len(body), find_new))
 
     @property
     def recalls(self) -> bool:
@@ -66,9 +65,20 @@ class MarkedHistory:
 
     def find_last_user(self) -> int | None:
         """Return the index of the newest message of a person."""
-        if not self.body:
+        body = self.body
+        if not body:
             return None
-        return self.body_columns.last_users(self.body)[len(self.body) - 1]
+
+        def find_new(places: Sequence[int | None]) -> Iterator[int | None]:
+            last = None
+            if places:
+                last = places[-1]
+            for place in range(len(places), len(body)):
+                if body[place].is_user:
+                    last = place
+                yield last
+
+        return self.body_columns.extend("last users", len(body), find_new)[len(body) - 1]
 
     def find_newest_user_role(self) -> frozenset[int]:
         """Return the index of the newest message in a user's role if the history holds tool calls.
@@ -88,7 +98,9 @@ class MarkedHistory:
         if not self.rules.keep_documents:
             return frozenset()
         body, columns = self.body, self.body_columns
-        readings: Sequence[Reading] = columns.documents(len(body), partial(find_documents, body, columns.callers(body)))
+        readings: Sequence[Reading] = columns.extend(
+            "documents", len(body), partial(find_documents, body, columns.callers(body))
+        )
         max_bytes = inf
         if window is not None:
             max_bytes = DOCUMENT_SHARE * window * BYTES_PER_TOKEN

@@ -20,13 +20,11 @@ from math import inf
 from operator import is_
 
 from proxy.history import pins
-from proxy.history.columns import Columns
-from proxy.history.grouping import Groups, find_turns
+from proxy.history.calls import find_pruned_tools, remove_pruned_tools
+from proxy.history.grouping import Groups, find_turns, repair
 from proxy.history.messages import Message, find_last_assistant, make_literal
 from proxy.history.observations import is_text_style
-from proxy.history.offered_tools import find_pruned_tools, remove_pruned_tools
-from proxy.history.pairing import repair
-from proxy.history.request import Request
+from proxy.history.request import Columns, Request
 from proxy.models.thinking import find_binding
 from proxy.recall.own_tools import RECALL, offer_tool
 from proxy.shorten.block import Block, Part, close
@@ -264,7 +262,7 @@ class ConversationState(MarkedHistory):
             worth = find_worth(step)
             if worth is None:
                 return inf
-            sums = self.columns.worth_sums(step, estimate, len(view), partial(add_up, worth))
+            sums = self.columns.extend(("worth sums", step, estimate), len(view), partial(add_up, worth))
             if cut:
                 bound += self.calibration.ratio * sums[cut - 1]
         return bound

@@ -7,11 +7,13 @@ Both change a message by itself or because of earlier ones. So the messages of t
 """
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 from operator import is_
 
+from proxy.history.chain import remove_wrapping
 from proxy.history.messages import Message
-from proxy.history.rereads import PROMISE, RESTORED, correct_rereads, leave_out_promise
+from proxy.history.rereads import PROMISE, RESTORED, Reread, correct_rereads, find_rereads, leave_out_promise
 from proxy.shorten.block import Block
 from proxy.shorten.marked_history import MarkedHistory
 from proxy.shorten.pipeline import Draft, is_spared, run
@@ -34,7 +36,7 @@ def leave_out_false_promises(history: MarkedHistory, parts: Sequence[Message]) -
     """Return the parts of a block without promises that a file is in the context which this block shortens."""
     if not history.is_unmarked:
         return tuple(parts)
-    rereads = history.body_columns.rereads(history.body)
+    rereads = _list_rereads(history)
     whole = {message.start for message in parts if message.made in WHOLE_TEXT}
     corrected = []
     for message in parts:
@@ -75,13 +77,17 @@ def _apply_always_steps(history: MarkedHistory, block: Block, covered: tuple[Mes
         return (*body[:covers], *run_steps(covers))[len(forwarded) :]
 
     key = block.digest, covers, block.always, block.window, recalls
-    return tuple(history.body_columns.after_always_steps(key, len(body), forward_new)[covers:])
+    return tuple(history.body_columns.extend(("after always steps", *key), len(body), forward_new)[covers:])
 
 
 def _are_spared(history: MarkedHistory, block: Block, start: int) -> bool:
     """Whether each always-step surely leaves the messages from *start* on as they are."""
     body = history.body
-    hashes = history.body_columns.content_hashes(body)
+
+    def hash_new(hashes: Sequence[int]) -> list[int]:
+        return [hash(remove_wrapping(message.content)) for message in body[len(hashes) :]]
+
+    hashes = history.body_columns.extend("content hashes", len(body), hash_new)
     if len(body) - start > CHECKED_MESSAGES_MAX:
         return False
     for place in range(start, len(body)):
@@ -95,7 +101,7 @@ def _correct_rereads(
     history: MarkedHistory, block: Block, covered: tuple[Message, ...], tail: tuple[Message, ...]
 ) -> tuple[Message, ...]:
     body, covers = history.body, block.covers
-    rereads = history.body_columns.rereads(body)
+    rereads = _list_rereads(history)
 
     def correct_new(corrected: Sequence[Message]) -> Sequence[Message]:
         start = max(covers, len(corrected))
@@ -109,4 +115,10 @@ def _correct_rereads(
         return (*body[len(corrected) : start], *islice(messages, start - covers, None))
 
     key = block.digest, covers, block.always, block.window, history.recalls
-    return tuple(history.body_columns.after_rereads(key, len(body), correct_new)[covers:])
+    return tuple(history.body_columns.extend(("after rereads", *key), len(body), correct_new)[covers:])
+
+
+def _list_rereads(history: MarkedHistory) -> Sequence[Reread | None]:
+    """Return the earlier result that each message says is in the context."""
+    body, columns = history.body, history.body_columns
+    return columns.extend("rereads", len(body), partial(find_rereads, body, columns.callers(body)))

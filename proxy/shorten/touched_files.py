@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from proxy.history import agents, commands
+from proxy.history import agents
 from proxy.history.agents import find_value, render_value
 from proxy.history.messages import ToolCall
 
@@ -87,7 +87,7 @@ def list_file_uses(call: ToolCall) -> tuple[list[FileUse], bool]:
             texts = [value for value in values.values() if isinstance(value, str)] or [call.arguments]
             return [use for text in texts for use in list_patched_files(text)], True
         case "run":
-            return _read_command(commands.find_command_line(values))
+            return _read_command(agents.find_command_line(values))
     return [], False
 
 
@@ -147,8 +147,8 @@ def _read_command(command: str) -> tuple[list[FileUse], bool]:
         return list_patched_files(command), command.lstrip().startswith("apply_patch")
     uses = list[FileUse]()
     folder, is_complete = "", True
-    for simple_command in commands.split_commands(_remove_heredocs(command)[:COMMAND_CHARACTERS]):
-        words = commands.skip_words_before_command(_REDIRECTION.sub(" ", simple_command).split())
+    for simple_command in agents.split_commands(_remove_heredocs(command)[:COMMAND_CHARACTERS]):
+        words = agents.skip_words_before_command(_REDIRECTION.sub(" ", simple_command).split())
         if not words:
             continue
         if words[0] == "cd":

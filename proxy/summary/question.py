@@ -16,9 +16,8 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from proxy.history.grouping import find_groups
+from proxy.history.grouping import find_groups, list_callers, repair
 from proxy.history.messages import NOTE, REPEATED, Message, ToolCall
-from proxy.history.pairing import list_callers, repair
 from proxy.shorten import transcript_text
 from proxy.shorten.call_labels import render_call
 from proxy.shorten.notes import GO_ON, is_of_summary

@@ -1,16 +1,16 @@
 """What is computed message by message is the same, continued from any prefix as from the first message."""
 
 import re
+from collections import defaultdict
 from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.history.chain import compute_chain
-from proxy.history.columns import Columns
-from proxy.history.grouping import find_group_starts, find_groups
+from proxy.history.grouping import find_callers, find_group_starts, find_groups, list_callers
 from proxy.history.messages import Message
-from proxy.history.pairing import find_callers, list_callers
+from proxy.history.request import Columns
 from proxy.shorten.pipeline import Draft, find_worth, is_spared
 from proxy.shorten.rules import Rules
 from proxy.shorten.state import ConversationState
@@ -122,11 +122,17 @@ def test_the_messages_of_a_block_are_found_again_in_the_last_view():
     assert columns.find_view((one,)) is not columns.find_view((one,))
 
 
-def test_columns_are_continued_by_their_own_methods_only():
-    """The list of columns is complete: no other module keeps values beside them, or writes to them."""
-    pattern = re.compile(r"columns\._|columns\.\w+ = |columns\.extend")
-    written = [path.name for path in (ROOT / "proxy").rglob("*.py") if pattern.search(path.read_text(encoding="utf-8"))]
-    assert written == []
+def test_each_column_has_its_own_name():
+    """Two rooms that chose the same name would read the values of each other."""
+    rooms = defaultdict(set)
+    for path in (ROOT / "proxy").rglob("*.py"):
+        source = path.read_text(encoding="utf-8")
+        assert not re.search(r"columns\._|columns\.\w+ = ", source), path
+        for name in re.findall(r'\.extend\(\(?"([^"]+)"', source):
+            rooms[name].add(path.relative_to(ROOT / "proxy").as_posix())
+    rooms.pop("written")  # of the one API that the request came by
+    assert rooms
+    assert all(len(paths) == 1 for paths in rooms.values()), rooms
 
 
 def test_a_draft_that_changed_forgets_its_calls():

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from proxy.designs.dedup_old import DedupOld
+from proxy.history.calls import list_tool_names, remove_pruned_tools
 from proxy.history.chain import compute_chain
 from proxy.history.messages import find_last_user, make_literal
-from proxy.history.offered_tools import list_tool_names, remove_pruned_tools
 from proxy.shorten.block import Block, Part, close
 from proxy.shorten.rules import Rules
 from proxy.shorten.state import ConversationState

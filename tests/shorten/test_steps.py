@@ -10,8 +10,8 @@ from proxy.designs.dedup_old import DedupOld
 from proxy.designs.prune_tools import PruneTools
 from proxy.designs.strip_attachments import StripAttachments
 from proxy.designs.tool_hints import ToolHints
+from proxy.history.grouping import Flaws
 from proxy.history.observations import OBSERVATIONS, mark_observations
-from proxy.history.pairing import Flaws
 from proxy.shorten.block import Block, close
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.rules import Facts, Keep, Rules

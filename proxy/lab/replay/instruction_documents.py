@@ -12,10 +12,9 @@ the view word for word.
 import re
 from collections.abc import Sequence
 
-from proxy.history.agents import find_kind, matches_any
-from proxy.history.commands import find_command_line
+from proxy.history.agents import find_command_line, find_kind, matches_any
+from proxy.history.grouping import list_callers
 from proxy.history.messages import Message, ToolCall
-from proxy.history.pairing import list_callers
 
 PATHS = re.compile(
     r"(?:^|[/\s\"'])(?:SKILL\.md|AGENTS(?:\.override)?\.md|CLAUDE(?:\.local)?\.md|GEMINI\.md|\.cursorrules"

@@ -26,10 +26,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from proxy.history.agents import find_kind, matches_any
-from proxy.history.commands import find_command_line, split_commands
+from proxy.history.agents import find_command_line, find_kind, matches_any, split_commands
+from proxy.history.grouping import list_callers
 from proxy.history.messages import Message, ToolCall
-from proxy.history.pairing import list_callers
 
 Aspect = Literal["failures told", "alarms true", "conflicts kept", "end states kept"]
 ASPECTS: tuple[Aspect, ...] = ("failures told", "alarms true", "conflicts kept", "end states kept")

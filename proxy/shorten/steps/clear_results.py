@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from proxy.history.agents import EXEMPT, Hint, find_modes, matches_any
-from proxy.history.canonical import remove_wrapping
+from proxy.history.chain import remove_wrapping
+from proxy.history.grouping import list_callers
 from proxy.history.messages import REPEATED, Message, ToolCall
-from proxy.history.pairing import list_callers
 from proxy.history.rereads import RESTORED
 from proxy.recall.tool import render_handle
 from proxy.shorten import placeholder

@@ -10,7 +10,7 @@ from functools import partial
 from typing import ClassVar
 
 from proxy.history.agents import Hint, find_modes
-from proxy.history.canonical import remove_wrapping
+from proxy.history.chain import remove_wrapping
 from proxy.history.messages import Message, ToolCall
 from proxy.recall.tool import render_handle
 from proxy.shorten import placeholder

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from proxy.history.canonical import remove_wrapping
+from proxy.history.chain import remove_wrapping
+from proxy.history.grouping import list_callers
 from proxy.history.messages import REPEATED, Message, ToolCall
-from proxy.history.pairing import list_callers
 from proxy.shorten.call_labels import name_result
 from proxy.shorten.outcome import find_outcome
 from proxy.shorten.pipeline import Draft

@@ -206,7 +206,7 @@ def _is_evenly_spaced(request: Request, comma: bytes) -> bool:
             is_even = is_even and follows_comma(number)
             yield is_even
 
-    return all(request.columns.even_spacing(len(body), compare_new)[-1:])
+    return all(request.columns.extend("even spacing", len(body), compare_new)[-1:])
 
 
 def _cut_stretches(request: Request, view: Sequence[Message]) -> Iterator[bytes]:

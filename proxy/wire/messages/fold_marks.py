@@ -116,6 +116,6 @@ def count_client_marks(request: PiecedRequest) -> int:
             yield total
 
     start, stop = request.list_at
-    marks_of_body = sum(request.columns.cache_marks(len(request.body), count_new)[-1:])
+    marks_of_body = sum(request.columns.extend("cache marks", len(request.body), count_new)[-1:])
     marks_of_head = sum(map(count, range(head_size)))
     return marks_of_body + marks_of_head + source.count(marks.KEY, 0, start) + source.count(marks.KEY, stop)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from operator import is_
 
-from proxy.history.columns import Columns
 from proxy.history.messages import Message
+from proxy.history.request import Columns
 from proxy.wire.messages.content_blocks import change_answer, write_blocks
 from proxy.wire.messages.fold_marks import WrittenMessage, mark_fold, write_message
 from proxy.wire.pieces import Piece, PiecedRequest
@@ -44,7 +44,7 @@ def write_list(request: PiecedRequest, view: Sequence[Message], shared: int) -> 
         writer = _start_writer(request, head)
         return islice(map(writer.add, body[start:]), len(steps) - start, None)
 
-    steps: Sequence[WriteStep] = columns.written(len(body), write_new)
+    steps: Sequence[WriteStep] = columns.extend("written", len(body), write_new)
     writer = _start_writer(request, head)
     for message in body[_find_checkpoint(steps) :]:
         writer.add(message)
